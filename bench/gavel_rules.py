@@ -16,6 +16,7 @@ from typing import Final
 
 import numpy as np
 
+from bench.gavel_centre import centre
 from bench.gavel_rounds import (
     ROUND_S,
     CompatCounters,
@@ -213,7 +214,7 @@ class _Run:
                     [[one.job.speeds[kind] for kind in kinds] for one in self.active.values()]
                 )
             ),
-            central=True,
+            centre=centre,
         )
 
     def _speed(self, job: TraceJob, kind: str) -> float:

@@ -3,7 +3,7 @@
 """The decision of one job: its members and what the keeper holds to maps and a verdict.
 
 Read :func:`decide` top to bottom: what was lost, which stage, who owns, who copies, who computes.
-It must never begin a transition while the job's status and the keeper disagree about the maps.
+Where no member stays, the maps stand as they are.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def decide(seen: Situation, settings: Settings = DEFAULT) -> Decision:
     seen = replace(seen, members=members)
     digest = hashlib.sha256(repr((seen, settings)).encode()).hexdigest()[:16]
     scene = _scene(seen, settings)
-    if seen.standing is not None and (not seen.settled or not scene.reliable + scene.transient):
+    if seen.standing is not None and not scene.reliable + scene.transient:
         return _unchanged(scene, seen.standing, digest)
     stage, hold = _stage(scene)
     option, standing = _maps(scene, stage)
@@ -287,9 +287,8 @@ def _divided(scene: _Scene) -> bool:
 
 
 def _unchanged(scene: _Scene, standing: Standing, digest: str) -> Decision:
-    """Maps that must stand: status and keeper disagree, or no one is left to hand over to."""
+    """Maps that must stand: no one is left to hand over to."""
     seen = scene.seen
-    why = Why.UNSETTLED if not seen.settled else Why.FLUSHED
     keepers = scene.settings.keepers_of(len(set(standing.backups)))
     owners = len(set(standing.owners)) if standing.backups else 0
     option = Option(
@@ -298,12 +297,13 @@ def _unchanged(scene: _Scene, standing: Standing, digest: str) -> Decision:
         workers=len(set(standing.workers)),
         flush=feasibility(seen.link, owners=owners, keepers=keepers, notice_s=seen.notice_s),
     )
-    loss = Loss() if why is Why.UNSETTLED else scene.loss
     return Decision(
         chosen=option,
         runner_up=None,
-        reason=why,
-        text=text(why, seen, option, None, q=scene.q, loss=loss, divided=_divided(scene)),
+        reason=Why.FLUSHED,
+        text=text(
+            Why.FLUSHED, seen, option, None, q=scene.q, loss=scene.loss, divided=_divided(scene)
+        ),
         inputs_hash=digest,
         standing=standing,
     )

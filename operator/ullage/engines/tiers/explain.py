@@ -15,7 +15,6 @@ from ullage.engines.tiers.flush import Flush
 from ullage.engines.tiers.records import Loss, Option, Situation, Why
 
 _SAYS: Final = {
-    Why.UNSETTLED: "stay in {stage}: status and state keeper name different maps",
     Why.STATE_LOST: "{stage}, from the last checkpoint: {gone} lost, no complete copy in memory",
     Why.ALL_OWNERS_LOST: "{stage}: owners lost, the copy of step {cut} owns, {lost} steps redone",
     Why.ROLLED_BACK: "{stage}: {gone} lost; all back to step {cut}, {lost} steps redone",

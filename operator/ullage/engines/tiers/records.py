@@ -33,8 +33,6 @@ class Source(IntEnum):
 class Why(StrEnum):
     """Why the maps are what they are, the gravest first."""
 
-    UNSETTLED = "MapsDisagree"
-    """The job's status and the keeper name different epochs: nothing begins before they agree."""
     STATE_LOST = "StateLost"
     """Shards are gone and no complete copy is in memory."""
     ALL_OWNERS_LOST = "AllOwnersLost"
@@ -156,7 +154,6 @@ class Situation:
         step_s: Seconds that a step takes; bounds what is left of the running one.
         committed: The keeper's consistent cut; ``None`` = it has none. After a loss it is read from
             the answer to a new epoch: only then no push on its way can complete a later one.
-        settled: Status and keeper name the same epoch.
         heard: The latest epoch that any member or the keeper may have heard of. It is above the
             standing one's after a transition that a loss interrupted: that one is decided again
             from the maps that all had, under an epoch that no one knows.
@@ -170,7 +167,6 @@ class Situation:
     step: int = 0
     step_s: float = 0.0
     committed: int | None = None
-    settled: bool = True
     heard: int = 0
 
     def __post_init__(self) -> None:

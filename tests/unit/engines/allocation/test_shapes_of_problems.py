@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
+from bench.gavel_centre import centre
 from bench.gavel_rules import like_type
 from ullage.engines.allocation.lp import SolveError
 from ullage.engines.allocation.model import (
@@ -241,7 +242,7 @@ def test_the_middle_of_the_optima_has_the_same_value() -> None:
         problem = random_problem(seed, 10, (3, 4, 5))
         for objective in (Objective.MAX_MIN_FAIRNESS, Objective.MAKESPAN):
             corner = allocate(objective, problem)
-            middle = allocate(objective, replace(problem, central=True))
+            middle = allocate(objective, replace(problem, centre=centre))
             assert middle.objective == pytest.approx(corner.objective, rel=1e-6)
             assert violation(problem, middle) <= FEASIBLE
 

@@ -193,12 +193,6 @@ def test_data_goes_back_to_who_had_it() -> None:
     assert back.standing.workers == seen.standing.workers
 
 
-def test_nothing_begins_while_the_maps_disagree() -> None:
-    found = decide(begin(THREE, members=(KEEPER, spot(2)), settled=False), SMALL)
-    assert found.reason is Why.UNSETTLED
-    assert found.standing.epoch == 1
-
-
 def test_an_interrupted_transition_is_decided_again_under_an_epoch_no_one_knows() -> None:
     seen = begin(THREE)
     more = replace(seen, members=(*THREE, spot(4)))
