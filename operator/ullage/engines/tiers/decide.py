@@ -8,7 +8,6 @@ Where no member stays, the maps stand as they are.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from dataclasses import dataclass, replace
 from typing import Final
@@ -61,10 +60,9 @@ def decide(seen: Situation, settings: Settings = DEFAULT) -> Decision:
     """
     members = tuple(sorted(seen.members, key=lambda one: one.name))
     seen = replace(seen, members=members)
-    digest = hashlib.sha256(repr((seen, settings)).encode()).hexdigest()[:16]
     scene = _scene(seen, settings)
     if seen.standing is not None and not scene.reliable + scene.transient:
-        return _unchanged(scene, seen.standing, digest)
+        return _unchanged(scene, seen.standing)
     stage, hold = _stage(scene)
     option, standing = _maps(scene, stage)
     if seen.standing is not None and seen.heard <= seen.standing.epoch:
@@ -77,7 +75,6 @@ def decide(seen: Situation, settings: Settings = DEFAULT) -> Decision:
         runner_up=other,
         reason=why,
         text=text(why, seen, option, other, q=scene.q, loss=scene.loss, divided=_divided(scene)),
-        inputs_hash=digest,
         standing=standing,
         source=scene.loss.source,
         lost_steps=scene.loss.lost_steps,
@@ -286,7 +283,7 @@ def _divided(scene: _Scene) -> bool:
     return scene.settings.keepers is None
 
 
-def _unchanged(scene: _Scene, standing: Standing, digest: str) -> Decision:
+def _unchanged(scene: _Scene, standing: Standing) -> Decision:
     """Maps that must stand: no one is left to hand over to."""
     seen = scene.seen
     keepers = scene.settings.keepers_of(len(set(standing.backups)))
@@ -304,6 +301,5 @@ def _unchanged(scene: _Scene, standing: Standing, digest: str) -> Decision:
         text=text(
             Why.FLUSHED, seen, option, None, q=scene.q, loss=scene.loss, divided=_divided(scene)
         ),
-        inputs_hash=digest,
         standing=standing,
     )

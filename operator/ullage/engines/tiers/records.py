@@ -226,7 +226,6 @@ class Decision:
         runner_up: The other stage that was nearest; ``None`` = members allow only one.
         reason: Why.
         text: The reason with numbers.
-        inputs_hash: Of everything the decision saw.
         standing: The new maps; equal to the old ones where nothing changes.
         source: Where the state comes from.
         lost_steps: Finished steps that a roll-back to the cut does again; ``None`` = to be counted
@@ -237,7 +236,6 @@ class Decision:
     runner_up: Option | None
     reason: Why
     text: str
-    inputs_hash: str
     standing: Standing
     source: Source = Source.NONE
     lost_steps: int | None = 0
