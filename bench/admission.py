@@ -30,7 +30,7 @@ from bench.colocations import (
 )
 from bench.progress import Progress
 from bench.report import DATA, Figure, Row, write
-from ullage.engines.admission.share_curve import fit_service_curve
+from bench.share_curve import fit_service_curve
 
 SEEDS = 5
 SLO = 2.0

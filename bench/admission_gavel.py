@@ -15,12 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.colocations import Gavel
+from bench.single_numbers import point
 from ullage.engines.admission import calibration, pair_gp
 from ullage.engines.admission.bias import fit_bias
 from ullage.engines.admission.calibration import Scored
 from ullage.engines.admission.colocations import Pairs, Sides
 from ullage.engines.admission.judging import Risk, folds_of, leave_out, score, weigh
-from ullage.engines.admission.ladder import NOMINAL_Z, Trim, point
+from ullage.engines.admission.ladder import NOMINAL_Z, Trim
 from ullage.engines.admission.learning import blocks_by
 from ullage.engines.admission.records import ClassProfile, Group, Rung
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from bench.admission_gavel import forecast, part
 from bench.colocations import Lucid
+from bench.single_numbers import point
 from ullage.engines.admission import pair_gp
 from ullage.engines.admission.calibration import Scored, fixed_sequence, uncertified_scan
 from ullage.engines.admission.colocations import Pairs, Sides, pairs, with_rows
@@ -29,7 +30,7 @@ from ullage.engines.admission.judging import (
     score,
     weigh,
 )
-from ullage.engines.admission.ladder import NOMINAL_Z, Trim, point
+from ullage.engines.admission.ladder import NOMINAL_Z, Trim
 from ullage.engines.admission.learning import blocks_by
 from ullage.engines.admission.pair_gp import Hyper
 from ullage.engines.admission.records import Group, Rung

@@ -8,6 +8,7 @@ posterior, from the trace's past alone.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -26,6 +27,12 @@ LIMIT: Final = 0.05
 LIVES_H: Final[tuple[float | None, ...]] = (24.0, HALF_LIFE_H, 72.0, None)
 
 Floats = NDArray[np.float64]
+
+
+def probability(hazard: Hazard, hours: float) -> float:
+    """Predictive P(event within some hours) = 1 - (B / (B + h))^A (derived)."""
+    a, b = hazard.prior.events + hazard.events, hazard.prior.hours + hazard.hours
+    return -math.expm1(-a * math.log1p(hours / b))
 
 
 def predictions(trace: Trace, half_life_h: float | None) -> tuple[list[float], list[bool]]:
@@ -48,7 +55,7 @@ def predictions(trace: Trace, half_life_h: float | None) -> tuple[list[float], l
                 lost.append(tick)
         first = tick * trace.gap_s % EVERY_S < trace.gap_s
         if first and now > 0 and tick + ahead < len(up):
-            predicted.append(hazard.probability(ahead * hours))
+            predicted.append(probability(hazard, ahead * hours))
             asked.append(tick)
     after = np.searchsorted(lost, asked, side="right")
     ends = np.append(lost, len(up) + ahead + 1)

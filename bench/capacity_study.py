@@ -15,10 +15,10 @@ from typing import Final
 
 import numpy as np
 
+from bench.capacity_optimum import IDLE, Market, cheapest
 from bench.capacity_prices import MODELS, Prices, Series
 from bench.report import Figure, Row
 from bench.study_pricing import StudyOffer, study_cost
-from ullage.engines.capacity.optimum import IDLE, Market, cheapest
 from ullage.engines.capacity.pricing import Offer, Switching, choose_offer
 
 PUBLISHED: Final = {

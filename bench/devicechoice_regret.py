@@ -16,22 +16,16 @@ import numpy as np
 
 from bench.devicechoice_tables import PRICES, TYPES, Job, Steps
 from bench.report import Row
+from ullage.api.words import CostObjective
 from ullage.engines.devicechoice.choose import MARGIN, choose
 from ullage.engines.devicechoice.intervals import LEVEL, around
 from ullage.engines.devicechoice.memory import Evidence, MemoryVerdict, Verdict
-from ullage.engines.devicechoice.offers import (
-    Candidate,
-    Goal,
-    Objective,
-    Offer,
-    Source,
-    StepForecast,
-)
+from ullage.engines.devicechoice.offers import Candidate, Goal, Offer, Source, StepForecast
 from ullage.engines.devicechoice.predict import Work
 from ullage.engines.devicechoice.transfer import Config, Transfer, learn_transfer
 
 Group = Callable[[Job], object]
-GOAL = Goal(objective=Objective.COST_PER_WORK)
+GOAL = Goal(objective=CostObjective.COST_PER_WORK)
 FITS = MemoryVerdict(verdict=Verdict.FITS, evidence=Evidence.PEAK, need_bytes=1.0, device_bytes=1.0)
 FAILED = MemoryVerdict(
     verdict=Verdict.TOO_LARGE, evidence=Evidence.FAILED, need_bytes=None, device_bytes=1.0

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bench.report import ROOT
 from ullage.engines.allocation.model import PairRow
-from ullage.simulate.gavel import TraceJob
+from ullage.simulate.trace import TraceJob
 
 FOLDER: Final = ROOT / "operator" / "ullage" / "simulate" / "data"
 TYPES: Final = ("k80", "p100", "v100")

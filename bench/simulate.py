@@ -18,13 +18,13 @@ from statistics import fmean
 from typing import Final
 
 from bench import report
+from bench.gavel_rules import AWARE, GavelPolicy, run_trace
 from bench.progress import Progress
 from bench.simulate_data import public_traces
 from ullage.engines.allocation.round_records import RoundSettings
 from ullage.simulate.choosers import Rounds
 from ullage.simulate.decided import run_decided
 from ullage.simulate.events import Settings, run
-from ullage.simulate.gavel import AWARE, GavelPolicy, run_trace
 from ullage.simulate.policies import BASELINES, POLICIES
 from ullage.simulate.readers import published
 from ullage.simulate.speeds import built_in

@@ -14,8 +14,8 @@ from typing import Final
 
 from bench.report import Bars, Figure, Row
 from bench.spot_trace import Kind
+from bench.tiers_losses import Pace, overhead, push_s, times_less
 from bench.tiers_records import LINK, Outcome
-from ullage.engines.tiers.losses import Pace, overhead, push_s, times_less
 
 BARS: Final[Bars] = {
     "lost_steps_notice": lambda value: value == 0,

@@ -24,7 +24,7 @@ from ullage.engines.admission.colocations import Sides
 from ullage.engines.admission.filters import proposal_for
 from ullage.engines.admission.model import STEPS, Cells, LearnedModel, Models
 from ullage.engines.admission.pair_gp import Posterior
-from ullage.engines.admission.probation import Account, Trial, booked, may_probe
+from ullage.engines.admission.probation import Account, Trial, may_probe
 from ullage.engines.admission.records import ClassProfile, Partner, Row
 from ullage.engines.admission.verdict import Basis, RiskSettings, Verdict
 
@@ -132,6 +132,29 @@ class Lessons:
         self._conditioned = len(rows)
         self.learned_s, self._fresh = now_s, False
         return self.model
+
+
+def booked(
+    account: Account, *, seconds: float, rows: tuple[int, int], faulted: bool = False
+) -> Account:
+    """The account after a trial.
+
+    Rows that the trial itself gave do not fill the budget again.
+
+    Args:
+        account: Before the trial.
+        seconds: How long the trial ran.
+        rows: Rows of the class before and after it.
+        faulted: Whether the class faulted the device.
+
+    Raises:
+        ValueError: the seconds are negative or no number.
+    """
+    if not 0 <= seconds < math.inf:
+        raise ValueError(f"a trial takes at least 0 s, not {seconds:g}")
+    before, after = rows
+    spent = seconds if before > account.rows else account.spent_s + seconds
+    return replace(account, spent_s=spent, rows=after, faults=account.faults + faulted)
 
 
 @dataclass(slots=True)

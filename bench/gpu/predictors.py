@@ -19,13 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.gpu.measured import Measured
+from bench.share_curve import fit_share_curve
 from ullage.engines.admission import pair_gp
 from ullage.engines.admission.bias import fit_bias
 from ullage.engines.admission.features import class_features
 from ullage.engines.admission.pair_gp import Fit, Rows
 from ullage.engines.admission.prior import Side, base, memory_bound, own_share
 from ullage.engines.admission.records import ClassProfile, Fingerprint, Tenant
-from ullage.engines.admission.share_curve import fit_share_curve
 from ullage.engines.admission.utilisation import UtilisationSum
 
 Floats = NDArray[np.float64]

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from bench.gpu.catalogue import PROBES
 from bench.gpu.measured import Measured
 from bench.gpu.predictors import PREDICTORS, Predictor, World
-from ullage.engines.admission.ladder import point
+from bench.single_numbers import point
 from ullage.engines.admission.novelty import group_of
 
 Floats = NDArray[np.float64]

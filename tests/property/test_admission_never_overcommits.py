@@ -251,8 +251,6 @@ def test_the_same_question_has_the_same_answer_byte_for_byte(
     first = admit(here, newcomer(one, *between), basis)
     again = admit(here, newcomer(one, *between), basis)
     assert repr(first) == repr(again)
-    other = admit(replace(here, memory_mib=here.memory_mib + 1), newcomer(one, *between), basis)
-    assert other.inputs != first.inputs
 
 
 @settings(max_examples=100, deadline=None)
@@ -266,7 +264,7 @@ def test_where_no_limit_binds_a_prediction_alone_decides_the_same(
         assert verdict.tenants == ()
         return
     alone = predict(proposal_for(who, here), basis)
-    assert replace(alone, inputs=verdict.inputs) == verdict
+    assert alone == verdict
 
 
 @settings(max_examples=100, deadline=None)

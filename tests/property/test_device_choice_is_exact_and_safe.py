@@ -9,6 +9,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ullage.api.words import CostObjective
 from ullage.engines.devicechoice.choose import choose
 from ullage.engines.devicechoice.intervals import around
 from ullage.engines.devicechoice.memory import (
@@ -18,14 +19,7 @@ from ullage.engines.devicechoice.memory import (
     Verdict,
     memory_verdict,
 )
-from ullage.engines.devicechoice.offers import (
-    Candidate,
-    Goal,
-    Objective,
-    Offer,
-    Source,
-    StepForecast,
-)
+from ullage.engines.devicechoice.offers import Candidate, Goal, Offer, Source, StepForecast
 from ullage.engines.devicechoice.predict import Work
 
 SIZES = st.sampled_from([8.0, 11.0, 16.0, 32.0, 80.0])
@@ -91,7 +85,7 @@ def forecasts(draw: st.DrawFn, step_s: float | None) -> StepForecast | None:
 
 GOALS = st.builds(
     Goal,
-    objective=st.sampled_from([None, Objective.COST_PER_WORK, Objective.MAKESPAN]),
+    objective=st.sampled_from([None, CostObjective.COST_PER_WORK, CostObjective.MAKESPAN]),
     max_cost=CAPS,
     max_time_s=CAPS,
     gpus=st.sampled_from([None, None, 1, 2]),
@@ -106,7 +100,7 @@ WORKS = st.builds(
 
 def enumerated(offers: list[Candidate], goal: Goal, work: Work) -> set[tuple[str, int]]:
     """Every offer that nothing beats, by the definition alone."""
-    cost_first = goal.objective is Objective.COST_PER_WORK or (
+    cost_first = goal.objective is CostObjective.COST_PER_WORK or (
         goal.objective is None and goal.max_time_s is not None
     )
     table: list[tuple[float, bool, float, tuple[str, int]]] = []

@@ -246,7 +246,6 @@ class Progress:
 
     ``steps`` and ``items`` count since the container's last start. ``step_micros`` is the recent
     time of one step, ``solo_step_micros`` what the same step takes alone on the whole device.
-    ``stalled`` means that no step came for ten times the usual: not slow, standing still.
     ``busy_ns`` is the sum of all step times and ``last_step_ns`` the moment of the last step
     (CLOCK_MONOTONIC), as the record says them. ``checkpoint_age_s`` is how long ago work was saved,
     ``resumed_at`` the step that the start went on from.
@@ -257,7 +256,6 @@ class Progress:
     step_micros: int = 0
     solo_step_micros: int = 0
     sm_count: int = 0
-    stalled: bool = False
     busy_ns: int = 0
     last_step_ns: int = 0
     checkpoint_age_s: int = 0

@@ -12,9 +12,24 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Annotated, Final, TypeAlias, cast
 
-from ullage.api.contract import JsonObject, MpsState, WireError, flag, objects, section, text, whole
+from ullage.api.codec import Wire, rows
+from ullage.api.contract import JsonObject, MpsState, WireError, text, whole
+from ullage.api.readers import LARGEST
+from ullage.api.wire_fields import (
+    KEPT,
+    NEEDED,
+    Embedded,
+    Flag,
+    Kind,
+    Percent,
+    Text,
+    Whole,
+    between,
+    known_word,
+    strings,
+)
 
 UUID: Final = re.compile(r"^GPU-[0-9A-Za-z][0-9A-Za-z-]{0,63}$")
 NAMESPACE: Final = re.compile(r"^[a-z0-9]{1,16}$")
@@ -26,248 +41,27 @@ LINE_MAX: Final = 1 << 20
 """Bytes of one message: 256 devices with 60 clients each take less than half."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """One device that the agent wants served; ``index`` names its directory."""
-
-    uuid: str
-    index: int
-    protocol: int = 2
-
-    def to_wire(self) -> dict[str, object]:
-        """The JSON of the socket."""
-        return {"uuid": self.uuid, "index": self.index, "protocol": self.protocol}
-
-    @classmethod
-    def from_wire(cls, raw: JsonObject) -> Order:
-        """Read an order.
-
-        Raises:
-            WireError: a field is missing, or is nothing that may stand in a path or a command.
-        """
-        index, protocol = whole(raw, "index"), whole(raw, "protocol")
-        if not 0 <= index <= INDEX_MAX:
-            raise WireError(f"index: {index} is outside 0..{INDEX_MAX}")
-        if protocol not in PROTOCOLS:
-            raise WireError(f"protocol: {protocol} is neither 2 nor 3")
-        return cls(uuid=read_uuid(raw), index=index, protocol=protocol)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """A namespace of protocol 3: the share and memory of one slice."""
-
-    name: str
-    percent: int
-    memory_mib: int
-    priority: int
-
-    def to_wire(self) -> dict[str, object]:
-        """The JSON of the socket."""
-        return {
-            "name": self.name,
-            "percent": self.percent,
-            "memoryMiB": self.memory_mib,
-            "priority": self.priority,
-        }
-
-    @classmethod
-    def from_wire(cls, raw: JsonObject) -> Limits:
-        """Read limits.
-
-        Raises:
-            WireError: a field is missing or out of range.
-        """
-        found = cls(
-            name=read_namespace(raw),
-            percent=whole(raw, "percent"),
-            memory_mib=whole(raw, "memoryMiB"),
-            priority=whole(raw, "priority"),
-        )
-        if not 1 <= found.percent <= 100 or found.memory_mib < 1 or found.priority not in (0, 1):
-            raise WireError(f"limits: out of range: {found}")
-        return found
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stranger:
-    """A control daemon that someone else runs; no ``gpus`` = it serves all of them."""
-
-    pid: int
-    gpus: tuple[str, ...] = ()
-
-    def serves(self, uuid: str) -> bool:
-        """Whether the device is one of its own."""
-        return not self.gpus or uuid in self.gpus
-
-    def to_wire(self) -> dict[str, object]:
-        """The JSON of the socket."""
-        return {"pid": self.pid, "gpus": list(self.gpus)}
-
-    @classmethod
-    def from_wire(cls, raw: JsonObject) -> Stranger:
-        """Read one.
-
-        Raises:
-            WireError: a field is missing.
-        """
-        return cls(pid=whole(raw, "pid"), gpus=strings(raw, "gpus"))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Installed:
-    """The node's MPS: protocols of its control program, or why there are none.
-
-    ``multi_user`` says whether one server may take clients of every uid.
-    """
-
-    version: str = ""
-    protocols: tuple[int, ...] = ()
-    multi_user: bool = False
-    problem: str = ""
-    strangers: tuple[Stranger, ...] = ()
-
-    def to_wire(self) -> dict[str, object]:
-        """The JSON of the socket."""
-        return {
-            "version": self.version,
-            "protocols": list(self.protocols),
-            "multiUser": self.multi_user,
-            "problem": self.problem,
-            "strangers": [one.to_wire() for one in self.strangers],
-        }
-
-    @classmethod
-    def from_wire(cls, raw: JsonObject) -> Installed:
-        """Read it.
-
-        Raises:
-            WireError: a field is missing or of the wrong type.
-        """
-        return cls(
-            version=text(raw, "version"),
-            protocols=numbers(raw, "protocols"),
-            multi_user=flag(raw, "multiUser"),
-            problem=text(raw, "problem"),
-            strangers=tuple(Stranger.from_wire(one) for one in objects(raw, "strangers")),
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
-    """The MPS server of one device, as it was last seen.
-
-    ``clients`` are host pids, ``age_ms`` is how old their list is; where it is ``None`` no one
-    knows who is attached. ``draining`` = a client could not be terminated: nothing may attach
-    before the server was started again. ``why`` explains every state but Active.
-    """
-
-    uuid: str
-    protocol: int
-    state: MpsState
-    why: str = ""
-    server_pid: int = 0
-    clients: tuple[int, ...] | None = None
-    age_ms: int = 0
-    draining: bool = False
-    faults: int = 0
-    restarts: int = 0
-
-    @property
-    def ready(self) -> bool:
-        """Whether a client may be sent there."""
-        return self.state is MpsState.ACTIVE and not self.draining
-
-    def to_wire(self) -> dict[str, object]:
-        """The JSON of the socket."""
-        return {
-            "uuid": self.uuid,
-            "protocol": self.protocol,
-            "state": self.state.value,
-            "why": self.why,
-            "serverPID": self.server_pid,
-            "clients": None if self.clients is None else list(self.clients),
-            "ageMs": self.age_ms,
-            "draining": self.draining,
-            "faults": self.faults,
-            "restarts": self.restarts,
-        }
-
-    @classmethod
-    def from_wire(cls, raw: JsonObject) -> Server:
-        """Read it.
-
-        Raises:
-            WireError: a field is missing or of the wrong type, or the state is unknown.
-        """
-        try:
-            state = MpsState(text(raw, "state"))
-        except ValueError as error:
-            raise WireError(f"state: {error}") from error
-        known = raw.get("clients") is not None
-        return cls(
-            uuid=read_uuid(raw),
-            protocol=whole(raw, "protocol"),
-            state=state,
-            why=text(raw, "why"),
-            server_pid=whole(raw, "serverPID"),
-            clients=numbers(raw, "clients") if known else None,
-            age_ms=whole(raw, "ageMs"),
-            draining=flag(raw, "draining"),
-            faults=whole(raw, "faults"),
-            restarts=whole(raw, "restarts"),
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """Everything that the supervisor knows, by device."""
-
-    installed: Installed = field(default_factory=Installed)
-    servers: Mapping[str, Server] = field(default_factory=dict)
-
-    def to_wire(self) -> dict[str, object]:
-        """The JSON of the socket."""
-        return {
-            "installed": self.installed.to_wire(),
-            "servers": [one.to_wire() for _, one in sorted(self.servers.items())],
-        }
-
-    @classmethod
-    def from_wire(cls, raw: JsonObject) -> Report:
-        """Read it.
-
-        Raises:
-            WireError: it is no report.
-        """
-        servers = [Server.from_wire(one) for one in objects(raw, "servers")]
-        return cls(
-            installed=Installed.from_wire(section(raw, "installed")),
-            servers={one.uuid: one for one in servers},
-        )
-
-
-def read_uuid(raw: JsonObject) -> str:
+def read_uuid(raw: JsonObject, field: str = "uuid") -> str:
     """A device's uuid that may stand in a command.
 
     Raises:
         WireError: it is none.
     """
-    uuid = text(raw, "uuid")
+    uuid = text(raw, field)
     if not UUID.match(uuid):
-        raise WireError(f"uuid: {uuid!r} is none of a GPU")
+        raise WireError(f"{field}: {uuid!r} is none of a GPU")
     return uuid
 
 
-def read_namespace(raw: JsonObject) -> str:
+def read_namespace(raw: JsonObject, field: str = "name") -> str:
     """A namespace's name that may stand in a command and a path.
 
     Raises:
         WireError: it is none.
     """
-    name = text(raw, "name")
+    name = text(raw, field)
     if not NAMESPACE.match(name):
-        raise WireError(f"name: {name!r} is no name of a namespace")
+        raise WireError(f"{field}: {name!r} is no name of a namespace")
     return name
 
 
@@ -283,18 +77,6 @@ def read_pid(raw: JsonObject) -> int:
     return pid
 
 
-def strings(raw: JsonObject, name: str) -> tuple[str, ...]:
-    """A list of strings.
-
-    Raises:
-        WireError: it is none.
-    """
-    value = raw.get(name) or []
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise WireError(f"{name}: expected a list of strings")
-    return tuple(value)
-
-
 def numbers(raw: JsonObject, name: str) -> tuple[int, ...]:
     """A list of whole numbers.
 
@@ -305,3 +87,114 @@ def numbers(raw: JsonObject, name: str) -> tuple[int, ...]:
     if not isinstance(value, list) or not all(type(one) is int for one in value):
         raise WireError(f"{name}: expected a list of whole numbers")
     return tuple(value)
+
+
+def _protocol(raw: JsonObject, field: str) -> int:
+    protocol = whole(raw, field)
+    if protocol not in PROTOCOLS:
+        raise WireError(f"{field}: {protocol} is neither 2 nor 3")
+    return protocol
+
+
+_Clients: TypeAlias = Annotated[
+    tuple[int, ...] | None,
+    Embedded(
+        lambda raw: None if raw.get("clients") is None else numbers(raw, "clients"),
+        lambda held: {"clients": None if held is None else list(held)},
+    ),
+]
+_NeededText: TypeAlias = Annotated[Text, NEEDED]
+_Number: TypeAlias = Annotated[Whole, NEEDED]
+_Uuid: TypeAlias = Annotated[str, Kind(read_uuid), NEEDED]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order(Wire):
+    """One device that the agent wants served; ``index`` names its directory."""
+
+    uuid: _Uuid
+    index: Annotated[int, between(0, INDEX_MAX), NEEDED]
+    protocol: Annotated[int, Kind(_protocol), NEEDED] = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits(Wire):
+    """A namespace of protocol 3: the share and memory of one slice."""
+
+    name: Annotated[str, Kind(read_namespace), NEEDED]
+    percent: Percent
+    memory_mib: Annotated[int, between(1, LARGEST), NEEDED]
+    priority: Annotated[int, between(0, 1), NEEDED]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stranger(Wire):
+    """A control daemon that someone else runs; no ``gpus`` = it serves all of them."""
+
+    pid: _Number
+    gpus: Annotated[tuple[str, ...], Kind(strings, list, ()), KEPT] = ()
+
+    def serves(self, uuid: str) -> bool:
+        """Whether the device is one of its own."""
+        return not self.gpus or uuid in self.gpus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installed(Wire):
+    """The node's MPS: protocols of its control program, or why there are none.
+
+    ``multi_user`` says whether one server may take clients of every uid.
+    """
+
+    version: _NeededText = ""
+    protocols: Annotated[tuple[int, ...], Kind(numbers, list, ()), KEPT] = ()
+    multi_user: Annotated[Flag, KEPT] = False
+    problem: _NeededText = ""
+    strangers: Annotated[tuple[Stranger, ...], KEPT] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server(Wire):
+    """The MPS server of one device, as it was last seen.
+
+    ``clients`` are host pids, ``age_ms`` is how old their list is; where it is ``None`` no one
+    knows who is attached. ``draining`` = a client could not be terminated: nothing may attach
+    before the server was started again. ``why`` explains every state but Active.
+    """
+
+    uuid: _Uuid
+    protocol: _Number
+    state: Annotated[MpsState, known_word(MpsState), NEEDED]
+    why: _NeededText = ""
+    server_pid: _Number = 0
+    clients: _Clients = None
+    age_ms: _Number = 0
+    draining: Annotated[Flag, KEPT] = False
+    faults: _Number = 0
+    restarts: _Number = 0
+
+    @property
+    def ready(self) -> bool:
+        """Whether a client may be sent there."""
+        return self.state is MpsState.ACTIVE and not self.draining
+
+
+_SERVERS: Final = rows(Server.from_wire, Server.to_wire)
+
+
+def _by_uuid(raw: JsonObject, field: str) -> dict[str, Server]:
+    return {one.uuid: one for one in cast("tuple[Server, ...]", _SERVERS.read(raw, field))}
+
+
+def _listed(servers: Mapping[str, Server]) -> list[dict[str, object]]:
+    return [one.to_wire() for _, one in sorted(servers.items())]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report(Wire):
+    """Everything that the supervisor knows, by device."""
+
+    installed: Annotated[Installed, KEPT] = field(default_factory=Installed)
+    servers: Annotated[Mapping[str, Server], Kind(_by_uuid, _listed, {}), KEPT] = field(
+        default_factory=dict
+    )

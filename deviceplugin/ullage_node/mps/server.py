@@ -19,6 +19,7 @@ from typing import Final
 import structlog
 
 from ullage.api.contract import JsonObject, WireError, objects, section, text
+from ullage.api.wire_fields import strings
 from ullage_node.mps.records import (
     LINE_MAX,
     Limits,
@@ -26,7 +27,6 @@ from ullage_node.mps.records import (
     read_namespace,
     read_pid,
     read_uuid,
-    strings,
 )
 from ullage_node.mps.supervisor import StillLooking, Supervisor
 

@@ -50,17 +50,12 @@ MICROS_MOST: Final = 86_400_000_000
 EPOCH_MOST: Final = 1 << 53
 INDEX_MOST: Final = 63
 BOUNDS: Final[tuple[tuple[str, Callable[[DesiredSlice], int], int, int], ...]] = (
-    ("percent", lambda part: part.percent, 1, 100),
     ("memoryMiB", lambda part: part.memory_mib, 0, MIB_MOST),
-    ("epoch", lambda part: part.epoch, 0, EPOCH_MOST),
-    ("priority", lambda part: part.priority, -(1 << 31), (1 << 31) - 1),
-    ("maxSlowdownPercent", lambda part: part.max_slowdown_percent, 0, 100_000),
     ("soloStepMicros", lambda part: part.solo_step_micros, 0, MICROS_MOST),
-    ("contextOverheadMiB", lambda part: part.context_overhead_mib, 0, 65_536),
     ("slo.latencyMs", lambda part: part.slo.latency_ms if part.slo else 1, 1, 86_400_000),
     ("slo.windowSeconds", lambda part: part.slo.window_seconds if part.slo else 1, 1, 86_400),
 )
-"""Field, its value, least and most."""
+"""Field, its value, least and most, where the node holds to less than the contract."""
 
 Part = TypeVar("Part")
 
@@ -227,7 +222,6 @@ def _read_report(raw: JsonObject) -> ObservedSlice:
     for field, value, most in (
         ("percent", seen.percent, 100),
         ("memoryMiB", seen.memory_mib, MIB_MOST),
-        ("epoch", seen.epoch, EPOCH_MOST),
         ("gpu", len(seen.gpu), LONGEST_WORD),
     ):
         if not 0 <= value <= most:

@@ -22,9 +22,6 @@ STEPS_MIN: Final = 3
 MARKS_MAX: Final = 128
 STEP_MOST_MICROS: Final = 86_400 * 10**6
 """A longer mean is no step, whatever the container says."""
-STALL_FACTOR: Final = 10
-STALL_MIN_NS: Final = 10**9
-"""A container counts as stalled no sooner than its next reading."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,13 +87,6 @@ class Pace:
             return 0, 0
         first, last = self._marks[0], self._marks[-1]
         return last.steps - first.steps, last.last_step_ns - first.last_step_ns
-
-
-def is_stalled(*, last_step_ns: int, ewma_ns: int, now_ns: int) -> bool:
-    """Whether a container is stalled rather than slow; all times CLOCK_MONOTONIC."""
-    if not last_step_ns or not ewma_ns:
-        return False
-    return now_ns - last_step_ns > max(STALL_FACTOR * ewma_ns, STALL_MIN_NS)
 
 
 def _went_back(last: Mark, mark: Mark) -> bool:

@@ -19,7 +19,7 @@ from ullage.api.contract import STEPS_FILE, StepRecord, WireError
 from ullage_node.model.devices import Attachment, ContainerBinding, ContainerKey, Progress
 from ullage_node.step_record import read_step_record
 from ullage_node.tasks import fault_text
-from ullage_node.telemetry.pace import Mark, Pace, is_stalled
+from ullage_node.telemetry.pace import Mark, Pace
 
 _log = structlog.get_logger(__name__)
 
@@ -132,7 +132,6 @@ def _progress(pace: Pace, record: StepRecord, solo_ns: int, now_ns: int) -> Prog
         step_micros=pace.step_micros(record.ewma_ns),
         solo_step_micros=pace.solo_step_micros(),
         sm_count=record.sm_count,
-        stalled=is_stalled(last_step_ns=record.last_step_ns, ewma_ns=record.ewma_ns, now_ns=now_ns),
         busy_ns=record.busy_ns,
         last_step_ns=record.last_step_ns,
         checkpoint_age_s=_age_s(record.last_checkpoint_ns, now_ns),

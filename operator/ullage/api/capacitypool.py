@@ -30,18 +30,11 @@ from ullage.api.rules import (
     POOL_ZONE_STAYS,
     validations,
 )
+from ullage.api.words import CapacityType
 
 Figure = Annotated[str, Field(max_length=24, pattern=r"^[0-9]{1,9}(\.[0-9]{1,12})?$")]
 """A decimal number that is read back: nine significant digits."""
 _Int32 = Field(json_schema_extra={"format": "int32"})
-
-
-class CapacityTypeWord(StrEnum):
-    """How instances of a pool are bought."""
-
-    SPOT = "Spot"
-    ON_DEMAND = "OnDemand"
-    RESERVED = "Reserved"
 
 
 class AdvisorBandWord(StrEnum):
@@ -79,7 +72,7 @@ class CapacityPoolSpec(Model):
     ]
     """Zone as the provider spells it, such as `us-east-1a`. Cannot change."""
     capacity_type: Annotated[
-        CapacityTypeWord, Field(json_schema_extra=validations(POOL_CAPACITY_STAYS))
+        CapacityType, Field(json_schema_extra=validations(POOL_CAPACITY_STAYS))
     ]
     """`Spot` can be taken away at any time; `OnDemand` and `Reserved` stay. Cannot change."""
     accelerator: Accelerator

@@ -11,8 +11,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Final
 
+from ullage.api.codec import Wire
 from ullage.api.devices import Backend as Backend
 from ullage.api.devices import GPUMode as GPUMode
 from ullage.api.devices import Health as Health
@@ -49,6 +50,21 @@ from ullage.api.steps import STEP_VERSION as STEP_VERSION
 from ullage.api.steps import STEP_WORDS as STEP_WORDS
 from ullage.api.steps import StepRecord as StepRecord
 from ullage.api.times import moment_of as moment_of
+from ullage.api.wire_fields import (
+    INT32_MAX,
+    KEPT,
+    NEEDED,
+    Count,
+    Counted,
+    Embedded,
+    Flag,
+    Kind,
+    Name,
+    Percent,
+    Text,
+    between,
+    known_word,
+)
 
 GROUP: Final = "ullage.dev"
 VERSION: Final = "v1alpha1"
@@ -82,7 +98,6 @@ ANNOTATION_SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evic
 ANNOTATION_TEMPLATE_HASH: Final = "ullage.dev/template-hash"
 ANNOTATION_WORLD_SIZE: Final = "ullage.dev/world-size"
 """Members of the gang that a pod of an elastic job was made for."""
-ANNOTATION_DECISION: Final = "ullage.dev/decision"
 
 GATE: Final = "ullage.dev/placement"
 SLOT_RESOURCE: Final = "ullage.dev/slot"
@@ -134,38 +149,24 @@ class SlicePhase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class SliceKey:
+class SliceKey(Wire):
     """Identity of a slice: the pod, the device container in it, and which of its devices."""
 
-    pod_uid: str
-    container: str
-    index: int = 0
+    pod_uid: Name
+    container: Name
+    index: Annotated[int, between(0, INT32_MAX), KEPT] = 0
 
     @property
     def directory(self) -> str:
         """Name of the step record's directory and value of ``ULLAGE_SLICE``."""
         return f"{self.pod_uid}_{self.container}"
 
-    def to_wire(self) -> dict[str, object]:
-        """The three list-map keys as the API stores them."""
-        return {"podUID": self.pod_uid, "container": self.container, "index": self.index}
 
-    @classmethod
-    def from_wire(cls, raw: JsonObject) -> SliceKey:
-        """Read the keys.
-
-        Raises:
-            WireError: a key is missing or of the wrong type.
-        """
-        return cls(
-            pod_uid=text(raw, "podUID"),
-            container=text(raw, "container"),
-            index=bounded(raw, "index", 0, 2**31 - 1, 0),
-        )
+_KEY: Final = Embedded(SliceKey.from_wire, SliceKey.to_wire)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DesiredSlice:
+class DesiredSlice(Wire):
     """One entry of ``GPUNode.spec.slices``: the durable record of a placement decision.
 
     ``memory_mib`` is what the container may allocate, without context overhead. The rest after
@@ -178,82 +179,35 @@ class DesiredSlice:
     node's own setting counts).
     """
 
-    key: SliceKey
-    pod_namespace: str
-    pod_name: str
-    gpu: str
-    percent: int
-    memory_mib: int
-    epoch: int
-    priority: int = 0
-    protected: bool = False
-    workload_class: str = ""
-    family: str = ""
-    trust_domain: str = ""
-    max_slowdown_percent: int = 0
-    solo_step_micros: int = 0
+    key: Annotated[SliceKey, _KEY]
+    pod_namespace: Name
+    pod_name: Name
+    gpu: Name
+    percent: Percent
+    memory_mib: Annotated[int, between(0, MAX_MEMORY_MIB), NEEDED]
+    epoch: Annotated[int, between(0, MAX_EPOCH), NEEDED]
+    priority: Annotated[int, between(-(2**31), INT32_MAX), KEPT] = 0
+    protected: Annotated[Flag, KEPT] = False
+    workload_class: Annotated[Text, "class"] = ""
+    family: Text = ""
+    trust_domain: Text = ""
+    max_slowdown_percent: Annotated[int, between(0, 100_000)] = 0
+    solo_step_micros: Count = 0
     slo: LatencyObjective | None = None
-    probation: bool = False
-    alert_only: bool = False
-    context_overhead_mib: int = 0
+    probation: Flag = False
+    alert_only: Flag = False
+    context_overhead_mib: Annotated[int, between(0, 65_536)] = 0
 
-    def to_wire(self) -> dict[str, object]:
-        """The slice as the API stores it; what is not said is left out."""
-        optional: dict[str, object] = {
-            "class": self.workload_class,
-            "family": self.family,
-            "trustDomain": self.trust_domain,
-            "maxSlowdownPercent": self.max_slowdown_percent,
-            "soloStepMicros": self.solo_step_micros,
-            "slo": self.slo.to_wire() if self.slo else None,
-            "probation": self.probation,
-            "alertOnly": self.alert_only,
-            "contextOverheadMiB": self.context_overhead_mib,
-        }
-        return {
-            **self.key.to_wire(),
-            "podNamespace": self.pod_namespace,
-            "podName": self.pod_name,
-            "gpu": self.gpu,
-            "percent": self.percent,
-            "memoryMiB": self.memory_mib,
-            "priority": self.priority,
-            "protected": self.protected,
-            "epoch": self.epoch,
-            **{name: value for name, value in optional.items() if value},
-        }
 
-    @classmethod
-    def from_wire(cls, raw: JsonObject) -> DesiredSlice:
-        """Read one entry.
-
-        Raises:
-            WireError: a required field is missing or of the wrong type.
-        """
-        return cls(
-            key=SliceKey.from_wire(raw),
-            pod_namespace=text(raw, "podNamespace"),
-            pod_name=text(raw, "podName"),
-            gpu=text(raw, "gpu"),
-            percent=bounded(raw, "percent", 1, 100),
-            memory_mib=bounded(raw, "memoryMiB", 0, MAX_MEMORY_MIB),
-            epoch=bounded(raw, "epoch", 0, MAX_EPOCH),
-            priority=bounded(raw, "priority", -(2**31), 2**31 - 1, 0),
-            protected=flag(raw, "protected"),
-            workload_class=text(raw, "class", ""),
-            family=text(raw, "family", ""),
-            trust_domain=text(raw, "trustDomain", ""),
-            max_slowdown_percent=bounded(raw, "maxSlowdownPercent", 0, 100_000, 0),
-            solo_step_micros=count_of(raw, "soloStepMicros"),
-            slo=LatencyObjective.from_wire(section(raw, "slo")) if raw.get("slo") else None,
-            probation=flag(raw, "probation"),
-            alert_only=flag(raw, "alertOnly"),
-            context_overhead_mib=bounded(raw, "contextOverheadMiB", 0, 65_536, 0),
-        )
+def _pids(raw: JsonObject, field: str) -> tuple[int, ...]:
+    stated = raw[field] or []
+    if not isinstance(stated, list):
+        raise WireError(f"{field}: expected a list of whole numbers")
+    return tuple(pid for pid in stated if type(pid) is int)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ObservedSlice:
+class ObservedSlice(Wire):
     """One entry of ``GPUNode.status.slices``: what the node made of a slice.
 
     ``step_micros`` is the recent time of one step, ``solo_step_micros`` what the same step takes
@@ -265,91 +219,26 @@ class ObservedSlice:
     start went on from, as the container says; 0 = from the beginning, or it does not say.
     """
 
-    key: SliceKey
-    phase: SlicePhase
-    gpu: str
-    percent: int
-    memory_mib: int
-    epoch: int
-    reason: str = ""
-    message: str = ""
-    pids: tuple[int, ...] = ()
-    sm_count: int = 0
-    memory_used_mib: int = 0
-    steps: int = 0
-    items: int = 0
-    step_micros: int = 0
-    solo_step_micros: int = 0
-    latency_micros: int = 0
-    windows: int = 0
-    violations: int = 0
-    checkpoint_age_s: int = 0
-    resumed_at: int = 0
-
-    def to_wire(self) -> dict[str, object]:
-        """The entry as the API stores it; what is not known is left out."""
-        body: dict[str, object] = {
-            **self.key.to_wire(),
-            "phase": self.phase.value,
-            "gpu": self.gpu,
-            "percent": self.percent,
-            "memoryMiB": self.memory_mib,
-            "epoch": self.epoch,
-        }
-        optional: dict[str, object] = {
-            "reason": self.reason,
-            "message": self.message,
-            "pids": list(self.pids),
-            "smCount": self.sm_count,
-            "memoryUsedMiB": self.memory_used_mib,
-            "steps": self.steps,
-            "items": self.items,
-            "stepMicros": self.step_micros,
-            "soloStepMicros": self.solo_step_micros,
-            "latencyMicros": self.latency_micros,
-            "windows": self.windows,
-            "violations": self.violations,
-            "checkpointAgeSeconds": self.checkpoint_age_s,
-            "resumedAtStep": self.resumed_at,
-        }
-        return body | filled(optional)
-
-    @classmethod
-    def from_wire(cls, raw: JsonObject) -> ObservedSlice:
-        """Read one entry.
-
-        Raises:
-            WireError: a required field is missing, of the wrong type, or the phase is unknown.
-        """
-        try:
-            phase = SlicePhase(text(raw, "phase"))
-        except ValueError as error:
-            raise WireError(f"phase: {error}") from error
-        pids = raw.get("pids") or []
-        if not isinstance(pids, list):
-            raise WireError("pids: expected a list of whole numbers")
-        return cls(
-            key=SliceKey.from_wire(raw),
-            phase=phase,
-            gpu=text(raw, "gpu", ""),
-            percent=bounded(raw, "percent", 0, 2**31 - 1, 0),
-            memory_mib=bounded(raw, "memoryMiB", 0, MAX_MEMORY_MIB, 0),
-            epoch=bounded(raw, "epoch", 0, MAX_EPOCH, 0),
-            reason=text(raw, "reason", ""),
-            message=text(raw, "message", ""),
-            pids=tuple(pid for pid in pids if type(pid) is int),
-            sm_count=count_of(raw, "smCount"),
-            memory_used_mib=count_of(raw, "memoryUsedMiB"),
-            steps=count_of(raw, "steps"),
-            items=count_of(raw, "items"),
-            step_micros=count_of(raw, "stepMicros"),
-            solo_step_micros=count_of(raw, "soloStepMicros"),
-            latency_micros=count_of(raw, "latencyMicros"),
-            windows=count_of(raw, "windows"),
-            violations=count_of(raw, "violations"),
-            checkpoint_age_s=count_of(raw, "checkpointAgeSeconds"),
-            resumed_at=count_of(raw, "resumedAtStep"),
-        )
+    key: Annotated[SliceKey, _KEY]
+    phase: Annotated[SlicePhase, known_word(SlicePhase), NEEDED]
+    gpu: Annotated[Text, KEPT]
+    percent: Annotated[int, between(0, INT32_MAX), KEPT]
+    memory_mib: Annotated[int, between(0, MAX_MEMORY_MIB), KEPT]
+    epoch: Annotated[int, between(0, MAX_EPOCH), KEPT]
+    reason: Text = ""
+    message: Text = ""
+    pids: Annotated[tuple[int, ...], Kind(_pids, list, ())] = ()
+    sm_count: Counted = 0
+    memory_used_mib: Counted = 0
+    steps: Counted = 0
+    items: Counted = 0
+    step_micros: Counted = 0
+    solo_step_micros: Counted = 0
+    latency_micros: Counted = 0
+    windows: Counted = 0
+    violations: Counted = 0
+    checkpoint_age_s: Annotated[Counted, "checkpointAgeSeconds"] = 0
+    resumed_at: Annotated[Counted, "resumedAtStep"] = 0
 
 
 SLOT_PATTERN: Final = re.compile(r"^slot-(\d{2,4})$")

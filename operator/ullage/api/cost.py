@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated
 
 from pydantic import ConfigDict, Field
@@ -24,18 +23,11 @@ from ullage.api.rules import (
     MAX_TIME_POSITIVE,
     validations,
 )
+from ullage.api.words import CostObjective
 
 MAX_RECOMMENDATIONS = 20
 
 Price = Annotated[str, Field(max_length=16, pattern=r"^[0-9]{1,9}(\.[0-9]{1,6})?$")]
-
-
-class CostObjective(StrEnum):
-    """What the choice of capacity goes by."""
-
-    COST_PER_WORK = "CostPerWork"
-    DEADLINE = "Deadline"
-    MAKESPAN = "Makespan"
 
 
 class Cost(Model):

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated
 
 from pydantic import ConfigDict, Field
@@ -20,26 +19,12 @@ from ullage.api.rules import (
     TIERS_NEED_RELIABLE,
     validations,
 )
-from ullage.api.tiers import Backup, Tiers
+from ullage.api.tiers import Backup
+from ullage.api.words import Membership, OnNotice, Tiers
 
 MAX_REPLICAS = 4096
 
 Members = Annotated[int, Field(ge=1, le=MAX_REPLICAS, json_schema_extra={"format": "int32"})]
-
-
-class OnNotice(StrEnum):
-    """What a warning that a machine will be taken away does to the job."""
-
-    CHECKPOINT = "Checkpoint"
-    IGNORE = "Ignore"
-    FLUSH = "Flush"
-
-
-class Membership(StrEnum):
-    """What another number of members means for those that run."""
-
-    RESTART = "Restart"
-    IN_PLACE = "InPlace"
 
 
 class Elasticity(Model):

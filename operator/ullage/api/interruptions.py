@@ -10,9 +10,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
-from ullage.api.readers import JsonObject, WireError, text
+from ullage.api.codec import Wire
+from ullage.api.readers import JsonObject, text
 from ullage.api.times import moment_of, rfc3339
+from ullage.api.wire_fields import NEEDED, Kind, Text, known_word
 
 
 class InterruptionKind(StrEnum):
@@ -24,44 +27,22 @@ class InterruptionKind(StrEnum):
     """The node is more likely to go than before: nothing new belongs there."""
 
 
+def _deadline(raw: JsonObject, field: str) -> float | None:
+    said = text(raw, field)
+    return moment_of(said, field) if said else None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Interruption:
+class Interruption(Wire):
     """A notice about one node.
 
     ``deadline_s`` is when the node goes, seconds since the epoch in whole seconds, ``None`` where
     no one said; ``source`` is who gave the notice: a provider or the key of a taint.
     """
 
-    kind: InterruptionKind
-    deadline_s: float | None = None
-    source: str = ""
-
-    def to_wire(self) -> dict[str, object]:
-        """The notice as the API stores it; what is not known is left out."""
-        body: dict[str, object] = {"kind": self.kind.value}
-        if self.deadline_s is not None:
-            body["deadline"] = rfc3339(self.deadline_s)
-        if self.source:
-            body["source"] = self.source
-        return body
-
-    @classmethod
-    def from_wire(cls, raw: JsonObject) -> Interruption:
-        """Read a notice.
-
-        Raises:
-            WireError: the kind is missing or unknown, or the deadline is no RFC 3339 time.
-        """
-        try:
-            kind = InterruptionKind(text(raw, "kind"))
-        except ValueError as error:
-            raise WireError(f"kind: {error}") from error
-        said = text(raw, "deadline", "")
-        return cls(
-            kind=kind,
-            deadline_s=moment_of(said, "deadline") if said else None,
-            source=text(raw, "source", ""),
-        )
+    kind: Annotated[InterruptionKind, known_word(InterruptionKind), NEEDED]
+    deadline_s: Annotated[float | None, Kind(_deadline, rfc3339), "deadline"] = None
+    source: Text = ""
 
 
 def sooner(one: Interruption | None, other: Interruption | None) -> Interruption | None:

@@ -8,21 +8,23 @@ peak; 0 or absent means not measured.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Final
+from dataclasses import dataclass
+from typing import Annotated, Final, TypeAlias
 
-from ullage.api.readers import (
-    MOST_COUNTED,
-    JsonObject,
-    WireError,
-    bounded,
-    count_of,
-    filled,
-    flag,
-    objects,
-    section,
-    text,
-    whole,
+from ullage.api.codec import Wire, derived, rows
+from ullage.api.readers import JsonObject, WireError, objects, text
+from ullage.api.wire_fields import (
+    INT32_MAX,
+    KEPT,
+    NEEDED,
+    Counted,
+    Flag,
+    Kind,
+    Listed,
+    Name,
+    Text,
+    Whole,
+    between,
 )
 
 MAX_OBSERVATIONS: Final = 128
@@ -30,117 +32,87 @@ MAX_OBSERVATIONS: Final = 128
 MAX_PARTNERS: Final = 16
 MAX_ID: Final = 64
 """Characters of an observation's id."""
+_Percent: TypeAlias = Annotated[int, between(0, INT32_MAX), NEEDED]
+
+
+def _percentile(raw: JsonObject, field: str) -> str:
+    stated = raw[field]
+    written = str(stated) if isinstance(stated, int) else text(raw, field)
+    try:
+        if not 0 < float(written) < 100:
+            raise ValueError("outside 0..100")
+    except ValueError as error:
+        raise WireError(f"{field}: {written!r} is no percentile ({error})") from error
+    return written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LatencyObjective:
+class LatencyObjective(Wire):
     """``slo`` of an InferenceService: the percentile of a latency histogram, over a window.
 
     ``percentile`` as the user wrote it (``"99"``, ``"99.9"``); ``metric`` is the name of the
     Prometheus histogram that the pod serves, "" = the server of the runtime library.
     """
 
-    latency_ms: int
-    percentile: str = "99"
-    metric: str = ""
-    window_seconds: int = 5
+    latency_ms: Annotated[Whole, NEEDED]
+    percentile: Annotated[str, Kind(_percentile), KEPT] = "99"
+    metric: Text = ""
+    window_seconds: Annotated[Whole, KEPT] = 5
 
     @property
     def quantile(self) -> float:
         """The percentile as a fraction."""
         return float(self.percentile) / 100
 
-    def to_wire(self) -> dict[str, object]:
-        """The objective as the API stores it."""
-        body: dict[str, object] = {
-            "latencyMs": self.latency_ms,
-            "percentile": self.percentile,
-            "windowSeconds": self.window_seconds,
-        }
-        return body | ({"metric": self.metric} if self.metric else {})
-
-    @classmethod
-    def from_wire(cls, raw: JsonObject) -> LatencyObjective:
-        """Read the objective.
-
-        Raises:
-            WireError: a field is of the wrong type, or the percentile is none.
-        """
-        percentile = raw.get("percentile", "99")
-        written = str(percentile) if isinstance(percentile, int) else text(raw, "percentile", "99")
-        try:
-            if not 0 < float(written) < 100:
-                raise ValueError("outside 0..100")
-        except ValueError as error:
-            raise WireError(f"slo.percentile: {written!r} is no percentile ({error})") from error
-        return cls(
-            latency_ms=whole(raw, "latencyMs"),
-            percentile=written,
-            metric=text(raw, "metric", ""),
-            window_seconds=whole(raw, "windowSeconds", 5),
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedPartner:
     """Another tenant of the device during an observation."""
 
-    workload_class: str
-    percent: int
+    workload_class: Annotated[Name, "class"]
+    percent: _Percent
+
+
+_IN_ORDER: Final = rows(*derived(ObservedPartner), Listed(rank="index"))
+
+
+def _partners(raw: JsonObject, field: str) -> object:
+    stated = len(objects(raw, field))
+    if stated > MAX_PARTNERS:
+        raise WireError(f"{field}: {stated} entries, at most {MAX_PARTNERS}")
+    return _IN_ORDER.read(raw, field)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fingerprint:
+class Fingerprint(Wire):
     """Demand alone on the device at the observation's share; permille of the peak, 0 = unknown."""
 
-    sm_permille: int = 0
-    dram_permille: int = 0
-    tensor_permille: int = 0
-    fp32_permille: int = 0
-    fp16_permille: int = 0
-    fp64_permille: int = 0
-    occupancy_permille: int = 0
-    kernel_idle_permille: int = 0
-    duty_permille: int = 0
-    cpu_permille: int = 0
-    pcie_tx_kib_per_s: int = 0
-    pcie_rx_kib_per_s: int = 0
-    power_milliwatts: int = 0
-    peak_memory_mib: int = 0
-
-    def to_wire(self) -> dict[str, object]:
-        """The fingerprint as the API stores it."""
-        values = {name: getattr(self, attribute) for attribute, name in _WIRE_NAMES.items()}
-        return {name: value for name, value in values.items() if value}
-
-    @classmethod
-    def from_wire(cls, raw: JsonObject) -> Fingerprint:
-        """Read the fingerprint.
-
-        Raises:
-            WireError: a field is no whole number.
-        """
-        return cls(**{one: count_of(raw, name) for one, name in _WIRE_NAMES.items()})
+    sm_permille: Counted = 0
+    dram_permille: Counted = 0
+    tensor_permille: Counted = 0
+    fp32_permille: Counted = 0
+    fp16_permille: Counted = 0
+    fp64_permille: Counted = 0
+    occupancy_permille: Counted = 0
+    kernel_idle_permille: Counted = 0
+    duty_permille: Counted = 0
+    cpu_permille: Counted = 0
+    pcie_tx_kib_per_s: Counted = 0
+    pcie_rx_kib_per_s: Counted = 0
+    power_milliwatts: Counted = 0
+    peak_memory_mib: Counted = 0
 
 
-def _camel(name: str) -> str:
-    first, *rest = name.replace("_mib", "_MiB").replace("_kib", "_KiB").split("_")
-    return first + "".join(part[:1].upper() + part[1:] for part in rest)
-
-
-def _id(raw: JsonObject) -> str:
+def _id(raw: JsonObject, field: str) -> str:
     """Of an observation; the operator acknowledges it in the spec of the GPUNode."""
-    found = text(raw, "id")
+    found = text(raw, field)
     if len(found) > MAX_ID:
-        raise WireError(f"id: {len(found)} characters, at most {MAX_ID}")
+        raise WireError(f"{field}: {len(found)} characters, at most {MAX_ID}")
     return found
 
 
-_WIRE_NAMES: Final = {one.name: _camel(one.name) for one in fields(Fingerprint)}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
+class Observation(Wire):
     """One steady window of one tenant, ``partners`` empty when it was alone.
 
     ``step_micros`` is its step (or mean service) time in the window, ``solo_step_micros`` the same
@@ -150,92 +122,23 @@ class Observation:
     the counterfactual of the one before. ``at_s`` is seconds since the epoch.
     """
 
-    id: str
-    workload_class: str
-    namespace: str
-    accelerator: str
-    percent: int
-    step_micros: int
-    at_s: int
-    family: str = ""
-    partners: tuple[ObservedPartner, ...] = ()
-    solo_step_micros: int = 0
-    latency_micros: int = 0
-    percentile: str = ""
-    requests_milli: int = 0
-    max_slowdown_percent: int = 0
-    image: str = ""
+    id: Annotated[str, Kind(_id), NEEDED]
+    workload_class: Annotated[Name, "class"]
+    namespace: Name
+    accelerator: Name
+    percent: _Percent
+    step_micros: Annotated[Counted, NEEDED]
+    at_s: Annotated[Counted, "at", NEEDED]
+    family: Text = ""
+    partners: Annotated[tuple[ObservedPartner, ...], Kind(_partners, _IN_ORDER.write)] = ()
+    solo_step_micros: Counted = 0
+    latency_micros: Counted = 0
+    percentile: Text = ""
+    requests_milli: Counted = 0
+    max_slowdown_percent: Counted = 0
+    image: Text = ""
     """Digest that the container runs."""
-    frozen: bool = False
-    probation: bool = False
-    violated: bool = False
+    frozen: Flag = False
+    probation: Flag = False
+    violated: Flag = False
     fingerprint: Fingerprint | None = None
-
-    def to_wire(self) -> dict[str, object]:
-        """The observation as the API stores it; what is not known is left out."""
-        body: dict[str, object] = {
-            "id": self.id,
-            "class": self.workload_class,
-            "namespace": self.namespace,
-            "accelerator": self.accelerator,
-            "percent": self.percent,
-            "stepMicros": min(self.step_micros, MOST_COUNTED),
-            "at": self.at_s,
-        }
-        optional: dict[str, object] = {
-            "family": self.family,
-            "partners": [
-                {"index": index, "class": one.workload_class, "percent": one.percent}
-                for index, one in enumerate(self.partners)
-            ],
-            "soloStepMicros": self.solo_step_micros,
-            "latencyMicros": self.latency_micros,
-            "percentile": self.percentile,
-            "requestsMilli": self.requests_milli,
-            "maxSlowdownPercent": self.max_slowdown_percent,
-            "image": self.image,
-            "frozen": self.frozen,
-            "probation": self.probation,
-            "violated": self.violated,
-            "fingerprint": self.fingerprint.to_wire() if self.fingerprint else None,
-        }
-        return body | filled(optional)
-
-    @classmethod
-    def from_wire(cls, raw: JsonObject) -> Observation:
-        """Read one observation.
-
-        Raises:
-            WireError: a required field is missing, of the wrong type, or there are too many
-                partners.
-        """
-        partners = objects(raw, "partners")
-        if len(partners) > MAX_PARTNERS:
-            raise WireError(f"partners: {len(partners)} entries, at most {MAX_PARTNERS}")
-        print_ = raw.get("fingerprint")
-        return cls(
-            id=_id(raw),
-            workload_class=text(raw, "class"),
-            namespace=text(raw, "namespace"),
-            accelerator=text(raw, "accelerator"),
-            percent=bounded(raw, "percent", 0, 2**31 - 1),
-            step_micros=count_of(raw, "stepMicros", None),
-            at_s=count_of(raw, "at", None),
-            family=text(raw, "family", ""),
-            partners=tuple(
-                ObservedPartner(
-                    workload_class=text(one, "class"), percent=bounded(one, "percent", 0, 2**31 - 1)
-                )
-                for one in partners
-            ),
-            solo_step_micros=count_of(raw, "soloStepMicros"),
-            latency_micros=count_of(raw, "latencyMicros"),
-            percentile=text(raw, "percentile", ""),
-            requests_milli=count_of(raw, "requestsMilli"),
-            max_slowdown_percent=count_of(raw, "maxSlowdownPercent"),
-            image=text(raw, "image", ""),
-            frozen=flag(raw, "frozen"),
-            probation=flag(raw, "probation"),
-            violated=flag(raw, "violated"),
-            fingerprint=Fingerprint.from_wire(section(raw, "fingerprint")) if print_ else None,
-        )

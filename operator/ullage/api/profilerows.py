@@ -16,6 +16,7 @@ from pydantic import Field
 from ullage.api.base import Count, Model, Percent, Time, Word, list_map
 from ullage.api.gpurequest import Accelerator
 from ullage.api.observations import MAX_PARTNERS
+from ullage.api.words import Source as Source
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Amount = Annotated[float, Field(ge=0, le=1e18)]
@@ -27,14 +28,6 @@ MAX_SOLO_ROWS = 256
 MAX_STEP_ROWS = 200
 MAX_DEVICES = 64
 MAX_PERCENTILES = 8
-
-
-class Source(StrEnum):
-    """Where a value comes from; a measured one beats an estimate, an estimate what was declared."""
-
-    DECLARED = "Declared"
-    MEASURED = "Measured"
-    ESTIMATED = "Estimated"
 
 
 class Counter(StrEnum):

@@ -29,26 +29,7 @@ from ullage.api.base import (
 from ullage.api.conditions import Conditions
 from ullage.api.gpurequest import DomainName
 from ullage.api.spot import DecisionPeriod, Spot
-
-
-class Objective(StrEnum):
-    """What the cluster's time is divided by."""
-
-    FIFO = "FIFO"
-    MAX_MIN_FAIRNESS = "MaxMinFairness"
-    FINISH_TIME_FAIRNESS = "FinishTimeFairness"
-    MAKESPAN = "Makespan"
-    MAX_THROUGHPUT = "MaxThroughput"
-    SJF = "SJF"
-    MIN_COST = "MinCost"
-    MIN_COST_SLO = "MinCostSLO"
-
-
-class Inner(StrEnum):
-    """How a tenant divides what it gets among its jobs."""
-
-    FAIRNESS = "Fairness"
-    FIFO = "FIFO"
+from ullage.api.words import Inner, Objective, TightSLO
 
 
 class Packing(Model):
@@ -65,13 +46,6 @@ class RiskPredictor(StrEnum):
 
     LEARNED = "Learned"
     UTILISATION_SUM = "UtilisationSum"
-
-
-class TightSLO(StrEnum):
-    """What happens to objectives so tight that too few observations back a risk threshold."""
-
-    CONFORMAL = "Conformal"
-    REFUSE = "Refuse"
 
 
 _Int32 = Field(json_schema_extra={"format": "int32"})

@@ -4,29 +4,15 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated
 
 from pydantic import Field
 
 from ullage.api.base import AnyName, Line, Model, Percent, Time, Word
 from ullage.api.rules import ARRIVALS_NOT_NEGATIVE, RATE_POSITIVE, validations
+from ullage.api.words import OnViolation, Resizable
 
 _DECIMAL = r"^[0-9]{1,9}(\.[0-9]{1,6})?$"
-
-
-class Resizable(StrEnum):
-    """Whether the share of a running container may become another one."""
-
-    NEVER = "Never"
-    RESTART = "Restart"
-
-
-class OnViolation(StrEnum):
-    """What the guard does when the objective is broken."""
-
-    FREEZE_NEIGHBOURS = "FreezeNeighbours"
-    ALERT = "Alert"
 
 
 class SharingRules(Model):

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated
 
 from pydantic import Field
@@ -23,14 +22,7 @@ from ullage.api.base import (
     Word,
     list_map,
 )
-
-
-class SpendMode(StrEnum):
-    """What kind of capacity a gang runs on; always one kind for all of its members."""
-
-    IDLE = "Idle"
-    SPOT = "Spot"
-    ON_DEMAND = "OnDemand"
+from ullage.api.words import SpendMode
 
 
 class PoolShare(Model):

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated
 
 from pydantic import ConfigDict, Field
@@ -14,16 +13,6 @@ from ullage.api.rule import validations
 from ullage.api.rules_tiers import DIRTY_POSITIVE, LAG_COVERS_PUSHES, STATE_POSITIVE
 
 Steps = Annotated[int, Field(ge=1, le=100_000, json_schema_extra={"format": "int32"})]
-
-
-class Tiers(StrEnum):
-    """Who owns state and who computes."""
-
-    AUTO = "Auto"
-    STAGE_1 = "Stage1"
-    STAGE_2 = "Stage2"
-    STAGE_3 = "Stage3"
-    DISABLED = "Disabled"
 
 
 class Backup(Model):

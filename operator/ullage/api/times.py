@@ -48,3 +48,16 @@ def moment_of(value: str, field: str) -> float:
     if parsed.tzinfo is None:
         raise WireError(f"{field}: {quoted(value)} has no time zone")
     return writable(parsed.timestamp())
+
+
+def seconds(value: object, field: str) -> float:
+    """Seconds since the epoch of an RFC 3339 time; absent is 0.
+
+    Raises:
+        WireError: it is no such time, or has no zone.
+    """
+    if value is None or value == "":
+        return 0.0
+    if not isinstance(value, str):
+        raise WireError(f"{field}: expected a time, got {type(value).__name__}")
+    return moment_of(value, field)

@@ -13,6 +13,7 @@ from rich.text import Text
 from ullage.api.contract import DesiredSlice, ObservedDevice, Reason
 from ullage.api.explanations.all import CONDITIONS, REASONS
 from ullage.api.reasons import ConditionType
+from ullage.api.times import rfc3339
 from ullage.cli.tables_spend import spend
 from ullage.cluster.records.scheduling_state import Exclusion
 from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot, WorkloadRecord
@@ -24,7 +25,6 @@ from ullage.cluster.records.status import (
     SizeRecord,
     WorkloadStatus,
 )
-from ullage.cluster.values.quantity import rfc3339
 
 GOOD, BAD, QUIET = "green", "red", "dim"
 PHASE_STYLES: Mapping[str, str] = {

@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ullage.api.explanations.all import REASONS
+from ullage.api.times import rfc3339
 from ullage.cluster.records.spend import Offer, SpendRecord
-from ullage.cluster.values.quantity import rfc3339
 
 
 def spend(record: SpendRecord) -> RenderableType:

@@ -16,10 +16,10 @@ from io import BytesIO
 from typing import Final
 
 from ullage.api.contract import API_VERSION, accelerator_key
+from ullage.api.numbers import six_digits
 from ullage.cli.profiles import ProfileError, checked
 from ullage.cluster.codecs.speed import op_table_to_wire
 from ullage.cluster.records.profile import OpRow, OpTable
-from ullage.cluster.values.numbers import six_digits
 from ullage.engines.profiles.chakra import read_chakra
 from ullage.engines.profiles.kineto import read_kineto
 from ullage.engines.profiles.traces import Trace, TracedOp, TraceError

@@ -12,9 +12,9 @@ import hashlib
 from collections.abc import Callable
 from typing import Final
 
+from ullage.api.times import rfc3339
 from ullage.cluster.records.snapshot import ObjectRef
 from ullage.cluster.values.bounded import Memo
-from ullage.cluster.values.quantity import rfc3339
 from ullage.kube.requests import KINDS
 from ullage.ports import EVENT, ClusterPort, Conflict, JsonObject, NotFound
 from ullage.scheduling.model.plan import Emit

@@ -16,7 +16,6 @@ from xml.etree import ElementTree
 
 from ullage.cluster.codecs.objects import optional_text
 from ullage.cluster.records.pool import CapacityType, PoolRecord
-from ullage.engines.capacity.hazard import AdvisorBand
 from ullage.engines.capacity.price import Quote
 from ullage.ports import JsonObject
 from ullage.prices.source import (
@@ -32,7 +31,6 @@ from ullage.prices.source import (
 
 PRODUCT: Final = "Linux/UNIX"
 API_VERSION: Final = "2016-11-15"
-ADVISOR_URL: Final = "https://spot-bid-advisor.s3.amazonaws.com/spot-advisor-data.json"
 _FIELDS: Final = {
     "availabilityZone": "AvailabilityZone",
     "instanceType": "InstanceType",
@@ -119,58 +117,6 @@ def _history(body: bytes) -> Iterator[Mapping[str, object]]:
         raise PriceUnreadable(f"AWS answered no history: {text[:300]}")
     for item in items.findall("{*}item"):
         yield {name: item.findtext(f"{{*}}{tag}") for tag, name in _FIELDS.items()}
-
-
-def placement_score(body: bytes, region: str, zone_id: str | None = None) -> int:
-    """A placement score, 1 to 10, from the JSON answer.
-
-    Args:
-        body: The answer.
-        region: Region.
-        zone_id: Global id of the zone; ``None`` = of the whole region.
-
-    Raises:
-        PriceUnreadable: it is not there.
-    """
-    rows = listed(decoded(body, "the scores"), "SpotPlacementScores", "the scores")
-    for one in rows:
-        if one.get("Region") != region or one.get("AvailabilityZoneId") != zone_id:
-            continue
-        score = one.get("Score")
-        if isinstance(score, int) and 1 <= score <= 10:
-            return score
-        raise PriceUnreadable(f"a placement score lies in 1 to 10, not {score!r}")
-    raise PriceUnreadable(f"no placement score of {region} {zone_id or ''}".rstrip())
-
-
-def advisor_band(
-    body: bytes, region: str, instance_type: str, system: str = "Linux"
-) -> AdvisorBand:
-    """The band of interruptions that the Spot Advisor publishes.
-
-    Args:
-        body: Its document.
-        region: Region.
-        instance_type: Type.
-        system: Operating system as the document spells it.
-
-    Raises:
-        PriceUnreadable: it is not there.
-    """
-    raw = decoded(body, "the advisor's document")
-    labels = {
-        one.get("index"): one.get("label")
-        for one in listed(raw, "ranges", "the advisor's document")
-    }
-    found: object = raw
-    for key in ("spot_advisor", region, system, instance_type, "r"):
-        found = found.get(key) if isinstance(found, Mapping) else None
-    try:
-        return AdvisorBand(str(labels.get(found)))
-    except ValueError as error:
-        raise PriceUnreadable(
-            f"the advisor's document has no band of {instance_type} in {region}"
-        ) from error
 
 
 def spot_price(options: JsonObject, pool: PoolRecord, where: Where) -> PriceSource:

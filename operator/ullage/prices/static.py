@@ -15,10 +15,10 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from ullage.api.contract import WireError, text
+from ullage.api.numbers import decimal
 from ullage.api.readers import quoted
 from ullage.cluster.codecs.objects import optional_text
 from ullage.cluster.records.pool import PoolRecord
-from ullage.cluster.values.numbers import decimal
 from ullage.engines.capacity.price import Quote
 from ullage.ports import JsonObject
 from ullage.prices.source import Fetch, PriceSource, PriceUnreadable, Where, decoded, moment, price

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 
-from ullage.engines.allocation.agnostic import all_alike
 from ullage.engines.allocation.model import (
     Allocation,
     Problem,
+    Throughputs,
 )
 from ullage.engines.allocation.policies import POLICIES as OBJECTIVES
 from ullage.engines.allocation.policies import Objective, max_min, waterfill
@@ -53,6 +53,12 @@ class Policy:
     objective: Objective | None = None
     strict: bool = False
     victims: Victims | None = None
+
+
+def all_alike(problem: Problem) -> Problem:
+    """Every allowed type runs a job at speed 1: for max-min objectives."""
+    rates = np.where(problem.throughputs.rates > 0, 1.0, 0.0)
+    return replace(problem, throughputs=Throughputs(rates=rates))
 
 
 def equal_parts(problem: Problem) -> Allocation:

@@ -67,10 +67,6 @@ class Trace:
             return self
         return replace(self, jobs=self.jobs[:count])
 
-    def also(self, note: str) -> Trace:
-        """The same trace with one note more."""
-        return replace(self, notes=(*self.notes, note)) if note else self
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:

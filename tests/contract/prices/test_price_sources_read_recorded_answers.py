@@ -10,8 +10,7 @@ from urllib.parse import unquote_plus
 import orjson
 import pytest
 
-from ullage.engines.capacity.hazard import AdvisorBand
-from ullage.prices.aws import AwsSpotPrice, advisor_band, placement_score
+from ullage.prices.aws import AwsSpotPrice
 from ullage.prices.azure import AzureRetailPrice
 from ullage.prices.gcp import GcpSkuPrice
 from ullage.prices.http import JsonPrice, PrometheusPrice
@@ -251,35 +250,3 @@ def test_requests_name_what_is_asked() -> None:
 def test_what_aws_refused_is_said() -> None:
     with pytest.raises(PriceUnreadable, match="RequestLimitExceeded"):
         AWS.read(REFUSED, NOW_S)
-
-
-def test_placement_scores_are_hints_of_a_region_or_a_zone() -> None:
-    body = orjson.dumps(
-        {
-            "SpotPlacementScores": [
-                {"Region": "us-east-1", "AvailabilityZoneId": "use1-az4", "Score": 9},
-                {"Region": "us-east-1", "Score": 7},
-                {"Region": "us-west-2", "Score": 11},
-            ]
-        }
-    )
-    assert placement_score(body, "us-east-1", "use1-az4") == 9
-    assert placement_score(body, "us-east-1") == 7
-    with pytest.raises(PriceUnreadable, match="1 to 10"):
-        placement_score(body, "us-west-2")
-    with pytest.raises(PriceUnreadable, match="no placement score"):
-        placement_score(body, "eu-west-1")
-
-
-def test_bands_are_read_from_the_advisor() -> None:
-    labels = ["<5%", "5-10%", "10-15%", "15-20%", ">20%"]
-    body = orjson.dumps(
-        {
-            "ranges": [{"index": at, "label": label} for at, label in enumerate(labels)],
-            "spot_advisor": {"us-east-1": {"Linux": {"p3.2xlarge": {"s": 70, "r": 4}}}},
-        }
-    )
-    assert advisor_band(body, "us-east-1", "p3.2xlarge") is AdvisorBand.OVER_20
-    for region, kind in (("us-east-2", "p3.2xlarge"), ("us-east-1", "p2.xlarge")):
-        with pytest.raises(PriceUnreadable, match="no band"):
-            advisor_band(body, region, kind)

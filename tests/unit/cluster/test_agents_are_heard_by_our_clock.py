@@ -8,10 +8,10 @@ import pytest
 
 from builders import NOW, a_device, a_slice
 from builders_raw import raw_gpu_node
+from ullage.api.times import rfc3339
 from ullage.app.effects import effect_of
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.values import streams
-from ullage.cluster.values.quantity import rfc3339
 
 HOUR = 3600.0
 

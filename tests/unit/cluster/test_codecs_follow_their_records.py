@@ -10,9 +10,9 @@ from typing import Annotated
 
 import pytest
 
+from ullage.api.codec import derived, wire_name
 from ullage.api.contract import WireError
-from ullage.cluster.codecs.derived import derived, wire_name
-from ullage.cluster.values.wire_fields import (
+from ullage.api.wire_fields import (
     IF_KNOWN,
     KEPT,
     NEEDED,

@@ -7,15 +7,8 @@ from fractions import Fraction
 import pytest
 
 from ullage.api.contract import WireError
-from ullage.cluster.values.quantity import (
-    amount,
-    counted,
-    mib_down,
-    mib_up,
-    quantity,
-    rfc3339,
-    seconds,
-)
+from ullage.api.times import rfc3339, seconds
+from ullage.cluster.values.quantity import amount, counted, mib_down, mib_up, quantity
 
 
 @pytest.mark.parametrize(

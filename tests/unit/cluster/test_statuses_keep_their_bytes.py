@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Statuses that stand on clusters read as before, and are written byte for byte as before.
+"""Records that stand on clusters or travel between processes keep their bytes, both ways.
 
-Each file of ``tests/data/statuses`` holds a full status as it is stored, the record that it reads
-as, and for each of its fields what is said when a value of another type stands there.
+Each file of ``tests/data/statuses`` holds a full record as it is stored, what it reads as, and for
+each of its fields what is said when a value of another type stands there.
 """
 
 from __future__ import annotations
@@ -17,12 +17,29 @@ from typing import Any
 
 import pytest
 
-from ullage.api.contract import WireError
-from ullage.cluster.codecs import allocation, pool, profile, status
+from ullage.api.contract import (
+    DesiredSlice,
+    Interruption,
+    Observation,
+    ObservedDevice,
+    ObservedSlice,
+    WireError,
+)
+from ullage.cluster.codecs import allocation, pool, profile, speed, status
+from ullage.cluster.records.profile import OpTable
 from ullage.cluster.records.snapshot import WorkloadKind
+from ullage_node.mps.records import Limits, Order, Report
 
 FOLDER = Path(__file__).parents[2] / "data" / "statuses"
+CONTRACT = (DesiredSlice, ObservedSlice, ObservedDevice, Observation, Interruption)
+SOCKET = (Report, Order, Limits)
 JOB, SERVICE = WorkloadKind.TRAINING_JOB, WorkloadKind.INFERENCE_SERVICE
+
+
+def op_table(raw: object) -> OpTable | None:
+    return speed.op_table_of({"opTable": raw})
+
+
 CODECS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "trainingjob": (partial(status.status_from_wire, JOB), partial(status.status_to_wire, JOB)),
     "inferenceservice": (
@@ -33,6 +50,10 @@ CODECS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "capacitypool": (pool.pool_status_from_wire, pool.pool_status_to_wire),
     "workloadprofile": (profile.profile_status_from_wire, profile.profile_status_to_wire),
     "devicemodel": (profile.device_model_from_wire, profile.device_model_to_wire),
+    "solorow": (profile.solo_from_wire, profile.solo_to_wire),
+    "steprow": (profile.step_from_wire, profile.step_to_wire),
+    "optable": (op_table, speed.op_table_to_wire),
+    **{one.__name__.lower(): (one.from_wire, one.to_wire) for one in (*CONTRACT, *SOCKET)},
 }
 
 

@@ -16,14 +16,18 @@ BROUGHT_BY_ANOTHER = {"yarl"}
 """Part of aiohttp's own interface."""
 PURE = {"numpy", "scipy", "highspy"}
 CONTRACT = {
+    "ullage.api.codec",
     "ullage.api.contract",
     "ullage.api.devices",
     "ullage.api.interruptions",
+    "ullage.api.numbers",
     "ullage.api.observations",
     "ullage.api.readers",
     "ullage.api.reasons",
     "ullage.api.steps",
     "ullage.api.times",
+    "ullage.api.wire_fields",
+    "ullage.api.words",
 }
 MODEL_FREE = CONTRACT | {
     "ullage.api",

@@ -112,14 +112,17 @@ def test_it_runs_on_the_standard_library_alone(unpacked: Path, module: str) -> N
     }
     assert {name for name in ours if name.startswith("ullage.")} <= {
         "ullage.api",
+        "ullage.api.codec",
         "ullage.api.contract",
         "ullage.api.devices",
         "ullage.api.interruptions",
+        "ullage.api.numbers",
         "ullage.api.observations",
         "ullage.api.readers",
         "ullage.api.reasons",
         "ullage.api.steps",
         "ullage.api.times",
+        "ullage.api.wire_fields",
     }
 
 

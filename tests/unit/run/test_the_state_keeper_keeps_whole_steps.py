@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ullage.engines.tiers import cut
+from oracles import keeper_book
 from ullage_run.frames import Frame, FrameError, Kind, Receipt
 from ullage_run.state_store import Store
 
@@ -84,12 +84,12 @@ PUSHES = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 4), st.integers(1,
 @settings(max_examples=100, deadline=None)
 @given(pushes=PUSHES)
 def test_the_keeper_and_the_engine_judge_alike(pushes: list[tuple[int, int, int]]) -> None:
-    store, book = begun(shards=3), cut.Ledger(shards=3, epoch=1)
+    store, book = begun(shards=3), keeper_book.Ledger(shards=3, epoch=1)
     for shard, step, epoch in pushes:
         if (shard + step) % 5 == 0 and epoch > book.epoch:
             store.begin(epoch, 3)
-            book = cut.new_epoch(book, epoch)
-        book, verdict = cut.receive(book, shard=shard, step=step, epoch=epoch)
+            book = keeper_book.new_epoch(book, epoch)
+        book, verdict = keeper_book.receive(book, shard=shard, step=step, epoch=epoch)
         found = put(store, offer(shard, step, epoch), bytes([step]))
         assert found.name == verdict.name
         assert (store.held().committed, store.held().epoch) == (book.committed, book.epoch)

@@ -21,7 +21,7 @@ from ullage.scheduling.assignment.observe import look
 from ullage.scheduling.inventory.inventory import take_inventory
 from ullage.scheduling.learning.estimates import gather
 from ullage.scheduling.learning.loop import profiles_to_write
-from ullage.scheduling.learning.throughput import throughputs
+from ullage.scheduling.learning.throughput import Throughputs
 from ullage.scheduling.model.plan import SetProfile
 from ullage.scheduling.model.slice_ledger import Ledger
 from ullage.scheduling.prediction.rows import class_profiles, rows_of
@@ -188,9 +188,9 @@ def test_speeds_are_estimated_from_the_own_namespace(shared: tuple[str, ...], kn
     node = a_gpu_node(devices=[a_device("GPU-1", model="k80"), a_device("GPU-2", model="v100")])
     snapshot = a_snapshot(node, *other_speeds("tenant-b", k80=1.0, v100=4.0), policy(shared=shared))
     stranger = a_job("train", "tenant-a").with_(workload_class="new").build()
-    assert bool(throughputs(snapshot, stranger)) is known
+    assert bool(Throughputs(snapshot).of(stranger)) is known
     native = a_job("train", "tenant-b").with_(workload_class="new").build()
-    assert set(throughputs(snapshot, native)) == {"k80", "v100"}
+    assert set(Throughputs(snapshot).of(native)) == {"k80", "v100"}
     scopes = gather(snapshot)
     assert set(scopes) == ({"*"} if known else {"tenant-b"})
 

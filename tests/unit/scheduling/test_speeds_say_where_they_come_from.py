@@ -23,7 +23,6 @@ from ullage.scheduling.learning.throughput import (
     Throughputs,
     measured_speeds,
     remeasured,
-    throughputs,
 )
 
 
@@ -90,7 +89,7 @@ def test_a_job_reads_its_class_then_the_profile_it_names() -> None:
     own = replace(own, status=replace(own.status, throughput=(estimate("h100", 30.0),)))
     named = a_profile("named", alone("v100", 99.0), alone("k80", 1.0), workload_class="other")
     job = a_job().with_(workload_class="resnet", profile_ref="named").build()
-    found = throughputs(a_snapshot(own, named, job), job)
+    found = Throughputs(a_snapshot(own, named, job)).of(job)
     assert {name: one.source for name, one in found.items()} == {
         "v100": Source.MEASURED,
         "h100": Source.ESTIMATED,
@@ -108,7 +107,7 @@ def test_of_what_was_declared_and_estimated_the_surer_stands(
         profile, status=ProfileStatus(throughput=(estimate("h100", 30.0, confidence),))
     )
     job = a_job().with_(workload_class="resnet").build()
-    assert throughputs(a_snapshot(profile, job), job)["h100"].source is wins
+    assert Throughputs(a_snapshot(profile, job)).of(job)["h100"].source is wins
 
 
 def test_a_share_is_slower_by_the_measured_curve_or_else_in_proportion() -> None:
@@ -120,7 +119,7 @@ def test_a_share_is_slower_by_the_measured_curve_or_else_in_proportion() -> None
         a_job(name).fractional(50).with_(workload_class=name).build() for name in ("flat", "steep")
     ]
     snapshot = a_snapshot(flat, steep, *jobs)
-    found = [throughputs(snapshot, job)["v100"].steps_per_second for job in jobs]
+    found = [Throughputs(snapshot).of(job)["v100"].steps_per_second for job in jobs]
     assert found == pytest.approx([9.0, 5.0])
 
 
@@ -129,7 +128,7 @@ def test_a_class_that_no_one_saw_does_what_others_typically_do() -> None:
     slow = measured(a_profile("b", workload_class="b"), alone("v100", 2.0), alone("k80", 0.5))
     lone = measured(a_profile("c", workload_class="c"), alone("h100", 500.0))
     job = a_job().with_(workload_class="new").build()
-    found = throughputs(a_snapshot(fast, slow, lone, job), job)
+    found = Throughputs(a_snapshot(fast, slow, lone, job)).of(job)
     assert {one.method for one in found.values()} == {Method.TYPICAL}
     assert "h100" not in found  # no class was seen on it and on another type
     ratio = found["v100"].steps_per_second / found["k80"].steps_per_second
@@ -139,7 +138,7 @@ def test_a_class_that_no_one_saw_does_what_others_typically_do() -> None:
 
 def test_nothing_known_is_nothing_said() -> None:
     job = a_job().build()
-    assert throughputs(a_snapshot(job), job) == {}
+    assert Throughputs(a_snapshot(job)).of(job) == {}
 
 
 def test_alike_workloads_are_answered_once() -> None:

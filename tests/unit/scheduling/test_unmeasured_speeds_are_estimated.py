@@ -26,7 +26,7 @@ from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot
 from ullage.engines.admission.records import Fingerprint
 from ullage.scheduling.learning.estimates import MOST_CONFIDENT, estimated, gather
 from ullage.scheduling.learning.loop import Lessons
-from ullage.scheduling.learning.throughput import throughputs
+from ullage.scheduling.learning.throughput import Throughputs
 from ullage.scheduling.learning.written_speeds import AGAIN_AFTER_S, MOST_A_CYCLE, with_estimates
 from ullage.scheduling.model.plan import SetProfile
 
@@ -192,7 +192,7 @@ def test_estimates_are_written_once_and_read_by_jobs() -> None:
     job = a_job().with_(workload_class="new0").build()
     after = a_snapshot(node("k80", "v100"), *profiles[:-1], stored, job)
     assert written(after, NOW + 10_000) == []
-    found = throughputs(after, job)
+    found = Throughputs(after).of(job)
     assert {name: one.source for name, one in found.items()} == {
         "k80": Source.MEASURED,
         "v100": Source.ESTIMATED,

@@ -24,7 +24,7 @@ from ullage.scheduling.learning.loop import WRITE_EVERY_S, Lessons, profiles_to_
 from ullage.scheduling.learning.merge import MOST_ROWS
 from ullage.scheduling.learning.sift import Dropped
 from ullage.scheduling.model.plan import CreateProfile, SetProfile
-from ullage.scheduling.prediction.rows import class_profiles, profile_of, rows_of, share_curve
+from ullage.scheduling.prediction.rows import class_profiles, rows_of, share_curve
 
 START = int(NOW) - 5_000
 CLASS = "resnet"
@@ -302,19 +302,6 @@ def test_a_share_curve_is_never_negative(
     assert curve is not None
     assert (curve.fixed_s, curve.scaled_s) == (pytest.approx(fixed), pytest.approx(scaled))
     assert share_curve([SoloEntry(device="d", share=10)]) is None
-
-
-def test_a_workload_finds_its_profile_by_name_or_by_class() -> None:
-    named = a_profile("named", workload_class="x")
-    snapshot = a_snapshot(named, mine())
-    assert (
-        profile_of(snapshot, a_job().with_(profile_ref="named", workload_class=CLASS).build())
-        is named
-    )
-    found = profile_of(snapshot, a_job().with_(workload_class=CLASS).build())
-    assert found is not None
-    assert found.workload_class == CLASS
-    assert profile_of(snapshot, a_job().with_(workload_class="no one").build()) is None
 
 
 def test_what_trials_cost_is_remembered_once() -> None:

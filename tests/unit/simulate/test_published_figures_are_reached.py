@@ -8,7 +8,8 @@ from statistics import fmean
 
 import pytest
 
-from ullage.simulate.gavel import GavelPolicy, Outcome, TraceJob, run_trace
+from bench.gavel_rules import GavelPolicy, Outcome, run_trace
+from ullage.simulate.trace import TraceJob
 from unit.engines.allocation.instances import trace
 
 DEVICES = {"v100": 8, "p100": 16, "k80": 24}

@@ -53,10 +53,6 @@ class UnreadBook:
         )
 
 
-def _order(one: Unread) -> tuple[str, str, str]:
-    return one.ref.kind, one.ref.namespace, one.ref.name
-
-
 def _entry(kind: str, raw: JsonObject, text: str) -> Unread | None:
     try:
         meta = identity(raw)

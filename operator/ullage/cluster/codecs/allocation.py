@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from ullage.cluster.codecs.derived import derived
+from ullage.api.codec import derived
 from ullage.cluster.records.status import SolveRecord
 
 solve_from_wire, solve_to_wire = derived(SolveRecord)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeVar, cast
 
+from ullage.api.codec import derived, rows
 from ullage.api.contract import (
     ANNOTATION_TEMPLATE_HASH,
     GROUP,
@@ -28,14 +29,14 @@ from ullage.api.contract import (
 from ullage.api.readers import bounded as bounded
 from ullage.api.readers import count_of, quoted
 from ullage.api.reasons import ConditionType
-from ullage.cluster.codecs.derived import derived, rows
+from ullage.api.times import seconds
+from ullage.api.wire_fields import Kind
+from ullage.api.wire_fields import strings as strings
 from ullage.cluster.records.snapshot import WorkloadKind
 from ullage.cluster.records.status import Condition
 from ullage.cluster.values.bounded import Memo
-from ullage.cluster.values.quantity import MIB, seconds
+from ullage.cluster.values.quantity import MIB
 from ullage.cluster.values.readable import complete, shown
-from ullage.cluster.values.wire_fields import Kind
-from ullage.cluster.values.wire_fields import strings as strings
 from ullage.ports import JsonObject
 
 condition_from_wire, condition_to_wire = derived(Condition)

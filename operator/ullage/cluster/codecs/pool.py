@@ -9,8 +9,8 @@ which follows from others, four, and times whole seconds; ``pool_as_stored`` say
 
 from __future__ import annotations
 
+from ullage.api.codec import derived, nested
 from ullage.api.reasons import ConditionType
-from ullage.cluster.codecs.derived import derived, nested
 from ullage.cluster.codecs.objects import ranked
 from ullage.cluster.records.pool import LaunchRecord, PoolStatus
 

@@ -9,72 +9,103 @@ is not finite or below 0 is an error, from any source.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from ullage.api.contract import WireError, bounded, flag, objects, section, text, whole
-from ullage.api.readers import count_of
-from ullage.cluster.codecs.derived import derived, rows
-from ullage.cluster.codecs.objects import CONDITIONS, optional_text, own_conditions, within
+from ullage.api import wire_fields
+from ullage.api.codec import derived, rows
+from ullage.api.contract import JsonObject, WireError, objects, section, text
+from ullage.api.numbers import needed, number, six_digits
+from ullage.api.wire_fields import INT32_MAX, KEPT, NEEDED, Embedded, Kind, Listed, between
+from ullage.cluster.codecs.objects import CONDITIONS, own_conditions, within
 from ullage.cluster.records.profile import (
     MOST_PARAMETER,
     RATIO,
     DeviceModel,
     ProfileStatus,
     SoloEntry,
-    Source,
     StepRow,
 )
 from ullage.cluster.records.status import Condition
-from ullage.cluster.values.numbers import MOST
-from ullage.cluster.values.numbers import needed as needed
-from ullage.cluster.values.numbers import number as number
-from ullage.cluster.values.numbers import six_digits as six_digits
 from ullage.cluster.values.quantiles import percentile_of, quantile_of
-from ullage.cluster.values.quantity import rfc3339, seconds
-from ullage.cluster.values.wire_fields import KEPT, Embedded, Kind, Listed
 from ullage.engines.admission.records import Fingerprint, Partner
-from ullage.ports import JsonObject
 
-INT32_MAX: Final = 2**31 - 1
 MIB: Final = 2**20
 
-COLUMNS: Final[Mapping[str, str]] = {
-    "dramUtil": "dram",
-    "tensorUtil": "tensor",
-    "fp32Util": "fp32",
-    "fp16Util": "fp16",
-    "fp64Util": "fp64",
-    "occupancy": "occupancy",
-    "kernelIdleFraction": "kernel_idle",
-    "graphFraction": "graph",
-    "dutyCycle": "duty_cycle",
-    "cpuUtil": "cpu_cores",
-    "powerWatts": "power_watts",
-    "launchesPerSecond": "launches_per_s",
-    "pcieTxBytesPerSecond": "pcie_tx_bytes_per_s",
-    "pcieRxBytesPerSecond": "pcie_rx_bytes_per_s",
-}
-"""Columns of a solo row -> attributes of the fingerprint; ``smUtil`` and memory apart."""
-
-_MOST: Final[Mapping[str, float]] = {
-    **dict.fromkeys(
-        (
-            *("smUtil", "dramUtil", "tensorUtil", "fp32Util", "fp16Util", "fp64Util"),
-            *("occupancy", "kernelIdleFraction", "graphFraction", "dutyCycle"),
-        ),
-        1.0,
-    ),
-    "cpuUtil": RATIO,
-}
-"""Largest number of a column, where that is less than of others."""
 QUANTILES: Final[Mapping[str, float]] = {
     "latencyP50Seconds": 0.5,
     "latencyP90Seconds": 0.9,
     "latencyP99Seconds": 0.99,
     "latencyP999Seconds": 0.999,
 }
+_PART: Final = wire_fields.number(1.0)
+_FIGURE: Final = wire_fields.number()
+
+
+def _peak_mib(raw: JsonObject, field: str) -> float:
+    return needed(raw, field) / MIB
+
+
+_fingerprint: Final = derived(
+    Fingerprint,
+    ("stressor_dram", "stressor_tensor", "stressor_l2"),
+    sm=(_PART, "smUtil"),
+    dram=(_PART, "dramUtil"),
+    tensor=(_PART, "tensorUtil"),
+    fp32=(_PART, "fp32Util"),
+    fp16=(_PART, "fp16Util"),
+    fp64=(_PART, "fp64Util"),
+    occupancy=_PART,
+    kernel_idle=(_PART, "kernelIdleFraction"),
+    graph=(_PART, "graphFraction"),
+    duty_cycle=_PART,
+    cpu_cores=(wire_fields.number(RATIO), "cpuUtil"),
+    power_watts=_FIGURE,
+    launches_per_s=(_FIGURE, "launchesPerSecond"),
+    pcie_tx_bytes_per_s=(_FIGURE, "pcieTxBytesPerSecond"),
+    pcie_rx_bytes_per_s=(_FIGURE, "pcieRxBytesPerSecond"),
+    peak_memory_mib=(Kind(_peak_mib, lambda peak: six_digits(peak * MIB)), "peakMemoryBytes"),
+)
+
+
+def _quantiles(raw: JsonObject) -> tuple[tuple[float, float], ...]:
+    return tuple(
+        (quantile, needed(raw, name))
+        for name, quantile in QUANTILES.items()
+        if raw.get(name) is not None
+    )
+
+
+def _quantiles_to_wire(latency: Iterable[tuple[float, float]]) -> dict[str, object]:
+    known = dict(latency)
+    return {name: six_digits(known[one]) for name, one in QUANTILES.items() if one in known}
+
+
+def _measured(raw: JsonObject, field: str) -> tuple[tuple[float, float], ...]:
+    with within(field):
+        return tuple(
+            sorted(
+                (quantile_of(text(one, "percentile")), needed(one, "seconds"))
+                for one in objects(raw, field)
+            )
+        )
+
+
+def _measured_to_wire(measured: Iterable[tuple[float, float]]) -> list[dict[str, object]]:
+    return [
+        {"percentile": percentile_of(quantile), "seconds": six_digits(value)}
+        for quantile, value in measured
+    ]
+
+
+_read_solo, solo_to_wire = derived(
+    SoloEntry,
+    ("sm_util",),
+    fingerprint=Embedded(*_fingerprint),
+    latency=Embedded(_quantiles, _quantiles_to_wire),
+    measured=(Kind(_measured, _measured_to_wire, ()), "latency"),
+)
 
 
 def solo_from_wire(raw: JsonObject) -> SoloEntry:
@@ -83,129 +114,18 @@ def solo_from_wire(raw: JsonObject) -> SoloEntry:
     Raises:
         WireError: a column is missing or of the wrong type.
     """
-    sm = number(raw, "smUtil", 1.0)
-    peak = number(raw, "peakMemoryBytes")
-    columns = {
-        attribute: number(raw, name, _MOST.get(name, MOST)) for name, attribute in COLUMNS.items()
-    }
-    quantiles = ((quantile, number(raw, name)) for name, quantile in QUANTILES.items())
-    return SoloEntry(
-        device=text(raw, "device"),
-        share=bounded(raw, "share", 1, 100),
-        sm_util=sm or 0.0,
-        steps_per_second=number(raw, "stepsPerSecond") or 0.0,
-        fingerprint=Fingerprint(
-            **columns, sm=sm, peak_memory_mib=None if peak is None else peak / MIB
-        ),
-        latency=tuple((quantile, value) for quantile, value in quantiles if value is not None),
-        measured=_measured(raw),
-        requests_per_s=number(raw, "requestsPerSecond"),
-        cs2=number(raw, "cs2", RATIO),
-        counter=optional_text(raw, "counter"),
-        samples=count_of(raw, "samples"),
-    )
+    row = _read_solo(raw)
+    return replace(row, sm_util=row.fingerprint.sm or 0.0)
 
 
-def _measured(raw: JsonObject) -> tuple[tuple[float, float], ...]:
-    with within("latency"):
-        return tuple(
-            sorted(
-                (quantile_of(text(one, "percentile")), needed(one, "seconds"))
-                for one in objects(raw, "latency")
-            )
-        )
-
-
-def solo_to_wire(row: SoloEntry) -> dict[str, object]:
-    """One measured row as the API stores it."""
-    print_ = row.fingerprint
-    peak = print_.peak_memory_mib
-    values: dict[str, float | None] = {
-        "smUtil": print_.sm,
-        "stepsPerSecond": row.steps_per_second or None,
-        "cs2": row.cs2,
-        "requestsPerSecond": row.requests_per_s,
-        "peakMemoryBytes": None if peak is None else peak * MIB,
-        **{name: getattr(print_, attribute) for name, attribute in COLUMNS.items()},
-    }
-    known = dict(row.latency)
-    values |= {name: known.get(quantile) for name, quantile in QUANTILES.items()}
-    body: dict[str, object] = {"device": row.device, "share": row.share, "samples": row.samples}
-    body |= {"counter": row.counter} if row.counter else {}
-    if row.measured:
-        body["latency"] = [
-            {"percentile": percentile_of(quantile), "seconds": six_digits(value)}
-            for quantile, value in row.measured
-        ]
-    return body | {name: six_digits(one) for name, one in values.items() if one is not None}
-
-
-def step_from_wire(raw: JsonObject) -> StepRow:
-    """One window.
-
-    Raises:
-        WireError: a column is missing or of the wrong type.
-    """
-    partners = sorted(objects(raw, "partners"), key=lambda one: whole(one, "index", 0))
-    return StepRow(
-        id=text(raw, "id"),
-        accelerator=text(raw, "accelerator"),
-        share=bounded(raw, "share", 1, 100),
-        partners=tuple(
-            Partner(workload_class=text(one, "class"), percent=bounded(one, "share", 0, INT32_MAX))
-            for one in partners
-        ),
-        step_s=needed(raw, "stepSeconds"),
-        slowdown=number(raw, "slowdown", RATIO),
-        max_slowdown=number(raw, "maxSlowdown", RATIO),
-        requests_per_s=number(raw, "requestsPerSecond"),
-        latency_s=number(raw, "latencySeconds"),
-        quantile=quantile_of(text(raw, "percentile")) if raw.get("percentile") else None,
-        at_s=seconds(raw.get("at"), "at"),
-        source=_source(raw),
-        counterfactual=flag(raw, "counterfactual"),
-        probation=flag(raw, "probation"),
-        violated=flag(raw, "violated"),
-    )
-
-
-def _source(raw: JsonObject) -> Source:
-    try:
-        return Source(text(raw, "source", Source.MEASURED))
-    except ValueError as error:
-        raise WireError(f"source: {error}") from error
-
-
-def step_to_wire(row: StepRow) -> dict[str, object]:
-    """One window as the API stores it."""
-    body: dict[str, object] = {
-        "id": row.id,
-        "accelerator": row.accelerator,
-        "share": row.share,
-        "stepSeconds": six_digits(row.step_s),
-        "at": rfc3339(row.at_s),
-        "source": row.source.value,
-    }
-    numbers = {
-        "slowdown": row.slowdown,
-        "maxSlowdown": row.max_slowdown,
-        "requestsPerSecond": row.requests_per_s,
-        "latencySeconds": row.latency_s,
-    }
-    body |= {} if row.quantile is None else {"percentile": percentile_of(row.quantile)}
-    body |= {name: six_digits(one) for name, one in numbers.items() if one is not None}
-    flags = {
-        "counterfactual": row.counterfactual,
-        "probation": row.probation,
-        "violated": row.violated,
-    }
-    body |= {name: True for name, one in flags.items() if one}
-    if row.partners:
-        body["partners"] = [
-            {"index": index, "class": one.workload_class, "share": one.percent}
-            for index, one in enumerate(row.partners)
-        ]
-    return body
+_read_partner, _write_partner = derived(
+    Partner,
+    workload_class=(Kind(text), "class", NEEDED),
+    percent=(between(0, INT32_MAX), "share", NEEDED),
+)
+step_from_wire, step_to_wire = derived(
+    StepRow, partners=rows(_read_partner, _write_partner, Listed(rank="index"))
+)
 
 
 def newest_first(row: StepRow) -> tuple[float, str]:

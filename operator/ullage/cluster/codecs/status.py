@@ -14,14 +14,14 @@ import re
 from math import floor
 from typing import Final
 
+from ullage.api.codec import derived, nested
 from ullage.api.contract import JsonObject
 from ullage.api.reasons import ConditionType
-from ullage.cluster.codecs.derived import derived, nested
+from ullage.api.wire_fields import KEPT, Listed
 from ullage.cluster.codecs.objects import ranked
 from ullage.cluster.codecs.spend import spend_from_wire, spend_to_wire
 from ullage.cluster.records.snapshot import WorkloadKind
 from ullage.cluster.records.status import Placement, WorkloadStatus
-from ullage.cluster.values.wire_fields import KEPT, Listed
 
 _RANK_DIGITS: Final = re.compile("[0-9]{1,9}")
 

@@ -27,6 +27,7 @@ from ullage.api.contract import (
     section,
     text,
 )
+from ullage.api.times import seconds
 from ullage.cluster.codecs.objects import (
     bounded,
     condition_true,
@@ -40,7 +41,6 @@ from ullage.cluster.projection.notice import notice_of_taints
 from ullage.cluster.projection.pod_shape import read_amounts, resources_of
 from ullage.cluster.records.pod_shape import Taint
 from ullage.cluster.records.snapshot import GPUNodeRecord, NodeRecord
-from ullage.cluster.values.quantity import seconds
 
 
 def _taint(raw: JsonObject) -> Taint:

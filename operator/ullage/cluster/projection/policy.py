@@ -5,11 +5,11 @@
 from __future__ import annotations
 
 import re
-from enum import StrEnum
 from typing import Final
 
 from ullage.api.contract import JsonObject, WireError, bounded, objects, section, text
 from ullage.api.readers import quoted
+from ullage.api.words import Inner, TightSLO
 from ullage.cluster.codecs.allocation import solve_from_wire
 from ullage.cluster.codecs.objects import (
     is_domain,
@@ -32,20 +32,6 @@ from ullage.engines.allocation.policies import POLICIES
 MOST_TENANTS: Final = 256
 DAY_S: Final = 86_400
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?|[*]")
-
-
-class TightSLO(StrEnum):
-    """``spec.risk.tightSLO``."""
-
-    CONFORMAL = "Conformal"
-    REFUSE = "Refuse"
-
-
-class Inner(StrEnum):
-    """``spec.tenants[].inner``."""
-
-    FAIRNESS = "Fairness"
-    FIFO = "FIFO"
 
 
 def _risk(spec: JsonObject) -> RiskSettings:

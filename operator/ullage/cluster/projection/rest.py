@@ -17,6 +17,7 @@ from ullage.api.contract import (
     text,
     whole,
 )
+from ullage.api.numbers import decimal
 from ullage.api.readers import quoted
 from ullage.cluster.codecs.objects import (
     is_accelerator,
@@ -41,7 +42,6 @@ from ullage.cluster.records.snapshot import (
     ProfileRecord,
     ServiceRecord,
 )
-from ullage.cluster.values.numbers import decimal
 from ullage.cluster.values.quantity import mib_down, of_a_mib
 
 _PERCENT: Final = re.compile(r"[0-9]{1,9}%")

@@ -10,7 +10,6 @@ every rule of ``ullage.api.rules``.
 from __future__ import annotations
 
 import re
-from enum import StrEnum
 from typing import Final
 
 from ullage.api.contract import (
@@ -23,6 +22,7 @@ from ullage.api.contract import (
     text,
 )
 from ullage.api.readers import quoted
+from ullage.api.words import CostObjective, Membership, OnViolation, Resizable, Tiers
 from ullage.cluster.codecs.objects import (
     bounded,
     is_accelerator,
@@ -45,7 +45,7 @@ from ullage.cluster.records.spec_fields import (
 )
 from ullage.cluster.values.names import MAX_RANK
 from ullage.cluster.values.quantity import counted, duration_s, mib_up, of_a_mib, plain_bytes
-from ullage.engines.capacity.records import OBJECTIVES, Objective
+from ullage.engines.capacity.records import OBJECTIVES
 
 MOST_STEPS: Final = 10**12
 MOST_REPLICAS: Final = MAX_RANK + 1
@@ -54,42 +54,6 @@ _LEAST_STATE: Final = 1024
 _MOST_STEPS_BETWEEN: Final = 100_000
 _DECIMAL: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
 _NAME: Final = re.compile(r"[a-z]([-a-z0-9]{0,50}[a-z0-9])?")
-
-
-class Tiers(StrEnum):
-    """``spec.elasticity.tiers``."""
-
-    AUTO = "Auto"
-    STAGE_1 = "Stage1"
-    STAGE_2 = "Stage2"
-    STAGE_3 = "Stage3"
-    DISABLED = "Disabled"
-
-    @property
-    def stage(self) -> int:
-        """The stage that is fixed; 0 = none."""
-        return int(self[-1]) if self[-1].isdigit() else 0
-
-
-class Membership(StrEnum):
-    """``spec.elasticity.membership``."""
-
-    RESTART = "Restart"
-    IN_PLACE = "InPlace"
-
-
-class Resizable(StrEnum):
-    """``spec.sharing.resizable``."""
-
-    NEVER = "Never"
-    RESTART = "Restart"
-
-
-class OnViolation(StrEnum):
-    """``spec.sharing.onViolation``."""
-
-    FREEZE_NEIGHBOURS = "FreezeNeighbours"
-    ALERT = "Alert"
 
 
 def check_name(name: str) -> None:
@@ -359,7 +323,7 @@ def read_cost(spec: JsonObject) -> CostAim | None:
 
 
 def _check_aim(aim: CostAim) -> None:
-    due = aim.objective == Objective.DEADLINE
+    due = aim.objective == CostObjective.DEADLINE
     if not aim.objective and aim.max_cost is None and aim.max_time_s is None:
         raise WireError("objective: say objective, maxCost or maxTime")
     if due != (aim.deadline_s is not None):
@@ -390,7 +354,12 @@ def check_whole(spec: JsonObject, cost: CostAim | None, sharing: SharingRules) -
         raise WireError("sharing.resizable: Restart needs spec.checkpoint")
     if cost is not None and spec.get("work") is None:
         raise WireError("cost: needs spec.work.steps")
-    if cost is not None and cost.objective == Objective.DEADLINE and cost.allow_spot and not saves:
+    if (
+        cost is not None
+        and cost.objective == CostObjective.DEADLINE
+        and cost.allow_spot
+        and not saves
+    ):
         raise WireError("cost: a job with a deadline runs on spot only with spec.checkpoint")
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
-from ullage.cluster.values.wire_fields import INT32_MAX, Moment, Money, count, cut
+from ullage.api.wire_fields import INT32_MAX, Moment, Money, count, cut
 
 Sum: TypeAlias = Annotated[int, count()]
 

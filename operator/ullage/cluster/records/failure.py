@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Final
 
-from ullage.cluster.values.wire_fields import INT32_MAX, KEPT, NEEDED, Listed, Moment, count
+from ullage.api.wire_fields import INT32_MAX, KEPT, NEEDED, Listed, Moment, count
 
 MOST_NODES: Final = 256
 """Nodes that one record names."""

@@ -14,19 +14,9 @@ from dataclasses import dataclass, field
 from typing import Annotated, Final, TypeAlias
 
 from ullage.api.contract import JsonObject, WireError
+from ullage.api.times import rfc3339, seconds
+from ullage.api.wire_fields import KEPT, NEEDED, Count, Figure, Flag, Kind, Time, Whole, figures
 from ullage.cluster.records.status import Condition
-from ullage.cluster.values.quantity import rfc3339, seconds
-from ullage.cluster.values.wire_fields import (
-    KEPT,
-    NEEDED,
-    Count,
-    Figure,
-    Flag,
-    Kind,
-    Time,
-    Whole,
-    figures,
-)
 from ullage.engines.capacity.hazard import AdvisorBand
 from ullage.engines.capacity.records import CapacityType as CapacityType
 

@@ -12,36 +12,33 @@ from enum import StrEnum
 from typing import Annotated, Final, TypeAlias
 
 from ullage.api.contract import JsonObject, WireError, quoted, text
-from ullage.cluster.records.status import Condition
-from ullage.cluster.values.wire_fields import (
+from ullage.api.wire_fields import (
     KEPT,
     NEEDED,
     Count,
     Embedded,
     Flag,
+    Kind,
     Listed,
     Moment,
     Name,
     Number,
+    Percent,
     Text,
     Time,
     Whole,
+    between,
     known_word,
     number,
 )
+from ullage.api.words import Source as Source
+from ullage.cluster.records.status import Condition
+from ullage.cluster.values.quantiles import percentile_of, quantile_of
 from ullage.engines.admission.records import Fingerprint, Partner
 
 RATIO: Final = 1e6
 """Largest ratio of a table, such as a slowdown."""
 Ratio: TypeAlias = Annotated[float, number(RATIO)]
-
-
-class Source(StrEnum):
-    """Where a value comes from."""
-
-    DECLARED = "Declared"
-    MEASURED = "Measured"
-    ESTIMATED = "Estimated"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,22 +51,27 @@ class SoloEntry:
     many windows a measured row stands for.
     """
 
-    device: str
-    share: int
+    device: Name
+    share: Percent
     sm_util: float = 0.0
-    steps_per_second: float = 0.0
+    steps_per_second: Number = 0.0
     fingerprint: Fingerprint = field(default_factory=Fingerprint)
     latency: tuple[tuple[float, float], ...] = ()
     measured: tuple[tuple[float, float], ...] = ()
-    requests_per_s: float | None = None
-    cs2: float | None = None
-    counter: str = ""
-    samples: int = 0
+    requests_per_s: Annotated[Number | None, "requestsPerSecond"] = None
+    cs2: Ratio | None = None
+    counter: Text = ""
+    samples: Annotated[Count, KEPT] = 0
 
     @property
     def step_s(self) -> float:
         """Seconds of a step, or of serving one request; 0 = not known."""
         return 1 / self.steps_per_second if self.steps_per_second > 0 else 0.0
+
+
+def _quantile(raw: JsonObject, field: str) -> float | None:
+    stated = text(raw, field)
+    return quantile_of(stated) if stated else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,21 +82,21 @@ class StepRow:
     at ``quantile``.
     """
 
-    id: str
-    accelerator: str
-    share: int
-    step_s: float
-    at_s: float
+    id: Name
+    accelerator: Name
+    share: Percent
+    step_s: Annotated[Number, "stepSeconds", NEEDED]
+    at_s: Annotated[Moment, "at"]
     partners: tuple[Partner, ...] = ()
-    slowdown: float | None = None
-    max_slowdown: float | None = None
-    requests_per_s: float | None = None
-    latency_s: float | None = None
-    quantile: float | None = None
-    source: Source = Source.MEASURED
-    counterfactual: bool = False
-    probation: bool = False
-    violated: bool = False
+    slowdown: Ratio | None = None
+    max_slowdown: Ratio | None = None
+    requests_per_s: Annotated[Number | None, "requestsPerSecond"] = None
+    latency_s: Annotated[Number | None, "latencySeconds"] = None
+    quantile: Annotated[float | None, Kind(_quantile, percentile_of), "percentile"] = None
+    source: Annotated[Source, known_word(Source), KEPT] = Source.MEASURED
+    counterfactual: Flag = False
+    probation: Flag = False
+    violated: Flag = False
 
 
 class Method(StrEnum):
@@ -134,16 +136,27 @@ class ThroughputEntry:
     high: Annotated[Number | None, "highStepsPerSecond"] = None
 
 
+FORMATS: Final = ("FP64", "FP32", "TF32", "FP16", "BF16", "FP8", "INT8")
+"""Number formats that peak rates and op tables are stated for."""
+
+
+def _format(raw: JsonObject, field: str) -> str:
+    stated = text(raw, field)
+    if stated and stated not in FORMATS:
+        raise WireError(f"{field}: {stated!r} is none of {', '.join(FORMATS)}")
+    return stated
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpRow:
     """Operations of one type and size in a step; ``None`` = the trace did not say."""
 
-    type: str
-    count: int = 1
-    flops: float | None = None
-    bytes_read: float | None = None
-    bytes_written: float | None = None
-    seconds: float | None = None
+    type: Name
+    count: Annotated[int, between(1, 10**6), KEPT] = 1
+    flops: Number | None = None
+    bytes_read: Number | None = None
+    bytes_written: Number | None = None
+    seconds: Number | None = None
     """Of one execution."""
 
 
@@ -151,9 +164,9 @@ class OpRow:
 class OpTable:
     """What one step of one member runs; ``accelerator`` is empty where nothing was timed."""
 
-    ops: tuple[OpRow, ...]
-    accelerator: str = ""
-    precision: str = ""
+    ops: Annotated[tuple[OpRow, ...], Listed(rank="index"), KEPT]
+    accelerator: Text = ""
+    precision: Annotated[str, Kind(_format)] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ullage.cluster.values.wire_fields import Moment, Name, Percent
+from ullage.api.wire_fields import Moment, Name, Percent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

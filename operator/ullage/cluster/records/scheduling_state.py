@@ -10,8 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Final
 
-from ullage.cluster.values.device_ref import DeviceRef
-from ullage.cluster.values.wire_fields import (
+from ullage.api.wire_fields import (
     IF_KNOWN,
     INT32_MAX,
     Listed,
@@ -22,6 +21,7 @@ from ullage.cluster.values.wire_fields import (
     count,
     cut,
 )
+from ullage.cluster.values.device_ref import DeviceRef
 
 MOST_EXCLUSIONS: Final = 16
 """Exclusions that one status holds; the oldest go first."""

@@ -8,9 +8,9 @@ Values only, with the same defaults as the API's models; a test holds the two to
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
+from ullage.api.words import OnNotice as OnNotice
 from ullage.engines.admission.predictors import DEFAULT, PREDICTORS
 
 
@@ -51,14 +51,6 @@ class CostAim:
     allow_spot: bool = True
     on_demand_fallback: bool = True
     """On-demand and reserved capacity may be used."""
-
-
-class OnNotice(StrEnum):
-    """Effect of an interruption notice on an elastic job."""
-
-    CHECKPOINT = "Checkpoint"
-    IGNORE = "Ignore"
-    FLUSH = "Flush"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

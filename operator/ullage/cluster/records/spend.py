@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from ullage.api.contract import Reason
-from ullage.cluster.records.account import Account
-from ullage.cluster.values.wire_fields import (
+from ullage.api.wire_fields import (
     KEPT,
     NEEDED,
     Decimal,
@@ -26,6 +25,7 @@ from ullage.cluster.values.wire_fields import (
     cut,
     word,
 )
+from ullage.cluster.records.account import Account
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,12 +12,7 @@ from typing import Annotated, Final, TypeAlias
 
 from ullage.api.contract import Reason, SliceKey
 from ullage.api.readers import MOST_COUNTED
-from ullage.cluster.records.failure import FailureRecord
-from ullage.cluster.records.room import MadeRoom
-from ullage.cluster.records.scheduling_state import NOTHING, SchedulingState
-from ullage.cluster.records.spend import SpendRecord
-from ullage.cluster.records.tier import TierRecord
-from ullage.cluster.values.wire_fields import (
+from ullage.api.wire_fields import (
     IF_KNOWN,
     INT32_MAX,
     KEPT,
@@ -41,6 +36,11 @@ from ullage.cluster.values.wire_fields import (
     cut,
     word,
 )
+from ullage.cluster.records.failure import FailureRecord
+from ullage.cluster.records.room import MadeRoom
+from ullage.cluster.records.scheduling_state import NOTHING, SchedulingState
+from ullage.cluster.records.spend import SpendRecord
+from ullage.cluster.records.tier import TierRecord
 
 MemoryMiB: TypeAlias = Annotated[int, between(0, MOST_COUNTED), NEEDED]
 Progressed: TypeAlias = Annotated[int, between(0, 100)]

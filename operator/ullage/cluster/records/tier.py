@@ -5,31 +5,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeAlias
 
-from ullage.api.contract import JsonObject, WireError, whole
-from ullage.cluster.values.wire_fields import NEEDED, Count, Moment, Name, NeededCount, between
+from ullage.api.codec import derived
+from ullage.api.contract import JsonObject
+from ullage.api.wire_fields import NEEDED, Count, Kind, Moment, Name, NeededCount, between
 
 STAGES: Final = (1, 2, 3)
 MOST: Final = 2**53
 """Largest figure that is believed: JSON of others holds no larger one exactly."""
 MOST_LAG: Final = 2**31 - 1
 """Largest lag that the status holds."""
+_Figure: TypeAlias = Annotated[int, between(0, MOST)]
+_Stage: TypeAlias = Annotated[int, between(STAGES[0], STAGES[-1]), NEEDED]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeadReport:
     """What a lead tells; ``committed`` is ``None`` while its copy holds no step whole."""
 
-    stage: int
-    epoch: int
-    step: int
-    committed: int | None = None
-    copied: bool = True
+    stage: _Stage
+    epoch: _Figure = 0
+    step: _Figure = 0
+    committed: _Figure | None = None
+    copied: Annotated[bool, Kind(lambda raw, field: raw.get(field) is True), NEEDED] = True
     """The members that own the state are not the reliable ones: a copy is kept."""
-    reliable: int = 0
-    transient: int = 0
-    lost_steps: int = 0
+    reliable: _Figure = 0
+    transient: _Figure = 0
+    lost_steps: _Figure = 0
     """Done again after losses without notice."""
 
 
@@ -37,7 +40,7 @@ class LeadReport:
 class TierRecord:
     """``status.tier``; 0 = nothing to tell, ``last_consistent_step`` ``None`` = no copy yet."""
 
-    stage: Annotated[int, between(STAGES[0], STAGES[-1]), NEEDED]
+    stage: _Stage
     ratio: Name
     epoch: NeededCount
     observed_at: Moment
@@ -46,31 +49,13 @@ class TierRecord:
     lost_steps: Count = 0
 
 
+_read_report, _ = derived(LeadReport)
+
+
 def report_from_wire(raw: JsonObject) -> LeadReport | None:
     """What a lead answered; ``None`` before its first maps.
 
     Raises:
         WireError: it is no answer of a lead.
     """
-    if "stage" not in raw:
-        return None
-    stage = whole(raw, "stage")
-    if stage not in STAGES:
-        raise WireError(f"stage: {stage} is none of 1 to 3")
-    return LeadReport(
-        stage=stage,
-        epoch=_count(raw, "epoch"),
-        step=_count(raw, "step"),
-        committed=None if raw.get("committed") is None else _count(raw, "committed"),
-        copied=raw.get("copied") is True,
-        reliable=_count(raw, "reliable"),
-        transient=_count(raw, "transient"),
-        lost_steps=_count(raw, "lostSteps"),
-    )
-
-
-def _count(raw: JsonObject, field: str) -> int:
-    value = whole(raw, field, 0)
-    if not 0 <= value <= MOST:
-        raise WireError(f"{field}: {value} is no count")
-    return value
+    return _read_report(raw) if "stage" in raw else None

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Amounts and times as Kubernetes spells them, read exactly.
+"""Amounts and durations as Kubernetes spells them, read exactly.
 
 A quantity must never pass through a float: a rounded request would let a pod be pinned to a node
 that kube-scheduler then refuses.
@@ -16,8 +16,6 @@ from typing import Final
 
 from ullage.api.contract import WireError
 from ullage.api.readers import LARGEST, quoted
-from ullage.api.times import moment_of
-from ullage.api.times import rfc3339 as rfc3339
 
 MIB: Final = 2**20
 _DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(h|m|s)")
@@ -134,19 +132,6 @@ def of_a_mib(value: object, field: str) -> object:
     if amount(plain_bytes(value, field), field) < MIB:
         raise WireError(f"{field}: must be at least 1Mi; write a unit, as 4Gi")
     return value
-
-
-def seconds(value: object, field: str) -> float:
-    """Seconds since the epoch of an RFC 3339 time; absent is 0.
-
-    Raises:
-        WireError: it is no such time, or has no zone.
-    """
-    if value is None or value == "":
-        return 0.0
-    if not isinstance(value, str):
-        raise WireError(f"{field}: expected a time, got {type(value).__name__}")
-    return moment_of(value, field)
 
 
 def duration_s(value: str, field: str) -> float:

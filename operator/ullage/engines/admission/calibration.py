@@ -18,6 +18,7 @@ from functools import lru_cache
 from itertools import product
 from typing import Final
 
+from ullage.api.words import TightSLO as TightSLO
 from ullage.engines.admission.records import Group
 
 GRID: Final = tuple(round(4.0 - 0.1 * step, 1) for step in range(41))
@@ -62,14 +63,6 @@ def band_of(tightest: float) -> Band:
     if not tightest > 0:
         raise ValueError(f"an objective must be a positive slowdown, not {tightest:g}")
     return next((band for edge, band in EDGES if tightest <= edge + 1e-9), Band.WIDE)
-
-
-class TightSLO(StrEnum):
-    """What to do where objectives are so tight that few co-locations keep them."""
-
-    CONFORMAL = "Conformal"
-    """Admit behind the 95 % conformal bound: little, but safely."""
-    REFUSE = "Refuse"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,6 @@ from ullage.engines.admission.filters import (
     own_memory_mib,
     proposal_for,
 )
-from ullage.engines.admission.inputs import inputs_hash, proposal_hash
 from ullage.engines.admission.margin import Margin, margin, nearest
 from ullage.engines.admission.records import Proposal, Tenant
 from ullage.engines.admission.sayings import admitted_text, outlooks, refused
@@ -88,7 +87,6 @@ def predict(proposal: Proposal, basis: Basis) -> Verdict:
         percent=0,
         reason=None,
         text="",
-        inputs=proposal_hash(proposal, basis),
     )
     impossible = impossible_objective(proposal.newcomer)
     if impossible is not None:
@@ -145,7 +143,6 @@ def _limited(device: Device, newcomer: Newcomer, basis: Basis) -> tuple[Verdict,
         percent=0,
         reason=None,
         text="",
-        inputs=inputs_hash(device, newcomer, basis),
     )
     refusal = first_refusal(newcomer, device)
     proposal = proposal_for(newcomer, device)

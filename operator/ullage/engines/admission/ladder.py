@@ -100,22 +100,6 @@ def finite_quantile(values: Floats, coverage: float) -> float:
     return float(np.sort(values)[rank - 1])
 
 
-def point(mean: Floats, sd: Floats) -> Floats:
-    """Slowdown to name where one number is asked for: >= 1, least expected relative error.
-
-    The median of a log-normal law weighted by 1/y is exp(mean - sd^2) (derived).
-
-    Args:
-        mean: Means of log slowdown, any shape.
-        sd: Standard deviations of log slowdown, in the same shape.
-
-    Returns:
-        Slowdowns, in the same shape.
-    """
-    out: Floats = np.exp(np.maximum(mean - sd**2, 0.0))
-    return out
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcomes:
     """Predictions of one model for unseen rows, and the observations; log slowdowns."""

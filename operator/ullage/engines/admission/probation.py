@@ -9,9 +9,8 @@ latency objective, and never two strangers at once.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
@@ -148,29 +147,6 @@ def end_of_trial(windows: Sequence[bool | None], *, elapsed_s: float, trial: Tri
     if elapsed_s >= LEAST_SECONDS and calm:
         return Outcome.COMMIT
     return Outcome.ROLL_BACK if elapsed_s >= trial.seconds else Outcome.GOES_ON
-
-
-def booked(
-    account: Account, *, seconds: float, rows: tuple[int, int], faulted: bool = False
-) -> Account:
-    """The account after a trial.
-
-    Rows that the trial itself gave do not fill the budget again.
-
-    Args:
-        account: Before the trial.
-        seconds: How long the trial ran.
-        rows: Rows of the class before and after it.
-        faulted: Whether the class faulted the device.
-
-    Raises:
-        ValueError: the seconds are negative or no number.
-    """
-    if not 0 <= seconds < math.inf:
-        raise ValueError(f"a trial takes at least 0 s, not {seconds:g}")
-    before, after = rows
-    spent = seconds if before > account.rows else account.spent_s + seconds
-    return replace(account, spent_s=spent, rows=after, faults=account.faults + faulted)
 
 
 def _no(reason: Reason, text: str) -> NoTrial:

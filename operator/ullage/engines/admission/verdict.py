@@ -140,8 +140,6 @@ class Verdict:
     runner_up: Weighed | None = None
     baseline_admits: bool | None = None
     """Whether the utilisation-sum rule would have admitted at this share."""
-    inputs: str = ""
-    """Hash of everything the decision saw: equal hashes, equal verdicts."""
     model_version: int = 0
 
     @property

@@ -15,7 +15,6 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from ullage.engines.allocation.central import centre
 from ullage.engines.allocation.model import Floats, Ints
 from ullage.engines.allocation.shape import Shape
 
@@ -156,10 +155,8 @@ def maximise(
     ).tocsr()
     limits = np.concatenate([shape.base_limits[kept], extra.limits])
     goal = np.append(gain, gain_z)
-    if shape.problem.central and not corner:
-        point, duals = centre(matrix, limits, goal)
-    else:
-        point, duals = _corner(matrix, limits, goal)
+    chosen = _corner if corner else shape.problem.centre or _corner
+    point, duals = chosen(matrix, limits, goal)
     prices = np.zeros(len(kept))
     prices[kept] = duals[: heights[0]]
     x = np.maximum(point[:-1], 0.0)
@@ -193,8 +190,8 @@ def raise_floors(
     """
     low = np.zeros(shape.groups) if floors is None else floors
     rows = at_least(shape, low, rise)
-    middle = shape.problem.central and not corner
-    ample = None if middle else _ample(shape, low, rise)
+    inside = shape.problem.centre is not None and not corner
+    ample = None if inside else _ample(shape, low, rise)
     return maximise(shape, np.zeros(shape.columns), 1.0, rows, corner=corner, ample=ample)
 
 

@@ -8,13 +8,18 @@ They hold facts and results only; nothing here solves anything, and no record is
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ullage.api.words import Inner as Inner
+
+if TYPE_CHECKING:
+    import scipy
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
@@ -29,13 +34,6 @@ class ProblemError(ValueError):
 
 class PriceMissingError(ProblemError):
     """A cost objective met a type without a price above 0; it names the type."""
-
-
-class Inner(StrEnum):
-    """How a tenant divides what it gets among its jobs."""
-
-    FAIRNESS = "Fairness"
-    FIFO = "FIFO"
 
 
 class Result(StrEnum):
@@ -213,6 +211,9 @@ class Allocation:
         return dict(zip(self.types, row.tolist(), strict=True))
 
 
+Centre = Callable[["scipy.sparse.csr_array", Floats, Floats], tuple[Floats, Floats]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
     """Everything a policy decides from; the same problem gives the same allocation.
@@ -225,7 +226,8 @@ class Problem:
         tenants: Entities; jobs of a tenant that is not named here have weight 1 and Fairness.
         min_service: Floor of the cost policies: part of a proportional share that every job keeps.
         min_combined: Pairs whose normalised speeds sum to no more than this are not considered.
-        central: Take the middle of the optimal face instead of a corner (small problems).
+        centre: Takes a point of the optimal face that is no corner, from rows, limits and goal;
+            ``None`` = a corner.
     """
 
     jobs: tuple[JobView, ...]
@@ -235,7 +237,7 @@ class Problem:
     tenants: tuple[TenantView, ...] = ()
     min_service: float = 0.0
     min_combined: float = 1.1
-    central: bool = False
+    centre: Centre | None = None
 
     def __post_init__(self) -> None:
         shape = (len(self.jobs), len(self.types))

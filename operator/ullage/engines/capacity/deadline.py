@@ -11,17 +11,9 @@ all on on-demand. It must never let the rest of the time fall below work left an
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
+from ullage.api.words import SpendMode
 from ullage.engines.capacity.records import Why
-
-
-class Mode(StrEnum):
-    """Kind of capacity that a gang runs on."""
-
-    IDLE = "Idle"
-    SPOT = "Spot"
-    ON_DEMAND = "OnDemand"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +69,7 @@ class Progress:
 
     elapsed_s: int
     done_s: int
-    running: Mode = Mode.IDLE
+    running: SpendMode = SpendMode.IDLE
     spot_available: bool = False
     committed: bool = False
     changeover_left_s: int = 0
@@ -118,7 +110,7 @@ class Verdict:
         committed: On-demand until the end.
     """
 
-    mode: Mode
+    mode: SpendMode
     reason: Why
     committed: bool = False
 
@@ -153,20 +145,20 @@ def uniform_progress(line: Line, at: Progress, *, lifetime: Lifetime | None = No
         lifetime: What is known of the next spot lifetime, if anything.
     """
     if at.done_s >= line.work_s:
-        return Verdict(mode=Mode.IDLE, reason=Why.FINISHED)
+        return Verdict(mode=SpendMode.IDLE, reason=Why.FINISHED)
     if at.committed:
-        return Verdict(mode=Mode.ON_DEMAND, reason=Why.SAFETY_NET, committed=True)
+        return Verdict(mode=SpendMode.ON_DEMAND, reason=Why.SAFETY_NET, committed=True)
     spare_s = _spare_s(line, at)
-    if at.running is Mode.SPOT:
-        return Verdict(mode=Mode.SPOT, reason=Why.STAYS_ON_SPOT)
-    if at.running is Mode.IDLE:
+    if at.running is SpendMode.SPOT:
+        return Verdict(mode=SpendMode.SPOT, reason=Why.STAYS_ON_SPOT)
+    if at.running is SpendMode.IDLE:
         if spare_s < line.reserve_s:
-            return Verdict(mode=Mode.ON_DEMAND, reason=Why.SAFETY_NET, committed=True)
+            return Verdict(mode=SpendMode.ON_DEMAND, reason=Why.SAFETY_NET, committed=True)
         if at.spot_available and _pays(lifetime, line, 1):
-            return Verdict(mode=Mode.SPOT, reason=Why.ON_SPOT)
+            return Verdict(mode=SpendMode.SPOT, reason=Why.ON_SPOT)
         if _behind(line, at, ahead_s=0):
-            return Verdict(mode=Mode.ON_DEMAND, reason=Why.BEHIND)
-        return Verdict(mode=Mode.IDLE, reason=Why.AHEAD)
+            return Verdict(mode=SpendMode.ON_DEMAND, reason=Why.BEHIND)
+        return Verdict(mode=SpendMode.IDLE, reason=Why.AHEAD)
     held = (
         not at.spot_available
         or _behind(line, at, ahead_s=2 * line.changeover_s)
@@ -175,8 +167,8 @@ def uniform_progress(line: Line, at: Progress, *, lifetime: Lifetime | None = No
         or spare_s < line.reserve_s
     )
     if held:
-        return Verdict(mode=Mode.ON_DEMAND, reason=Why.ON_DEMAND_HELD)
-    return Verdict(mode=Mode.SPOT, reason=Why.ON_SPOT)
+        return Verdict(mode=SpendMode.ON_DEMAND, reason=Why.ON_DEMAND_HELD)
+    return Verdict(mode=SpendMode.SPOT, reason=Why.ON_SPOT)
 
 
 def greedy(line: Line, at: Progress) -> Verdict:
@@ -187,16 +179,16 @@ def greedy(line: Line, at: Progress) -> Verdict:
         at: Where the job stands.
     """
     if at.done_s >= line.work_s:
-        return Verdict(mode=Mode.IDLE, reason=Why.FINISHED)
+        return Verdict(mode=SpendMode.IDLE, reason=Why.FINISHED)
     if at.committed:
-        return Verdict(mode=Mode.ON_DEMAND, reason=Why.SAFETY_NET, committed=True)
-    if at.running is Mode.SPOT:
-        return Verdict(mode=Mode.SPOT, reason=Why.STAYS_ON_SPOT)
+        return Verdict(mode=SpendMode.ON_DEMAND, reason=Why.SAFETY_NET, committed=True)
+    if at.running is SpendMode.SPOT:
+        return Verdict(mode=SpendMode.SPOT, reason=Why.STAYS_ON_SPOT)
     if _spare_s(line, at) < line.reserve_s:
-        return Verdict(mode=Mode.ON_DEMAND, reason=Why.SAFETY_NET, committed=True)
+        return Verdict(mode=SpendMode.ON_DEMAND, reason=Why.SAFETY_NET, committed=True)
     if at.spot_available:
-        return Verdict(mode=Mode.SPOT, reason=Why.ON_SPOT)
-    return Verdict(mode=Mode.IDLE, reason=Why.AHEAD)
+        return Verdict(mode=SpendMode.SPOT, reason=Why.ON_SPOT)
+    return Verdict(mode=SpendMode.IDLE, reason=Why.AHEAD)
 
 
 def public_rules(line: Line, at: Progress) -> Verdict:
@@ -209,27 +201,27 @@ def public_rules(line: Line, at: Progress) -> Verdict:
         at: Where the job stands, changeover left included.
     """
     if at.done_s >= line.work_s:
-        return Verdict(mode=Mode.IDLE, reason=Why.FINISHED)
-    spot = Verdict(mode=Mode.SPOT, reason=Why.ON_SPOT)
-    net = Verdict(mode=Mode.ON_DEMAND, reason=Why.SAFETY_NET)
+        return Verdict(mode=SpendMode.IDLE, reason=Why.FINISHED)
+    spot = Verdict(mode=SpendMode.SPOT, reason=Why.ON_SPOT)
+    net = Verdict(mode=SpendMode.ON_DEMAND, reason=Why.SAFETY_NET)
     tick_s, left_s = line.tick_s, line.work_s - at.done_s
     ticks_left = (line.deadline_s - at.elapsed_s) // tick_s
     if -(-(left_s + line.changeover_s) // tick_s) >= ticks_left:
-        runs = at.running is Mode.SPOT and not at.changeover_left_s
+        runs = at.running is SpendMode.SPOT and not at.changeover_left_s
         return spot if runs else net
-    if at.running is not Mode.SPOT and (
+    if at.running is not SpendMode.SPOT and (
         -(-(left_s + 2 * line.changeover_s) // tick_s) >= ticks_left
     ):
         return net
-    if at.running is Mode.ON_DEMAND and (
+    if at.running is SpendMode.ON_DEMAND and (
         not at.spot_available or not _beyond(line, at, ahead_s=2 * line.changeover_s)
     ):
-        return Verdict(mode=Mode.ON_DEMAND, reason=Why.ON_DEMAND_HELD)
+        return Verdict(mode=SpendMode.ON_DEMAND, reason=Why.ON_DEMAND_HELD)
     if at.spot_available:
         return spot
     if _behind(line, at, ahead_s=0):
-        return Verdict(mode=Mode.ON_DEMAND, reason=Why.BEHIND)
-    return Verdict(mode=Mode.IDLE, reason=Why.AHEAD)
+        return Verdict(mode=SpendMode.ON_DEMAND, reason=Why.BEHIND)
+    return Verdict(mode=SpendMode.IDLE, reason=Why.AHEAD)
 
 
 def next_in_s(line: Line, at: Progress, verdict: Verdict) -> int:
@@ -240,7 +232,7 @@ def next_in_s(line: Line, at: Progress, verdict: Verdict) -> int:
         at: Where the job stands.
         verdict: What was decided there.
     """
-    if verdict.mode is not Mode.IDLE or verdict.reason is Why.FINISHED:
+    if verdict.mode is not SpendMode.IDLE or verdict.reason is Why.FINISHED:
         return line.tick_s
     # the line passes what is done at t = cp R0 / C0; the net is reached as idle time passes
     crossing_s = at.done_s * line.deadline_s // line.work_s + 1 - at.elapsed_s

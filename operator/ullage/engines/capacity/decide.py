@@ -13,16 +13,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from ullage.api.words import CostObjective, SpendMode
 from ullage.engines.capacity import deadline
 from ullage.engines.capacity.cost import Terms
-from ullage.engines.capacity.deadline import Line, Mode, Progress, Verdict
+from ullage.engines.capacity.deadline import Line, Progress, Verdict
 from ullage.engines.capacity.explain import text
 from ullage.engines.capacity.records import (
     OBJECTIVES,
     Ask,
     CapacityType,
     Decision,
-    Objective,
     Option,
     Pool,
     Settings,
@@ -154,16 +154,16 @@ def _due(search: Search, pools: Sequence[Pool], due: Due, digest: str) -> Decisi
     ask = search.ask
     kinds = {pool.name: pool.capacity_type for pool in search.pools}
     kept = {
-        Mode.SPOT: _whole_gang(search, kinds, spot=True),
-        Mode.ON_DEMAND: _whole_gang(search, kinds, spot=False),
+        SpendMode.SPOT: _whole_gang(search, kinds, spot=True),
+        SpendMode.ON_DEMAND: _whole_gang(search, kinds, spot=False),
     }
-    offers = {mode: kept[mode] or _fresh(search, spot=mode is Mode.SPOT) for mode in kept}
-    running = next((mode for mode, counts in kept.items() if counts), Mode.IDLE)
+    offers = {mode: kept[mode] or _fresh(search, spot=mode is SpendMode.SPOT) for mode in kept}
+    running = next((mode for mode, counts in kept.items() if counts), SpendMode.IDLE)
     progress = Progress(
         elapsed_s=due.elapsed_s,
         done_s=due.done_s,
         running=running,
-        spot_available=offers[Mode.SPOT] is not None,
+        spot_available=offers[SpendMode.SPOT] is not None,
         committed=due.committed,
     )
     verdict = deadline.uniform_progress(due.line, progress)
@@ -198,7 +198,7 @@ def _fresh(search: Search, *, spot: bool) -> Counts | None:
     """The cheapest whole gang on one kind of capacity, from nothing; ``None`` = there is none."""
     ask = replace(
         search.ask,
-        objective=Objective.COST_PER_WORK,
+        objective=CostObjective.COST_PER_WORK,
         allow_spot=spot and search.ask.allow_spot,
         allow_on_demand=not spot and search.ask.allow_on_demand,
         held=(),
@@ -215,17 +215,19 @@ def _fresh(search: Search, *, spot: bool) -> Counts | None:
     return found if sum(found) else None
 
 
-def _carry_out(verdict: Verdict, offers: dict[Mode, Counts | None]) -> tuple[Counts | None, Why]:
+def _carry_out(
+    verdict: Verdict, offers: dict[SpendMode, Counts | None]
+) -> tuple[Counts | None, Why]:
     """The allocation of a verdict; spot, if there is any, where on-demand cannot be had."""
-    if verdict.mode is Mode.IDLE:
+    if verdict.mode is SpendMode.IDLE:
         return None, verdict.reason
     wanted = offers[verdict.mode]
     if wanted is None:
-        return offers[Mode.SPOT], Why.NO_ON_DEMAND
+        return offers[SpendMode.SPOT], Why.NO_ON_DEMAND
     return wanted, verdict.reason
 
 
-def _other(search: Search, offers: dict[Mode, Counts | None], chosen: Counts) -> Option | None:
+def _other(search: Search, offers: dict[SpendMode, Counts | None], chosen: Counts) -> Option | None:
     """The other kind of capacity, which the verdict decided against."""
     others = [counts for counts in offers.values() if counts is not None and counts != chosen]
     return search.option(min(others, key=search.rank)) if others else None

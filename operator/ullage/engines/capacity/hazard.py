@@ -114,11 +114,6 @@ class Hazard:
         """Mean part of the instances that an event took; 1 where none was seen."""
         return self.lost_sum / self.events if self.events > 0 else 1.0
 
-    def probability(self, hours: float) -> float:
-        """Predictive P(event within some hours) = 1 - (B / (B + h))^A (derived)."""
-        a, b = self.prior.events + self.events, self.prior.hours + self.hours
-        return -math.expm1(-a * math.log1p(hours / b))
-
     def after(self, hours: float, *, held: bool, half_life_h: float | None = HALF_LIFE_H) -> Hazard:
         """The posterior some hours later.
 

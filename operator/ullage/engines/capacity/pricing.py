@@ -8,7 +8,6 @@ that a gang fills, and a move costs the restart. It must never move for less tha
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -88,7 +87,6 @@ class PriceDecision:
         move_cost: Dollars that the move costs.
         reason: Why.
         text: The reason with numbers.
-        inputs_hash: Of everything the decision saw.
         next_in_s: Seconds until the next decision.
     """
 
@@ -98,21 +96,10 @@ class PriceDecision:
     move_cost: float
     reason: PriceWhy
     text: str
-    inputs_hash: str
     next_in_s: float
 
 
 DEFAULT: Final = Switching()
-
-
-def fills(gpus_per_instance: int, gang_gpus: int) -> bool:
-    """Whether a gang uses every GPU of instances of a size: no one else pays for the rest.
-
-    Args:
-        gpus_per_instance: GPUs of one instance.
-        gang_gpus: GPUs of the whole gang.
-    """
-    return gpus_per_instance >= 1 and gang_gpus % gpus_per_instance == 0
 
 
 def choose_offer(
@@ -132,8 +119,6 @@ def choose_offer(
         hours_left: Hours to the deadline; ``None`` = there is none.
         settings: Of the policy.
     """
-    seen = (sorted(offers, key=lambda one: one.name), current, work_left, hours_left, settings)
-    digest = hashlib.sha256(repr(seen).encode()).hexdigest()[:16]
     ranked = _in_time(offers, current, work_left, hours_left, settings)
     here = next((one for one in ranked if one.name == current), None)
     if here is None:
@@ -141,7 +126,7 @@ def choose_offer(
         why = PriceWhy.IN_TIME if offered else PriceWhy.GONE
         why = PriceWhy.STARTED if current is None else why
         first = ranked[0] if ranked else None
-        return _decided(ranked, first, PriceWhy.NOTHING if first is None else why, digest, settings)
+        return _decided(ranked, first, PriceWhy.NOTHING if first is None else why, settings)
     hours = min(settings.period_h, work_left / here.speed)
     stay = here.price_per_hour * hours
     work = here.speed * hours
@@ -154,7 +139,7 @@ def choose_offer(
         if saved > max(move, settings.min_savings * stay) and saved - move > saving - cost:
             best, saving, cost = one, saved, move
     why = PriceWhy.KEPT if best is here else PriceWhy.SWITCHED
-    return _decided(ranked, best, why, digest, settings, here=here, saving=saving, cost=cost)
+    return _decided(ranked, best, why, settings, here=here, saving=saving, cost=cost)
 
 
 def _in_time(
@@ -180,7 +165,6 @@ def _decided(
     ranked: Sequence[Offer],
     chosen: Offer | None,
     why: PriceWhy,
-    digest: str,
     settings: Switching,
     *,
     here: Offer | None = None,
@@ -195,7 +179,6 @@ def _decided(
         move_cost=cost,
         reason=why,
         text=_text(why, chosen, other, here, saving, cost),
-        inputs_hash=digest,
         next_in_s=settings.period_h * 3600,
     )
 

@@ -14,21 +14,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-
-class CapacityType(StrEnum):
-    """How instances of a pool are bought."""
-
-    SPOT = "Spot"
-    ON_DEMAND = "OnDemand"
-    RESERVED = "Reserved"
-
-
-class Objective(StrEnum):
-    """What the user asked for in ``spec.cost.objective``."""
-
-    COST_PER_WORK = "CostPerWork"
-    DEADLINE = "Deadline"
-    MAKESPAN = "Makespan"
+from ullage.api.words import CapacityType as CapacityType
+from ullage.api.words import CostObjective
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +31,11 @@ class Aim:
     due: bool = False
 
 
-OBJECTIVES: Final[Mapping[Objective, Aim]] = MappingProxyType(
+OBJECTIVES: Final[Mapping[CostObjective, Aim]] = MappingProxyType(
     {
-        Objective.COST_PER_WORK: Aim(),
-        Objective.DEADLINE: Aim(due=True),
-        Objective.MAKESPAN: Aim(fastest=True),
+        CostObjective.COST_PER_WORK: Aim(),
+        CostObjective.DEADLINE: Aim(due=True),
+        CostObjective.MAKESPAN: Aim(fastest=True),
     }
 )
 """Every objective of ``spec.cost``, by its word."""
@@ -164,7 +151,7 @@ class Ask:
         held: What it has.
     """
 
-    objective: Objective = Objective.COST_PER_WORK
+    objective: CostObjective = CostObjective.COST_PER_WORK
     least: int = 1
     most: int
     gang: int = 1

@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ullage.api.contract import Reason
+from ullage.api.words import CostObjective
 from ullage.engines.devicechoice.intervals import Interval, around
 from ullage.engines.devicechoice.memory import Verdict
 from ullage.engines.devicechoice.offers import (
     Aim,
     Candidate,
     Goal,
-    Objective,
     Offer,
     Priced,
     Recommendation,
@@ -82,13 +82,13 @@ def choose(
 def _advice_aim(goal: Goal, rows: Sequence[Priced]) -> Aim:
     """Aim of advice where none was asked for: cost, if all offers have one."""
     priced = all(row.cost is not None for row in rows)
-    return Aim.COST if priced and goal.objective is not Objective.DEADLINE else Aim.TIME
+    return Aim.COST if priced and goal.objective is not CostObjective.DEADLINE else Aim.TIME
 
 
 def _outcome(goal: Goal, chosen: Priced | None, best: Priced | None) -> Reason:
     if best is None:
         return Reason.NO_FEASIBLE_ACCELERATOR
-    if goal.objective is Objective.DEADLINE:
+    if goal.objective is CostObjective.DEADLINE:
         return Reason.CAPACITY_DECIDES
     return Reason.INSTANCE_SELECTED if chosen is not None else Reason.ADVICE_ONLY
 

@@ -12,16 +12,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ullage.api.contract import Reason
+from ullage.api.words import CostObjective
+from ullage.api.words import Source as Source
 from ullage.engines.devicechoice.intervals import Interval
 from ullage.engines.devicechoice.memory import MemoryVerdict
-
-
-class Objective(StrEnum):
-    """What the user asked for in ``spec.cost.objective``."""
-
-    COST_PER_WORK = "CostPerWork"
-    MAKESPAN = "Makespan"
-    DEADLINE = "Deadline"
 
 
 class Aim(StrEnum):
@@ -29,14 +23,6 @@ class Aim(StrEnum):
 
     COST = "cost"
     TIME = "time"
-
-
-class Source(StrEnum):
-    """Where a step time comes from."""
-
-    MEASURED = "Measured"
-    DECLARED = "Declared"
-    ESTIMATED = "Estimated"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +86,7 @@ class Goal:
             any count is fine.
     """
 
-    objective: Objective | None = None
+    objective: CostObjective | None = None
     max_cost: float | None = None
     max_time_s: float | None = None
     gpus: int | None = None
@@ -111,11 +97,11 @@ class Goal:
         A cap alone minimises the other quantity; both caps alone minimise cost.
         """
         match self.objective:
-            case Objective.COST_PER_WORK:
+            case CostObjective.COST_PER_WORK:
                 return Aim.COST
-            case Objective.MAKESPAN:
+            case CostObjective.MAKESPAN:
                 return Aim.TIME
-            case Objective.DEADLINE:
+            case CostObjective.DEADLINE:
                 return None
         if self.max_time_s is not None:
             return Aim.COST

@@ -1,30 +1,27 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The decision of one job: its members and what the keeper holds to maps, commands and a verdict.
+"""The decision of one job: its members and what the keeper holds to maps and a verdict.
 
 Read :func:`decide` top to bottom: what was lost, which stage, who owns, who copies, who computes.
-It must never begin a transition while the job's status and the keeper disagree about the maps.
+Where no member stays, the maps stand as they are.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ullage.engines.tiers.cut import lost_steps
 from ullage.engines.tiers.explain import text
 from ullage.engines.tiers.flush import Flush, NoticeAnswer, answer_notice, feasibility, flush_time_s
-from ullage.engines.tiers.maps import divide, hosts, places
+from ullage.engines.tiers.maps import divide, hosts
 from ullage.engines.tiers.records import (
-    Assignment,
     Decision,
+    Loss,
     Map,
     Member,
     OnNotice,
     Option,
-    Role,
     Settings,
     Situation,
     Source,
@@ -32,7 +29,6 @@ from ullage.engines.tiers.records import (
     Why,
 )
 from ullage.engines.tiers.stages import Hold, Stage, nearest_other, ratio, settle, target
-from ullage.engines.tiers.transitions import Loss, commands
 
 DEFAULT: Final = Settings()
 
@@ -56,7 +52,7 @@ class _Scene:
 
 
 def decide(seen: Situation, settings: Settings = DEFAULT) -> Decision:
-    """The maps from the next step boundary on, and how to get there.
+    """The maps from the next step boundary on.
 
     Args:
         seen: Members, sizes, the maps that hold and what the keeper has.
@@ -64,10 +60,9 @@ def decide(seen: Situation, settings: Settings = DEFAULT) -> Decision:
     """
     members = tuple(sorted(seen.members, key=lambda one: one.name))
     seen = replace(seen, members=members)
-    digest = hashlib.sha256(repr((seen, settings)).encode()).hexdigest()[:16]
     scene = _scene(seen, settings)
-    if seen.standing is not None and (not seen.settled or not scene.reliable + scene.transient):
-        return _unchanged(scene, seen.standing, digest)
+    if seen.standing is not None and not scene.reliable + scene.transient:
+        return _unchanged(scene, seen.standing)
     stage, hold = _stage(scene)
     option, standing = _maps(scene, stage)
     if seen.standing is not None and seen.heard <= seen.standing.epoch:
@@ -80,13 +75,9 @@ def decide(seen: Situation, settings: Settings = DEFAULT) -> Decision:
         runner_up=other,
         reason=why,
         text=text(why, seen, option, other, q=scene.q, loss=scene.loss, divided=_divided(scene)),
-        inputs_hash=digest,
         standing=standing,
-        assignments=_assignments(standing, members),
-        commands=commands(seen, standing, scene.loss),
         source=scene.loss.source,
         lost_steps=scene.loss.lost_steps,
-        recoverable=_recoverable(seen, standing, scene.loss),
     )
 
 
@@ -113,37 +104,30 @@ def _loss(seen: Situation, settings: Settings, staying: set[str]) -> Loss:
     running = {one.name: one for one in seen.members}
     owners = set(old.owners)
     gone = {name for name in owners if name not in running}
-    answers: dict[str, NoticeAnswer] = {}
-    for name in sorted(owners - gone - staying):
-        if settings.on_notice is OnNotice.CHECKPOINT:
-            answers[name] = NoticeAnswer.ABORT
-            continue
-        answer = _answer(seen, settings, running[name])
-        if answer is NoticeAnswer.TOO_LATE:
-            gone.add(name)
-        else:
-            answers[name] = answer
+    told = owners - gone - staying
+    if settings.on_notice is not OnNotice.CHECKPOINT:
+        late = {name for name in told if _is_too_late(seen, settings, running[name])}
+        told, gone = told - late, gone | late
     copies = bool(old.backups) and all(name in running for name in old.backups)
-    source, lost = Source.NONE, 0
+    source: Source = Source.NONE
+    lost: int | None = 0
     if gone and copies and seen.committed is not None:
-        source, lost = Source.KEEPER, lost_steps(seen.step, seen.committed)
+        source, lost = Source.KEEPER, seen.step - (seen.committed or 0)
     elif gone:
-        return Loss(
-            gone=frozenset(gone), answers=answers, source=Source.CHECKPOINT, lost_steps=None
-        )
-    elif answers and settings.on_notice is OnNotice.CHECKPOINT:
+        source, lost = Source.CHECKPOINT, None
+    elif told and settings.on_notice is OnNotice.CHECKPOINT:
         source = Source.CHECKPOINT
-    return Loss(gone=frozenset(gone), answers=answers, source=source, lost_steps=lost)
+    return Loss(gone=frozenset(gone), told=frozenset(told), source=source, lost_steps=lost)
 
 
-def _answer(seen: Situation, settings: Settings, member: Member) -> NoticeAnswer:
-    """What an owner under notice does; all owners that are told flush at once.
+def _is_too_late(seen: Situation, settings: Settings, member: Member) -> bool:
+    """Whether an owner under notice cannot flush in time; all owners that are told flush at once.
 
     Without a copy it saves to storage and hands over itself; that is not judged here.
     """
     old = seen.standing
     if old is None or not old.backups:
-        return NoticeAnswer.ABORT
+        return False
     told = {one.name for one in seen.members if not one.stays and one.name in old.owners}
     part = len([name for name in old.owners if name in told]) / len(old.owners)
     link = replace(
@@ -153,9 +137,10 @@ def _answer(seen: Situation, settings: Settings, member: Member) -> NoticeAnswer
     )
     keepers = settings.keepers_of(len(set(old.backups)))
     flush_s = flush_time_s(link, owners=len(told), keepers=keepers)
-    return answer_notice(
+    answer = answer_notice(
         step_left_s=seen.step_s, flush_s=flush_s, notice_left_s=member.notice_left_s or 0.0
     )
+    return answer is NoticeAnswer.TOO_LATE
 
 
 def _stage(scene: _Scene) -> tuple[Stage, Hold]:
@@ -274,7 +259,7 @@ def _why(scene: _Scene, standing: Standing, hold: Hold) -> Why:
         if loss.source is Source.CHECKPOINT:
             return Why.STATE_LOST
         return Why.ALL_OWNERS_LOST if _all_owners_gone(scene) else Why.ROLLED_BACK
-    if loss.answers:
+    if loss.told:
         return Why.FLUSHED
     if standing.stage is not old.stage:
         return Why.STAGE_CHANGED
@@ -293,48 +278,14 @@ def _runner_up(scene: _Scene, stage: Stage) -> Option | None:
     return _option(scene, other) if _possible(scene, other) is other else None
 
 
-def _assignments(standing: Standing, members: tuple[Member, ...]) -> tuple[Assignment, ...]:
-    """The maps by member; one that goes appears without a role."""
-    found = []
-    for one in members:
-        shards, copies = places(standing.owners, one.name), places(standing.backups, one.name)
-        blocks = places(standing.workers, one.name)
-        owner = Role.PARAM_SERVER if one.reliable else Role.ACTIVE
-        roles = ((owner, shards), (Role.BACKUP, copies), (Role.WORKER, blocks))
-        found.append(
-            Assignment(
-                member=one.name,
-                roles=tuple(role for role, held in roles if held),
-                shards=shards,
-                copies=copies,
-                blocks=blocks,
-            )
-        )
-    return tuple(found)
-
-
-def _recoverable(seen: Situation, standing: Standing, loss: Loss) -> bool:
-    """Whether the state outlives all transient members."""
-    if loss.gone and loss.source is Source.CHECKPOINT:
-        return False
-    if not standing.backups:
-        reliable = {one.name for one in seen.members if one.reliable}
-        return set(standing.owners) <= reliable
-    old = seen.standing
-    if seen.committed is not None:
-        return old is None or all(name in {m.name for m in seen.members} for name in old.backups)
-    return old is not None and old.stage is Stage.RELIABLE and not loss.gone
-
-
 def _divided(scene: _Scene) -> bool:
     """Whether each reliable member more would take a part of a flush."""
     return scene.settings.keepers is None
 
 
-def _unchanged(scene: _Scene, standing: Standing, digest: str) -> Decision:
-    """Maps that must stand: status and keeper disagree, or no one is left to hand over to."""
+def _unchanged(scene: _Scene, standing: Standing) -> Decision:
+    """Maps that must stand: no one is left to hand over to."""
     seen = scene.seen
-    why = Why.UNSETTLED if not seen.settled else Why.FLUSHED
     keepers = scene.settings.keepers_of(len(set(standing.backups)))
     owners = len(set(standing.owners)) if standing.backups else 0
     option = Option(
@@ -343,15 +294,12 @@ def _unchanged(scene: _Scene, standing: Standing, digest: str) -> Decision:
         workers=len(set(standing.workers)),
         flush=feasibility(seen.link, owners=owners, keepers=keepers, notice_s=seen.notice_s),
     )
-    loss = Loss() if why is Why.UNSETTLED else scene.loss
     return Decision(
         chosen=option,
         runner_up=None,
-        reason=why,
-        text=text(why, seen, option, None, q=scene.q, loss=loss, divided=_divided(scene)),
-        inputs_hash=digest,
+        reason=Why.FLUSHED,
+        text=text(
+            Why.FLUSHED, seen, option, None, q=scene.q, loss=scene.loss, divided=_divided(scene)
+        ),
         standing=standing,
-        assignments=_assignments(standing, seen.members),
-        commands=() if why is Why.UNSETTLED else commands(seen, standing, loss),
-        recoverable=_recoverable(seen, standing, loss),
     )

@@ -12,11 +12,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from ullage.engines.tiers.flush import Flush
-from ullage.engines.tiers.records import Option, Situation, Why
-from ullage.engines.tiers.transitions import Loss
+from ullage.engines.tiers.records import Loss, Option, Situation, Why
 
 _SAYS: Final = {
-    Why.UNSETTLED: "stay in {stage}: status and state keeper name different maps",
     Why.STATE_LOST: "{stage}, from the last checkpoint: {gone} lost, no complete copy in memory",
     Why.ALL_OWNERS_LOST: "{stage}: owners lost, the copy of step {cut} owns, {lost} steps redone",
     Why.ROLLED_BACK: "{stage}: {gone} lost; all back to step {cut}, {lost} steps redone",
@@ -56,7 +54,7 @@ def text(
     said = _SAYS[why].format(
         stage=f"Stage{chosen.stage:d}",
         gone=_names(loss.gone),
-        told=_names(loss.answers),
+        told=_names(loss.told),
         cut=seen.committed,
         lost=loss.lost_steps,
         since=seen.since_s,

@@ -65,13 +65,3 @@ def divide(count: int, among: Sequence[str], *, now: Map = (), homes: Map = ()) 
                 room[name] -= 1
     free = iter([name for name in sorted(room) for _ in range(room[name])])
     return tuple(next(free) if name is None else name for name in new)
-
-
-def places(held: Map, name: str) -> tuple[int, ...]:
-    """Numbers of what a member has in a map.
-
-    Args:
-        held: Holder of each shard or range of data.
-        name: The member.
-    """
-    return tuple(place for place, holder in enumerate(held) if holder == name)

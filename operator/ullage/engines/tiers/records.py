@@ -11,32 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
-from ullage.engines.tiers.flush import Flush, Link, NoticeAnswer
+from ullage.api.words import OnNotice as OnNotice
+from ullage.engines.tiers.flush import Flush, Link
 from ullage.engines.tiers.stages import Rule, Stage
 
 Map = tuple[str, ...]
 """Member of each shard or block; empty = no one was given any yet."""
-
-
-class Role(StrEnum):
-    """Role of a member."""
-
-    PARAM_SERVER = "ParamServ"
-    """Owns shards, on a reliable machine."""
-    ACTIVE = "ActivePS"
-    """Owns shards, on a transient machine."""
-    BACKUP = "BackupPS"
-    """Holds the last consistent copy of shards, on a reliable machine: the state keeper."""
-    WORKER = "Worker"
-    """Computes on blocks of the data."""
-
-
-class OnNotice(StrEnum):
-    """``spec.elasticity.onNotice``."""
-
-    FLUSH = "Flush"
-    CHECKPOINT = "Checkpoint"
-    IGNORE = "Ignore"
 
 
 class Source(IntEnum):
@@ -50,36 +30,9 @@ class Source(IntEnum):
     """Storage: no complete copy is in memory."""
 
 
-class Do(StrEnum):
-    """A step of a transition; they are carried out in order."""
-
-    FLUSH = "Flush"
-    """Push what is pending to the backup; the last message says END_OF_LIFE."""
-    CHECKPOINT = "Checkpoint"
-    """Write a checkpoint to storage."""
-    ROLL_BACK = "RollBack"
-    """All owners go back to the consistent cut."""
-    RESTORE = "Restore"
-    """All owners load the last checkpoint from storage."""
-    LOAD = "LoadFromBackup"
-    """Take shards from the backup."""
-    COPY = "CopyShards"
-    """Take shards from their owner."""
-    JOIN = "LoadFromPeer"
-    """A new member loads the weights from a peer, not from storage."""
-    SWITCH = "SwitchMap"
-    """At the next step boundary: the new maps and the new epoch hold."""
-    STOP_WORK = "StopWork"
-    START_WORK = "StartWork"
-    LEAVE = "Leave"
-    """Under notice and without shards: nothing keeps it."""
-
-
 class Why(StrEnum):
     """Why the maps are what they are, the gravest first."""
 
-    UNSETTLED = "MapsDisagree"
-    """The job's status and the keeper name different epochs: nothing begins before they agree."""
     STATE_LOST = "StateLost"
     """Shards are gone and no complete copy is in memory."""
     ALL_OWNERS_LOST = "AllOwnersLost"
@@ -201,7 +154,6 @@ class Situation:
         step_s: Seconds that a step takes; bounds what is left of the running one.
         committed: The keeper's consistent cut; ``None`` = it has none. After a loss it is read from
             the answer to a new epoch: only then no push on its way can complete a later one.
-        settled: Status and keeper name the same epoch.
         heard: The latest epoch that any member or the keeper may have heard of. It is above the
             standing one's after a transition that a loss interrupted: that one is decided again
             from the maps that all had, under an epoch that no one knows.
@@ -215,7 +167,6 @@ class Situation:
     step: int = 0
     step_s: float = 0.0
     committed: int | None = None
-    settled: bool = True
     heard: int = 0
 
     def __post_init__(self) -> None:
@@ -233,33 +184,20 @@ class Situation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
-    """One instruction of a transition.
+class Loss:
+    """Loss of owners.
 
     Attributes:
-        do: What.
-        member: Who; empty = everyone.
-        shards: Which, where it is about shards.
-        step: The cut, for a roll-back.
-        answer: Of a flush: whether the running step is finished first.
+        gone: Owners without notice, or with one that is too short.
+        told: Owners under notice that hand over.
+        source: Where the state comes from.
+        lost_steps: Finished steps that are done again; ``None`` = known when a checkpoint is found.
     """
 
-    do: Do
-    member: str = ""
-    shards: tuple[int, ...] = ()
-    step: int | None = None
-    answer: NoticeAnswer | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
-    """Work of one member from the next boundary on."""
-
-    member: str
-    roles: tuple[Role, ...]
-    shards: tuple[int, ...] = ()
-    copies: tuple[int, ...] = ()
-    blocks: tuple[int, ...] = ()
+    gone: frozenset[str] = frozenset()
+    told: frozenset[str] = frozenset()
+    source: Source = Source.NONE
+    lost_steps: int | None = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,31 +219,23 @@ class Option:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """The maps from the next boundary on, how to get there, and why.
+    """The maps from the next boundary on, and why.
 
     Attributes:
         chosen: The stage.
         runner_up: The other stage that was nearest; ``None`` = members allow only one.
         reason: Why.
         text: The reason with numbers.
-        inputs_hash: Of everything the decision saw.
         standing: The new maps; equal to the old ones where nothing changes.
-        assignments: The same by member, sorted by name.
-        commands: In order.
         source: Where the state comes from.
         lost_steps: Finished steps that a roll-back to the cut does again; ``None`` = to be counted
             from the checkpoint that is found.
-        recoverable: The state survives the loss of all transient members.
     """
 
     chosen: Option
     runner_up: Option | None
     reason: Why
     text: str
-    inputs_hash: str
     standing: Standing
-    assignments: tuple[Assignment, ...]
-    commands: tuple[Command, ...] = ()
     source: Source = Source.NONE
     lost_steps: int | None = 0
-    recoverable: bool = True

@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Self
 
+from ullage.api.words import SpendMode
 from ullage.cluster.records.account import Account
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
 from ullage.cluster.records.spend import SpendRecord
 from ullage.cluster.records.status import WorkloadStatus
-from ullage.engines.capacity.deadline import Mode
 from ullage.scheduling.accounting import cost_records
 from ullage.scheduling.accounting.losses import ending_of
 from ullage.scheduling.accounting.rates import Rates, Slices
@@ -64,7 +64,7 @@ class Accountant:
         off_spot = (
             spend is not None
             and spend.decision is not None
-            and spend.decision.mode == Mode.ON_DEMAND
+            and spend.decision.mode == SpendMode.ON_DEMAND
         )
         account = cost_records.entered(before, rate, ending, self.now, off_spot=off_spot)
         unit = cost_records.per_thousand_steps(account, workload, status)

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ullage.api.contract import Reason
+from ullage.api.words import SpendMode
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.spend import SpendDecision, SpendRecord
-from ullage.engines.capacity.deadline import Mode
 from ullage.engines.capacity.records import Decision
 from ullage.scheduling.capacity import choice
 from ullage.scheduling.capacity.choice import Facts
@@ -48,7 +48,6 @@ class PoolChoice:
         pools: Pools that its members may be placed in; none = it waits.
         grows: The pools can be given more nodes.
         safe: Whether its deadline is kept; `None` = it has none, or no one can tell.
-        margin_s: Seconds to spare until the deadline, work left and a restart taken off.
         facts: What the decision rests on; `None` = nothing is decided about it any more.
     """
 
@@ -56,7 +55,6 @@ class PoolChoice:
     pools: frozenset[str]
     grows: bool = False
     safe: bool | None = None
-    margin_s: int | None = None
     facts: Facts | None = None
 
 
@@ -326,7 +324,7 @@ class _Clerk:
             return False
         if facts.held.keys() != {one.pool for one in found.chosen.shares} or found.committed:
             return False
-        if facts.due is not None and choice.mode_of(facts, found.chosen) != Mode.SPOT:
+        if facts.due is not None and choice.mode_of(facts, found.chosen) != SpendMode.SPOT:
             return False
         return facts.now >= spend.next_decision > 0 or self._moved(facts, before)
 
@@ -334,10 +332,10 @@ class _Clerk:
         decision, due = spend.decision, facts.due
         pools = frozenset(one.pool for one in decision.chosen.pools) if decision else frozenset()
         stalls = facts.stalls.stalls
-        safe, margin_s = None, None
+        safe = None
         if due is not None and decision is not None and decision.reason not in _NEVER_STARTED:
-            margin_s = spare_s(due) - (0 if facts.held else due.line.changeover_s)
-            safe = margin_s >= 0 and decision.reason is not Reason.ON_DEMAND_MISSING
+            spare = spare_s(due) - (0 if facts.held else due.line.changeover_s)
+            safe = spare >= 0 and decision.reason is not Reason.ON_DEMAND_MISSING
             if not facts.held and not pools:
                 self.moments.append(turns_at(facts.job.created, due))
         self.moments.append(spend.next_decision)
@@ -346,7 +344,6 @@ class _Clerk:
             pools=pools,
             grows=any(name in stalls and stalls[name].grows for name in pools),
             safe=safe,
-            margin_s=margin_s,
             facts=facts,
         )
 
@@ -381,7 +378,7 @@ def _is_watched(facts: Facts) -> bool:
     before = facts.before
     if not facts.held or before is None:
         return True
-    return facts.due is not None and before.mode != Mode.SPOT and not before.committed
+    return facts.due is not None and before.mode != SpendMode.SPOT and not before.committed
 
 
 def _chosen(job: WorkloadRecord) -> list[str]:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from ullage.api.words import CostObjective, SpendMode
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.spec_fields import SpotTerms
 from ullage.cluster.records.spend import SpendDecision
@@ -28,7 +29,6 @@ from ullage.engines.capacity.records import (
     Decision,
     Expected,
     Holding,
-    Objective,
     Option,
     Pool,
     Settings,
@@ -93,9 +93,9 @@ def choose(facts: Facts) -> Decision:
         raise ValueError(f"{job.ref.name} has no spec.cost")
     # what spot takes without a checkpoint is lost, so a deadline cannot be kept on it
     spot = cost.allow_spot and (facts.due is None or job.checkpoint)
-    objective, due = Objective(cost.objective), facts.due
+    objective, due = CostObjective(cost.objective), facts.due
     if due is not None and not (spot and _has_spot(facts)):
-        objective, due = Objective.COST_PER_WORK, None  # there is nothing to wait for
+        objective, due = CostObjective.COST_PER_WORK, None  # there is nothing to wait for
     ask = Ask(
         objective=objective,
         least=facts.members,
@@ -249,7 +249,7 @@ def settled(facts: Facts, found: Decision) -> Decision:
         return found
     gain, new = facts.terms.min_gain_percent / 100, found.chosen.expected
     cost = facts.job.cost
-    fastest = cost is not None and OBJECTIVES[Objective(cost.objective)].fastest
+    fastest = cost is not None and OBJECTIVES[CostObjective(cost.objective)].fastest
     better = (
         new.work > old.work * (1 + gain) if fastest else new.per_work < old.per_work * (1 - gain)
     )
@@ -293,7 +293,7 @@ def compare_prices(facts: Facts, kept: Decision) -> Decision:
     if here not in offers:
         return kept
     cost = facts.job.cost
-    if cost is not None and OBJECTIVES[Objective(cost.objective)].fastest:
+    if cost is not None and OBJECTIVES[CostObjective(cost.objective)].fastest:
         best = _fastest(facts, offers, here)
         said = f"move to {best}: the rest is done sooner by more than the restart takes"
     else:
@@ -385,5 +385,5 @@ def mode_of(facts: Facts, option: Option) -> str:
         if one.pool in facts.stalls.stalls
     }
     if not option.shares:
-        return deadline.Mode.IDLE.value
-    return deadline.Mode.SPOT.value if kinds == {True} else deadline.Mode.ON_DEMAND.value
+        return SpendMode.IDLE.value
+    return SpendMode.SPOT.value if kinds == {True} else SpendMode.ON_DEMAND.value

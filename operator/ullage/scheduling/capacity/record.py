@@ -14,10 +14,10 @@ from dataclasses import replace
 from typing import Final
 
 from ullage.api.contract import Reason
+from ullage.api.words import SpendMode
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.spend import Offer, PoolShare, SpendDecision, SpendRecord
-from ullage.engines.capacity.deadline import Mode
 from ullage.engines.capacity.records import Decision, Option, Why
 from ullage.scheduling.capacity.choice import Facts, mode_of
 from ullage.scheduling.capacity.remaining_work import TICK_S
@@ -158,7 +158,7 @@ def _idle(facts: Facts, epoch: int, reason: Reason, text: str) -> SpendRecord:
         time=now,
         epoch=epoch,
         inputs_hash=hashlib.sha256(text.encode()).hexdigest()[:16],
-        mode=before.mode if before is not None and facts.held else Mode.IDLE.value,
+        mode=before.mode if before is not None and facts.held else SpendMode.IDLE.value,
         reason=reason,
         message=text,
         chosen=chosen,

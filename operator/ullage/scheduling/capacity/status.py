@@ -12,10 +12,10 @@ from typing import Final
 
 from ullage.api.contract import Reason
 from ullage.api.reasons import ConditionType
+from ullage.api.words import SpendMode
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.spend import SpendDecision, SpendRecord
 from ullage.cluster.records.status import WorkloadStatus
-from ullage.engines.capacity.deadline import Mode
 from ullage.scheduling.capacity.capacity_choice import PoolChoice
 from ullage.scheduling.model.conditions import Said
 from ullage.scheduling.model.plan import Emit
@@ -85,9 +85,9 @@ def _news(before: SpendDecision | None, after: SpendDecision) -> Reason | None:
         return None if before is not None and before.reason is after.reason else after.reason
     old = {one.pool for one in before.chosen.pools} if before is not None else set()
     new = {one.pool for one in after.chosen.pools}
-    to_on_demand = after.mode == Mode.ON_DEMAND and (
+    to_on_demand = after.mode == SpendMode.ON_DEMAND and (
         before is None
-        or before.mode != Mode.ON_DEMAND
+        or before.mode != SpendMode.ON_DEMAND
         or (after.committed and not before.committed)
     )
     if to_on_demand and after.reason in (

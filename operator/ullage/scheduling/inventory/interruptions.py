@@ -8,9 +8,9 @@ Texts name no remaining time: they stand in statuses, and a steady state writes 
 from __future__ import annotations
 
 from ullage.api.contract import Interruption, InterruptionKind, sooner
+from ullage.api.times import rfc3339
 from ullage.cluster.projection.notice import CHOSEN_TAINTS
 from ullage.cluster.records.snapshot import GPUNodeRecord, NodeRecord, Snapshot
-from ullage.cluster.values.quantity import rfc3339
 
 
 def notice_on(node: NodeRecord, record: GPUNodeRecord | None) -> Interruption | None:

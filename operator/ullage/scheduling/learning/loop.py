@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Final
 
 from ullage.api.contract import Observation, Reason
-from ullage.cluster.codecs.profile import six_digits
+from ullage.api.numbers import six_digits
 from ullage.cluster.projection.workload_class import profile_name
 from ullage.cluster.records.profile import ProfileRecord, ProfileStatus
 from ullage.cluster.records.snapshot import ObjectRef, Snapshot

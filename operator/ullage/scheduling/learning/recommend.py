@@ -15,6 +15,7 @@ from hashlib import sha256
 from typing import Final
 
 from ullage.api.contract import Reason
+from ullage.api.words import CostObjective
 from ullage.cluster.records import profile as profile_records
 from ullage.cluster.records.profile import ProfileRecord
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
@@ -29,7 +30,6 @@ from ullage.engines.devicechoice.memory import (
 from ullage.engines.devicechoice.offers import (
     Candidate,
     Goal,
-    Objective,
     Offer,
     Priced,
     Recommendation,
@@ -236,7 +236,7 @@ def goal_of(workload: WorkloadRecord) -> Goal:
     if cost is None:
         return Goal(gpus=devices)
     return Goal(
-        objective=Objective(cost.objective) if cost.objective else None,
+        objective=CostObjective(cost.objective) if cost.objective else None,
         max_cost=cost.max_cost,
         max_time_s=cost.max_time_s,
         gpus=devices,

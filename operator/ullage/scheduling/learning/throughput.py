@@ -36,14 +36,6 @@ DECLARED_CONFIDENCE: Final = 0.4
 TYPICAL_CONFIDENCE: Final = 0.05
 
 
-def throughputs(snapshot: Snapshot, workload: WorkloadRecord) -> Mapping[str, Throughput]:
-    """Steps per second of one member of a workload on its share of each accelerator, by key.
-
-    In a loop over workloads make one ``Throughputs`` and ask it: alike ones are answered once.
-    """
-    return Throughputs(snapshot).of(workload)
-
-
 @dataclass(slots=True)
 class Throughputs:
     """Speeds by class, once each for a snapshot."""
@@ -110,11 +102,6 @@ class Throughputs:
             alike = [one for one in profiles if family and family_of(one) == family]
             self._typical[scope, family] = typical(alike) or typical(profiles)
         return self._typical[scope, family]
-
-
-def _knowledge(profile: ProfileRecord) -> tuple[int, str]:
-    """What makes one profile of a class answer before another: the later in this order does."""
-    return len(profile.step_time) + len(profile.status.step_time), profile.name
 
 
 def family_of(profile: ProfileRecord) -> str:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from ullage.cluster.records.profile import ProfileRecord, SoloEntry, StepRow
-from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.spec_fields import Knowledge
 from ullage.engines.admission.records import ClassProfile, Fingerprint, Row, ShareCurve
 from ullage.scheduling.prediction.knowledge import (
@@ -115,19 +115,6 @@ def class_profile(
 def _fingerprint(rows: Sequence[SoloEntry]) -> Fingerprint:
     """That of the largest share."""
     return rows[-1].fingerprint if rows else Fingerprint()
-
-
-def profile_of(snapshot: Snapshot, workload: WorkloadRecord) -> ProfileRecord | None:
-    """The profile of a workload: the one it names, else its class's in its namespace."""
-    namespace = workload.ref.namespace
-    if workload.profile_ref:
-        return snapshot.profiles.get((namespace, workload.profile_ref))
-    mine = [
-        one
-        for one in snapshot.profiles.values()
-        if (one.namespace, one.workload_class) == (namespace, workload.workload_class)
-    ]
-    return max(mine, key=lambda one: (len(one.rows), one.name), default=None)
 
 
 def solo_rows(profile: ProfileRecord, accelerator: str) -> tuple[SoloEntry, ...]:

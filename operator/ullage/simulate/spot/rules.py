@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from ullage.api.words import CostObjective, SpendMode
 from ullage.engines.capacity.cost import Terms
-from ullage.engines.capacity.deadline import Line, Mode, Progress, Verdict
+from ullage.engines.capacity.deadline import Line, Progress, Verdict
 from ullage.engines.capacity.decide import Due, decide
-from ullage.engines.capacity.records import Ask, CapacityType, Holding, Objective
+from ullage.engines.capacity.records import Ask, CapacityType, Holding
 from ullage.simulate.spot.market import Market
 from ullage.simulate.spot.play import Counts, Rule, Run
 
@@ -41,7 +42,7 @@ def by_deadline(deadline: Deadline, line: Line, gang: int) -> Rule:
 
     def rule(market: Market, run: Run, tick: int) -> Counts:
         running = mode_of(market, run.held)
-        spot = run.held if running is Mode.SPOT else _whole(market, gang, tick, spot=True)
+        spot = run.held if running is SpendMode.SPOT else _whole(market, gang, tick, spot=True)
         verdict = deadline(
             line,
             Progress(
@@ -56,9 +57,9 @@ def by_deadline(deadline: Deadline, line: Line, gang: int) -> Rule:
         run.committed = verdict.committed
         if verdict.mode is running:
             return run.held
-        if verdict.mode is Mode.IDLE:
+        if verdict.mode is SpendMode.IDLE:
             return (0,) * len(run.held)
-        found = spot if verdict.mode is Mode.SPOT else _whole(market, gang, tick, spot=False)
+        found = spot if verdict.mode is SpendMode.SPOT else _whole(market, gang, tick, spot=False)
         return run.held if found is None else found
 
     return rule
@@ -97,20 +98,20 @@ def by_engine(ask: Ask, terms: Terms, line: Line | None = None) -> Rule:
 
 def deadline_ask(gang: int) -> Ask:
     """A gang that runs whole or not at all, under a deadline."""
-    return Ask(objective=Objective.DEADLINE, least=gang, most=gang, gang=gang)
+    return Ask(objective=CostObjective.DEADLINE, least=gang, most=gang, gang=gang)
 
 
 def elastic_ask(least: int, most: int) -> Ask:
     """A job that grows and shrinks by single instances, by cost per work."""
-    return Ask(objective=Objective.COST_PER_WORK, least=least, most=most)
+    return Ask(objective=CostObjective.COST_PER_WORK, least=least, most=most)
 
 
-def mode_of(market: Market, held: Counts) -> Mode:
+def mode_of(market: Market, held: Counts) -> SpendMode:
     """Kind of capacity that a gang runs on."""
     for count, kind in zip(held, market.kinds, strict=True):
         if count:
-            return Mode.SPOT if kind is CapacityType.SPOT else Mode.ON_DEMAND
-    return Mode.IDLE
+            return SpendMode.SPOT if kind is CapacityType.SPOT else SpendMode.ON_DEMAND
+    return SpendMode.IDLE
 
 
 def _whole(market: Market, gang: int, tick: int, *, spot: bool) -> Counts | None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from bench.twin_ours import booked
 from fakes.admission import (
     CrowdForecaster,
     certified,
@@ -26,7 +27,6 @@ from ullage.engines.admission.probation import (
     NoTrial,
     Outcome,
     Trial,
-    booked,
     end_of_trial,
     may_probe,
 )

@@ -11,6 +11,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
+from bench.single_numbers import point
 from ullage.engines.admission.ladder import (
     LEAST_ROWS,
     NOMINAL_Z,
@@ -19,7 +20,6 @@ from ullage.engines.admission.ladder import (
     choose,
     finite_quantile,
     fit_trim,
-    point,
 )
 from ullage.engines.admission.records import Rung
 

@@ -8,7 +8,7 @@ import math
 
 import pytest
 
-from ullage.engines.admission.share_curve import fit_service_curve, fit_share_curve
+from bench.share_curve import fit_service_curve, fit_share_curve
 
 
 def test_two_parts_are_found_again() -> None:

@@ -25,7 +25,7 @@ from ullage.engines.allocation.model import (
     Throughputs,
     TypeView,
 )
-from ullage.simulate.gavel import TraceJob
+from ullage.simulate.trace import TraceJob
 
 DATA: Final = Path(__file__).resolve().parents[3] / "data"
 GAVEL: Final = DATA.parents[1] / "operator" / "ullage" / "simulate" / "data"

@@ -10,7 +10,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ullage.engines.allocation.explain import places
 from ullage.engines.allocation.model import (
     Allocation,
     PairShare,
@@ -290,15 +289,3 @@ def test_debts_are_bounded_and_jobs_that_left_are_forgotten() -> None:
     assert state.owed_s[("b",), "t"] == 20 * ROUND
     plan = next_round(state, allocation, {"t": 1}, 1e6, jobs=jobs[1:], settings=SETTINGS)
     assert not any("a" in cell[0] for cell in plan.state.owed_s | plan.state.received_s)
-
-
-def test_a_job_learns_who_is_ahead_of_it() -> None:
-    jobs = {n: RoundJob(name=n, gang=1, speeds={"t": 1.0}) for n in "abc"}
-    allocation = _allocation({"a": {"t": 0.6}, "b": {"t": 0.3}, "c": {"t": 0.1}})
-    plan = next_round(
-        RoundState(), allocation, {"t": 1}, 0.0, jobs=list(jobs.values()), settings=SETTINGS
-    )
-    (place,) = places(plan.state, "c", jobs, SETTINGS)
-    assert (place.type, place.rank, place.ahead) == ("t", 2, ("a", "b"))
-    assert place.promised == pytest.approx(0.1)
-    assert plan.waiting == ("b", "c")

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from ullage.engines.allocation.agnostic import all_alike, like_type
-from ullage.engines.allocation.explain import Limit, binding
+from bench.gavel_centre import centre
+from bench.gavel_rules import like_type
 from ullage.engines.allocation.lp import SolveError
 from ullage.engines.allocation.model import (
     FEASIBLE,
@@ -25,6 +25,7 @@ from ullage.engines.allocation.model import (
     TypeView,
 )
 from ullage.engines.allocation.policies import Objective, allocate, waterfill
+from ullage.simulate.policies import all_alike
 from unit.engines.allocation.instances import alone, pair_rows, random_problem, violation
 
 RATES = np.array([[4.0, 1.0], [2.0, 2.0], [1.0, 3.0]])
@@ -160,7 +161,6 @@ def test_a_job_that_nothing_can_run_is_named_and_harms_no_one(objective: Objecti
     found = allocate(objective, more)
     assert found.unplaceable == ("none",)
     assert found.fractions[-1].tolist() == [0.0, 0.0]
-    assert binding(found, "none", 1, more.types).limit is Limit.NO_ACCELERATOR
     if objective is Objective.MAX_MIN_FAIRNESS:
         assert found.objective == pytest.approx(allocate(objective, plain).objective, rel=1e-9)
 
@@ -242,7 +242,7 @@ def test_the_middle_of_the_optima_has_the_same_value() -> None:
         problem = random_problem(seed, 10, (3, 4, 5))
         for objective in (Objective.MAX_MIN_FAIRNESS, Objective.MAKESPAN):
             corner = allocate(objective, problem)
-            middle = allocate(objective, replace(problem, central=True))
+            middle = allocate(objective, replace(problem, centre=centre))
             assert middle.objective == pytest.approx(corner.objective, rel=1e-6)
             assert violation(problem, middle) <= FEASIBLE
 
@@ -302,19 +302,3 @@ def test_numbers_that_describe_nothing_are_refused(wrong: object) -> None:
     assert callable(wrong)
     with pytest.raises(ProblemError):
         wrong()
-
-
-def test_what_binds_a_job_is_said() -> None:
-    problem = Problem(
-        jobs=(JobView(name="a", weight=2.0), JobView(name="b")),
-        types=(TypeView(name="t", devices=1),),
-        throughputs=Throughputs(rates=np.ones((2, 1))),
-    )
-    found = allocate(Objective.MAX_MIN_FAIRNESS, problem)
-    held = binding(found, "a", 1, problem.types)
-    assert (held.limit, held.pool) == (Limit.DEVICES, "t")
-    assert held.price > 0
-    roomy = replace(problem, types=(TypeView(name="t", devices=4),))
-    free = allocate(Objective.MAX_MIN_FAIRNESS, roomy)
-    assert binding(free, "a", 1, roomy.types).limit is Limit.OWN_TIME
-    assert binding(free, "stranger", 1, roomy.types).limit is Limit.UNKNOWN

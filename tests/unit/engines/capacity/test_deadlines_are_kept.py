@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from bench.capacity_deadline import play
+from ullage.api.words import CostObjective
+from ullage.api.words import SpendMode as Mode
 from ullage.engines.capacity.cost import Terms
 from ullage.engines.capacity.deadline import (
     Lifetime,
     Line,
-    Mode,
     Progress,
     infeasible,
     next_in_s,
@@ -23,14 +24,7 @@ from ullage.engines.capacity.deadline import (
     uniform_progress,
 )
 from ullage.engines.capacity.decide import Due, decide
-from ullage.engines.capacity.records import (
-    Ask,
-    CapacityType,
-    Holding,
-    Objective,
-    Pool,
-    Why,
-)
+from ullage.engines.capacity.records import Ask, CapacityType, Holding, Pool, Why
 
 H = 3600
 LINE = Line(work_s=48 * H, deadline_s=60 * H, changeover_s=720, tick_s=600)
@@ -55,7 +49,11 @@ def at(elapsed_h: float, done_h: float, running: Mode = Mode.IDLE, **more: objec
         (at(59, 47.5, Mode.SPOT), Mode.SPOT, Why.STAYS_ON_SPOT),
         (at(30, 18.3, spot_available=True), Mode.ON_DEMAND, Why.SAFETY_NET),
         (at(10, 8.1, Mode.ON_DEMAND), Mode.ON_DEMAND, Why.ON_DEMAND_HELD),
-        (at(10, 8.3, Mode.ON_DEMAND, spot_available=True), Mode.ON_DEMAND, Why.ON_DEMAND_HELD),
+        (
+            at(10, 8.3, Mode.ON_DEMAND, spot_available=True),
+            Mode.ON_DEMAND,
+            Why.ON_DEMAND_HELD,
+        ),
         (at(10, 8.4, Mode.ON_DEMAND, spot_available=True), Mode.SPOT, Why.ON_SPOT),
         (at(10, 8.4, spot_available=True, committed=True), Mode.ON_DEMAND, Why.SAFETY_NET),
         (at(55, 48), Mode.IDLE, Why.FINISHED),
@@ -146,7 +144,7 @@ def test_decisions_equal_the_recorded_ones_of_the_public_rules() -> None:
 SPOT = Pool(name="spot", price_per_hour=1.0, hazard_per_hour=0.1)
 OTHER = Pool(name="spot-b", price_per_hour=1.5, hazard_per_hour=0.1)
 SURE = Pool(name="sure", price_per_hour=3.0, capacity_type=CapacityType.ON_DEMAND)
-GANG = Ask(objective=Objective.DEADLINE, least=4, most=4, gang=4)
+GANG = Ask(objective=CostObjective.DEADLINE, least=4, most=4, gang=4)
 
 
 def due(elapsed_h: float, done_h: float, *, committed: bool = False) -> Due:

@@ -8,6 +8,7 @@ import math
 
 import pytest
 
+from bench.capacity_hazard import probability
 from ullage.engines.capacity.hazard import (
     AdvisorBand,
     Hazard,
@@ -54,8 +55,8 @@ def test_what_was_seen_counts_half_after_a_half_life_and_the_prior_in_full() -> 
 
 def test_the_prediction_is_of_the_posterior() -> None:
     seen = Hazard(prior=Prior(events=0.1, hours=10.0), events=1.9, hours=10.0)
-    assert seen.probability(1.0) == pytest.approx(1 - (20 / 21) ** 2)
-    assert seen.probability(0.0) == 0.0
+    assert probability(seen, 1.0) == pytest.approx(1 - (20 / 21) ** 2)
+    assert probability(seen, 0.0) == 0.0
 
 
 def test_a_bulk_loss_drawn_out_over_minutes_is_one_event() -> None:

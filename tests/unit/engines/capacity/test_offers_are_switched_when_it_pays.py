@@ -7,9 +7,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bench.capacity_optimum import IDLE, Market, cheapest
 from bench.study_pricing import StudyOffer, study_cost
-from ullage.engines.capacity.optimum import IDLE, Market, cheapest
-from ullage.engines.capacity.pricing import Offer, PriceWhy, Switching, choose_offer, fills
+from ullage.engines.capacity.pricing import Offer, PriceWhy, Switching, choose_offer
 
 HERE = Offer(name="here", price_per_hour=1.0, speed=1.0)
 NAN = float("nan")
@@ -67,10 +67,6 @@ def test_offers_that_end_too_late_are_left_out() -> None:
 def test_offers_without_speed_are_refused() -> None:
     with pytest.raises(ValueError, match="speed above 0"):
         Offer(name="a", price_per_hour=1.0, speed=0.0)
-
-
-def test_an_instance_counts_when_the_gang_fills_it() -> None:
-    assert [fills(size, 4) for size in (1, 2, 4, 8, 0)] == [True, True, True, False, False]
 
 
 def test_the_study_ranks_some_by_the_instance_and_charges_all_by_the_gpu() -> None:

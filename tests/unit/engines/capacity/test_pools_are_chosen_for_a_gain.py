@@ -8,17 +8,10 @@ from dataclasses import replace
 
 import pytest
 
+from ullage.api.words import CostObjective
 from ullage.engines.capacity.cost import Scaling, Terms
 from ullage.engines.capacity.decide import decide
-from ullage.engines.capacity.records import (
-    Ask,
-    CapacityType,
-    Decision,
-    Holding,
-    Objective,
-    Pool,
-    Why,
-)
+from ullage.engines.capacity.records import Ask, CapacityType, Decision, Holding, Pool, Why
 
 TERMS = Terms(
     scaling=Scaling(per_doubling=0.97),
@@ -151,7 +144,7 @@ def test_a_gang_that_lost_a_member_is_made_whole_or_cut() -> None:
 
 
 def test_makespan_takes_all_the_budget_allows_and_the_cheaper_of_equals() -> None:
-    ask = Ask(objective=Objective.MAKESPAN, most=8, budget_per_hour=20.0)
+    ask = Ask(objective=CostObjective.MAKESPAN, most=8, budget_per_hour=20.0)
     assert counts(decide(ask, [SPOT, DEAR], FREE)) == {"spot": 8}
     slow = replace(SPOT, speed=0.5)
     fast = replace(DEAR, speed=1.0)
@@ -182,4 +175,4 @@ def test_unclear_inputs_are_refused() -> None:
     with pytest.raises(ValueError, match="one name"):
         decide(Ask(most=1), [SPOT, SPOT], FREE)
     with pytest.raises(ValueError, match="comes with a deadline"):
-        decide(Ask(objective=Objective.DEADLINE, most=1), [SPOT], FREE)
+        decide(Ask(objective=CostObjective.DEADLINE, most=1), [SPOT], FREE)

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from ullage.api.contract import Reason
+from ullage.api.words import CostObjective
 from ullage.engines.devicechoice.choose import (
     Standing,
     choose,
@@ -27,22 +28,14 @@ from ullage.engines.devicechoice.memory import (
     Verdict,
     memory_verdict,
 )
-from ullage.engines.devicechoice.offers import (
-    Aim,
-    Candidate,
-    Goal,
-    Objective,
-    Offer,
-    Source,
-    StepForecast,
-)
+from ullage.engines.devicechoice.offers import Aim, Candidate, Goal, Offer, Source, StepForecast
 from ullage.engines.devicechoice.predict import Terms, Work
 
 GIB = 2**30
 WORK = Work(samples=3600, epochs=1, batch_per_gpu=1)
 """3,600 steps on one device: a step of 1 s is an hour."""
-CHEAP = Goal(objective=Objective.COST_PER_WORK)
-FAST = Goal(objective=Objective.MAKESPAN)
+CHEAP = Goal(objective=CostObjective.COST_PER_WORK)
+FAST = Goal(objective=CostObjective.MAKESPAN)
 
 
 def vouched(need: float = GIB, device: float = 16 * GIB) -> MemoryVerdict:
@@ -105,7 +98,7 @@ def test_a_cap_alone_minimises_the_other_quantity() -> None:
 
 
 def test_capacity_decides_a_deadline() -> None:
-    answer = choose(ALL, Goal(objective=Objective.DEADLINE, max_time_s=4000), WORK)
+    answer = choose(ALL, Goal(objective=CostObjective.DEADLINE, max_time_s=4000), WORK)
     assert answer.outcome is Reason.CAPACITY_DECIDES
     assert answer.chosen is None
     assert [row.infeasible for row in answer.rows] == [None, None, Reason.OVER_TIME]

@@ -8,11 +8,10 @@ import itertools
 
 import pytest
 
-from ullage.engines.tiers.cut import (
+from oracles.keeper_book import (
     Ledger,
     Receipt,
     consistent_cut,
-    lost_steps,
     new_epoch,
     receive,
 )
@@ -64,8 +63,6 @@ def test_every_order_of_two_steps_commits_what_the_minimum_says() -> None:
 def test_a_cut_needs_every_shard() -> None:
     assert consistent_cut({0: 7, 1: 5}, 2) == 5
     assert consistent_cut({0: 7}, 2) is None
-    assert lost_steps(9, 7) == 2
-    assert lost_steps(9, None) == 9
 
 
 def test_a_shard_that_does_not_exist_is_refused() -> None:

@@ -9,8 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from ullage.engines.tiers.flush import Link
-from ullage.engines.tiers.losses import (
+from bench.tiers_losses import (
     Pace,
     lost_with_checkpoints_s,
     lost_with_copy_s,
@@ -18,6 +17,7 @@ from ullage.engines.tiers.losses import (
     push_s,
     times_less,
 )
+from ullage.engines.tiers.flush import Link
 
 WAY = 200e6 / 8
 LINK = Link(

@@ -17,14 +17,17 @@ def test_the_agent_loads_no_client_library_and_no_models() -> None:
     assert loaded.isdisjoint(HEAVY)
     ours = {name for name in done.stdout.split() if name.startswith("ullage.")}
     names = (
+        "codec",
         "contract",
         "devices",
         "interruptions",
+        "numbers",
         "observations",
         "readers",
         "reasons",
         "steps",
         "times",
+        "wire_fields",
     )
     engine = {name for name in ours if name.startswith("ullage.engines.admission")}
     assert ours - engine <= {

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage_node.telemetry.pace import MARKS_MAX, Mark, Pace, is_stalled
+from ullage_node.telemetry.pace import MARKS_MAX, Mark, Pace
 
 SECOND = 10**9
 
@@ -155,25 +155,3 @@ def test_memory_is_bounded_whatever_a_tenant_writes() -> None:
     for n in range(1, 10 * MARKS_MAX):
         pace.take(Mark(steps=n, last_step_ns=n))
     assert len(pace._marks) <= MARKS_MAX
-
-
-@pytest.mark.parametrize(
-    ("idle_ms", "ewma_ms", "stalled"),
-    [
-        (9_000, 1_000, False),
-        (10_001, 1_000, True),
-        (900, 1, False),  # sooner than it is looked at again
-        (1_001, 1, True),
-        (10**9, 0, False),  # no step time yet
-    ],
-)
-def test_standing_still_is_ten_times_the_usual_step(
-    idle_ms: int, ewma_ms: int, stalled: bool
-) -> None:
-    last = 5 * SECOND
-    now = last + idle_ms * 10**6
-    assert is_stalled(last_step_ns=last, ewma_ns=ewma_ms * 10**6, now_ns=now) == stalled
-
-
-def test_who_never_stepped_does_not_stand_still() -> None:
-    assert not is_stalled(last_step_ns=0, ewma_ns=SECOND, now_ns=100 * SECOND)

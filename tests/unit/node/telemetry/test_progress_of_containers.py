@@ -120,13 +120,6 @@ def test_a_bad_record_is_counted_told_once_and_harms_no_one_else(
     assert logs[0]["container"] == bad.key.directory
 
 
-def test_a_stalled_container_is_told_from_a_slow_one(steps: Steps, source: StepTelemetry) -> None:
-    binding = a_binding("a")
-    steps.write(binding, steps=5, step_ms=500)
-    assert not source.sample([binding], {}, 104.9)[binding.key].stalled
-    assert source.sample([binding], {}, 105.1)[binding.key].stalled
-
-
 def test_a_restarted_container_begins_again(steps: Steps, source: StepTelemetry) -> None:
     binding = a_binding("a")
     for count in (100, 200):

@@ -10,25 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
+from ullage.api.words import Objective as Objective
 from ullage.engines.allocation.model import Allocation, Problem
 from ullage.engines.allocation.policies import cost, finish_time, makespan, max_min, sums, waterfill
-
-
-class Objective(StrEnum):
-    """What a policy aims at, as SchedulingPolicy spells it."""
-
-    FIFO = "FIFO"
-    MAX_MIN_FAIRNESS = "MaxMinFairness"
-    FINISH_TIME_FAIRNESS = "FinishTimeFairness"
-    MAKESPAN = "Makespan"
-    MAX_THROUGHPUT = "MaxThroughput"
-    SJF = "SJF"
-    MIN_COST = "MinCost"
-    MIN_COST_SLO = "MinCostSLO"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,7 +55,7 @@ def _solve(shape: Shape) -> Allocation:
         rho = low if low > rho * (1 + _CLOSE) else 0.5 * (low + best)
     assert found is not None
     floors = left / (best * base - age)
-    if shape.problem.central:
+    if shape.problem.centre is not None:
         found = raise_floors(shape, floors)
     x = settled(shape, found, floors)
     return answer(shape, x, objective=best, solved=found)

@@ -15,10 +15,11 @@ from enum import Enum, StrEnum
 from functools import partial
 from typing import Annotated, Final, TypeAlias
 
-from ullage.api.contract import Reason, WireError
+from ullage.api.numbers import MOST, decimal, figure, needed, six_digits
 from ullage.api.readers import (
     MOST_COUNTED,
     JsonObject,
+    WireError,
     bounded,
     count_of,
     decimal_text,
@@ -27,8 +28,8 @@ from ullage.api.readers import (
     text,
     whole,
 )
-from ullage.cluster.values.numbers import MOST, decimal, figure, needed, six_digits
-from ullage.cluster.values.quantity import rfc3339, seconds
+from ullage.api.reasons import Reason
+from ullage.api.times import rfc3339, seconds
 
 INT32_MAX: Final = 2**31 - 1
 
@@ -111,6 +112,16 @@ def known_word(words: type[StrEnum]) -> Kind:
     return Kind(read, known.write)
 
 
+def words(known: type[StrEnum]) -> Kind:
+    """A list of these words; another is an error."""
+    one = known_word(known)
+
+    def read(raw: JsonObject, field: str) -> object:
+        return tuple(one.read({field: said}, field) for said in strings(raw, field))
+
+    return Kind(read, lambda held: [word.value for word in held], ())
+
+
 def cut(limit: int, mark: str = "") -> Kind:
     """A text of at most so many characters; ``mark`` stands at the end of one that was longer."""
     kept = limit - len(mark)
@@ -174,7 +185,10 @@ Time: TypeAlias = Annotated[
 Moment: TypeAlias = Annotated[Time, KEPT]
 """A time that is always written."""
 Count: TypeAlias = Annotated[int, Kind(count().read, absent=0)]
+Counted: TypeAlias = Annotated[int, count()]
+"""The same; what is written is bounded too."""
 NeededCount: TypeAlias = Annotated[Count, NEEDED]
+KeptCount: TypeAlias = Annotated[Count, KEPT]
 Whole: TypeAlias = Annotated[int, Kind(whole, absent=0)]
 Percent: TypeAlias = Annotated[int, between(1, 100), NEEDED]
 Decimal: TypeAlias = Annotated[str, Kind(decimal_text, absent="")]

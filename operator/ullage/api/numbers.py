@@ -11,9 +11,7 @@ import re
 from decimal import Decimal
 from typing import Final
 
-from ullage.api.contract import WireError, text
-from ullage.api.readers import quoted
-from ullage.ports import JsonObject
+from ullage.api.readers import JsonObject, WireError, quoted, text
 
 
 def six_digits(value: float) -> float:

@@ -10,23 +10,24 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
 import numpy as np
 
-from ullage.engines.allocation.agnostic import all_alike, like_type
-from ullage.engines.allocation.model import Allocation, JobView, Problem, Throughputs, TypeView
-from ullage.engines.allocation.policies import finish_time, makespan, max_min, waterfill
-from ullage.engines.allocation.rounds_compat import (
+from bench.gavel_centre import centre
+from bench.gavel_rounds import (
     ROUND_S,
     CompatCounters,
     CompatJob,
     compat_round,
     fractions_of,
 )
-from ullage.simulate.trace import TraceJob as TraceJob
+from ullage.engines.allocation.model import Allocation, JobView, Problem, Throughputs, TypeView
+from ullage.engines.allocation.policies import finish_time, makespan, max_min, waterfill
+from ullage.simulate.policies import all_alike
+from ullage.simulate.trace import TraceJob
 
 
 class GavelPolicy(StrEnum):
@@ -45,6 +46,26 @@ class GavelPolicy(StrEnum):
 AWARE: Final = frozenset(policy for policy in GavelPolicy if policy.value.endswith("perf"))
 REFERENCE: Final = "v100"
 """Type whose speed an agnostic policy takes for all."""
+
+
+def like_type(problem: Problem, type_name: str) -> Problem:
+    """Every allowed type runs a job at its speed on one type: for objectives that count steps.
+
+    A job that cannot run on that type is taken at its best speed.
+
+    Args:
+        problem: Jobs, types and speeds (steps/s).
+        type_name: The type whose speeds count.
+
+    Raises:
+        ValueError: there is no such type.
+    """
+    rates = problem.throughputs.rates
+    column = [kind.name for kind in problem.types].index(type_name)
+    common = np.where(rates[:, column] > 0, rates[:, column], rates.max(axis=1))
+    alike = np.where(rates > 0, common[:, None], 0.0)
+    return replace(problem, throughputs=Throughputs(rates=alike))
+
 
 _SOLVE: Final[Mapping[GavelPolicy, Callable[[Problem], Allocation]]] = {
     GavelPolicy.MAX_MIN_FAIRNESS: lambda problem: max_min.solve(all_alike(problem)),
@@ -193,7 +214,7 @@ class _Run:
                     [[one.job.speeds[kind] for kind in kinds] for one in self.active.values()]
                 )
             ),
-            central=True,
+            centre=centre,
         )
 
     def _speed(self, job: TraceJob, kind: str) -> float:

@@ -104,13 +104,3 @@ def consistent_cut(received: Mapping[int, int], shards: int) -> int | None:
         A step; ``None`` where a shard never arrived.
     """
     return min(received.values()) if shards and len(received) == shards else None
-
-
-def lost_steps(step: int, cut: int | None) -> int:
-    """Finished steps that are done again after a roll-back; all of them without a cut.
-
-    Args:
-        step: Finished steps.
-        cut: Step of the complete cut; ``None`` = there is none.
-    """
-    return step - (cut or 0)

@@ -11,13 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection
 from dataclasses import MISSING, fields, is_dataclass
-from functools import partial
+from functools import cache, partial
 from operator import attrgetter
 from types import UnionType
-from typing import Annotated, Final, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from ullage.api.contract import WireError, flag, objects, section, whole
-from ullage.cluster.values.wire_fields import (
+from ullage.api.readers import JsonObject, WireError, flag, objects, section, whole
+from ullage.api.wire_fields import (
     FLAG,
     IF_KNOWN,
     KEPT,
@@ -28,13 +28,12 @@ from ullage.cluster.values.wire_fields import (
     UnknownWord,
     strings,
 )
-from ullage.ports import JsonObject
 
 Record = TypeVar("Record")
 Reader = Callable[[JsonObject], Record]
 Writer = Callable[[Record], dict[str, object]]
 
-_SPELLED: Final = {"mib": "MiB", "uid": "UID"}
+_SPELLED: Final = {"kib": "KiB", "mib": "MiB", "uid": "UID", "pid": "PID"}
 _AS_IT_STANDS: Final = Listed()
 _PART: Final = re.compile("_([a-z0-9]+)")
 
@@ -42,6 +41,31 @@ _PART: Final = re.compile("_([a-z0-9]+)")
 def wire_name(attribute: str) -> str:
     """The attribute as the wire spells it."""
     return _PART.sub(lambda part: _SPELLED.get(part[1], part[1].capitalize()), attribute)
+
+
+class Wire:
+    """A record whose codec follows from its own fields alone."""
+
+    __slots__ = ()
+
+    def to_wire(self) -> dict[str, object]:
+        """The record as it is stored; what says nothing is left out."""
+        return _own(type(self))[1](self)  # type: ignore[arg-type]  # a class has a hash
+
+    @classmethod
+    def from_wire(cls, raw: JsonObject) -> Self:
+        """Read the record.
+
+        Raises:
+            WireError: a field is missing or malformed; the text names it.
+        """
+        found: Self = _own(cls)[0](raw)  # type: ignore[arg-type]
+        return found
+
+
+@cache
+def _own(record: type[Any]) -> tuple[Reader[Any], Writer[Any]]:
+    return derived(record)
 
 
 def derived(
