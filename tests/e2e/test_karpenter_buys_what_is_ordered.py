@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -124,3 +126,11 @@ def test_a_gang_buys_a_node_for_each_member_at_once(market: Stack, namespace: st
         within_s=180,
         what="Karpenter takes back what no order holds",
     )
+
+
+def test_the_documented_pools_are_valid(market: Stack) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "karpenter.md").read_text("utf-8")
+    blocks = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    assert len(blocks) == 2
+    for block in blocks:
+        market.cluster.kubectl("apply", "--dry-run=server", "--filename", "-", stdin=block)
