@@ -325,5 +325,5 @@ def _is_among(one: N, numbers: tuple[int, ...]) -> N:
     import numpy as np
 
     if len(numbers) == 1:  # nearly always; isin costs ten times as much on few devices
-        return (one == numbers[0]).astype(np.int64)
+        return np.asarray(one == numbers[0], dtype=np.int64)
     return np.isin(one, numbers).astype(np.int64)
