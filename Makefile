@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 CLUSTER ?= local
 KEEP ?=
-FAST_FLAGS ?= -n 2 --dist worksteal
+FAST_FLAGS ?= -n 3 --dist worksteal
 # random events of the long stress tests, and random admissions: of test-fast, of test-stress
 FAST_EVENTS ?= 5000
 STRESS_EVENTS ?= 100000
@@ -15,6 +15,8 @@ STRESS_EVENTS ?= 100000
 WILD_OBJECTS ?= 200000
 # rounds that real jobs take turns for; 50 is the bar and takes a quarter of an hour
 E2E_ROUNDS ?= 16
+# properties that test-stress tries on more examples than test-fast
+MANY_EXAMPLES := $(shell grep -rlE "^from fakes.examples import" tests --include="test_*.py" 2>/dev/null)
 # set: also what mostly waits
 E2E_LONG ?=
 ALL_PY := operator deviceplugin runtime bench demo examples tests
@@ -54,7 +56,9 @@ test-stress: $(VENV)/.ready ## the long stress tests in full: 100,000 random eve
 	  $(BIN)/python -m pytest $(FAST_FLAGS) tests/property/test_wild_objects_harm_only_themselves.py \
 	  tests/property/node/test_wild_*.py \
 	  tests/property/test_placement_under_stress.py tests/property/test_admission_never_overcommits.py \
-	  tests/property/node/test_restarts_of_everything.py
+	  tests/property/node/test_restarts_of_everything.py tests/property/test_making_room_never_flaps.py \
+	  tests/contract/kubelet/test_ten_thousand_calls_in_any_order.py
+	@ULLAGE_EXAMPLES=many $(BIN)/python -m pytest $(FAST_FLAGS) $(MANY_EXAMPLES)
 
 .PHONY: replay
 replay: $(VENV)/.ready ## decide again on recorded snapshots: every plan must be equal, byte for byte

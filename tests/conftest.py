@@ -23,9 +23,11 @@ from fakes.scratch import fast_directory
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # What an example takes says something about the machine alone. A gate gives one commit one answer:
-# its examples follow from the test's own text. `make explore` draws new ones each time.
+# its examples follow from the test's own text. `many`: more of them where `fakes.examples` says so.
+# `make explore` draws new ones each time.
 _PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("gate", _PATIENT, derandomize=True)
+settings.register_profile("many", _PATIENT, derandomize=True)
 settings.register_profile("explore", _PATIENT, max_examples=1000)
 settings.load_profile(os.environ.get("ULLAGE_EXAMPLES", "gate"))
 

@@ -17,7 +17,7 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
 
-from ullage_run.doorway import Doorway
+from ullage_run.doorway import BACKLOG, Doorway
 
 PATH: Final = "/status"
 ASK_S: Final = 5.0
@@ -115,6 +115,7 @@ class Teller:
         class Server(ThreadingHTTPServer):
             address_family = socket.AF_INET6 if ":" in listen[0] else socket.AF_INET
             daemon_threads = True
+            request_queue_size = BACKLOG
             doorway = Doorway(MOST_ASKERS)
 
             def process_request(

@@ -17,6 +17,9 @@ from collections.abc import Callable
 from typing import Final
 
 MOST_STRANGERS: Final = 128
+BACKLOG: Final = 4 * MOST_STRANGERS
+"""Connections that may wait to be accepted. The kernel drops what comes beyond, and who was dropped
+knocks again after a second at the earliest: a flood of strangers would make members wait."""
 PAUSE_S: Final = 0.05
 """After a failed accept: the process may be out of file descriptors for a while."""
 

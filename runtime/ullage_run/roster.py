@@ -81,7 +81,9 @@ class Roster:
         # Bounded: who says more than the lead can hear has to wait.
         self._said: queue.Queue[Said] = queue.Queue(MOST_UNHEARD)
         family = socket.AF_INET6 if ":" in listen[0] else socket.AF_INET
-        self._server = socket.create_server(listen, family=family, backlog=most)
+        self._server = socket.create_server(
+            listen, family=family, backlog=max(most, doorway.BACKLOG)
+        )
         host, port = self._server.getsockname()[:2]
         self.address: tuple[str, int] = (str(host), int(port))
         self._closed = False

@@ -208,7 +208,7 @@ class StateStoreServer:
         self._closed = False
         self._doorway = Doorway()
         family = socket.AF_INET6 if ":" in listen[0] else socket.AF_INET
-        self._server = socket.create_server(listen, family=family, backlog=most_links)
+        self._server = socket.create_server(listen, family=family, backlog=doorway.BACKLOG)
         host, port = self._server.getsockname()[:2]
         self.address: tuple[str, int] = (str(host), int(port))
 

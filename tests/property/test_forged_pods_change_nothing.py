@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import a_device, a_slice, reported
@@ -21,6 +21,7 @@ from builders_raw import (
     raw_service,
 )
 from fakes.deciding import Decided, decided_on
+from fakes.examples import examples
 from ullage.api.contract import (
     ANNOTATION_TEMPLATE_HASH,
     ANNOTATION_WORLD_SIZE,
@@ -38,12 +39,7 @@ from ullage.cluster.values import streams
 from ullage.scheduling.model.plan import Action, CreatePod, DeletePod, EvictPod, UngatePod
 
 Raw = dict[str, Any]
-CI = settings(
-    max_examples=300,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+CI = examples(100, many=300)
 NOW = CREATED_S + 100.0
 JOBS = ("train", "gang", "tiers")
 ELSEWHERE = "node-elsewhere"

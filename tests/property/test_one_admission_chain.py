@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import builders
+from fakes.examples import examples
 from fakes.node_slices import a_held, a_slice
 from ullage.api.contract import GPUMode, MpsState, Reason, SlicePhase
 from ullage.engines.admission import filters
@@ -252,7 +253,7 @@ def _request(template: ResourceRequest, asked: Asked) -> ResourceRequest:
     )
 
 
-@settings(max_examples=500, deadline=None)
+@examples(150, many=500)
 @given(places=st.tuples(*[PLACES] * DEVICES), asked=REQUESTS, edge=EDGES)
 def test_a_column_and_a_device_break_the_same_limit_first(
     empty: Empty, places: tuple[Place, ...], asked: Asked, edge: int | None
@@ -281,7 +282,7 @@ def test_a_column_and_a_device_break_the_same_limit_first(
             assert asked.least <= tops[site], "a share is left wherever every limit holds"
 
 
-@settings(max_examples=500, deadline=None)
+@examples(150, many=500)
 @given(place=PLAIN, asked=SHARES, edge=EDGES, mps=_rarely(MpsState.STARTING, None))
 def test_the_records_of_one_device_break_it_too(
     empty: Empty, place: Place, asked: Asked, edge: int | None, mps: MpsState | None
@@ -353,7 +354,7 @@ def _as_the_node_sees(place: Place, asked: Asked, percent: int, mib: int) -> Rea
     return refusal.reason if refusal is not None else None
 
 
-@settings(max_examples=500, deadline=None)
+@examples(150, many=500)
 @given(place=_places(TENANTS), asked=REQUESTS, edge=EDGES, data=st.data())
 def test_the_node_refuses_nothing_that_the_operator_admits(
     empty: Empty, place: Place, asked: Asked, edge: int | None, data: st.DataObject
@@ -371,7 +372,7 @@ def test_the_node_refuses_nothing_that_the_operator_admits(
     assert _as_the_node_sees(place, asked, percent, mib) is None
 
 
-@settings(max_examples=500, deadline=None)
+@examples(150, many=500)
 @given(place=PLAIN, asked=SHARES, edge=EDGES)
 def test_the_operator_refuses_nothing_that_the_node_takes(
     empty: Empty, place: Place, asked: Asked, edge: int | None

@@ -10,10 +10,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import builders
+from fakes.examples import examples
 from fakes.toy_stress import StressRun
 from ullage.app.transfer import Packer, Unpacker
 from ullage.cluster.records.snapshot import Snapshot
@@ -45,7 +46,7 @@ def _situation(seed: int, events: int = 60) -> Snapshot:
     return stress.toy.snapshot()
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@examples(20, many=40)
 @given(SEEDS)
 def test_the_same_picture_gives_the_same_plan(seed: int) -> None:
     snapshot = _situation(seed)
@@ -56,7 +57,7 @@ def test_the_same_picture_gives_the_same_plan(seed: int) -> None:
     assert diff(first, snapshot) == diff(again, snapshot)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@examples(20, many=40)
 @given(SEEDS)
 def test_the_order_of_the_records_does_not_matter(seed: int) -> None:
     snapshot = _situation(seed)
@@ -73,7 +74,7 @@ def test_the_order_of_the_records_does_not_matter(seed: int) -> None:
     assert diff(found, other) == diff(expected, snapshot)
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@examples(15, many=25)
 @given(SEEDS)
 def test_a_plan_that_was_carried_out_leaves_nothing_to_do(seed: int) -> None:
     stress = StressRun(seed)
@@ -91,7 +92,7 @@ def test_a_plan_that_was_carried_out_leaves_nothing_to_do(seed: int) -> None:
             assert one.status != said[one.owner.uid]
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@examples(20, many=40)
 @given(SEEDS, SEEDS)
 def test_changes_sent_in_pieces_make_the_same_picture(seed: int, other: int) -> None:
     packer, unpacker = Packer(), Unpacker()

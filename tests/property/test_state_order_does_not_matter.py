@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import a_device, a_slice, reported
@@ -24,6 +24,7 @@ from builders_raw import (
     raw_pool,
     raw_service,
 )
+from fakes.examples import examples
 from ullage.api.contract import SlicePhase
 from ullage.app.effects import effect_of
 from ullage.cluster.cache.cluster import ClusterState
@@ -34,7 +35,7 @@ from ullage.cluster.values.streams import STREAMS, Stream
 Raw = dict[str, Any]
 Event = tuple[str, Stream, Raw]
 NAMES = ("a", "b", "c")
-CI = settings(max_examples=200, deadline=None, derandomize=True)
+CI = examples(80, many=200)
 
 
 def serving_pod(name: str, turn: int) -> Raw:

@@ -7,9 +7,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from fakes.examples import examples
 from ullage.api.allocation import DropCause, SpeedSource
 from ullage.api.contract import Reason, SliceKey
 from ullage.api.inferenceservice import InferenceServiceStatus
@@ -40,8 +41,8 @@ from ullage.cluster.records.status import (
     WorkloadStatus,
 )
 
-CI = settings(max_examples=200, deadline=None, derandomize=True)
-FEWER = settings(CI, max_examples=100)
+CI = examples(80, many=200)
+FEWER = examples(40, many=100)
 """Of the same statuses drawn again: to draw them is what these tests cost."""
 JOB, SERVICE = WorkloadKind.TRAINING_JOB, WorkloadKind.INFERENCE_SERVICE
 

@@ -8,9 +8,10 @@ import itertools
 from collections import Counter
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from fakes.examples import examples
 from oracles.keeper_book import Ledger, Receipt, consistent_cut, new_epoch, receive
 from ullage.engines.tiers.decide import decide
 from ullage.engines.tiers.flush import Link, feasibility
@@ -58,7 +59,7 @@ EVENTS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@examples(60, many=150)
 @given(chosen=SETTINGS, events=EVENTS)
 def test_invariants_hold_through_any_schedule(
     chosen: Settings, events: list[tuple[tuple[Member, ...], int | None, float, bool]]
@@ -103,7 +104,7 @@ def test_invariants_hold_through_any_schedule(
             standing = new
 
 
-@settings(max_examples=100, deadline=None)
+@examples(60, many=100)
 @given(
     events=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 5), st.integers(0, 2)), max_size=40)
 )

@@ -13,10 +13,10 @@ import base64
 import binascii
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from math import isfinite
 from pathlib import Path
 from types import NoneType, UnionType
@@ -33,6 +33,7 @@ from ullage.scheduling.model.plan import DecideSettings
 
 VERSION: Final = 1
 Inputs = tuple[Snapshot, float, DecideSettings]
+Read = Callable[[object], object]
 
 
 class UnreadableSnapshot(ValueError):
@@ -133,56 +134,71 @@ def _plain(value: object) -> object:
     raise TypeError(f"{type(value).__name__} has no form in JSON")
 
 
-@cache  # bounded by the number of record classes
-def _fields(kind: type) -> Mapping[str, object]:
-    return get_type_hints(kind)
-
-
 def _read(kind: object, raw: object) -> object:
     """A value of a type from JSON; a type that is not ours to write is refused."""
+    return _reader(kind)(raw)
+
+
+@cache  # bounded by the types that a snapshot holds
+def _reader(kind: object) -> Read:
+    """What reads values of a type; a snapshot holds few types and very many values."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
-        return _read_union(arguments, raw)
+        return _union(arguments)
     if origin is tuple:
-        items = _list(raw)
-        kinds = [arguments[0]] * len(items) if arguments[-1] is Ellipsis else list(arguments)
-        return tuple(_read(one, item) for one, item in zip(kinds, items, strict=True))
+        return _tuple(arguments)
     if origin is frozenset:
-        return frozenset(_read(arguments[0], item) for item in _list(raw))
+        read = _reader(arguments[0])
+        return lambda raw: frozenset(read(item) for item in _list(raw))
     if origin is np.ndarray:
-        return _array(raw)
+        return _array
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        pairs = [_list(item) for item in _list(raw)]
-        return {_read(arguments[0], key): _read(arguments[1], one) for key, one in pairs}
+        keys, values = _reader(arguments[0]), _reader(arguments[1])
+        return lambda raw: {keys(key): values(one) for key, one in map(_list, _list(raw))}
     if not isinstance(kind, type):
         raise TypeError(f"{kind} is no type that a snapshot holds")
-    return _read_one(kind, raw)
-
-
-def _read_one(kind: type, raw: object) -> object:
     if issubclass(kind, Enum):
-        return kind(raw)
-    if is_dataclass(kind):
+        return kind
+    return _record(kind) if is_dataclass(kind) else partial(_scalar, kind)
+
+
+def _union(kinds: tuple[object, ...]) -> Read:
+    (one,) = (kind for kind in kinds if kind is not NoneType)
+    read, optional = _reader(one), NoneType in kinds
+    return lambda raw: None if raw is None and optional else read(raw)
+
+
+def _tuple(arguments: tuple[object, ...]) -> Read:
+    if arguments[-1] is Ellipsis:
+        each = _reader(arguments[0])
+        return lambda raw: tuple([each(item) for item in _list(raw)])
+    reads = [_reader(one) for one in arguments]
+    return lambda raw: tuple([read(item) for read, item in zip(reads, _list(raw), strict=True)])
+
+
+def _record(kind: type) -> Read:
+    readers: dict[str, Read] = {}  # made with the first record: a type may hold itself
+
+    def read(raw: object) -> object:
         if not isinstance(raw, dict):
             raise TypeError(f"{kind.__name__}: an object is needed")
         if kind is RiskSettings and "learned" in raw:  # of before there were names of predictors
             word = "Learned" if raw["learned"] else "UtilisationSum"
             raw = {name: one for name, one in raw.items() if name != "learned"}
             raw["predictor"] = word
-        hints = _fields(kind)
-        return kind(**{name: _read(hints[name], item) for name, item in raw.items()})
+        if not readers:
+            readers.update({name: _reader(one) for name, one in get_type_hints(kind).items()})
+        return kind(**{name: readers[name](item) for name, item in raw.items()})
+
+    return read
+
+
+def _scalar(kind: type, raw: object) -> object:
     if kind is float and isinstance(raw, (int, float, str)):
         return float(raw)
     if kind in (str, int, bool) and type(raw) is kind:
         return raw
     raise TypeError(f"{kind.__name__} is needed, not {type(raw).__name__}")
-
-
-def _read_union(kinds: tuple[object, ...], raw: object) -> object:
-    if raw is None and NoneType in kinds:
-        return None
-    (one,) = (kind for kind in kinds if kind is not NoneType)
-    return _read(one, raw)
 
 
 def _list(raw: object) -> list[object]:

@@ -24,7 +24,7 @@ def listen_to(node: NodeRig, server: FakeEC2) -> None:
     node.settings = replace(
         node.settings,
         notices=NoticeSettings(
-            provider=NoticeProvider.EC2, url=server.url, poll_seconds=0.05, timeout_seconds=20.0
+            provider=NoticeProvider.EC2, url=server.url, poll_seconds=0.02, timeout_seconds=20.0
         ),
     )
 

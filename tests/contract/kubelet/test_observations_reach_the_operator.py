@@ -13,7 +13,7 @@ from fakes.kubelet_state import KubeletPod
 from ullage.api.contract import DesiredSlice, LatencyObjective, Observation
 from ullage.ports import POD
 from ullage_node.model.devices import Attachment, AttachState, ContainerKey, Progress
-from ullage_node.telemetry import scrape
+from ullage_node.telemetry import scrape, station, windows
 from ullage_run.requests import RequestHistogram
 
 ROW = Observation(
@@ -93,12 +93,16 @@ def show_serving(node: NodeRig, pod: KubeletPod, port: int) -> None:
 
 def with_objective(node: NodeRig, part: DesiredSlice) -> None:
     """Decide the same slice with a latency objective."""
-    slo = LatencyObjective(latency_ms=50, percentile="90", window_seconds=2)
+    slo = LatencyObjective(latency_ms=50, percentile="90", window_seconds=1)
     node._slices[part.key] = replace(part, slo=slo, protected=True)
     node.write_spec()
 
 
-async def test_a_servers_latency_becomes_windows_of_its_slice() -> None:
+async def test_a_servers_latency_becomes_windows_of_its_slice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module in (windows, station):  # a window of one second
+        monkeypatch.setattr(module, "MIN_SECONDS", 0.5)
     histogram = RequestHistogram()
     server = await a_server(histogram)
     async with NodeRig() as node:

@@ -1,14 +1,19 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Thousands of starts with every message overtaking every other: no container on a wrong slice."""
+"""Thousands of starts with every message overtaking every other: no container on a wrong slice.
+
+Ten thousand by default and in the stress suite; ``ULLAGE_STRESS_EVENTS`` sets half of it, at most
+ten thousand.
+"""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from fakes.kubelet_crowd import Crowd
 
-CALLS = 10_000
+CALLS = min(10_000, int(os.environ.get("ULLAGE_STRESS_EVENTS", "20000")) // 2)
 AT_ONCE = 24
 
 

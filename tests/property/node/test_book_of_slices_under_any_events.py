@@ -7,7 +7,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
@@ -18,6 +18,7 @@ from hypothesis.stateful import (
     rule,
 )
 
+from fakes.examples import examples
 from ullage.api.contract import DesiredSlice, Reason, SliceKey, SlicePhase
 from ullage_node.model.devices import ContainerBinding, ContainerKey
 from ullage_node.model.slices import Device, Pod, Refusal
@@ -262,10 +263,4 @@ class Book(RuleBasedStateMachine):
 
 
 TestBook = Book.TestCase
-TestBook.settings = settings(
-    max_examples=200,
-    stateful_step_count=50,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+TestBook.settings = settings(examples(80, many=200), stateful_step_count=50)

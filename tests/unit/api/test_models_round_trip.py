@@ -8,9 +8,10 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from fakes.examples import examples
 from golden_manifests import Golden, goldens
 from structure import list_faults, shape_faults, unknown_fields
 from ullage.api.base import PERCENTILE_PATTERN, Resource
@@ -79,7 +80,7 @@ def test_object_survives_the_model(kind: type[Resource]) -> None:
     node = schema(kind)
     parts = {name: node["properties"][name] for name in ("spec", "status")}
 
-    @settings(max_examples=40, deadline=None)
+    @examples(15, many=40)
     @given(body=objects({"properties": parts, "required": ["spec"]}))
     def holds(body: dict[str, Any]) -> None:
         whole = {"kind": kind.__name__, "metadata": {"name": "a", "labels": {"x": "y"}}, **body}

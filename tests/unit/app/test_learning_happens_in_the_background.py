@@ -186,13 +186,13 @@ async def test_only_the_leader_learns() -> None:
 
 @pytest.mark.parametrize(
     ("work", "text", "counter"),
-    [(hang, r"no model within 0\.5 s", "late"), (die, "process died", "crashes")],
+    [(hang, r"no model within 0\.2 s", "late"), (die, "process died", "crashes")],
 )
 async def test_a_lesson_that_does_not_return_is_given_up_and_tried_later(
     work: Callable[[bytes], bytes], text: str, counter: str
 ) -> None:
     stage = Stage()
-    wait_s = 0.5 if work is hang else 60.0
+    wait_s = 0.2 if work is hang else 60.0
     async with learning(stage, work, deadline_s=wait_s, executor=own_process) as learner:
         assert await learner.step()
         assert getattr(learner.stats, counter) == 1

@@ -140,7 +140,8 @@ def test_what_an_earlier_benchmark_left_goes_before_the_start(localcluster: Scri
     assert calls.read_text().split() == ["down", "up", "status", "down"]
 
 
-def test_a_fill_without_its_operator_ends() -> None:
+def test_a_fill_without_its_operator_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fill, "LOOK_S", 0.05)
     with (
         subprocess.Popen(["false"]) as child,
         pytest.raises(CommandFailed, match="the operator ended with 1"),

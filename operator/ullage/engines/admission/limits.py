@@ -324,4 +324,6 @@ def _is_among(one: N, numbers: tuple[int, ...]) -> N:
         return int(one in numbers)
     import numpy as np
 
+    if len(numbers) == 1:  # nearly always; isin costs ten times as much on few devices
+        return np.asarray(one == numbers[0], dtype=np.int64)
     return np.isin(one, numbers).astype(np.int64)

@@ -300,6 +300,8 @@ class CandidateList:
         for _, check in LIMITS:
             mask = mask & (check(facts, request) <= 0)
         at = np.flatnonzero(mask)
+        if not len(at) and not request.exclusive:
+            return
         found = at if sites is None else sites[at]
         tops: list[int] = [WHOLE_PERCENT] * len(found)
         if not request.exclusive:
@@ -313,8 +315,6 @@ class CandidateList:
         self, sites: Ints, numbers: Ints, answers: Sequence[Admission | SLOViolation]
     ) -> None:
         """Put devices into the order by what they would give."""
-        if not answers:
-            return
         base = len(self._grants)
         given = [one for one in answers if isinstance(one, Admission)]
         self._grants.extend(given)

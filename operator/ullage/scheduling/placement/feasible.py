@@ -68,6 +68,8 @@ class Feasibility:
     snapshot: Snapshot
     _rooms: dict[int, _Room] = field(default_factory=dict)
     _amounts: dict[str, Ints] = field(default_factory=dict)
+    _empty: Facts[Ints] | None = None
+    """The devices with no one on them: the same for every class of a cycle."""
 
     def judge(
         self, workload: WorkloadRecord, request: ResourceRequest, members: int | None = None
@@ -148,7 +150,9 @@ class Feasibility:
         held = np.where(fits == int(Fit.OK), self._pods_on_empty_nodes(request), 0)
         if not held.any():
             return _Room(0, *self._no_node(request, fits.tolist()))
-        facts = emptied(columns(self.candidate_index.occupancy))
+        if self._empty is None:
+            self._empty = emptied(columns(self.candidate_index.occupancy))
+        facts = self._empty
         alive = (held > 0)[inventory.node_of] & allowed_model(facts, request)
         if not alive.any():
             return _Room(

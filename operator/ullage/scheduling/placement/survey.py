@@ -140,6 +140,8 @@ def _excesses(
     if request.exclusive:
         return {}  # what passes for whole devices is empty
     sites = np.flatnonzero(alive)
+    if not len(sites):
+        return {}
     tops = ceiling(columns(candidate_index.occupancy), request)[sites]
     numbers, answers = candidate_index.asked(request, sites, tops.tolist())
     for number, said in enumerate(answers):
