@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
 
@@ -29,7 +29,7 @@ from ullage.api.base import (
 from ullage.api.conditions import Conditions
 from ullage.api.gpurequest import DomainName
 from ullage.api.spot import DecisionPeriod, Spot
-from ullage.api.words import Inner, Objective, TightSLO
+from ullage.api.words import Inner, Objective, RiskPredictor, TightSLO
 
 
 class Packing(Model):
@@ -39,13 +39,6 @@ class Packing(Model):
         100
     )
     """Ceiling of the sum of shares on one device, in percent; above 100 the shares overlap."""
-
-
-class RiskPredictor(StrEnum):
-    """What foretells the slowdowns that admission goes by."""
-
-    LEARNED = "Learned"
-    UTILISATION_SUM = "UtilisationSum"
 
 
 _Int32 = Field(json_schema_extra={"format": "int32"})
@@ -100,9 +93,9 @@ class Learning(Model):
 class Risk(Model):
     """How much risk an admission may take with anyone's objective."""
 
-    predictor: RiskPredictor = RiskPredictor.LEARNED
-    """`Learned`: the model that observations certify; `UtilisationSum`: shares and utilisations
-    alone, without learning."""
+    predictor: Annotated[RiskPredictor, Field(description=RiskPredictor.explained())] = (
+        RiskPredictor.LEARNED
+    )
     eps_percent: Annotated[int, Field(ge=1, le=50), _Int32] = 5
     """Risk budget: of 100 admissions beside others, so many may break someone's objective."""
     confidence_percent: Annotated[int, Field(ge=50, le=99), _Int32] = 80
@@ -118,22 +111,20 @@ class Risk(Model):
     `Refuse`: not at all."""
 
 
+_OBJECTIVE: Final = (
+    f"{Objective.explained()} All but `FIFO` divide the time of every accelerator type among the "
+    "TrainingJobs and let them take turns in rounds, by the speed of each job on each type. "
+    "`MinCost` and `MinCostSLO` need a price of every accelerator type that a job may use, of its "
+    "cheapest CapacityPool or its DeviceProfile; as long as one is missing, time is divided as "
+    "under `MaxMinFairness` and the condition Degraded names it. A job without spec.work counts as "
+    "having as much to do as it has done."
+)
+
+
 class SchedulingPolicySpec(Model):
     """The policy."""
 
-    objective: Objective = Objective.FIFO
-    """`FIFO`: by priority, then by age, until done. All others divide the time of every
-    accelerator type among the TrainingJobs and let them take turns in rounds, by the speed of each
-    job on each type. `MaxMinFairness`: the job that gets least of what its equal part would bring
-    gets as much as can be. `FinishTimeFairness`: no one ends later than alone on its equal part, as
-    far as can be. `Makespan`: the last job ends as early as can be. `MaxThroughput`: the sum of
-    speeds, each against the job's best. `SJF`: the shortest job first. `MinCost`: the most work for
-    the money, each job's against its best speed, but no one less than minServicePercent.
-    `MinCostSLO`: the same, and every spec.cost.deadline is kept that can be; the fewest are dropped
-    and each job is told. Both need a price of every accelerator type that a job may use, of its
-    cheapest CapacityPool or its DeviceProfile; as long as one is missing time is divided as under
-    `MaxMinFairness` and the condition Degraded names it. A job without spec.work counts as having
-    as much to do as it has done."""
+    objective: Annotated[Objective, Field(description=_OBJECTIVE)] = Objective.FIFO
     tenants: Annotated[
         tuple[Tenant, ...], Field(max_length=256, json_schema_extra=list_map("name"))
     ] = ()

@@ -8,19 +8,59 @@ Standard library only. The order of the words is the one in which the reference 
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Self
 
 
-class Objective(StrEnum):
+class ExplainedWord(StrEnum):
+    """A word with what the reference says of it."""
+
+    means: str
+
+    def __new__(cls, word: str, means: str = "") -> Self:
+        """A member is written as the word and what it means."""
+        member = str.__new__(cls, word)
+        member._value_ = word
+        member.means = means
+        return member
+
+    @classmethod
+    def explained(cls) -> str:
+        """Every word with its meaning, for the description of a field."""
+        return " ".join(f"`{one.value}`: {one.means}." for one in cls)
+
+
+class Objective(ExplainedWord):
     """What the cluster's time is divided by."""
 
-    FIFO = "FIFO"
-    MAX_MIN_FAIRNESS = "MaxMinFairness"
-    FINISH_TIME_FAIRNESS = "FinishTimeFairness"
-    MAKESPAN = "Makespan"
-    MAX_THROUGHPUT = "MaxThroughput"
-    SJF = "SJF"
-    MIN_COST = "MinCost"
-    MIN_COST_SLO = "MinCostSLO"
+    FIFO = "FIFO", "by priority, then by age, until done"
+    MAX_MIN_FAIRNESS = (
+        "MaxMinFairness",
+        "the job that gets least of what its equal part would bring gets as much as can be",
+    )
+    FINISH_TIME_FAIRNESS = (
+        "FinishTimeFairness",
+        "no job ends later than alone on its equal part, as far as can be",
+    )
+    MAKESPAN = "Makespan", "the last job ends as early as can be"
+    MAX_THROUGHPUT = "MaxThroughput", "the sum of speeds, each against the job's best"
+    SJF = "SJF", "the shortest job first"
+    MIN_COST = (
+        "MinCost",
+        "the most work for the money, each job's against its best speed, but every job gets at "
+        "least minServicePercent",
+    )
+    MIN_COST_SLO = (
+        "MinCostSLO",
+        "as `MinCost`, and every spec.cost.deadline that can be kept is kept; the fewest are "
+        "dropped and the status of each such job says so",
+    )
+
+
+class RiskPredictor(ExplainedWord):
+    """What predicts the slowdowns that admission goes by."""
+
+    LEARNED = "Learned", "the model that observations certify"
+    UTILISATION_SUM = "UtilisationSum", "shares and utilisations alone, without learning"
 
 
 class Inner(StrEnum):

@@ -10,6 +10,7 @@ from unit.packaging.repository import ROOT
 
 GUIDE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 PATHS = re.compile(r"`((?:operator|deviceplugin|runtime|tests|docs)/[\w./]+)`")
+DIFFS = re.compile(r"```diff\n(.*?)```", re.DOTALL)
 LAYERED = ("ullage/scheduling", "ullage/cluster")
 
 
@@ -23,3 +24,13 @@ def test_the_map_shows_every_package_of_the_layers() -> None:
     for layer in LAYERED:
         packages = {file.parent.name for file in (ROOT / "operator" / layer).glob("*/__init__.py")}
         assert [name for name in sorted(packages) if f"`{name}`" not in GUIDE] == []
+
+
+def test_every_diff_of_the_guide_still_applies() -> None:
+    """Lines that a diff keeps or takes away stand in its file, in that order and together."""
+    hunks = [part for diff in DIFFS.findall(GUIDE) for part in diff.split("@@ ") if part]
+    assert len(hunks) > 10
+    for hunk in hunks:
+        path, *lines = hunk.splitlines()
+        before = "".join(f"{line[1:]}\n" for line in lines if not line.startswith("+"))
+        assert before in (ROOT / path).read_text(encoding="utf-8"), hunk

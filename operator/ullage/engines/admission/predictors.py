@@ -8,15 +8,16 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from ullage.api.words import RiskPredictor
 from ullage.engines.admission.model import LearnedModel
 from ullage.engines.admission.prediction import Predictor
 from ullage.engines.admission.utilisation import UtilisationSum
 
-DEFAULT: Final = "Learned"
+DEFAULT: Final = RiskPredictor.LEARNED.value
 PREDICTORS: Final[Mapping[str, type[LearnedModel | Predictor]]] = MappingProxyType(
     {
-        DEFAULT: LearnedModel,
-        "UtilisationSum": UtilisationSum,
+        RiskPredictor.LEARNED: LearnedModel,
+        RiskPredictor.UTILISATION_SUM: UtilisationSum,
     }
 )
 """What predicts. A ``LearnedModel`` knows its own uncertainty: the risk of its predictions is
