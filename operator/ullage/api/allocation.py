@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A training's part of the cluster's time, as its status tells it."""
+"""A job's part of the cluster's time, as its status reports it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ullage.api.base import DecimalText, LongCount, Model, SignedDecimal, Time
 
 
 class SpeedSource(StrEnum):
-    """Where the speeds come from that a division rests on."""
+    """Where the speeds behind a division come from."""
 
     MEASURED = "Measured"
     DECLARED = "Declared"
@@ -27,7 +27,7 @@ class ReceivedTime(Model):
     seconds: LongCount = 0
     """Seconds of earlier turns."""
     since: Time | None = None
-    """Since when the turn lasts that it has now; that time comes on top."""
+    """When the current turn began; its time is not in `seconds` yet."""
 
 
 class DropCause(StrEnum):
@@ -47,11 +47,12 @@ class DroppedDeadline(Model):
     enough; `Contended`: other deadlines need the same devices; `WorkUnknown`: nothing says how much
     the job has to do."""
     needed_steps_per_second: DecimalText | None = None
-    """Speed that the deadline asks for."""
+    """Speed that the deadline requires."""
     best_steps_per_second: DecimalText | None = None
     """Speed on its fastest accelerator, held all the time."""
     approximate: bool = False
-    """There were too many deadlines to find the fewest to give up; what lacked most was."""
+    """There were too many deadlines to find the fewest to drop; those that lack most were
+    dropped."""
 
 
 class Allocation(Model):

@@ -30,7 +30,7 @@ class Condition(Model):
     status: ConditionStatus
     """True, False or Unknown."""
     reason: ReasonWord
-    """Why, in one stable word; `kubectl ullage explain` tells what it means."""
+    """Why, in one stable word; `kubectl ullage explain` explains it."""
     message: Text | None = None
     """Why, for people: what binds, and by how much."""
     observed_generation: LongCount | None = None

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How many members an elastic gang may have, and why it has as many as it has."""
+"""How many members an elastic gang may have, and why it has its current number."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class Elasticity(Model):
     )
 
     min_replicas: Members
-    """Fewest members that the job can train with; it waits until there is room for these."""
+    """Minimum members that the job can train with; it waits until there is room for them."""
     max_replicas: Members
-    """Most members; the job has as many as there is room for, and grows when room lasts."""
+    """Maximum members; the job takes as many as there is room for, and grows when room lasts."""
     on_notice: OnNotice = OnNotice.CHECKPOINT
     """When a machine will be taken away. `Checkpoint`: the job saves its state at once and goes on
     without that machine; `Ignore`: it runs on until the machine is gone; `Flush`, in tiers: the
@@ -63,15 +63,15 @@ class Elasticity(Model):
     are not taken away (OnDemand, Reserved), where there are such pools."""
     tiers: Tiers = Tiers.DISABLED
     """Members own the state of the job in shards, and a lead that the operator starts keeps a copy
-    of them: a lost member costs at most backup.maxLagSteps, and no one else restarts. The program
-    must use ullage_run.group. `Auto`: by the ratio of transient to reliable members; `Stage1` to
-    `Stage3` fix it."""
+    of them: a lost member costs at most backup.maxLagSteps, and no other member restarts. The
+    program must use ullage_run.group. `Auto`: by the ratio of transient to reliable members;
+    `Stage1` to `Stage3` fix it."""
     backup: Backup | None = None
     """The copy of the state; needed in tiers."""
 
 
 class Size(Model):
-    """Why the gang has as many members as it has."""
+    """Why the gang has its current number of members."""
 
     since: Time
     """When the number last changed."""

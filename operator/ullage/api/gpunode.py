@@ -88,7 +88,7 @@ class Slice(Model):
     probation: bool = False
     """The class is new: the first to be frozen when someone's objective is broken."""
     alert_only: bool = False
-    """A broken objective is told, and no neighbour is frozen for it (`onViolation: Alert`)."""
+    """A broken objective is reported, and no neighbour is frozen for it (`onViolation: Alert`)."""
     context_overhead_mib: Annotated[int, Field(ge=1, le=65536)] | None = None
     """Device memory that each of the container's contexts costs beside memoryMiB, in MiB, as the
     DeviceProfile says; absent = what the node's agent is set to."""
@@ -234,7 +234,7 @@ class NodeInterruption(Model):
     deadline: Time | None = None
     """When it goes; absent where the provider did not say."""
     source: Word | None = None
-    """Who said so: EC2, GCE or Azure."""
+    """Source of the notice: EC2, GCE or Azure."""
 
 
 class GPUNodeStatus(Model):

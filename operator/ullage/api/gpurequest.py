@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How a workload asks for devices: whole ones, or a share of one."""
+"""How a workload requests devices: whole ones, or a share of one."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ class GPUShare(Model):
     model_config = ConfigDict(json_schema_extra=validations(SHARE_ORDER))
 
     min_percent: Percent
-    """Least percent of the device's compute that the container needs; without it, it waits."""
+    """Minimum percent of the device's compute; the workload waits until it is available."""
     max_percent: Percent = 100
-    """Most percent that the container can use. The decision grants the largest whole percent in
+    """Maximum percent that the container can use. The decision grants the largest whole percent in
     between that fits the device and its neighbours."""
 
 

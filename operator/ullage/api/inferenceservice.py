@@ -125,7 +125,7 @@ class InferenceService(Resource):
     """A service that answers requests from replicas on shared or whole devices.
 
     The operator creates a Deployment and a Service of the same name, finds devices for the
-    replicas, and tells in `status.decision` why they are where they are.
+    replicas, and explains their placement in `status.decision`.
     """
 
     model_config = ConfigDict(json_schema_extra=validations(WORKLOAD_NAME))

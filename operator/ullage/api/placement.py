@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What both workload kinds report about where they stand, why, and how sharing goes."""
+"""What both workload kinds report about their placement, its reason, and their sharing."""
 
 from __future__ import annotations
 
@@ -58,20 +58,20 @@ Placements = Annotated[
 
 
 class Refusal(Model):
-    """Devices that one reason stops."""
+    """Devices that one reason rules out."""
 
     reason: ReasonWord
     """What binds."""
     devices: Count
-    """How many devices it stops."""
+    """How many devices it rules out."""
     nearest: Line
-    """The device that misses by least."""
+    """The device that comes closest."""
     message: Line
     """By how much it misses, and what would help."""
 
 
 class Decision(Model):
-    """Why the workload is where it is, or why it waits."""
+    """Why the workload has its placement, or why it waits."""
 
     time: Time
     """When it was decided."""
@@ -90,11 +90,11 @@ class Decision(Model):
     refusals: Annotated[
         tuple[Refusal, ...], Field(max_length=8, json_schema_extra=list_map("reason"))
     ] = ()
-    """What stands in the way on which devices, one entry per reason."""
+    """Why devices were refused, one entry per reason."""
     alone: bool | None = None
     """No other workload joins its devices until its latency is measured."""
     identity: Word | None = None
-    """Digest of all that was decided; a decision that stands keeps it."""
+    """Digest of the decision; it stays the same while the decision stands."""
 
 
 class Exclusion(Model):
@@ -124,7 +124,7 @@ class Scheduling(Model):
     preemptions: Count | None = None
     """Preemptions in a row: each doubles the wait before the next start."""
     preempted_at: Time | None = None
-    """When the last of them was."""
+    """When the last preemption happened."""
 
 
 class Sharing(Model):
@@ -151,6 +151,6 @@ class Sharing(Model):
     z: SignedDecimal | None = None
     """Safety margin of the device's tightest objective, in standard deviations."""
     threshold: Annotated[Threshold | None, Field(alias="lambda")] = None
-    """Least margin that the risk budget asks for; Refuse = none is enough."""
+    """Minimum margin that the risk budget requires; Refuse = no margin is enough."""
     risk_used: DecimalText | None = None
     """Predicted chance that an objective on the device is broken."""

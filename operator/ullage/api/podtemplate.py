@@ -29,7 +29,7 @@ class ContainerResources(OpenModel):
     """What a container may use."""
 
     limits: Annotated[dict[str, Amount], Field(max_length=64)] | None = None
-    """Most of each resource. Devices are asked for in spec.gpu, never here."""
+    """Most of each resource. Devices are requested in spec.gpu, never here."""
     requests: Annotated[dict[str, Amount], Field(max_length=64)] | None = None
     """Amount of each resource that the node must have free."""
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the price of a pool's instances comes from, as an admin writes it.
 
-No field holds a credential: clouds are asked with the identity that the operator's pod has.
+No field holds a credential: clouds are queried with the identity that the operator's pod has.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Row = Annotated[str, Field(min_length=1, max_length=253)]
 
 
 class PriceSourceType(StrEnum):
-    """Who says the price."""
+    """Where the price comes from."""
 
     STATIC = "Static"
     CONFIG_MAP = "ConfigMap"

@@ -48,7 +48,7 @@ class Tenant(Model):
     """One party of the cluster; TrainingJobs name theirs in `spec.tenant`."""
 
     name: ObjectName
-    """What `spec.tenant` of its jobs says."""
+    """Name that its jobs give in `spec.tenant`."""
     weight: Annotated[int, Field(ge=1, le=1000), _Int32] = 1
     """Its part of the cluster, in proportion to the weights of the others."""
     inner: Inner = Inner.FAIRNESS
@@ -59,7 +59,7 @@ class TrustGrant(Model):
     """Namespaces whose workloads may share devices with each other."""
 
     name: DomainName
-    """What `spec.trustDomain` of the workloads says."""
+    """Name that the workloads give in `spec.trustDomain`."""
     namespaces: Annotated[
         tuple[
             Annotated[str, Field(max_length=63, pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?|[*])$")],
@@ -79,10 +79,10 @@ Namespaces = Annotated[
 
 
 class Learning(Model):
-    """Which namespaces learn from which."""
+    """Which namespaces learn from each other."""
 
     share_among: Namespaces = ()
-    """Namespaces that share what was measured of their classes of work; `*` = every namespace.
+    """Namespaces that share the measurements of their classes of work; `*` = every namespace.
     Classes of one name count as one there. Without it every namespace learns for itself."""
     trust_declared: Namespaces = ()
     """Namespaces whose WorkloadProfiles count like measurements where they were declared or
@@ -101,7 +101,7 @@ class Risk(Model):
     confidence_percent: Annotated[int, Field(ge=50, le=99), _Int32] = 80
     """How sure the budget must be before a threshold counts as certified."""
     min_combined_percent: Annotated[int, Field(ge=0, le=400), _Int32] = 100
-    """Least sum of speeds on a shared device, in percent of one tenant alone; below it, taking
+    """Minimum sum of speeds on a shared device, in percent of one tenant alone; below it, taking
     turns would be faster."""
     probation_seconds_per_class: Annotated[int, Field(ge=0, le=86400), _Int32] = 60
     """Seconds of broken objectives that a new class may cost while it is on probation; 0 = no
@@ -166,7 +166,7 @@ class SchedulingPolicySpec(Model):
 
 
 class SolveResult(StrEnum):
-    """How a division of the cluster ended."""
+    """Result of a division of the cluster."""
 
     OPTIMAL = "Optimal"
     KEPT_LAST = "KeptLast"
@@ -187,9 +187,9 @@ class LastSolve(Model):
     objective_value: SignedDecimal | None = None
     """Value of the objective, in its own unit."""
     inputs_hash: Word
-    """Hash of jobs, speeds and devices; it is divided again when this changes."""
+    """Hash of jobs, speeds and devices; time is divided again when it changes."""
     fractions_hash: Word
-    """Hash of the fractions that the jobs were told; it is divided again when some were lost."""
+    """Hash of the fractions in the jobs' statuses; time is divided again when some are lost."""
     prices: Annotated[dict[str, DecimalText], Field(default_factory=dict, max_length=64)]
     """What one device more of a type would add to the objective; absent types are not scarce."""
     dropped_deadlines: Count = 0
@@ -197,10 +197,10 @@ class LastSolve(Model):
 
 
 class SchedulingPolicyStatus(Model):
-    """How deciding goes."""
+    """What the operator has decided under the policy."""
 
     observed_generation: LongCount | None = None
-    """Generation of the spec that this status speaks of."""
+    """Generation of the spec that this status describes."""
     last_solve: LastSolve | None = None
     """The division in force; absent under FIFO."""
     conditions: Conditions = ()

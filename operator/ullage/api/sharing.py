@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a workload lets be done to it on a shared device, and the load that it serves."""
+"""What a workload accepts on a shared device, and the load that it serves."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class SharingRules(Model):
     """What sharing may do to the workload and to its neighbours."""
 
     allow: bool = True
-    """Whether others may run on the device; with false the workload is alone there, whatever
-    share it asked for."""
+    """Whether other workloads may run on the device; false keeps the device to this workload,
+    whatever share it requests."""
     resizable: Resizable = Resizable.NEVER
     """A share never changes while a container runs. `Restart`: work whose share or memory no longer
     fits spec.gpu restarts at its checkpoint, replicas of a service one after the other beside their
@@ -29,28 +29,28 @@ class SharingRules(Model):
     start, and is told so."""
     on_violation: OnViolation = OnViolation.FREEZE_NEIGHBOURS
     """`FreezeNeighbours` stops neighbours without an objective while this one's is broken;
-    `Alert` only tells, by condition, Event and metric: no one is stopped or moved for it."""
+    `Alert` only reports it by condition, Event and metric: no workload is stopped or moved."""
 
 
 class MadeRoom(Model):
-    """The last time that the job was restarted with a smaller share for the sake of another."""
+    """The last restart of the job with a smaller share that made room for another workload."""
 
     time: Time
-    """When it was asked to; for ten minutes its starts ask for no more than percent."""
+    """When the restart was requested; for ten minutes its starts request at most percent."""
     percent: Percent
-    """Share that it was left, in percent of the device."""
+    """Share that the job keeps, in percent of the device."""
     node: AnyName
     """Node of the device on which it keeps that much."""
     gpu: AnyName
     """UUID of the device."""
     beneficiary: Line
-    """Namespace and name of the workload that the rest went to."""
+    """Namespace and name of the workload that received the rest."""
     beneficiary_uid: Word
-    """UID of that workload; once it is gone, nothing binds the job any more."""
+    """UID of that workload; when it is gone, the limit no longer applies."""
 
 
 class Load(Model):
-    """Requests that the whole service is offered."""
+    """Requests that arrive at the whole service."""
 
     requests_per_second: Annotated[
         str,

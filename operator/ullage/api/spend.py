@@ -61,7 +61,7 @@ class SpendDecision(Model):
     committed: bool = False
     """The deadline needs the rest of the time: on-demand until the end."""
     since: Time | None = None
-    """Since when these pools are the chosen ones."""
+    """When these pools were chosen."""
     chosen: Offer = Offer()
     """The pools that the job may be placed in."""
     runner_up: Offer | None = None
@@ -78,9 +78,9 @@ class Spend(JobAccount):
     decision: SpendDecision | None = None
     """Which pools the job may be placed in, and why."""
     next_decision: Time | None = None
-    """When prices are compared again though nothing happens."""
+    """When prices are compared again, even if nothing else changes."""
     expected_savings: SignedDecimal | None = None
-    """What the rest of the work is expected to cost less in the chosen pools than on on-demand
-    capacity of the same type, time that losses take included; below 0 = more. As of the last change
-    of this status. Absent = how much there is to do or a price is not known, or losses have no
+    """How much less the rest of the work is expected to cost in the chosen pools than on on-demand
+    capacity of the same type, including time lost to interruptions; below 0 = more. As of the last
+    change of this status. Absent = the amount of work or a price is not known, or losses have no
     bound because spot may take the job and it saves no checkpoint."""

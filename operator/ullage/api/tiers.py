@@ -21,23 +21,23 @@ class Backup(Model):
     model_config = ConfigDict(json_schema_extra=validations(LAG_COVERS_PUSHES))
 
     every_steps: Steps = 1
-    """Every so many steps the owners push what they own."""
+    """The owners push what they own every so many steps."""
     max_lag_steps: Steps = 2
     """Most steps that the job may be ahead of the copy, which is the most that a loss costs."""
     state_bytes: Annotated[Quantity, Field(json_schema_extra=validations(STATE_POSITIVE))]
     """Largest size of the state, such as 6Gi. The lead asks for twice that memory: it holds a whole
-    copy and one that arrives."""
+    copy, and the one that arrives."""
     dirty_bytes_per_step: Annotated[
         Quantity | None, Field(json_schema_extra=validations(DIRTY_POSITIVE))
     ] = None
-    """What a step changes of the state; absent = all of it."""
+    """How much of the state a step changes; absent = all of it."""
     shards: Annotated[int, Field(ge=1, le=4096, json_schema_extra={"format": "int32"})] = 64
     """Pieces that the state is cut into, at least as many as there are members; the program finds
     the number in ULLAGE_SHARDS."""
 
 
 class Tier(Model):
-    """Where a job in tiers stands, as its lead tells."""
+    """Where a job in tiers stands, as its lead reports."""
 
     stage: Annotated[int, Field(ge=1, le=3, json_schema_extra={"format": "int32"})]
     """1: reliable members own the state; 2: transient ones do, and push; 3: reliable ones do not
@@ -45,7 +45,7 @@ class Tier(Model):
     ratio: Word
     """Transient to reliable members that run, such as 7:1."""
     observed_at: Time
-    """When the lead told so; steps that go by are told once a minute."""
+    """When the lead reported it; progress alone is reported once a minute."""
     epoch: Epoch
     """Grows with every change of who owns what."""
     last_consistent_step: LongCount | None = None

@@ -54,7 +54,7 @@ from ullage.api.tiers import Tier
 
 
 class TrainingObjective(Model):
-    """What the job must not lose by sharing."""
+    """The performance that the job keeps while it shares devices."""
 
     model_config = ConfigDict(json_schema_extra=validations(ONE_OBJECTIVE))
 
@@ -69,8 +69,8 @@ class TrainingObjective(Model):
         ]
         | None
     ) = None
-    """Most that a step may be slower than alone on the whole device, as a quoted decimal number:
-    "1.3" allows 30 % more time. Neighbours that would break it are not admitted."""
+    """Maximum slowdown of a step against running alone on the whole device, as a quoted decimal
+    number: "1.3" allows 30 % more time. Neighbours that would break it are not admitted."""
     min_throughput: (
         Annotated[
             str,
@@ -82,7 +82,7 @@ class TrainingObjective(Model):
         ]
         | None
     ) = None
-    """Least steps per second of each member, as a quoted decimal number; instead of maxSlowdown.
+    """Minimum steps per second of each member, as a quoted decimal number; replaces maxSlowdown.
     It needs a measured or declared speed alone on the device."""
 
 
@@ -90,8 +90,8 @@ class Work(Model):
     """How much there is to do."""
 
     steps: Annotated[int, Field(ge=1, le=10**12)]
-    """Steps of the whole training, at most 10^12; gives progress in percent and the time of the
-    end."""
+    """Steps of the whole training, at most 10^12. Progress in percent and the estimated end are
+    derived from it."""
 
 
 class CheckpointSignal(StrEnum):
@@ -101,10 +101,10 @@ class CheckpointSignal(StrEnum):
 
 
 class Checkpoint(Model):
-    """The job saves its state when asked, so it may be interrupted."""
+    """The job saves its state on a signal, so it may be interrupted."""
 
     signal: CheckpointSignal = CheckpointSignal.SIGTERM
-    """Signal that asks for a checkpoint."""
+    """Signal that requests a checkpoint."""
     grace_seconds: Annotated[int, Field(ge=1, le=3600, json_schema_extra={"format": "int32"})] = 30
     """Seconds between the signal and the kill; the pods' termination grace is at least this."""
 
@@ -114,7 +114,7 @@ class FailurePolicy(Model):
 
     max_restarts: Annotated[int, Field(ge=0, le=1000, json_schema_extra={"format": "int32"})] = 3
     """How often the gang restarts after a member failed. Evictions, lost nodes and lost races do
-    not count, nor failures that a lost node explains within 90 s."""
+    not count, and neither do failures that a lost node explains within 90 s."""
     retry_exit_codes: Annotated[
         tuple[Annotated[int, Field(ge=1, le=255, json_schema_extra={"format": "int32"})], ...],
         Field(max_length=64, json_schema_extra=SET),
@@ -140,32 +140,32 @@ class TrainingJobSpec(Model):
     )
 
     template: TrainingTemplate
-    """Template of the pods. The first container gets the device. A change takes effect at the
-    next start of the gang."""
+    """Template of the pods. The first container gets the device. A change takes effect when the
+    gang starts next."""
     replicas: Members | None = None
-    """Members of the gang, one pod each with a stable rank; all start or none. Absent = 1. Changes
-    only while suspended."""
+    """Members of the gang, one pod each with a stable rank; all start or none. Defaults to 1. May
+    change only while the job is suspended."""
     elasticity: Elasticity | None = None
-    """Instead of replicas: bounds within which the number of members follows the room that there
-    is, by restarts at a checkpoint. The bounds change only while suspended."""
+    """Replaces replicas: bounds within which the number of members follows the available room, by
+    restarts at a checkpoint. The bounds may change only while the job is suspended."""
     suspend: bool = False
-    """Stop the job and give its devices back; false lets it run again."""
+    """Stops the job and releases its devices; false lets it run again."""
     gpu: GPURequest = GPURequest()
-    """Devices of each member. Changes only while suspended; share and memory at any time where
-    `sharing.resizable` is `Restart`."""
+    """Devices of each member. May change only while the job is suspended; share and memory at any
+    time where `sharing.resizable` is `Restart`."""
     accelerators: Accelerators = ()
-    """Accelerator types that will do, by key such as nvidia-h100-80gb-hbm3; empty means any.
-    Changes only while suspended."""
+    """Accepted accelerator types, by key such as nvidia-h100-80gb-hbm3; empty means any. May change
+    only while the job is suspended."""
     slo: TrainingObjective | None = None
-    """What sharing must not cost; with it the job's slices are protected."""
+    """Performance objective under sharing; it protects the job's slices."""
     sharing: SharingRules = SharingRules()
     """What sharing may do to the job and to its neighbours."""
     work: Work | None = None
     """How much there is to do, for progress and estimated end."""
     cost: Cost | None = None
-    """What the accelerator is chosen for; status.recommendation says what follows from it."""
+    """Goal that the accelerator is chosen by; status.recommendation shows the result."""
     checkpoint: Checkpoint | None = None
-    """The job checkpoints when asked; only such jobs are preempted for others."""
+    """The job checkpoints on request; only such jobs are preempted for others."""
     failure_policy: FailurePolicy = FailurePolicy()
     """When a failed gang starts again."""
     ttl_seconds_after_finished: (
@@ -173,19 +173,19 @@ class TrainingJobSpec(Model):
     ) = None
     """Seconds after which the finished job is deleted with its pods; absent keeps it."""
     trust_domain: TrustDomain | None = None
-    """Workloads share a device only within one trust domain; absent means this namespace. A named
-    one must be granted to this namespace by `trustDomains` of the SchedulingPolicy."""
+    """Workloads share a device only within one trust domain. Defaults to this namespace. A named
+    domain must be granted to this namespace by `trustDomains` of the SchedulingPolicy."""
     profile_ref: ObjectName | None = None
     """WorkloadProfile in this namespace that states how the job uses a device."""
     weight: Annotated[int, Field(ge=1, le=1000, json_schema_extra={"format": "int32"})] = 1
-    """Part of the cluster's time against other jobs of the tenant; where the SchedulingPolicy's
-    objective is not FIFO."""
+    """Weight against other jobs of the tenant when the cluster's time is divided; it has no effect
+    under the objective FIFO."""
     tenant: ObjectName | None = None
-    """Party that the job's time is booked to, as SchedulingPolicy.spec.tenants names it."""
+    """Tenant that the job's time is charged to, by its name in SchedulingPolicy.spec.tenants."""
 
 
 class TrainingJobPhase(StrEnum):
-    """Where a TrainingJob is in its life."""
+    """Where a TrainingJob is in its lifecycle."""
 
     PENDING = "Pending"
     RESERVING = "Reserving"
@@ -199,37 +199,38 @@ class TrainingJobPhase(StrEnum):
 
 
 class Progress(Model):
-    """How far the slowest member is, by its own step records."""
+    """How far the slowest member has come, by its own step records."""
 
     steps: LongCount
-    """Steps done by all starts; of a job that does not say where it resumes, by the present one."""
+    """Steps done by all starts; only by the current start if the job does not report where it
+    resumes."""
     resumed_at_step: LongCount | None = None
-    """Step of the checkpoint that the present start went on from, as the job says; absent = its
+    """Step of the checkpoint that the current start resumed from, as the job reports; absent = its
     steps count from 0."""
     total: LongCount | None = None
     """Steps of the whole training, from spec.work."""
     percent: Annotated[int, Field(ge=0, le=100, json_schema_extra={"format": "int32"})] | None = (
         None
     )
-    """Part done, in percent."""
+    """Completed part, in percent."""
     expected_percent: (
         Annotated[int, Field(ge=0, le=100, json_schema_extra={"format": "int32"})] | None
     ) = None
-    """Part that should be done by then on the straight line from the creation to the deadline; a
-    job behind it leaves spot. Absent = there is no deadline."""
+    """Part that should be complete by now on the straight line from creation to deadline; a job
+    behind it leaves spot. Absent = there is no deadline."""
     steps_per_second: DecimalText | None = None
     """Recent speed."""
     eta: Time | None = None
-    """When the training will end at this speed; absent where that is after the year 9999."""
+    """When the training ends at this speed; absent if that is after the year 9999."""
 
 
 class LastFailure(Model):
-    """A failure that was counted; it is given back when a node of the others turns out lost."""
+    """A failure that was counted; it is uncounted if the node of another member turns out lost."""
 
     time: Time
     """When it was counted."""
     count: Count
-    """How many of the restarts it stands for: failures within 90 s of each other are one."""
+    """How many of the restarts it accounts for: failures within 90 s of each other are one."""
     nodes: Annotated[tuple[AnyName, ...], Field(max_length=256, json_schema_extra=SET)] = ()
     """Nodes of the members that did not fail."""
 
@@ -238,24 +239,24 @@ class TrainingJobStatus(Model):
     """What the operator has observed and decided."""
 
     observed_generation: LongCount | None = None
-    """Generation of the spec that this status speaks of."""
+    """Generation of the spec that this status describes."""
     phase: TrainingJobPhase | None = None
-    """Where the job is in its life."""
+    """Where the job is in its lifecycle."""
     restarts: Count | None = None
     """How often the gang restarted after a failure."""
     retry_at: Time | None = None
-    """Earliest time of the next start while the job backs off, after a failure or a preemption; of
-    a gang in place, when the next member may join."""
+    """Earliest time of the next start while the job backs off after a failure or a preemption. With
+    membership InPlace: when the next member may join."""
     last_failure: LastFailure | None = None
-    """The last failure that was counted while other members stood on nodes that were well."""
+    """The last failure that was counted while other members ran on healthy nodes."""
     nodes: Annotated[str, Field(max_length=32768)] | None = None
     """Nodes in use, separated by commas."""
     gpus: Count | None = None
     """Devices in use; a share counts as one."""
     replicas: Count | None = None
-    """Members of an elastic gang: as many as run, or as are wanted at its next start."""
+    """Members of an elastic gang: those that run, or those wanted at its next start."""
     size: Size | None = None
-    """Why an elastic gang has as many members as it has."""
+    """Why an elastic gang has its current number of members."""
     tier: Tier | None = None
     """Where a job in tiers stands."""
     start_time: Time | None = None
@@ -263,7 +264,7 @@ class TrainingJobStatus(Model):
     completion_time: Time | None = None
     """When the job ended."""
     placement: Placements = ()
-    """Where each member stands."""
+    """Device slices of each member."""
     decision: Decision | None = None
     """Why the job is where it is, or why it waits."""
     scheduling: Scheduling | None = None
@@ -273,13 +274,13 @@ class TrainingJobStatus(Model):
     allocation: Allocation | None = None
     """Its part of the cluster's time; absent under FIFO."""
     recommendation: Recommendations = ()
-    """Accelerators for the job, the one to take first; with spec.cost."""
+    """Recommended accelerators, best first; set with spec.cost."""
     recommendation_basis: Word | None = None
-    """Digest of what the recommendation rests on."""
+    """Digest of the inputs of the recommendation."""
     spend: Spend | None = None
     """Which pools it may be placed in, why, and what it spends."""
     made_room: MadeRoom | None = None
-    """The last time that it was restarted with a smaller share so that another fits."""
+    """The last time the job was restarted with a smaller share so that another workload fits."""
     sharing: Sharing | None = None
     """Share and slowdown of the slowest member."""
     template_hash: Word | None = None
@@ -292,7 +293,7 @@ class TrainingJob(Resource):
     """A training job: a gang of pods that runs to its end on shared or whole devices.
 
     Say what each member needs in `gpu` and what sharing must not cost in `slo`; the operator finds
-    devices, predicts the slowdown before it admits, and tells in `status.decision` why.
+    devices, predicts the slowdown before it admits, and explains itself in `status.decision`.
     """
 
     model_config = ConfigDict(json_schema_extra=validations(WORKLOAD_NAME))
