@@ -49,6 +49,12 @@ def test_one_that_can_never_run_here_waits_for_a_change() -> None:
     assert found.plan.requeues == {"Change": 1}
 
 
+def test_one_in_a_domain_that_is_not_granted_waits_for_a_change() -> None:
+    job = a_job("stranger").exclusive().trusting("vision")
+    found = decided(a_gpu_node("node-1", devices=1), *waiting(job))
+    assert found.plan.requeues == {"Change": 1}
+
+
 def test_an_entry_says_how_far_its_workload_got() -> None:
     entry = Entry(a_job("one").build())
     assert (entry.state, entry.requeue) == (EntryState.NOMINATED, None)

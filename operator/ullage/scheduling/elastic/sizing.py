@@ -119,13 +119,13 @@ class Sizing:
 
     def settle(
         self,
-        line: SchedulingQueue,
-        turns: Sequence[SchedulingAttempt],
+        queue: SchedulingQueue,
+        attempts: Sequence[SchedulingAttempt],
         outcomes: dict[str, Outcome],
     ) -> None:
         """Gangs that wait get the size that there is room for, before anything of them starts."""
-        for turn in turns:
-            uid, job = turn.workload.ref.uid, turn.workload
+        for attempt in attempts:
+            uid, job = attempt.workload.ref.uid, attempt.workload
             outcome = outcomes.get(uid)
             if outcome is None or uid not in self.jobs or not self._is_unstarted(job):
                 continue
@@ -133,9 +133,9 @@ class Sizing:
                 size = self.resizer.when_seated(job)
                 if size is None:
                     continue
-                line.placer.unseat(outcome.placements)
+                queue.placer.unseat(outcome.placements)
                 name = f"{job.ref.namespace}/{job.ref.name}"
-                line.placer.occupancy.block(sites_of(outcome.placements), name)
+                queue.placer.occupancy.block(sites_of(outcome.placements), name)
                 outcomes[uid] = Outcome()
                 self._again(job, size)
             elif outcome.refused is not None and self._lacks_room(outcome.refused):
@@ -145,12 +145,12 @@ class Sizing:
 
     def run(
         self,
-        line: SchedulingQueue,
-        turns: Sequence[SchedulingAttempt],
+        queue: SchedulingQueue,
+        attempts: Sequence[SchedulingAttempt],
         outcomes: Mapping[str, Outcome],
     ) -> None:
         """Gangs that run grow into what no one who waits can use, one in a cycle."""
-        contested = cache(lambda: _contested(line, turns, outcomes))
+        contested = cache(lambda: _contested(queue, attempts, outcomes))
         if any(self._is_expected(job) for job in self.jobs.values()):
             return  # what has room now may not have it when these are here
         resizer = self.resizer.while_nothing_moves()
@@ -159,7 +159,7 @@ class Sizing:
             if life.phase is not Phase.RUNNING or job.status.phase != Phase.RUNNING:
                 continue
             if job.in_place:
-                growth = self._in_place(line, resizer, job, contested)
+                growth = self._in_place(queue, resizer, job, contested)
             else:
                 growth = resizer.while_running(job, contested, self._models(uid))
             if growth is None:
@@ -170,7 +170,7 @@ class Sizing:
 
     def _in_place(
         self,
-        line: SchedulingQueue,
+        queue: SchedulingQueue,
         resizer: Resizer,
         job: WorkloadRecord,
         contested: Callable[[], frozenset[int]],
@@ -180,7 +180,7 @@ class Sizing:
         headcount = self.lifecycles[uid].headcount
         if uid in self.changes or (headcount is not None and not headcount.settled):
             return None
-        inventory = line.placer.occupancy.inventory
+        inventory = queue.placer.occupancy.inventory
         unlike = other_models(inventory, self.view.members_of(job))
         avoid = (lambda: contested() | unlike) if unlike else contested
         return resizer.while_in_place(job, avoid, self._models(uid))
@@ -253,19 +253,19 @@ def _least(job: WorkloadRecord) -> int:
 
 
 def _contested(
-    line: SchedulingQueue, turns: Sequence[SchedulingAttempt], outcomes: Mapping[str, Outcome]
+    queue: SchedulingQueue, attempts: Sequence[SchedulingAttempt], outcomes: Mapping[str, Outcome]
 ) -> frozenset[int]:
     """Devices that someone who waits could use one day: no one grows into these."""
     found: set[int] = set()
     seen: set[int] = set()
-    for turn in turns:
-        if turn.coming:
+    for attempt in attempts:
+        if attempt.coming:
             continue
-        outcome = outcomes.get(turn.workload.ref.uid)
+        outcome = outcomes.get(attempt.workload.ref.uid)
         if outcome is not None and (outcome.refused is None or outcome.refused.never is not None):
             continue
-        request = line.request(turn, turn.members[0])
+        request = queue.request(attempt, attempt.members[0])
         if request.number not in seen:
             seen.add(request.number)
-            found.update(line.placer.candidate_index.reachable(request).nonzero()[0].tolist())
+            found.update(queue.placer.candidate_index.reachable(request).nonzero()[0].tolist())
     return frozenset(found)

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The waiting line: who is placed, who is passed over, for whom room is kept or made.
+"""The queue of a cycle: who is placed, who is passed over, for whom room is kept or made.
 
-Owners in order of priority, age and uid. Capacity only shrinks while the line is served, so a
+Owners in order of priority, age and uid. Capacity only shrinks while the queue is served, so a
 class that was refused once is refused for the rest of the cycle.
 """
 
@@ -41,7 +41,7 @@ from ullage.scheduling.prediction.effort import in_turns
 MOST_SEATED: Final = 500
 """Members seated in one cycle, at least; the rest follows in the next, which bounds a cycle."""
 _IN_ORDER: Final = 0.5
-"""Part of a cycle's effort that goes strictly by the order of the line."""
+"""Part of a cycle's effort that goes strictly by the order of the queue."""
 _MOST_PREEMPTORS: Final = 64
 """Owners that may make room in one cycle."""
 
@@ -83,15 +83,15 @@ class SchedulingQueue:
     _preemptors: int = 0
     _holder: str = ""
 
-    def serve(self, turns: Sequence[SchedulingAttempt]) -> dict[str, Outcome]:
-        """The outcome of every turn, by uid of the workload.
+    def serve(self, attempts: Sequence[SchedulingAttempt]) -> dict[str, Outcome]:
+        """The outcome of every attempt, by uid of the workload.
 
-        Turns that come when the budget of the cycle is spent have none: they are next. So are new
-        questions once half of the cycle's effort is spent: of those the other half takes some,
+        Attempts that come when the budget of the cycle is spent have none: they are next. So are
+        new questions once half of the cycle's effort is spent: of those the other half takes some,
         each time others.
         """
         ordered = sorted(
-            turns,
+            attempts,
             key=lambda one: (
                 not one.promised,
                 -one.priority,
@@ -102,45 +102,45 @@ class SchedulingQueue:
         )
         outcomes: dict[str, Outcome] = {}
         effort, passed = self.placer.occupancy.effort, list[SchedulingAttempt]()
-        for turn in ordered:
+        for attempt in ordered:
             if self.budget <= 0:
                 return outcomes
-            if turn.coming:
-                self._expect(turn)
+            if attempt.coming:
+                self._expect(attempt)
                 continue
-            if effort.is_spent(_IN_ORDER) and not self.is_known(turn):
-                passed.append(turn)
+            if effort.is_spent(_IN_ORDER) and not self.is_known(attempt):
+                passed.append(attempt)
                 continue
-            outcomes[turn.workload.ref.uid] = self.turn(turn)
-        for turn in in_turns(passed, self.view.now):
+            outcomes[attempt.workload.ref.uid] = self.place(attempt)
+        for attempt in in_turns(passed, self.view.now):
             if self.budget <= 0 or effort.is_spent():
                 break
-            outcomes[turn.workload.ref.uid] = self.turn(turn)
+            outcomes[attempt.workload.ref.uid] = self.place(attempt)
         return outcomes
 
-    def is_known(self, turn: SchedulingAttempt) -> bool:
-        """Whether this cycle has judged the devices for all that a turn asks for."""
-        return all(self.placer.knows(self.request(turn, one)) for one in turn.members)
+    def is_known(self, attempt: SchedulingAttempt) -> bool:
+        """Whether this cycle has judged the devices for all that an attempt asks for."""
+        return all(self.placer.knows(self.request(attempt, one)) for one in attempt.members)
 
-    def turn(self, turn: SchedulingAttempt) -> Outcome:
+    def place(self, attempt: SchedulingAttempt) -> Outcome:
         """Place one workload, make way for it, or say why not."""
-        idle = self.idle.get(turn.workload.ref.uid)
+        idle = self.idle.get(attempt.workload.ref.uid)
         if idle is not None:
             return Outcome(refused=Refused(idle[0], turn=lambda: idle[1]))
-        apart = self.feasibility.stands_apart(turn.workload)
+        apart = self.feasibility.stands_apart(attempt.workload)
         if apart is not None:
-            return Outcome(refused=Refused(apart.reason, never=apart))
-        outcome = self._turn(turn)
+            return Outcome(refused=Refused.for_good(apart))
+        outcome = self._place(attempt)
         self.budget -= len(outcome.placements)
         return outcome
 
-    def fill(self, turn: SchedulingAttempt) -> Outcome | NoRoom:
+    def fill(self, attempt: SchedulingAttempt) -> Outcome | NoRoom:
         """Place a gang where there is room as it is; no one makes way and nothing is kept."""
-        asked = self.asked(turn)
+        asked = self.asked(attempt)
         number = _class_of(asked)
         known = self._refused.get(number)
         if known is None or known[0] > len(asked):
-            found = self.placer.placement(asked, set(turn.near), explain=True)
+            found = self.placer.placement(asked, set(attempt.near), explain=True)
             if isinstance(found, GangPlacement):
                 self._mirror(found)
                 self.budget -= len(found.placements)
@@ -148,7 +148,7 @@ class SchedulingQueue:
             self._refused[number] = known = (len(asked), found)
         return known[1]
 
-    def move(self, turn: SchedulingAttempt, mover: Victim) -> tuple[Victim, ...] | None:
+    def move(self, attempt: SchedulingAttempt, mover: Victim) -> tuple[Victim, ...] | None:
         """Keep a better place for a workload that runs elsewhere; it has to leave to get there.
 
         Returns:
@@ -156,43 +156,44 @@ class SchedulingQueue:
         """
         if mover.uid in self._evicted:
             return None
-        later, asked = self._future(), self.asked(turn)
+        later, asked = self._future(), self.asked(attempt)
         lift(later.occupancy, mover)
         found = later.placement(asked, set(), explain=False)
         victims: tuple[Victim, ...] = ()
         if isinstance(found, NoRoom):
-            others = [one for one in self._eligible(turn) if one.uid != mover.uid]
+            others = [one for one in self._eligible(attempt) if one.uid != mover.uid]
             way = make_room(later, asked, set(), others) if others else None
             if way is None:
                 put_back(later.occupancy, mover)
                 return None
             found, victims = way.gang, way.victims
         self._evicted |= {mover.uid, *(one.uid for one in victims)}
-        self._keep(turn, found)
+        self._keep(attempt, found)
         return victims
 
-    def _expect(self, turn: SchedulingAttempt) -> None:
+    def _expect(self, attempt: SchedulingAttempt) -> None:
         """Keep places for members whose pods are on their way, if there are enough."""
-        later, asked = self._future(), self.asked(turn)
+        later, asked = self._future(), self.asked(attempt)
         found = later.placement(asked, set(), explain=False)
-        if isinstance(found, NoRoom) and found.placed >= turn.coming:
+        if isinstance(found, NoRoom) and found.placed >= attempt.coming:
             found = later.placement(asked[: found.placed], set(), explain=False)
         if isinstance(found, GangPlacement):
-            self._keep(turn, found)
+            self._keep(attempt, found)
 
-    def asked(self, turn: SchedulingAttempt) -> list[PlacementRequest]:
-        """The members of a turn, each with the class of what it asks for."""
+    def asked(self, attempt: SchedulingAttempt) -> list[PlacementRequest]:
+        """The members of an attempt, each with the class of what it asks for."""
         return [
-            PlacementRequest(turn.workload, one, self.request(turn, one)) for one in turn.members
+            PlacementRequest(attempt.workload, one, self.request(attempt, one))
+            for one in attempt.members
         ]
 
-    def _turn(self, turn: SchedulingAttempt) -> Outcome:
-        asked = self.asked(turn)
-        if turn.workload.kind is WorkloadKind.TRAINING_JOB:
-            return self._unit(turn, asked)
+    def _place(self, attempt: SchedulingAttempt) -> Outcome:
+        asked = self.asked(attempt)
+        if attempt.workload.kind is WorkloadKind.TRAINING_JOB:
+            return self._unit(attempt, asked)
         outcome = Outcome()
         for one in asked:
-            single = self._unit(turn, [one])
+            single = self._unit(attempt, [one])
             outcome = Outcome(
                 placements=outcome.placements + single.placements,
                 runner_up=outcome.runner_up or single.runner_up,
@@ -202,9 +203,9 @@ class SchedulingQueue:
             )
         return outcome
 
-    def request(self, turn: SchedulingAttempt, member: Member) -> ResourceRequest:
+    def request(self, attempt: SchedulingAttempt, member: Member) -> ResourceRequest:
         """The class of what a member asks for, less where its own old slices linger."""
-        avoid = turn.avoid
+        avoid = attempt.avoid
         lingering = self.view.lingering_nodes(member)
         if lingering:
             inventory = self.placer.occupancy.inventory
@@ -214,20 +215,20 @@ class SchedulingQueue:
                 if node in inventory.node_index
             ]
             avoid = avoid.union(*on_them)
-        found = self.requests.of(turn.workload, member.pod.shape, avoid)
-        if turn.only is None or self.narrow is None:
+        found = self.requests.of(attempt.workload, member.pod.shape, avoid)
+        if attempt.only is None or self.narrow is None:
             return found
-        return self.narrow(found, turn.only)
+        return self.narrow(found, attempt.only)
 
-    def _unit(self, turn: SchedulingAttempt, unit: Sequence[PlacementRequest]) -> Outcome:
+    def _unit(self, attempt: SchedulingAttempt, unit: Sequence[PlacementRequest]) -> Outcome:
         """Place members that stand or fall together, or say why not."""
-        number, near = _class_of(unit), set(turn.near)
+        number, near = _class_of(unit), set(attempt.near)
         hopeless = self._hopeless.get(number)
         if (
             hopeless is not None
             and len(unit) >= hopeless.members
-            and turn.priority <= hopeless.priority
-            and (self._holder or not self._waited_too_long(turn))
+            and attempt.priority <= hopeless.priority
+            and (self._holder or not self._waited_too_long(attempt))
         ):
             return hopeless.outcome
         known = self._refused.get(number)
@@ -237,10 +238,10 @@ class SchedulingQueue:
                 self._mirror(found)
                 return Outcome(found.placements, found.runner_up)
             self._refused[number] = known = (len(unit), found)
-        infeasible = self._infeasible(turn.workload, unit)
+        infeasible = self._infeasible(attempt.workload, unit)
         if infeasible is not None:
             return Outcome(refused=Refused.for_good(infeasible))
-        return self._make_way(turn, unit, known[1])
+        return self._make_way(attempt, unit, known[1])
 
     def _infeasible(
         self, workload: WorkloadRecord, unit: Sequence[PlacementRequest]
@@ -256,32 +257,32 @@ class SchedulingQueue:
         return Infeasible(tied.reason, f"{text}: {tied.binds}")
 
     def _make_way(
-        self, turn: SchedulingAttempt, unit: Sequence[PlacementRequest], no_room: NoRoom
+        self, attempt: SchedulingAttempt, unit: Sequence[PlacementRequest], no_room: NoRoom
     ) -> Outcome:
         """It does not fit now: wait for what is leaving, make room, or hold what becomes free."""
         reason = no_room.lines[0].reason if no_room.lines else Reason.NO_CAPACITY
         refused = Refused(reason, no_room.lines, no_room.placed)
-        if self._fits_later(turn, unit):
+        if self._fits_later(attempt, unit):
             return Outcome(refused=_coming(refused, "what it needs is about to become free"))
-        if turn.modest and not turn.may_stop:
+        if attempt.modest and not attempt.may_stop:
             return Outcome(refused=refused)
-        made = self._ask_residents(turn, unit)
+        made = self._ask_residents(attempt, unit)
         if made is not None:
             room = (
                 f"room is made by restarting {made.name} at {made.percent} % instead of"
                 f" {made.resident.percent} %"
             )
             return Outcome(refused=_coming(refused, room), conceded=made)
-        victims = self._preempt(turn, unit)
+        victims = self._preempt(attempt, unit)
         if victims:
             room = f"room is made by {in_words(victims)}"
             return Outcome(refused=_coming(refused, room), victims=victims)
-        self._maybe_hold(turn, _freest(unit))
+        self._maybe_hold(attempt, _freest(unit))
         outcome = Outcome(refused=refused)
-        self._hopeless[_class_of(unit)] = _Hopeless(len(unit), turn.priority, outcome)
+        self._hopeless[_class_of(unit)] = _Hopeless(len(unit), attempt.priority, outcome)
         return outcome
 
-    def _fits_later(self, turn: SchedulingAttempt, unit: Sequence[PlacementRequest]) -> bool:
+    def _fits_later(self, attempt: SchedulingAttempt, unit: Sequence[PlacementRequest]) -> bool:
         """Whether it fits once everything that is leaving has left; then it keeps those devices."""
         if self._later is None and not self.placer.occupancy.leaving():
             return False
@@ -289,77 +290,82 @@ class SchedulingQueue:
         if self._refused_later.get(number, len(unit) + 1) <= len(unit):
             return False
         later = self._future()
-        found = later.placement(unit, set(turn.near), explain=False)
+        found = later.placement(unit, set(attempt.near), explain=False)
         if isinstance(found, NoRoom):
             self._refused_later[number] = len(unit)
             return False
-        self._keep(turn, found)
+        self._keep(attempt, found)
         return True
 
     def _ask_residents(
-        self, turn: SchedulingAttempt, unit: Sequence[PlacementRequest]
+        self, attempt: SchedulingAttempt, unit: Sequence[PlacementRequest]
     ) -> Downsize | None:
         """Someone who goes on with less; that stops less than to make it go."""
         number = _class_of(unit)
         hopeless = self._no_one_concedes.get(number)
-        if self.residents is None or (hopeless is not None and turn.priority <= hopeless):
+        if self.residents is None or (hopeless is not None and attempt.priority <= hopeless):
             return None
         asked = [
             one
             for one in self.residents()
-            if one.uid not in self._evicted and one.priority <= turn.priority
+            if one.uid not in self._evicted and one.priority <= attempt.priority
         ]
         made: Downsize | None = None
         if asked and len(self._evicted) < _MOST_PREEMPTORS:
-            ask = Asking(placer=self._future(), requests=self.requests, unit=unit, near=turn.near)
+            ask = Asking(
+                placer=self._future(), requests=self.requests, unit=unit, near=attempt.near
+            )
             made = make_room_beside(ask, asked)
         if made is None:
-            self._no_one_concedes[number] = turn.priority
+            self._no_one_concedes[number] = attempt.priority
             return None
         self._evicted.add(made.uid)
-        self._keep(turn, made.gang)
+        self._keep(attempt, made.gang)
         return made
 
     def _preempt(
-        self, turn: SchedulingAttempt, unit: Sequence[PlacementRequest]
+        self, attempt: SchedulingAttempt, unit: Sequence[PlacementRequest]
     ) -> tuple[Victim, ...]:
         number = _class_of(unit)
         hopeless = self._no_victims.get(number)
         if self._preemptors >= _MOST_PREEMPTORS or (
-            hopeless is not None and turn.priority <= hopeless
+            hopeless is not None and attempt.priority <= hopeless
         ):
             return ()
-        eligible = self._eligible(turn)
-        asked = smaller_first(eligible, turn.priority)
-        eviction = make_room(self._future(), unit, set(turn.near), asked) if asked else None
+        eligible = self._eligible(attempt)
+        asked = smaller_first(eligible, attempt.priority)
+        eviction = make_room(self._future(), unit, set(attempt.near), asked) if asked else None
         if eviction is None:
-            self._no_victims[number] = turn.priority
+            self._no_victims[number] = attempt.priority
             return ()
         self._preemptors += 1
         self._evicted |= {one.uid for one in eviction.victims}
-        self._keep(turn, eviction.gang)
+        self._keep(attempt, eviction.gang)
         return eviction.victims
 
-    def _eligible(self, turn: SchedulingAttempt) -> list[Victim]:
+    def _eligible(self, attempt: SchedulingAttempt) -> list[Victim]:
         """Whom a workload may make leave, in the order to take them."""
         found = [
             one
             for one in self.victims()
             if one.uid not in self._evicted
-            and ((one.priority < turn.priority and not turn.modest) or one.uid in turn.may_stop)
+            and (
+                (one.priority < attempt.priority and not attempt.modest)
+                or one.uid in attempt.may_stop
+            )
         ]
-        if turn.may_stop:
-            last = len(turn.may_stop)
-            found.sort(key=lambda one: (one.priority, turn.may_stop.get(one.uid, last)))
+        if attempt.may_stop:
+            last = len(attempt.may_stop)
+            found.sort(key=lambda one: (one.priority, attempt.may_stop.get(one.uid, last)))
         return found
 
-    def _maybe_hold(self, turn: SchedulingAttempt, request: ResourceRequest) -> None:
+    def _maybe_hold(self, attempt: SchedulingAttempt, request: ResourceRequest) -> None:
         """The first who waited too long holds every device that could ever suit it."""
-        if turn.only is not None:
+        if attempt.only is not None:
             return  # rounds keep devices themselves
-        if self._holder or not self._waited_too_long(turn):
+        if self._holder or not self._waited_too_long(attempt):
             return
-        self._holder = f"{turn.workload.ref.namespace}/{turn.workload.ref.name}"
+        self._holder = f"{attempt.workload.ref.namespace}/{attempt.workload.ref.name}"
         occupancy = self.placer.occupancy
         facts = emptied(columns(occupancy))
         mask = self.placer.candidate_index.reachable(request) & (
@@ -372,14 +378,14 @@ class SchedulingQueue:
         if self._later is not None:
             self._later.occupancy.block(held, self._holder, held=True)
 
-    def _waited_too_long(self, turn: SchedulingAttempt) -> bool:
+    def _waited_too_long(self, attempt: SchedulingAttempt) -> bool:
         policy = self.view.snapshot.policy
         patience_s = policy.gang_skip_limit * policy.round_seconds
-        return self.view.now - turn.waiting_since > patience_s
+        return self.view.now - attempt.waiting_since > patience_s
 
-    def _keep(self, turn: SchedulingAttempt, gang: GangPlacement) -> None:
-        """No one later in the line gets the devices that this one is about to get."""
-        name = f"{turn.workload.ref.namespace}/{turn.workload.ref.name}"
+    def _keep(self, attempt: SchedulingAttempt, gang: GangPlacement) -> None:
+        """No one later in the queue gets the devices that this one is about to get."""
+        name = f"{attempt.workload.ref.namespace}/{attempt.workload.ref.name}"
         sites = [site for placement in gang.placements for site in placement.candidate.sites]
         self.placer.occupancy.block(sites, name)
 

@@ -48,8 +48,8 @@ class Served:
 
 def serve(
     rounds: Rounds,
-    line: SchedulingQueue,
-    turns: Sequence[SchedulingAttempt],
+    queue: SchedulingQueue,
+    attempts: Sequence[SchedulingAttempt],
     movable: Mapping[str, SchedulingAttempt],
 ) -> Served:
     """Serve everyone who waits.
@@ -58,14 +58,14 @@ def serve(
 
     Args:
         rounds: The plan of this cycle.
-        line: Places members and makes way.
-        turns: Those who wait.
-        movable: By uid, those who run and may be stopped; as turns of all their members.
+        queue: Places members and makes way.
+        attempts: Of those who wait.
+        movable: By uid, those who run and may be stopped; as attempts of all their members.
     """
     served = Served()
     jobs: dict[str, SchedulingAttempt] = {}
     services: list[SchedulingAttempt] = []
-    for one in turns:
+    for one in attempts:
         if one.workload.kind is WorkloadKind.TRAINING_JOB:
             jobs[one.workload.ref.uid] = one
         else:
@@ -74,75 +74,75 @@ def serve(
     order = {uid: place for place, uid in enumerate(rounds.turnout.stops)}
     unsure: dict[str, Refused] = {}
 
-    def serve_one(turn: SchedulingAttempt) -> None:
-        served.outcomes[turn.workload.ref.uid] = line.turn(turn)
+    def serve_one(attempt: SchedulingAttempt) -> None:
+        served.outcomes[attempt.workload.ref.uid] = queue.place(attempt)
 
-    def take_turn(turn: SchedulingAttempt) -> None:
-        uid = turn.workload.ref.uid
-        outcome = line.turn(turn)
+    def take_turn(attempt: SchedulingAttempt) -> None:
+        uid = attempt.workload.ref.uid
+        outcome = queue.place(attempt)
         refused = outcome.refused
-        if turn.only and refused is not None and refused.requeue is Requeue.CAPACITY:
+        if attempt.only and refused is not None and refused.requeue is Requeue.CAPACITY:
             unsure[uid] = refused
         else:
-            served.outcomes[uid] = _coming(rounds, uid, outcome) if turn.only else outcome
+            served.outcomes[uid] = _coming(rounds, uid, outcome) if attempt.only else outcome
 
-    _each(line, services, serve_one, _SERVICES)
+    _each(queue, services, serve_one, _SERVICES)
     asked: list[SchedulingAttempt] = []
     for uid in _first(rounds, jobs):
         if uid in rounds.arena.nowhere:
             served.outcomes[uid] = _nowhere(rounds, uid)
         else:
             asked.append(_narrowed(rounds, jobs[uid], order))
-    _each(line, asked, take_turn, _TURNS)
-    _move(rounds, line, movable, served, order)
+    _each(queue, asked, take_turn, _TURNS)
+    _move(rounds, queue, movable, served, order)
     _keep(
         rounds,
-        line.placer.occupancy,
+        queue.placer.occupancy,
         jobs.keys() & (served.outcomes.keys() | unsure.keys()),
         served,
     )
-    _fill(rounds, line, jobs, served, unsure)
+    _fill(rounds, queue, jobs, served, unsure)
     return served
 
 
 def _each(
-    line: SchedulingQueue,
-    turns: Sequence[SchedulingAttempt],
+    queue: SchedulingQueue,
+    attempts: Sequence[SchedulingAttempt],
     act: Callable[[SchedulingAttempt], None],
     parts: tuple[float, float],
 ) -> None:
     """Do it for each, in order; new questions past the first part of a cycle's effort in turns.
 
     Args:
-        line: Whose budget and effort count.
-        turns: In the order to serve them.
+        queue: Whose budget and effort count.
+        attempts: In the order to serve them.
         act: What to do for each.
         parts: Of the effort: until where it goes strictly in order, and where it ends.
     """
-    effort, passed = line.placer.occupancy.effort, list[SchedulingAttempt]()
-    for turn in turns:
-        if line.budget <= 0:
+    effort, passed = queue.placer.occupancy.effort, list[SchedulingAttempt]()
+    for attempt in attempts:
+        if queue.budget <= 0:
             return
-        if effort.is_spent(parts[0]) and not line.is_known(turn):
-            passed.append(turn)
+        if effort.is_spent(parts[0]) and not queue.is_known(attempt):
+            passed.append(attempt)
         else:
-            act(turn)
-    for turn in in_turns(passed, line.view.now):
-        if line.budget <= 0 or effort.is_spent(parts[1]):
+            act(attempt)
+    for attempt in in_turns(passed, queue.view.now):
+        if queue.budget <= 0 or effort.is_spent(parts[1]):
             return
-        act(turn)
+        act(attempt)
 
 
 def _narrowed(
-    rounds: Rounds, turn: SchedulingAttempt, order: Mapping[str, int]
+    rounds: Rounds, attempt: SchedulingAttempt, order: Mapping[str, int]
 ) -> SchedulingAttempt:
-    """The turn held to the type that it is on; as it is for those who take none."""
-    uid = turn.workload.ref.uid
+    """The attempt held to the type that it is on; as it is for those who take none."""
+    uid = attempt.workload.ref.uid
     runner = rounds.arena.runners.get(uid)
     if runner is None:
-        return turn
+        return attempt
     kind = runner.holds or rounds.turnout.types[uid]
-    return replace(turn, only=rounds.models((kind,)), may_stop=order)
+    return replace(attempt, only=rounds.models((kind,)), may_stop=order)
 
 
 def _first(rounds: Rounds, jobs: Mapping[str, SchedulingAttempt]) -> list[str]:
@@ -184,20 +184,20 @@ def _told(rounds: Rounds, uid: str, refused: Refused) -> Refused:
 
 def _move(
     rounds: Rounds,
-    line: SchedulingQueue,
+    queue: SchedulingQueue,
     movable: Mapping[str, SchedulingAttempt],
     served: Served,
     order: Mapping[str, int],
 ) -> None:
     """Those who run go to the type that their turn is on, where a place for them is found."""
-    victims = {one.uid: one for one in line.victims()}
+    victims = {one.uid: one for one in queue.victims()}
     for uid, kind in rounds.turnout.stops.items():
-        if line.placer.occupancy.effort.is_spent(_FILLING[1]):
+        if queue.placer.occupancy.effort.is_spent(_FILLING[1]):
             return
         if not kind or uid not in movable or uid not in victims:
             continue
-        turn = replace(movable[uid], only=rounds.models((kind,)), may_stop=order)
-        beside = line.move(turn, victims[uid])
+        attempt = replace(movable[uid], only=rounds.models((kind,)), may_stop=order)
+        beside = queue.move(attempt, victims[uid])
         if beside is not None:
             served.movers[uid] = (kind, beside)
 
@@ -245,7 +245,7 @@ def _block(occupancy: Occupancy, empty: deque[int], points: int, name: str) -> N
 
 def _fill(
     rounds: Rounds,
-    line: SchedulingQueue,
+    queue: SchedulingQueue,
     jobs: Mapping[str, SchedulingAttempt],
     served: Served,
     unsure: Mapping[str, Refused],
@@ -258,20 +258,20 @@ def _fill(
             first = _choices(rounds.arena.runners[uid])[0]
             asked[uid] = replace(jobs[uid], only=rounds.models(first))
 
-    def fill(turn: SchedulingAttempt) -> None:
-        uid = turn.workload.ref.uid
-        served.outcomes[uid] = _filled(rounds, line, turn, unsure.get(uid))
+    def fill(attempt: SchedulingAttempt) -> None:
+        uid = attempt.workload.ref.uid
+        served.outcomes[uid] = _filled(rounds, queue, attempt, unsure.get(uid))
 
-    _each(line, tuple(asked.values()), fill, _FILLING)
+    _each(queue, tuple(asked.values()), fill, _FILLING)
 
 
 def _filled(
-    rounds: Rounds, line: SchedulingQueue, turn: SchedulingAttempt, unsure: Refused | None
+    rounds: Rounds, queue: SchedulingQueue, attempt: SchedulingAttempt, unsure: Refused | None
 ) -> Outcome:
-    uid = turn.workload.ref.uid
+    uid = attempt.workload.ref.uid
     no_room = NoRoom(0, ())
     for kinds in _choices(rounds.arena.runners[uid]):
-        found = line.fill(replace(turn, only=rounds.models(kinds)))
+        found = queue.fill(replace(attempt, only=rounds.models(kinds)))
         if isinstance(found, Outcome):
             return found
         no_room = found
