@@ -263,4 +263,4 @@ class SchedulingPolicy(Resource):
     spec: SchedulingPolicySpec
     """The policy."""
     status: SchedulingPolicyStatus | None = None
-    """How deciding goes."""
+    """Whether the policy is in force."""

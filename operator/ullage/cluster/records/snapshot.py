@@ -387,9 +387,9 @@ class Snapshot:
     """Learned model of each accelerator; one that is missing has no history."""
     policy: PolicyRecord = field(default_factory=PolicyRecord)
     idle_policies: tuple[PolicyRecord, ...] = ()
+    """SchedulingPolicies that bind nothing, because of their name; sorted by it."""
     unread: tuple[Unread, ...] = ()
     """Policies, profiles and pools that cannot be read, or could not."""
-    """SchedulingPolicies that bind nothing, because of their name; sorted by it."""
     creating: frozenset[tuple[str, str]] = frozenset()
     refused_writes: Mapping[tuple[str, str, str], RefusedWrite] = field(default_factory=dict)
     """Writes that the API refused and that wait for another try, by (kind, namespace, name)."""
