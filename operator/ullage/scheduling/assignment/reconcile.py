@@ -39,7 +39,8 @@ def reconcile(context: CycleContext, nominated: Nominations, result: Assignments
     _resize(context, nominated, result)
     result.told = _move(context, result)
     outcomes = dict(result.entries.outcomes())
-    result.ordering = order_nodes(context.view, context.spending, outcomes)
+    lacking = nominated.sizing.lacking()
+    result.ordering = order_nodes(context.view, context.spending, outcomes, lacking)
 
 
 def _resize(context: CycleContext, nominated: Nominations, result: Assignments) -> None:

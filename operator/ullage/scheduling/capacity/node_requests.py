@@ -12,7 +12,7 @@ order more than the pool allows, nor order again while an order is out.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -54,17 +54,34 @@ class Ordering:
     wake_at: float = 0.0
 
 
-def order_nodes(view: View, spending: CapacityChoices, outcomes: Mapping[str, Outcome]) -> Ordering:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lack:
+    """Members that a gang lost which runs on."""
+
+    members: int
+    reliable: int
+    """Of them, those that count on machines that stay."""
+    asks: bool
+    """Whether nodes may be requested for them now."""
+
+
+def order_nodes(
+    view: View,
+    spending: CapacityChoices,
+    outcomes: Mapping[str, Outcome],
+    lacking: Mapping[str, Lack],
+) -> Ordering:
     """Give and take back orders.
 
     Args:
         view: The cycle's snapshot.
         spending: Pools that were chosen.
         outcomes: What placing said to those who wait, by uid.
+        lacking: Gangs that run and lost members, by uid.
     """
     if not view.orders and (spending.market is None or not view.settings.orders):
         return Ordering()
-    context = _Desk(view, spending)
+    context = _Desk(view, spending, lacking)
     for order in view.orders:
         context.review(order)
     if view.settings.orders:
@@ -72,6 +89,9 @@ def order_nodes(view: View, spending: CapacityChoices, outcomes: Mapping[str, Ou
         for job in sorted(jobs, key=lambda one: (-one.priority, one.created, one.ref.uid)):
             outcome = outcomes.get(job.ref.uid)
             refused = outcome.refused if outcome is not None else None
+            lack = lacking.get(job.ref.uid)
+            if outcome is None and lack is not None and lack.asks:
+                context.replace_lost(job, lack)
             if refused is None or refused.requeue is Requeue.ROOM_COMING:
                 continue
             if refused.reason is not Reason.TRUST_DOMAIN_NOT_GRANTED:
@@ -88,6 +108,7 @@ class _Desk:
 
     view: View
     spending: CapacityChoices
+    lacking: Mapping[str, Lack]
     steps: list[Action] = field(default_factory=list)
     events: list[Emit] = field(default_factory=list)
     moments: list[float] = field(default_factory=list)
@@ -148,7 +169,7 @@ class _Desk:
             return Reason.POOL_RELEASED, f"the pool {order.order} was deleted"
         if pool_choice is None or order.order not in pool_choice.pools | self._apart(job):
             return Reason.POOL_RELEASED, "the plan is another by now"
-        if job.status.phase == Phase.RUNNING:
+        if job.status.phase == Phase.RUNNING and job.ref.uid not in self.lacking:
             return Reason.PLACED, "every member runs"
         if self._is_registered(order.node) and serves(self.view.snapshot, order):
             return Reason.PLACED, f"members hold slices on {order.node}"
@@ -166,7 +187,26 @@ class _Desk:
 
     def give(self, job: WorkloadRecord, placed: int) -> None:
         """Order the nodes that a job lacks."""
-        for pool, members in self._wanted(job, placed):
+        self._order(job, self._wanted(job, placed))
+
+    def replace_lost(self, job: WorkloadRecord, lack: Lack) -> None:
+        """Order nodes for members that a running gang lost: where the others run.
+
+        In tiers members that count on machines that stay come first.
+        """
+        apart = self._apart(job)
+        if lack.reliable and apart:
+            steady = cheapest(job, apart, self.view.snapshot.pools)
+            self._order(job, [(steady, lack.reliable)] if steady is not None else [])
+            return
+        decision = self.spending.choices[job.ref.uid].spend.decision
+        for share in decision.chosen.pools[:1] if decision is not None else ():
+            pool = self.view.snapshot.pools.get(share.pool)
+            if pool is not None:
+                self._order(job, [(pool, lack.members)])
+
+    def _order(self, job: WorkloadRecord, wanted: Iterable[tuple[PoolRecord, int]]) -> None:
+        for pool, members in wanted:
             if pool.status.available is False or self.given >= MOST_A_CYCLE:
                 return
             if not self._all_registered(pool.name):

@@ -238,6 +238,24 @@ class Resizer:
         above = terms.reliable if due and terms is not None else 0
         return extra, above, _waiting(free, _part(_bounds(job), job.replicas))
 
+    def lacking(self, job: WorkloadRecord) -> int:
+        """Members that a gang could have more; at most as many as its budget pays for."""
+        return self._most(job) - job.replicas
+
+    def may_ask(self, job: WorkloadRecord) -> bool:
+        """Whether nodes may be requested for the members that a gang lacks.
+
+        Not while there is room that it waits for, not soon after its last change, and not where
+        a restart takes longer than more members save.
+        """
+        known = job.status.size
+        if known is None or known.room_since:
+            return False
+        hold_s = HOLD_IN_PLACE_S if _bounds(job).in_place else HOLD_S
+        if self.now - known.since < hold_s:
+            return False
+        return job.in_place or is_worth_it(job, self._most(job), self.now)
+
     def counted(self, job: WorkloadRecord, count: Headcount) -> Size | None:
         """The size of a gang in place, as its pods say it; ``None`` = as the status says."""
         members, bounds, known = count.members, _bounds(job), job.status.size

@@ -15,11 +15,12 @@ from functools import cache
 from ullage.api.contract import Reason
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.scheduling.accounting.losses import was_given_back
+from ullage.scheduling.capacity.node_requests import Lack
 from ullage.scheduling.elastic.resize import Growth, Resizer
 from ullage.scheduling.elastic.sizes import Size, resumes
 from ullage.scheduling.elastic.space import Space, other_models, sites_of
 from ullage.scheduling.feasibility.resource_requests import ResourceRequests
-from ullage.scheduling.lifecycle.in_place import is_creating
+from ullage.scheduling.lifecycle.in_place import is_creating, reliable_due
 from ullage.scheduling.model.lifecycle_step import LifecycleStep, earliest
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.view import View
@@ -167,6 +168,24 @@ class Sizing:
             self._grow(job, growth)
             if growth.life is not None or growth.joins:
                 return  # the others count again when its places are kept
+
+    def lacking(self) -> dict[str, Lack]:
+        """Gangs that run with fewer members than before a loss, by uid.
+
+        They may have as many as their bounds and their budget allow.
+        """
+        found: dict[str, Lack] = {}
+        for uid, job in self.jobs.items():
+            life, size = self.lifecycles[uid], job.status.size
+            runs = life.phase is Phase.RUNNING and job.status.phase == Phase.RUNNING
+            if not runs or size is None or size.reason is not Reason.SHRUNK:
+                continue
+            members = self.resizer.lacking(job)
+            if members > 0:
+                due, _ = reliable_due(self.view, job)
+                asks = self.resizer.may_ask(job)
+                found[uid] = Lack(members=members, reliable=min(due, members), asks=asks)
+        return found
 
     def _in_place(
         self,

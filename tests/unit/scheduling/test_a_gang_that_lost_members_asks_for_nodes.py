@@ -1,0 +1,121 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""An elastic gang that runs on after a loss gets nodes for what it lost, once it may grow again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from builders import (
+    EPOCH,
+    NOW,
+    Part,
+    WorkloadBuilder,
+    a_gpu_node,
+    a_job,
+    a_node,
+    a_pod,
+    a_slice,
+    a_snapshot,
+    gpu,
+    reported,
+)
+from fakes.deciding import Decided, decided_on
+from fakes.toy_pools import a_pool, aim
+from ullage.api.contract import LABEL_REGISTERED, Reason, SlicePhase
+from ullage.cluster.records.pool import PoolRecord
+from ullage.cluster.records.snapshot import PodRecord, PodStage
+from ullage.cluster.records.status import SizeRecord
+from ullage.scheduling.model.gang_speed import HOLD_IN_PLACE_S, HOLD_S
+from ullage.scheduling.model.plan import CreatePod, DecideSettings, DeletePod
+
+SETTINGS = DecideSettings(epoch=EPOCH, orders=True)
+LONG_AGO = NOW - 3 * HOLD_S
+MOST = 4
+LEFT = 2
+
+
+def a_gang(
+    reason: Reason = Reason.SHRUNK,
+    since: float = LONG_AGO,
+    *,
+    in_place: bool = True,
+    budget: float | None = None,
+) -> WorkloadBuilder:
+    """Two of four members are left and run."""
+    return (
+        a_job()
+        .exclusive(2)
+        .elastic(1, MOST, in_place=in_place)
+        .gang(LEFT)
+        .with_(cost=aim(budget_per_hour=budget), work_steps=10**9)
+        .status(
+            phase="Running",
+            replicas=LEFT,
+            observed_generation=1,
+            start_time=LONG_AGO,
+            size=SizeRecord(since=since, reason=reason, message="two machines were lost"),
+        )
+    )
+
+
+def running(gang: WorkloadBuilder) -> list[Part]:
+    """Its members, each on a node of the pool that it fills."""
+    job, parts = gang.build(), list[Part]()
+    for rank in range(LEFT):
+        node = f"node-{rank + 1}"
+        pod = a_pod(f"train-{rank}", owner=job, stage=PodStage.RUNNING, node=node, rank=rank)
+        slices = [a_slice(pod, device=gpu(node, at), percent=100, index=at) for at in range(2)]
+        seen = [reported(one, SlicePhase.ATTACHED) for one in slices]
+        parts += [pod, a_node(node, labels={"pool": "spot-a", LABEL_REGISTERED: "true"})]
+        parts.append(a_gpu_node(node, devices=2, desired=slices, observed=seen))
+    return [gang, *parts]
+
+
+def plan(*parts: object, pool: PoolRecord | None = None) -> Decided:
+    pool = pool or a_pool("spot-a", most=None)
+    snapshot = replace(a_snapshot(*parts), pools={pool.name: pool})  # type: ignore[arg-type]
+    return decided_on(snapshot, at=NOW, settings=SETTINGS)
+
+
+def orders(found: Decided) -> list[str]:
+    return [one.name for one in found.all(CreatePod) if one.order is not None]
+
+
+def an_order(number: int, gang: WorkloadBuilder) -> PodRecord:
+    pod = a_pod(f"train-order-{number}", owner=gang.build(), rank=-1)
+    return replace(pod, stage=PodStage.UNSCHEDULED, created=NOW - 60, gates=(), order="spot-a")
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_what_was_lost_is_requested_once(in_place: bool) -> None:
+    gang = a_gang(in_place=in_place)
+    assert orders(plan(*running(gang))) == ["train-order-0", "train-order-1"]
+    out = [an_order(0, gang), an_order(1, gang)]
+    again = plan(*running(gang), *out)
+    assert (orders(again), again.all(DeletePod)) == ([], [])
+
+
+def test_nothing_is_requested_soon_after_a_change() -> None:
+    assert orders(plan(*running(a_gang(since=NOW - HOLD_IN_PLACE_S + 1)))) == []
+
+
+def test_a_gang_that_never_had_more_requests_nothing() -> None:
+    assert orders(plan(*running(a_gang(Reason.SIZED)))) == []
+
+
+def test_no_more_is_requested_than_the_budget_pays_for() -> None:
+    assert orders(plan(*running(a_gang(budget=3.0)))) == ["train-order-0"]
+    assert orders(plan(*running(a_gang(budget=2.0)))) == []
+
+
+def test_no_more_is_requested_than_the_pool_may_have() -> None:
+    assert orders(plan(*running(a_gang()), pool=a_pool("spot-a", most=3))) == ["train-order-0"]
+
+
+def test_requests_go_when_the_gang_is_whole_again() -> None:
+    gang = a_gang(Reason.GROWN)
+    (gone,) = plan(*running(gang), an_order(0, gang)).all(DeletePod)
+    assert gone.reason is Reason.PLACED
