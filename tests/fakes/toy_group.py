@@ -131,11 +131,11 @@ class ToyJob:
 
     def __init__(self, *, members: int = 4, blocks: int = SHARDS, silent_s: float = 30.0,
                  copy: bool = True, join_s: float = 20.0, pinned: Stage | None = None,
-                 every_steps: int = 1) -> None:  # fmt: skip
+                 every_steps: int = 1, store: Store | None = None) -> None:  # fmt: skip
         self.events: list[tuple[str, Mapping[str, object]]] = []
         self.members: list[ToyMember] = []
         self.every_steps = every_steps
-        self.store = Store(STATE_BYTES)
+        self.store = store or Store(STATE_BYTES)
         self._keeper = StateStoreServer(self.store)
         self._roster = Roster(("127.0.0.1", 0), silent_s=silent_s)
         self.lead_at, self.keeper_at = self._roster.address, self._keeper.address
