@@ -16,6 +16,7 @@ from typing import Final
 
 from ullage.engines.tiers.decide import decide
 from ullage.engines.tiers.records import Decision, Situation, Source, Standing
+from ullage.engines.tiers.stages import Stage
 from ullage_run.coordinator_maps import Terms, assignment_of, member_of
 from ullage_run.coordinator_status import CoordinatorState
 from ullage_run.frames import Ending, Frame, Kind
@@ -79,7 +80,7 @@ class Coordinator:
             epoch=maps.epoch,
             step=self._last,
             committed=self._store.held().committed,
-            copied=bool(maps.backups),
+            copied=maps.stage is not Stage.RELIABLE,
             reliable=sum(one.reliable for one in here),
             transient=sum(not one.reliable for one in here),
         )
@@ -239,7 +240,7 @@ class Coordinator:
         old, maps = self._standing, found.standing
         leaving = (self._roster.peers().keys() & self._known()) - self._ended
         names = sorted(self._present() | leaving)
-        committed, push = self._store.held().committed, self._terms.copy and bool(maps.backups)
+        committed, push = self._store.held().committed, self._terms.copy
         order = Frame(kind=Kind.ASSIGN, epoch=maps.epoch, step=back)
         for name in names:
             part = assignment_of(found, old, name, names)

@@ -75,6 +75,64 @@ def test_all_transient_members_die_at_once_and_others_go_on_from_the_copy() -> N
         assert max(int(str(one["lostSteps"])) for one in job.seen("Recovered")) <= 2
 
 
+@pytest.mark.parametrize("apart", [0, 1])
+def test_a_reliable_member_and_an_owner_die_together_and_the_copy_holds(apart: int) -> None:
+    first, second = threading.Event(), threading.Event()
+
+    def strike(one: ToyMember, step: int, now: str) -> None:
+        if step >= 15 and now == "between" and one.reliable and not first.is_set():
+            first.set()
+            one.die()
+        owner = bool(one.group.shards) and not one.reliable
+        if first.is_set() and step >= 15 + apart and owner and not second.is_set():
+            second.set()
+            one.die()
+
+    with ToyJob() as job:
+        crew(job, strike)
+        assert job.finish() == expected(STEPS)
+        assert first.is_set()
+        assert second.is_set()
+        assert max(int(str(one["lostSteps"])) for one in job.seen("Recovered")) <= 2
+
+
+def test_all_members_die_at_once_and_those_that_come_go_on_from_the_copy() -> None:
+    struck = threading.Event()
+
+    def strike(one: ToyMember, step: int, now: str) -> None:
+        if step == 20 and now == "between" and not struck.is_set():
+            struck.set()
+            for other in job.members:
+                other.die()
+
+    with ToyJob() as job:
+        crew(job, strike)
+        assert struck.wait(20)
+        for name in ("r9", "s8", "s9"):
+            job.member(name, until=STEPS, reliable=name == "r9")
+        assert job.finish() == expected(STEPS)
+        assert max(int(str(one["lostSteps"])) for one in job.seen("Recovered")) <= 2
+
+
+def test_without_any_reliable_member_owners_push_on() -> None:
+    gone, struck = threading.Event(), threading.Event()
+
+    def strike(one: ToyMember, step: int, now: str) -> None:
+        if step >= 10 and now == "before" and one.reliable and not gone.is_set():
+            gone.set()
+            one.leave()
+        if step >= 25 and now == "between" and one.group.shards and not struck.is_set():
+            struck.set()
+            one.die()
+
+    with ToyJob() as job:
+        crew(job, strike)
+        assert job.finish() == expected(STEPS)
+        assert gone.is_set()
+        assert struck.is_set()
+        assert max(int(str(one["lostSteps"])) for one in job.seen("Recovered")) <= 2
+
+
 def test_who_has_notice_hands_over_and_nothing_is_lost() -> None:
     struck = threading.Event()
 

@@ -108,11 +108,10 @@ def _loss(seen: Situation, settings: Settings, staying: set[str]) -> Loss:
     if settings.on_notice is not OnNotice.CHECKPOINT:
         late = {name for name in told if _is_too_late(seen, settings, running[name])}
         told, gone = told - late, gone | late
-    copies = bool(old.backups) and all(name in running for name in old.backups)
     source: Source = Source.NONE
     lost: int | None = 0
-    if gone and copies and seen.committed is not None:
-        source, lost = Source.KEEPER, seen.step - (seen.committed or 0)
+    if gone and seen.committed is not None:  # whoever is gone, the store is none of the members
+        source, lost = Source.KEEPER, seen.step - seen.committed
     elif gone:
         source, lost = Source.CHECKPOINT, None
     elif told and settings.on_notice is OnNotice.CHECKPOINT:
