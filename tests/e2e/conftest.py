@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
+import pluggy
 import pytest
 
 from demo.cluster import EmulatedDevice, LocalCluster
@@ -31,6 +33,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.e2e)
             item.add_marker(pytest.mark.timeout(600))
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pluggy.Result[pytest.TestReport]]:
+    """A failed test reports how its namespace looks at that moment; later it is cleaned up."""
+    report = (yield).get_result()
+    values: dict[str, Any] = getattr(item, "funcargs", {})
+    if report.failed and report.when == "call" and {"stack", "namespace"} <= values.keys():
+        report.sections.append(("cluster", values["stack"].describe(values["namespace"])))
 
 
 @pytest.fixture(scope="session")

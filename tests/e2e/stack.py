@@ -21,6 +21,17 @@ from demo.install import NAMESPACE
 
 Json = dict[str, Any]
 T = TypeVar("T")
+LOOK_CHARACTERS = 8000
+"""Most of one command's answer that stands in the report of a failure: the newest."""
+STATUSES = 'jsonpath={range .items[*]}{.metadata.name}: {.status}{"\\n"}{end}'
+WORLD_SIZES = (
+    r"jsonpath={range .items[*]}{.metadata.name}: {.metadata.annotations.ullage\.dev/world-size}"
+    r' {.metadata.deletionTimestamp} {.status.containerStatuses}{"\n"}{end}'
+)
+SLICES = (
+    "jsonpath={range .items[*]}{.metadata.name}: spec {.spec.slices} status {.status.slices}"
+    '{"\\n"}{end}'
+)
 RUNNING_PHASES = ("Prepared", "Attached", "Violating", "Frozen")
 
 BUSY = """
@@ -232,6 +243,26 @@ class Stack:
         """The ledger is right, at the latest after the reconciliation of a moment."""
         eventually(lambda: not self.ledger(), within_s=within_s, what="the books balance")
         assert self.ledger() == []
+
+    def describe(self, namespace: str) -> str:
+        """What a person would look at after a failure in a namespace, as kubectl prints it."""
+        looks = {
+            "jobs": ("get", "trainingjobs.ullage.dev", "-n", namespace, "-o", STATUSES),
+            "pods": ("get", "pods", "-n", namespace, "-o", "wide"),
+            "world sizes": ("get", "pods", "-n", namespace, "-o", WORLD_SIZES),
+            "events": ("get", "events", "-n", namespace),
+            "nodes": ("get", "nodes", "-o", "wide"),
+            "device nodes": ("get", "gpunodes.ullage.dev", "-o", SLICES),
+            "pools": ("get", "capacitypools.ullage.dev"),
+            "operator": (
+                "logs", "-n", NAMESPACE, "--tail=80", "-l", "app.kubernetes.io/component=operator",
+            ),
+        }  # fmt: skip
+        parts = []
+        for title, words in looks.items():
+            done = self.cluster.kubectl(*words, check=False)
+            parts.append(f"== {title}\n{(done.stdout + done.stderr)[-LOOK_CHARACTERS:]}")
+        return "\n".join(parts)
 
     def clean(self, namespace: str, kinds: Sequence[str] = ()) -> None:
         """Remove a test's namespace and wait until its slices are released."""
