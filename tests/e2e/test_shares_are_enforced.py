@@ -4,12 +4,17 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from e2e.stack import Stack, busy_template, eventually, share, training_job
 
 DEVICE_PERCENT = 60
 PERIOD_US = 100_000
+STOCK_IMAGE = "localcluster.local/pause:1"
+"""One static program without a shell; every node has it."""
+VERIFIED_WITHIN_S = 12
+"""A container that is not verified for 10 s has failed."""
 
 
 def _quota(pod_uid: str) -> list[int]:
@@ -75,3 +80,31 @@ def test_a_cpu_limit_below_the_share_is_pointed_out(stack: Stack, namespace: str
         return any(e["reason"] == "CPULimitBelowShare" for e in stack.events(namespace, "tight-0"))
 
     eventually(told, within_s=30, what="an Event on the pod")
+
+
+def test_an_image_without_our_library_or_python_shares_a_device(
+    stack: Stack, namespace: str
+) -> None:
+    container = {
+        "name": "main",
+        "image": STOCK_IMAGE,
+        "imagePullPolicy": "Never",
+        "securityContext": {"allowPrivilegeEscalation": False, "runAsUser": 1000},
+    }
+    stock = {"spec": {"containers": [container], "terminationGracePeriodSeconds": 1}}
+    for name, template in (("stock", stock), ("beside", busy_template())):
+        job = training_job(name, namespace, template)
+        job["spec"]["template"]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "node-1"}
+        stack.apply(job)
+
+    def proofs() -> dict[str, str]:
+        uids = {pod["metadata"]["uid"]: pod["metadata"]["name"] for pod in stack.pods(namespace)}
+        node = stack.get("gpunodes.ullage.dev", "node-1") or {}
+        slices = node.get("status", {}).get("slices", [])
+        return {uids[s["podUID"]]: s.get("proof", "") for s in slices if s["podUID"] in uids}
+
+    proven = {"stock-0": "Cgroup", "beside-0": "Cgroup"}
+    eventually(lambda: proofs() == proven, within_s=90, what="both shares are proven")
+    time.sleep(VERIFIED_WITHIN_S)
+    assert proofs() == proven, "it stays so when the time to verify has passed"
+    assert stack.job("stock", namespace)["phase"] == "Running"

@@ -27,13 +27,10 @@ from fakes.mps import (
 )
 from ullage_node.mps.control import PROGRAM
 from ullage_node.mps.programs import Call, Done, ProgramMissing, ProgramSilent
-from ullage_node.mps.records import Stranger
+from ullage_node.mps.records import MEMORY, PIPE, SHARE, ClientEnvironment, Stranger
 
 TICK_SECONDS = 0.05
 HELP = "usage: [-d | -f] [-v] [-multiuser-server]"
-PIPE = "CUDA_MPS_PIPE_DIRECTORY"
-SHARE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
-MEMORY = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
 
 
 class LoopTime:
@@ -196,10 +193,19 @@ class FakePrograms:
 
 
 class FakeProcesses:
-    """Who else runs a daemon."""
+    """Who else runs a daemon, and with which variables processes began."""
 
     def __init__(self) -> None:
         self.found: tuple[Stranger, ...] = ()
+        self.began: dict[int, Mapping[str, str]] = {}
+        """By pid; the kernel shows no other."""
+
+    def environment(self, pid: int) -> ClientEnvironment | None:
+        env = self.began.get(pid)
+        if env is None:
+            return None
+        pipe, share, memory = (env.get(name, "") for name in (PIPE, SHARE, MEMORY))
+        return ClientEnvironment(pid=pid, pipe=pipe, share=share, memory=memory)
 
     def strangers(self, root: Path) -> tuple[Stranger, ...]:
         return self.found

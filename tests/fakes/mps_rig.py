@@ -105,9 +105,15 @@ class MpsRig(NvmlFaults):
         *,
         memory_mib: int = 64,
         reports: bool = True,
+        hidden: bool = False,
     ) -> int:
-        """A CUDA process of the container, with this environment; ``reports`` its SM count."""
+        """A CUDA process of the container, with this environment; ``reports`` its SM count.
+
+        ``hidden``: the kernel does not show the environment.
+        """
         pid = next(self._pids)
+        if not hidden:
+            self.processes.began[pid] = env
         self.tree.create(binding.key.pod_uid, f"c{pid}", pid)
         client = self.programs.connect(env, pid)
         if client is not None:
@@ -136,6 +142,7 @@ class MpsRig(NvmlFaults):
     def end_process(self, pid: int, *, clean: bool = True) -> None:
         """The process is gone; not ``clean`` = killed."""
         client = self.clients.pop(pid, None)
+        self.processes.began.pop(pid, None)
         if client is not None:
             for daemon in self.programs.living:
                 daemon.machine.disconnect(client, clean=clean)

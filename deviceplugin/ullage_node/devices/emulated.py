@@ -21,6 +21,7 @@ from ullage.api.contract import (
     GPUMode,
     Health,
     ObservedDevice,
+    Proof,
     Reason,
 )
 from ullage_node.devices.cgroups import (
@@ -281,6 +282,7 @@ class EmulatedDriver:
             state=state,
             pids=pids,
             memory_used_mib=read_memory_mib(self._root, record.cgroup),
+            proof=Proof.CGROUP if state is AttachState.ENFORCED else None,
             cpu_time_ns=cpu_ns,
             solo_time_ns=cpu_ns * 100 // share.core_percent,
             reason=reason,

@@ -34,7 +34,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from ullage.api.contract import ObservedDevice, Reason, SliceKey
+from ullage.api.contract import ObservedDevice, Proof, Reason, SliceKey
 from ullage_node.model.samples import DeviceSampler
 
 
@@ -211,6 +211,7 @@ class Attachment:
     left: the slots are given to someone else only then. ``cpu_time_ns`` is the CPU time that the
     container has used since it started, 0 = not known. ``solo_time_ns`` is how long the work done
     since then would have taken alone on the whole device, 0 = the backend has no such reference.
+    ``proof`` says how an ``ENFORCED`` share is known to hold.
     ``reason`` and ``message`` explain ``UNENFORCED``, and may carry a warning beside ``ENFORCED``
     (``CPU_LIMIT_BELOW_SHARE``).
     """
@@ -219,6 +220,7 @@ class Attachment:
     pids: tuple[int, ...] = ()
     memory_used_mib: int = 0
     sm_count: int = 0
+    proof: Proof | None = None
     cpu_time_ns: int = 0
     solo_time_ns: int = 0
     reason: Reason | None = None

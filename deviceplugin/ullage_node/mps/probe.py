@@ -20,13 +20,22 @@ from typing import Final, Protocol
 
 from ullage_node.mps.control import ANSWER_SECONDS, PROGRAM, Place
 from ullage_node.mps.programs import Call, Done, ProgramMissing, Programs, ProgramSilent
-from ullage_node.mps.records import Installed, Stranger
+from ullage_node.mps.records import (
+    MEMORY,
+    PIPE,
+    SHARE,
+    VARIABLE_MAX,
+    ClientEnvironment,
+    Installed,
+    Stranger,
+)
 
 DAEMON_COMM: Final = PROGRAM[:15]
 """The kernel keeps fifteen characters of a program's name."""
 CMDLINE_MAX: Final = 4096
 ENVIRON_MAX: Final = 128 << 10
 VERSION: Final = re.compile(r"\d[\w.]*")
+UNTOLD: Final = "(too long or not printable)"
 PROBE_PLACE: Final = "p"
 PROBE_TRIES: Final = 10
 PROBE_PAUSE_SECONDS: Final = 0.2
@@ -37,6 +46,10 @@ class Processes(Protocol):
 
     def strangers(self, root: Path) -> tuple[Stranger, ...]:
         """Control daemons whose pipes are not below our root."""
+        ...
+
+    def environment(self, pid: int) -> ClientEnvironment | None:
+        """The MPS variables that a process began with; ``None`` = the kernel does not show them."""
         ...
 
 
@@ -55,10 +68,19 @@ class HostProcesses:
             with contextlib.suppress(OSError):
                 if _is_daemon(entry):
                     env = _environment(entry)
-                    if not env.get("CUDA_MPS_PIPE_DIRECTORY", "").startswith(f"{root}/"):
+                    if not env.get(PIPE, "").startswith(f"{root}/"):
                         gpus = env.get("CUDA_VISIBLE_DEVICES", "")
                         found.append(Stranger(pid=int(entry.name), gpus=_uuids(gpus)))
         return tuple(found)
+
+    def environment(self, pid: int) -> ClientEnvironment | None:
+        """See :class:`Processes`."""
+        try:
+            found = _environment(self._proc / str(pid))
+        except OSError:
+            return None
+        pipe, share, memory = (_told(found.get(name, "")) for name in (PIPE, SHARE, MEMORY))
+        return ClientEnvironment(pid=pid, pipe=pipe, share=share, memory=memory)
 
 
 async def look_around(programs: Programs, processes: Processes, root: Path) -> Installed:
@@ -123,9 +145,16 @@ def _is_daemon(process: Path) -> bool:
 
 
 def _environment(process: Path) -> dict[str, str]:
+    """Variables of a process; the first of a name counts, as for ``getenv``."""
     with (process / "environ").open("rb") as file:
         raw = file.read(ENVIRON_MAX).decode("utf-8", "replace")
-    return {name: value for name, _, value in (line.partition("=") for line in raw.split("\0"))}
+    pairs = (line.partition("=") for line in reversed(raw.split("\0")))
+    return {name: value for name, _, value in pairs}
+
+
+def _told(value: str) -> str:
+    """A tenant's variable as it may be told: no value of ours is long or unprintable."""
+    return value if len(value) <= VARIABLE_MAX and value.isprintable() else UNTOLD
 
 
 def _uuids(visible: str) -> tuple[str, ...]:

@@ -27,18 +27,25 @@ from ullage.api.wire_fields import (
     Text,
     Whole,
     between,
+    cut,
     known_word,
     strings,
 )
 
+PIPE: Final = "CUDA_MPS_PIPE_DIRECTORY"
+SHARE: Final = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+MEMORY: Final = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
+"""Variables that a client reads when it starts (NVIDIA, Multi-Process Service, appendix A)."""
 UUID: Final = re.compile(r"^GPU-[0-9A-Za-z][0-9A-Za-z-]{0,63}$")
 NAMESPACE: Final = re.compile(r"^[a-z0-9]{1,16}$")
 INDEX_MAX: Final = 255
 PID_MAX: Final = 1 << 22
 """Largest pid of a 64-bit kernel (``PID_MAX_LIMIT``)."""
 PROTOCOLS: Final = (2, 3)
-LINE_MAX: Final = 1 << 20
-"""Bytes of one message: 256 devices with 60 clients each take less than half."""
+LINE_MAX: Final = 1 << 23
+"""Bytes of one message: 256 devices with 60 clients each take less, variables included."""
+VARIABLE_MAX: Final = 128
+"""Characters of a client's variable that are told: no value of ours is longer."""
 
 
 def read_uuid(raw: JsonObject, field: str = "uuid") -> str:
@@ -154,11 +161,22 @@ class Installed(Wire):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClientEnvironment(Wire):
+    """The MPS variables that a client's process began with; "" = it had none of that name."""
+
+    pid: _Number
+    pipe: Annotated[str, cut(VARIABLE_MAX)] = ""
+    share: Annotated[str, cut(VARIABLE_MAX)] = ""
+    memory: Annotated[str, cut(VARIABLE_MAX)] = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Server(Wire):
     """The MPS server of one device, as it was last seen.
 
     ``clients`` are host pids, ``age_ms`` is how old their list is; where it is ``None`` no one
-    knows who is attached. ``draining`` = a client could not be terminated: nothing may attach
+    knows who is attached. ``environments`` are those of the clients where the kernel shows them.
+    ``draining`` = a client could not be terminated: nothing may attach
     before the server was started again. ``why`` explains every state but Active.
     """
 
@@ -169,6 +187,7 @@ class Server(Wire):
     server_pid: _Number = 0
     clients: _Clients = None
     age_ms: _Number = 0
+    environments: tuple[ClientEnvironment, ...] = ()
     draining: Annotated[Flag, KEPT] = False
     faults: _Number = 0
     restarts: _Number = 0

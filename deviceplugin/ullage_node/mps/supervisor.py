@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import structlog
@@ -83,8 +84,14 @@ class Supervisor:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(FRESH_SECONDS):
                     await asyncio.gather(*(daemon.refresh() for daemon in wanted))
-        known = {uuid: daemon.server for uuid, (daemon, _) in self._daemons.items()}
+        known = {uuid: self._seen(daemon) for uuid, (daemon, _) in self._daemons.items()}
         return Report(installed=installed, servers=self._refused | known)
+
+    def _seen(self, daemon: Daemon) -> Server:
+        """A daemon's server with what its clients began with; ended ones have nothing to show."""
+        server = daemon.server
+        found = [self._processes.environment(pid) for pid in server.clients or ()]
+        return replace(server, environments=tuple(one for one in found if one is not None))
 
     async def terminate(self, uuid: str, pid: int) -> str:
         """Tear down one client of a device; "" = done, or it was none."""

@@ -51,6 +51,7 @@ from ullage.api.steps import STEP_WORDS as STEP_WORDS
 from ullage.api.steps import StepRecord as StepRecord
 from ullage.api.times import moment_of as moment_of
 from ullage.api.wire_fields import (
+    IF_KNOWN,
     INT32_MAX,
     KEPT,
     NEEDED,
@@ -64,6 +65,7 @@ from ullage.api.wire_fields import (
     Text,
     between,
     known_word,
+    word,
 )
 
 GROUP: Final = "ullage.dev"
@@ -206,6 +208,21 @@ def _pids(raw: JsonObject, field: str) -> tuple[int, ...]:
     return tuple(pid for pid in stated if type(pid) is int)
 
 
+class Proof(StrEnum):
+    """How the node knows that a share holds, strongest first.
+
+    ``REPORTED``: the container reports the SM count that it sees. ``ENVIRONMENT``: the kernel shows
+    that every process began with its share's variables. ``SERVER_LIST``: the MPS server lists every
+    process, and more cannot be read. ``CGROUP``: the limits of an emulated device's container were
+    read back.
+    """
+
+    REPORTED = "Reported"
+    ENVIRONMENT = "Environment"
+    SERVER_LIST = "ServerList"
+    CGROUP = "Cgroup"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedSlice(Wire):
     """One entry of ``GPUNode.status.slices``: what the node made of a slice.
@@ -213,10 +230,12 @@ class ObservedSlice(Wire):
     ``step_micros`` is the recent time of one step, ``solo_step_micros`` what the same step takes
     alone on the whole device; 0 means not known. ``latency_micros`` is the last window's latency
     at the objective's percentile; ``windows`` and ``violations`` count the guard's windows since
-    the container started, and those above the objective. ``checkpoint_age_s`` is how long ago the
-    container said that it saved its work, as of the report; 0 = it never said so. ``steps`` counts
-    from 0 at each start of the container; ``resumed_at`` is the step of the checkpoint that the
-    start went on from, as the container says; 0 = from the beginning, or it does not say.
+    the container started, and those above the objective. ``proof`` says how the node knows that
+    the share holds; ``None`` = it does not, or there is none to prove. ``checkpoint_age_s`` is how
+    long ago the container said that it saved its work, as of the report; 0 = it never said so.
+    ``steps`` counts from 0 at each start of the container; ``resumed_at`` is the step of the
+    checkpoint that the start went on from, as the container says; 0 = from the beginning, or it
+    does not say.
     """
 
     key: Annotated[SliceKey, _KEY]
@@ -230,6 +249,7 @@ class ObservedSlice(Wire):
     pids: Annotated[tuple[int, ...], Kind(_pids, list, ())] = ()
     sm_count: Counted = 0
     memory_used_mib: Counted = 0
+    proof: Annotated[Proof | None, word(Proof), IF_KNOWN] = None
     steps: Counted = 0
     items: Counted = 0
     step_micros: Counted = 0

@@ -40,6 +40,7 @@ from ullage.api.contract import (
     Health,
     InterruptionKind,
     MpsState,
+    Proof,
     SlicePhase,
 )
 from ullage.api.nodeobservation import ClassOfWork, NodeObservation
@@ -181,7 +182,9 @@ class NodeSlice(Model):
     ] = ()
     """Processes of the container that use the device, as the host numbers them."""
     sm_count: Count | None = None
-    """Multiprocessors that the container sees; proof of the share."""
+    """Multiprocessors that the container sees."""
+    proof: Proof | None = None
+    """How the node knows that the share holds; absent where it is not known or there is none."""
     memory_used_mib: LongCount | None = None
     """Device memory in use, in MiB."""
     steps: LongCount | None = None

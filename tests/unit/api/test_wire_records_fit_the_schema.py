@@ -24,6 +24,7 @@ from ullage.api.contract import (
     ObservedDevice,
     ObservedPartner,
     ObservedSlice,
+    Proof,
     SliceKey,
     SlicePhase,
 )
@@ -94,6 +95,7 @@ OBSERVED = ObservedSlice(
     message="limits verified",
     pids=(11, 12),
     sm_count=20,
+    proof=Proof.REPORTED,
     memory_used_mib=100,
     steps=5,
     items=50,

@@ -24,7 +24,7 @@ from ullage_node.devices.nvidia.choice import MPS_BACKENDS, WHOLE_PERCENT
 from ullage_node.devices.nvidia.known import NvidiaDevices, said
 from ullage_node.devices.nvidia.nvml import NvmlError, NvmlStuck
 from ullage_node.devices.nvidia.read import GpuProcess, NvidiaDevice, read_processes
-from ullage_node.devices.nvidia.sharing import client_edits, limits_of, namespace_of
+from ullage_node.devices.nvidia.sharing import client_edits, limits_of, namespace_of, pipe_of
 from ullage_node.devices.nvidia.sight import Sight, attachment_of
 from ullage_node.model.devices import (
     Attachment,
@@ -212,6 +212,15 @@ class NvidiaDriver:
             choices={gpu: self._devices.choice(gpu) for gpu in shared & set(uuids)},
             overhead_mib=self._overhead_mib,
             sm_counts={binding.key: self._reported_sms(binding.key) for binding in bindings},
+            pipes={
+                binding.key: pipe_of(
+                    self._paths.run_dir,
+                    self._devices.known[binding.slices[0].gpu],
+                    namespace_of(binding.key),
+                )
+                for binding in bindings
+                if binding.slices[0].gpu in self._devices.known
+            },
             unlisted=self._unlisted(usage.processes),
             once_listed=self._once_listed,
         )

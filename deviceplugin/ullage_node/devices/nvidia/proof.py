@@ -1,11 +1,13 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Decides whether a share is enforced: three pieces of evidence, and silence is none of them.
+"""Decides whether a share is enforced, and names the proof; silence is none. Pure.
 
 A client whose pipe is missing runs on the whole device without any error, so a tenant counts as
-enforced only when its processes are clients of our server, the SM count that it sees is not above
-the share's, and its memory is below the cap. The SM count is the tenant's own word (step record):
-it can hide an excess, never create one, and the list of clients is the server's. Pure.
+enforced only when its processes are clients of our server, none began with variables wider than
+the share, the SM count that it sees is not above the share's, and its memory is below the cap. The
+list of clients is the server's word, the variables are the kernel's. The SM count is the tenant's
+own (step record): it can hide an excess, never create one, and an image without our library
+reports none.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ullage.api.contract import Reason
+from ullage.api.contract import Proof, Reason
 from ullage_node.model.devices import AttachState
 
 SM_STEP: Final = 2
@@ -33,7 +35,9 @@ class Evidence:
     ``clients`` are its processes that the server lists, ``unlisted`` those that use the device and
     stand in no list, ``unlisted_seconds`` for how long the oldest has, ``orphaned`` = one of them
     was a client of a server that has ended since. ``list_problem`` says why
-    the list proves nothing now, "" = it does. ``memory_mib`` 0 = the driver does not say.
+    the list proves nothing now, "" = it does. ``departure`` says where a client's variables are
+    wider than the share, "" = nowhere; ``unread`` are clients whose variables the kernel does not
+    show. ``memory_mib`` 0 = the driver does not say, ``sm_seen`` 0 = the container does not.
     """
 
     clients: tuple[int, ...]
@@ -41,6 +45,8 @@ class Evidence:
     unlisted_seconds: float
     orphaned: bool
     list_problem: str
+    departure: str
+    unread: tuple[int, ...]
     memory_mib: int
     cap_mib: int
     sm_seen: int
@@ -52,13 +58,20 @@ class Evidence:
         return tuple(sorted({*self.clients, *self.unlisted}))
 
 
-Verdict = tuple[AttachState, Reason | None, str]
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the evidence says; ``proof`` stands beside an enforced share."""
+
+    state: AttachState
+    reason: Reason | None = None
+    message: str = ""
+    proof: Proof | None = None
 
 
 def judge_share(seen: Evidence) -> Verdict:
     """Judges the evidence, worst finding first."""
     if not seen.pids:
-        return AttachState.ABSENT, None, ""
+        return Verdict(AttachState.ABSENT)
     if seen.memory_mib > seen.cap_mib:
         return _escaped(f"uses {seen.memory_mib} MiB where {seen.cap_mib} MiB were decided")
     if seen.sm_seen > seen.sm_allowed:
@@ -67,12 +80,15 @@ def judge_share(seen: Evidence) -> Verdict:
         return _unproven(seen.list_problem)
     if seen.unlisted:
         return _judge_unlisted(seen)
-    if not seen.sm_seen:
-        return _unproven(
-            "has not reported the SM count that it sees; ullage_run does, at its import with torch "
-            "or by ullage_run.sm_count()"
-        )
-    return AttachState.ENFORCED, None, ""
+    if seen.departure:
+        return _escaped(seen.departure)
+    return Verdict(AttachState.ENFORCED, proof=_strongest(seen))
+
+
+def _strongest(seen: Evidence) -> Proof:
+    if seen.sm_seen:
+        return Proof.REPORTED
+    return Proof.SERVER_LIST if seen.unread else Proof.ENVIRONMENT
 
 
 def _judge_unlisted(seen: Evidence) -> Verdict:
@@ -96,15 +112,15 @@ def sms_of(sm_total: int, percent: int) -> int:
 def judge_turns(*, pids: tuple[int, ...], memory_mib: int, cap_mib: int) -> Verdict:
     """A tenant of a device whose tenants take turns: nothing but its memory can be checked."""
     if not pids:
-        return AttachState.ABSENT, None, ""
+        return Verdict(AttachState.ABSENT)
     if memory_mib > cap_mib:
         return _escaped(f"uses {memory_mib} MiB where {cap_mib} MiB were decided")
-    return AttachState.ENFORCED, None, ""
+    return Verdict(AttachState.ENFORCED)
 
 
 def _escaped(message: str) -> Verdict:
-    return AttachState.UNENFORCED, Reason.UNENFORCED, message
+    return Verdict(AttachState.UNENFORCED, Reason.UNENFORCED, message)
 
 
 def _unproven(message: str) -> Verdict:
-    return AttachState.UNVERIFIED, None, message
+    return Verdict(AttachState.UNVERIFIED, message=message)

@@ -15,7 +15,7 @@ from typing import Final
 from ullage_node.devices.nvidia.read import NvidiaDevice
 from ullage_node.model.devices import BindMount, BoundSlice, ContainerEdits, ContainerKey
 from ullage_node.mps.control import SERVER
-from ullage_node.mps.records import Limits
+from ullage_node.mps.records import MEMORY, PIPE, SHARE, Limits
 
 NAMESPACE_DIGITS: Final = 10
 """Of the hash that names a namespace: short, because it is part of a socket's path."""
@@ -39,9 +39,9 @@ def client_edits(
     pipe = home / "pipe"
     return ContainerEdits(
         env={
-            "CUDA_MPS_PIPE_DIRECTORY": str(pipe / SERVER / namespace if namespace else pipe),
-            "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(part.percent),
-            "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": f"{device.uuid}={cap_mib}M",
+            PIPE: pipe_of(run_dir, device, namespace),
+            SHARE: str(part.percent),
+            MEMORY: f"{device.uuid}={cap_mib}M",
             "CUDA_MPS_CLIENT_PRIORITY": str(priority_of(part)),
         },
         mounts=(
@@ -49,6 +49,12 @@ def client_edits(
             BindMount(host_path=str(home / "shm"), container_path="/dev/shm"),
         ),
     )
+
+
+def pipe_of(run_dir: Path, device: NvidiaDevice, namespace: str) -> str:
+    """Directory where a client finds its server; ``namespace`` is "" under protocol 2."""
+    pipe = run_dir / "mps" / str(device.minor) / "pipe"
+    return str(pipe / SERVER / namespace if namespace else pipe)
 
 
 def limits_of(part: BoundSlice, name: str, cap_mib: int) -> Limits:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from ullage.api.contract import Backend, Reason
 from ullage_node.devices.nvidia.choice import MPS_BACKENDS, WHOLE_PERCENT, Choice
+from ullage_node.devices.nvidia.environment import DecidedShare, departure
 from ullage_node.devices.nvidia.proof import (
     LIST_AGE_SECONDS,
     Evidence,
@@ -37,8 +38,9 @@ class Sight:
 
     ``owners`` says whose pod a process is, ``blind`` of which device nothing could be read,
     ``clients`` who is attached to each shared device's server, ``sm_counts`` what each container
-    reports, ``unlisted`` for how many seconds a process has used a device without being a client
-    of its server, ``once_listed`` those that were one at some time.
+    reports, ``pipes`` the directory of its namespace under protocol 3, ``unlisted`` for how many
+    seconds a process has used a device without being a client of its server, ``once_listed`` those
+    that were one at some time.
     """
 
     processes: Sequence[GpuProcess]
@@ -51,6 +53,7 @@ class Sight:
     choices: Mapping[str, Choice]
     overhead_mib: int
     sm_counts: Mapping[ContainerKey, int]
+    pipes: Mapping[ContainerKey, str]
     unlisted: Mapping[tuple[str, int], float]
     once_listed: Set[tuple[str, int]]
 
@@ -66,17 +69,18 @@ def attachment_of(
     used = [process for process in theirs if process.gpu in own or process.gpu not in granted]
     listed = _listed(binding, sight)
     memory_mib = sum(process.memory_mib for process in used)
-    state, reason, message = _astray({process.gpu for process in used}, own, sight.blind) or (
+    verdict = _astray({process.gpu for process in used}, own, sight.blind) or (
         _judge(binding, used, listed, sight)
     )
     pids = tuple(sorted({process.pid for process in used} | set(listed)))
     return Attachment(
-        state=state,
+        state=verdict.state,
         pids=pids,
         memory_used_mib=memory_mib,
         sm_count=sight.sm_counts.get(binding.key, 0) if pids else 0,
-        reason=reason,
-        message=message,
+        proof=verdict.proof,
+        reason=verdict.reason,
+        message=verdict.message,
     )
 
 
@@ -98,9 +102,9 @@ def _astray(used: Set[str], own: Set[str], blind: Mapping[str, str]) -> Verdict 
             f"uses {', '.join(astray)}, which the pod was not given; is it privileged, or does it "
             "set NVIDIA_VISIBLE_DEVICES?"
         )
-        return AttachState.UNENFORCED, Reason.UNENFORCED, text
+        return Verdict(AttachState.UNENFORCED, Reason.UNENFORCED, text)
     if unseen := sorted(own & blind.keys()):
-        return AttachState.UNVERIFIED, Reason.DEVICE_LOST, blind[unseen[0]]
+        return Verdict(AttachState.UNVERIFIED, Reason.DEVICE_LOST, blind[unseen[0]])
     return None
 
 
@@ -113,7 +117,7 @@ def _judge(
     part = binding.slices[0]
     choice = sight.choices.get(part.gpu)
     if part.percent == WHOLE_PERCENT or choice is None:
-        return (AttachState.ENFORCED if used else AttachState.ABSENT), None, ""
+        return Verdict(AttachState.ENFORCED if used else AttachState.ABSENT)
     if choice.backend is Backend.TIME_SLICE:
         return judge_turns(
             pids=tuple(process.pid for process in used),
@@ -125,6 +129,17 @@ def _judge(
     return judge_share(_evidence(binding, part, used, listed, sight))
 
 
+def _decided(binding: ContainerBinding, part: BoundSlice, sight: Sight) -> DecidedShare:
+    """What the container's clients must have begun with."""
+    three = sight.choices[part.gpu].backend is Backend.MPS3
+    return DecidedShare(
+        uuid=part.gpu,
+        percent=part.percent,
+        cap_mib=part.cap_mib(sight.overhead_mib),
+        pipe=sight.pipes[binding.key] if three else "",
+    )
+
+
 def _evidence(
     binding: ContainerBinding,
     part: BoundSlice,
@@ -133,6 +148,10 @@ def _evidence(
     sight: Sight,
 ) -> Evidence:
     unlisted = tuple(sorted({process.pid for process in used} - set(listed)))
+    server = sight.servers.get(part.gpu)
+    shown = {one.pid: one for one in server.environments} if server else {}
+    decided = _decided(binding, part, sight)
+    departures = [departure(decided, shown[pid]) for pid in listed if pid in shown]
     return Evidence(
         clients=listed,
         unlisted=unlisted,
@@ -140,7 +159,9 @@ def _evidence(
             (sight.unlisted.get((part.gpu, pid), 0) for pid in unlisted), default=0
         ),
         orphaned=any((part.gpu, pid) in sight.once_listed for pid in unlisted),
-        list_problem=_list_problem(sight.servers.get(part.gpu), sight.server_problem),
+        list_problem=_list_problem(server, sight.server_problem),
+        departure=next(filter(None, departures), ""),
+        unread=tuple(pid for pid in listed if pid not in shown),
         memory_mib=sum(process.memory_mib for process in used),
         cap_mib=part.cap_mib(sight.overhead_mib),
         sm_seen=sight.sm_counts.get(binding.key, 0),
@@ -160,6 +181,6 @@ def _list_problem(server: Server | None, problem: str) -> str:
 def _unshared(part: BoundSlice, used: Sequence[GpuProcess], choice: Choice) -> Verdict:
     """A share on a device that is not shared any more (MPS was taken away under it)."""
     if not used:
-        return AttachState.ABSENT, None, ""
+        return Verdict(AttachState.ABSENT)
     text = f"{part.percent} % cannot be held: {choice.problem}"
-    return AttachState.UNENFORCED, Reason.UNENFORCED, text
+    return Verdict(AttachState.UNENFORCED, Reason.UNENFORCED, text)

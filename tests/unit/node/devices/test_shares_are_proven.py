@@ -19,7 +19,7 @@ from fakes.mps_inline import inline
 from fakes.mps_programs import MEMORY, PIPE, SHARE
 from fakes.mps_rig import SMS, MpsRig
 from fakes.virtual_time import run_virtual
-from ullage.api.contract import Backend, Reason, SlicePhase
+from ullage.api.contract import Backend, Proof, Reason, SlicePhase
 from ullage_node.model.devices import (
     Attachment,
     AttachState,
@@ -189,16 +189,96 @@ def test_memory_counts_for_the_pod_over_all_its_processes(tmp_path: Path) -> Non
     bench(tmp_path, live)
 
 
-def test_a_client_that_never_says_its_sm_count_is_not_believed(tmp_path: Path) -> None:
+@both
+@pytest.mark.parametrize(
+    ("reports", "hidden", "proof"),
+    [
+        (True, False, Proof.REPORTED),
+        (True, True, Proof.REPORTED),
+        (False, False, Proof.ENVIRONMENT),
+        (False, True, Proof.SERVER_LIST),
+    ],
+)
+def test_the_strongest_proof_at_hand_is_named(
+    tmp_path: Path, kind: Backend, reports: bool, hidden: bool, proof: Proof
+) -> None:
+    async def live(node: Bench) -> None:
+        binding, env = await node.start()
+        node.rig.start_process(binding, env, reports=reports, hidden=hidden)
+        seen = await node.see(binding)
+        assert (seen.state, seen.proof) == (AttachState.ENFORCED, proof)
+
+    bench(tmp_path, live, kind)
+
+
+@both
+def test_the_proof_is_that_of_the_weakest_process(tmp_path: Path, kind: Backend) -> None:
     async def live(node: Bench) -> None:
         binding, env = await node.start()
         node.rig.start_process(binding, env, reports=False)
-        assert (await node.see(binding)).state is AttachState.UNVERIFIED
+        node.rig.start_process(binding, env, reports=False, hidden=True)
+        assert (await node.see(binding)).proof is Proof.SERVER_LIST
+
+    bench(tmp_path, live, kind)
+
+
+WIDER: Mapping[str, Callable[[Env], Env]] = {
+    "no share": lambda env: {n: v for n, v in env.items() if n != SHARE},
+    "larger share": lambda env: env | {SHARE: "100"},
+    "share that is no number": lambda env: env | {SHARE: "40 "},
+    "share of no percent": lambda env: env | {SHARE: "0"},
+    "no cap": lambda env: {n: v for n, v in env.items() if n != MEMORY},
+    "larger cap": lambda env: env | {MEMORY: f"{A}=2G"},
+    "cap of another device": lambda env: env | {MEMORY: f"{B}=1024M"},
+    "cap with an entry for a device that it cannot see": (
+        lambda env: env | {MEMORY: f"{env[MEMORY]},{B}=1024M"}
+    ),
+}
+
+
+@pytest.mark.parametrize("wider", WIDER)
+@pytest.mark.parametrize("reports", [True, False])
+def test_a_client_that_began_with_wider_variables_has_failed(
+    tmp_path: Path, wider: str, reports: bool
+) -> None:
+    async def live(node: Bench) -> None:
+        binding, env = await node.start()
+        changed = WIDER[wider](env)
+        pid = node.rig.start_process(binding, changed | {SHARE: env[SHARE]}, reports=reports)
+        node.rig.processes.began[pid] = changed
         change, seconds = await node.judged(binding)
         assert change is not None
         assert change.why is not None
-        assert "SM count" in change.why.message
-        assert seconds <= FOUND_SECONDS + 1
+        assert (change.phase, change.why.reason) == (SlicePhase.FAILED, Reason.UNENFORCED)
+        assert f"process {pid} began with" in change.why.message
+        assert seconds <= FOUND_SECONDS
+
+    bench(tmp_path, live)
+
+
+@pytest.mark.parametrize("narrower", [{SHARE: "10"}, {SHARE: "39.5"}, {MEMORY: f"{A}=512M"}])
+def test_a_client_may_give_itself_less(tmp_path: Path, narrower: Env) -> None:
+    async def live(node: Bench) -> None:
+        binding, env = await node.start()
+        node.rig.start_process(binding, env | narrower, reports=False)
+        assert (await node.see(binding)).proof is Proof.ENVIRONMENT
+
+    bench(tmp_path, live)
+
+
+def test_a_child_that_drops_its_environment_is_found_while_its_parent_behaves(
+    tmp_path: Path,
+) -> None:
+    async def live(node: Bench) -> None:
+        binding, env = await node.start()
+        node.rig.start_process(binding, env, reports=False)
+        assert (await node.see(binding)).state is AttachState.ENFORCED
+        node.phase = SlicePhase.ATTACHED
+        node.rig.start_process(binding, {PIPE: env[PIPE]}, reports=False)
+        change, seconds = await node.judged(binding)
+        assert change is not None
+        assert change.phase is SlicePhase.FAILED
+        assert seconds <= FOUND_SECONDS
 
     bench(tmp_path, live)
 
@@ -207,6 +287,7 @@ def test_a_process_is_given_the_time_to_become_a_client(tmp_path: Path) -> None:
     async def live(node: Bench) -> None:
         binding, env = await node.start()
         pid = node.rig.start_process(binding, {}, reports=False)
+        node.rig.processes.began[pid] = env
         node.rig.fakes[A].processes[pid] = 64
         assert (await node.see(binding)).state is AttachState.UNVERIFIED
         await asyncio.sleep(2)

@@ -131,7 +131,11 @@ async def test_a_client_gets_its_share_is_seen_is_terminated_and_nothing_stays(
         await asyncio.sleep(0.1)
     pid, said = await house.start_client(namespace)
     assert (said["event"], said["sm_count"]) == ("attached", 52)
-    assert (await house.server()).clients == (pid,)
+    seen = await house.server()
+    assert seen.clients == (pid,)
+    (began,) = seen.environments
+    assert (began.pid, began.share, began.memory) == (pid, "40", f"{GPU}=1024M")
+    assert began.pipe.startswith(str(house.root / "0" / "pipe")), "as the kernel shows it"
     assert await house.client.terminate(GPU, pid) == ""
     assert (await house.server()).clients == ()
     assert (await house.server()).ready
