@@ -81,8 +81,8 @@ class Coordinator:
             step=self._last,
             committed=self._store.held().committed,
             copied=maps.stage is not Stage.RELIABLE,
-            reliable=sum(one.reliable for one in here),
-            transient=sum(not one.reliable for one in here),
+            reliable=sum(identity.reliable for identity in here),
+            transient=sum(not identity.reliable for identity in here),
         )
 
     def run(self) -> Ending:
@@ -220,19 +220,19 @@ class Coordinator:
         held = self._store.begin(self._epoch, shards)
         # owners push before they say so: a copy of the step means that all of them finished it
         last = max(last, held.committed or 0)
-        found = decide(
+        decision = decide(
             self._situation(last, committed=held.committed, heard=self._epoch),
             self._terms.settings,
         )
-        if found.source is Source.CHECKPOINT or (
-            found.source is Source.KEEPER and held.committed is None
+        if decision.source is Source.CHECKPOINT or (
+            decision.source is Source.KEEPER and held.committed is None
         ):
-            raise _StateLost(found.text)
-        back = held.committed if found.source is Source.KEEPER else last
+            raise _StateLost(decision.text)
+        back = held.committed if decision.source is Source.KEEPER else last
         assert back is not None
-        self._epoch = found.standing.epoch
+        self._epoch = decision.standing.epoch
         self._store.begin(self._epoch, shards)
-        self._carry_out(found, back)
+        self._carry_out(decision, back)
         return back
 
     def _carry_out(self, found: Decision, back: int) -> None:

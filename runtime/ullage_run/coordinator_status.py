@@ -75,14 +75,14 @@ class Tale:
 
     def told(self) -> dict[str, object]:
         """The answer to ``GET /status``."""
-        found = self._ask()
+        coordinator_state = self._ask()
         with self._lock:
             counts: dict[str, object] = {
                 "lostSteps": self._lost_steps,
                 "recoveries": self._recoveries,
                 "stateLost": self._state_lost,
             }
-        return counts if found is None else asdict(found) | counts
+        return counts if coordinator_state is None else asdict(coordinator_state) | counts
 
 
 class Teller:

@@ -218,13 +218,13 @@ class Group:
         self._send(frame, data)
 
         def mine() -> bool:
-            return any(one.frame.kind in (*_VOID, Kind.PARTS) for one in self._inbox)
+            return any(order.frame.kind in (*_VOID, Kind.PARTS) for order in self._inbox)
 
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._lost is not None or mine())
                 self._raise_if_lost()
-                if any(one.frame.kind in _VOID for one in self._inbox):
+                if any(order.frame.kind in _VOID for order in self._inbox):
                     raise MembersChanged(f"step {self._step} is done again with others")
                 order = self._inbox.popleft()
             found = order.frame

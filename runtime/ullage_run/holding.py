@@ -79,10 +79,10 @@ class Fetch:
     def _load(self) -> None:
         try:
             for number in self._missing:
-                found = self._link.recover(number)
-                if found.step != self._step:
-                    raise RuntimeError(f"the copy is of step {found.step}, not {self._step}")
-                self._found[number] = found.data
+                recovered = self._link.recover(number)
+                if recovered.step != self._step:
+                    raise RuntimeError(f"the copy is of step {recovered.step}, not {self._step}")
+                self._found[number] = recovered.data
         except (KeeperUnavailable, LookupError, RuntimeError, ValueError) as error:
             self._error = error  # told by result()
         finally:

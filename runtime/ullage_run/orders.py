@@ -137,7 +137,7 @@ class Assignment:
         """
         said = _load(data)
         committed, members = said.get("committed"), said.get("members")
-        if not isinstance(members, list) or not all(isinstance(one, str) for one in members):
+        if not isinstance(members, list) or not all(isinstance(member, str) for member in members):
             raise FrameError("an assignment without members")
         return cls(
             shards=_numbers(said, "shards"),

@@ -113,8 +113,8 @@ def pod_uid_of(path: str) -> str | None:
     Knows both drivers of kubelet: ``.../pod<uid>/<id>`` (cgroupfs) and
     ``...-pod<uid with underscores>.slice/...`` (systemd). Static pods have a UID without dashes.
     """
-    found = _POD_UID.search(path)
-    return found[1].replace("_", "-") if found else None
+    match = _POD_UID.search(path)
+    return match[1].replace("_", "-") if match else None
 
 
 def parse_cores(text: str) -> frozenset[int]:

@@ -74,4 +74,4 @@ def step_windows(steps_dir: Path) -> StepWindows:
 
 def model_of(watch: DeviceWatch, uuid: str) -> str:
     """Accelerator key of a device, empty when it is not known."""
-    return next((one.model for one in watch.observed if one.uuid == uuid), "")
+    return next((device.model for device in watch.observed if device.uuid == uuid), "")

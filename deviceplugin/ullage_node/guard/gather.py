@@ -38,11 +38,13 @@ def tenants(
         pids = attachments[key].pids if key in attachments else ()
         if parts[0].phase in RUNNING and parts[0].desired.pod_name and pids:
             found.append(_tenant(key, parts, pids, pods.get(key.pod_uid)))
-    here = Counter(one.gang for one in found)
-    sizes = {one.uid: one.standstill.members for one in pods.values()}
+    here = Counter(tenant.gang for tenant in found)
+    sizes = {pod.uid: pod.standstill.members for pod in pods.values()}
     return tuple(
-        replace(one, gang_here=here[one.gang] >= sizes.get(one.key.pod_uid, 1)) if one.gang else one
-        for one in found
+        replace(tenant, gang_here=here[tenant.gang] >= sizes.get(tenant.key.pod_uid, 1))
+        if tenant.gang
+        else tenant
+        for tenant in found
     )
 
 

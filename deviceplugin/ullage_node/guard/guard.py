@@ -100,7 +100,7 @@ class Guard:
     async def look(self) -> None:
         """Take in everything that happened since the last look, and act on it."""
         around = self.around
-        self._tenants = {one.key: one for one in around.tenants()}
+        self._tenants = {tenant.key: tenant for tenant in around.tenants()}
         await self._do(self.machine.see(self._tenants.values(), around.clock()))
         subjects = around.subjects()
         for window in around.windows.next(subjects, around.clock()):

@@ -54,7 +54,9 @@ class Keeper:
             self.release(entries)
             return str(error)
         took = round(self.clock() - begun, 4)
-        _log.info("frozen", slices=[one.slice for one in entries], seconds=took, why=request.why)
+        _log.info(
+            "frozen", slices=[entry.slice for entry in entries], seconds=took, why=request.why
+        )
         return ""
 
     def thaw(self, targets: Iterable[Target]) -> str:
@@ -65,7 +67,7 @@ class Keeper:
         """Let everyone run whom the journal names; the problem, empty when all run."""
         entries = self.journal.entries()
         if entries:
-            _log.warning("thawing everyone", slices=[one.slice for one in entries], why=why)
+            _log.warning("thawing everyone", slices=[entry.slice for entry in entries], why=why)
         problem = self.release(entries)
         if broken := self.journal.discard_unreadable():
             _log.error("journal entries unreadable", count=broken)
@@ -74,9 +76,9 @@ class Keeper:
     def thaw_overdue(self, grace_seconds: float = 0.0) -> str:
         """Let everyone run whose time is up; the problem, empty when all run."""
         now = self.clock()
-        late = [one for one in self.journal.entries() if now >= one.until_s + grace_seconds]
+        late = [entry for entry in self.journal.entries() if now >= entry.until_s + grace_seconds]
         if late:
-            _log.warning("time is up", slices=[one.slice for one in late])
+            _log.warning("time is up", slices=[entry.slice for entry in late])
         return self.release(late)
 
     def release(self, entries: Iterable[Entry], only: frozenset[str] | None = None) -> str:

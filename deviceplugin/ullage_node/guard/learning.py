@@ -54,7 +54,7 @@ def observations(learned: Learned, accelerator: str, wall_s: float) -> tuple[Obs
         wall_s: the moment, seconds since the epoch.
     """
     victim = learned.victim
-    classes = [one.workload_class for one in (victim, *learned.neighbours)]
+    classes = [tenant.workload_class for tenant in (victim, *learned.neighbours)]
     if not all(classes) or not (learned.beside.step_micros and learned.without.step_micros):
         return ()
     return (
@@ -90,8 +90,8 @@ def _row(learned: Learned, accelerator: str, wall_s: float, *, frozen: bool) -> 
 
 def _partners(neighbours: Iterable[Tenant]) -> tuple[ObservedPartner, ...]:
     found = (
-        ObservedPartner(workload_class=one.workload_class, percent=one.percent)
-        for one in neighbours
+        ObservedPartner(workload_class=neighbour.workload_class, percent=neighbour.percent)
+        for neighbour in neighbours
     )
     return tuple(islice(found, MAX_PARTNERS))
 

@@ -221,7 +221,7 @@ class GuardMachine:
         if not victim.protected or victim.probation or len(victim.gpus) != 1:
             return []
         beside = self._beside(victim)
-        crowd = frozenset(one.key for one in beside)
+        crowd = frozenset(tenant.key for tenant in beside)
         if watched.self_made and crowd <= watched.crowd:
             return []
         watched.self_made = False
@@ -240,13 +240,13 @@ class GuardMachine:
         pause = Pause(
             number=self._numbers,
             victim=victim.key,
-            keys=tuple(one.key for one in group),
+            keys=tuple(tenant.key for tenant in group),
             asked_at=now,
-            limit_seconds=min(one.freeze_seconds for one in group),
+            limit_seconds=min(tenant.freeze_seconds for tenant in group),
             before=window,
             why=f"{victim.name} is at {figures(window)}",
         )
-        for uuid in {uuid for one in (victim, *group) for uuid in one.gpus}:
+        for uuid in {uuid for tenant in (victim, *group) for uuid in tenant.gpus}:
             self._gpus.setdefault(uuid, _Gpu()).pause = pause
         gpu.pauses.append(now)
         return [
@@ -266,30 +266,32 @@ class GuardMachine:
         return [Tell(key=victim.key, reason=Reason.ABOVE_OBJECTIVE, message=watched.note)]
 
     def _beside(self, victim: Tenant) -> list[Tenant]:
-        others = (one for one in self._tenants.values() if one.key != victim.key)
-        return sorted((one for one in others if victim.gpus[0] in one.gpus), key=lambda t: t.key)
+        others = (tenant for tenant in self._tenants.values() if tenant.key != victim.key)
+        return sorted(
+            (tenant for tenant in others if victim.gpus[0] in tenant.gpus), key=lambda t: t.key
+        )
 
     def _group(self, beside: list[Tenant], window: Window) -> tuple[list[Tenant], str]:
         """Chooses what to freeze: best effort, whole gangs only, and for a useful time."""
         chosen: dict[ContainerKey, Tenant] = {}
         why_not = "no best-effort neighbour on its device"
-        for one in beside:
-            if not one.best_effort or one.leaving:
+        for tenant in beside:
+            if not tenant.best_effort or tenant.leaving:
                 continue
-            members = [one]
-            if one.gang:
-                members = [t for t in self._tenants.values() if t.gang == one.gang]
+            members = [tenant]
+            if tenant.gang:
+                members = [t for t in self._tenants.values() if t.gang == tenant.gang]
             if not all(m.gang_here and m.best_effort and not m.leaving for m in members):
-                why_not = f"{one.name} is part of a gang that cannot be paused as a whole"
+                why_not = f"{tenant.name} is part of a gang that cannot be paused as a whole"
             elif min(m.freeze_seconds for m in members) < window.clean_seconds:
-                why_not = f"{one.name} may not stand still for as long as one window"
+                why_not = f"{tenant.name} may not stand still for as long as one window"
             else:
                 chosen |= {member.key: member for member in members}
         return [chosen[key] for key in sorted(chosen)], "" if chosen else why_not
 
     def _hold_back(self, gpu: _Gpu, group: list[Tenant], now: float) -> str:
         """Why no one may be paused now, empty if someone may."""
-        devices = {uuid for one in group for uuid in one.gpus}
+        devices = {uuid for tenant in group for uuid in tenant.gpus}
         busy = any(self._gpus[uuid].pause for uuid in devices if uuid in self._gpus)
         if gpu.pause or busy:
             return "a pause is under way"
@@ -303,7 +305,7 @@ class GuardMachine:
 
     def _own_load(self, victim: Tenant, watched: Watched, because: str) -> list[Action]:
         watched.self_made = True
-        watched.crowd = frozenset(one.key for one in self._beside(victim))
+        watched.crowd = frozenset(tenant.key for tenant in self._beside(victim))
         watched.because = because
         return [Tell(key=victim.key, reason=Reason.SELF_VIOLATING, message=watched.note)]
 
@@ -329,11 +331,13 @@ class GuardMachine:
         """The neighbours are the cause: learn it, and name the one that should go."""
         victim = self._tenants[pause.victim]
         frozen = [self._tenants[key] for key in pause.keys]
-        local = [one for one in frozen if victim.gpus[0] in one.gpus]
+        local = [tenant for tenant in frozen if victim.gpus[0] in tenant.gpus]
         # The least important tenant goes first; of equals the larger share, then the newest.
-        guilty = min(local, key=lambda one: (one.priority, -one.percent, -one.epoch, one.key))
+        guilty = min(
+            local, key=lambda tenant: (tenant.priority, -tenant.percent, -tenant.epoch, tenant.key)
+        )
         text = (
-            f"{pause.why}; with {', '.join(one.name for one in local)} paused at "
+            f"{pause.why}; with {', '.join(tenant.name for tenant in local)} paused at "
             f"{window.ratio:.2f} of it: must leave this device"
         )
         self._guilty[guilty.key] = (now + self._limits.blame_seconds, text)
@@ -342,7 +346,7 @@ class GuardMachine:
             Learned(
                 victim=victim,
                 neighbours=tuple(beside),
-                remaining=tuple(one for one in beside if one.key not in pause.keys),
+                remaining=tuple(tenant for tenant in beside if tenant.key not in pause.keys),
                 beside=pause.before,
                 without=window,
             ),

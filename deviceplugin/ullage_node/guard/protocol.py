@@ -89,11 +89,11 @@ def encode_request(request: Request) -> bytes:
         "number": request.number,
         "containers": [
             {
-                "podUID": one.key.pod_uid,
-                "container": one.key.container,
-                "pids": list(one.pids[:MAX_PIDS]),
+                "podUID": target.key.pod_uid,
+                "container": target.key.container,
+                "pids": list(target.pids[:MAX_PIDS]),
             }
-            for one in request.targets
+            for target in request.targets
         ],
         "limitSeconds": request.limit_seconds,
         "why": request.why[:500],

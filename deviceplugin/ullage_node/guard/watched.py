@@ -45,7 +45,7 @@ class Watched:
     @property
     def violated(self) -> int:
         """How many of the last windows were above the objective."""
-        return sum(one.verdict is Verdict.VIOLATED for one in self.recent)
+        return sum(window.verdict is Verdict.VIOLATED for window in self.recent)
 
     def count(self, window: Window) -> None:
         """Add a window to the sums."""

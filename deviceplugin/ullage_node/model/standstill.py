@@ -101,7 +101,7 @@ def _world(container: JsonObject) -> int:
     said = [value for name in WORLD if isinstance(value := values.get(name), str)]
     # "2:8" are two to eight that come and go: as long as not all of eight are here, some are not
     sizes = [value.rpartition(":")[2] for value in said]
-    return max((_members(one) for one in sizes), default=1)
+    return max((_members(size) for size in sizes), default=1)
 
 
 def _members(said: str) -> int:

@@ -202,7 +202,7 @@ _SERVERS: Final = rows(Server.from_wire, Server.to_wire)
 
 
 def _by_uuid(raw: JsonObject, field: str) -> dict[str, Server]:
-    return {one.uuid: one for one in cast("tuple[Server, ...]", _SERVERS.read(raw, field))}
+    return {server.uuid: server for server in cast("tuple[Server, ...]", _SERVERS.read(raw, field))}
 
 
 def _listed(servers: Mapping[str, Server]) -> list[dict[str, object]]:

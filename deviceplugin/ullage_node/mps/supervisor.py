@@ -91,7 +91,12 @@ class Supervisor:
         """A daemon's server with what its clients began with; ended ones have nothing to show."""
         server = daemon.server
         found = [self._processes.environment(pid) for pid in server.clients or ()]
-        return replace(server, environments=tuple(one for one in found if one is not None))
+        return replace(
+            server,
+            environments=tuple(
+                client_environment for client_environment in found if client_environment is not None
+            ),
+        )
 
     async def terminate(self, uuid: str, pid: int) -> str:
         """Tear down one client of a device; "" = done, or it was none."""
@@ -132,7 +137,7 @@ class Supervisor:
                 version=found.version,
                 protocols=found.protocols,
                 problem=found.problem,
-                strangers=[one.pid for one in found.strangers],
+                strangers=[stranger.pid for stranger in found.strangers],
             )
         self._installed = found
         return found
@@ -182,7 +187,9 @@ def _obstacle(order: Order, installed: Installed) -> str:
         return installed.problem
     if order.protocol not in installed.protocols:
         return f"the control program {installed.version} does not speak protocol {order.protocol}"
-    other = next((one for one in installed.strangers if one.serves(order.uuid)), None)
+    other = next(
+        (stranger for stranger in installed.strangers if stranger.serves(order.uuid)), None
+    )
     if other is not None:
         return (
             f"process {other.pid} of someone else runs an MPS control daemon for it; stop that "

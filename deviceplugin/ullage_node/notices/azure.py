@@ -53,18 +53,18 @@ class Azure:
             self._machine = ok_or_away(await endpoint.get(where, ASKED), NAME).casefold()
         where = f"{EVENTS}?api-version={EVENTS_VERSION}"
         document = ok_or_away(await endpoint.get(where, ASKED), EVENTS)
-        found: Interruption | None = None
+        interruption: Interruption | None = None
         try:
             content = orjson.loads(document)
             if not isinstance(content, dict):
                 raise AnswerUnreadable(f"{EVENTS} is no object")
             for event in objects(content, "Events"):
-                found = sooner(found, self._notice(event, known))
+                interruption = sooner(interruption, self._notice(event, known))
         except WireError as error:
             raise AnswerUnreadable(f"{EVENTS}: {error}") from error
         except ValueError as error:
             raise AnswerUnreadable(f"{EVENTS} is no JSON, or a time in it is none") from error
-        return found
+        return interruption
 
     def _notice(self, event: JsonObject, known: Interruption | None) -> Interruption | None:
         if text(event, "EventType") not in ENDS or not self._is_ours(event):

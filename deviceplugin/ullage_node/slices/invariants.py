@@ -127,7 +127,7 @@ CHECKS: Final[tuple[Check, ...]] = (
 
 def first_refusal(candidate: Candidate, checks: Sequence[Check] = CHECKS) -> Refusal | None:
     """The first check that speaks against the newcomer, if any."""
-    return next((found for check in checks if (found := check(candidate))), None)
+    return next((refusal for check in checks if (refusal := check(candidate))), None)
 
 
 def memory_needed_mib(device: Device, slices: Sequence[DesiredSlice]) -> int:

@@ -56,11 +56,11 @@ def last_word(
         filters.check_newcomer(asked, seen)
     except ValueError as error:  # figures that no device or decision can have
         return Refusal(reason=Reason.CAPACITY_EXCEEDED, message=str(error))
-    found = filters.first_refusal(asked, seen)
-    if found is None:
+    refusal = filters.first_refusal(asked, seen)
+    if refusal is None:
         return None
-    reason = _SAID.get(found.reason, Reason.CAPACITY_EXCEEDED)
-    return Refusal(reason=reason, message=found.text)
+    reason = _SAID.get(refusal.reason, Reason.CAPACITY_EXCEEDED)
+    return Refusal(reason=reason, message=refusal.text)
 
 
 def _seen(

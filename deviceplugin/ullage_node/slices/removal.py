@@ -96,8 +96,8 @@ class Trash:
         try:
             left = entries
             while left > 0:
-                with os.scandir(trash) as found:
-                    names = list(islice(self._movable(found), left))
+                with os.scandir(trash) as iterator:
+                    names = list(islice(self._movable(iterator), left))
                 if not names:
                     return True
                 for name in names:
@@ -148,8 +148,8 @@ def _unpack(trash: int, name: str, most: int) -> tuple[int, str]:
     try:
         if os.fstat(folder).st_dev != os.fstat(trash).st_dev:
             return 1, f"{name}: another file system is mounted there"
-        with os.scandir(folder) as found:
-            for entry in islice(found, most):
+        with os.scandir(folder) as scandir_iterator:
+            for entry in islice(scandir_iterator, most):
                 looked += 1
                 try:
                     if not _removed(folder, entry.name):

@@ -203,11 +203,11 @@ def _sample(metric: str, line: str) -> tuple[str, str, float]:
     In time that grows with the line alone: a general parser takes seconds over a page of a
     tenant's making, and the agent serves all others meanwhile.
     """
-    found = _SAMPLE.match(line)
+    match = _SAMPLE.match(line)
     try:
-        if found is None:
+        if match is None:
             raise ValueError("no sample")
-        return found[1], found[2] or "", float(found[3])
+        return match[1], match[2] or "", float(match[3])
     except ValueError as error:
         # Without the line: it may differ at every read.
         raise HistogramUnusable(f"{metric}: its lines cannot be parsed") from error

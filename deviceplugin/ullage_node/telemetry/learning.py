@@ -101,7 +101,7 @@ class Learning:
         gpus = {gpu for tenant in running for gpu in tenant.gpus}
         self._devices = {gpu: one for gpu, one in self._devices.items() if gpu in gpus}
         for gpu in sorted(gpus):
-            self._advance(gpu, [one for one in running if gpu in one.gpus], look)
+            self._advance(gpu, [tenant for tenant in running if gpu in tenant.gpus], look)
 
     def _advance(self, gpu: str, tenants: list[Tenant], look: Look) -> None:
         device = self._devices.get(gpu)
@@ -176,7 +176,7 @@ def _mark(tenant: Tenant) -> tuple[object, ...]:
 
 def _begin(crowd: frozenset[tuple[object, ...]], tenants: list[Tenant], now: float) -> _Device:
     """A stretch under new conditions: the step under way began under the old ones."""
-    tracks = {one.key: _Track(entered_steps=one.progress.steps) for one in tenants}
+    tracks = {tenant.key: _Track(entered_steps=tenant.progress.steps) for tenant in tenants}
     return _Device(crowd=crowd, since=now, seen_at=now, tracks=tracks)
 
 

@@ -101,24 +101,27 @@ class DeviceCollector(Collector):
         yield _per_device(
             "ullage_device_gpm_supported",
             "1 = the device has GPM counters.",
-            ((one.uuid, float(one.gpm)) for one in now),
+            ((sample.uuid, float(sample.gpm)) for sample in now),
         )
         yield _per_device(
             "ullage_device_busy_ratio",
             "Time in which any kernel ran, as NVML says it; says little of how much ran.",
-            ((one.uuid, one.busy) for one in now),
+            ((sample.uuid, sample.busy) for sample in now),
         )
         yield _per_device(
             "ullage_device_clock_ratio",
             "Clock of the multiprocessors over the highest.",
-            ((one.uuid, one.clock_ratio) for one in now),
+            ((sample.uuid, sample.clock_ratio) for sample in now),
         )
         yield _per_device(
             "ullage_device_power_watts",
             "Power that the device draws.",
             (
-                (one.uuid, None if one.power_milliwatts is None else one.power_milliwatts / 1000)
-                for one in now
+                (
+                    sample.uuid,
+                    None if sample.power_milliwatts is None else sample.power_milliwatts / 1000,
+                )
+                for sample in now
             ),
         )
 

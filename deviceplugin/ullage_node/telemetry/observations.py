@@ -188,7 +188,7 @@ def _close(one: int, other: int, tolerance: float) -> bool:
 
 def _mixture(row: Observation) -> Mixture:
     """Key of a row: the class, its share, and its neighbours."""
-    partners = tuple(sorted((one.workload_class, one.percent) for one in row.partners))
+    partners = tuple(sorted((partner.workload_class, partner.percent) for partner in row.partners))
     return (
         row.namespace,
         row.workload_class,

@@ -168,7 +168,15 @@ def _partners(others: tuple[Tenant, ...], namespace: str) -> tuple[ObservedPartn
         )
         for one in others
     )
-    return tuple(sorted(found, key=lambda one: (one.workload_class, one.percent)))
+    return tuple(
+        sorted(
+            found,
+            key=lambda observed_partner: (
+                observed_partner.workload_class,
+                observed_partner.percent,
+            ),
+        )
+    )
 
 
 def _class_seen_from(namespace: str, tenant: Tenant) -> str:

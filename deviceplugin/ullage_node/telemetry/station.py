@@ -123,7 +123,7 @@ class Telemetry:
         }
 
     def _objectives(self) -> Mapping[ContainerKey, LatencyObjective]:
-        return {one.key: one.desired.slo for one in self._tenants if one.desired.slo}
+        return {tenant.key: tenant.desired.slo for tenant in self._tenants if tenant.desired.slo}
 
     def _targets(self) -> Iterable[Target]:
         """The page of every running tenant with a latency objective."""

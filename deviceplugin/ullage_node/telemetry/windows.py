@@ -145,11 +145,15 @@ class TenantWindows:
     def next(self, subjects: tuple[Subject, ...], now: float) -> tuple[Window, ...]:
         """Windows that ended since the last call; what is remembered of others is dropped."""
         objectives = self._objectives()
-        serving = {one.key: objectives[one.key] for one in subjects if one.key in objectives}
+        serving = {
+            subject.key: objectives[subject.key]
+            for subject in subjects
+            if subject.key in objectives
+        }
         self.latency.keep(set(serving))
         found = (self.latency.ended(key, slo) for key, slo in sorted(serving.items()))
-        others = tuple(one for one in subjects if one.key not in serving)
-        return (*(one for one in found if one is not None), *self._steps.next(others, now))
+        others = tuple(subject for subject in subjects if subject.key not in serving)
+        return (*(window for window in found if window is not None), *self._steps.next(others, now))
 
     def cut(self, key: ContainerKey, now: float) -> None:
         """End the running window now and begin a clean one."""

@@ -96,14 +96,14 @@ def _compiled(
             continue
         hint, marks = _parts(hints[attribute])
         marks = (*marks, *_marks((kinds or {}).get(attribute)))
-        embedded = next((one for one in marks if isinstance(one, Embedded)), None)
+        embedded = next((mark for mark in marks if isinstance(mark, Embedded)), None)
         if embedded is not None:
             embeds.append((attribute, embedded))
             continue
         kind = _kind(hint, marks)
         if kind is None:
             raise TypeError(f"{record.__name__}.{attribute}: no kind of field is declared")
-        name = next((one for one in marks if isinstance(one, str)), wire_name(attribute))
+        name = next((mark for mark in marks if isinstance(mark, str)), wire_name(attribute))
         absent = kind.absent if field.default is MISSING else field.default
         read = _known(kind.read, absent) if IF_KNOWN in marks else kind.read
         if kind is FLAG:  # null is none
@@ -114,7 +114,7 @@ def _compiled(
         reads.append((words, (attribute, name, read, absent)))
         kept = NEEDED in marks or KEPT in marks or _scalar_or_none(hint)
         writes.append((name, attrgetter(attribute), kind.write, kept))
-    words_first = sorted(reads, key=lambda one: not one[0])
+    words_first = sorted(reads, key=lambda read: not read[0])
     plan = [step for _, step in words_first]
     make: Callable[..., Record] = record
 
@@ -164,7 +164,7 @@ def _optional(hint: object) -> object:
     """``X`` of ``X | None``; ``None`` where it is no such type."""
     if get_origin(hint) not in (Union, UnionType):
         return None
-    return next(one for one in get_args(hint) if one is not type(None))
+    return next(get_arg for get_arg in get_args(hint) if get_arg is not type(None))
 
 
 def _scalar_or_none(hint: object) -> bool:
@@ -175,7 +175,7 @@ def _scalar_or_none(hint: object) -> bool:
 
 def _kind(hint: object, marks: tuple[object, ...]) -> Kind | None:
     """What a value of this type is on the wire."""
-    stated = [one for one in marks if isinstance(one, Kind)]
+    stated = [mark for mark in marks if isinstance(mark, Kind)]
     if stated:
         kind = stated[-1]
         return kind if _optional(hint) is None else Kind(kind.read, kind.write, words=kind.words)
@@ -191,7 +191,7 @@ def _kind(hint: object, marks: tuple[object, ...]) -> Kind | None:
 
 def _many(item: object, marks: tuple[object, ...]) -> Kind | None:
     """A list of records or of texts, or a map that a record holds as sorted pairs."""
-    listed = next((one for one in marks if isinstance(one, Listed)), _AS_IT_STANDS)
+    listed = next((mark for mark in marks if isinstance(mark, Listed)), _AS_IT_STANDS)
     if item is str:
         most = listed.most
         return Kind(
@@ -240,7 +240,7 @@ def rows(
         return tuple(found[kept])
 
     def written(values: tuple[Record, ...]) -> object:
-        bodies = [write(one) for one in values[:most]]
+        bodies = [write(value) for value in values[:most]]
         return [{rank: at} | body for at, body in enumerate(bodies)] if rank else bodies
 
     return Kind(each, written, (), words and not skips)

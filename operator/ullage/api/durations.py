@@ -13,5 +13,7 @@ from ullage.api.rules import Rule, validations
 def duration(rule: Rule) -> FieldInfo:
     """A Go duration above 0; the rule carries its message."""
     pattern = r"^([0-9]+(\.[0-9]+)?(h|m|s))+$"
-    found: FieldInfo = Field(max_length=32, pattern=pattern, json_schema_extra=validations(rule))
-    return found
+    field_info: FieldInfo = Field(
+        max_length=32, pattern=pattern, json_schema_extra=validations(rule)
+    )
+    return field_info

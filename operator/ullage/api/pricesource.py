@@ -51,7 +51,10 @@ class PriceSourceType(StrEnum):
 _FIELDS: Final = tuple(word.field for word in PriceSourceType)
 PRICE_SOURCE_OF_TYPE: Final = Rule(
     name="price-source-of-type",
-    rule=" && ".join(f"has(self.{one.field}) == (self.type == '{one}')" for one in PriceSourceType),
+    rule=" && ".join(
+        f"has(self.{price_source_type.field}) == (self.type == '{price_source_type}')"
+        for price_source_type in PriceSourceType
+    ),
     message="priceSource needs exactly one object, the one that type names: "
     f"{', '.join(_FIELDS[:-1])} or {_FIELDS[-1]}",
 )

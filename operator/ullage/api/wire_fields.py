@@ -87,13 +87,13 @@ class Listed:
 
 def word(words: type[StrEnum], other: StrEnum | None = None) -> Kind:
     """One of these words; ``other`` is what a word of another version reads as."""
-    known = {one.value: one for one in words}
+    known = {enum.value: enum for enum in words}
 
     def read(raw: JsonObject, field: str) -> object:
-        found = known.get(text(raw, field), other)
-        if found is None:
+        str_enum = known.get(text(raw, field), other)
+        if str_enum is None:
             raise UnknownWord(field)
-        return found
+        return str_enum
 
     return Kind(read, lambda value: value.value, words=other is None)
 

@@ -26,7 +26,9 @@ class ExplainedWord(StrEnum):
     @classmethod
     def explained(cls) -> str:
         """Every word with its meaning, for the description of a field."""
-        return " ".join(f"`{one.value}`: {one.means}." for one in cls)
+        return " ".join(
+            f"`{explained_word.value}`: {explained_word.means}." for explained_word in cls
+        )
 
 
 class Objective(ExplainedWord):

@@ -116,7 +116,7 @@ class CoordinatorService:
             self._forget(set(self._asked))
             return
         self._ask_all(there)
-        under_way = [one.task for one in self._asked.values() if one.task is not None]
+        under_way = [asked.task for asked in self._asked.values() if asked.task is not None]
         if under_way:
             await asyncio.wait(under_way, timeout=WAIT_S)
         heard = self._heard()
@@ -147,9 +147,9 @@ class CoordinatorService:
         }
         now = asyncio.get_running_loop().time()
         for uid, pod in there.items():
-            one = self._asked.setdefault(uid, _Asked(pod=pod))
-            if one.task is None and one.due <= now:
-                one.task = asyncio.create_task(self._ask(pod))
+            asked = self._asked.setdefault(uid, _Asked(pod=pod))
+            if asked.task is None and asked.due <= now:
+                asked.task = asyncio.create_task(self._ask(pod))
 
     async def _ask(self, pod: PodRecord) -> LeadReport | None:
         async with self._turns[pod.namespace]:

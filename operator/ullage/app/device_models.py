@@ -127,7 +127,7 @@ def _summary(course: FitState) -> DeviceModel | None:
 def _conditions(record: DeviceProfileRecord, course: FitState, now: float) -> tuple[Condition, ...]:
     if course.error:
         said = Said(ConditionType.DEGRADED, True, Reason.LEARNING_FAILED, course.error)
-    elif any(one.type == ConditionType.DEGRADED for one in record.conditions):
+    elif any(condition.type == ConditionType.DEGRADED for condition in record.conditions):
         said = Said(ConditionType.DEGRADED, False, Reason.MEASURED, "what is observed is learned")
     else:
         return record.conditions

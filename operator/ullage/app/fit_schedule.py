@@ -150,9 +150,9 @@ class FitSchedule:
             for key, record in self._held.items():
                 self._share_out(key, _parts(record, self._knowledge))
         wanted = {
-            named(one.workload_class, one.ref.namespace, self._knowledge)
-            for one in snapshot.workloads.values()
-            if one.workload_class and one.status.phase not in OVER
+            named(workload.workload_class, workload.ref.namespace, self._knowledge)
+            for workload in snapshot.workloads.values()
+            if workload.workload_class and workload.status.phase not in OVER
         }
         self._wanted = tuple(sorted(wanted))
         for name, course in self.courses.items():

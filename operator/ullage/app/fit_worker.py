@@ -123,7 +123,7 @@ def run_fit(task: FitTask, profiles: Mapping[Key, ProfileRecord]) -> Answer:
     known = _related(class_profiles(picture, task.accelerator), rows)
     previous = task.previous
     if task.fit or previous is None:
-        crowds = any(len(one.partners) > 1 for one in rows)  # judged by the cells of their pairs
+        crowds = any(len(row.partners) > 1 for row in rows)  # judged by the cells of their pairs
         classes = MAX_CLASSES if crowds else 0
         fresh = _learn(task, rows, known, previous, fit=True, classes=classes)
         summary = stored(Fitted(model=fresh, risk=task.risk, at_s=task.at_s))
@@ -147,16 +147,16 @@ def believed(
     """
     kept: dict[Key, ProfileRecord] = {}
     refused: dict[Key, int] = {}
-    for key, one in profiles.items():
-        sound = _sound(one, task)
+    for key, profile in profiles.items():
+        sound = _sound(profile, task)
         kept[key] = sound
-        left_out = _lines(one) - _lines(sound)
+        left_out = _lines(profile) - _lines(sound)
         if left_out:
             refused[key] = left_out
     return kept, refused
 
 
-def _sound(one: ProfileRecord, task: FitTask) -> ProfileRecord:
+def _sound(profile_record: ProfileRecord, task: FitTask) -> ProfileRecord:
     def rows(found: Sequence[StepRow]) -> tuple[StepRow, ...]:
         mine = task.accelerator
         return tuple(
@@ -167,24 +167,34 @@ def _sound(one: ProfileRecord, task: FitTask) -> ProfileRecord:
         mine = task.accelerator
         return tuple(row for row in found if row.device != mine or entry_believable(row))
 
-    status = replace(one.status, step_time=rows(one.status.step_time), solo=alone(one.status.solo))
-    return replace(one, step_time=rows(one.step_time), solo=alone(one.solo), status=status)
+    status = replace(
+        profile_record.status,
+        step_time=rows(profile_record.status.step_time),
+        solo=alone(profile_record.status.solo),
+    )
+    return replace(
+        profile_record,
+        step_time=rows(profile_record.step_time),
+        solo=alone(profile_record.solo),
+        status=status,
+    )
 
 
-def _lines(one: ProfileRecord) -> int:
+def _lines(record: ProfileRecord) -> int:
     return sum(
-        len(rows) for rows in (one.step_time, one.solo, one.status.step_time, one.status.solo)
+        len(rows)
+        for rows in (record.step_time, record.solo, record.status.step_time, record.status.solo)
     )
 
 
 def kept_rows(rows: Sequence[Row]) -> tuple[Row, ...]:
     """The bounded memory of one accelerator: pairs by class pair and share, and few crowds."""
-    pairs = bounded([one for one in rows if len(one.partners) == 1])
-    many = [one for one in reversed(rows) if len(one.partners) > 1]
+    pairs = bounded([row for row in rows if len(row.partners) == 1])
+    many = [row for row in reversed(rows) if len(row.partners) > 1]
     crowds = in_turn(
-        many, lambda one: origin_of(one.workload_class), MOST_CROWDS, most=MOST_CROWDS // 2
+        many, lambda row: origin_of(row.workload_class), MOST_CROWDS, most=MOST_CROWDS // 2
     )
-    return tuple(sorted((*pairs, *crowds), key=lambda one: (one.at_s, one.id)))
+    return tuple(sorted((*pairs, *crowds), key=lambda row: (row.at_s, row.id)))
 
 
 def merged(old: Cells, new: Cells, wanted: Sequence[str]) -> Cells:
@@ -232,8 +242,8 @@ def _learn(
 
 def _related(found: Mapping[str, ClassProfile], rows: Sequence[Row]) -> dict[str, ClassProfile]:
     """Classes that something is known of on this accelerator, or that a row names."""
-    named = {one.workload_class for one in rows} | {
-        one.workload_class for row in rows for one in row.partners
+    named = {row.workload_class for row in rows} | {
+        partner.workload_class for row in rows for partner in row.partners
     }
     blank = ClassProfile(workload_class="").fingerprint
     return {

@@ -42,7 +42,7 @@ class ForeignPodReporter:
         for pod in fresh.values():
             claims = pod.claims
             by_owner.setdefault((claims.kind, claims.namespace, claims.name), []).append(pod)
-        owners = [one.ref for one in snapshot.workloads.values()]
+        owners = [workload.ref for workload in snapshot.workloads.values()]
         return tuple(
             _event(owner, pods, epoch)
             for owner in owners

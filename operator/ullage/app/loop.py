@@ -230,8 +230,8 @@ class DecisionLoop:
         snapshot, uid = self.last_inputs[0], ""
         if isinstance(action, SetStatus) and error.reason == FAILED:
             uid = action.owner.uid
-        elif isinstance(action, ApplyGPUNode) and (found := _REFUSED_SLICE.search(error.message)):
-            uid = _owner_of_slice(snapshot, action, int(found[1]))
+        elif isinstance(action, ApplyGPUNode) and (match := _REFUSED_SLICE.search(error.message)):
+            uid = _owner_of_slice(snapshot, action, int(match[1]))
         if uid:
             self._solver.aside.blame(snapshot, uid, shortened(error.message), self._clock.now())
 
@@ -242,7 +242,7 @@ class DecisionLoop:
             self._trigger.wake_in(min(due) - now)
 
     def _carry_out(self, snapshot: Snapshot, actions: Sequence[Action], now: float) -> None:
-        assumed = [one for one in actions if self._assume(snapshot, one, now)]
+        assumed = [action for action in actions if self._assume(snapshot, action, now)]
         self._writer.submit(assumed)
         self.stats.actions.update(type(action).__name__ for action in assumed)
 
@@ -343,7 +343,7 @@ class DecisionLoop:
 
 def _owner_of_slice(snapshot: Snapshot, action: ApplyGPUNode, number: int) -> str:
     """Uid of the workload of the slice that stands at this place in the list that was applied."""
-    slices = sorted(action.slices, key=lambda one: one.key)
+    slices = sorted(action.slices, key=lambda part: part.key)
     pod = snapshot.pods.get(slices[number].key.pod_uid) if number < len(slices) else None
     return pod.owner.uid if pod is not None else ""
 

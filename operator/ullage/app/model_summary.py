@@ -105,8 +105,8 @@ def restored(accelerator: str, summary: DeviceModel) -> Fitted | None:
             },
             trims=_trims(figures),
             thresholds={
-                (Group(one.group), Band(one.band)): _threshold(one, risk)
-                for one in summary.thresholds
+                (Group(threshold.group), Band(threshold.band)): _threshold(threshold, risk)
+                for threshold in summary.thresholds
             },
         )
     except (KeyError, ValueError, IndexError):
@@ -173,14 +173,14 @@ def _trims(figures: Mapping[str, float]) -> dict[tuple[Group, Rung], Trim]:
     return found
 
 
-def _threshold(one: ModelThreshold, risk: Risk) -> Threshold:
+def _threshold(model_threshold: ModelThreshold, risk: Risk) -> Threshold:
     """A stored threshold; how many rows are missing follows from the budget (derived)."""
-    refuses = one.threshold is None
+    refuses = model_threshold.threshold is None
     least = rows_needed(0, risk.eps, risk.confidence)
     return Threshold(
-        value=math.inf if one.threshold is None else one.threshold,
-        rows=one.rows,
-        admitted=0 if refuses else one.rows,
-        violations=one.violations,
-        needed=least if refuses and one.rows < least else 0,
+        value=math.inf if model_threshold.threshold is None else model_threshold.threshold,
+        rows=model_threshold.rows,
+        admitted=0 if refuses else model_threshold.rows,
+        violations=model_threshold.violations,
+        needed=least if refuses and model_threshold.rows < least else 0,
     )

@@ -164,7 +164,9 @@ class Operator:
                     ("leadership", self._lead),
                 )
             ]
-            running += [tasks.create_task(self._reflect(one)) for one in replica.reflectors]
+            running += [
+                tasks.create_task(self._reflect(reflector)) for reflector in replica.reflectors
+            ]
             await self._stop.wait()
             for task in running:
                 task.cancel()

@@ -83,9 +83,9 @@ class Outcomes:
         self, snapshot: Snapshot, actions: Sequence[Action], seconds: float
     ) -> None:
         tried = {
-            one.target.uid
-            for one in actions
-            if isinstance(one, Emit) and one.reason is Reason.PROBATION_STARTED
+            emit.target.uid
+            for emit in actions
+            if isinstance(emit, Emit) and emit.reason is Reason.PROBATION_STARTED
         }
         decided = 0
         for action in actions:

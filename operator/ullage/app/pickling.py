@@ -41,7 +41,7 @@ def _writers(kind: type) -> tuple[Callable[[object, object], None], ...]:
 
 
 def _names(kind: type) -> tuple[str, ...]:
-    return tuple(one.name for one in fields(kind)) if is_dataclass(kind) else ()
+    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else ()
 
 
 def _alone(name: str) -> Callable[[object], tuple[object, ...]]:
@@ -55,7 +55,7 @@ class _Records(dict[type, Callable[[object], Reduced]]):
 
     def __missing__(self, kind: type) -> Callable[[object], Reduced]:
         names = _names(kind)
-        if not names or any(not hasattr(getattr(kind, one, None), "__set__") for one in names):
+        if not names or any(not hasattr(getattr(kind, name, None), "__set__") for name in names):
             raise KeyError(kind)  # the pickler goes its usual way then
         # a getter of several names reads them all in one call, and gives a tuple
         read = attrgetter(*names) if len(names) > 1 else _alone(names[0])

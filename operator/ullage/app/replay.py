@@ -121,7 +121,7 @@ def _plain(value: object) -> object:
     if value is None or isinstance(value, (str, int)):
         return value
     if is_dataclass(value) and not isinstance(value, type):
-        return {one.name: _plain(getattr(value, one.name)) for one in fields(value)}
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
         return [[_plain(key), _plain(one)] for key, one in value.items()]
     if isinstance(value, frozenset):
@@ -172,7 +172,7 @@ def _tuple(arguments: tuple[object, ...]) -> Read:
     if arguments[-1] is Ellipsis:
         each = _reader(arguments[0])
         return lambda raw: tuple([each(item) for item in _list(raw)])
-    reads = [_reader(one) for one in arguments]
+    reads = [_reader(argument) for argument in arguments]
     return lambda raw: tuple([read(item) for read, item in zip(reads, _list(raw), strict=True)])
 
 

@@ -172,9 +172,9 @@ class SetAside:
         alike = [one for one in fresh if kinds[_kind(one)] == max(kinds.values())]
         suspects = frozenset(one.subject for one in alike)
         order = [
-            one
-            for one in subjects(snapshot)
-            if one[0] not in _WORK and one not in suspects and one not in self._held
+            subject
+            for subject in subjects(snapshot)
+            if subject[0] not in _WORK and subject not in suspects and subject not in self._held
         ]
         if len(suspects) < MANY or not order:
             return
@@ -228,8 +228,8 @@ class SetAside:
                 log.error("no object alone is at fault", cause=self._cause)
                 self._rests_until = now + REST_S
             return
-        for one in suspects:
-            self._held.pop(one, None)
+        for suspect in suspects:
+            self._held.pop(suspect, None)
         self._news = [one for one in self._news if one.subject not in suspects]
         fault = Fault(table=search.found[0], key=search.found[1], text=self._cause)
         self._hold(snapshot, fault, now)
@@ -257,7 +257,7 @@ class SetAside:
 
     def _ordered(self, snapshot: Snapshot) -> tuple[list[Subject], int]:
         """Every object, those that changed since the last good decision last."""
-        everything = [one for one in subjects(snapshot) if one not in self._held]
+        everything = [subject for subject in subjects(snapshot) if subject not in self._held]
         if self._good is None:
             return everything, 0
         changed = _changed(self._good, snapshot)

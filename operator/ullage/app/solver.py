@@ -283,13 +283,13 @@ class Solver:
 
 def _told(snapshot: Snapshot, news: Sequence[Fault], epoch: int) -> Iterator[Emit]:
     """One Event for each object that has just been set aside."""
-    for one in news:
-        target = reference(snapshot, one)
+    for fault in news:
+        target = reference(snapshot, fault)
         if target is not None:
             yield Emit(
                 target=target,
                 warning=True,
                 epoch=epoch,
                 reason=Reason.DECISION_FAILED,
-                text=f"no decision can be made about it: {one.text}",
+                text=f"no decision can be made about it: {fault.text}",
             )

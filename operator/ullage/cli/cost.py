@@ -80,11 +80,11 @@ def lines(workloads: Iterable[WorkloadRecord], by: By, now: float) -> list[Line]
         now: Until when the bills count.
     """
     found = []
-    for one in workloads:
-        bill = bill_of(one, now)
+    for workload in workloads:
+        bill = bill_of(workload, now)
         if bill is not None:
-            name = f"{one.ref.namespace}/{one.ref.name}"
-            line = Line(name=name, kind=one.kind.value, tenant=party_of(one), bill=bill)
+            name = f"{workload.ref.namespace}/{workload.ref.name}"
+            line = Line(name=name, kind=workload.kind.value, tenant=party_of(workload), bill=bill)
             found.append(line)
     if by is By.TENANT:
         parties: dict[str, list[Bill]] = defaultdict(list)
@@ -94,7 +94,7 @@ def lines(workloads: Iterable[WorkloadRecord], by: By, now: float) -> list[Line]
             Line(name=party, kind="", tenant=party, bill=total(bills))
             for party, bills in parties.items()
         ]
-    return sorted(found, key=lambda one: (-(one.bill.spent or Decimal(0)), one.name))
+    return sorted(found, key=lambda line: (-(line.bill.spent or Decimal(0)), line.name))
 
 
 def table(found: Sequence[Line], by: By) -> RenderableType:
@@ -104,18 +104,18 @@ def table(found: Sequence[Line], by: By) -> RenderableType:
     shown = Table(box=None, pad_edge=False, header_style="bold")
     shown.add_column("JOB" if by is By.JOB else "TENANT", overflow="fold")
     shown.add_column("TENANT" if by is By.JOB else "WORKLOADS", overflow="fold")
-    expects = any(one.bill.expected is not None for one in found)
+    expects = any(line.bill.expected is not None for line in found)
     for column in (*_COLUMNS, *((_EXPECTED,) if expects else ())):
         shown.add_column(column, justify="right", no_wrap=True)
-    for one in found:
-        shown.add_row(one.name, _second(one, by), *_cells(one.bill, expects))
+    for line in found:
+        shown.add_row(line.name, _second(line, by), *_cells(line.bill, expects))
     if len(found) > 1:
-        bill = total(one.bill for one in found)
+        bill = total(line.bill for line in found)
         shown.add_row("all", "" if by is By.JOB else str(bill.workloads), *_cells(bill, expects))
     notes = [
-        Text(f"{one.name}: {one.bill.message or _UNPRICED}", style=QUIET)
-        for one in found
-        if one.bill.unpriced
+        Text(f"{line.name}: {line.bill.message or _UNPRICED}", style=QUIET)
+        for line in found
+        if line.bill.unpriced
     ]
     return Group(shown, *notes)
 
@@ -127,15 +127,15 @@ def bars(found: Sequence[Line]) -> RenderableType:
     """Spent beside on-demand, as bars of text."""
     if not found:
         return Text(NOTHING, style=QUIET)
-    most = max(max(one.bill.spent or 0, one.bill.on_demand or 0) for one in found) or 1
+    most = max(max(line.bill.spent or 0, line.bill.on_demand or 0) for line in found) or 1
     shown = Table(box=box.SIMPLE_HEAD, padding=(0, 1), show_header=False)
     shown.add_column(no_wrap=True)
     shown.add_column(no_wrap=True)
     shown.add_column(justify="right", no_wrap=True)
-    for one in found:
+    for line in found:
         for word, value, style in (
-            (one.name, one.bill.spent, GOOD),
-            ("  on-demand", one.bill.on_demand, QUIET),
+            (line.name, line.bill.spent, GOOD),
+            ("  on-demand", line.bill.on_demand, QUIET),
         ):
             length = round(_BAR * float((value or 0) / most))
             shown.add_row(word, Text("█" * length or "▏", style=style), _money(value))
@@ -161,9 +161,9 @@ def _draw(axes: Axes, found: Sequence[Line]) -> None:
     names: list[str] = []
     widths: list[float] = []
     colours: list[str] = []
-    for one in reversed(found):
-        names += [f"{one.name} on-demand", one.name]
-        widths += [float(one.bill.on_demand or 0), float(one.bill.spent or 0)]
+    for line in reversed(found):
+        names += [f"{line.name} on-demand", line.name]
+        widths += [float(line.bill.on_demand or 0), float(line.bill.spent or 0)]
         colours += ["#c8c8c8", "#4878a8"]
     drawn = axes.barh(names, widths, color=colours)
     axes.bar_label(drawn, fmt="%.2f", fontsize=7)
@@ -177,11 +177,14 @@ def to_json(found: Sequence[Line], by: By, now: float) -> str:
         "asOf": int(now),
         "by": by.value,
         "lines": [
-            {by.value: one.name, **({"kind": one.kind, "tenant": one.tenant} if one.kind else {})}
-            | _figures(one.bill)
-            for one in found
+            {
+                by.value: line.name,
+                **({"kind": line.kind, "tenant": line.tenant} if line.kind else {}),
+            }
+            | _figures(line.bill)
+            for line in found
         ],
-        "total": _figures(total(one.bill for one in found)),
+        "total": _figures(total(line.bill for line in found)),
     }
     return json.dumps(body, indent=2, allow_nan=False) + "\n"
 

@@ -48,7 +48,7 @@ def job_of(text: str, namespace: str) -> WorkloadRecord:
         documents = [one for one in yaml.safe_load_all(text) if isinstance(one, dict)]
     except yaml.YAMLError as error:
         raise ManifestError(f"the file is no YAML: {error}") from error
-    found = [one for one in documents if one.get("kind") == "TrainingJob"]
+    found = [document for document in documents if document.get("kind") == "TrainingJob"]
     if len(found) != 1:
         raise ManifestError(f"the file holds {len(found)} TrainingJobs; give one")
     try:

@@ -94,8 +94,8 @@ def watched(asked: Asked, console: Console) -> Comparison:
 def table_of(found: Comparison) -> Table:
     """The figures of every policy, the best mean completion time in bold."""
     fleet = ", ".join(f"{count} {kind}" for kind, count in found.fleet.devices.items())
-    priced = any(one.dollars > 0 for one in found.outcomes)
-    broken = any(one.failures > 0 for one in found.outcomes)
+    priced = any(outcome.dollars > 0 for outcome in found.outcomes)
+    broken = any(outcome.failures > 0 for outcome in found.outcomes)
     table = Table(
         title=f"{found.trace.name}: {len(found.trace.jobs)} jobs on {fleet}",
         caption=(
@@ -112,22 +112,22 @@ def table_of(found: Comparison) -> Table:
     for name in (*numbers, *(("lost h",) if broken else ()), *(("$",) if priced else ())):
         table.add_column(name, justify="right", no_wrap=True)
     base = found.outcomes[0].mean_jct_s
-    best = min(one.mean_jct_s for one in found.outcomes)
-    for one in found.outcomes:
-        figures = one.figures()
+    best = min(outcome.mean_jct_s for outcome in found.outcomes)
+    for outcome in found.outcomes:
+        figures = outcome.figures()
         row = [
-            one.policy,
+            outcome.policy,
             f"{figures['mean_jct_h']:.2f}",
             f"{figures['p99_jct_h']:.2f}",
-            f"{base / one.mean_jct_s:.2f}" if one.mean_jct_s > 0 else "",
+            f"{base / outcome.mean_jct_s:.2f}" if outcome.mean_jct_s > 0 else "",
             f"{figures['makespan_h']:.2f}",
-            f"{100 * one.utilisation:.0f}%",
+            f"{100 * outcome.utilisation:.0f}%",
             f"{figures['rho_max']:.2f}",
-            str(one.stops),
+            str(outcome.stops),
         ]
         row += [f"{figures['lost_device_h']:.1f}"] if broken else []
-        row += [f"{one.dollars:.0f}"] if priced else []
-        table.add_row(*row, style="bold" if one.mean_jct_s == best else "")
+        row += [f"{outcome.dollars:.0f}"] if priced else []
+        table.add_row(*row, style="bold" if outcome.mean_jct_s == best else "")
     return table
 
 

@@ -129,18 +129,18 @@ def takes(*groups: type[object]) -> Callable[[Callable[..., None]], Callable[...
     def decorated(command: Callable[..., None]) -> Callable[..., None]:
         hints = get_type_hints(command, include_extras=True)
         found = [
-            one.replace(annotation=hints[one.name])
-            for one in inspect.signature(command).parameters.values()
-            if one.kind is not inspect.Parameter.VAR_KEYWORD
+            parameter.replace(annotation=hints[parameter.name])
+            for parameter in inspect.signature(command).parameters.values()
+            if parameter.kind is not inspect.Parameter.VAR_KEYWORD
         ]
         for group in groups:
             of_group = get_type_hints(group, include_extras=True)
             found += [
-                one.replace(annotation=of_group[one.name])
-                for one in inspect.signature(group).parameters.values()
+                parameter.replace(annotation=of_group[parameter.name])
+                for parameter in inspect.signature(group).parameters.values()
             ]
         command.__signature__ = inspect.Signature(found)  # type: ignore[attr-defined]
-        command.__annotations__ = {one.name: one.annotation for one in found}
+        command.__annotations__ = {parameter.name: parameter.annotation for parameter in found}
         return command
 
     return decorated

@@ -77,7 +77,7 @@ def table_of(found: Comparison) -> Table:
     for name in ("$", "saved", "$/work h", "mean h", "max h", "late", "firm h", "spot h", "taken"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("lost h", justify="right", no_wrap=True)
-    in_time = [one["dollars"] for one in figures.values() if not one["late"]]
+    in_time = [figure["dollars"] for figure in figures.values() if not figure["late"]]
     for policy, one in figures.items():
         best = bool(in_time) and not one["late"] and one["dollars"] == min(in_time)
         table.add_row(

@@ -206,9 +206,15 @@ def _refusals(decision: DecisionRecord) -> Table:
 
 def _exclusions(exclusions: Iterable[Exclusion]) -> Table:
     table = _table("LEFT OUT", "SINCE", "UNTIL", "REASON", "WHAT HAPPENED")
-    for one in exclusions:
-        until = rfc3339(one.until) if one.until else "the agent reports"
-        table.add_row(str(one.device), rfc3339(one.since), until, one.reason.value, one.message)
+    for exclusion in exclusions:
+        until = rfc3339(exclusion.until) if exclusion.until else "the agent reports"
+        table.add_row(
+            str(exclusion.device),
+            rfc3339(exclusion.since),
+            until,
+            exclusion.reason.value,
+            exclusion.message,
+        )
     return table
 
 

@@ -33,19 +33,21 @@ def policy(snapshot: Snapshot, now: float) -> RenderableType:
     if binding.objective == "FIFO":
         return Group(*parts, Text(FIFO))
     jobs = [
-        one
-        for one in snapshot.workloads.values()
-        if one.kind is WorkloadKind.TRAINING_JOB and one.status.allocation is not None
+        workload
+        for workload in snapshot.workloads.values()
+        if workload.kind is WorkloadKind.TRAINING_JOB and workload.status.allocation is not None
     ]
-    jobs.sort(key=lambda one: (one.tenant, one.ref.namespace, one.ref.name))
-    live = [one for one in jobs if not Phase(one.status.phase or Phase.PENDING).terminal]
+    jobs.sort(key=lambda job: (job.tenant, job.ref.namespace, job.ref.name))
+    live = [job for job in jobs if not Phase(job.status.phase or Phase.PENDING).terminal]
     if not live:
         parts.append(Text("no job takes turns now", style=QUIET))
         return Group(*parts)
     if prices:
         each = ", ".join(f"{kind} {price:.2f}" for kind, price in sorted(prices.items()))
         head.add_row("prices", f"{each} (one device for an hour)")
-        total = sum(_per_hour(one, kind, prices) for one in live for kind in _promise(one))
+        total = sum(
+            _per_hour(workload, kind, prices) for workload in live for kind in _promise(workload)
+        )
         head.add_row("promised", f"{total:.2f} an hour, all jobs together")
     parts.append(_turns(live, binding, prices, now))
     return Group(*parts)
@@ -59,8 +61,8 @@ def _head(binding: PolicyRecord, now: float) -> Table:
     table.add_row("round", f"{binding.round_seconds} s")
     if binding.tenants:
         said = (
-            f"{one.name} {one.weight}{' (oldest first)' if one.fifo else ''}"
-            for one in binding.tenants
+            f"{tenant.name} {tenant.weight}{' (oldest first)' if tenant.fifo else ''}"
+            for tenant in binding.tenants
         )
         table.add_row("tenants", ", ".join(said))
     solve = binding.last_solve
@@ -75,9 +77,9 @@ def _head(binding: PolicyRecord, now: float) -> Table:
         table.add_row("scarce", scarce or "no type: one device more would change nothing")
         if solve.dropped:
             table.add_row("deadlines", Text(f"{solve.dropped} are not kept", style=BAD))
-    for one in binding.conditions:
-        if one.type == ConditionType.DEGRADED and one.status == "True":
-            table.add_row("degraded", Text(f"{one.reason}: {one.message}", style=BAD))
+    for condition in binding.conditions:
+        if condition.type == ConditionType.DEGRADED and condition.status == "True":
+            table.add_row("degraded", Text(f"{condition.reason}: {condition.message}", style=BAD))
     return table
 
 

@@ -66,5 +66,7 @@ def observed_slowdown() -> Histogram:
 def told(histogram: Histogram) -> Iterator[Metric]:
     """Its family; since when it counts is the process's start, which is told already."""
     for family in histogram.collect():
-        family.samples = [one for one in family.samples if not one.name.endswith("_created")]
+        family.samples = [
+            sample for sample in family.samples if not sample.name.endswith("_created")
+        ]
         yield family

@@ -118,8 +118,8 @@ def _models(figures: SharingFigures) -> Iterator[Metric]:
         ("ullage_model_failing", "Whether nothing new can be learned at the moment.", "failing"),
     ):
         family = GaugeMetricFamily(name, text, labels=["gpu_model"])
-        for model, one in sorted(figures.models.items()):
-            family.add_metric([model], float(getattr(one, attribute)))
+        for model, model_figures in sorted(figures.models.items()):
+            family.add_metric([model], float(getattr(model_figures, attribute)))
         yield family
     lessons = CounterMetricFamily(
         "ullage_lessons", "Attempts to learn, in the background.", labels=["result"]

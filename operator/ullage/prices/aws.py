@@ -92,10 +92,10 @@ class AwsSpotPrice:
             if (one.get("InstanceType"), one.get("AvailabilityZone"), one.get("ProductDescription"))
             == asked
         ]
-        past = [one for one in quotes if one.at_s <= now_s]
+        past = [quote for quote in quotes if quote.at_s <= now_s]
         if not past:
             raise PriceUnreadable(f"the spot price history has no entry of {' '.join(asked)}")
-        newest = max(past, key=lambda one: one.at_s)
+        newest = max(past, key=lambda quote: quote.at_s)
         # AWS writes an entry when the price changes: it holds until the next one
         return Quote(price_per_hour=newest.price_per_hour, at_s=now_s)
 

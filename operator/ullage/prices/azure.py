@@ -57,9 +57,9 @@ class AzureRetailPrice:
         """
         rows = listed(decoded(body, "the retail prices"), "Items", "the retail prices")
         found = [
-            (moment(one.get("effectiveStartDate"), "effectiveStartDate"), one.get("retailPrice"))
-            for one in rows
-            if self._asked(one)
+            (moment(row.get("effectiveStartDate"), "effectiveStartDate"), row.get("retailPrice"))
+            for row in rows
+            if self._asked(row)
         ]
         valid = [(at, value) for at, value in found if at <= now_s]
         if not valid:

@@ -218,19 +218,19 @@ class Fetcher:
             raise Unreachable(f"{shown(url)}: {_cause(error)}") from error
 
     def _session(self, *, guarded: bool) -> aiohttp.ClientSession:
-        found = self._sessions.get(guarded)
-        if found is None:
+        client_session = self._sessions.get(guarded)
+        if client_session is None:
             resolver = NoMetadataService() if guarded else None
             connector = aiohttp.TCPConnector(resolver=resolver, limit=16)
             # an answer is bounded as it comes: a compressed one could grow a thousandfold
-            found = aiohttp.ClientSession(
+            client_session = aiohttp.ClientSession(
                 connector=connector,
                 cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=False,
                 headers={"Accept-Encoding": "identity"},
             )
-            self._sessions[guarded] = found
-        return found
+            self._sessions[guarded] = client_session
+        return client_session
 
 
 def _page(body: bytes, paging: Paging) -> tuple[dict[str, object], str] | None:
@@ -243,10 +243,10 @@ def _page(body: bytes, paging: Paging) -> tuple[dict[str, object], str] | None:
     if not isinstance(rows, list):
         return None
     found: dict[str, object] = {
-        name: one
-        for one in rows
-        if isinstance(one, dict)
-        and isinstance(name := one.get(paging.key), str)
+        name: row
+        for row in rows
+        if isinstance(row, dict)
+        and isinstance(name := row.get(paging.key), str)
         and name in paging.keep
     }
     token = raw.get(paging.token)

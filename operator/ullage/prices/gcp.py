@@ -103,5 +103,5 @@ def _hourly(row: Mapping[str, object], sku: str) -> float:
 def sum_of_skus(options: JsonObject, pool: PoolRecord, where: Where) -> PriceSource:
     """``type: GCP``."""
     rows = objects(options, "parts")
-    parts = [(text(one, "sku"), float(bounded(one, "count", 1, 100_000))) for one in rows]
+    parts = [(text(row, "sku"), float(bounded(row, "count", 1, 100_000))) for row in rows]
     return GcpSkuPrice(parts=tuple(sorted(parts)))

@@ -100,11 +100,11 @@ def compare(asked: Asked, follow: Follow) -> Comparison:
     settings = _settings(asked)
     if asked.packing:
         settings = replace(settings, pairs=table.pairs(tuple(fleet.devices)))
-    found = Comparison(trace=trace, fleet=fleet, settings=settings, mode=asked.mode)
+    comparison = Comparison(trace=trace, fleet=fleet, settings=settings, mode=asked.mode)
     for policy in [one for one in chosen(asked.policies) if _runs(one, asked)]:
         tell = follow(policy.name, len(trace.jobs))
-        found.outcomes.append(_run(asked, found, policy, tell))
-    return found
+        comparison.outcomes.append(_run(asked, comparison, policy, tell))
+    return comparison
 
 
 def to_json(found: Comparison, *, jobs: bool) -> str:
@@ -119,11 +119,11 @@ def to_json(found: Comparison, *, jobs: bool) -> str:
         "seed": found.settings.seed,
         "restart_s": found.settings.costs.restart_s,
         "policies": {
-            one.policy: {
-                **one.figures(),
-                **({"each": [_job(job) for job in one.jobs]} if jobs else {}),
+            outcome.policy: {
+                **outcome.figures(),
+                **({"each": [_job(job) for job in outcome.jobs]} if jobs else {}),
             }
-            for one in found.outcomes
+            for outcome in found.outcomes
         },
     }
     return json.dumps(body, indent=2, allow_nan=False) + "\n"

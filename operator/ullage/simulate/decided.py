@@ -131,7 +131,7 @@ def resume(
         failures=Failures(fleet.devices, how.failures, random.Random(how.seed)),
         table=built_in(),
         start=snapshot.taken_at,
-        epoch=max((one.epoch for one in snapshot.gpu_nodes.values()), default=1),
+        epoch=max((gpu_node.epoch for gpu_node in snapshot.gpu_nodes.values()), default=1),
         arrived=len(trace.jobs),
         tell=tell,
     )
@@ -176,9 +176,9 @@ class Play:
     def __post_init__(self) -> None:
         self.held_s = dict.fromkeys(self.fleet.devices, 0.0)
         for name, record in sorted(self.world.gpu_nodes.items()):
-            for one in record.devices:
-                self._kind_of[one.uuid] = one.model
-                self.places.append((one.model, name, one.uuid))
+            for device in record.devices:
+                self._kind_of[device.uuid] = device.model
+                self.places.append((device.model, name, device.uuid))
 
     @property
     def now(self) -> float:
@@ -245,16 +245,16 @@ class Play:
             settings = DecideSettings(epoch=self.epoch)
             plan = decide(snapshot, self.world.now, settings, cache=self.cache)
             if plan.faults:
-                one = plan.faults[0]
-                raise TraceError(f"{self.trace.name}: no decision about {one.key}: {one.text}")
+                fault = plan.faults[0]
+                raise TraceError(f"{self.trace.name}: no decision about {fault.key}: {fault.text}")
             self.decisions += 1
             actions = diff(plan, snapshot)
             self.world.apply(actions)
             self._follow()
-            if all(isinstance(one, SetStatus) and one.passing for one in actions):
+            if all(isinstance(action, SetStatus) and action.passing for action in actions):
                 break
         else:
-            kinds = ", ".join(sorted({type(one).__name__ for one in actions}))
+            kinds = ", ".join(sorted({type(action).__name__ for action in actions}))
             raise TraceError(
                 f"{self.trace.name}: decisions at {self.now:.0f} s never rest: {kinds}"
             )
@@ -353,7 +353,7 @@ class Play:
                 continue
             kind, number = struck
             broken = {gpu for _, _, gpu in self._broken}
-            works = [one for one in self.places if one[0] == kind and one[2] not in broken]
+            works = [place for place in self.places if place[0] == kind and place[2] not in broken]
             _, node, gpu = works[number]
             self._broken.append((at + self.settings.failures.repair_s, node, gpu))
             self._strike(node, gpu)

@@ -219,7 +219,7 @@ class _Cluster:
     def _alone(self, members: Members, leaver: str) -> None:
         """A job has left its devices; the job that shared them goes on alone."""
         kind = self.runs.pop(members)
-        rest = tuple(one for one in members if one != leaver)
+        rest = tuple(member for member in members if member != leaver)
         if not rest:
             self.busy[kind] -= self.active[leaver].job.gang
             return

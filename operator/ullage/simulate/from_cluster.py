@@ -38,11 +38,11 @@ def fleet_of(snapshot: Snapshot, prices: Mapping[str, float]) -> Fleet:
     per_node = 1
     for record in snapshot.gpu_nodes.values():
         free = [
-            one
-            for one in record.devices
-            if one.health is Health.HEALTHY and not record.retire and one.uuid not in serving
+            device
+            for device in record.devices
+            if device.health is Health.HEALTHY and not record.retire and device.uuid not in serving
         ]
-        devices.update(one.model for one in free)
+        devices.update(device.model for device in free)
         per_node = max(per_node, len(record.devices))
     if not devices:
         raise TraceError(
@@ -57,9 +57,9 @@ def fleet_of(snapshot: Snapshot, prices: Mapping[str, float]) -> Fleet:
 def _serving(snapshot: Snapshot) -> frozenset[str]:
     """Devices that services hold for the most part, by uuid."""
     held: Counter[str] = Counter()
-    for one in snapshot.workloads.values():
-        if one.kind is WorkloadKind.INFERENCE_SERVICE:
-            for placed in one.status.placement:
+    for workload in snapshot.workloads.values():
+        if workload.kind is WorkloadKind.INFERENCE_SERVICE:
+            for placed in workload.status.placement:
                 held[placed.gpu] += placed.percent
     return frozenset(gpu for gpu, percent in held.items() if percent > _MOST_SERVED)
 
@@ -75,7 +75,9 @@ def trace_of(snapshot: Snapshot, fleet: Fleet, round_s: float) -> Trace:
     speeds = Throughputs(snapshot)
     told: Counter[str] = Counter()
     jobs = []
-    for job in sorted(snapshot.workloads.values(), key=lambda one: (one.created, one.ref.uid)):
+    for job in sorted(
+        snapshot.workloads.values(), key=lambda workload: (workload.created, workload.ref.uid)
+    ):
         if _over(job):
             continue
         if job.invalid and not job.status.placement:
@@ -108,8 +110,9 @@ def trace_of(snapshot: Snapshot, fleet: Fleet, round_s: float) -> Trace:
     if serving:
         notes.append(f"{serving} devices serve and are left to their services.")
     coming = sum(
-        one.kind is WorkloadKind.INFERENCE_SERVICE and one.status.ready_replicas < one.replicas
-        for one in snapshot.workloads.values()
+        workload.kind is WorkloadKind.INFERENCE_SERVICE
+        and workload.status.ready_replicas < workload.replicas
+        for workload in snapshot.workloads.values()
     )
     if coming:
         notes.append(f"{coming} services have replicas that do not run: none are kept devices for.")

@@ -62,13 +62,15 @@ def ended(pod: PodRecord, stage: PodStage, code: int | None, now: float) -> PodR
 def attached(record: GPUNodeRecord, uid: str) -> GPUNodeRecord:
     """A node on which a pod's slices are in use, observed for a while."""
     observed = tuple(
-        replace(one, phase=SlicePhase.ATTACHED, windows=_ENOUGH) if one.key.pod_uid == uid else one
-        for one in record.observed
+        replace(part, phase=SlicePhase.ATTACHED, windows=_ENOUGH)
+        if part.key.pod_uid == uid
+        else part
+        for part in record.observed
     )
     return replace(record, observed=observed)
 
 
 def freed(record: GPUNodeRecord, uid: str) -> GPUNodeRecord:
     """A node whose agent let a pod's slices go."""
-    kept = tuple(one for one in record.observed if one.key.pod_uid != uid)
+    kept = tuple(part for part in record.observed if part.key.pod_uid != uid)
     return replace(record, observed=kept)

@@ -39,27 +39,27 @@ def draw(outcomes: Sequence[Outcome], folder: Path, title: str) -> tuple[Path, .
 
 
 def _utilisation(axes: Axes, outcomes: Sequence[Outcome]) -> None:
-    for one in outcomes:
-        hours, parts = busy_parts(one)
-        axes.plot(hours, parts, label=one.policy, linewidth=1.2, drawstyle="steps-post")
+    for outcome in outcomes:
+        hours, parts = busy_parts(outcome)
+        axes.plot(hours, parts, label=outcome.policy, linewidth=1.2, drawstyle="steps-post")
     axes.set(xlabel="hours", ylabel="devices held", ylim=(0.0, 1.02))
     axes.set_title("utilisation", fontsize=9)
     axes.legend(fontsize=7)
 
 
 def _completion(axes: Axes, outcomes: Sequence[Outcome]) -> None:
-    for one in outcomes:
-        values = sorted(job.jct_s / HOUR for job in one.jobs)
-        axes.plot(*_cumulated(values), label=one.policy, linewidth=1.2)
+    for outcome in outcomes:
+        values = sorted(job.jct_s / HOUR for job in outcome.jobs)
+        axes.plot(*_cumulated(values), label=outcome.policy, linewidth=1.2)
     axes.set(xlabel="completion time, hours", ylabel="part of the jobs", xscale="log")
     axes.set_title("completion times (left is better)", fontsize=9)
     axes.legend(fontsize=7)
 
 
 def _fairness(axes: Axes, outcomes: Sequence[Outcome]) -> None:
-    for one in outcomes:
-        values = sorted(job.jct_s / job.isolated_s for job in one.jobs if job.isolated_s > 0)
-        axes.plot(*_cumulated(values), label=one.policy, linewidth=1.2)
+    for outcome in outcomes:
+        values = sorted(job.jct_s / job.isolated_s for job in outcome.jobs if job.isolated_s > 0)
+        axes.plot(*_cumulated(values), label=outcome.policy, linewidth=1.2)
     axes.plot((1.0, 1.0), (0.0, 1.0), color="#888888", linewidth=0.8, linestyle="--")
     axes.set(xlabel="completion time / time on an equal part", ylabel="part of the jobs")
     axes.set(xlim=(0.0, FAIR))
@@ -68,12 +68,12 @@ def _fairness(axes: Axes, outcomes: Sequence[Outcome]) -> None:
 
 
 def _cost(axes: Axes, outcomes: Sequence[Outcome]) -> None:
-    priced = any(one.dollars > 0 for one in outcomes)
-    names = [one.policy for one in reversed(outcomes)]
+    priced = any(outcome.dollars > 0 for outcome in outcomes)
+    names = [outcome.policy for outcome in reversed(outcomes)]
     if priced:
-        widths = [one.dollars for one in reversed(outcomes)]
+        widths = [outcome.dollars for outcome in reversed(outcomes)]
     else:
-        widths = [sum(one.held_s.values()) / HOUR for one in reversed(outcomes)]
+        widths = [sum(outcome.held_s.values()) / HOUR for outcome in reversed(outcomes)]
     bars = axes.barh(names, widths, color="#4878a8")
     axes.bar_label(bars, fmt="%.0f", fontsize=7)
     axes.set(xlabel="dollars" if priced else "device hours")
@@ -95,8 +95,8 @@ def busy_parts(outcome: Outcome) -> tuple[list[float], list[float]]:
     """Part of the devices that is held over time, in hours; means of at most 400 intervals."""
     total = sum(outcome.devices.values())
     end = outcome.makespan_s
-    at = np.array([one.at_s for one in outcome.moments] + [end])
-    busy = np.array([sum(one.busy) for one in outcome.moments], float)
+    at = np.array([moment.at_s for moment in outcome.moments] + [end])
+    busy = np.array([sum(moment.busy) for moment in outcome.moments], float)
     if not len(busy) or end <= at[0]:
         return [0.0], [0.0]
     area = np.concatenate([[0.0], np.cumsum(busy * np.diff(at))])

@@ -56,7 +56,7 @@ class PriorityQueue:
         free = dict(up)
         for (name,), kind in self.runs.items():
             free[kind] -= active[name].job.gang
-        line = sorted(self.waiting.values(), key=lambda one: (-one.job.priority, one.order))
+        line = sorted(self.waiting.values(), key=lambda work: (-work.job.priority, work.order))
         for work in line:
             job = work.job
             kinds = [kind for kind in free if job.speeds[kind] > 0]

@@ -163,7 +163,7 @@ def philly_jobs(name: str, lines: Sequence[Line], how: Reading) -> Trace:
     jobs = []
     for number, line in enumerate(lines):
         wanted = _whole(name, number, line["num_gpus"])
-        gang = max((one for one in _gangs(how.table) if one <= wanted), default=1)
+        gang = max((gang for gang in _gangs(how.table) if gang <= wanted), default=1)
         kind = chance.choice(how.table.kinds(gang))
         capped[wanted] += gang < wanted
         speeds = how.table.alone[kind, gang]

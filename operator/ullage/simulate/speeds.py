@@ -79,8 +79,8 @@ class SpeedTable:
                 left=left,
                 right=right,
                 gang=1,
-                left_rates=tuple(row.get(one, (0.0, 0.0))[0] for one in types),
-                right_rates=tuple(row.get(one, (0.0, 0.0))[1] for one in types),
+                left_rates=tuple(row.get(kind, (0.0, 0.0))[0] for kind in types),
+                right_rates=tuple(row.get(kind, (0.0, 0.0))[1] for kind in types),
             )
             for (left, right), row in sorted(self.beside.items())
         )

@@ -99,7 +99,7 @@ class World:
         job = self.workloads[uid]
         members = self.members(uid)
         return len(members) == job.replicas and all(
-            one.stage is PodStage.RUNNING and not one.deleting for one in members
+            member.stage is PodStage.RUNNING and not member.deleting for member in members
         )
 
     def apply(self, actions: Iterable[Action]) -> None:
@@ -145,7 +145,8 @@ class World:
         """A device fails, or is back."""
         record = self.gpu_nodes[node]
         devices = tuple(
-            replace(one, health=health) if one.uuid == gpu else one for one in record.devices
+            replace(device, health=health) if device.uuid == gpu else device
+            for device in record.devices
         )
         self.gpu_nodes[node] = replace(record, devices=devices)
 
@@ -184,14 +185,14 @@ class World:
             record = self.gpu_nodes[node]
             observed = tuple(
                 replace(
-                    one,
+                    part,
                     steps=steps,
                     step_micros=round(step_s * 1e6),
                     checkpoint_age_s=saved_s,
                 )
-                if one.key.pod_uid in own
-                else one
-                for one in record.observed
+                if part.key.pod_uid in own
+                else part
+                for part in record.observed
             )
             self.gpu_nodes[node] = replace(record, observed=observed)
 
@@ -206,8 +207,8 @@ class World:
             record = GPUNodeRecord(
                 name=name, uid=f"uid-gn-{name}", epoch=action.epoch, retire=False, desired=()
             )
-        held = {one.key: one for one in record.observed}
-        kept = {one.key: held.get(one.key) or motions.reserved(one) for one in slices}
+        held = {part.key: part for part in record.observed}
+        kept = {part.key: held.get(part.key) or motions.reserved(part) for part in slices}
         for key, one in held.items():
             # What has started stays until its pod is gone, whatever the spec says.
             if one.phase.started and key.pod_uid in self.pods:
@@ -220,7 +221,7 @@ class World:
             observed=tuple(kept[key] for key in sorted(kept)),
             observations=_after(record.observations, action.observations_read),
             observations_read=action.observations_read,
-            desired_since={one.key: since.get(one.key, self.now) for one in slices},
+            desired_since={part.key: since.get(part.key, self.now) for part in slices},
         )
 
     def _create(self, action: CreatePod) -> None:
@@ -306,5 +307,5 @@ class World:
 
 def _after(observations: tuple[Observation, ...], newest_read: str) -> tuple[Observation, ...]:
     """Observations that a node still reports after an acknowledgement."""
-    ids = [one.id for one in observations]
+    ids = [observation.id for observation in observations]
     return observations[ids.index(newest_read) + 1 :] if newest_read in ids else observations

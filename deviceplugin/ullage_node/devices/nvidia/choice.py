@@ -44,8 +44,8 @@ class Driver:
     @property
     def branch(self) -> int:
         """Number of the release branch, 0 = not known."""
-        found = _BRANCH.match(self.version)
-        return int(found[1]) if found else 0
+        match = _BRANCH.match(self.version)
+        return int(match[1]) if match else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,9 @@ def _against_mps(
         return "the driver does not say how many SMs it has, so no share could be proven"
     if driver.branch < OLDEST_DRIVER:
         return f"driver {driver.version} is older than {OLDEST_DRIVER}; update it"
-    other = next((one for one in installed.strangers if one.serves(device.uuid)), None)
+    other = next(
+        (stranger for stranger in installed.strangers if stranger.serves(device.uuid)), None
+    )
     if other is not None:
         return (
             f"process {other.pid} of someone else runs an MPS control daemon for it; stop that "

@@ -58,8 +58,8 @@ def _cap_mib(value: str, uuid: str) -> int:
     An entry for a device that the client cannot see makes it drop every limit.
     """
     name, _, size = value.partition("=")
-    found = _MIB.fullmatch(size)
-    return int(found[1]) * _MIB_OF[found[2]] if found and name == uuid else 0
+    match = _MIB.fullmatch(size)
+    return int(match[1]) * _MIB_OF[match[2]] if match and name == uuid else 0
 
 
 def _differs(pid: int, name: str, value: str) -> str:

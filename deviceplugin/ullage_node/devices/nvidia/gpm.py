@@ -240,7 +240,9 @@ def _read(api: GpmApi, older: object, newer: object) -> dict[int, float]:
     api.nvmlGpmMetricsGet(answer)
     given = (answer.metrics[position] for position in range(len(_WANTED)))
     return {
-        one.metricId: one.value for one in given if not one.nvmlReturn and math.isfinite(one.value)
+        gpm_metric.metricId: gpm_metric.value
+        for gpm_metric in given
+        if not gpm_metric.nvmlReturn and math.isfinite(gpm_metric.value)
     }
 
 

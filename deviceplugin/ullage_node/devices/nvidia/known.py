@@ -136,7 +136,7 @@ class MpsShares:
         """Reason against a device's shares although its server is healthy; empty = none."""
         installed = None if self.problem else self._installed
         strangers = installed.strangers if installed else ()
-        other = next((one for one in strangers if one.serves(uuid)), None)
+        other = next((stranger for stranger in strangers if stranger.serves(uuid)), None)
         return (
             f"process {other.pid} of someone else runs a second MPS control daemon for it: "
             "processes that use that one take turns with our tenants, beside their shares; stop it"

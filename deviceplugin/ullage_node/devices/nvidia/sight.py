@@ -149,7 +149,7 @@ def _evidence(
 ) -> Evidence:
     unlisted = tuple(sorted({process.pid for process in used} - set(listed)))
     server = sight.servers.get(part.gpu)
-    shown = {one.pid: one for one in server.environments} if server else {}
+    shown = {environment.pid: environment for environment in server.environments} if server else {}
     decided = _decided(binding, part, sight)
     departures = [departure(decided, shown[pid]) for pid in listed if pid in shown]
     return Evidence(

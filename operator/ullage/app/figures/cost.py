@@ -37,17 +37,17 @@ class CostSums:
         """Add what is new, and tell everything as of now."""
         parties: dict[str, list[Bill]] = defaultdict(list)
         seen: dict[str, Entered] = {}
-        for one in workloads:
-            bill = bill_of(one, now)
+        for workload in workloads:
+            bill = bill_of(workload, now)
             if bill is None:
                 continue
-            party = self.parties.label(one)
+            party = self.parties.label(workload)
             parties[party].append(bill)
-            stands = _entered(one, bill)
-            before = self._seen.get(one.ref.uid)
+            stands = _entered(workload, bill)
+            before = self._seen.get(workload.ref.uid)
             if before is None:
-                before = _NOTHING if one.created >= self.began else stands
-            seen[one.ref.uid] = self._add(party, before, stands)
+                before = _NOTHING if workload.created >= self.began else stands
+            seen[workload.ref.uid] = self._add(party, before, stands)
         self._seen = seen
         bills = {party: total(found) for party, found in parties.items()}
         return CostFigures(

@@ -47,25 +47,27 @@ class SpeedErrors:
     def _compare(self, before: ProfileRecord, after: Iterable[Throughput]) -> None:
         measured = {row.device for row in before.status.solo}
         measured |= {
-            one.accelerator for one in before.status.throughput if one.source is Source.MEASURED
+            entry.accelerator
+            for entry in before.status.throughput
+            if entry.source is Source.MEASURED
         }
         first = [
-            one
-            for one in after
-            if one.source is Source.MEASURED
-            and one.steps_per_second > 0
-            and one.accelerator not in measured
+            entry
+            for entry in after
+            if entry.source is Source.MEASURED
+            and entry.steps_per_second > 0
+            and entry.accelerator not in measured
         ]
         if not first:
             return
         predicted = speeds(before)
-        for one in first:
-            said = predicted.get(one.accelerator)
+        for entry in first:
+            said = predicted.get(entry.accelerator)
             if said is not None:
                 recent = self._errors.setdefault(
-                    (one.accelerator, said.source.value), deque(maxlen=WINDOW)
+                    (entry.accelerator, said.source.value), deque(maxlen=WINDOW)
                 )
-                recent.append(abs(said.steps_per_second / one.steps_per_second - 1.0))
+                recent.append(abs(said.steps_per_second / entry.steps_per_second - 1.0))
 
 
 def device_figures(snapshot: Snapshot, speed_errors: SpeedErrors) -> DeviceFigures:

@@ -28,21 +28,21 @@ class SpendSums:
         costs: dict[str, list[float]] = defaultdict(list)
         deadlines: Counter[str] = Counter()
         seen: dict[str, frozenset[str]] = {}
-        for one in workloads:
-            spend = one.status.spend
+        for workload in workloads:
+            spend = workload.status.spend
             decision = spend.decision if spend is not None else None
             if decision is None:
                 continue
             pools = frozenset(share.pool for share in decision.chosen.pools)
-            before = self._seen.get(one.ref.uid, frozenset())
+            before = self._seen.get(workload.ref.uid, frozenset())
             if before and pools and before != pools:
                 self.switches[decision.mode] += 1
             # who waits for a while and comes back elsewhere has switched as well
-            seen[one.ref.uid] = pools or before
+            seen[workload.ref.uid] = pools or before
             if decision.chosen.cost_per_work:
-                costs[self.parties.label(one)].append(float(decision.chosen.cost_per_work))
-            safe = one.status.condition(ConditionType.DEADLINE_SAFE)
-            if safe is not None and not one.status.completion_time:
+                costs[self.parties.label(workload)].append(float(decision.chosen.cost_per_work))
+            safe = workload.status.condition(ConditionType.DEADLINE_SAFE)
+            if safe is not None and not workload.status.completion_time:
                 deadlines["yes" if safe.status == "True" else "no"] += 1
         self._seen = seen
         return SpendFigures(

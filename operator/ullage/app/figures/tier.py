@@ -30,12 +30,12 @@ class TierSums:
             self.lost_steps += max(0, one.lost_steps - self._seen.get(uid, one.lost_steps))
         self._seen = {uid: one.lost_steps for uid, one in reports.items()}
         return TierFigures(
-            stages=Counter(one.stage for one in reports.values()),
+            stages=Counter(report.stage for report in reports.values()),
             most_lag=max(
                 (
-                    one.step - one.committed
-                    for one in reports.values()
-                    if one.copied and one.committed is not None
+                    report.step - report.committed
+                    for report in reports.values()
+                    if report.copied and report.committed is not None
                 ),
                 default=0,
             ),

@@ -25,12 +25,12 @@ TURN: Final = "turn"
 
 def preempted(snapshot: Snapshot, actions: Sequence[Action]) -> Iterator[str]:
     """Why each job was asked to leave its devices: for a higher priority, or its turn is over."""
-    for one in actions:
-        if not isinstance(one, SetStatus) or one.reason is not Reason.PREEMPTED:
+    for action in actions:
+        if not isinstance(action, SetStatus) or action.reason is not Reason.PREEMPTED:
             continue
-        before = snapshot.workloads.get(one.owner.uid)
+        before = snapshot.workloads.get(action.owner.uid)
         if before is not None and before.status.phase != Phase.RESTARTING:
-            yield TURN if one.status.allocation is not None else PRIORITY
+            yield TURN if action.status.allocation is not None else PRIORITY
 
 
 def turn_figures(

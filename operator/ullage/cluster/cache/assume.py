@@ -181,9 +181,9 @@ class Overlay:
 
     def all(self, kind: type[Kept]) -> Iterator[Kept]:
         """Everything assumed of one kind."""
-        for found in self._kept.get(kind, {}).values():
-            if isinstance(found.effect, kind):
-                yield found.effect
+        for assumption in self._kept.get(kind, {}).values():
+            if isinstance(assumption.effect, kind):
+                yield assumption.effect
 
     def targets(self, *kinds: type[Effect]) -> set[str]:
         """Objects, by uid or name, of which something of these kinds is assumed."""
@@ -300,7 +300,7 @@ class Refusals:
         """A workload has a new generation, or is gone (``None``): try again at once."""
         stale = [key for key in self._of.get(uid, ()) if self._kept[key].generation != generation]
         gone = [self._forget(key) for key in stale]
-        return any(one is not None and one.waiting for one in gone)
+        return any(refusal is not None and refusal.waiting for refusal in gone)
 
     def clear(self) -> None:
         """Forget everything."""

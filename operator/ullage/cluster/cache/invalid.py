@@ -40,7 +40,7 @@ class UnreadBook:
 
     def keep(self, kind: str, keys: Set[Hashable]) -> bool:
         """These are all objects of the kind that there are; says whether another was noted."""
-        gone = [one for one in self._entries if one[0] == kind and one[1] not in keys]
+        gone = [entry for entry in self._entries if entry[0] == kind and entry[1] not in keys]
         for one in gone:
             del self._entries[one]
         return bool(gone)
@@ -49,7 +49,7 @@ class UnreadBook:
         """Every entry, in one order."""
         entries = self._entries.values()
         return tuple(
-            sorted(entries, key=lambda one: (one.ref.kind, one.ref.namespace, one.ref.name))
+            sorted(entries, key=lambda entry: (entry.ref.kind, entry.ref.namespace, entry.ref.name))
         )
 
 
@@ -65,4 +65,4 @@ def _entry(kind: str, raw: JsonObject, text: str) -> Unread | None:
 
 def _told(raw: JsonObject) -> Condition | None:
     shown = read_conditions(section(raw, "status"))
-    return next((one for one in shown if one.type == ConditionType.INVALID), None)
+    return next((condition for condition in shown if condition.type == ConditionType.INVALID), None)

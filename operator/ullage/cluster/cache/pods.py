@@ -64,7 +64,7 @@ class PodRoom(Room[str]):
     def leads(self) -> Iterable[PodRecord]:
         """Pods that lead jobs in tiers, found without looking at the others."""
         found = (self.table.get(uid) for uid in self._leads)
-        return [one for one in found if one is not None]
+        return [pod for pod in found if pod is not None]
 
     def foreign(self) -> Mapping[str, ForeignPod]:
         """Pods that bear our label and are none of ours, by uid."""

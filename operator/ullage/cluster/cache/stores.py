@@ -339,13 +339,17 @@ class ForeignRoom(Room[str]):
 
     def use(self, node: str) -> Resources | None:
         """Requests of foreign pods on a node; ``None`` where none runs."""
-        found = [one for one in (self.table.use(node), self._besides.use(node)) if one is not None]
+        found = [
+            resources
+            for resources in (self.table.use(node), self._besides.use(node))
+            if resources is not None
+        ]
         return found[0] + found[1] if len(found) > 1 else next(iter(found), None)
 
     def slot_holders(self, node: str) -> tuple[str, ...]:
         """Some of the foreign pods that hold device slots of a node, by name."""
-        found = self.table.slot_holders(node) | self._besides.slot_holders(node)
-        return tuple(sorted(found)[:HOLDERS_NAMED])
+        abstract_set = self.table.slot_holders(node) | self._besides.slot_holders(node)
+        return tuple(sorted(abstract_set)[:HOLDERS_NAMED])
 
     def _told(self, nodes: set[str]) -> bool:
         visible = any(self._wanted(node) for node in nodes)

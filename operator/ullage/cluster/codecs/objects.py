@@ -293,12 +293,12 @@ def ranked(types: Iterable[ConditionType]) -> Kind:
     rank = {type_.value: at for at, type_ in enumerate(types)}
 
     def ours(conditions: tuple[Condition, ...]) -> tuple[Condition, ...]:
-        found = [one for one in conditions if one.type in rank]
-        return tuple(sorted(found, key=lambda one: rank[one.type]))
+        found = [condition for condition in conditions if condition.type in rank]
+        return tuple(sorted(found, key=lambda condition: rank[condition.type]))
 
     return Kind(
         lambda raw, _: ours(read_conditions(raw)),
-        lambda held: [condition_to_wire(one) for one in ours(held)],
+        lambda held: [condition_to_wire(condition) for condition in ours(held)],
         (),
     )
 
@@ -309,7 +309,11 @@ def own_conditions(status: JsonObject) -> tuple[Condition, ...]:
     Raises:
         WireError: an entry is malformed.
     """
-    return tuple(one for one in read_conditions(status) if one.type != ConditionType.INVALID)
+    return tuple(
+        read_condition
+        for read_condition in read_conditions(status)
+        if read_condition.type != ConditionType.INVALID
+    )
 
 
 def condition_true(status: JsonObject, type_: str) -> bool:

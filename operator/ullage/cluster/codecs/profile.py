@@ -134,7 +134,7 @@ def newest_first(row: StepRow) -> tuple[float, str]:
 
 
 def _by_type(conditions: tuple[Condition, ...]) -> tuple[Condition, ...]:
-    return tuple(sorted(conditions, key=lambda one: one.type))
+    return tuple(sorted(conditions, key=lambda condition: condition.type))
 
 
 _read_status, _write_status = derived(

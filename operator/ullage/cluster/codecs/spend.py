@@ -55,7 +55,7 @@ def _account_from_wire(raw: JsonObject) -> Account | None:
         return replace(account, **lost)  # type: ignore[arg-type]  # all of them are counts
 
 
-_REASONS: Final = frozenset(one.value for one in Reason)
+_REASONS: Final = frozenset(reason.value for reason in Reason)
 _read, _write = derived(SpendDecision)
 
 

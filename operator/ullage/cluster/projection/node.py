@@ -70,7 +70,12 @@ def project_node(raw: JsonObject) -> NodeRecord:
         managed=meta.labels.get(LABEL_NODE) == "true",
         created=meta.created,
         ready_since=next(
-            (one.since for one in read_conditions(status) if one.type == "Ready"), 0.0
+            (
+                read_condition.since
+                for read_condition in read_conditions(status)
+                if read_condition.type == "Ready"
+            ),
+            0.0,
         ),
         deleting=meta.deleting,
         interruption=notice_of_taints(taints, deleting=meta.deleting) if taints else None,
@@ -105,11 +110,11 @@ def _observations(status: JsonObject) -> tuple[tuple[Observation, ...], int]:
     unreadable = 0
     for entry in entries:
         try:
-            one = Observation.from_wire(entry)
+            observation = Observation.from_wire(entry)
         except WireError:
             unreadable += 1
         else:
-            found[one.id] = one
+            found[observation.id] = observation
     return tuple(found.values()), unreadable
 
 

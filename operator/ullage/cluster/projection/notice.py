@@ -54,12 +54,12 @@ def notice_of_taints(taints: Iterable[Taint], *, deleting: bool = False) -> Inte
         taints: Those of the node.
         deleting: The Node object is being deleted: what was planned is done.
     """
-    found: Interruption | None = None
+    interruption: Interruption | None = None
     for taint in sorted(taints, key=lambda one: one.key in CHOSEN_TAINTS):
         kind = NOTICE_TAINTS.get(taint.key)
         if kind is None:
             continue
         if taint.key in PLANNED_TAINTS and not deleting:
             kind = InterruptionKind.REBALANCE
-        found = sooner(found, Interruption(kind=kind, source=taint.key))
-    return found
+        interruption = sooner(interruption, Interruption(kind=kind, source=taint.key))
+    return interruption

@@ -86,9 +86,9 @@ def _party(raw: JsonObject) -> Tenant:
 def _parties(spec: JsonObject) -> tuple[Tenant, ...]:
     with within("tenants"):
         parties = sorted(
-            (_party(one) for one in objects(spec, "tenants")), key=lambda one: one.name
+            (_party(one) for one in objects(spec, "tenants")), key=lambda tenant: tenant.name
         )
-        if len(parties) > MOST_TENANTS or len({one.name for one in parties}) < len(parties):
+        if len(parties) > MOST_TENANTS or len({party.name for party in parties}) < len(parties):
             raise WireError(f"name: at most {MOST_TENANTS} tenants, each once")
         return tuple(parties)
 

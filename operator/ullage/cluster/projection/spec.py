@@ -125,7 +125,7 @@ def read_failure(spec: JsonObject) -> FailurePolicy:
         codes = raw.get("retryExitCodes")
         codes = [] if codes is None else codes
         if not isinstance(codes, list) or not all(
-            type(one) is int and 0 < one < 256 for one in codes
+            type(code) is int and 0 < code < 256 for code in codes
         ):
             raise WireError("retryExitCodes: expected a list of whole numbers from 1 to 255")
         return FailurePolicy(

@@ -31,8 +31,8 @@ def size_of(value: object) -> int:
     elif isinstance(value, Mapping):
         parts = (*value.keys(), *value.values())
     elif is_dataclass(value):
-        parts = (getattr(value, one.name) for one in fields(value))
-    return size + sum(size_of(one) for one in parts)
+        parts = (getattr(value, field.name) for field in fields(value))
+    return size + sum(size_of(part) for part in parts)
 
 
 class Memo(Generic[Key, Value]):

@@ -56,7 +56,7 @@ class NodeRefusals:
             self._times[key] = (*self._times.get(key, ()), now)[-TIMES_KEPT:]
         refused = {piece.key.pod_uid for piece in fresh}
         for name in {
-            (one.pod_namespace, one.pod_name) for one in wanted if one.key.pod_uid in refused
+            (part.pod_namespace, part.pod_name) for part in wanted if part.key.pod_uid in refused
         }:
             self._by_name[name] = (*self._by_name.pop(name, ()), now)[-TIMES_KEPT:]
         while len(self._by_name) > MOST_NAMES:

@@ -233,7 +233,7 @@ def _rule(rows: Sequence[Scored], *, eps: float, confidence: float, tight: Tight
 def _over_shoots(rows: Sequence[Scored]) -> bool:
     if not rows or len(rows) >= ROWS_FEW:
         return False
-    kept = sum(not one.violated for one in rows)
+    kept = sum(not row.violated for row in rows)
     return rows[0].band is Band.TIGHT or kept < FEASIBLE_FEW * len(rows)
 
 
@@ -255,17 +255,17 @@ def fixed_sequence(rows: Sequence[Scored], *, eps: float, confidence: float) -> 
     Raises:
         ValueError: the risk or the confidence is not between 0 and 1.
     """
-    margins = sorted((one.z for one in rows), reverse=True)
+    margins = sorted((row.z for row in rows), reverse=True)
     in_grid = sum(z >= GRID[-1] for z in margins)
     least = rows_needed(0, eps, confidence)
     start = rows_needed(1, eps, confidence)
     start = start if in_grid >= start else least
     passed: Threshold | None = None
     for value in GRID:
-        admitted = [one for one in rows if one.z >= value]
+        admitted = [scored for scored in rows if scored.z >= value]
         if len(admitted) < start:
             continue
-        violations = sum(one.violated for one in admitted)
+        violations = sum(scored.violated for scored in admitted)
         if binomial_tail(violations, len(admitted), eps) > 1 - confidence:
             break
         passed = Threshold(
@@ -291,7 +291,7 @@ def uncertified_scan(rows: Sequence[Scored], *, eps: float, confidence: float) -
         ValueError: the risk or the confidence is not between 0 and 1.
     """
     _check_risk(eps, confidence)
-    ordered = sorted((one for one in rows if math.isfinite(one.z)), key=lambda one: -one.z)
+    ordered = sorted((row for row in rows if math.isfinite(row.z)), key=lambda scored: -scored.z)
     best, violations = _nothing(rows, rows_needed(0, eps, confidence)), 0
     for count, one in enumerate(ordered, start=1):
         violations += one.violated
@@ -338,15 +338,15 @@ def conformal(rows: Sequence[Scored], *, coverage: float = COVERAGE) -> Threshol
     Returns:
         A threshold in units of sd of log slowdown; ``inf`` where nothing is admitted.
     """
-    known = [(one.residual, one.at_s) for one in rows if one.residual is not None]
+    known = [(row.residual, row.at_s) for row in rows if row.residual is not None]
     needed = math.ceil(coverage / (1 - coverage) - 1e-9)
     if len(known) < needed:
         return _nothing(rows, needed)
     weights = recency_weights([at for _, at in known])
     bound = weighted_quantile([residual for residual, _ in known], weights, coverage)
     value = max(bound, GRID[-1])
-    admitted = [one for one in rows if one.z >= value]
-    violations = sum(one.violated for one in admitted)
+    admitted = [scored for scored in rows if scored.z >= value]
+    violations = sum(scored.violated for scored in admitted)
     if math.isinf(value):
         return _nothing(rows, needed)
     return Threshold(value=value, rows=len(rows), admitted=len(admitted), violations=violations)

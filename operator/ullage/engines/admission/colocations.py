@@ -41,7 +41,7 @@ class Sides:
     @classmethod
     def of(cls, profiles: Sequence[ClassProfile]) -> Sides:
         """Classes sorted by key."""
-        ordered = tuple(sorted(profiles, key=lambda one: one.workload_class))
+        ordered = tuple(sorted(profiles, key=lambda profile: profile.workload_class))
         index = {one.workload_class: number for number, one in enumerate(ordered)}
         return cls(profiles=ordered, index=index, features=class_features(ordered))
 
@@ -121,8 +121,8 @@ def check_row(row: Row) -> None:
             raise ValueError(
                 f"row {row.id} of class {row.workload_class}: {name} is {value:g}; drop the row"
             )
-    shares = [row.percent, *(one.percent for one in row.partners)]
-    if any(not 0 < one <= 100 for one in shares):
+    shares = [row.percent, *(partner.percent for partner in row.partners)]
+    if any(not 0 < share <= 100 for share in shares):
         raise ValueError(
             f"row {row.id} of class {row.workload_class}: a share is not within 1..100 percent"
         )
@@ -141,22 +141,22 @@ def bounded(rows: Sequence[Row], *, limit: int = MAX_ROWS) -> tuple[Row, ...]:
     Returns:
         The kept rows, oldest first.
     """
-    newest = sorted(rows, key=lambda one: (-one.at_s, one.id))
+    newest = sorted(rows, key=lambda row: (-row.at_s, row.id))
     places: dict[tuple[str, int, str, int], int] = {}
     ranked = []
-    for one in newest:
-        other = one.partners[0]
+    for row in newest:
+        other = row.partners[0]
         key = (
-            one.workload_class,
-            step_of(one.percent),
+            row.workload_class,
+            step_of(row.percent),
             other.workload_class,
             step_of(other.percent),
         )
         rank = places[key] = places.get(key, -1) + 1
-        ranked.append((rank, -one.at_s, one.id, one))
+        ranked.append((rank, -row.at_s, row.id, row))
     ordered = [one for *_, one in sorted(ranked, key=lambda item: item[:3])]
-    kept = in_turn(ordered, lambda one: origin_of(one.workload_class), limit, most=limit // 2)
-    return tuple(sorted(kept, key=lambda one: (one.at_s, one.id)))
+    kept = in_turn(ordered, lambda row: origin_of(row.workload_class), limit, most=limit // 2)
+    return tuple(sorted(kept, key=lambda row: (row.at_s, row.id)))
 
 
 def in_turn(
@@ -178,7 +178,7 @@ def in_turn(
         turn = counts[origin(one)] = counts.get(origin(one), -1) + 1
         turns.append((turn, place, one))
     most = limit if most is None or len(counts) < 2 else most
-    fair = sorted((one for one in turns if one[0] < most), key=lambda one: one[:2])
+    fair = sorted((turn for turn in turns if turn[0] < most), key=lambda turn: turn[:2])
     return [one for *_, one in fair[:limit]]
 
 
@@ -186,7 +186,7 @@ def mixture(row: Row) -> tuple[tuple[str, int], ...]:
     """Classes and shares of everyone on the device, sorted."""
     everyone = [
         (row.workload_class, row.percent),
-        *((one.workload_class, one.percent) for one in row.partners),
+        *((partner.workload_class, partner.percent) for partner in row.partners),
     ]
     return tuple(sorted(everyone))
 
@@ -223,20 +223,20 @@ def pairs(rows: Sequence[Row], sides: Sides) -> Pairs:
     Raises:
         KeyError: a class is not among the sides.
     """
-    kept = bounded([one for one in rows if len(one.partners) == 1])
-    victim = np.array([sides.index[one.workload_class] for one in kept], np.int64)
-    aggressor = np.array([sides.index[one.partners[0].workload_class] for one in kept], np.int64)
-    own = np.array([one.percent / 100 for one in kept])
-    other = np.array([one.partners[0].percent / 100 for one in kept])
+    kept = bounded([row for row in rows if len(row.partners) == 1])
+    victim = np.array([sides.index[row.workload_class] for row in kept], np.int64)
+    aggressor = np.array([sides.index[row.partners[0].workload_class] for row in kept], np.int64)
+    own = np.array([row.percent / 100 for row in kept])
+    other = np.array([row.partners[0].percent / 100 for row in kept])
     logs = np.array(
         [
             sides.log_base(
-                one.workload_class,
-                one.percent,
-                one.partners[0].workload_class,
-                one.partners[0].percent,
+                row.workload_class,
+                row.percent,
+                row.partners[0].workload_class,
+                row.partners[0].percent,
             )
-            for one in kept
+            for row in kept
         ]
     )
     numbers = np.zeros(len(kept), np.int64)
@@ -246,7 +246,7 @@ def pairs(rows: Sequence[Row], sides: Sides) -> Pairs:
         kept=kept,
         rows=sides.rows(victim, aggressor, (own, other), logs),
         log_base=logs,
-        observed=np.log(np.array([one.slowdown for one in kept], float)),
+        observed=np.log(np.array([row.slowdown for row in kept], float)),
         colocation=numbers,
     )
 
@@ -265,9 +265,11 @@ def with_rows(
     for row in rows:
         families.setdefault(row.workload_class, row.family)
         counts[row.workload_class] = counts.get(row.workload_class, 0) + 1
-        for one in row.partners:
-            families.setdefault(one.workload_class, "")
+        for partner in row.partners:
+            families.setdefault(partner.workload_class, "")
     known = dict(profiles)
     for workload_class, family in families.items():
         known.setdefault(workload_class, ClassProfile(workload_class=workload_class, family=family))
-    return tuple(replace(one, rows=counts.get(one.workload_class, 0)) for one in known.values())
+    return tuple(
+        replace(profile, rows=counts.get(profile.workload_class, 0)) for profile in known.values()
+    )

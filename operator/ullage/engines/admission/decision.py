@@ -124,13 +124,13 @@ def confirm(device: Device, newcomer: Newcomer, percent: int, basis: Basis) -> V
 
 def best_of(verdicts: Iterable[Verdict]) -> Verdict | None:
     """The admitted verdict of largest worth; ties: smaller share, then lower uuid."""
-    admitted = [one for one in verdicts if one.admitted and one.chosen is not None]
+    admitted = [verdict for verdict in verdicts if verdict.admitted and verdict.chosen is not None]
     return min(admitted, key=_rank, default=None)
 
 
-def _rank(one: Verdict) -> tuple[float, int, str]:
-    net = one.chosen.net if one.chosen else -math.inf
-    return (-round(net / TOLERANCE) * TOLERANCE, one.percent, one.device)
+def _rank(verdict: Verdict) -> tuple[float, int, str]:
+    net = verdict.chosen.net if verdict.chosen else -math.inf
+    return (-round(net / TOLERANCE) * TOLERANCE, verdict.percent, verdict.device)
 
 
 def _limited(device: Device, newcomer: Newcomer, basis: Basis) -> tuple[Verdict, Proposal]:
@@ -163,9 +163,9 @@ def _ruled_out(draft: Verdict, refusal: Refusal) -> Verdict:
 
 def _predicted(draft: Verdict, proposal: Proposal, basis: Basis, room: _Room | None) -> Verdict:
     options = [_option(proposal, percent, basis) for percent in proposal.shares]
-    safe = [one for one in options if one.margin.passes]
+    safe = [option for option in options if option.margin.passes]
     if not safe:
-        return refused(draft, nearest([(one.percent, one.margin) for one in options]))
+        return refused(draft, nearest([(option.percent, option.margin) for option in options]))
     return _worthwhile(draft, proposal, basis, room, safe)
 
 
@@ -204,10 +204,12 @@ def _worthwhile(
     present = _present_value(proposal, basis)
     floor = basis.settings.min_combined_percent / 100 if proposal.residents else 0.0
     worth = [
-        one for one in safe if one.value > present + TOLERANCE and one.combined >= floor - TOLERANCE
+        option
+        for option in safe
+        if option.value > present + TOLERANCE and option.combined >= floor - TOLERANCE
     ]
     if not worth:
-        best = max(safe, key=lambda one: (one.value, -one.percent))
+        best = max(safe, key=lambda option: (option.value, -option.percent))
         text = (
             f"at {best.percent} % the tenants together would reach {best.combined:.0%} of a "
             f"device, at least {floor:.0%} is asked"
@@ -224,23 +226,23 @@ def _weigh(
     worth: Sequence[_Option], room: _Room | None, newcomer: Tenant, basis: Basis, present: float
 ) -> list[tuple[Weighed, _Option]]:
     """The best options, best first; room is priced only where that can change the first two."""
-    ceilings = {one.percent: _ceiling(one, newcomer, basis, present) for one in worth}
+    ceilings = {option.percent: _ceiling(option, newcomer, basis, present) for option in worth}
     weighed: list[tuple[Weighed, _Option]] = []
-    promising = sorted(worth, key=lambda one: (-ceilings[one.percent], one.percent))
-    for one in promising[: room.affordable if room is not None else None]:
-        ceiling = ceilings[one.percent]
+    promising = sorted(worth, key=lambda option: (-ceilings[option.percent], option.percent))
+    for option in promising[: room.affordable if room is not None else None]:
+        ceiling = ceilings[option.percent]
         if len(weighed) > 1 and ceiling < weighed[1][0].net - TOLERANCE:
             break  # room has no negative price: what follows cannot be better
-        gain = one.value - present
-        lost = room.lost(one.percent) if room is not None else 0.0
+        gain = option.value - present
+        lost = room.lost(option.percent) if room is not None else 0.0
         found = Weighed(
-            percent=one.percent,
-            value=one.value,
+            percent=option.percent,
+            value=option.value,
             gain=gain,
             fragmentation=basis.settings.fragmentation_weight * lost,
             eviction_risk=gain - ceiling,
         )
-        weighed.append((found, one))
+        weighed.append((found, option))
         weighed.sort(key=lambda pair: (-round(pair[0].net / TOLERANCE), pair[0].percent))
     return weighed
 
@@ -274,7 +276,7 @@ class _Room:
         self._device = device
         self._newcomer = newcomer
         self._basis = basis
-        self._total = math.fsum(one.weight for one in basis.arrivals)
+        self._total = math.fsum(arrival.weight for arrival in basis.arrivals)
         self._before: list[tuple[Arrival, int]] | None = None
 
     @property
@@ -301,12 +303,13 @@ class _Room:
 
     def _fitting(self) -> Iterator[tuple[Arrival, int]]:
         usual = sorted(
-            self._basis.arrivals, key=lambda one: (-one.weight, one.newcomer.tenant.name)
+            self._basis.arrivals,
+            key=lambda arrival: (-arrival.weight, arrival.newcomer.tenant.name),
         )
-        for one in usual[:MOST_ARRIVALS]:
-            share = self._fits(self._device, one.newcomer, first=0)
+        for arrival in usual[:MOST_ARRIVALS]:
+            share = self._fits(self._device, arrival.newcomer, first=0)
             if share is not None:
-                yield one, share
+                yield arrival, share
 
     def _after(self, percent: int) -> Device:
         taken = Resident(

@@ -29,21 +29,21 @@ def class_features(profiles: Sequence[ClassProfile]) -> Floats:
     Raises:
         ValueError: a measured value is negative or not finite.
     """
-    profiles = [_that_counts(one) for one in profiles]
-    measured = [not one.declared for one in profiles]
-    times = [_log(one.curve.seconds(1.0)) if one.curve else None for one in profiles]
-    batches = [_log(one.batch) if one.batch else None for one in profiles]
+    profiles = [_that_counts(profile) for profile in profiles]
+    measured = [not profile.declared for profile in profiles]
+    times = [_log(profile.curve.seconds(1.0)) if profile.curve else None for profile in profiles]
+    batches = [_log(profile.batch) if profile.batch else None for profile in profiles]
     columns = [_column(times, measured), _column(batches, measured)]
-    for one in profiles:
-        check_fingerprint(one.workload_class, one.fingerprint)
+    for profile in profiles:
+        check_fingerprint(profile.workload_class, profile.fingerprint)
     for field in fields(Fingerprint):
-        values = [getattr(one.fingerprint, field.name) for one in profiles]
+        values = [getattr(profile.fingerprint, field.name) for profile in profiles]
         if field.name in _LOGS:
             values = [None if value is None else math.log1p(value) for value in values]
         columns.append(_column(values, measured))
-    shared = {one.family for one in profiles if one.family and not one.declared}
+    shared = {profile.family for profile in profiles if profile.family and not profile.declared}
     columns += [
-        _column([float(one.family == family) for one in profiles], measured)
+        _column([float(profile.family == family) for profile in profiles], measured)
         for family in sorted(shared)
     ]
     kept = [column for column in columns if column is not None]

@@ -33,7 +33,7 @@ CONTEXT_RESERVE: Final = 4
 PEAK_MARGIN: Final = 1.05
 """Memory counted for a tenant without a limit, in units of its profile's peak."""
 
-_NAMES: Final = (*(one.name for one in fields(Fingerprint)), "batch", "fixed_s", "scaled_s")
+_NAMES: Final = (*(field.name for field in fields(Fingerprint)), "batch", "fixed_s", "scaled_s")
 """Figures of a profile in the order of checking."""
 _FIGURES: Final[Callable[[Fingerprint], tuple[float | None, ...]]] = attrgetter(
     *(one.name for one in fields(Fingerprint))
@@ -168,16 +168,18 @@ def figures_of(device: Device, newcomer: Newcomer) -> Facts[int]:
         newcomer: Who asks.
     """
     domain, percent, contexts, memory, loose = 0, 0, 0, 0, 0
-    for one in device.residents:
-        percent += one.tenant.percent
-        contexts += one.contexts
+    for resident in device.residents:
+        percent += resident.tenant.percent
+        contexts += resident.contexts
         memory += (
-            memory_of_share_mib(device.memory_mib, one.tenant.percent)
-            if one.memory_mib is None
-            else with_contexts_mib(one.memory_mib, one.contexts, device.context_overhead_mib)
+            memory_of_share_mib(device.memory_mib, resident.tenant.percent)
+            if resident.memory_mib is None
+            else with_contexts_mib(
+                resident.memory_mib, resident.contexts, device.context_overhead_mib
+            )
         )
-        loose += one.enforced is False
-        if one.trust_domain != newcomer.trust_domain:
+        loose += resident.enforced is False
+        if resident.trust_domain != newcomer.trust_domain:
             domain = limits.MIXED
     return Facts(
         model=0,
@@ -221,7 +223,7 @@ def proposal_for(newcomer: Newcomer, device: Device) -> Proposal:
     return Proposal(
         place=device.uuid,
         accelerator=device.accelerator,
-        residents=tuple(one.seen for one in device.residents),
+        residents=tuple(resident.seen for resident in device.residents),
         newcomer=newcomer.tenant,
         shares=candidate_shares(newcomer, device),
     )
@@ -316,13 +318,17 @@ def _words(
     match reason:
         case Reason.TRUST_DOMAIN:
             domain = newcomer.trust_domain
-            other = next(one for one in device.residents if one.trust_domain != domain)
+            other = next(
+                resident for resident in device.residents if resident.trust_domain != domain
+            )
             name, theirs = other.tenant.name, other.trust_domain or "none"
             return f"{name} is of trust domain {theirs!r}, not {domain or 'none'!r}", name
         case Reason.MPS_NOT_READY:
             return f"the MPS server of {device.uuid} is {device.mps}", ""
         case Reason.ENFORCEMENT_MISSING:
-            name = next(one.tenant.name for one in device.residents if one.enforced is False)
+            name = next(
+                resident.tenant.name for resident in device.residents if resident.enforced is False
+            )
             return f"the limits of {name} do not hold, so it may take the whole device", name
         case Reason.CONTEXT_LIMIT:
             more, used = f"{newcomer.contexts} contexts", f"{facts.contexts_used}"
@@ -361,13 +367,13 @@ def check_device(device: Device) -> None:
     _whole(device.contexts, f"contexts of {device.uuid}", 0)
     _whole(device.context_overhead_mib, f"context overhead of {device.uuid}", 0)
     _whole(device.percent_limit, f"percent limit of {device.uuid}", 1)
-    for one in device.residents:
-        _check_known(one.tenant, one.known, device)
-        _check_tenant(one.tenant)
-        _share(one.tenant.percent, one.tenant.name)
-        _whole(one.contexts, f"contexts of {one.tenant.name}", 0)
-        if one.memory_mib is not None:
-            _whole(one.memory_mib, f"memory of {one.tenant.name}", 0)
+    for resident in device.residents:
+        _check_known(resident.tenant, resident.known, device)
+        _check_tenant(resident.tenant)
+        _share(resident.tenant.percent, resident.tenant.name)
+        _whole(resident.contexts, f"contexts of {resident.tenant.name}", 0)
+        if resident.memory_mib is not None:
+            _whole(resident.memory_mib, f"memory of {resident.tenant.name}", 0)
 
 
 def check_newcomer(newcomer: Newcomer, device: Device) -> None:
@@ -400,9 +406,9 @@ def check_proposal(proposal: Proposal) -> None:
     Raises:
         ValueError: naming the figure.
     """
-    for one in proposal.residents:
-        _check_tenant(one)
-        _share(one.percent, one.name)
+    for resident in proposal.residents:
+        _check_tenant(resident)
+        _share(resident.percent, resident.name)
     _check_tenant(proposal.newcomer)
     if not proposal.shares:
         raise ValueError(f"{proposal.newcomer.name}: no share to judge")

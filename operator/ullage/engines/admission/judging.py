@@ -90,8 +90,8 @@ def leave_out(
     numbers: list[Ints] = [np.zeros(0, np.int64)]
     places: list[Ints] = [np.zeros(0, np.int64)]
     rungs = (plain, Rung.BIAS) if hyper is None else (plain, Rung.BIAS, Rung.GP)
-    means: dict[Rung, list[Floats]] = {one: [np.zeros(0)] for one in rungs}
-    sds: dict[Rung, list[Floats]] = {one: [np.zeros(0)] for one in rungs}
+    means: dict[Rung, list[Floats]] = {rung: [np.zeros(0)] for rung in rungs}
+    sds: dict[Rung, list[Floats]] = {rung: [np.zeros(0)] for rung in rungs}
     classes = int(max(rows.victim.max(), rows.aggressor.max())) + 1
     for number, out in enumerate(folds):
         kept = np.ones(len(rows), bool)
@@ -135,7 +135,7 @@ def folds_of(data: Pairs, sides: Sides) -> dict[Group, list[Ints]]:
         imitated with these rows.
     """
     victim, aggressor = data.rows.victim, data.rows.aggressor
-    family = np.array([one.family or one.workload_class for one in sides.profiles])
+    family = np.array([profile.family or profile.workload_class for profile in sides.profiles])
     pair = np.minimum(victim, aggressor) * len(family) + np.maximum(victim, aggressor)
     repeated = [
         out
@@ -149,7 +149,8 @@ def folds_of(data: Pairs, sides: Sides) -> dict[Group, list[Ints]]:
         Group.SEEN_PAIR: _deal(repeated, FOLDS),
         Group.KNOWN: _deal([np.flatnonzero(pair == one) for one in np.unique(pair)], FOLDS),
         Group.NEW_CONFIG: _deal(
-            [np.flatnonzero((victim == one) | (aggressor == one)) for one in siblings], MOST_FOLDS
+            [np.flatnonzero((victim == sibling) | (aggressor == sibling)) for sibling in siblings],
+            MOST_FOLDS,
         ),
         Group.NEW_FAMILY: _deal(
             [
@@ -248,7 +249,7 @@ def score(data: Pairs, out: LeftOut, rung: Rung, trim: Trim, group: Group) -> li
     scores = []
     for _, places in sorted(found.items()):
         rows = [data.kept[out.index[place]] for place in places]
-        logs = [math.log(one.max_slowdown or 1.0) for one in rows]
+        logs = [math.log(row.max_slowdown or 1.0) for row in rows]
         seen = data.observed[out.index[places]]
         z = (np.array(logs) - mean[places]) / sd[places]
         one = Scored(

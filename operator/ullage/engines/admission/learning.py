@@ -80,9 +80,9 @@ def learn(
     Raises:
         ValueError: a row or a profile holds what is no number; names it.
     """
-    own = [one for one in rows if one.accelerator == accelerator and one.partners]
-    for one in own:
-        check_row(one)
+    own = [row for row in rows if row.accelerator == accelerator and row.partners]
+    for row in own:
+        check_row(row)
     sides = Sides.of(with_rows(profiles, own))
     known = LearnedModel(accelerator=accelerator) if previous is None else previous
     data = pairs(own, sides)
@@ -115,7 +115,7 @@ def learn(
 
 def _plain_rung(sides: Sides) -> Rung:
     """The rung of the base forecast where any class lacks counters: the sum of utilisations."""
-    everyone = [side_of(one, 100) for one in sides.profiles]
+    everyone = [side_of(profile, 100) for profile in sides.profiles]
     return base(everyone)[1]
 
 
@@ -129,11 +129,11 @@ def score_many(model: LearnedModel, rows: Sequence[Row]) -> tuple[Scored, ...]:
     Returns:
         One score for each co-location in which a tenant had an objective.
     """
-    crowds = [one for one in rows if len(one.partners) > 1]
+    crowds = [row for row in rows if len(row.partners) > 1]
     found = []
     for numbers in colocations(crowds):
         parts = [crowds[number] for number in numbers]
-        asked = [one for one in parts if one.max_slowdown is not None]
+        asked = [part for part in parts if part.max_slowdown is not None]
         if not asked:
             continue
         margins, residuals, limits = [], [], []
@@ -146,10 +146,10 @@ def score_many(model: LearnedModel, rows: Sequence[Row]) -> tuple[Scored, ...]:
         found.append(
             Scored(
                 z=min(margins),
-                violated=any(one.slowdown > (one.max_slowdown or 1.0) for one in asked),
+                violated=any(row.slowdown > (row.max_slowdown or 1.0) for row in asked),
                 group=Group.MANY,
                 band=band_of(min(limits)),
-                at_s=max(one.at_s for one in parts),
+                at_s=max(part.at_s for part in parts),
                 residual=max(residuals),
             )
         )
@@ -159,7 +159,7 @@ def score_many(model: LearnedModel, rows: Sequence[Row]) -> tuple[Scored, ...]:
 def _tenants(model: LearnedModel, row: Row) -> list[Tenant]:
     everyone = [
         (row.workload_class, row.percent),
-        *((one.workload_class, one.percent) for one in row.partners),
+        *((partner.workload_class, partner.percent) for partner in row.partners),
     ]
     return [
         Tenant(name=f"{place}", percent=percent, profile=model.classes[workload_class])
@@ -168,7 +168,7 @@ def _tenants(model: LearnedModel, row: Row) -> list[Tenant]:
 
 
 def _table(sides: Sides) -> dict[str, ClassProfile]:
-    return {one.workload_class: one for one in sides.profiles}
+    return {profile.workload_class: profile for profile in sides.profiles}
 
 
 def _posterior(data: Pairs, known: LearnedModel | None) -> Posterior | None:
@@ -207,7 +207,9 @@ def _assemble(
         rungs=judged.rungs,
         trims=judged.trims,
         classes=table,
-        families=frozenset(one.family for one in table.values() if one.rows and one.family),
+        families=frozenset(
+            profile.family for profile in table.values() if profile.rows and profile.family
+        ),
         seen=frozenset(_pair(row) for row in data.kept),
         bias_index={
             one.workload_class: number for number, one in enumerate(sides.profiles) if one.rows
@@ -235,7 +237,7 @@ def marks(data: Pairs, sides: Sides) -> dict[str, str]:
     Returns:
         SHA-256 in hexadecimal digits, by workload class.
     """
-    ids: dict[str, list[str]] = {one.workload_class: [] for one in sides.profiles}
+    ids: dict[str, list[str]] = {profile.workload_class: [] for profile in sides.profiles}
     for row in data.kept:
         for workload_class in {row.workload_class, row.partners[0].workload_class}:
             ids[workload_class].append(row.id)
@@ -272,10 +274,14 @@ def fill(
     asked = set(wanted)
     order = sorted(
         sides.profiles,
-        key=lambda one: (one.workload_class not in asked, -one.rows, one.workload_class),
+        key=lambda profile: (
+            profile.workload_class not in asked,
+            -profile.rows,
+            profile.workload_class,
+        ),
     )
-    chosen = [one.workload_class for one in order if one.workload_class in asked]
-    others = [one.workload_class for one in order if one.workload_class not in asked]
+    chosen = [profile.workload_class for profile in order if profile.workload_class in asked]
+    others = [profile.workload_class for profile in order if profile.workload_class not in asked]
     names = in_turn(chosen, origin_of, classes)
     names += in_turn(others, origin_of, classes - len(names))
     shape = (len(names), STEPS, len(names), STEPS)
@@ -299,7 +305,7 @@ def _block(
 ) -> tuple[Floats, Floats]:
     """All shares of some pairs of classes: pair, share of the victim, of the aggressor."""
     shares = [(own, other) for own in range(1, STEPS + 1) for other in range(1, STEPS + 1)]
-    names = [one.workload_class for one in sides.profiles]
+    names = [profile.workload_class for profile in sides.profiles]
     logs = [
         sides.log_base(
             names[victim], own * WHOLE // STEPS, names[aggressor], other * WHOLE // STEPS

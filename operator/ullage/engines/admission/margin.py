@@ -94,7 +94,8 @@ def margin(
         if not (-math.inf < mean < math.inf and 0 <= sd < math.inf):
             raise ValueError(f"forecast of {one.name} is no number: mean {mean:g}, sd {sd:g}")
     tightest = min(
-        [one.max_slowdown for one in tenants if one.max_slowdown is not None], default=math.inf
+        [tenant.max_slowdown for tenant in tenants if tenant.max_slowdown is not None],
+        default=math.inf,
     )
     if math.isinf(tightest):
         return _margin(tenants, forecast, math.inf, required=-math.inf)

@@ -71,7 +71,7 @@ class Cells:
     def only(self, classes: Collection[str]) -> Cells:
         """The cells between some of the classes."""
         names = [one for one in self.index if one in classes]
-        at = [self.index[one] for one in names]
+        at = [self.index[name] for name in names]
         place = np.ix_(at, range(STEPS), at, range(STEPS))
         return Cells(
             index={name: number for number, name in enumerate(names)},
@@ -130,7 +130,7 @@ class LearnedModel:
 
     def group_of(self, tenants: Sequence[Tenant]) -> Group:
         """How new a mixture is to this model."""
-        found = [_identity(one) for one in tenants]
+        found = [_identity(tenant) for tenant in tenants]
         rows = {name: self.classes[name].rows for name, _ in found if name in self.classes}
         return group_of(found, rows=rows, families=self.families, seen=self.seen)
 
@@ -145,7 +145,7 @@ class LearnedModel:
         """
         if not tenants:
             raise ValueError("a forecast needs at least one tenant")
-        sides = [self._side(one) for one in tenants]
+        sides = [self._side(tenant) for tenant in tenants]
         logs, plain = base(sides)
         group = self.group_of(tenants)
         if len(tenants) == 1:
@@ -181,7 +181,7 @@ class LearnedModel:
         ``None`` = only the base forecast has one.
         """
         count, others = len(tenants), len(tenants) - 1
-        names = [_identity(one)[0] for one in tenants]
+        names = [_identity(tenant)[0] for tenant in tenants]
         means, sds = np.zeros(count), np.full(count, self.base_sd * others)
         rungs: list[Rung | None] = [None] * count
         known = np.zeros(count, bool)
@@ -225,8 +225,8 @@ class Models:
 
     def of(self, accelerator: str) -> LearnedModel:
         """The model of a type, or one that has learned nothing."""
-        found = self.by_accelerator.get(accelerator)
-        return found if found is not None else LearnedModel(accelerator=accelerator)
+        learned_model = self.by_accelerator.get(accelerator)
+        return learned_model if learned_model is not None else LearnedModel(accelerator=accelerator)
 
     def forecast(self, accelerator: str, tenants: Sequence[Tenant]) -> Forecast:
         """Log slowdown of every tenant of a mixture, each at its own share.

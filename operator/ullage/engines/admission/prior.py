@@ -98,7 +98,7 @@ def memory_bound(fingerprint: Fingerprint) -> float | None:
         reach = (1 - idle) * min(KNEE, dram) / KNEE
         return min(1.0, max(0.0, (fingerprint.stressor_dram - 1) / reach))
     pipes = (fingerprint.tensor, fingerprint.fp32, fingerprint.fp16, fingerprint.fp64)
-    busiest = max((one for one in pipes if one is not None), default=None)
+    busiest = max((pipe for pipe in pipes if pipe is not None), default=None)
     if busiest is None:
         return None
     return dram / (dram + busiest) if dram + busiest > 0 else 0.0
@@ -123,13 +123,13 @@ def contention(sides: Sequence[Side], clock_ratio: float = 1.0) -> tuple[float, 
         raise ValueError(f"a clock ratio must be above 0 and at most 1, not {clock_ratio:g}")
     compute = memory = 0.0
     parts: list[tuple[float, float]] = []
-    for one in sides:
-        print_ = one.fingerprint
+    for side in sides:
+        print_ = side.fingerprint
         bound = memory_bound(print_) if print_ is not None else None
         if print_ is None or print_.sm is None or print_.dram is None or bound is None:
             return None
-        compute += min(one.share, print_.sm)
-        memory += min(KNEE, print_.dram) * _slower(one) / KNEE
+        compute += min(side.share, print_.sm)
+        memory += min(KNEE, print_.dram) * _slower(side) / KNEE
         parts.append((min(1.0, print_.kernel_idle or 0.0), bound))
     if len(sides) == 1:
         return (1.0,)
@@ -140,9 +140,11 @@ def contention(sides: Sequence[Side], clock_ratio: float = 1.0) -> tuple[float, 
     )
 
 
-def _slower(one: Side) -> float:
+def _slower(side: Side) -> float:
     """T(1)/T(p): slower alone asks for less bandwidth; 1 where the curve is unknown."""
-    return one.curve.seconds(1.0) / one.curve.seconds(one.share) if one.curve is not None else 1.0
+    return (
+        side.curve.seconds(1.0) / side.curve.seconds(side.share) if side.curve is not None else 1.0
+    )
 
 
 def own_share(one: Side) -> float:
@@ -157,7 +159,7 @@ def base(sides: Sequence[Side]) -> tuple[tuple[float, ...], Rung]:
     factors = contention(sides)
     rung = Rung.PRIOR
     if factors is None:
-        crowd = max(1.0, math.fsum(min(one.share, one.utilisation) for one in sides))
+        crowd = max(1.0, math.fsum(min(side.share, side.utilisation) for side in sides))
         factors, rung = (crowd,) * len(sides), Rung.UTILISATION_SUM
     logs = (own_share(one) * factor for one, factor in zip(sides, factors, strict=True))
     return tuple(math.log(value) for value in logs), rung

@@ -105,10 +105,10 @@ def may_probe(
             f"class {account.workload_class} faulted a shared device {account.faults} times; "
             "it shares no more until that is cleared",
         )
-    other = next((one for one in proposal.residents if one.probation), None)
+    other = next((resident for resident in proposal.residents if resident.probation), None)
     if other is not None:
         return _no(Reason.NEED_PROFILE, f"{other.name} is on trial on {proposal.place} already")
-    beside = next((one for one in proposal.residents if one.latency), None)
+    beside = next((tenant for tenant in proposal.residents if tenant.latency), None)
     if beside is not None:
         return _no(
             Reason.NEED_PROFILE,
@@ -139,7 +139,7 @@ def end_of_trial(windows: Sequence[bool | None], *, elapsed_s: float, trial: Tri
         elapsed_s: Seconds since the trial began.
         trial: Its terms.
     """
-    counted = [one for one in windows if one is not None]
+    counted = [window for window in windows if window is not None]
     for last in range(VIOLATIONS, len(counted) + 1):
         if sum(counted[max(0, last - OF_WINDOWS) : last]) >= VIOLATIONS:
             return Outcome.ROLL_BACK

@@ -71,16 +71,16 @@ def refused(draft: Verdict, nearest: tuple[int, Margin]) -> Verdict:
         draft: The verdict to complete.
         nearest: The share (percent) that came nearest to passing, and its margins.
     """
-    percent, found = nearest
-    told = outlooks(draft, found)
-    name, allowed = told.binding, found.allowed
-    predicted = math.exp(found.reach(0.0))
-    if math.isfinite(found.required):
-        points = POINTS * (math.exp(found.reach(found.required)) - allowed)
+    percent, margin = nearest
+    told = outlooks(draft, margin)
+    name, allowed = told.binding, margin.allowed
+    predicted = math.exp(margin.reach(0.0))
+    if math.isfinite(margin.required):
+        points = POINTS * (math.exp(margin.reach(margin.required)) - allowed)
         beside = (
             ""
             if predicted > allowed
-            else f" ({math.exp(found.reach(found.required)):.2f}x with its margin)"
+            else f" ({math.exp(margin.reach(margin.required)):.2f}x with its margin)"
         )
         text = (
             f"{name} predicted {predicted:.2f}x{beside} > {allowed:.2f}x at {percent} %; "
@@ -98,7 +98,7 @@ def refused(draft: Verdict, nearest: tuple[int, Margin]) -> Verdict:
         points = 0.0
         text = (
             f"{name} predicted {predicted:.2f}x <= {allowed:.2f}x at {percent} %, but no margin "
-            f"is certified for {told.group} and objectives {told.band}: {_rows(found)}"
+            f"is certified for {told.group} and objectives {told.band}: {_rows(margin)}"
         )
         reason = Reason.NEED_PROFILE
     return replace(told, reason=reason, text=text, missing_points=max(0.0, points))

@@ -38,7 +38,7 @@ class UtilisationSum:
         Raises:
             ValueError: a share is not positive, or a utilisation is negative.
         """
-        demands = [(one.utilisation, one.percent / WHOLE_PERCENT) for one in tenants]
+        demands = [(tenant.utilisation, tenant.percent / WHOLE_PERCENT) for tenant in tenants]
         demands.append((newcomer.utilisation, percent / WHOLE_PERCENT))
         crowd = 0.0
         for use, share in demands:

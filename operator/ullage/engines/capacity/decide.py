@@ -88,15 +88,15 @@ def _search(ask: Ask, pools: Sequence[Pool], terms: Terms, settings: Settings) -
     priced = sorted(
         (pool for pool in pools if pool.price_per_hour is not None), key=lambda pool: pool.name
     )
-    held = {one.pool: one for one in ask.held}
+    held = {holding.pool: holding for holding in ask.held}
     mine = [held.get(pool.name) for pool in priced]
     return Search(
         pools=priced,
         ask=ask,
         terms=terms,
         settings=settings,
-        held=tuple(one.instances if one else 0 for one in mine),
-        held_s=tuple(one.held_s if one else 0.0 for one in mine),
+        held=tuple(holding.instances if holding else 0 for holding in mine),
+        held_s=tuple(holding.held_s if holding else 0.0 for holding in mine),
     )
 
 
@@ -188,7 +188,7 @@ def _whole_gang(search: Search, kinds: dict[str, CapacityType], *, spot: bool) -
     """What is held, if it is the whole gang on one kind of capacity that is still allowed."""
     ask = search.ask
     held = search.shares(search.held)
-    alike = all((kinds[one.pool] is CapacityType.SPOT) is spot for one in held)
+    alike = all((kinds[share.pool] is CapacityType.SPOT) is spot for share in held)
     fine = all(allowed(pool, ask) for pool, n in zip(search.pools, search.held, strict=True) if n)
     enough = ask.least <= sum(search.held) <= ask.most
     return search.held if held and alike and fine and enough and search.fits(search.held) else None

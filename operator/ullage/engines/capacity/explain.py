@@ -74,7 +74,7 @@ def text(
 def _option(option: Option, ask: Ask) -> str:
     if not option.shares:
         return "nothing"
-    names = " + ".join(f"{one.instances} x {one.pool}" for one in option.shares)
+    names = " + ".join(f"{share.instances} x {share.pool}" for share in option.shares)
     figures = f"{option.expected.per_hour:.2f} $/h"
     if math.isfinite(option.expected.per_work):
         figures += f", {option.expected.per_work:.3f} $ per hour of work"

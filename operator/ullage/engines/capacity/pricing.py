@@ -120,9 +120,9 @@ def choose_offer(
         settings: Of the policy.
     """
     ranked = _in_time(offers, current, work_left, hours_left, settings)
-    here = next((one for one in ranked if one.name == current), None)
+    here = next((offer for offer in ranked if offer.name == current), None)
     if here is None:
-        offered = any(one.name == current for one in offers)
+        offered = any(offer.name == current for offer in offers)
         why = PriceWhy.IN_TIME if offered else PriceWhy.GONE
         why = PriceWhy.STARTED if current is None else why
         first = ranked[0] if ranked else None
@@ -131,13 +131,13 @@ def choose_offer(
     stay = here.price_per_hour * hours
     work = here.speed * hours
     best, saving, cost = here, 0.0, 0.0
-    for one in ranked:
-        if one is here:
+    for offer in ranked:
+        if offer is here:
             continue
-        saved = stay - one.per_work * work
-        move = settings.restart_h * one.price_per_hour
+        saved = stay - offer.per_work * work
+        move = settings.restart_h * offer.price_per_hour
         if saved > max(move, settings.min_savings * stay) and saved - move > saving - cost:
-            best, saving, cost = one, saved, move
+            best, saving, cost = offer, saved, move
     why = PriceWhy.KEPT if best is here else PriceWhy.SWITCHED
     return _decided(ranked, best, why, settings, here=here, saving=saving, cost=cost)
 
@@ -152,13 +152,13 @@ def _in_time(
     """Offers that end in time, the cheapest per work first; the fastest where none does."""
     restart_h = 0.0 if current is None else settings.restart_h
     timely = [
-        one
-        for one in offers
+        offer
+        for offer in offers
         if hours_left is None
-        or work_left / one.speed + (0.0 if one.name == current else restart_h) <= hours_left
+        or work_left / offer.speed + (0.0 if offer.name == current else restart_h) <= hours_left
     ]
-    fastest = sorted(offers, key=lambda one: (-one.speed, one.per_work, one.name))[:1]
-    return sorted(timely or fastest, key=lambda one: (one.per_work, one.name))
+    fastest = sorted(offers, key=lambda offer: (-offer.speed, offer.per_work, offer.name))[:1]
+    return sorted(timely or fastest, key=lambda offer: (offer.per_work, offer.name))
 
 
 def _decided(
@@ -171,7 +171,7 @@ def _decided(
     saving: float = 0.0,
     cost: float = 0.0,
 ) -> PriceDecision:
-    other = next((one for one in ranked if one is not chosen), None)
+    other = next((offer for offer in ranked if offer is not chosen), None)
     return PriceDecision(
         chosen=chosen,
         runner_up=other,

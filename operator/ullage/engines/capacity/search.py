@@ -230,7 +230,7 @@ class Search:
                 room = self.addable(other, fewer) if other != index else 0
                 if room and room + sum(fewer) >= self.ask.least:
                     moves.append((index, _with(fewer, other, min(room, count))))
-        gaining = [one for one in moves if self.fits(one[1]) and self.gains(one[1], best)]
+        gaining = [move for move in moves if self.fits(move[1]) and self.gains(move[1], best)]
         settled = [counts for index, counts in gaining if self._settled(index)]
         if not settled:
             return best

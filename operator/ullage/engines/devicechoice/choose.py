@@ -58,7 +58,7 @@ def choose(
         input_bound: The job's first window showed idle multiprocessors: estimates are advice.
     """
     aim = goal.aim()
-    priced = [_priced(one, goal, work, input_bound=input_bound) for one in candidates]
+    priced = [_priced(candidate, goal, work, input_bound=input_bound) for candidate in candidates]
     takeable = [row for row in priced if row.infeasible is None]
     by = aim or _advice_aim(goal, takeable)
     feasible = sorted(takeable, key=_rank(by))
@@ -281,7 +281,8 @@ def with_measured(
         raise ValueError(f"a measured step takes more than 0 s, not {step_s}")
     measured = StepForecast(step=around(step_s, 1.0), source=Source.MEASURED)
     return tuple(
-        replace(one, forecast=measured) if _same(one.offer, offer) else one for one in candidates
+        replace(candidate, forecast=measured) if _same(candidate.offer, offer) else candidate
+        for candidate in candidates
     )
 
 

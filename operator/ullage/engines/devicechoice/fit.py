@@ -122,7 +122,7 @@ def _grouped(timed: Sequence[TimedOp], key: Callable[[Op], str]) -> dict[str, li
 def _heavy(by_kind: Mapping[str, Sequence[TimedOp]], part: float) -> frozenset[str]:
     """Kinds by falling total time until they cover the part; sparse ones stay out."""
     total = {
-        kind: sum((one.forward_s + one.backward_s) * one.op.count for one in rows)
+        kind: sum((row.forward_s + row.backward_s) * row.op.count for row in rows)
         for kind, rows in by_kind.items()
     }
     left = part * sum(total.values())
@@ -197,7 +197,7 @@ def left_out_errors(
     """
     errors: dict[str, float] = {}
     for name in sorted(networks):
-        kept = [networks[one] for one in sorted(networks) if group(one) != group(name)]
+        kept = [networks[network] for network in sorted(networks) if group(network) != group(name)]
         if kept:
             times = fit_op_times(kept, design, heavy_part=heavy_part)
             said = compute_s(times, [one.op for one in networks[name]])

@@ -117,10 +117,10 @@ def _op(layer: str, input_bytes: float, values: Mapping[str, float]) -> Op:
 
 
 def _area(arguments: str) -> int:
-    found = re.search(r"kernel_size=(?:\((\d+), (\d+)\)|(\d+))", arguments)
-    if found is None:
+    match = re.search(r"kernel_size=(?:\((\d+), (\d+)\)|(\d+))", arguments)
+    if match is None:
         return 1
-    return int(found[3]) ** 2 if found[3] else int(found[1]) * int(found[2])
+    return int(match[3]) ** 2 if match[3] else int(match[1]) * int(match[2])
 
 
 def _number(arguments: str, name: str, otherwise: int) -> int:

@@ -165,7 +165,7 @@ def _spread(weights: Floats, precision: Floats) -> float:
 
 
 def _points(configs: Sequence[Config]) -> Floats:
-    return np.log([[one.step_s, one.batch, one.gpus] for one in configs])
+    return np.log([[config.step_s, config.batch, config.gpus] for config in configs])
 
 
 def _kernel(

@@ -70,13 +70,13 @@ def read_kineto(text: str, steps: int | None = None) -> Trace:
     rows = objects(head.get("traceEvents", top), "traceEvents")
     events = [one for at, row in enumerate(rows) if (one := _event(row, at)) is not None]
     first_us, last_us, marked = _window(events, steps)
-    inside = [one for one in events if first_us <= one.start_us < last_us]
-    operations = [one for one in inside if one.category == "cpu_op"]
+    inside = [event for event in events if first_us <= event.start_us < last_us]
+    operations = [event for event in inside if event.category == "cpu_op"]
     if not operations:
         raise TraceError(
             "the trace holds no operations (category cpu_op): profile with ProfilerActivity.CPU"
         )
-    kernels = [one for one in events if one.category in KERNELS]
+    kernels = [event for event in events if event.category in KERNELS]
     timed = list(_on_device(operations, kernels) if kernels else _on_cpu(operations))
     ops, merged = together(timed, marked)
     return Trace(
@@ -113,22 +113,22 @@ def _event(raw: Json, at: int) -> _Event | None:
 def _window(events: Sequence[_Event], steps: int | None) -> tuple[float, float, int]:
     """First and last moment of the steps, and how many they are."""
     marks = [
-        one
-        for one in events
-        if STEP.match(one.name) and one.category in ("user_annotation", "cpu_op")
+        event
+        for event in events
+        if STEP.match(event.name) and event.category in ("user_annotation", "cpu_op")
     ]
     if marks:
-        found = len({one.name for one in marks})
-        return min(one.start_us for one in marks), max(one.end_us for one in marks), found
+        found = len({mark.name for mark in marks})
+        return min(mark.start_us for mark in marks), max(mark.end_us for mark in marks), found
     if steps is None:
         raise TraceError(
             "the trace marks no steps: call step() on the profiler after each, or say how many it"
             " holds with --steps"
         )
-    timed = [one for one in events if one.category == "cpu_op" or one.category in KERNELS]
+    timed = [event for event in events if event.category == "cpu_op" or event.category in KERNELS]
     if not timed:
         raise TraceError("the trace holds no operations (category cpu_op)")
-    return min(one.start_us for one in timed), max(one.end_us for one in timed) + 1e-3, steps
+    return min(event.start_us for event in timed), max(one.end_us for one in timed) + 1e-3, steps
 
 
 def _on_device(operations: Sequence[_Event], kernels: Sequence[_Event]) -> Iterator[TracedOp]:
@@ -138,17 +138,17 @@ def _on_device(operations: Sequence[_Event], kernels: Sequence[_Event]) -> Itera
         identity = kernel.args.get("External id")
         by_id[identity] = by_id.get(identity, 0.0) + kernel.duration_us
     by_id.pop(None, None)
-    for one in operations:
-        spent_us = by_id.pop(one.args.get("External id"), None)
+    for operation in operations:
+        spent_us = by_id.pop(operation.args.get("External id"), None)
         if spent_us is not None:
-            yield _op(one, spent_us)
+            yield _op(operation, spent_us)
 
 
 def _on_cpu(operations: Sequence[_Event]) -> Iterator[TracedOp]:
     """Every operation with the time that the ones inside it leave."""
     threads: dict[tuple[str, str], list[_Event]] = {}
-    for one in operations:
-        threads.setdefault(one.thread, []).append(one)
+    for operation in operations:
+        threads.setdefault(operation.thread, []).append(operation)
     for thread in sorted(threads):
         yield from _own_times(sorted(threads[thread], key=lambda e: (e.start_us, -e.duration_us)))
 
@@ -156,12 +156,12 @@ def _on_cpu(operations: Sequence[_Event]) -> Iterator[TracedOp]:
 def _own_times(nested: Sequence[_Event]) -> Iterator[TracedOp]:
     """Own times of one thread's events, which lie inside one another or apart."""
     open_: list[tuple[_Event, list[float]]] = []
-    for one in nested:
-        while open_ and open_[-1][0].end_us <= one.start_us:
+    for event in nested:
+        while open_ and open_[-1][0].end_us <= event.start_us:
             yield _closed(*open_.pop())
         if open_:
-            open_[-1][1].append(one.duration_us)
-        open_.append((one, []))
+            open_[-1][1].append(event.duration_us)
+        open_.append((event, []))
     while open_:
         yield _closed(*open_.pop())
 

@@ -196,7 +196,7 @@ def tensor_bytes(shapes: Sequence[object], types: Sequence[object]) -> float | N
 
 def number_format(types: Sequence[object]) -> str:
     """Format of the first floating-point argument; empty where there is none."""
-    names = (element(str(one)) for one in types)
+    names = (element(str(kind)) for kind in types)
     return next((FORMATS[name] for name in names if name in FORMATS), "")
 
 

@@ -47,7 +47,8 @@ class _Scene:
     def q(self) -> float:
         """Transient for each reliable machine, of those that stay."""
         return ratio(
-            len({one.node for one in self.transient}), len({one.node for one in self.reliable})
+            len({member.node for member in self.transient}),
+            len({member.node for member in self.reliable}),
         )
 
 
@@ -58,7 +59,7 @@ def decide(seen: Situation, settings: Settings = DEFAULT) -> Decision:
         seen: Members, sizes, the maps that hold and what the keeper has.
         settings: Of the job and the policy.
     """
-    members = tuple(sorted(seen.members, key=lambda one: one.name))
+    members = tuple(sorted(seen.members, key=lambda member: member.name))
     seen = replace(seen, members=members)
     scene = _scene(seen, settings)
     if seen.standing is not None and not scene.reliable + scene.transient:
@@ -84,15 +85,15 @@ def decide(seen: Situation, settings: Settings = DEFAULT) -> Decision:
 def _scene(seen: Situation, settings: Settings) -> _Scene:
     """Who stays, and what was lost; no one is told anything where notices are ignored."""
     ignored = settings.on_notice is OnNotice.IGNORE
-    staying = [one for one in seen.members if ignored or one.stays]
+    staying = [member for member in seen.members if ignored or member.stays]
     if not staying and seen.standing is None:
         staying = list(seen.members)
     return _Scene(
         seen=seen,
         settings=settings,
-        reliable=tuple(one for one in staying if one.reliable),
-        transient=tuple(one for one in staying if not one.reliable),
-        loss=_loss(seen, settings, {one.name for one in staying}),
+        reliable=tuple(member for member in staying if member.reliable),
+        transient=tuple(member for member in staying if not member.reliable),
+        loss=_loss(seen, settings, {member.name for member in staying}),
     )
 
 
@@ -101,7 +102,7 @@ def _loss(seen: Situation, settings: Settings, staying: set[str]) -> Loss:
     old = seen.standing
     if old is None:
         return Loss()
-    running = {one.name: one for one in seen.members}
+    running = {member.name: member for member in seen.members}
     owners = set(old.owners)
     gone = {name for name in owners if name not in running}
     told = owners - gone - staying
@@ -216,7 +217,7 @@ def _maps(scene: _Scene, stage: Stage) -> tuple[Option, Standing]:
     """The new maps; the epoch is the next one."""
     option, settings, old = _option(scene, stage), scene.settings, scene.seen.standing
     was = old or Standing(stage=stage, epoch=0, owners=())
-    reliable = [one.name for one in scene.reliable]
+    reliable = [member.name for member in scene.reliable]
     if stage is Stage.RELIABLE:
         owners = divide(settings.shards, reliable, now=was.backups or was.owners)
         backups: Map = ()
@@ -224,7 +225,7 @@ def _maps(scene: _Scene, stage: Stage) -> tuple[Option, Standing]:
         chosen = hosts(scene.transient, option.owners, now=set(was.owners))
         owners = divide(settings.shards, chosen, now=was.owners)
         backups = divide(settings.shards, reliable, now=was.backups or was.owners)
-    names = [one.name for one in scene.transient]
+    names = [member.name for member in scene.transient]
     if stage is not Stage.TRANSIENT or not names:
         names += reliable
     workers = divide(settings.blocks, sorted(names), now=was.workers, homes=was.homes)

@@ -27,15 +27,18 @@ def hosts(candidates: Sequence[Member], count: int, *, now: Collection[str] = ()
         At most ``count`` names, sorted.
     """
     chosen: list[Member] = []
-    rest = [one for one in candidates if one.name not in now]
-    held = [one for one in candidates if one.name in now]
+    rest = [candidate for candidate in candidates if candidate.name not in now]
+    held = [member for member in candidates if member.name in now]
     for group in (held, rest):
         while group and len(chosen) < count:
-            per_pool = Counter(one.pool for one in chosen)
-            best = min(group, key=lambda one: (per_pool[one.pool], one.hazard_per_hour, one.name))
+            per_pool = Counter(member.pool for member in chosen)
+            best = min(
+                group,
+                key=lambda member: (per_pool[member.pool], member.hazard_per_hour, member.name),
+            )
             group.remove(best)
             chosen.append(best)
-    return sorted(one.name for one in chosen)
+    return sorted(member.name for member in chosen)
 
 
 def divide(count: int, among: Sequence[str], *, now: Map = (), homes: Map = ()) -> Map:

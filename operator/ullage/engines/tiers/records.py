@@ -177,7 +177,7 @@ class Situation:
         """
         if not self.members:
             raise ValueError("a job without members has no tiers; wait for the first to run")
-        if len({one.name for one in self.members}) < len(self.members):
+        if len({member.name for member in self.members}) < len(self.members):
             raise ValueError("two members have one name")
         if self.committed is not None and self.committed > self.step:
             raise ValueError(f"the keeper's cut {self.committed} lies after step {self.step}")

@@ -42,7 +42,9 @@ def status_body(action: SetProfile | SetDeviceModel) -> Body:
             if action.model is not None:
                 status["model"] = device_model_to_wire(action.model)
             if action.conditions:
-                status["conditions"] = [condition_to_wire(one) for one in action.conditions]
+                status["conditions"] = [
+                    condition_to_wire(condition) for condition in action.conditions
+                ]
     return _headed(action.target) | {"status": status}
 
 

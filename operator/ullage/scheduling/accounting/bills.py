@@ -99,21 +99,21 @@ def bill_of(workload: WorkloadRecord, now: float) -> Bill | None:
 def total(bills: Iterable[Bill]) -> Bill:
     """One bill for many."""
     found = Bill()
-    for one in bills:
+    for bill in bills:
         found = Bill(
-            spent=_sum(found.spent, one.spent),
-            on_demand=_sum(found.on_demand, one.on_demand),
-            compared=found.compared + one.compared,
-            per_hour=found.per_hour + one.per_hour,
-            steps=found.steps + one.steps,
-            stepped=found.stepped + one.stepped,
-            lost_seconds=found.lost_seconds + one.lost_seconds,
-            lost_steps=found.lost_steps + one.lost_steps,
-            evictions=found.evictions + one.evictions,
-            expected=_sum(found.expected, one.expected),
-            unpriced=found.unpriced + one.unpriced,
-            workloads=found.workloads + one.workloads,
-            message=found.message or one.message,
+            spent=_sum(found.spent, bill.spent),
+            on_demand=_sum(found.on_demand, bill.on_demand),
+            compared=found.compared + bill.compared,
+            per_hour=found.per_hour + bill.per_hour,
+            steps=found.steps + bill.steps,
+            stepped=found.stepped + bill.stepped,
+            lost_seconds=found.lost_seconds + bill.lost_seconds,
+            lost_steps=found.lost_steps + bill.lost_steps,
+            evictions=found.evictions + bill.evictions,
+            expected=_sum(found.expected, bill.expected),
+            unpriced=found.unpriced + bill.unpriced,
+            workloads=found.workloads + bill.workloads,
+            message=found.message or bill.message,
         )
     return found
 

@@ -123,7 +123,7 @@ def _ended(
         return Ending(evicted=evicted) if evicted else NONE
     progress = before.progress
     seen = _reports(snapshot, before)
-    last = standing(((one.key.pod_uid, one) for one in seen), progress)
+    last = standing(((part.key.pod_uid, part) for part in seen), progress)
     most = max(progress.steps if progress is not None else 0, last.steps if last else 0)
     lost_s = 0.0
     if status.phase == Phase.RESTARTING and (reason in SUDDEN or not workload.checkpoint):
@@ -178,13 +178,13 @@ def _at_risk_s(seen: list[ObservedSlice], before: WorkloadStatus, now: float) ->
         return 0.0
     ready = before.condition(ConditionType.READY)
     ran_s = max(0.0, now - ready.since) if ready is not None and ready.since else 0.0
-    ages = [one.checkpoint_age_s for one in seen if one.checkpoint_age_s]
+    ages = [part.checkpoint_age_s for part in seen if part.checkpoint_age_s]
     return min(ran_s, float(min(ages))) if ages else ran_s
 
 
 def _reports(snapshot: Snapshot, before: WorkloadStatus) -> list[ObservedSlice]:
     """What the nodes last said of its members."""
-    wanted = {one.key: one.node for one in before.placement}
+    wanted = {placement.key: placement.node for placement in before.placement}
     return [
         seen
         for node in sorted(set(wanted.values()))

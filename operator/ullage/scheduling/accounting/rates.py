@@ -58,11 +58,14 @@ class Rates:
     def of(cls, snapshot: Snapshot, slices: Slices) -> Self:
         """Prices of a snapshot."""
         pools = snapshot.pools.values()
-        declared = any(one.price_per_hour is not None for one in snapshot.device_profiles.values())
+        declared = any(
+            device_profile.price_per_hour is not None
+            for device_profile in snapshot.device_profiles.values()
+        )
         return cls(
             snapshot=snapshot,
             slices=slices,
-            any_price=declared or any(one.status.price is not None for one in pools),
+            any_price=declared or any(pool.status.price is not None for pool in pools),
             _membership=Membership.of(snapshot.pools),
             _by_type=reliable_prices(snapshot),
         )
@@ -117,7 +120,7 @@ class Rates:
         """By how much the percents of a device exceed the whole; 1 where they do not."""
         if self.snapshot.policy.max_percent_sum <= 100:
             return 1.0
-        percents = sum(one.percent for one in self.slices.get(node, ()) if one.gpu == gpu)
+        percents = sum(part.percent for part in self.slices.get(node, ()) if part.gpu == gpu)
         return max(1.0, percents / 100)
 
 

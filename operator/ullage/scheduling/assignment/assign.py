@@ -61,7 +61,7 @@ def _take_turns(
     for uid, kind in rounds.turnout.stops.items():
         life, job = context.lifecycles[uid], workloads[uid]
         if kind and may_leave(life):
-            members = tuple(one for one in context.view.members_of(job) if one.live)
+            members = tuple(member for member in context.view.members_of(job) if member.live)
             movable[uid] = attempt_of(context, job, replace(life, waiting=members))
     served = serve(rounds, nominated.queue, nominated.attempts, movable)
     for uid, (kind, beside) in served.movers.items():
@@ -85,9 +85,9 @@ def _enter(
             context.ledger.add(node, wanted)
     members = context.view.members_of(workload)
     gang = workload.kind is WorkloadKind.TRAINING_JOB
-    if gang and not outcome.placements and all(one.gated for one in members):
-        for one in members:
-            release(context.ledger, one)
+    if gang and not outcome.placements and all(member.gated for member in members):
+        for member in members:
+            release(context.ledger, member)
     if outcome.victims:
         _make_leave(context, workload, outcome, sizing, result)
     if outcome.conceded is not None:
@@ -158,18 +158,18 @@ def _send_away(
     job = context.view.snapshot.workloads[uid]
     members = context.view.members_of(job)
     epoch = context.view.settings.epoch
-    for one in members:
-        if one.gated:
-            release(context.ledger, one)
+    for member in members:
+        if member.gated:
+            release(context.ledger, member)
     context.lifecycles[uid] = LifecycleStep(
         phase=Phase.RESTARTING,
         reason=reason,
         message=message,
         restarts=job.status.restarts,
         steps=tuple(
-            evict(job, one, epoch, reason, message)
-            for one in members
-            if one.live and not one.gated and not one.pod.deleting
+            evict(job, member, epoch, reason, message)
+            for member in members
+            if member.live and not member.gated and not member.pod.deleting
         ),
     )
 
@@ -191,16 +191,16 @@ def _join(
     attempt = replace(attempt, avoid=attempt.avoid | other_models(context.inventory, members))
     placements: list[Placement] = []
     queue = nominated.queue
-    for one in life.joining:
+    for member in life.joining:
         if queue.budget <= 0:
             break
-        found = queue.fill(replace(attempt, members=(one,)))
+        found = queue.fill(replace(attempt, members=(member,)))
         if isinstance(found, Outcome):
             placements.extend(found.placements)
             continue
         text = "the room that it was to join in is gone"
         epoch = context.view.settings.epoch
-        result.steps.append(delete(job, one, epoch, Reason.NO_CAPACITY, text))
+        result.steps.append(delete(job, member, epoch, Reason.NO_CAPACITY, text))
         again = max(life.retry_at, context.view.now + JOIN_AGAIN_S)
         context.lifecycles[job.ref.uid] = replace(life, retry_at=again)
     if placements:

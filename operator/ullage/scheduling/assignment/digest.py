@@ -44,8 +44,8 @@ def cycle_digest(view: View, devices: bytes, waiting: Sequence[WorkloadRecord]) 
     if policy.objective != "FIFO":
         found.update(f"{policy.objective} {policy.tenants!r}\n".encode())
     models = view.snapshot.models
-    found.update("\n".join(f"{one} {models[one].version}" for one in sorted(models)).encode())
-    lines = sorted(f"{one.ref.uid} {one.generation}" for one in waiting)
+    found.update("\n".join(f"{model} {models[model].version}" for model in sorted(models)).encode())
+    lines = sorted(f"{workload.ref.uid} {workload.generation}" for workload in waiting)
     found.update("\n".join(lines).encode())
     return found.hexdigest()
 

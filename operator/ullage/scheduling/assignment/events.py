@@ -37,7 +37,9 @@ def _told(context: CycleContext, placement: Placement) -> Emit:
     grant, site = placement.candidate.grant, placement.candidate.sites[0]
     uid = placement.asked.member.pod.uid
     beside = ", ".join(
-        one.tenant.name for one in context.placer.occupancy.occupants[site] if one.pod_uid != uid
+        occupant.tenant.name
+        for occupant in context.placer.occupancy.occupants[site]
+        if occupant.pod_uid != uid
     )
     return Emit(
         target=placement.asked.workload.ref,

@@ -91,7 +91,7 @@ def _create_all(context: CycleContext, sizing: Sizing, result: Assignments) -> N
     """Create what is missing, first those who are first in line; the rest in the next cycle."""
     workloads = context.view.snapshot.workloads
     lacking = [workloads[uid] for uid, life in context.lifecycles.items() if life.missing]
-    lacking.sort(key=lambda one: (-one.priority, one.created, one.ref.uid))
+    lacking.sort(key=lambda workload: (-workload.priority, workload.created, workload.ref.uid))
     budget = MOST_SEATED
     for job in lacking:
         if budget <= 0:
@@ -107,13 +107,13 @@ def _create(context: CycleContext, job: WorkloadRecord, sizing: Sizing, result: 
         How many; a gang of thousands that can never run takes no other job's turn.
     """
     refused = context.spending.never(job.ref.uid)
-    found = context.feasibility.judge(job, context.requests.of(job, job.shape))
+    infeasible = context.feasibility.judge(job, context.requests.of(job, job.shape))
     if refused is not None:
-        found = Infeasible(*refused)
-    if found is None and context.rounds is not None:
-        found = context.rounds.infeasible(job.ref.uid)
-    if found is not None:
-        result.entries.of(job.ref.uid).outcome = Outcome(refused=Refused.for_good(found))
+        infeasible = Infeasible(*refused)
+    if infeasible is None and context.rounds is not None:
+        infeasible = context.rounds.infeasible(job.ref.uid)
+    if infeasible is not None:
+        result.entries.of(job.ref.uid).outcome = Outcome(refused=Refused.for_good(infeasible))
         return 0
     job, life = sizing.create(job, context.lifecycles[job.ref.uid])
     create_pods(context, job, life.missing, result)
@@ -128,12 +128,12 @@ def attempt_of(
     index = context.inventory.node_index
     near: frozenset[int] = frozenset()
     if len(members) > len(life.waiting):
-        waiting = {one.pod.uid for one in life.waiting}
+        waiting = {member.pod.uid for member in life.waiting}
         near = frozenset(
             index[held.node]
-            for one in members
-            if one.pod.uid not in waiting
-            for held in one.held
+            for member in members
+            if member.pod.uid not in waiting
+            for held in member.held
             if held.node in index
         )
     avoid = excluded_devices(context.view, context.inventory, workload, members)
@@ -145,7 +145,7 @@ def attempt_of(
         workload=workload,
         members=life.waiting,
         priority=priority_of(workload, members),
-        waiting_since=max(one.pod.created for one in life.waiting),
+        waiting_since=max(member.pod.created for member in life.waiting),
         near=near,
         avoid=avoid,
         modest=is_modest(workload),

@@ -82,11 +82,11 @@ def give_up(context: CycleContext, job: WorkloadRecord, pods: Set[str], message:
     steps = [
         step for step in life.steps if not (isinstance(step, UngatePod) and step.pod.uid in pods)
     ]
-    for one in context.view.members_of(job):
-        if one.pod.uid not in pods or one.pod.deleting:
+    for member in context.view.members_of(job):
+        if member.pod.uid not in pods or member.pod.deleting:
             continue
-        if one.gated:
-            release(context.ledger, one)
-        act = delete if one.gated else evict
-        steps.append(act(job, one, epoch, Reason.RESIZING, message))
+        if member.gated:
+            release(context.ledger, member)
+        act = delete if member.gated else evict
+        steps.append(act(job, member, epoch, Reason.RESIZING, message))
     context.lifecycles[job.ref.uid] = replace(life, steps=tuple(steps))

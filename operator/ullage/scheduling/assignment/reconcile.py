@@ -51,7 +51,7 @@ def _resize(context: CycleContext, nominated: Nominations, result: Assignments) 
         sizing.run(nominated.queue, nominated.attempts, outcomes)
     for job, count in sizing.leaves:
         leaving = present(context.view, context.view.members_of(job))[-count:]
-        pods = {one.pod.uid for one in leaving}
+        pods = {member.pod.uid for member in leaving}
         give_up(context, job, pods, sizing.changes[job.ref.uid].record.message)
     for job, count, above in sizing.joins:
         create_pods(context, job, free_ranks(context.view, job, count, above), result)
@@ -66,9 +66,9 @@ def _deploy(context: CycleContext, service: WorkloadRecord, result: Assignments)
     deployment = context.view.snapshot.deployments.get(key)
     request = context.requests.of(service, service.shape)
     if deployment is None:
-        found = context.feasibility.judge(service, request)
-        if found is not None:
-            result.entries.of(uid).outcome = Outcome(refused=Refused.for_good(found))
+        infeasible = context.feasibility.judge(service, request)
+        if infeasible is not None:
+            result.entries.of(uid).outcome = Outcome(refused=Refused.for_good(infeasible))
             return
     members = context.view.members_of(service)
     changing = deployment is not None and (
@@ -78,7 +78,7 @@ def _deploy(context: CycleContext, service: WorkloadRecord, result: Assignments)
     outcome = result.entries.outcome(uid)
     room = True
     if changing:
-        newcomers = any(one.gated and not one.pod.deleting for one in members)
+        newcomers = any(member.gated and not member.pod.deleting for member in members)
         refused_now = outcome is not None and outcome.refused is not None
         room = not refused_now if newcomers else context.placer.has_room(request)
     wanted = lifecycle_inference.rollout(service, deployment, members, room_for_one=room)

@@ -95,8 +95,8 @@ def _is_news(workload: WorkloadRecord) -> bool:
 def _shown(workload: WorkloadRecord) -> bool:
     """Whether its owner is being told; the bad conditions stand last."""
     return any(
-        one.type == ConditionType.DEGRADED and one.reason in _TOLD
-        for one in workload.status.conditions[-2:]
+        condition.type == ConditionType.DEGRADED and condition.reason in _TOLD
+        for condition in workload.status.conditions[-2:]
     )
 
 

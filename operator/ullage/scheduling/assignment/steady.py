@@ -104,7 +104,7 @@ class SteadyCache:
             devices.update(chain.from_iterable(held.get(uid, ()) for uid in owners))
         for side in (old, new):
             owners.update(_owners_on(side, devices), _owners_in(side, whole))
-        return owners, whole.union(reports, (one.node for one in devices))
+        return owners, whole.union(reports, (device.node for device in devices))
 
 
 def untouched(
@@ -153,7 +153,8 @@ def refusal_stands(status: WorkloadStatus, outcome: Outcome | None) -> bool:
     return (
         decision is not None
         and decision.reason is refused.reason
-        and {one.reason for one in decision.refusals} == {one.reason for one in refused.lines}
+        and {refusal.reason for refusal in decision.refusals}
+        == {line.reason for line in refused.lines}
     )
 
 
@@ -213,13 +214,13 @@ def _owners_on(snapshot: Snapshot, devices: Iterable[DeviceRef]) -> Iterator[str
     for name, gpus in by_node.items():
         record = snapshot.gpu_nodes.get(name)
         if record is not None:
-            desired = (one for one in record.desired if one.gpu in gpus)
-            observed = (one for one in record.observed if one.gpu in gpus)
+            desired = (part for part in record.desired if part.gpu in gpus)
+            observed = (part for part in record.observed if part.gpu in gpus)
             yield from _owners(snapshot, chain(desired, observed))
 
 
 def _owners(snapshot: Snapshot, slices: Iterable[DesiredSlice | ObservedSlice]) -> Iterator[str]:
-    for one in slices:
-        pod = snapshot.pods.get(one.key.pod_uid)
+    for part in slices:
+        pod = snapshot.pods.get(part.key.pod_uid)
         if pod is not None:
             yield pod.owner.uid

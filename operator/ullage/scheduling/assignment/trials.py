@@ -80,16 +80,16 @@ def look_at_trials(view: View) -> Trials:
                 evictions.setdefault(pod.uid, eviction)
             else:
                 moments += [since + LEAST_SECONDS, since + MOST_SECONDS]
-    wake_at = earliest(*(one for one in moments if one > view.now))
+    wake_at = earliest(*(moment for moment in moments if moment > view.now))
     return Trials(evictions, tuple(committed), wake_at)
 
 
 def _outcome(record: GPUNodeRecord, wanted: DesiredSlice, elapsed_s: float) -> tuple[Outcome, str]:
     """How a trial stands, and in words why."""
-    reports = {one.key: one for one in record.observed if one.gpu == wanted.gpu}
-    bound = [one for one in record.desired if one.gpu == wanted.gpu and _binds(one, wanted)]
-    broken = [one for one in bound if _is_broken(one.key, wanted.key, reports)]
-    counted = all(_has_counted(reports.get(one.key)) for one in bound)
+    reports = {part.key: part for part in record.observed if part.gpu == wanted.gpu}
+    bound = [part for part in record.desired if part.gpu == wanted.gpu and _binds(part, wanted)]
+    broken = [part for part in bound if _is_broken(part.key, wanted.key, reports)]
+    counted = all(_has_counted(reports.get(part.key)) for part in bound)
     attached = wanted.key in reports and reports[wanted.key].phase in _SEEN
     windows: list[bool | None] = []
     if broken:
@@ -99,7 +99,7 @@ def _outcome(record: GPUNodeRecord, wanted: DesiredSlice, elapsed_s: float) -> t
     trial = Trial(percent=wanted.percent, seconds=MOST_SECONDS)
     outcome = end_of_trial(windows, elapsed_s=elapsed_s, trial=trial)
     if broken:
-        names = ", ".join(f"{one.pod_namespace}/{one.pod_name}" for one in broken)
+        names = ", ".join(f"{part.pod_namespace}/{part.pod_name}" for part in broken)
         return outcome, f"on trial for {elapsed_s:.0f} s, and the objective of {names} was broken"
     return outcome, (
         f"on trial for {elapsed_s:.0f} s, and too few windows were seen to tell whether every"
@@ -107,12 +107,14 @@ def _outcome(record: GPUNodeRecord, wanted: DesiredSlice, elapsed_s: float) -> t
     )
 
 
-def _binds(one: DesiredSlice, trial: DesiredSlice) -> bool:
+def _binds(desired_slice: DesiredSlice, trial: DesiredSlice) -> bool:
     """Whether a trial may end because of this one's objective: its own, or a neighbour's.
 
     Who only wants to be told (``onViolation: Alert``) drives no one away.
     """
-    return one.protected and (one.key == trial.key or not one.alert_only)
+    return desired_slice.protected and (
+        desired_slice.key == trial.key or not desired_slice.alert_only
+    )
 
 
 def _is_broken(key: SliceKey, trial: SliceKey, reports: Mapping[SliceKey, ObservedSlice]) -> bool:
@@ -166,7 +168,9 @@ def spent(view: View, trials: Trials) -> dict[Class, float]:
     for owner in view.snapshot.workloads.values():
         if not (owner.status.scheduling.exclusions and owner.workload_class):
             continue
-        if any(one.reason is Reason.PROBATION_ROLLED_BACK for one in in_force(view, owner)):
+        if any(
+            exclusion.reason is Reason.PROBATION_ROLLED_BACK for exclusion in in_force(view, owner)
+        ):
             found[owner.ref.namespace, owner.workload_class] = budget
     return found
 
@@ -178,7 +182,7 @@ def bookings(
 
     A row that comes after this fills the budget again.
     """
-    by_class = {(one.namespace, one.workload_class): one for one in profiles}
+    by_class = {(profile.namespace, profile.workload_class): profile for profile in profiles}
     found: dict[Class, Account] = {}
     for at, seconds in spent_s.items():
         profile = by_class.get(at)

@@ -110,7 +110,7 @@ def decide_pools(view: View) -> CapacityChoices:
     """
     if not view.snapshot.pools:
         return _without_pools(view)
-    jobs = [one for one in view.snapshot.workloads.values() if chooses(one)]
+    jobs = [workload for workload in view.snapshot.workloads.values() if chooses(workload)]
     if not jobs:
         return NOTHING
     market = Market(view, growing=view.settings.orders)
@@ -129,7 +129,7 @@ def decide_pools(view: View) -> CapacityChoices:
         evictions=evictions,
         market=market,
         wake_at=earliest(
-            *(one for one in clerk.moments if one > view.now),
+            *(moment for moment in clerk.moments if moment > view.now),
             view.now + _SOON_S if postponed else 0.0,
         ),
         lapsed=clerk.lapsed,
@@ -174,7 +174,7 @@ class _Clerk:
         """Decide for whom it is due; says whether someone has to wait for the next cycle."""
         urgent: list[Facts] = []
         waiting: list[Facts] = []
-        for job in sorted(jobs, key=lambda one: (one.created, one.ref.uid)):
+        for job in sorted(jobs, key=lambda workload: (workload.created, workload.ref.uid)):
             facts = self._facts(job)
             if facts is None:
                 self._leave(job)
@@ -247,10 +247,10 @@ class _Clerk:
         if job.status.phase not in _LIVE:
             return {}  # what is left of its last start goes
         found: dict[str, int] = {}
-        for one in bound(job, members, _chosen(job), self.market):
-            if not one.held or not one.live or one.pod.deleting:
+        for member in bound(job, members, _chosen(job), self.market):
+            if not member.held or not member.live or member.pod.deleting:
                 continue
-            pool = self.market.pool_of.get(one.held[0].node)
+            pool = self.market.pool_of.get(member.held[0].node)
             if pool is None:
                 return None
             found[pool] = found.get(pool, 0) + 1
@@ -272,7 +272,7 @@ class _Clerk:
             return waits and facts.now >= turns_at(job.created, due) if due is not None else False
         if not spend.next_decision:
             return True  # it has just been placed
-        chosen = {one.pool for one in before.chosen.pools}
+        chosen = {pool.pool for pool in before.chosen.pools}
         if not facts.held.keys() <= chosen or sum(facts.held.values()) > _members(before):
             return True
         if due is not None and spare_s(due) < due.line.changeover_s + 2 * TICK_S:
@@ -288,8 +288,8 @@ class _Clerk:
         other = before.runner_up
         if other is None or not other.pools or not other.per_hour:
             return False
-        prices = [facts.stalls.stalls.get(one.pool) for one in other.pools]
-        if any(one is None or one.pool.price_per_hour is None for one in prices):
+        prices = [facts.stalls.stalls.get(pool.pool) for pool in other.pools]
+        if any(price is None or price.pool.price_per_hour is None for price in prices):
             return False
         per_hour = sum(
             (stall.pool.price_per_hour or 0.0) * one.replicas
@@ -322,7 +322,7 @@ class _Clerk:
         before, spend = facts.before, facts.job.status.spend
         if before is None or spend is None or not facts.held:
             return False
-        if facts.held.keys() != {one.pool for one in found.chosen.shares} or found.committed:
+        if facts.held.keys() != {share.pool for share in found.chosen.shares} or found.committed:
             return False
         if facts.due is not None and choice.mode_of(facts, found.chosen) != SpendMode.SPOT:
             return False
@@ -330,7 +330,7 @@ class _Clerk:
 
     def _stand(self, facts: Facts, spend: SpendRecord) -> None:
         decision, due = spend.decision, facts.due
-        pools = frozenset(one.pool for one in decision.chosen.pools) if decision else frozenset()
+        pools = frozenset(pool.pool for pool in decision.chosen.pools) if decision else frozenset()
         stalls = facts.stalls.stalls
         safe = None
         if due is not None and decision is not None and decision.reason not in _NEVER_STARTED:
@@ -356,17 +356,19 @@ def _marks(
     if decision is None or job.status.phase not in _LIVE:
         return
     leaving = [
-        one
-        for one in members
-        if one.held and one.live and market.pool_of.get(one.held[0].node) not in pool_choice.pools
+        member
+        for member in members
+        if member.held
+        and member.live
+        and market.pool_of.get(member.held[0].node) not in pool_choice.pools
     ]
     if not leaving:
         return
     reason = Reason.OFFER_SWITCHED if pool_choice.pools else decision.reason
     aim = " and ".join(sorted(pool_choice.pools)) or "nothing for now"
-    for one in leaving:
+    for member in leaving:
         yield (
-            one.pod.uid,
+            member.pod.uid,
             PendingEviction(
                 reason=reason, message=f"goes to {aim}: {decision.message}", device=None
             ),
@@ -383,11 +385,11 @@ def _is_watched(facts: Facts) -> bool:
 
 def _chosen(job: WorkloadRecord) -> list[str]:
     decision = job.status.spend.decision if job.status.spend is not None else None
-    return [one.pool for one in decision.chosen.pools] if decision is not None else []
+    return [pool.pool for pool in decision.chosen.pools] if decision is not None else []
 
 
 def _members(decision: SpendDecision) -> int:
-    return sum(one.replicas for one in decision.chosen.pools)
+    return sum(pool.replicas for pool in decision.chosen.pools)
 
 
 def _differs(stated: str, now: float, part: float) -> bool:

@@ -116,13 +116,13 @@ def choose(facts: Facts) -> Decision:
         min_hold_s=facts.terms.min_hold_s,
         period_s=facts.terms.decision_period_s,
     )
-    found = decide(ask, _with_held(facts), terms, due=due, settings=settings)
-    return _net_on_spot(facts, found)
+    decision = decide(ask, _with_held(facts), terms, due=due, settings=settings)
+    return _net_on_spot(facts, decision)
 
 
 def _has_spot(facts: Facts) -> bool:
     """Whether any spot pool suits the job, whether or not it has room now."""
-    kinds = (one.pool.capacity_type for one in facts.stalls.stalls.values())
+    kinds = (stall.pool.capacity_type for stall in facts.stalls.stalls.values())
     return any(kind is CapacityType.SPOT for kind in kinds)
 
 
@@ -146,7 +146,7 @@ def _net_on_spot(facts: Facts, found: Decision) -> Decision:
     if due is None or found.reason is not Why.STAYS_ON_SPOT:
         return found
     slowest = min(
-        (facts.stalls.stalls[one.pool].pool.speed for one in found.chosen.shares), default=1.0
+        (facts.stalls.stalls[share.pool].pool.speed for share in found.chosen.shares), default=1.0
     )
     slower = slowest < fallback_speed(facts.stalls) * (1 - 1e-6)
     reserve_s = due.line.changeover_s + (2 * TICK_S if slower else 0)
@@ -172,7 +172,7 @@ def refused(facts: Facts) -> str:
 
 def stays(facts: Facts, found: Decision) -> bool:
     """Whether running work goes on where it is, though the engine would have it elsewhere."""
-    pools = {one.pool for one in found.chosen.shares}
+    pools = {share.pool for share in found.chosen.shares}
     if not facts.held or facts.held.keys() <= pools:
         return False
     if not facts.job.checkpoint:
@@ -289,7 +289,7 @@ def compare_prices(facts: Facts, kept: Decision) -> Decision:
         return kept  # a move is a restart, and the deadline has none to spare
     if facts.held_s < facts.terms.min_hold_s:
         return replace(kept, reason=Why.HOLDING)
-    offers = {one.name: one for one in _offers(facts, here)}
+    offers = {offer.name: offer for offer in _offers(facts, here)}
     if here not in offers:
         return kept
     cost = facts.job.cost
@@ -380,9 +380,9 @@ def _option(facts: Facts, pool: str) -> Option:
 def mode_of(facts: Facts, option: Option) -> str:
     """Spot, on-demand or nothing."""
     kinds = {
-        facts.stalls.stalls[one.pool].pool.capacity_type is CapacityType.SPOT
-        for one in option.shares
-        if one.pool in facts.stalls.stalls
+        facts.stalls.stalls[share.pool].pool.capacity_type is CapacityType.SPOT
+        for share in option.shares
+        if share.pool in facts.stalls.stalls
     }
     if not option.shares:
         return SpendMode.IDLE.value

@@ -69,7 +69,7 @@ class Stalls:
 
     def pools(self) -> list[Pool]:
         """As the engine takes them."""
-        return [one.pool for one in self.stalls.values()]
+        return [stall.pool for stall in self.stalls.values()]
 
 
 @dataclass
@@ -120,7 +120,7 @@ class Market:
     def free(self) -> Mapping[str, Sequence[Sequence[int]]]:
         """Free percent of every device by node and pool, where something new may go."""
         return {
-            pool: [percents for one in nodes if (percents := self._free_on(one))]
+            pool: [percents for node in nodes if (percents := self._free_on(node))]
             for pool, nodes in self.nodes.items()
         }
 
@@ -193,8 +193,8 @@ class Market:
         }
         if not known:
             return {}, 0.0, False
-        fastest = max(one.steps_per_second for one in known.values())
-        sure = [one.steps_per_second for one in known.values() if one.source in _KNOWN]
+        fastest = max(entry.steps_per_second for entry in known.values())
+        sure = [entry.steps_per_second for entry in known.values() if entry.source in _KNOWN]
         reference = fastest if sure and fastest in sure else 0.0
         return (
             {name: one.steps_per_second / fastest for name, one in known.items()},
@@ -229,12 +229,12 @@ class Market:
         if node_trouble(self.view, record, node):
             return []
         taken: dict[str, int] = {}
-        for one in record.desired:
-            taken[one.gpu] = taken.get(one.gpu, 0) + one.percent
+        for part in record.desired:
+            taken[part.gpu] = taken.get(part.gpu, 0) + part.percent
         return [
-            max(0, WHOLE - taken.get(one.uuid, 0))
-            for one in record.devices
-            if one.health is Health.HEALTHY
+            max(0, WHOLE - taken.get(device.uuid, 0))
+            for device in record.devices
+            if device.health is Health.HEALTHY
         ]
 
 

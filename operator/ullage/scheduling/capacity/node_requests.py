@@ -86,7 +86,9 @@ def order_nodes(
         context.review(order)
     if view.settings.orders:
         jobs = [view.snapshot.workloads[uid] for uid in spending.choices]
-        for job in sorted(jobs, key=lambda one: (-one.priority, one.created, one.ref.uid)):
+        for job in sorted(
+            jobs, key=lambda workload: (-workload.priority, workload.created, workload.ref.uid)
+        ):
             outcome = outcomes.get(job.ref.uid)
             refused = outcome.refused if outcome is not None else None
             lack = lacking.get(job.ref.uid)
@@ -96,7 +98,7 @@ def order_nodes(
                 continue
             if refused.reason is not Reason.TRUST_DOMAIN_NOT_GRANTED:
                 context.give(job, refused.placed)
-    moments = [one for one in context.moments if one > view.now]
+    moments = [moment for moment in context.moments if moment > view.now]
     return Ordering(
         steps=tuple(context.steps), events=tuple(context.events), wake_at=min(moments, default=0.0)
     )

@@ -58,7 +58,9 @@ def current(
     """
     status = priced(observed(pool, known, seen, now, learning), news)
     price = price_fresh(status, news, now)
-    kept = tuple(one for one in known.conditions if one.type == ConditionType.PRICE_FRESH)
+    kept = tuple(
+        condition for condition in known.conditions if condition.type == ConditionType.PRICE_FRESH
+    )
     said = [_hazard_known(status, learning)]
     if price is not None:
         kept, said = (), [price, *said]
@@ -71,7 +73,9 @@ def failed(pool: PoolRecord, known: PoolStatus, text: str, now: float) -> PoolSt
     said = Said(
         ConditionType.HAZARD_KNOWN, False, Reason.DECISION_FAILED, f"the look at it failed: {text}"
     )
-    kept = tuple(one for one in known.conditions if one.type != ConditionType.HAZARD_KNOWN)
+    kept = tuple(
+        condition for condition in known.conditions if condition.type != ConditionType.HAZARD_KNOWN
+    )
     conditions = merged(known.conditions, [said], float(int(now)), pool.generation)
     return replace(known, conditions=(*kept, *conditions), observed_at_s=known.observed_at_s or now)
 

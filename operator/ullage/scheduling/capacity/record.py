@@ -104,7 +104,7 @@ def lapsed(
     before = spend.decision if spend is not None else None
     if spend is None or before is None:
         return None
-    gone = sorted(one.pool for one in before.chosen.pools if one.pool not in pools)
+    gone = sorted(pool.pool for pool in before.chosen.pools if pool.pool not in pools)
     if not pools:
         text = "there is no CapacityPool any more: it is placed wherever there is room"
     elif gone:
@@ -173,7 +173,7 @@ def offer_of(option: Option) -> Offer:
     expected = option.expected
     return Offer(
         pools=tuple(
-            PoolShare(pool=one.pool, replicas=one.instances) for one in sorted(option.shares)
+            PoolShare(pool=share.pool, replicas=share.instances) for share in sorted(option.shares)
         ),
         cost_per_work=money(expected.per_work) if option.shares else "",
         per_hour=money(expected.per_hour) if option.shares else "",
@@ -196,4 +196,4 @@ def _close(before: Offer, after: Offer, facts: Facts) -> bool:
 
 
 def _pools(offer: Offer | None) -> tuple[str, ...]:
-    return tuple(one.pool for one in offer.pools) if offer is not None else ()
+    return tuple(pool.pool for pool in offer.pools) if offer is not None else ()

@@ -48,10 +48,10 @@ def done_part(job: WorkloadRecord, members: Sequence[Member]) -> float:
     if not total:
         return 0.0
     seen: list[tuple[str, ObservedSlice | None]] = []
-    for one in members:
-        if one.live:
-            seen.extend((one.pod.uid, held.seen) for held in one.held)
-            seen.extend([] if one.held else [(one.pod.uid, None)])
+    for member in members:
+        if member.live:
+            seen.extend((member.pod.uid, held.seen) for held in member.held)
+            seen.extend([] if member.held else [(member.pod.uid, None)])
     now = standing(seen, before)
     if now is not None:
         return min(now.steps, total) / total
@@ -96,9 +96,9 @@ def due_of(
 def fallback_speed(stalls: Stalls) -> float:
     """Speed of the slowest capacity that a job may fall back to; 1 where there is none."""
     speeds = [
-        one.pool.speed
-        for one in stalls.stalls.values()
-        if one.pool.capacity_type is not CapacityType.SPOT and one.pool.speed > 0
+        stall.pool.speed
+        for stall in stalls.stalls.values()
+        if stall.pool.capacity_type is not CapacityType.SPOT and stall.pool.speed > 0
     ]
     return min(speeds, default=1.0)
 

@@ -50,12 +50,12 @@ def bound(
     if not apart:
         return members
     return [
-        one
-        for one in members
+        member
+        for member in members
         if not (
-            is_reliable(job, one.pod.rank)
-            and one.held
-            and market.pool_of.get(one.held[0].node) in apart
+            is_reliable(job, member.pod.rank)
+            and member.held
+            and market.pool_of.get(member.held[0].node) in apart
         )
     ]
 
@@ -76,7 +76,7 @@ def cheapest(
         for name in names
         if pools[name].status.available and not unsuited(pools[name], anywhere)
     ]
-    return min(suited, key=lambda one: (_price(one, job), one.name), default=None)
+    return min(suited, key=lambda pool: (_price(pool, job), pool.name), default=None)
 
 
 def _price(pool: PoolRecord, job: WorkloadRecord) -> float:

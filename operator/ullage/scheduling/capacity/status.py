@@ -83,8 +83,8 @@ def _news(before: SpendDecision | None, after: SpendDecision) -> Reason | None:
     """The one thing that is new, if anything is."""
     if after.reason in _BAD:
         return None if before is not None and before.reason is after.reason else after.reason
-    old = {one.pool for one in before.chosen.pools} if before is not None else set()
-    new = {one.pool for one in after.chosen.pools}
+    old = {pool_share.pool for pool_share in before.chosen.pools} if before is not None else set()
+    new = {pool.pool for pool in after.chosen.pools}
     to_on_demand = after.mode == SpendMode.ON_DEMAND and (
         before is None
         or before.mode != SpendMode.ON_DEMAND

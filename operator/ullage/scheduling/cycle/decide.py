@@ -63,7 +63,7 @@ def decide(
         cache: what the last cycle left; it changes nothing but the cost of this one.
     """
     cache = cache or CycleCache()
-    aside = {one.subject: one for one in settings.aside}
+    aside = {fault.subject: fault for fault in settings.aside}
     for _ in range(MOST_PASSES):
         try:
             here = without(snapshot, aside.values())
@@ -71,7 +71,9 @@ def decide(
         except Exception as error:  # the seam of one object's decision
             cache.steady.forget()
             fresh = {
-                one.subject: one for one in faults_of(error, snapshot) if one.subject not in aside
+                fault.subject: fault
+                for fault in faults_of(error, snapshot)
+                if fault.subject not in aside
             }
             if not fresh:
                 raise  # it is no object's fault, or setting it aside does not help
@@ -83,10 +85,10 @@ def decide(
 
 def _with_faults(plan: Plan, snapshot: Snapshot, aside: Iterable[Fault], now: float) -> Plan:
     """The plan, and what owners are told of what is set aside."""
-    faults = tuple(one for one in aside if one.text)
+    faults = tuple(fault for fault in aside if fault.text)
     if not faults:
         return plan
-    jobs = {one.key: one for one in faults if one.table == WORKLOADS}
+    jobs = {fault.key: fault for fault in faults if fault.table == WORKLOADS}
     statuses = {
         uid: told(workload, jobs[uid], now)
         for uid, workload in snapshot.workloads.items()

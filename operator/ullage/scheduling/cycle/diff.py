@@ -30,17 +30,17 @@ from ullage.scheduling.status.workload_status import is_passing
 def diff(plan: Plan, snapshot: Snapshot) -> tuple[Action, ...]:
     """The actions that lead from the snapshot to the plan, in the order to carry them out."""
     creates = any(isinstance(step, CreatePod) for step in plan.steps)
-    names = {(one.namespace, one.name) for one in snapshot.pods.values()} if creates else set()
+    names = {(pod.namespace, pod.name) for pod in snapshot.pods.values()} if creates else set()
     names |= snapshot.creating
     steps = [step for step in plan.steps if _is_due(step, snapshot, names)]
-    going = [one for one in steps if isinstance(one, (EvictPod, DeletePod))]
-    coming = [one for one in steps if not isinstance(one, (EvictPod, DeletePod))]
+    going = [step for step in steps if isinstance(step, (EvictPod, DeletePod))]
+    coming = [step for step in steps if not isinstance(step, (EvictPod, DeletePod))]
     return (
         *going,
         *_gpu_nodes(plan, snapshot),
         *coming,
         *_statuses(plan, snapshot),
-        *(one for one in plan.events if one.target.uid in snapshot.workloads),
+        *(event for event in plan.events if event.target.uid in snapshot.workloads),
     )
 
 

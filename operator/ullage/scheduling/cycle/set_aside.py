@@ -52,8 +52,8 @@ _MOST: Final = 2**53
 def without(snapshot: Snapshot, faults: Iterable[Fault]) -> Snapshot:
     """The snapshot in which some objects are set aside; the same one where there are none."""
     by_table: dict[str, set[str]] = {}
-    for one in faults:
-        by_table.setdefault(one.table, set()).add(one.key)
+    for fault in faults:
+        by_table.setdefault(fault.table, set()).add(fault.key)
     if not by_table:
         return snapshot
     jobs = by_table.get(WORKLOADS, set())
@@ -125,7 +125,9 @@ def told(workload: WorkloadRecord, fault: Fault, now: float) -> WorkloadStatus:
         whole_second(now),
         workload.generation,
     )
-    others = tuple(one for one in before.conditions if one.type != ConditionType.INVALID)
+    others = tuple(
+        condition for condition in before.conditions if condition.type != ConditionType.INVALID
+    )
     after = replace(
         before,
         phase=before.phase or Phase.PENDING.value,
@@ -162,25 +164,25 @@ def plain(record: object) -> object:
             raise TypeError(f"{type(record).__name__} cannot be set aside")
 
 
-def _workload(one: WorkloadRecord) -> WorkloadRecord:
+def _workload(workload_record: WorkloadRecord) -> WorkloadRecord:
     return WorkloadRecord(
-        ref=one.ref,
-        kind=one.kind,
-        generation=one.generation,
-        resource_version=one.resource_version,
-        created=one.created,
-        deleting=one.deleting,
+        ref=workload_record.ref,
+        kind=workload_record.kind,
+        generation=workload_record.generation,
+        resource_version=workload_record.resource_version,
+        created=workload_record.created,
+        deleting=workload_record.deleting,
         shape=PodShape(device_container=""),
         template_hash="",
-        trust_domain=one.trust_domain,
-        gpu=GPURequest(mode=one.gpu.mode),
-        sharing=SharingRules(allow=one.sharing.allow),
+        trust_domain=workload_record.trust_domain,
+        gpu=GPURequest(mode=workload_record.gpu.mode),
+        sharing=SharingRules(allow=workload_record.sharing.allow),
         aside=True,
     )
 
 
-def _pod(one: PodRecord) -> PodRecord:
-    asked = one.shape.requests
+def _pod(pod_record: PodRecord) -> PodRecord:
+    asked = pod_record.shape.requests
     requests = Resources(
         cpu_milli=_sane(asked.cpu_milli),
         memory_bytes=_sane(asked.memory_bytes),
@@ -188,9 +190,9 @@ def _pod(one: PodRecord) -> PodRecord:
         extended=tuple((name, _sane(amount)) for name, amount in asked.extended),
     )
     return replace(
-        one,
+        pod_record,
         shape=PodShape(device_container="", requests=requests),
-        priority=_sane(one.priority),
+        priority=_sane(pod_record.priority),
         world_size=0,
     )
 

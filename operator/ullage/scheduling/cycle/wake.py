@@ -52,4 +52,4 @@ def guards_end(view: View, lifecycles: Mapping[str, LifecycleStep]) -> float:
         if life.waiting:
             workload = view.snapshot.workloads[uid]
             moments.append(next_end(view, workload, view.members_of(workload)))
-    return earliest(*(one for one in moments if one > view.now))
+    return earliest(*(moment for moment in moments if moment > view.now))

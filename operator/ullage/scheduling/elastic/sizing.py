@@ -236,7 +236,7 @@ class Sizing:
         return refused.requeue is not Requeue.ROOM_COMING
 
     def _is_unstarted(self, job: WorkloadRecord) -> bool:
-        return all(one.gated for one in self.view.members_of(job))
+        return all(member.gated for member in self.view.members_of(job))
 
     def _again(self, job: WorkloadRecord, size: Size) -> None:
         self.changes[job.ref.uid] = size

@@ -49,9 +49,11 @@ class _Wanted:
         """So many members, in order of rank."""
         return [
             PlacementRequest(
-                job, one, self.tied if self.tied and one.pod.rank < self.first else self.request
+                job,
+                phantom,
+                self.tied if self.tied and phantom.pod.rank < self.first else self.request,
             )
-            for one in phantoms(job, self.shape, most)
+            for phantom in phantoms(job, self.shape, most)
         ]
 
 
@@ -107,8 +109,10 @@ class Space:
             return found
         shape = self._on_machines_that_stay(job.shape)
         return tuple(
-            Member(replace(one.pod, shape=shape), ()) if one.pod.rank < terms.reliable else one
-            for one in found
+            Member(replace(member.pod, shape=shape), ())
+            if member.pod.rank < terms.reliable
+            else member
+            for member in found
         )
 
     def _wanted(
@@ -169,22 +173,22 @@ class Space:
         """
         occupancy = self.placer.occupancy
         members = self.requests.view.members_of(job)
-        own = {one.pod.uid for one in members}
+        own = {member.pod.uid for member in members}
         slices = [
-            (site, one)
+            (site, occupant)
             for site in sorted(self._sites_of(members))
-            for one in occupancy.occupants[site]
-            if one.pod_uid in own
+            for occupant in occupancy.occupants[site]
+            if occupant.pod_uid in own
         ]
         on_nodes = charged(occupancy.inventory, members, staying=True)
         order = {site: list(occupancy.occupants[site]) for site, _ in slices}
-        for site, one in slices:
-            occupancy.lift(site, one)
+        for site, occupant in slices:
+            occupancy.lift(site, occupant)
         for node, wanted in on_nodes:
             occupancy.refund(node, wanted)
         found = self.members(job, most)
-        for site, one in slices:
-            occupancy.put(site, one)
+        for site, occupant in slices:
+            occupancy.put(site, occupant)
         for node, wanted in on_nodes:
             occupancy.charge(node, wanted)
         _restore(occupancy.occupants, order)
@@ -192,10 +196,12 @@ class Space:
 
     def _sites_of(self, members: Collection[Member]) -> set[int]:
         index = self.placer.occupancy.inventory.site_index
-        found = {index.get((held.node, held.slice.gpu)) for one in members for held in one.held} | {
+        found = {
+            index.get((held.node, held.slice.gpu)) for member in members for held in member.held
+        } | {
             index.get((node, seen.gpu))
-            for one in members
-            for node, seen in self.requests.view.observed.get(one.pod.uid, ())
+            for member in members
+            for node, seen in self.requests.view.observed.get(member.pod.uid, ())
         }
         return {site for site in found if site is not None}
 
@@ -218,7 +224,9 @@ class Space:
         if not isinstance(found, GangPlacement):
             return found.placed
         self.placer.unseat(found.placements)
-        return sum(not (proven and one.candidate.grant.trial) for one in found.placements)
+        return sum(
+            not (proven and placement.candidate.grant.trial) for placement in found.placements
+        )
 
 
 def other_models(inventory: Inventory, members: Sequence[Member]) -> frozenset[int]:
@@ -227,8 +235,8 @@ def other_models(inventory: Inventory, members: Sequence[Member]) -> frozenset[i
         return _NOWHERE
     sites = {
         inventory.site_index.get((held.node, held.slice.gpu))
-        for one in members
-        for held in one.held
+        for member in members
+        for held in member.held
     }
     models = {inventory.model.item(site) for site in sites if site is not None}
     if not models:

@@ -215,7 +215,7 @@ class Occupancy:
         """Whether anything is on its way out; nothing starts leaving while a plan is made."""
         if self._leaving is None:
             self._leaving = bool(self._departing) or any(
-                one.leaving for here in self.occupants for one in here
+                occupant.leaving for here in self.occupants for occupant in here
             )
         return self._leaving
 
@@ -226,7 +226,7 @@ class Occupancy:
             setattr(occupancy, name, getattr(self, name).copy())
         occupancy._kinds, occupancy._alike = self._kinds, self._alike
         for site, here in enumerate(self.occupants):
-            staying = [one for one in here if not one.leaving]
+            staying = [occupant for occupant in here if not occupant.leaving]
             occupancy.occupants[site] = staying
             if len(staying) != len(here):
                 occupancy._recount(site)
@@ -246,7 +246,7 @@ class Occupancy:
         number = self._kind.item(site)
         if number < 0:
             here = self.occupants[site]
-            likeness = tuple([one.likeness for one in here])
+            likeness = tuple([occupant.likeness for occupant in here])
             number = self._kinds.get(likeness, number)
             if number < 0:
                 number = self._kinds[likeness] = len(self._kinds)
@@ -286,13 +286,13 @@ class Occupancy:
         overhead = self.inventory.sites[site].overhead_mib
         percent = memory = loose = whole = unmeasured = 0
         domain = NO_DOMAIN
-        for one in here:
-            percent += one.tenant.percent
-            memory += one.memory_mib
-            loose += one.loose
-            whole += one.whole
-            unmeasured += bool(one.unmeasured)
-            domain = one.domain if domain in (NO_DOMAIN, one.domain) else MIXED
+        for occupant in here:
+            percent += occupant.tenant.percent
+            memory += occupant.memory_mib
+            loose += occupant.loose
+            whole += occupant.whole
+            unmeasured += bool(occupant.unmeasured)
+            domain = occupant.domain if domain in (NO_DOMAIN, occupant.domain) else MIXED
         self.sharers[site] = len(here)
         self.whole[site] = whole
         self.domain[site] = domain
@@ -362,15 +362,15 @@ def _seat_slices(
     stands, changed = disturbed is not None, {*(disturbed or ()), *ledger.changed_nodes()}
     after: dict[str, NodeOccupants] = {}
     for name, index in inventory.node_index.items():
-        found = before.get(name)
-        if not stands or found is None or not found.settled or name in changed:
-            seated = found.seated if found is not None else {}
-            found = _seated_on(view, occupancy, ledger, classes, name, seated)
+        occupants = before.get(name)
+        if not stands or occupants is None or not occupants.settled or name in changed:
+            seated = occupants.seated if occupants is not None else {}
+            occupants = _seated_on(view, occupancy, ledger, classes, name, seated)
             recounted: Iterable[int] = inventory.sites_on[index]
         else:
             recounted = ()
-        after[name] = found
-        for site, occupant in found.here:
+        after[name] = occupants
+        for site, occupant in occupants.here:
             occupancy.occupants[site].append(occupant)
         for site in recounted:
             occupancy._recount(site)

@@ -174,7 +174,11 @@ class ResourceRequests:
             max_percent=share.max_percent if share else WHOLE_PERCENT,
             memory_mib=workload.gpu.memory_mib,
             accelerators=(
-                frozenset(models[one] for one in workload.accelerators if one in models)
+                frozenset(
+                    models[accelerator]
+                    for accelerator in workload.accelerators
+                    if accelerator in models
+                )
                 if workload.accelerators
                 else None
             ),

@@ -39,7 +39,11 @@ _NO_DEVICE: Final[frozenset[int]] = frozenset()
 def in_force(view: View, workload: WorkloadRecord) -> tuple[Exclusion, ...]:
     """Exclusions of a workload that still hold."""
     exclusions = workload.status.scheduling.exclusions
-    return tuple(one for one in exclusions if _holds(view, one)) if exclusions else ()
+    return (
+        tuple(exclusion for exclusion in exclusions if _holds(view, exclusion))
+        if exclusions
+        else ()
+    )
 
 
 def with_failure(
@@ -54,7 +58,7 @@ def with_failure(
     if passed is None or device is None or passed.reason not in EXCLUDED_S:
         return before
     held = in_force(view, workload)
-    if any((one.reason, one.device) == (passed.reason, device) for one in held):
+    if any((exclusion.reason, exclusion.device) == (passed.reason, device) for exclusion in held):
         return before
     since, lasts_s = whole_second(view.now), EXCLUDED_S[passed.reason]
     new = Exclusion(
@@ -78,12 +82,12 @@ def excluded_devices(
     found: set[int] = set()
     for gpu, _ in _refused_often(view, members):
         found.update(at for at, site in enumerate(inventory.sites) if site.uuid == gpu)
-    for one in exclusions:
-        node = inventory.node_index.get(one.node)
-        if node is not None and not one.until:
+    for exclusion in exclusions:
+        node = inventory.node_index.get(exclusion.node)
+        if node is not None and not exclusion.until:
             found.update(inventory.sites_on[node])
-        elif one.device in inventory.site_index:
-            found.add(inventory.site_index[one.device])
+        elif exclusion.device in inventory.site_index:
+            found.add(inventory.site_index[exclusion.device])
     return frozenset(found)
 
 
@@ -92,7 +96,7 @@ def next_end(view: View, workload: WorkloadRecord, members: Sequence[Member]) ->
     if not workload.status.scheduling.exclusions and not view.snapshot.node_refusals:
         return 0.0
     refused = (until for _, until in _refused_often(view, members))
-    return earliest(*refused, *(one.until for one in in_force(view, workload)))
+    return earliest(*refused, *(exclusion.until for exclusion in in_force(view, workload)))
 
 
 def _holds(view: View, exclusion: Exclusion) -> bool:
@@ -104,7 +108,7 @@ def _holds(view: View, exclusion: Exclusion) -> bool:
 
 def _refused_often(view: View, members: Sequence[Member]) -> Iterator[tuple[str, float]]:
     """Devices that refused a member too often, and until when they are left out."""
-    uids = {one.pod.uid for one in members}
+    uids = {member.pod.uid for member in members}
     for (pod_uid, gpu), times in view.snapshot.node_refusals.items():
         until = times[-1] + REFUSED_OFTEN_S
         if pod_uid in uids and len(times) >= REFUSALS_UNTIL_EXCLUDED and view.now < until:

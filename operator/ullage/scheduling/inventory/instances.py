@@ -169,9 +169,9 @@ def look(
 
 def provider_notice(node: NodeRecord, agent: GPUNodeRecord | None) -> Interruption | None:
     """What the provider says of a node: its agent hears it first, taints may say it too."""
-    found = agent.interruption if agent is not None else None
-    if found is not None and found.source not in CHOSEN_TAINTS:
-        return found
+    interruption = agent.interruption if agent is not None else None
+    if interruption is not None and interruption.source not in CHOSEN_TAINTS:
+        return interruption
     if node.interruption is not None and node.interruption.source not in CHOSEN_TAINTS:
         return node.interruption
     return None

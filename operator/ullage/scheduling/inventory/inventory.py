@@ -138,7 +138,7 @@ def _renewed(
         nodes=nodes,
         standing=standing,
         sites=tuple(sites),
-        health=_column([_health(one, standing) for one in sites]),
+        health=_column([_health(site, standing) for site in sites]),
         contexts=contexts,
         mps=mps,
     )
@@ -166,7 +166,7 @@ def _arranged(
     on: list[list[int]] = [[] for _ in names]
     for index, site in enumerate(sites):
         on[site.node].append(index)
-    models = {model: at for at, model in enumerate(sorted({one.device.model for one in sites}))}
+    models = {model: at for at, model in enumerate(sorted({site.device.model for site in sites}))}
     return Inventory(
         nodes=nodes,
         standing=standing,
@@ -176,16 +176,16 @@ def _arranged(
         site_index={(names[one.node], one.uuid): at for at, one in enumerate(sites)},
         models=models,
         model_names=tuple(models),
-        node_of=_column([one.node for one in sites]),
-        model=_column([models[one.device.model] for one in sites]),
-        health=_column([_health(one, standing) for one in sites]),
-        modes=_column([sum(MODE_BIT[mode] for mode in set(one.device.modes)) for one in sites]),
-        memory_mib=_column([one.device.memory_mib for one in sites]),
-        overhead_mib=_column([one.overhead_mib for one in sites]),
+        node_of=_column([site.node for site in sites]),
+        model=_column([models[site.device.model] for site in sites]),
+        health=_column([_health(site, standing) for site in sites]),
+        modes=_column([sum(MODE_BIT[mode] for mode in set(site.device.modes)) for site in sites]),
+        memory_mib=_column([site.device.memory_mib for site in sites]),
+        overhead_mib=_column([site.overhead_mib for site in sites]),
         contexts=_column(
-            [_contexts(snapshot.gpu_nodes[names[one.node]], one.device) for one in sites]
+            [_contexts(snapshot.gpu_nodes[names[site.node]], site.device) for site in sites]
         ),
-        mps=_column([_mps_is_away(one.device) for one in sites]),
+        mps=_column([_mps_is_away(site.device) for site in sites]),
     )
 
 
@@ -231,9 +231,9 @@ def _contexts(record: GPUNodeRecord, device: ObservedDevice) -> int:
     if mps is None or not mps.context_limit:
         return device.contexts
     containers = {
-        (one.key.pod_uid, one.key.container)
-        for one in record.observed
-        if one.gpu == device.uuid and one.phase.started
+        (part.key.pod_uid, part.key.container)
+        for part in record.observed
+        if part.gpu == device.uuid and part.phase.started
     }
     more = max(0, mps.contexts - len(containers))
     return max(0, min(device.contexts, usable_contexts(mps.context_limit)) - more)
@@ -246,10 +246,10 @@ def utilisation(profile: ProfileRecord | None, model: str) -> float:
     """
     if profile is None:
         return 1.0
-    rows = [one for one in profile.solo if one.device == model and one.sm_util > 0]
+    rows = [entry for entry in profile.solo if entry.device == model and entry.sm_util > 0]
     if not rows:
         return 1.0
-    return min(1.0, max(rows, key=lambda one: (one.share, -one.sm_util)).sm_util)
+    return min(1.0, max(rows, key=lambda row: (row.share, -row.sm_util)).sm_util)
 
 
 def _health(site: Device, standing: tuple[str, ...]) -> int:

@@ -50,7 +50,7 @@ def is_pinned(affinity: NodeAffinity) -> bool:
     """Whether a required term names nodes, as the pin of a pod that was let go does."""
     if affinity.required is None:
         return False
-    return any(one.key == NAME_FIELD for term in affinity.required for one in term.fields)
+    return any(field.key == NAME_FIELD for term in affinity.required for field in term.fields)
 
 
 def judge_node(shape: PodShape, node: NodeRecord, *, in_principle: bool = False) -> Fit:
@@ -140,7 +140,7 @@ def untolerated(
             continue
         if taint.key in _NOTICES or (in_principle and taint.key.startswith(_PASSING_TAINT)):
             continue
-        if not any(_tolerates(one, taint) for one in tolerations):
+        if not any(_tolerates(toleration, taint) for toleration in tolerations):
             return taint
     return None
 
@@ -167,8 +167,8 @@ def _empty(terms: Sequence[SelectorTerm]) -> bool:
 def _term_matches(term: SelectorTerm, node: NodeRecord) -> bool:
     if not term.expressions and not term.fields:
         return False
-    return all(_holds(one, node.labels) for one in term.expressions) and all(
-        _field_holds(one, node) for one in term.fields
+    return all(_holds(expression, node.labels) for expression in term.expressions) and all(
+        _field_holds(field, node) for field in term.fields
     )
 
 

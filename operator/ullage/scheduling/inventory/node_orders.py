@@ -23,8 +23,8 @@ def serves(snapshot: Snapshot, order: PodRecord) -> bool:
     record = snapshot.gpu_nodes.get(order.node)
     pods = snapshot.pods
     return record is not None and any(
-        one.key.pod_uid in pods and pods[one.key.pod_uid].owner.uid == order.owner.uid
-        for one in record.desired
+        part.key.pod_uid in pods and pods[part.key.pod_uid].owner.uid == order.owner.uid
+        for part in record.desired
     )
 
 
@@ -45,11 +45,11 @@ def failed(snapshot: Snapshot, order: PodRecord, now: float, grace_s: float = 0.
         return False
     # a gang waits for the last of its nodes
     alike = (
-        one
-        for one in snapshot.pods.values()
-        if one.order == order.order and one.owner.uid == order.owner.uid
+        pod
+        for pod in snapshot.pods.values()
+        if pod.order == order.order and pod.owner.uid == order.owner.uid
     )
-    return not any(_starts(snapshot, one, now) for one in alike)
+    return not any(_starts(snapshot, pod, now) for pod in alike)
 
 
 def _starts(snapshot: Snapshot, order: PodRecord, now: float) -> bool:

@@ -23,9 +23,9 @@ def paired(record: GPUNodeRecord) -> Iterator[tuple[DesiredSlice | None, Observe
     ):
         yield from zip(desired, observed, strict=True)
         return
-    reports = {(one.key, one.gpu): one for one in observed}
-    for one in desired:
-        yield one, reports.pop((one.key, one.gpu), None)
+    reports = {(part.key, part.gpu): part for part in observed}
+    for part in desired:
+        yield part, reports.pop((part.key, part.gpu), None)
     for seen in reports.values():
         yield None, seen
 

@@ -31,8 +31,8 @@ def charged(
             without them.
     """
     found = []
-    for one in members:
-        node = inventory.node_index.get(where_charged(one))
-        if node is not None and one.live and not (staying and one.pod.deleting):
-            found.append((node, one.pod.shape.requests))
+    for member in members:
+        node = inventory.node_index.get(where_charged(member))
+        if node is not None and member.live and not (staying and member.pod.deleting):
+            found.append((node, member.pod.shape.requests))
     return found

@@ -62,9 +62,9 @@ class SlicesByPod:
 def _of_another_age(before: GPUNodeRecord, after: GPUNodeRecord) -> Iterator[str]:
     old, new = before.desired_since, after.desired_since
     if old is not new:
-        for one in after.desired:
-            if old.get(one.key) != new.get(one.key):
-                yield one.key.pod_uid
+        for part in after.desired:
+            if old.get(part.key) != new.get(part.key):
+                yield part.key.pod_uid
 
 
 def _replace(

@@ -114,7 +114,11 @@ def reserve_ends(view: View, held: Held) -> float:
 def overdue(view: View, member: Member) -> Held | None:
     """A slice of a gated member that its node did not answer to in time."""
     return next(
-        (one for one in member.held if one.seen is None and view.now >= reserve_ends(view, one)),
+        (
+            held
+            for held in member.held
+            if held.seen is None and view.now >= reserve_ends(view, held)
+        ),
         None,
     )
 

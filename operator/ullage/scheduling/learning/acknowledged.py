@@ -47,13 +47,15 @@ def taken_in(nodes: Iterable[GPUNodeRecord], unsettled: Set[str], now: float) ->
     for node in nodes:
         settled = list(
             takewhile(
-                lambda one: one.id not in unsettled or now - one.at_s > GIVE_UP_S,
+                lambda observation: (
+                    observation.id not in unsettled or now - observation.at_s > GIVE_UP_S
+                ),
                 node.observations,
             )
         )
         if not settled or settled[-1].id == node.observations_read:
             continue
-        oldest_s = min(one.at_s for one in settled)
+        oldest_s = min(observation.at_s for observation in settled)
         if len(settled) >= ENOUGH_ROWS or now - oldest_s >= EVERY_S:
             due.append((oldest_s, node.name, settled[-1].id))
         else:

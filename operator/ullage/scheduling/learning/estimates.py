@@ -114,7 +114,7 @@ def estimated(profile: ProfileRecord, evidence: Evidence) -> tuple[Throughput, .
         others = {name: one for name, one in have.items() if name != accelerator}
         guesses = list(_guesses(profile, others, accelerator, evidence))
         if guesses:
-            found.append(_entry(accelerator, min(guesses, key=lambda one: one.factor)))
+            found.append(_entry(accelerator, min(guesses, key=lambda guess: guess.factor)))
     return tuple(found)
 
 
@@ -151,10 +151,10 @@ def _guesses(
 
 def _anchor(have: Mapping[str, Throughput]) -> Throughput | None:
     """The surest speed of the class: what others are carried over from."""
-    usable = [one for one in have.values() if one.steps_per_second > 0]
+    usable = [entry for entry in have.values() if entry.steps_per_second > 0]
     return max(
         usable,
-        key=lambda one: (one.source is Source.MEASURED, one.confidence, one.accelerator),
+        key=lambda entry: (entry.source is Source.MEASURED, entry.confidence, entry.accelerator),
         default=None,
     )
 
@@ -164,12 +164,12 @@ def _siblings(
 ) -> Iterator[Guess]:
     """By family and length of step, from what classes measured on both types did."""
     rows: list[tuple[Config, float]] = []
-    for one in evidence.references(profile, anchor.accelerator, accelerator):
-        speeds = evidence.known(one)
+    for reference in evidence.references(profile, anchor.accelerator, accelerator):
+        speeds = evidence.known(reference)
         here = speeds[anchor.accelerator].steps_per_second
         there = speeds[accelerator].steps_per_second
         if here > 0 and there > 0:
-            rows.append((_config(one, here), 1 / there))
+            rows.append((_config(reference, here), 1 / there))
     if len(rows) < FEWEST_ROWS:
         return
     step = learn_transfer(rows).step(_config(profile, anchor.steps_per_second))
@@ -196,9 +196,9 @@ def _neighbours(
     anchor, accelerator = pair
     columns = [*sorted(have), accelerator]
     alike = [
-        one
-        for one in evidence.references(profile, anchor, accelerator)
-        if evidence.known(one)[anchor].steps_per_second > 0
+        reference
+        for reference in evidence.references(profile, anchor, accelerator)
+        if evidence.known(reference)[anchor].steps_per_second > 0
     ]
     if not alike:
         return

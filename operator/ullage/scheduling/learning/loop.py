@@ -62,7 +62,9 @@ def profiles_to_write(
     dropped: Counter[Dropped] = Counter()
     groups = _groups(snapshot, now, dropped)
     profiles = _by_class(snapshot.profiles.values())
-    inhabited = {one.ref.namespace for one in snapshot.workloads.values() if not one.deleting}
+    inhabited = {
+        workload.ref.namespace for workload in snapshot.workloads.values() if not workload.deleting
+    }
     inflicted: Mapping[Class, Mapping[str, list[float]]] | None = None
     actions: list[CreateProfile | SetProfile] = []
     events: list[Emit] = []
@@ -79,12 +81,12 @@ def profiles_to_write(
                 dropped[Dropped.NOBODY_LEFT] += len(seen)
             elif (KIND, at[0], name) not in snapshot.refused_writes:
                 actions.append(_create(at, name, epoch))
-                unsettled |= {one.id for one in seen}
+                unsettled |= {observation.id for observation in seen}
             continue
         booked = _booked(profile.status, trials.get(at))
         fresh = news(booked, seen)
         if (KIND, at[0], profile.name) not in snapshot.refused_writes:
-            unsettled |= {one.id for one in fresh}
+            unsettled |= {observation.id for observation in fresh}
         if not profile.uid or not (fresh or booked != profile.status):
             continue
         due = profile.status.updated + WRITE_EVERY_S
@@ -127,10 +129,12 @@ def _groups(
     for name in sorted(snapshot.gpu_nodes):
         node = snapshot.gpu_nodes[name]
         dropped[Dropped.MALFORMED] += node.unreadable_observations
-        for one in node.observations:
-            wrong = fault(one, node, now)
+        for observation in node.observations:
+            wrong = fault(observation, node, now)
             if wrong is None:
-                groups.setdefault((one.namespace, one.workload_class), []).append(one)
+                groups.setdefault((observation.namespace, observation.workload_class), []).append(
+                    observation
+                )
             else:
                 dropped[wrong] += 1
     return groups
@@ -139,8 +143,10 @@ def _groups(
 def _by_class(profiles: Iterable[ProfileRecord]) -> dict[Class, ProfileRecord]:
     """The profile that learns for a class: the operator's own before others, then by name."""
     found: dict[Class, ProfileRecord] = {}
-    for one in sorted(profiles, key=lambda p: (p.name != profile_name(p.workload_class), p.name)):
-        found.setdefault((one.namespace, one.workload_class), one)
+    for profile in sorted(
+        profiles, key=lambda p: (p.name != profile_name(p.workload_class), p.name)
+    ):
+        found.setdefault((profile.namespace, profile.workload_class), profile)
     return found
 
 

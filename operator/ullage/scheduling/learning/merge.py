@@ -82,19 +82,21 @@ def news(status: ProfileStatus, seen: Sequence[Observation]) -> list[Observation
     full = len(status.step_time) >= MOST_ROWS
     oldest = status.step_time[-1].at_s if full else 0.0
     found = {
-        one.id: one
-        for one in seen
-        if one.id not in known and one.at_s > max(status.since, oldest) and not _late(status, one)
+        observation.id: observation
+        for observation in seen
+        if observation.id not in known
+        and observation.at_s > max(status.since, oldest)
+        and not _late(status, observation)
     }
-    return sorted(found.values(), key=lambda one: (one.at_s, one.id))
+    return sorted(found.values(), key=lambda observation: (observation.at_s, observation.id))
 
 
-def _late(status: ProfileStatus, one: Observation) -> bool:
+def _late(status: ProfileStatus, observation: Observation) -> bool:
     """Whether it is of the former image, while that one's last containers go."""
     return (
-        bool(one.image)
-        and one.image == status.former_hash
-        and one.at_s <= status.since + OLD_IMAGE_S
+        bool(observation.image)
+        and observation.image == status.former_hash
+        and observation.at_s <= status.since + OLD_IMAGE_S
     )
 
 
@@ -120,8 +122,8 @@ def learned(
         drift=Drift(slower=before.drift_slower, faster=before.drift_faster),
         family=before.family,
     )
-    for one in fresh:
-        _add(book, one)
+    for observation in fresh:
+        _add(book, observation)
     return _closed(profile, book, inflicted, now), book.odd_prints
 
 
@@ -303,7 +305,7 @@ def _with_latency(entry: SoloEntry, rows: Sequence[StepRow]) -> SoloEntry:
             loads.append(row.requests_per_s)
     if not times:
         return entry
-    kept = sorted(times, key=lambda one: (-len(times[one]), one))[:MOST_PERCENTILES]
+    kept = sorted(times, key=lambda time: (-len(times[time]), time))[:MOST_PERCENTILES]
     return replace(
         entry,
         measured=tuple((one, median(times[one])) for one in sorted(kept)),

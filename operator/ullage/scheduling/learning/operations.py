@@ -61,13 +61,13 @@ class Fitted:
 def fitted(profiles: Sequence[ProfileRecord], accelerator: str) -> Fitted | None:
     """Op times fitted on the tables that were timed on a type; ``None`` = too few."""
     networks: dict[str, Network] = {}
-    for one in profiles:
-        table = one.op_table
+    for profile in profiles:
+        table = profile.op_table
         if table is None or table.accelerator != accelerator:
             continue
         network = _network(table)
         if network and len(networks) < MOST_NETWORKS:
-            networks[one.workload_class] = network
+            networks[profile.workload_class] = network
     if len(networks) < FEWEST_NETWORKS:
         return None
     errors = left_out_errors(networks, DESIGN)

@@ -81,7 +81,7 @@ class Advice:
     @property
     def first(self) -> Priced | None:
         """The row to take: the chosen one, else the best that nothing speaks against."""
-        free = (one for one in self.table.rows if one.infeasible is None and one.hold is None)
+        free = (row for row in self.table.rows if row.infeasible is None and row.hold is None)
         return self.table.chosen or next(free, None)
 
     def confidence_of(self, row: Priced) -> float | None:
@@ -185,22 +185,26 @@ class Advisor:
             names = sorted(set(workload.accelerators or there))
             kinds = [fleet.get(name) or DeviceKind(accelerator=name) for name in names]
             own = tuple(self._candidate(workload, kind) for kind in kinds)
-            numbers = numbers_of(workload, max((_most(workload, one) for one in kinds), default=0))
+            numbers = numbers_of(
+                workload, max((_most(workload, device_kind) for device_kind in kinds), default=0)
+            )
             others = tuple(
                 _resized(workload, kind, known, members)
                 for kind, known in zip(kinds, own, strict=True)
                 if known.forecast is not None and known.forecast.step is not None
                 for members in numbers
             )
-            said = [_print(one) for one in own]
-            said += [f"{one.offer.gpus} {one.offer.available}" for one in others]
+            said = [_print(candidate) for candidate in own]
+            said += [f"{candidate.offer.gpus} {candidate.offer.available}" for candidate in others]
             digest = sha256("\n".join(said).encode()).hexdigest()
             found = self._offers[key] = _Offers(own, others, digest)
         return found
 
     def _candidate(self, workload: WorkloadRecord, kind: DeviceKind) -> Candidate:
         known = self.speeds.of(workload)
-        anchored = any(one.source is not profile_records.Source.ESTIMATED for one in known.values())
+        anchored = any(
+            entry.source is not profile_records.Source.ESTIMATED for entry in known.values()
+        )
         speed = known.get(kind.accelerator)
         return Candidate(
             offer=_offer(workload, kind, workload.replicas),
@@ -283,11 +287,11 @@ def _numbers(advice: Advice, rows: Sequence[Priced]) -> tuple[Priced, ...]:
     """
     first = advice.first
     if first is None:
-        held = [one for one in rows if one.hold is Reason.COUNT_CHANGES_BATCH]
+        held = [priced for priced in rows if priced.hold is Reason.COUNT_CHANGES_BATCH]
         return best_of_each_type(held)
     kind, own = first.offer.accelerator, first.offer.gpus
-    same = (one for one in rows if one.offer.accelerator == kind and one.offer.available)
-    return tuple(sorted((one for one in same if one.offer.gpus != own), key=_gpus))
+    same = (row for row in rows if row.offer.accelerator == kind and row.offer.available)
+    return tuple(sorted((priced for priced in same if priced.offer.gpus != own), key=_gpus))
 
 
 def _gpus(row: Priced) -> int:
@@ -320,16 +324,19 @@ def _runs(profile: ProfileRecord, fleet: Mapping[str, DeviceKind]) -> list[Measu
     return found
 
 
-def _print(one: Candidate) -> str:
+def _print(candidate: Candidate) -> str:
     """What of a candidate matters, speeds in bands."""
-    offer, step = one.offer, one.forecast.step if one.forecast is not None else None
+    offer, step = (
+        candidate.offer,
+        candidate.forecast.step if candidate.forecast is not None else None,
+    )
     band = "" if step is None else round(math.log(step.value_s) / SAME_RATE)
-    source = one.forecast.source if one.forecast is not None else ""
-    anchored = one.forecast.anchored if one.forecast is not None else ""
-    need = one.memory.need_bytes
+    source = candidate.forecast.source if candidate.forecast is not None else ""
+    anchored = candidate.forecast.anchored if candidate.forecast is not None else ""
+    need = candidate.memory.need_bytes
     return (
         f"{offer.accelerator} {offer.gpus} {offer.price_per_hour} {offer.available} {band} {source}"
-        f" {anchored} {one.memory.verdict} {'' if need is None else round(need / MIB / 256)}"
+        f" {anchored} {candidate.memory.verdict} {'' if need is None else round(need / MIB / 256)}"
     )
 
 

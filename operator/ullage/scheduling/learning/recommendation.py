@@ -77,9 +77,9 @@ def rows_of(advice: Advice) -> tuple[Recommended, ...]:
     """
     table, first = advice.table, advice.first
     aim = table.aim or (Aim.COST if first is not None and first.cost is not None else Aim.TIME)
-    rows = sorted(table.rows, key=lambda one: one is not first)[:MOST_TYPES]
+    rows = sorted(table.rows, key=lambda row: row is not first)[:MOST_TYPES]
     rows += advice.numbers
-    return tuple(_row(one, first, aim, advice) for one in rows[:MOST_RECOMMENDED])
+    return tuple(_row(row, first, aim, advice) for row in rows[:MOST_RECOMMENDED])
 
 
 def _row(row: Priced, first: Priced | None, aim: Aim, advice: Advice) -> Recommended:

@@ -77,12 +77,12 @@ def fault(one: Observation, node: GPUNodeRecord, now: float) -> Dropped | None:
     return None
 
 
-def _is_latency(one: Observation) -> bool:
+def _is_latency(observation: Observation) -> bool:
     """Whether the latency, if there is one, is a time at a percentile."""
-    if not 0 <= one.latency_micros <= STEP_MOST_MICROS:
+    if not 0 <= observation.latency_micros <= STEP_MOST_MICROS:
         return False
     try:
-        return not one.percentile or quantile_of(one.percentile) > 0
+        return not observation.percentile or quantile_of(observation.percentile) > 0
     except WireError:
         return False
 
@@ -131,7 +131,7 @@ def believable(print_: Fingerprint) -> bool:
         print_.power_milliwatts,
     )
     return (
-        all(0 <= one <= PERMILLE_MOST for one in permilles)
-        and all(one >= 0 for one in amounts)
+        all(0 <= permille <= PERMILLE_MOST for permille in permilles)
+        and all(amount >= 0 for amount in amounts)
         and 0 <= print_.peak_memory_mib <= MEMORY_MOST_MIB
     )

@@ -79,9 +79,12 @@ class Throughputs:
         """Profiles that speak of a workload: its class's own, then the one it names."""
         if self._by_class is None:
             ranked = sorted(
-                self.snapshot.profiles.values(), key=lambda one: (len(one.rows), one.name)
+                self.snapshot.profiles.values(),
+                key=lambda profile: (len(profile.rows), profile.name),
             )
-            self._by_class = {(one.namespace, one.workload_class): one for one in ranked}
+            self._by_class = {
+                (profile.namespace, profile.workload_class): profile for profile in ranked
+            }
         namespace = workload.ref.namespace
         own = self._by_class.get((namespace, workload.workload_class))
         named = (
@@ -89,7 +92,9 @@ class Throughputs:
             if workload.profile_ref
             else None
         )
-        return [one for one in (own, named if named is not own else None) if one is not None]
+        return [
+            profile for profile in (own, named if named is not own else None) if profile is not None
+        ]
 
     def _typically(self, workload: WorkloadRecord) -> Mapping[str, Throughput]:
         """What classes of the family do, or all classes where it says nothing of any two types."""
@@ -99,7 +104,7 @@ class Throughputs:
             if self._scopes is None:
                 self._scopes = by_scope(self.snapshot)
             profiles = self._scopes.get(scope, [])
-            alike = [one for one in profiles if family and family_of(one) == family]
+            alike = [profile for profile in profiles if family and family_of(profile) == family]
             self._typical[scope, family] = typical(alike) or typical(profiles)
         return self._typical[scope, family]
 
@@ -112,10 +117,12 @@ def family_of(profile: ProfileRecord) -> str:
 def speeds(profile: ProfileRecord) -> dict[str, Throughput]:
     """Speeds of a class by accelerator: the measured one, else the one of larger confidence."""
     found = known(profile)
-    for one in profile.status.throughput:
-        held = found.get(one.accelerator)
-        if held is None or (one.source is not Source.DECLARED and held.confidence < one.confidence):
-            found[one.accelerator] = one
+    for entry in profile.status.throughput:
+        held = found.get(entry.accelerator)
+        if held is None or (
+            entry.source is not Source.DECLARED and held.confidence < entry.confidence
+        ):
+            found[entry.accelerator] = entry
     return found
 
 
@@ -132,9 +139,10 @@ def known(profile: ProfileRecord) -> dict[str, Throughput]:
                 method=Method.DECLARED,
                 confidence=DECLARED_CONFIDENCE,
             )
-    measured = [one for one in profile.status.throughput if one.source is Source.MEASURED]
+    measured = [entry for entry in profile.status.throughput if entry.source is Source.MEASURED]
     return found | {
-        one.accelerator: one for one in measured or measured_speeds((), profile.status.solo)
+        measured_speed.accelerator: measured_speed
+        for measured_speed in measured or measured_speeds((), profile.status.solo)
     }
 
 
@@ -182,8 +190,10 @@ def remeasured(
     before: Sequence[Throughput], rows: Iterable[StepRow], solo: Sequence[SoloEntry]
 ) -> tuple[Throughput, ...]:
     """The speeds as measured now, and what was said of types where nothing was measured."""
-    found = {one.accelerator: one for one in before if one.source is not Source.MEASURED}
-    found |= {one.accelerator: one for one in measured_speeds(rows, solo)}
+    found = {entry.accelerator: entry for entry in before if entry.source is not Source.MEASURED}
+    found |= {
+        measured_speed.accelerator: measured_speed for measured_speed in measured_speeds(rows, solo)
+    }
     return tuple(found[name] for name in sorted(found))
 
 
@@ -193,7 +203,7 @@ def typical(profiles: Sequence[ProfileRecord]) -> dict[str, Throughput]:
     Least squares, so that classes which ran on few types do not bend the ratios of the others.
     Empty where no class is known on two types. Source: derived (two-way additive model).
     """
-    rows = [known(one) for one in profiles]
+    rows = [known(profile) for profile in profiles]
     rows = [row for row in rows if len(row) > 1]
     names = sorted({name for row in rows for name in row})
     cells = [
@@ -241,10 +251,10 @@ def _shared(profiles: Sequence[ProfileRecord], whole: Throughput, percent: int) 
     return _times(whole, part)
 
 
-def _times(one: Throughput, factor: float) -> Throughput:
+def _times(throughput: Throughput, factor: float) -> Throughput:
     return replace(
-        one,
-        steps_per_second=one.steps_per_second * factor,
-        low=None if one.low is None else one.low * factor,
-        high=None if one.high is None else one.high * factor,
+        throughput,
+        steps_per_second=throughput.steps_per_second * factor,
+        low=None if throughput.low is None else throughput.low * factor,
+        high=None if throughput.high is None else throughput.high * factor,
     )

@@ -45,7 +45,7 @@ def with_estimates(snapshot: Snapshot, now: float, epoch: int, lessons: Lessons)
         epoch: epoch of this leader.
         lessons: what is written of profiles in this cycle already.
     """
-    if len({one.model for node in snapshot.gpu_nodes.values() for one in node.devices}) < 2:
+    if len({device.model for node in snapshot.gpu_nodes.values() for device in node.devices}) < 2:
         return lessons
     taken = {(action.target.namespace, action.target.name) for action in lessons.actions}
     actions: list[SetProfile] = []
@@ -99,16 +99,17 @@ class _Cells:
         measured: dict[Key, frozenset[str]] = {}
         classes: dict[tuple[str, str], set[str]] = {}
         found = sha256("\n".join(sorted(evidence.accelerators)).encode())
-        for one in evidence.profiles:
-            key = (one.namespace, one.name)
-            rows = one.status.solo
+        for profile in evidence.profiles:
+            key = (profile.namespace, profile.name)
+            rows = profile.status.solo
             measured[key] = frozenset(row.device for row in rows if row.steps_per_second > 0)
-            declared = (row.device for row in one.solo if row.steps_per_second > 0)
+            declared = (row.device for row in profile.solo if row.steps_per_second > 0)
             known_[key] = mine = measured[key].union(declared)
             for pair in permutations(mine, 2):
-                classes.setdefault(pair, set()).add(one.workload_class)
-            table = one.op_table.accelerator if one.op_table is not None else "-"
-            line = f"{one.namespace}/{one.name} {one.workload_class} {one.generation} {table}"
+                classes.setdefault(pair, set()).add(profile.workload_class)
+            table = profile.op_table.accelerator if profile.op_table is not None else "-"
+            name = f"{profile.namespace}/{profile.name} {profile.workload_class}"
+            line = f"{name} {profile.generation} {table}"
             found.update(f"\n{line} {sorted(mine)} {sorted(measured[key])}".encode())
         for name in sorted(evidence.devices):
             found.update(f"\n{name} {evidence.devices[name].generation}".encode())
@@ -172,11 +173,11 @@ def _source(found: tuple[Throughput, ...]) -> str:
 
 def _table(have: Iterable[Throughput], found: Iterable[Throughput]) -> tuple[Throughput, ...]:
     """One row a type: measured, else the surer of estimated and declared."""
-    table = {one.accelerator: one for one in have}
-    for one in found:
-        held = table.get(one.accelerator)
+    table = {entry.accelerator: entry for entry in have}
+    for entry in found:
+        held = table.get(entry.accelerator)
         if held is None or (
-            held.source is not Source.MEASURED and held.confidence < one.confidence
+            held.source is not Source.MEASURED and held.confidence < entry.confidence
         ):
-            table[one.accelerator] = one
+            table[entry.accelerator] = entry
     return tuple(table[name] for name in sorted(table))

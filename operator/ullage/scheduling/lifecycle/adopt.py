@@ -39,8 +39,8 @@ class Settled:
         """Write it."""
         for node, gone in self.dropped:
             ledger.drop(node, gone.key)
-        for node, found in self.adopted:
-            ledger.add(node, found)
+        for node, part in self.adopted:
+            ledger.add(node, part)
 
 
 def settle(snapshot: Snapshot, settings: DecideSettings, slices: SlicesByPod, uid: str) -> Settled:

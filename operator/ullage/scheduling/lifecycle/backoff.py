@@ -36,7 +36,8 @@ def after_refusals_s(view: View, members: Sequence[Member]) -> float:
     """
     remembered = view.snapshot.refused_starts
     most = max(
-        (len(remembered.get((one.pod.namespace, one.pod.name), ())) for one in members), default=0
+        (len(remembered.get((member.pod.namespace, member.pod.name), ())) for member in members),
+        default=0,
     )
     return after_failure_s(view, most - 2) if most >= 2 else 0.0
 

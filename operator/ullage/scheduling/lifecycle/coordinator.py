@@ -62,7 +62,7 @@ def led(view: View, job: WorkloadRecord, life: LifecycleStep) -> LifecycleStep:
         return life
     lead = view.leads.get(job.ref.uid)
     members = view.members_of(job)
-    begun = any(one.live and not one.gated for one in members)
+    begun = any(member.live and not member.gated for member in members)
     if life.phase in _COMING_UP and not (begun or job.status.start_time):
         invalid = life.reason is Reason.INVALID_OBJECT
         text = "" if invalid else refused(view.snapshot.pools, job)
@@ -77,7 +77,7 @@ def led(view: View, job: WorkloadRecord, life: LifecycleStep) -> LifecycleStep:
         steps = () if ends else _away(view, job, lead, life)
         return _held(view, job, life, steps, "that of the last start is still there")
     if lead is None:
-        wanted = any(isinstance(one, UngatePod) for one in life.steps)
+        wanted = any(isinstance(step, UngatePod) for step in life.steps)
         return _held(view, job, life, _create(view, job), "") if wanted else life
     steps = _service(view, job)
     if lead.stage is PodStage.RUNNING:
@@ -126,7 +126,7 @@ def _is_over(
     Members notice before the lead has ended, and fail; that is no failure of theirs.
     """
     before, now = job.status.phase, life.phase
-    if before == Phase.RESTARTING or before in _STOPPED or all(one.gated for one in members):
+    if before == Phase.RESTARTING or before in _STOPPED or all(member.gated for member in members):
         return False
     blamed = now is Phase.FAILED or life.restarts > job.status.restarts
     if (now.terminal or now in (*_STOPPED, Phase.RESTARTING)) and not blamed:
@@ -142,7 +142,8 @@ def _is_over(
 def _lost_state(members: Sequence[Member]) -> bool:
     """Whether a member says that the state is lost; its lead says the same, and ends later."""
     return any(
-        one.pod.stage is PodStage.FAILED and one.pod.exit_code == STATE_LOST for one in members
+        member.pod.stage is PodStage.FAILED and member.pod.exit_code == STATE_LOST
+        for member in members
     )
 
 
@@ -168,7 +169,9 @@ def _begin_again(
         at=lead.stage_since if lead is not None else view.now,
     )
     again = close(view, job, members, ending)
-    return replace(again, steps=tuple(one for one in life.steps if not isinstance(one, UngatePod)))
+    return replace(
+        again, steps=tuple(step for step in life.steps if not isinstance(step, UngatePod))
+    )
 
 
 def _what_happened(name: str, lead: PodRecord | None, code: int | None) -> str:
@@ -266,10 +269,10 @@ def _not_started(
         phase=Phase.PENDING,
         reason=Reason.NOTICE_TOO_SHORT,
         message=text,
-        steps=(*(one for one in life.steps if not isinstance(one, UngatePod)), *away),
+        steps=(*(step for step in life.steps if not isinstance(step, UngatePod)), *away),
         missing=(),
         waiting=(),
-        release=tuple(one for one in view.members_of(job) if one.gated and one.held),
+        release=tuple(member for member in view.members_of(job) if member.gated and member.held),
     )
 
 
@@ -277,7 +280,7 @@ def _held(
     view: View, job: WorkloadRecord, life: LifecycleStep, steps: tuple[Action, ...], why: str
 ) -> LifecycleStep:
     """The same without letting anyone go, and why, if someone was about to."""
-    kept = tuple(one for one in life.steps if not isinstance(one, UngatePod))
+    kept = tuple(step for step in life.steps if not isinstance(step, UngatePod))
     if len(kept) == len(life.steps):
         return replace(life, steps=(*kept, *steps)) if steps else life
     namespace, name = job.ref.namespace, lead_name(job.ref.name)
@@ -286,7 +289,7 @@ def _held(
     )
     text = f"waits for {name}, which leads it" + (f": {why}" if why else "")
     reason, message = obstacle or (Reason.WAITS_FOR_LEAD, text)
-    begun = any(one.live and not one.gated for one in view.members_of(job))
+    begun = any(member.live and not member.gated for member in view.members_of(job))
     phase = life.phase if begun else Phase.RESERVING
     return replace(life, phase=phase, reason=reason, message=message, steps=(*kept, *steps))
 

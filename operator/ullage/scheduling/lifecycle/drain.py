@@ -67,9 +67,9 @@ def interruption_of(view: View, members: Sequence[Member]) -> PendingEviction | 
     """Why a gang must leave because one of its members is on a node that goes."""
     if not view.evictions:
         return None
-    for one in members:
-        eviction = view.evictions.get(one.pod.uid)
-        if eviction is not None and eviction.reason is Reason.SPOT_INTERRUPTED and not one.gated:
+    for member in members:
+        eviction = view.evictions.get(member.pod.uid)
+        if eviction is not None and eviction.reason is Reason.SPOT_INTERRUPTED and not member.gated:
             return eviction
     return None
 
@@ -85,9 +85,9 @@ def at_once(
     if life.phase is not Phase.RESTARTING or life.reason is not Reason.SPOT_INTERRUPTED:
         return life
     steps = tuple(
-        in_time(view, evict(job, one, view.settings.epoch, life.reason, life.message), one)
-        for one in members
-        if one.live and not one.gated and not one.pod.deleting
+        in_time(view, evict(job, member, view.settings.epoch, life.reason, life.message), member)
+        for member in members
+        if member.live and not member.gated and not member.pod.deleting
     )
     return replace(life, steps=(*life.steps, *steps))
 
@@ -115,13 +115,14 @@ def _usual_s(snapshot: Snapshot, name: str) -> float | None:
 
 def by_class(steps: Sequence[Action], snapshot: Snapshot) -> tuple[Action, ...]:
     """The steps with the evictions from nodes that go in the order of what each would lose."""
-    drained = [one for one in steps if isinstance(one, EvictPod) and _is_drain(one)]
+    drained = [step for step in steps if isinstance(step, EvictPod) and _is_drain(step)]
     if len(drained) < 2:
         return tuple(steps)
-    drained.sort(key=lambda one: _class_of(snapshot.workloads.get(one.owner.uid)))
+    drained.sort(key=lambda evict_pod: _class_of(snapshot.workloads.get(evict_pod.owner.uid)))
     following = iter(drained)
     return tuple(
-        next(following) if isinstance(one, EvictPod) and _is_drain(one) else one for one in steps
+        next(following) if isinstance(step, EvictPod) and _is_drain(step) else step
+        for step in steps
     )
 
 
@@ -136,4 +137,4 @@ def _class_of(owner: WorkloadRecord | None) -> int:
     if owner.kind is WorkloadKind.TRAINING_JOB and owner.checkpoint:
         return 0
     objectives = (owner.slo, owner.max_slowdown, owner.min_throughput)
-    return 1 if any(one is not None for one in objectives) else 2
+    return 1 if any(objective is not None for objective in objectives) else 2

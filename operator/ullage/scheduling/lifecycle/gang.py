@@ -30,21 +30,21 @@ def advance(
     view: View, inventory: Inventory, job: WorkloadRecord, members: Sequence[Member]
 ) -> LifecycleStep:
     """The next step of a gang whose pods all exist and none of which has failed."""
-    gated = [one for one in members if one.gated]
+    gated = [member for member in members if member.gated]
     restarts = job.status.restarts
     if not gated:
         return _under_way(view, members, restarts)
-    late = [(one, held) for one in gated if (held := timeouts.overdue(view, one))]
+    late = [(member, held) for member in gated if (held := timeouts.overdue(view, member))]
     if late and len(gated) == len(members):
         return _expired(job, late[0][1], gated)
     silent = {one.pod.uid for one, _ in late}
     release = [
-        one
-        for one in gated
-        if one.held and (one.pod.uid in silent or must_move(view, inventory, one))
+        member
+        for member in gated
+        if member.held and (member.pod.uid in silent or must_move(view, inventory, member))
     ]
-    lost = {one.pod.uid for one in release}
-    waiting = [one for one in gated if not one.held or one.pod.uid in lost]
+    lost = {member.pod.uid for member in release}
+    waiting = [member for member in gated if not member.held or member.pod.uid in lost]
     reserved = len(gated) - len(waiting)
     if waiting:
         return LifecycleStep(
@@ -55,9 +55,9 @@ def advance(
             release=tuple(release),
             passed_over=refusal_of(release),
         )
-    if all(one.reserved for one in gated):
+    if all(member.reserved for member in gated):
         return _let_go(view, job, gated)
-    answered = sum(one.reserved for one in gated)
+    answered = sum(member.reserved for member in gated)
     return LifecycleStep(
         phase=Phase.RESERVING,
         message=f"{answered} of {len(gated)} members are reserved by their nodes",
@@ -87,8 +87,8 @@ def deadline(view: View, gated: Sequence[Member]) -> float:
     return earliest(
         *(
             timeouts.reserve_ends(view, held)
-            for one in gated
-            for held in one.held
+            for member in gated
+            for held in member.held
             if held.seen is None
         )
     )
@@ -98,11 +98,13 @@ def _let_go(view: View, job: WorkloadRecord, gated: Sequence[Member]) -> Lifecyc
     """Ungate everyone; one whose patch the API refuses keeps its gate and says why."""
     refused = [
         found
-        for one in gated
-        if (found := write_refused(view, "Pod", one.pod.namespace, one.pod.name))
+        for member in gated
+        if (found := write_refused(view, "Pod", member.pod.namespace, member.pod.name))
     ]
     ready = [
-        one for one in gated if not write_refused(view, "Pod", one.pod.namespace, one.pod.name)
+        member
+        for member in gated
+        if not write_refused(view, "Pod", member.pod.namespace, member.pod.name)
     ]
     if refused and len(gated) == len(view.members_of(job)):
         ready = []
@@ -143,16 +145,16 @@ def _expired(job: WorkloadRecord, late: Held, gated: Sequence[Member]) -> Lifecy
         message=message,
         restarts=job.status.restarts,
         retry_at=job.status.retry_at,
-        release=tuple(one for one in gated if one.held),
+        release=tuple(member for member in gated if member.held),
         passed_over=Passed(reason=Reason.RESERVATION_EXPIRED, device=late.device, message=message),
     )
 
 
 def _under_way(view: View, members: Sequence[Member], restarts: int) -> LifecycleStep:
-    if all(one.runs for one in members):
+    if all(member.runs for member in members):
         return LifecycleStep(phase=Phase.RUNNING, restarts=restarts)
     return LifecycleStep(
         phase=Phase.STARTING,
         restarts=restarts,
-        wake_at=earliest(*(timeouts.next_look(view, one) for one in members)),
+        wake_at=earliest(*(timeouts.next_look(view, member) for member in members)),
     )

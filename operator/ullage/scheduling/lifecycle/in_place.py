@@ -70,7 +70,7 @@ class _Roll:
     @property
     def news(self) -> list[_Loss]:
         """Losses that the status does not know of."""
-        return [one for one in self.losses if one.member.pod.uid in self.shown]
+        return [loss for loss in self.losses if loss.member.pod.uid in self.shown]
 
     @property
     def ended(self) -> bool:
@@ -174,7 +174,7 @@ def _called(view: View, job: WorkloadRecord, members: Sequence[Member]) -> _Roll
         else:
             losses.append(_Loss(one, ending))
     there = {one.pod.uid for one in members}
-    shown = {one.key.pod_uid: one.pod for one in job.status.placement}
+    shown = {placement.key.pod_uid: placement.pod for placement in job.status.placement}
     return _Roll(
         staying=staying,
         losses=losses,
@@ -208,9 +208,11 @@ def _loss(view: View, member: Member) -> Termination | None:
             code=pod.exit_code,
             at=pod.stage_since,
         )
-    found = timeouts.trouble(view, member)
+    trouble = timeouts.trouble(view, member)
     return (
-        Termination(found.reason, found.message, device=found.device) if found is not None else None
+        Termination(trouble.reason, trouble.message, device=trouble.device)
+        if trouble is not None
+        else None
     )
 
 
@@ -220,14 +222,14 @@ def _failure(view: View, job: WorkloadRecord, roll: _Roll) -> Termination | None
     Members that fail when another is cut off, or when the one where they meet is gone or has not
     started yet, are not to blame. In tiers they meet at their lead.
     """
-    failed = [one.ending for one in roll.news if one.ending.counted]
-    unheard = [*roll.staying, *(one.member for one in roll.news)]
+    failed = [loss.ending for loss in roll.news if loss.ending.counted]
+    unheard = [*roll.staying, *(loss.member for loss in roll.news)]
     if not failed or cut_off(view, job, unheard):
         return None
     bounds = job.elasticity
     in_tiers = bounds is not None and bounds.tiers is not None
     first_there = in_tiers or any(one.pod.rank == 0 and one.runs for one in roll.staying)
-    first_failed = any(one.ending.counted and one.member.pod.rank == 0 for one in roll.news)
+    first_failed = any(loss.ending.counted and loss.member.pod.rank == 0 for loss in roll.news)
     return failed[0] if first_there or first_failed else None
 
 
@@ -243,9 +245,9 @@ def _first_vanished(view: View, job: WorkloadRecord, roll: _Roll) -> Termination
     if bounds is None or bounds.tiers is not None or bounds.meets_elsewhere:
         return None
     name = pod_name(job.ref.name, 0)
-    lost = [one.member.pod.node for one in roll.losses if one.member.pod.rank == 0]
+    lost = [loss.member.pod.node for loss in roll.losses if loss.member.pod.rank == 0]
     if name in roll.gone:
-        lost += [one.node for one in job.status.placement if one.pod == name]
+        lost += [placement.node for placement in job.status.placement if placement.pod == name]
     for node in filter(None, lost):
         record = view.snapshot.nodes.get(node)
         if record is None or (not record.ready and bounds.min_replicas > 1):
@@ -269,7 +271,7 @@ def _over(
     whole = _all_moved(view, roll)
     if whole is not None:
         return at_once(view, job, members, close(view, job, members, whole))
-    first = next((one.ending for one in (*roll.news, *roll.losses)), None)
+    first = next((loss.ending for loss in (*roll.news, *roll.losses)), None)
     left = len(roll.staying)
     text = (
         f"{_in_words(roll) or 'members are missing'}; {left or 'none'} of them"
@@ -283,7 +285,7 @@ def _over(
 
 def _all_moved(view: View, roll: _Roll) -> Termination | None:
     """Why all of them leave, where it is one reason: then nothing is to be said of each."""
-    evictions = {view.evictions.get(one.member.pod.uid) for one in roll.losses}
+    evictions = {view.evictions.get(loss.member.pod.uid) for loss in roll.losses}
     causes = {
         (eviction.reason, eviction.message) if eviction is not None else None
         for eviction in evictions
@@ -296,7 +298,7 @@ def _all_moved(view: View, roll: _Roll) -> Termination | None:
 
 def _in_words(roll: _Roll) -> str:
     """What happened to members since the status was told, or who came."""
-    told = [one.ending.message for one in roll.news] + [f"{name} is gone" for name in roll.gone]
+    told = [loss.ending.message for loss in roll.news] + [f"{name} is gone" for name in roll.gone]
     if told:
         more = f" and {len(told) - _MOST_NAMED} more" if len(told) > _MOST_NAMED else ""
         return "; ".join(told[:_MOST_NAMED]) + more
@@ -318,7 +320,7 @@ def _goes_on(
     if dropped:
         retry_at = max(retry_at, view.now + JOIN_AGAIN_S)
     waits = retry_at > view.now
-    steps = [step for one in roll.losses for step in _retired(view, job, one, roll.shown)]
+    steps = [step for loss in roll.losses for step in _retired(view, job, loss, roll.shown)]
     runs = all(one.runs for one in roll.staying)
     phase = Phase.RUNNING if runs or job.status.phase == Phase.RUNNING else Phase.STARTING
     for one in roll.gated:
@@ -387,8 +389,8 @@ def _most(job: WorkloadRecord) -> int:
 
 def _passed(roll: _Roll, dropped: Sequence[Member]) -> Passed | None:
     """A device that a member just had to leave, or that refused one."""
-    for one in roll.news:
-        if one.ending.device is not None:
-            text = one.ending.message
-            return Passed(reason=one.ending.reason, device=one.ending.device, message=text)
+    for loss in roll.news:
+        if loss.ending.device is not None:
+            text = loss.ending.message
+            return Passed(reason=loss.ending.reason, device=loss.ending.device, message=text)
     return refusal_of(dropped)

@@ -101,11 +101,11 @@ def rollout(
 def is_rolling(service: WorkloadRecord, members: Sequence[Member]) -> bool:
     """Whether pods of an older template are still there."""
     return any(
-        one.live
-        and not one.pod.deleting
-        and one.pod.template_hash
-        and one.pod.template_hash != service.template_hash
-        for one in members
+        member.live
+        and not member.pod.deleting
+        and member.pod.template_hash
+        and member.pod.template_hash != service.template_hash
+        for member in members
     )
 
 
@@ -195,36 +195,38 @@ def _pods(
     waiting: list[Member] = []
     release: list[Member] = []
     passed: Passed | None = None
-    for one in members:
-        if one.pod.deleting:
+    for member in members:
+        if member.pod.deleting:
             continue
-        if not one.gated:
-            step = _cure(view, service, one, epoch)
+        if not member.gated:
+            step = _cure(view, service, member, epoch)
             steps.extend((step,) if step else ())
-            eviction = view.evictions.get(one.pod.uid)
+            eviction = view.evictions.get(member.pod.uid)
             if eviction is not None:
                 passed = passed or Passed(
                     reason=eviction.reason, device=eviction.device, message=eviction.message
                 )
             continue
-        failed = _reservation_failed(view, inventory, one) if one.held else None
+        failed = _reservation_failed(view, inventory, member) if member.held else None
         if failed is not None:
             passed = passed or failed
-            release.append(one)
+            release.append(member)
             if failed.reason is not Reason.RESERVATION_EXPIRED:
-                waiting.append(one)
-        elif not one.held:
-            waiting.append(one)
-        elif one.reserved and not write_refused(view, "Pod", one.pod.namespace, one.pod.name):
-            steps.append(ungate(view, service, one))
-    moments = [timeouts.next_look(view, one) for one in members]
+                waiting.append(member)
+        elif not member.held:
+            waiting.append(member)
+        elif member.reserved and not write_refused(
+            view, "Pod", member.pod.namespace, member.pod.name
+        ):
+            steps.append(ungate(view, service, member))
+    moments = [timeouts.next_look(view, member) for member in members]
     return LifecycleStep(
         phase=Phase.PENDING,
         steps=tuple(steps),
         waiting=tuple(waiting),
         release=tuple(release),
         passed_over=passed,
-        wake_at=earliest(*moments, deadline(view, [one for one in members if one.gated])),
+        wake_at=earliest(*moments, deadline(view, [member for member in members if member.gated])),
     )
 
 
@@ -236,11 +238,13 @@ def _cure(view: View, service: WorkloadRecord, member: Member, epoch: int) -> Ac
     if member.pod.lost_race:
         text = "lost its place at admission"
         return delete(service, member, epoch, Reason.LOST_RACE, text)
-    found = timeouts.trouble(view, member)
-    if found is None or (member.pod.stage is PodStage.RUNNING and leaves_by_surge(found.reason)):
+    trouble = timeouts.trouble(view, member)
+    if trouble is None or (
+        member.pod.stage is PodStage.RUNNING and leaves_by_surge(trouble.reason)
+    ):
         return None
     act = evict if member.pod.stage is PodStage.RUNNING else delete
-    return act(service, member, epoch, found.reason, found.message)
+    return act(service, member, epoch, trouble.reason, trouble.message)
 
 
 def _reservation_failed(view: View, inventory: Inventory, member: Member) -> Passed | None:
@@ -266,7 +270,7 @@ def _reservation_failed(view: View, inventory: Inventory, member: Member) -> Pas
 
 
 def _phase(service: WorkloadRecord, members: Sequence[Member]) -> Phase:
-    ready = sum(one.pod.ready and one.live and not one.pod.deleting for one in members)
+    ready = sum(member.pod.ready and member.live and not member.pod.deleting for member in members)
     if ready >= service.replicas:
         return Phase.READY
     served_before = service.status.phase in (Phase.READY, Phase.DEGRADED)

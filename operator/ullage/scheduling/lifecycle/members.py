@@ -59,23 +59,23 @@ class MemberCache:
             if not settles or (settled.kept and not is_member):
                 self._unsettled.add(uid)
         for uid, new in fresh.items():
-            group = [one for one in self.members.get(uid, ()) if one.pod.uid not in pods]
+            group = [member for member in self.members.get(uid, ()) if member.pod.uid not in pods]
             group.extend(new)
-            group.sort(key=lambda one: (one.pod.rank, one.pod.name, one.pod.uid))
+            group.sort(key=lambda member: (member.pod.rank, member.pod.name, member.pod.uid))
             self._enter(uid, group)
         self._pods, self._workloads = snapshot.pods, snapshot.workloads
 
     def _enter(self, uid: str, group: Sequence[Member]) -> None:
         """Take down the members of a workload."""
-        held = [one for member in group for one in member.held]
+        held = [held for member in group for held in member.held]
         for table in (self.members, self.devices):
             table.pop(uid, None)
         self.refused.discard(uid)
         if group:
             self.members[uid] = group
         if held:
-            self.devices[uid] = tuple(DeviceRef(one.node, one.slice.gpu) for one in held)
-        if any(one.refused for one in held):
+            self.devices[uid] = tuple(DeviceRef(held.node, held.slice.gpu) for held in held)
+        if any(held.refused for held in held):
             self.refused.add(uid)
 
     def _affected(self, snapshot: Snapshot) -> set[str]:
@@ -83,7 +83,7 @@ class MemberCache:
         pods = self.slices.update(snapshot.gpu_nodes) | self._unsettled
         pods.update(changed(self._pods, snapshot.pods))
         for uid in changed(self._workloads, snapshot.workloads):
-            pods.update(one.pod.uid for one in self.members.get(uid, ()))
+            pods.update(member.pod.uid for member in self.members.get(uid, ()))
         return pods
 
     def _member(self, snapshot: Snapshot, pod: PodRecord, kept: Sequence[Located]) -> Member:

@@ -73,7 +73,7 @@ def noted(
         return None
     recent = before is not None and 0 <= view.now - before.time <= LOSS_TELLS_S
     known = before if recent else None
-    nodes = {one.pod.node for one in members if one.pod.stage is not PodStage.FAILED}
+    nodes = {member.pod.node for member in members if member.pod.stage is not PodStage.FAILED}
     nodes |= set(known.nodes) if known is not None else set()
     well = sorted(name for name in nodes if _is_well(view, name))
     if not well:
@@ -86,7 +86,7 @@ def _lost(view: View, job: WorkloadRecord, name: str) -> str:
     """What became of a node that a member was on, in words; empty = nothing that tells."""
     node = view.snapshot.nodes.get(name)
     if node is None:
-        there = any(one.pod.node == name for one in view.members_of(job))
+        there = any(member.pod.node == name for member in view.members_of(job))
         return f"{name} is gone with a member" if there else ""
     notice = provider_notice(node, view.snapshot.gpu_nodes.get(name))
     if notice is not None and notice.kind is InterruptionKind.TERMINATE:

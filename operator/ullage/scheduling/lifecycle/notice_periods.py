@@ -35,9 +35,9 @@ class Verdict:
 def shortest_notice_s(pools: Mapping[str, PoolRecord], job: WorkloadRecord) -> float | None:
     """The shortest notice that any pool states which the job may use; ``None`` = none does."""
     stated = [
-        one.notice_s
-        for one in pools.values()
-        if one.notice_s is not None and not unsuited(one, job)
+        pool.notice_s
+        for pool in pools.values()
+        if pool.notice_s is not None and not unsuited(pool, job)
     ]
     return min(stated, default=None)
 
@@ -56,13 +56,13 @@ def verdict(pools: Mapping[str, PoolRecord], job: WorkloadRecord) -> Verdict | N
     owners = _owners(terms, bounds)
     if not owners:
         return Verdict(feasible=True, text="members that stay own the state")
-    found = feasibility(_link(terms), owners=owners, keepers=KEEPERS, notice_s=notice_s)
-    if found.feasible:
-        text = f"a flush takes {found.flush_s:.1f} s, half of the notice is {found.allowed_s:.1f} s"
+    flush = feasibility(_link(terms), owners=owners, keepers=KEEPERS, notice_s=notice_s)
+    if flush.feasible:
+        text = f"a flush takes {flush.flush_s:.1f} s, half of the notice is {flush.allowed_s:.1f} s"
     else:
-        text = shortfall(found, owners=owners, divided=False)
+        text = shortfall(flush, owners=owners, divided=False)
     at = f"{BYTES_PER_SECOND * 8 / 1e9:g} Gbit/s"
-    return Verdict(feasible=found.feasible, text=f"{text} (at {at})")
+    return Verdict(feasible=flush.feasible, text=f"{text} (at {at})")
 
 
 def refused(pools: Mapping[str, PoolRecord], job: WorkloadRecord) -> str:

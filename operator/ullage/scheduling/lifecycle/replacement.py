@@ -59,7 +59,7 @@ def doomed_of(marked: Marked) -> Marked:
 def replaced_ahead(case: Doomed) -> Way:
     """What is done in this cycle."""
     last = [at for at in case.replicas if _is_last_call(case.view, at[0])]
-    spare = sum(one.pod.ready for one in case.here) - case.service.replicas
+    spare = sum(member.pod.ready for member in case.here) - case.service.replicas
     idle = [at for at in case.replicas if not at[0].pod.ready]
     others = [at for at in case.replicas if at[0].pod.ready][: max(0, spare)]
     leaving = {at[0].pod.uid: at for at in (*last, *idle, *others)}

@@ -41,10 +41,14 @@ def replicas_that_serve(view: View) -> dict[str, int]:
             or workload.replicas <= 1
         ):
             continue
-        members = [one for one in view.members_of(workload) if one.live and not one.pod.deleting]
+        members = [
+            member
+            for member in view.members_of(workload)
+            if member.live and not member.pod.deleting
+        ]
         if is_rolling(workload, members):
             continue
-        idle = sum(_serves_not(view, workload, one) for one in members)
+        idle = sum(_serves_not(view, workload, member) for member in members)
         serving = max(workload.replicas, len(members)) - idle
         if serving < workload.replicas:
             found[uid] = max(1, serving)

@@ -68,7 +68,9 @@ def leave(move: Move) -> Leaving:
     """What is done in this cycle."""
     view, service = move.view, move.service
     members = view.members_of(service)
-    marked = [(one, view.evictions[one.pod.uid]) for one in members if _must_go(view, one)]
+    marked = [
+        (member, view.evictions[member.pod.uid]) for member in members if _must_go(view, member)
+    ]
     marked += _begun(move, members)
     if not marked or not service.replicas:
         return Leaving()
@@ -76,9 +78,9 @@ def leave(move: Move) -> Leaving:
         return _ahead(move, members, doomed)
     marked.sort(key=lambda at: (at[1].reason not in URGENT, at[0].pod.name))
     first, eviction = marked[0]
-    here = [one for one in members if one.live and not one.pod.deleting]
+    here = [member for member in members if member.live and not member.pod.deleting]
     now = (evict(service, first, view.settings.epoch, eviction.reason, eviction.message),)
-    if sum(one.pod.ready for one in here) > service.replicas:
+    if sum(member.pod.ready for member in here) > service.replicas:
         return Leaving(steps=now, extra=int(not move.busy))
     urgent = eviction.reason in URGENT
     patient_until = _told_at(view, service, eviction) + PATIENCE_S if urgent else 0.0
@@ -91,7 +93,7 @@ def leave(move: Move) -> Leaving:
             return Leaving(extra=int(has_more or not coming), wake_at=wake_at)
     if coming and not over:
         return Leaving(wake_at=wake_at)
-    going = any(one.live and one.pod.deleting for one in members)
+    going = any(member.live and member.pod.deleting for member in members)
     if going or not (urgent or _may_stop_first(move, here, first)):
         return Leaving(wake_at=wake_at)
     return Leaving(steps=now)
@@ -104,7 +106,7 @@ def leaves_by_surge(reason: Reason) -> bool:
 
 def _ahead(move: Move, members: Sequence[Member], doomed: Marked) -> Leaving:
     """Replicas on a node that goes."""
-    here = [one for one in members if one.live and not one.pod.deleting]
+    here = [member for member in members if member.live and not member.pod.deleting]
     deployed = move.deployment is not None and not move.busy
     way = replaced_ahead(
         Doomed(
@@ -112,7 +114,7 @@ def _ahead(move: Move, members: Sequence[Member], doomed: Marked) -> Leaving:
             service=move.service,
             replicas=doomed,
             here=here,
-            coming=any(_is_coming(move.view, one) for one in here),
+            coming=any(_is_coming(move.view, member) for member in here),
             room=(lambda: not move.refused and _has_room(move, doomed)) if deployed else None,
         )
     )
@@ -128,19 +130,19 @@ def _begun(move: Move, members: Sequence[Member]) -> list[tuple[Member, PendingE
     view, service, deployment = move.view, move.service, move.deployment
     if deployment is None or deployment.replicas <= service.replicas:
         return []
-    blamed = {one.device: one for one in _urgent(view, service)}
+    blamed = {exclusion.device: exclusion for exclusion in _urgent(view, service)}
     found = []
-    for one in members:
-        device = next((held.device for held in one.held if held.device in blamed), None)
-        runs = one.pod.stage is PodStage.RUNNING and not one.pod.deleting
-        if device is not None and runs and one.pod.uid not in view.evictions:
+    for member in members:
+        device = next((held.device for held in member.held if held.device in blamed), None)
+        runs = member.pod.stage is PodStage.RUNNING and not member.pod.deleting
+        if device is not None and runs and member.pod.uid not in view.evictions:
             why = blamed[device]
-            found.append((one, PendingEviction(why.reason, why.message, device)))
+            found.append((member, PendingEviction(why.reason, why.message, device)))
     return found
 
 
 def _urgent(view: View, service: WorkloadRecord) -> list[Exclusion]:
-    return [one for one in in_force(view, service) if one.reason in URGENT]
+    return [exclusion for exclusion in in_force(view, service) if exclusion.reason in URGENT]
 
 
 def _must_go(view: View, member: Member) -> bool:
@@ -168,7 +170,12 @@ def _told_at(view: View, service: WorkloadRecord, eviction: PendingEviction) -> 
     """Since when the mark is known; now, where it is news."""
     why = (eviction.reason, eviction.device)
     return next(
-        (one.since for one in in_force(view, service) if (one.reason, one.device) == why), view.now
+        (
+            exclusion.since
+            for exclusion in in_force(view, service)
+            if (exclusion.reason, exclusion.device) == why
+        ),
+        view.now,
     )
 
 
@@ -185,7 +192,7 @@ def _has_room(move: Move, marked: Sequence[tuple[Member, PendingEviction]]) -> b
 def _may_stop_first(move: Move, here: Sequence[Member], first: Member) -> bool:
     """Whether others serve meanwhile, and what it frees makes the place that it needs."""
     service = move.service
-    if move.busy or len(here) < 2 or not all(one.pod.ready for one in here):
+    if move.busy or len(here) < 2 or not all(member.pod.ready for member in here):
         return False
     here_too = service.sharing.resizable
     return elsewhere(move.placer, move.requests, service, [first], here_too=here_too)

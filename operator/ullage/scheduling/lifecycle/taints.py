@@ -35,7 +35,7 @@ def node_taints(
         notice = notices.get(name)
         if notice is None and not node.taints:
             continue
-        tainted = any(one.key == TAINT_KEY for one in node.taints)
+        tainted = any(taint.key == TAINT_KEY for taint in node.taints)
         if notice is not None and not tainted:
             found.append(_taint(node, notice.kind.value, epoch, words(notice)))
         elif notice is None and tainted and not (node.managed and name not in snapshot.gpu_nodes):

@@ -41,11 +41,11 @@ def find_ending(view: View, job: WorkloadRecord, members: Sequence[Member]) -> T
     What happened to the pods from outside comes first: when a member is taken away, the others
     fail too, and that is not the job's fault.
     """
-    if all(one.gated for one in members):
+    if all(member.gated for member in members):
         return None
-    for one in members:
-        if one.pod.lost_race:
-            return Termination(Reason.LOST_RACE, f"{one.pod.name} lost its place at admission")
+    for member in members:
+        if member.pod.lost_race:
+            return Termination(Reason.LOST_RACE, f"{member.pod.name} lost its place at admission")
     lost = _lost_member(view, job, members) or cut_off(view, job, members)
     if lost:
         return Termination(_loss_reason(job), lost)
@@ -56,21 +56,21 @@ def find_ending(view: View, job: WorkloadRecord, members: Sequence[Member]) -> T
         if one.pod.stage is PodStage.FAILED:
             return _failure(one)
     for one in members:
-        found = timeouts.trouble(view, one)
-        if found is not None:
-            return Termination(found.reason, found.message, device=found.device)
+        trouble = timeouts.trouble(view, one)
+        if trouble is not None:
+            return Termination(trouble.reason, trouble.message, device=trouble.device)
     return _half_started(view, members)
 
 
 def _lost_member(view: View, job: WorkloadRecord, members: Sequence[Member]) -> str:
-    for one in members:
-        pod = one.pod
+    for member in members:
+        pod = member.pod
         if pod.stage is PodStage.FAILED and pod.disrupted:
             return f"{pod.name} was disrupted (evicted, or its node was lost)"
-        if pod.deleting and one.live:
+        if pod.deleting and member.live:
             return f"{pod.name} is being deleted"
     if len(members) < job.replicas:
-        present = {one.pod.rank for one in members}
+        present = {member.pod.rank for member in members}
         for rank in range(job.replicas):
             name = pod_name(job.ref.name, rank)
             if rank not in present and (job.ref.namespace, name) not in view.snapshot.creating:
@@ -83,12 +83,12 @@ def cut_off(view: View, job: WorkloadRecord, members: Sequence[Member]) -> str:
 
     They notice before Kubernetes takes the pods of that node away, and it is not their fault.
     """
-    if all(one.pod.stage is not PodStage.FAILED for one in members):
+    if all(member.pod.stage is not PodStage.FAILED for member in members):
         return ""
-    for one in members:
-        node = view.snapshot.nodes.get(one.pod.node) if one.live and one.pod.node else None
+    for member in members:
+        node = view.snapshot.nodes.get(member.pod.node) if member.live and member.pod.node else None
         if node is not None and not node.ready:
-            return f"{one.pod.node}, where {one.pod.name} ran, does not answer"
+            return f"{member.pod.node}, where {member.pod.name} ran, does not answer"
     return ""
 
 
@@ -113,10 +113,10 @@ def _failure(member: Member) -> Termination:
 
 def _half_started(view: View, members: Sequence[Member]) -> Termination | None:
     """Members cannot be gated again: when the rest finds no place in time, all start again."""
-    left = [one for one in members if one.gated and not one.reserved]
+    left = [member for member in members if member.gated and not member.reserved]
     if not left:
         return None
-    first = min(one.pod.stage_since for one in members if not one.gated)
+    first = min(member.pod.stage_since for member in members if not member.gated)
     if view.now - timeouts.counted_from(view, first) < view.settings.schedule_timeout_s:
         return None
     return Termination(
@@ -142,7 +142,7 @@ def close(
     view: View, job: WorkloadRecord, members: Sequence[Member], ending: Termination
 ) -> LifecycleStep:
     """The gang starts again, or the job has failed; pods go once the status says so."""
-    release = tuple(one for one in members if one.gated and one.held)
+    release = tuple(member for member in members if member.gated and member.held)
     if ending.counted:
         return _failed(view, job, ending, release)
     refused = ending.reason is Reason.RESERVATION_REFUSED

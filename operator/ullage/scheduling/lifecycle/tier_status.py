@@ -93,8 +93,8 @@ def _with_ours(
     view: View, job: WorkloadRecord, status: WorkloadStatus, report: LeadReport | None
 ) -> tuple[Condition, ...]:
     """The conditions with those that only a job in tiers has."""
-    others = tuple(one for one in status.conditions if one.type not in _OURS)
-    held = tuple(one for one in job.status.conditions if one.type in _OURS)
+    others = tuple(condition for condition in status.conditions if condition.type not in _OURS)
+    held = tuple(condition for condition in job.status.conditions if condition.type in _OURS)
     said: tuple[Said, ...] = ()
     kept: tuple[Condition, ...] = ()
     if not Phase(status.phase).terminal:
@@ -104,7 +104,7 @@ def _with_ours(
         if survives is None and before is not None:
             kept = (before,)
     shown = (*kept, *merged(held, said, whole_second(view.now), job.generation))
-    return tuple(sorted((*others, *shown), key=lambda one: _RANK[one.type]))
+    return tuple(sorted((*others, *shown), key=lambda condition: _RANK[condition.type]))
 
 
 def _notice_said(view: View, job: WorkloadRecord) -> tuple[Said, ...]:

@@ -41,7 +41,7 @@ WRITE_OFF_S: Final = 30.0
 """How long a pod that has to go is waited for on a node that is not Ready: the grace that
 Kubernetes gives by default, after which a kubelet that still ran would have killed it."""
 
-_PHASES: Final = {one.value: one for one in Phase}
+_PHASES: Final = {phase.value: phase for phase in Phase}
 _COMING: Final = (Reason.WAITING_FOR_DECISION, "its pods are being created")
 
 
@@ -54,7 +54,7 @@ def _life(view: View, inventory: Inventory, job: WorkloadRecord) -> LifecycleSte
     everyone = view.members_of(job)
     if job.status.phase == Phase.RUNNING and _runs_well(view, job, everyone):
         return running(job.status.restarts)
-    members = [one for one in everyone if 0 <= one.pod.rank < job.replicas]
+    members = [member for member in everyone if 0 <= member.pod.rank < job.replicas]
     phase = _phase(job)
     if job.deleting:
         return LifecycleStep(phase=phase, silent=True)
@@ -78,7 +78,7 @@ def _life(view: View, inventory: Inventory, job: WorkloadRecord) -> LifecycleSte
     surplus = len(everyone) > len(members)
     if surplus or len(members) < job.replicas or _outdated(job, members):
         return _grow(view, job, members)
-    leaving = next((one for one in members if one.gated and one.pod.deleting), None)
+    leaving = next((member for member in members if member.gated and member.pod.deleting), None)
     if leaving is not None:
         message = f"{leaving.pod.name} is being deleted and is created again when it is gone"
         return _kept(job, Phase.PENDING, Reason.WAITING_FOR_DECISION, message)
@@ -91,15 +91,15 @@ def _runs_well(view: View, job: WorkloadRecord, members: Sequence[Member]) -> bo
         return False
     if job.in_place and (view.snapshot.creating or job.status.retry_at > view.now):
         return False
-    for one in members:
-        pod = one.pod
+    for member in members:
+        pod = member.pod
         if pod.stage is not PodStage.RUNNING or pod.deleting:
             return False
         if pod.rank >= job.replicas and not job.in_place:
             return False
         if pod.uid in view.evictions:
             return False
-        for held in one.held:
+        for held in member.held:
             if held.seen is not None and held.seen.phase is SlicePhase.FAILED:
                 return False
     return bool(job.shape.device_container)
@@ -118,17 +118,19 @@ def _tear_down(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Li
         return _kept(job, Phase.PENDING, reason, message)
     epoch, whole = view.settings.epoch, _is_whole(job, members)
     steps: list[Action] = []
-    for one in members:
-        if one.pod.deleting:
-            if _is_written_off(view, job, one):
-                text = f"{one.pod.node} does not answer; the others go on without {one.pod.name}"
-                gone = delete(job, one, epoch, reason, text)
+    for member in members:
+        if member.pod.deleting:
+            if _is_written_off(view, job, member):
+                text = (
+                    f"{member.pod.node} does not answer; the others go on without {member.pod.name}"
+                )
+                gone = delete(job, member, epoch, reason, text)
                 steps.append(replace(gone, at_once=True))
             continue
-        if reason in EVICTED and whole and one.live and not one.gated:
-            steps.append(evict(job, one, epoch, reason, message))
+        if reason in EVICTED and whole and member.live and not member.gated:
+            steps.append(evict(job, member, epoch, reason, message))
         else:
-            steps.append(delete(job, one, epoch, reason, message))
+            steps.append(delete(job, member, epoch, reason, message))
     return LifecycleStep(
         phase=Phase.RESTARTING,
         reason=reason,
@@ -136,7 +138,7 @@ def _tear_down(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Li
         restarts=job.status.restarts,
         retry_at=job.status.retry_at,
         steps=tuple(steps),
-        release=tuple(one for one in members if one.gated and one.held),
+        release=tuple(member for member in members if member.gated and member.held),
         wake_at=_written_off_at(view, job, members),
     )
 
@@ -147,8 +149,10 @@ def _is_whole(job: WorkloadRecord, members: Sequence[Member]) -> bool:
     What is left of it cannot go on: a budget that held it back would keep the next start away for
     ever.
     """
-    wanted = max((one.pod.world_size for one in members), default=0) or job.replicas
-    return len(members) >= wanted and all(one.live and not one.pod.deleting for one in members)
+    wanted = max((member.pod.world_size for member in members), default=0) or job.replicas
+    return len(members) >= wanted and all(
+        member.live and not member.pod.deleting for member in members
+    )
 
 
 def _is_written_off(view: View, job: WorkloadRecord, member: Member) -> bool:
@@ -180,7 +184,7 @@ def _needs_others(job: WorkloadRecord, member: Member) -> bool:
 def _written_off_at(view: View, job: WorkloadRecord, members: Sequence[Member]) -> float:
     """When pods that hang on a silent node are given up; 0 = none does."""
     size = job.status.size
-    if size is None or not size.resumes or all(not one.pod.deleting for one in members):
+    if size is None or not size.resumes or all(not member.pod.deleting for member in members):
         return 0.0
     at = size.resumes + WRITE_OFF_S
     return at if at > view.now else 0.0
@@ -192,18 +196,18 @@ def _suspend(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Life
         return _kept(job, Phase.SUSPENDED, Reason.SUSPENDED, message)
     epoch, whole = view.settings.epoch, _is_whole(job, members)
     steps: list[Action] = []
-    for one in members:
-        if one.pod.deleting:
+    for member in members:
+        if member.pod.deleting:
             continue
-        act = evict if whole and one.live and not one.gated else delete
-        steps.append(act(job, one, epoch, Reason.SUSPENDED, message))
+        act = evict if whole and member.live and not member.gated else delete
+        steps.append(act(job, member, epoch, Reason.SUSPENDED, message))
     return LifecycleStep(
         phase=Phase.SUSPENDING,
         reason=Reason.SUSPENDED,
         message=message,
         restarts=job.status.restarts,
         steps=tuple(steps),
-        release=tuple(one for one in members if one.gated and one.held),
+        release=tuple(member for member in members if member.gated and member.held),
     )
 
 
@@ -213,9 +217,9 @@ def _after_the_end(view: View, job: WorkloadRecord, members: Sequence[Member]) -
     finished = job.status.condition(ConditionType.FINISHED)
     reason = _reason(finished.reason if finished else "", Reason.COMPLETED)
     steps: list[Action] = [
-        delete(job, one, epoch, reason, "the job has ended")
-        for one in members
-        if one.live and not one.pod.deleting
+        delete(job, member, epoch, reason, "the job has ended")
+        for member in members
+        if member.live and not member.pod.deleting
     ]
     wake_at = 0.0
     if job.ttl_seconds_after_finished is not None and job.status.completion_time > 0:
@@ -230,7 +234,7 @@ def _after_the_end(view: View, job: WorkloadRecord, members: Sequence[Member]) -
         message=finished.message if finished else "",
         restarts=job.status.restarts,
         steps=tuple(steps),
-        release=tuple(one for one in members if one.gated and one.held),
+        release=tuple(member for member in members if member.gated and member.held),
         wake_at=wake_at,
     )
 
@@ -248,9 +252,9 @@ def _grow(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Lifecyc
             wake_at=job.status.retry_at,
         )
     stale = [
-        one
-        for one in view.members_of(job)
-        if not one.pod.deleting and (one not in members or _is_outdated(job, one))
+        member
+        for member in view.members_of(job)
+        if not member.pod.deleting and (member not in members or _is_outdated(job, member))
     ]
     if stale:
         text = "the template or the number of replicas changed before the start"
@@ -260,10 +264,10 @@ def _grow(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Lifecyc
             message=text,
             restarts=job.status.restarts,
             steps=tuple(
-                delete(job, one, view.settings.epoch, Reason.WAITING_FOR_DECISION, text)
-                for one in stale
+                delete(job, member, view.settings.epoch, Reason.WAITING_FOR_DECISION, text)
+                for member in stale
             ),
-            release=tuple(one for one in stale if one.held),
+            release=tuple(member for member in stale if member.held),
         )
     return _missing(view, job, members)
 
@@ -271,7 +275,7 @@ def _grow(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Lifecyc
 def _missing(view: View, job: WorkloadRecord, members: Sequence[Member]) -> LifecycleStep:
     namespace = job.ref.namespace
     obstacle = _obstacle(view, job)
-    present = {one.pod.rank for one in members}
+    present = {member.pod.rank for member in members}
     missing: list[int] = []
     for rank in range(job.replicas):
         name = (namespace, pod_name(job.ref.name, rank))
@@ -288,7 +292,7 @@ def _missing(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Life
         elif holder is None:
             missing.append(rank)
         obstacle = obstacle or write_refused(view, "Pod", *name)
-    late = [one for one in members if one.held and timeouts.overdue(view, one)]
+    late = [member for member in members if member.held and timeouts.overdue(view, member)]
     reason, message = obstacle or refusal_under_retry(job) or _COMING
     if not members and (reason, message) == _COMING:
         return _coming(job.status.restarts, job.status.retry_at, tuple(missing))
@@ -359,7 +363,7 @@ def _reason(word: str, default: Reason) -> Reason:
 
 
 def _all_succeeded(members: Sequence[Member]) -> bool:
-    return all(one.pod.stage is PodStage.SUCCEEDED for one in members)
+    return all(member.pod.stage is PodStage.SUCCEEDED for member in members)
 
 
 def _creating(view: View, job: WorkloadRecord) -> bool:
@@ -373,7 +377,9 @@ def _creating(view: View, job: WorkloadRecord) -> bool:
 
 
 def _outdated(job: WorkloadRecord, members: Sequence[Member]) -> bool:
-    return any(_is_outdated(job, one) for one in members) and all(one.gated for one in members)
+    return any(_is_outdated(job, member) for member in members) and all(
+        member.gated for member in members
+    )
 
 
 def _is_outdated(job: WorkloadRecord, member: Member) -> bool:

@@ -39,7 +39,7 @@ def merged(
         now: moment of a change, whole seconds.
         generation: generation of the object that was looked at.
     """
-    shown = {one.type: one for one in before}
+    shown = {condition.type: condition for condition in before}
     after = tuple(_one(shown.get(one.type), one, now, generation) for one in said)
     same = len(after) == len(before) and all(
         new is old for new, old in zip(after, before, strict=True)

@@ -70,7 +70,7 @@ class AtFault(Exception):
 
     def __str__(self) -> str:
         """The first of them."""
-        return ", ".join(f"{one.table} {one.key}: {one.text}" for one in self.faults[:3])
+        return ", ".join(f"{fault.table} {fault.key}: {fault.text}" for fault in self.faults[:3])
 
 
 class Late(Exception):

@@ -48,17 +48,19 @@ def standing(
     begun: set[str] = set()
     told: list[ObservedSlice] = []
     base = 0
-    for pod, one in seen:
+    for pod, part in seen:
         pods.add(pod)
-        if one is None or not (one.steps or one.resumed_at):
+        if part is None or not (part.steps or part.resumed_at):
             continue
         begun.add(pod)
-        told.append(one)
-        if one.resumed_at and (not base or one.resumed_at < base):
-            base = one.resumed_at
+        told.append(part)
+        if part.resumed_at and (not base or part.resumed_at < base):
+            base = part.resumed_at
     if not told or len(begun) < len(pods):
         return None
-    slowest = min(told, key=lambda one: ((one.resumed_at or base) + one.steps, -one.step_micros))
+    slowest = min(
+        told, key=lambda part: ((part.resumed_at or base) + part.steps, -part.step_micros)
+    )
     base = slowest.resumed_at or base
     if not base and slowest.steps == 1 and before is not None and before.steps > 1:
         return None

@@ -46,12 +46,16 @@ class Ledger:
         found: set[DeviceRef] = set()
         for node in self.changed_nodes():
             added, record = self._added.get(node, {}), self._records.get(node)
-            found.update(DeviceRef(node, one.gpu) for one in added.values())
+            found.update(DeviceRef(node, part.gpu) for part in added.values())
             changed = {*added, *self._dropped.get(node, ())}
             if record is None:
                 continue
-            found.update(DeviceRef(node, one.gpu) for one in record.desired if one.key in changed)
-            found.update(DeviceRef(node, one.gpu) for one in record.observed if one.key in changed)
+            found.update(
+                DeviceRef(node, part.gpu) for part in record.desired if part.key in changed
+            )
+            found.update(
+                DeviceRef(node, part.gpu) for part in record.observed if part.key in changed
+            )
         return found
 
     def added(self, node: str, pod_uid: str) -> tuple[tuple[str, DesiredSlice], ...]:
@@ -70,7 +74,7 @@ class Ledger:
                 result[name] = record.desired
                 continue
             gone = dropped or set()
-            merged = {one.key: one for one in record.desired if one.key not in gone}
+            merged = {part.key: part for part in record.desired if part.key not in gone}
             merged.update(added or {})
             result[name] = tuple(merged[key] for key in sorted(merged))
         return result

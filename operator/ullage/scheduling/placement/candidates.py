@@ -158,7 +158,7 @@ class CandidateIndex:
         """The question whether a class may join a device, as the rule is asked it."""
         inventory = self.occupancy.inventory
         return self.empty_case(request, inventory.model.item(site), top).beside(
-            tuple(one.tenant for one in self.occupancy.occupants[site])
+            tuple(occupant.tenant for occupant in self.occupancy.occupants[site])
         )
 
     def empty_case(self, request: ResourceRequest, model: int, top: int) -> AdmissionQuery:
@@ -316,7 +316,7 @@ class CandidateList:
     ) -> None:
         """Put devices into the order by what they would give."""
         base = len(self._grants)
-        given = [one for one in answers if isinstance(one, Admission)]
+        given = [answer for answer in answers if isinstance(answer, Admission)]
         self._grants.extend(given)
         # one entry more, which -1 ("not asked") finds at the end
         index = np.full(len(answers) + 1, -1, dtype=np.int64)
@@ -327,9 +327,9 @@ class CandidateList:
         self._gives[sites] = gives
         if self.request.exclusive or not len(sites):
             return
-        percent = np.array([one.percent for one in given], dtype=np.int64)[gives - base]
+        percent = np.array([admission.percent for admission in given], dtype=np.int64)[gives - base]
         if self._scout.rule.by_worth:
-            worth = [_TRIAL * one.trial - one.net for one in given]
+            worth = [_TRIAL * admission.trial - admission.net for admission in given]
             self._rank[sites] = np.array(worth, dtype=np.int64)[gives - base]
             self._then[sites] = percent
         else:

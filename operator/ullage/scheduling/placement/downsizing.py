@@ -152,7 +152,15 @@ def residents(
             )
         )
     return tuple(
-        sorted(found, key=lambda one: (one.priority, one.lost_s, -one.workload.created, one.uid))
+        sorted(
+            found,
+            key=lambda candidate: (
+                candidate.priority,
+                candidate.lost_s,
+                -candidate.workload.created,
+                candidate.uid,
+            ),
+        )
     )
 
 
@@ -217,33 +225,37 @@ def make_room_beside(ask: Asking, asked: Sequence[DownsizeCandidate]) -> Downsiz
         return None
     reach = placer.candidate_index.reachable(request)
     tried = 0
-    for one in asked:
-        if not reach[one.site] or not _could_fit(placer.occupancy, one, request):
+    for candidate in asked:
+        if not reach[candidate.site] or not _could_fit(placer.occupancy, candidate, request):
             continue
         if tried >= MOST_TRIED or placer.occupancy.effort.is_much:
             return None
         tried += 1
-        found = _concession(ask, one)
-        if found is not None:
-            return found
+        downsize = _concession(ask, candidate)
+        if downsize is not None:
+            return downsize
     return None
 
 
-def _could_fit(occupancy: Occupancy, one: DownsizeCandidate, request: ResourceRequest) -> bool:
+def _could_fit(
+    occupancy: Occupancy, downsize_candidate: DownsizeCandidate, request: ResourceRequest
+) -> bool:
     """Whether the shares alone would leave room; anything else costs a judgement."""
-    used = occupancy.percent_used.item(one.site) - (one.percent - one.least)
+    used = occupancy.percent_used.item(downsize_candidate.site) - (
+        downsize_candidate.percent - downsize_candidate.least
+    )
     fits = used + request.min_percent <= request.percent_limit
-    return fits and one.occupant in occupancy.occupants[one.site]
+    return fits and downsize_candidate.occupant in occupancy.occupants[downsize_candidate.site]
 
 
-def _concession(ask: Asking, one: DownsizeCandidate) -> Downsize | None:
+def _concession(ask: Asking, candidate: DownsizeCandidate) -> Downsize | None:
     """The share of a resident at which its device is worth most; ``None`` = none is worth it."""
     occupancy, rule = ask.placer.occupancy, ask.placer.rule
-    here = list(occupancy.occupants[one.site])
-    standing = rule.slowdowns(_model(occupancy, one), [at.tenant for at in here])
+    here = list(occupancy.occupants[candidate.site])
+    standing = rule.slowdowns(_model(occupancy, candidate), [at.tenant for at in here])
     best: _Trial | None = None
-    for number, small in enumerate(_smaller(ask, one)):
-        trial = _try(ask, one, small)
+    for number, small in enumerate(_smaller(ask, candidate)):
+        trial = _try(ask, candidate, small)
         if trial is not None and (best is None or trial.worth >= best.worth):
             best = trial
         if best is None and number + 1 >= MOST_MISSES:
@@ -251,15 +263,15 @@ def _concession(ask: Asking, one: DownsizeCandidate) -> Downsize | None:
     if best is None:
         return None
     gain = best.worth - _worth(here, standing)
-    speed = one.occupant.tenant.weight / standing[here.index(one.occupant)]
-    if gain * HOLD_S <= speed * one.lost_s:
+    speed = candidate.occupant.tenant.weight / standing[here.index(candidate.occupant)]
+    if gain * HOLD_S <= speed * candidate.lost_s:
         return None
-    _swap(occupancy, one, one.occupant, best.small)
+    _swap(occupancy, candidate, candidate.occupant, best.small)
     gang = ask.placement()
     if not isinstance(gang, GangPlacement):
         raise AssertionError("members that fitted before no longer fit on an unchanged board")
     percent = best.small.tenant.percent
-    return Downsize(resident=one, percent=percent, gang=gang, gain=gain)
+    return Downsize(resident=candidate, percent=percent, gang=gang, gain=gain)
 
 
 def _smaller(ask: Asking, one: DownsizeCandidate) -> list[Occupant]:

@@ -121,7 +121,11 @@ class Feasibility:
         # what only lacks a declaration is nearer than what is impossible
         said = sorted(
             (request.barred[at] for at in models),
-            key=lambda one: (one.reason is not Reason.NEED_PROFILE, one.reason, one.text),
+            key=lambda barred: (
+                barred.reason is not Reason.NEED_PROFILE,
+                barred.reason,
+                barred.text,
+            ),
         )
         return Infeasible(said[0].reason, said[0].text)
 
@@ -130,7 +134,7 @@ class Feasibility:
             self.candidate_index.occupancy.inventory.models.keys()
             | self.snapshot.device_profiles.keys()
         )
-        if any(one in known for one in workload.accelerators):
+        if any(accelerator in known for accelerator in workload.accelerators):
             return None
         if not self.candidate_index.occupancy.inventory.sites:
             return None
@@ -234,7 +238,7 @@ class Feasibility:
         Where no device has one, the breach that misses by least.
         """
         least = np.full(len(alive), request.min_percent, dtype=np.int64)
-        if all(one.max_slowdown is None for one in request.known.tenants):
+        if all(tenant.max_slowdown is None for tenant in request.known.tenants):
             return least
         nearest: SLOViolation | None = None
         suits = False
@@ -256,11 +260,11 @@ class Feasibility:
         """The least share that keeps the newcomer's objective; 0 = none, and what comes nearest."""
         nearest: SLOViolation | None = None
         for percent in range(least, top + 1):
-            one = self.candidate_index.rule.alone(case, percent)
-            if one is None:
+            violation = self.candidate_index.rule.alone(case, percent)
+            if violation is None:
                 return percent, None
-            if nearest is None or one.excess < nearest.excess:
-                nearest = one
+            if nearest is None or violation.excess < nearest.excess:
+                nearest = violation
         return 0, nearest
 
     def _count(self, request: ResourceRequest, facts: Facts[Ints], least: Ints, held: Ints) -> int:

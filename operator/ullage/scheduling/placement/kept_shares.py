@@ -41,9 +41,9 @@ def keep_rooms(
         if made is None or life is None or not _is_on_its_way(view, workload, life):
             continue
         for site, here in enumerate(occupancy.occupants):
-            for one in [at for at in here if at.owner_uid == uid and not at.leaving]:
-                occupancy.lift(site, one)
-                occupancy.put(site, replace(one, leaving=True))
+            for occupant in [at for at in here if at.owner_uid == uid and not at.leaving]:
+                occupancy.lift(site, occupant)
+                occupancy.put(site, replace(occupant, leaving=True))
         for node, wanted in charged(occupancy.inventory, view.members_of(workload), staying=True):
             occupancy.departing(node, wanted)
         _put_back_smaller(requests, occupancy, workload, made)
@@ -55,7 +55,7 @@ def _is_on_its_way(view: View, job: WorkloadRecord, life: LifecycleStep) -> bool
         return False
     if life.phase is Phase.RESTARTING:
         return True
-    return life.phase is Phase.PENDING and not any(one.held for one in view.members_of(job))
+    return life.phase is Phase.PENDING and not any(member.held for member in view.members_of(job))
 
 
 def _put_back_smaller(

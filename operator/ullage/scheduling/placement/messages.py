@@ -125,7 +125,7 @@ def _why(candidate_index: CandidateIndex, request: ResourceRequest, tally: Tally
             return request.barred[inventory.model.item(site)].text
         case Stage.ROOM:
             lacks = shortages(request.shape.requests, occupancy.free[node])
-            text = "the node lacks " + ", ".join(_amount(*one) for one in lacks)
+            text = "the node lacks " + ", ".join(_amount(*lack) for lack in lacks)
             held = occupancy.slot_holders.get(node, "")
             if held and any(name == SLOT_RESOURCE for name, _, _ in lacks):
                 text += f", {held}, which Ullage did not place"
@@ -159,7 +159,9 @@ def _check(occupancy: Occupancy, request: ResourceRequest, reason: Reason, site:
             mps = inventory.sites[site].device.mps
             return f"its MPS server is {mps.state if mps is not None else 'away'}"
         case Reason.ENFORCEMENT_MISSING:
-            loose = ", ".join(one.tenant.name for one in occupancy.occupants[site] if one.loose)
+            loose = ", ".join(
+                occupant.tenant.name for occupant in occupancy.occupants[site] if occupant.loose
+            )
             return f"{loose} runs there without verified limits and may take the whole device"
         case Reason.NEED_PROFILE:
             return _unmeasured(occupancy, request, site)
@@ -185,9 +187,11 @@ def _check(occupancy: Occupancy, request: ResourceRequest, reason: Reason, site:
 
 def _unmeasured(occupancy: Occupancy, request: ResourceRequest, site: int) -> str:
     """Who is being measured alone there, or that the newcomer must be."""
-    one = next((one for one in occupancy.occupants[site] if one.unmeasured), None)
-    if one is not None:
-        return f"{one.tenant.name} is being measured alone: {one.unmeasured}"
+    occupant = next(
+        (occupant for occupant in occupancy.occupants[site] if occupant.unmeasured), None
+    )
+    if occupant is not None:
+        return f"{occupant.tenant.name} is being measured alone: {occupant.unmeasured}"
     what = request.unmeasured[occupancy.inventory.model.item(site)]
     return f"taken by {_tenants(occupancy, site)}, and it starts alone: {what}"
 
@@ -207,7 +211,7 @@ def _beside(occupancy: Occupancy, site: int) -> str:
 
 def _tenants(occupancy: Occupancy, site: int) -> str:
     here = occupancy.occupants[site]
-    names = [f"{one.tenant.name} ({one.tenant.percent} %)" for one in here[:3]]
+    names = [f"{occupant.tenant.name} ({occupant.tenant.percent} %)" for occupant in here[:3]]
     more = f" and {len(here) - 3} more" if len(here) > 3 else ""
     return ", ".join(names) + more if names else "no one"
 

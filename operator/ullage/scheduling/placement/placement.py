@@ -194,8 +194,8 @@ def memory_mib(occupancy: Occupancy, request: ResourceRequest, site: int, percen
     """What the container may allocate: what it asked for, else its part less the context's cost."""
     if request.memory_mib:
         return request.memory_mib
-    one = occupancy.inventory.sites[site]
-    return memory_of_share_mib(one.device.memory_mib, percent) - one.overhead_mib
+    device = occupancy.inventory.sites[site]
+    return memory_of_share_mib(device.device.memory_mib, percent) - device.overhead_mib
 
 
 def slices_of(

@@ -76,9 +76,9 @@ class Predictions:
             return {}
         model = self.occupancy.inventory.sites[site].device.model
         found: dict[str, float] = {}
-        slowdowns = self._slowdowns(model, [one.tenant for one in here])
-        for one, value in zip(here, slowdowns, strict=True):
-            found.setdefault(one.pod_uid, value)
+        slowdowns = self._slowdowns(model, [occupant.tenant for occupant in here])
+        for occupant, value in zip(here, slowdowns, strict=True):
+            found.setdefault(occupant.pod_uid, value)
         return found
 
     def admission(self, pod_uid: str) -> Verdict | None:
@@ -87,7 +87,10 @@ class Predictions:
 
     def _slowdowns(self, model: str, tenants: Sequence[Tenant]) -> tuple[float, ...]:
         # profiles that are equal are one object (Classes), alive while their tenants are
-        key = (model, *[(one.percent, one.utilisation, id(one.profile)) for one in tenants])
+        key = (
+            model,
+            *[(tenant.percent, tenant.utilisation, id(tenant.profile)) for tenant in tenants],
+        )
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = self.rule.slowdowns(model, tenants)
@@ -101,10 +104,10 @@ def sharing(
     if not parts:
         return None
     predicted, slowest, member = 0.0, parts[0].slice, parts[0].pod_uid
-    for one in parts:
-        value = predictions.of(one.node, one.slice.gpu, one.pod_uid)
+    for part in parts:
+        value = predictions.of(part.node, part.slice.gpu, part.pod_uid)
         if value > predicted:
-            predicted, slowest, member = value, one.slice, one.pod_uid
+            predicted, slowest, member = value, part.slice, part.pod_uid
     before = workload.status.sharing
     foreseen = _kept_prediction(before, predicted)
     slowdown, micros, windows, broken = _figures(parts)
@@ -155,7 +158,7 @@ def slo_reason(parts: Sequence[Part], met: bool) -> Reason:
     """Why the objective is kept or broken: a guard tells when it is the tenant's own load."""
     if met:
         return Reason.WITHIN_OBJECTIVE
-    own = any(one.seen is not None and one.seen.reason == Reason.SELF_VIOLATING for one in parts)
+    own = any(part.seen is not None and part.seen.reason == Reason.SELF_VIOLATING for part in parts)
     return Reason.SELF_VIOLATING if own else Reason.ABOVE_OBJECTIVE
 
 
@@ -170,8 +173,8 @@ def observed_slowdown(parts: Sequence[Part]) -> float:
 def _figures(parts: Sequence[Part]) -> tuple[float, int, int, int]:
     """What nodes say: greatest slowdown, greatest latency in µs, windows, and those broken."""
     slowdown, micros, windows, broken = 0.0, 0, 0, 0
-    for one in parts:
-        seen = one.seen
+    for part in parts:
+        seen = part.seen
         if seen is None:
             continue
         if seen.step_micros and seen.solo_step_micros:
@@ -192,11 +195,11 @@ def objective_met(workload: WorkloadRecord, parts: Sequence[Part]) -> tuple[bool
     allowed = workload.max_slowdown
     if allowed is None and workload.slo is None and workload.min_throughput is None:
         return None
-    seen = [one.seen for one in parts if one.seen is not None]
-    windows = sum(one.windows for one in seen)
+    seen = [part.seen for part in parts if part.seen is not None]
+    windows = sum(part.windows for part in seen)
     if windows:
-        kept = windows - sum(one.violations for one in seen)
-        met = all(one.phase is not SlicePhase.VIOLATING for one in seen)
+        kept = windows - sum(part.violations for part in seen)
+        met = all(part.phase is not SlicePhase.VIOLATING for part in seen)
         return met, f"kept in {kept} of {windows} windows since the start"
     observed = observed_slowdown(parts)
     if allowed is None or not observed:
@@ -210,7 +213,7 @@ def objective_met(workload: WorkloadRecord, parts: Sequence[Part]) -> tuple[bool
 def progress(view: View, workload: WorkloadRecord, parts: Sequence[Part]) -> Progress | None:
     """Progress of the slowest member; the record of before while it moved too little."""
     before = workload.status.progress
-    now = standing(((one.pod_uid, one.seen) for one in parts), before)
+    now = standing(((part.pod_uid, part.seen) for part in parts), before)
     if now is None:
         return before
     after = _progress(view, workload, now)

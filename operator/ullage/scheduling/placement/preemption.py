@@ -67,9 +67,9 @@ def possible_victims(
     """
     here: dict[str, list[tuple[int, Occupant]]] = {}
     for site, occupants in enumerate(occupancy.occupants):
-        for one in occupants:
-            if one.owner_uid and not one.leaving:
-                here.setdefault(one.owner_uid, []).append((site, one))
+        for occupant in occupants:
+            if occupant.owner_uid and not occupant.leaving:
+                here.setdefault(occupant.owner_uid, []).append((site, occupant))
     victims = [
         _victim(view, occupancy, workload, own)
         for workload in candidates
@@ -77,7 +77,9 @@ def possible_victims(
         and workload.kind is WorkloadKind.TRAINING_JOB
         and (own := here.get(workload.ref.uid))
     ]
-    order = sorted(victims, key=lambda one: (one.priority, one.unsaved_s, -one.created, one.uid))
+    order = sorted(
+        victims, key=lambda victim: (victim.priority, victim.unsaved_s, -victim.created, victim.uid)
+    )
     return tuple(order)
 
 
@@ -113,30 +115,33 @@ def _spare_members(
             priority=priority_of(job, members),
             created=job.created,
             slices=own,
-            pods=tuple(charged(occupancy.inventory, [one], staying=True)),
+            pods=tuple(charged(occupancy.inventory, [member], staying=True)),
             part=True,
         )
-        for one in reversed(members[job.elasticity.min_replicas :])
-        if (own := tuple(held for held in slices if held[1].pod_uid == one.pod.uid))
+        for member in reversed(members[job.elasticity.min_replicas :])
+        if (own := tuple(held for held in slices if held[1].pod_uid == member.pod.uid))
     )
 
 
 def present(view: View, members: Sequence[Member]) -> list[Member]:
     """Members of a gang in place that nothing takes away, those that only join last."""
     here = [
-        one
-        for one in members
-        if one.live and not one.pod.deleting and one.pod.uid not in view.evictions
+        member
+        for member in members
+        if member.live and not member.pod.deleting and member.pod.uid not in view.evictions
     ]
-    return sorted(here, key=lambda one: (one.gated, one.pod.rank))
+    return sorted(here, key=lambda member: (member.gated, member.pod.rank))
 
 
 def smaller_first(victims: Sequence[Victim], priority: int) -> list[Victim]:
     """The same victims, but what gangs of lower priority can spare comes before all of them."""
-    parts = [part for one in victims if one.priority < priority for part in one.spare]
+    parts = [part for victim in victims if victim.priority < priority for part in victim.spare]
     if not parts:
         return list(victims)
-    return [*parts, *(_rest(one) if one.priority < priority else one for one in victims)]
+    return [
+        *parts,
+        *(_rest(victim) if victim.priority < priority else victim for victim in victims),
+    ]
 
 
 def _rest(victim: Victim) -> Victim:
@@ -152,9 +157,11 @@ def _rest(victim: Victim) -> Victim:
 
 def divided(victims: Sequence[Victim]) -> tuple[list[Victim], Counter[str]]:
     """Those who go wholly, and of the other gangs how many members each gives up, by uid."""
-    whole = [one for one in victims if not one.part]
-    going = {one.uid for one in whole}
-    return whole, Counter(one.uid for one in victims if one.part and one.uid not in going)
+    whole = [victim for victim in victims if not victim.part]
+    going = {victim.uid for victim in whole}
+    return whole, Counter(
+        victim.uid for victim in victims if victim.part and victim.uid not in going
+    )
 
 
 def pods_of(victims: Sequence[Victim], uid: str) -> frozenset[str]:
@@ -185,8 +192,10 @@ def _gave_way(status: WorkloadStatus) -> bool:
 
 def in_words(victims: Sequence[Victim]) -> str:
     """What is done to whom."""
-    gone = dict.fromkeys(one.name for one in victims if not one.part)
-    less = dict.fromkeys(one.name for one in victims if one.part and one.name not in gone)
+    gone = dict.fromkeys(victim.name for victim in victims if not victim.part)
+    less = dict.fromkeys(
+        victim.name for victim in victims if victim.part and victim.name not in gone
+    )
     done = (("preempting", list(gone)), ("making smaller", list(less)))
     return " and ".join(f"{verb} {_listed(names)}" for verb, names in done if names)
 
@@ -199,8 +208,8 @@ def _listed(names: Sequence[str]) -> str:
 def unsaved_s(view: View, members: Sequence[Member]) -> float:
     """Seconds since the last checkpoint of the member whose is oldest; 0 = no one told of one."""
     oldest = 0.0
-    for one in members:
-        for held in one.held:
+    for member in members:
+        for held in member.held:
             seen = held.seen
             if seen is not None and seen.checkpoint_age_s:
                 silent_s = max(0.0, view.now - view.snapshot.gpu_nodes[held.node].heartbeat)
@@ -212,7 +221,7 @@ def priority_of(workload: WorkloadRecord, members: Sequence[Member]) -> int:
     """Priority of a workload: its pods know what their class resolved to."""
     if len(members) == 1:
         return members[0].pod.priority
-    return max((one.pod.priority for one in members), default=workload.priority)
+    return max((member.pod.priority for member in members), default=workload.priority)
 
 
 def make_room(
@@ -229,7 +238,7 @@ def make_room(
     reach = placer.candidate_index.reachable(unit[0].request).tolist()
     if unit[-1].request is not unit[0].request:  # in tiers the first ask for other machines
         reach = reach | placer.candidate_index.reachable(unit[-1].request)
-    useful = [one for one in victims if any(reach[site] for site, _ in one.slices)]
+    useful = [victim for victim in victims if any(reach[site] for site, _ in victim.slices)]
     taken: list[Victim] = []
     batch = 1
     while len(taken) < len(useful):
@@ -258,11 +267,11 @@ def _spare(
     used = {site for placement in gang.placements for site in placement.candidate.sites}
     on_nodes = {placement.candidate.node for placement in gang.placements}
     for keep in (used, _sites_on(placer.occupancy, on_nodes)):
-        spared = [one for one in taken if not any(site in keep for site, _ in one.slices)]
+        spared = [victim for victim in taken if not any(site in keep for site, _ in victim.slices)]
         if spared and _fits_with(placer, unit, near, spared):
             # by identity: comparing records of hundreds with one another takes longer than the rest
-            stay = {id(one) for one in spared}
-            taken = [one for one in taken if id(one) not in stay]
+            stay = {id(victim) for victim in spared}
+            taken = [victim for victim in taken if id(victim) not in stay]
             break
     if len(taken) <= _MOST_TRIALS:
         for victim in list(reversed(taken)):

@@ -92,12 +92,12 @@ class SchedulingQueue:
         """
         ordered = sorted(
             attempts,
-            key=lambda one: (
-                not one.promised,
-                -one.priority,
-                not one.returns,
-                one.workload.created,
-                one.workload.ref.uid,
+            key=lambda attempt: (
+                not attempt.promised,
+                -attempt.priority,
+                not attempt.returns,
+                attempt.workload.created,
+                attempt.workload.ref.uid,
             ),
         )
         outcomes: dict[str, Outcome] = {}
@@ -120,7 +120,7 @@ class SchedulingQueue:
 
     def is_known(self, attempt: SchedulingAttempt) -> bool:
         """Whether this cycle has judged the devices for all that an attempt asks for."""
-        return all(self.placer.knows(self.request(attempt, one)) for one in attempt.members)
+        return all(self.placer.knows(self.request(attempt, member)) for member in attempt.members)
 
     def place(self, attempt: SchedulingAttempt) -> Outcome:
         """Place one workload, make way for it, or say why not."""
@@ -161,13 +161,13 @@ class SchedulingQueue:
         found = later.placement(asked, set(), explain=False)
         victims: tuple[Victim, ...] = ()
         if isinstance(found, NoRoom):
-            others = [one for one in self._eligible(attempt) if one.uid != mover.uid]
+            others = [victim for victim in self._eligible(attempt) if victim.uid != mover.uid]
             way = make_room(later, asked, set(), others) if others else None
             if way is None:
                 put_back(later.occupancy, mover)
                 return None
             found, victims = way.gang, way.victims
-        self._evicted |= {mover.uid, *(one.uid for one in victims)}
+        self._evicted |= {mover.uid, *(victim.uid for victim in victims)}
         self._keep(attempt, found)
         return victims
 
@@ -183,8 +183,8 @@ class SchedulingQueue:
     def asked(self, attempt: SchedulingAttempt) -> list[PlacementRequest]:
         """The members of an attempt, each with the class of what it asks for."""
         return [
-            PlacementRequest(attempt.workload, one, self.request(attempt, one))
-            for one in attempt.members
+            PlacementRequest(attempt.workload, member, self.request(attempt, member))
+            for member in attempt.members
         ]
 
     def _place(self, attempt: SchedulingAttempt) -> Outcome:
@@ -306,9 +306,9 @@ class SchedulingQueue:
         if self.residents is None or (hopeless is not None and attempt.priority <= hopeless):
             return None
         asked = [
-            one
-            for one in self.residents()
-            if one.uid not in self._evicted and one.priority <= attempt.priority
+            resident
+            for resident in self.residents()
+            if resident.uid not in self._evicted and resident.priority <= attempt.priority
         ]
         made: Downsize | None = None
         if asked and len(self._evicted) < _MOST_PREEMPTORS:
@@ -339,24 +339,24 @@ class SchedulingQueue:
             self._no_victims[number] = attempt.priority
             return ()
         self._preemptors += 1
-        self._evicted |= {one.uid for one in eviction.victims}
+        self._evicted |= {victim.uid for victim in eviction.victims}
         self._keep(attempt, eviction.gang)
         return eviction.victims
 
     def _eligible(self, attempt: SchedulingAttempt) -> list[Victim]:
         """Whom a workload may make leave, in the order to take them."""
         found = [
-            one
-            for one in self.victims()
-            if one.uid not in self._evicted
+            victim
+            for victim in self.victims()
+            if victim.uid not in self._evicted
             and (
-                (one.priority < attempt.priority and not attempt.modest)
-                or one.uid in attempt.may_stop
+                (victim.priority < attempt.priority and not attempt.modest)
+                or victim.uid in attempt.may_stop
             )
         ]
         if attempt.may_stop:
             last = len(attempt.may_stop)
-            found.sort(key=lambda one: (one.priority, attempt.may_stop.get(one.uid, last)))
+            found.sort(key=lambda victim: (victim.priority, attempt.may_stop.get(victim.uid, last)))
         return found
 
     def _maybe_hold(self, attempt: SchedulingAttempt, request: ResourceRequest) -> None:

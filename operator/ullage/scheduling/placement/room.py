@@ -37,26 +37,28 @@ def elsewhere(
         here_too: whether another share on a device that they have now will do.
     """
     view, occupancy = requests.view, placer.occupancy
-    own = {one.pod.uid for one in members}
+    own = {member.pod.uid for member in members}
     slices = [
-        (site, one)
+        (site, occupant)
         for site, here in enumerate(occupancy.occupants)
-        for one in here
-        if one.pod_uid in own
+        for occupant in here
+        if occupant.pod_uid in own
     ]
     avoid = excluded_devices(view, occupancy.inventory, workload, members)
     if not here_too:
         avoid |= {site for site, _ in slices}
     unit = [
-        PlacementRequest(workload, one, requests.of(workload, one.pod.shape, frozenset(avoid)))
-        for one in members
+        PlacementRequest(
+            workload, member, requests.of(workload, member.pod.shape, frozenset(avoid))
+        )
+        for member in members
     ]
     on_nodes = charged(occupancy.inventory, members)
     order = {site: list(occupancy.occupants[site]) for site, _ in slices}
     _lift(occupancy, slices, on_nodes)
     found = _fits(placer, unit, proven=True)
-    for site, one in slices:
-        occupancy.put(site, one)
+    for site, occupant in slices:
+        occupancy.put(site, occupant)
     for node, wanted in on_nodes:
         occupancy.charge(node, wanted)
     for site, before in order.items():

@@ -149,8 +149,8 @@ def _measured(
 def _rows_by_worth(profiles: Profiles, model: str) -> Iterator[SoloEntry]:
     """Rows of an accelerator: measured before imported, own before named, large shares first."""
     named, own = profiles
-    here = [one.status.solo for one in (own, named) if one is not None]
-    imported = [one.solo for one in (own, named) if one is not None]
+    here = [profile.status.solo for profile in (own, named) if profile is not None]
+    imported = [profile.solo for profile in (own, named) if profile is not None]
     for rows in (*here, *imported):
         mine = [row for row in rows if row.device == model]
         yield from sorted(mine, key=lambda row: -row.share)
@@ -162,8 +162,8 @@ def _declared(profiles: Profiles, alone_s: float, model: str, quantile: float) -
     From the row nearest to the whole device, scaled to the whole by the curve. Of its quantiles
     the next one above the objective's counts, and the highest where none is.
     """
-    for one in profiles:
-        rows = [row for row in (one.solo if one is not None else ()) if row.device == model]
+    for profile in profiles:
+        rows = [row for row in (profile.solo if profile is not None else ()) if row.device == model]
         row = max((row for row in rows if row.latency), key=lambda row: row.share, default=None)
         if row is None:
             continue

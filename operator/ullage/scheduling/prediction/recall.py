@@ -82,7 +82,9 @@ class Recall:
             ValueError: there is no tenant, a share is not 1..100, or a profile is no number.
         """
         number = self.numbers.of
-        key = tuple((one.percent, one.utilisation, number(one.profile)) for one in tenants)
+        key = tuple(
+            (tenant.percent, tenant.utilisation, number(tenant.profile)) for tenant in tenants
+        )
         found = self.known.get(key)
         if found is None:
             found = self.model.forecast(tenants)

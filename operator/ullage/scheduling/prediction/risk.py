@@ -71,7 +71,7 @@ class Usual:
         By shares and trust alone: to ask the risk of each as well would cost more than all
         decisions together (derived).
         """
-        used = sum(one.percent for one in case.tenants)
+        used = sum(tenant.percent for tenant in case.tenants)
         total = lost = 0
         for (domain, least), weight in self.weights:
             total += weight
@@ -198,8 +198,8 @@ class RiskRule:
             elif (memo.settings, memo.usual) != (self.settings, usual):
                 memo.settings, memo.usual = self.settings, usual
                 memo.answers.clear()
-            found = model if model is not None else LearnedModel(accelerator=accelerator)
-            ready = memo, Recall(found, self._numbers, memo.forecasts)
+            learned_model = model if model is not None else LearnedModel(accelerator=accelerator)
+            ready = memo, Recall(learned_model, self._numbers, memo.forecasts)
             self._ready[accelerator] = ready
         return ready
 
@@ -225,7 +225,7 @@ class RiskRule:
         """
         weight = self.settings.fragmentation_weight
         shares = sorted({case.least, case.most, *range(10, WHOLE_PERCENT, 10)})
-        inside: list[int] = [one for one in shares if case.least <= one <= case.most]
+        inside: list[int] = [share for share in shares if case.least <= share <= case.most]
         lost = [weight * usual.lost(case, one) for one in inside]
         if lost[0] == lost[-1]:
             return case.most
@@ -275,7 +275,7 @@ class RiskRule:
         if not case.tenants:
             return self.settings.min_combined_percent
         newcomer = case.newcomer.at(case.most)
-        best = max(self._speed(case.accelerator, one) for one in (*case.tenants, newcomer))
+        best = max(self._speed(case.accelerator, tenant) for tenant in (*case.tenants, newcomer))
         return self.settings.min_combined_percent * best
 
     def _speed(self, accelerator: str, tenant: Tenant) -> float:
@@ -316,9 +316,11 @@ def _micros(worth: float) -> int:
 def _breach(verdict: Verdict, reason: Reason | None = None, text: str = "") -> SLOViolation:
     """A refusal in the words of the caller."""
     bound: Sequence[float] = [
-        one.predicted for one in verdict.tenants if one.name == verdict.binding
+        tenant.predicted for tenant in verdict.tenants if tenant.name == verdict.binding
     ]
-    allowed = next((one.allowed for one in verdict.tenants if one.name == verdict.binding), None)
+    allowed = next(
+        (outlook.allowed for outlook in verdict.tenants if outlook.name == verdict.binding), None
+    )
     percent = verdict.tenants[-1].percent if verdict.tenants else 0
     return SLOViolation(
         percent,

@@ -58,8 +58,10 @@ def _row(profile: ProfileRecord, row: StepRow, slowdown: float, knowledge: Knowl
         accelerator=row.accelerator,
         percent=row.share,
         partners=tuple(
-            replace(one, workload_class=partner_of(one.workload_class, namespace, knowledge))
-            for one in row.partners
+            replace(
+                partner, workload_class=partner_of(partner.workload_class, namespace, knowledge)
+            )
+            for partner in row.partners
         ),
         step_s=row.step_s,
         slowdown=slowdown,

@@ -225,8 +225,8 @@ class Classes:
         kept = self._kept
         if kept.by_class is None:
             kept.by_class = {}
-            for one in sorted(self.snapshot.profiles.values(), key=_knowledge):
-                kept.by_class[one.namespace, one.workload_class] = one
+            for profile in sorted(self.snapshot.profiles.values(), key=_knowledge):
+                kept.by_class[profile.namespace, profile.workload_class] = profile
         return kept.by_class.get((workload.ref.namespace, workload.workload_class))
 
     def _profile(
@@ -266,8 +266,8 @@ def _knowledge(profile: ProfileRecord) -> tuple[int, str]:
 
 def _alone_s(named: ProfileRecord | None, own: ProfileRecord | None, model: str) -> float:
     """Seconds of a step (or of serving one request) alone on the whole device; 0 = not known."""
-    for one in (own, named):
-        curve = class_profile(one, model).curve if one is not None else None
+    for profile in (own, named):
+        curve = class_profile(profile, model).curve if profile is not None else None
         if curve is not None:
             return curve.seconds(1.0)
     return 0.0

@@ -42,7 +42,7 @@ class Ruling:
     def identity(self) -> str:
         """Digest of what is decided: every slice, the reason, what came second, what stops it."""
         found = sha256(f"{self.reason} {self.alone} {self.runner_up}\n".encode())
-        found.update(" ".join(sorted({one.reason for one in self.lines})).encode())
+        found.update(" ".join(sorted({line.reason for line in self.lines})).encode())
         for part in self.parts:
             found.update(f"\n{part.node} {part.slice.gpu} {part.slice.percent}".encode())
         return found.hexdigest()[:_IDENTITY_DIGITS]
@@ -75,7 +75,7 @@ def recorded(
 def chosen_text(parts: Sequence[Part]) -> str:
     """Where a workload sits, in one line."""
     named = ", ".join(
-        f"{one.node}/{one.slice.gpu} {one.slice.percent} %" for one in parts[:_MOST_NAMED]
+        f"{part.node}/{part.slice.gpu} {part.slice.percent} %" for part in parts[:_MOST_NAMED]
     )
     more = len(parts) - _MOST_NAMED
     return f"{named} and {more} more" if more > 0 else named

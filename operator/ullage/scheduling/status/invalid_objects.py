@@ -26,11 +26,11 @@ def unread_news(snapshot: Snapshot, now: float, epoch: int) -> list[SetCondition
     return found
 
 
-def _conditions(one: Unread, before: tuple[Condition, ...], now: float) -> tuple[Condition, ...]:
-    if not one.text:
+def _conditions(unread: Unread, before: tuple[Condition, ...], now: float) -> tuple[Condition, ...]:
+    if not unread.text:
         return ()
-    said = Said(ConditionType.INVALID, True, Reason.INVALID_OBJECT, one.text, follows=True)
-    return merged(before, [said], now, one.generation)
+    said = Said(ConditionType.INVALID, True, Reason.INVALID_OBJECT, unread.text, follows=True)
+    return merged(before, [said], now, unread.generation)
 
 
 def _news(one: Unread, conditions: tuple[Condition, ...], epoch: int) -> SetConditions:

@@ -139,7 +139,7 @@ def _news(
     size = entry.size if entry is not None else None
     news = sizes.news(workload, size, epoch) or event(workload, status, epoch)
     advice = advice_news(advisor, workload, status, epoch)
-    yield from (one for one in (news, advice) if one is not None)
+    yield from (emit for emit in (news, advice) if emit is not None)
     yield from turn_news(workload, status, epoch)
     yield from spend_news(workload, status, epoch)
     yield from cost_news(workload, status, epoch)

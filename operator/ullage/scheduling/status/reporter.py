@@ -72,7 +72,7 @@ class Reporter:
         ):
             return workload.status
         if life.headcount is not None:  # who comes or goes takes nothing from the others
-            members = [one for one in members if not (one.gated or one.pod.deleting)]
+            members = [member for member in members if not (member.gated or member.pod.deleting)]
         parts = self._parts(members, outcome)
         if (
             life.phase is Phase.RUNNING
@@ -200,7 +200,7 @@ class Reporter:
             return False
         unmeasured = self.context.requests.classes.of(workload).unmeasured
         inventory = self.context.inventory
-        sites = [inventory.site_index.get((one.node, one.slice.gpu)) for one in parts]
+        sites = [inventory.site_index.get((part.node, part.slice.gpu)) for part in parts]
         models = {inventory.model.item(site) for site in sites if site is not None}
         return not models.isdisjoint(unmeasured.keys())
 
@@ -225,8 +225,13 @@ class Reporter:
     def _lines(self, workload: WorkloadRecord, life: LifecycleStep) -> tuple[RefusalLine, ...]:
         """What lately failed to serve the workload, and goes on counting."""
         lines = tuple(
-            RefusalLine(reason=one.reason, devices=1, nearest=str(one.device), message=one.message)
-            for one in in_force(self.context.view, workload)
+            RefusalLine(
+                reason=exclusion.reason,
+                devices=1,
+                nearest=str(exclusion.device),
+                message=exclusion.message,
+            )
+            for exclusion in in_force(self.context.view, workload)
         )
         passed = life.passed_over
         if passed is None or passed.reason is Reason.NODE_UNHEALTHY:
@@ -341,14 +346,15 @@ def _is_admitted(
     """Whether every member has its slices: all of a gang, as many as wanted of a service."""
     if life.reason is not None and workload.kind is WorkloadKind.TRAINING_JOB:
         return False
-    having = {one.pod_uid for one in parts}
+    having = {part.pod_uid for part in parts}
     settled = sum(
-        (one.pod.uid in having and not one.pod.deleting) or not one.live for one in members
+        (member.pod.uid in having and not member.pod.deleting) or not member.live
+        for member in members
     )
     if workload.kind is WorkloadKind.TRAINING_JOB:
         wanted = len(members) if life.headcount is not None else workload.replicas
         return settled == len(members) == wanted
-    live = sum(one.pod.uid in having and not one.pod.deleting for one in members)
+    live = sum(member.pod.uid in having and not member.pod.deleting for member in members)
     return live >= workload.replicas
 
 
@@ -377,6 +383,6 @@ def _head(
 def _joined(lines: Sequence[RefusalLine]) -> tuple[RefusalLine, ...]:
     """One line per reason, the first of each."""
     by_reason: dict[Reason, RefusalLine] = {}
-    for one in lines:
-        by_reason.setdefault(one.reason, one)
+    for line in lines:
+        by_reason.setdefault(line.reason, line)
     return tuple(by_reason.values())[:REFUSAL_LIMIT]

@@ -46,7 +46,7 @@ def still_runs(
         or not _good(workload, status.conditions)
     ):
         return False
-    if any(one.seen is None or one.seen.phase not in ENFORCED for one in parts):
+    if any(part.seen is None or part.seen.phase not in ENFORCED for part in parts):
         return False
     return (
         predicted_figures.sharing(workload, parts, predictions) is status.sharing
@@ -73,7 +73,7 @@ def still_waits(workload: WorkloadRecord, life: LifecycleStep, refused: Refused)
         or len(status.conditions) != 2
     ):
         return False
-    if {one.reason for one in decision.refusals} != {one.reason for one in refused.lines}:
+    if {refusal.reason for refusal in decision.refusals} != {line.reason for line in refused.lines}:
         return False
     return all(
         one.type == type_

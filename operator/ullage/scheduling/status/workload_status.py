@@ -89,15 +89,15 @@ def is_passing(before: WorkloadStatus, after: WorkloadStatus) -> bool:
 
     Anything that users must act on or wait for, and all that a restart must remember, is not.
     """
-    unmet = [one for one in after.conditions if one.status != "True"]
+    unmet = [condition for condition in after.conditions if condition.status != "True"]
     return (
         after.phase in _ON_THE_WAY
         and before.phase in ("", *_ON_THE_WAY)
         and (before.restarts, before.retry_at) == (after.restarts, after.retry_at)
         and bool(unmet)
-        and all(one.reason in _MOVES for one in unmet)
-        and not any(one.type in _BAD for one in after.conditions)
-        and not any(one.type in _BAD for one in before.conditions)
+        and all(condition.reason in _MOVES for condition in unmet)
+        and not any(condition.type in _BAD for condition in after.conditions)
+        and not any(condition.type in _BAD for condition in before.conditions)
     )
 
 
@@ -116,7 +116,7 @@ def _common(view: View, told: Told, predictions: Predictions) -> dict[str, objec
             else predicted_figures.sharing(workload, told.parts, predictions)
         ),
         "template_hash": next(
-            (one.pod.template_hash for one in told.members if one.pod.template_hash),
+            (member.pod.template_hash for member in told.members if member.pod.template_hash),
             before.template_hash,
         ),
         "conditions": merged(
@@ -137,7 +137,7 @@ def _training(view: View, told: Told) -> dict[str, object]:
         "nodes": (
             before.nodes
             if told.phase.terminal
-            else ",".join(sorted({one.node for one in told.parts}))
+            else ",".join(sorted({part.node for part in told.parts}))
         ),
         "gpus": len(told.parts),
         "allocation": told.allocation,
@@ -156,10 +156,10 @@ def _training(view: View, told: Told) -> dict[str, object]:
 
 
 def _serving(told: Told) -> dict[str, object]:
-    staying = [one for one in told.members if one.live and not one.pod.deleting]
+    staying = [member for member in told.members if member.live and not member.pod.deleting]
     return {
         "replicas": len(staying),
-        "ready_replicas": sum(one.pod.ready for one in staying),
+        "ready_replicas": sum(member.pod.ready for member in staying),
         "selector": selector_text(told.workload.ref),
         "endpoint": told.endpoint,
     }
@@ -238,10 +238,10 @@ def _ended(told: Told) -> list[Said]:
 
 def _admitted(told: Told) -> list[Said]:
     """Conditions of a workload whose members all hold slices."""
-    live = [one for one in told.members if one.live and not one.pod.deleting]
-    bound = all(one.pod.stage in (PodStage.BOUND, PodStage.RUNNING) for one in live)
+    live = [member for member in told.members if member.live and not member.pod.deleting]
+    bound = all(member.pod.stage in (PodStage.BOUND, PodStage.RUNNING) for member in live)
     started = all(part.seen is not None and part.seen.phase.started for part in told.parts)
-    waits = Reason.RESERVING if any(one.gated for one in live) else Reason.STARTING
+    waits = Reason.RESERVING if any(member.gated for member in live) else Reason.STARTING
     placed = bound and started
     ready = told.phase in (Phase.RUNNING, Phase.READY)
     said = [
@@ -260,7 +260,7 @@ def _admitted(told: Told) -> list[Said]:
 
 def _enforced(told: Told, waits: Reason) -> Said:
     loose = next(
-        (one for one in told.parts if one.seen is None or one.seen.phase not in ENFORCED), None
+        (part for part in told.parts if part.seen is None or part.seen.phase not in ENFORCED), None
     )
     if loose is None:
         return Said(ConditionType.ENFORCED, True, Reason.ENFORCED)

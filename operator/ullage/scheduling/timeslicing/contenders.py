@@ -185,7 +185,7 @@ def arena(tools: Tools, lifecycles: Mapping[str, LifecycleStep]) -> Arena:
             unsaved_s=unsaved_s(tools.view, members) if members else 0.0,
         )
     room = _room(tools, runners)
-    unit = gcd(WHOLE, *(one.points for one in runners.values()))
+    unit = gcd(WHOLE, *(runner.points for runner in runners.values()))
     costed = POLICIES[Objective(tools.view.snapshot.policy.objective)].costed
     return Arena(
         runners=runners,
@@ -243,8 +243,8 @@ def held_type(inventory: Inventory, ledger: Ledger, members: Sequence[Member]) -
         return _held_alone(inventory, ledger, members[0].held[0])
     counts: dict[str, int] = {}
     since = float("inf")
-    for one in members:
-        for held in one.held:
+    for member in members:
+        for held in member.held:
             site = inventory.site_index.get((held.node, held.slice.gpu))
             if site is None or ledger.dropped(held.node, held.slice.key):
                 continue
@@ -305,8 +305,8 @@ def _speeds(
     ]
     said = {name: known[name] for name in able if name in known}
     said = {name: one for name, one in said.items() if one.steps_per_second > 0}
-    mean = sum(one.steps_per_second for one in said.values()) / len(said) if said else 1.0
-    sources = [str(one.source) for one in said.values()]
+    mean = sum(entry.steps_per_second for entry in said.values()) / len(said) if said else 1.0
+    sources = [str(entry.source) for entry in said.values()]
     sources += [NEUTRAL] * (len(able) > len(said))
     weakest = min(sources, key=lambda word: _WEAKEST[word], default=NEUTRAL)
     rates = {name: said[name].steps_per_second if name in said else mean for name in able}
@@ -320,18 +320,18 @@ def _room(tools: Tools, runners: Mapping[str, Runner]) -> dict[str, int]:
     wants whole devices, one that is used in part by others is no room at all.
     """
     inventory = tools.inventory
-    whole_only = all(one.points % WHOLE == 0 for one in runners.values())
+    whole_only = all(runner.points % WHOLE == 0 for runner in runners.values())
     room = dict.fromkeys(inventory.model_names, 0)
     sites = zip(
         tools.occupancy.occupants, inventory.model.tolist(), inventory.health.tolist(), strict=True
     )
     for here, model, health in sites:
         used, ours = 0, False
-        for one in here:
-            if one.owner_uid in runners:
+        for occupant in here:
+            if occupant.owner_uid in runners:
                 ours = True
-            elif not one.leaving:
-                used += one.tenant.percent
+            elif not occupant.leaving:
+                used += occupant.tenant.percent
         if health != HEALTHY and not ours:
             continue
         left = max(0, WHOLE - used)

@@ -172,7 +172,7 @@ def _dropped(
         return {}
     if found.result is Result.KEPT_LAST:
         return dict(told.dropped)
-    now = {one.job: _words(one) for one in found.dropped}
+    now = {droppedslo.job: _words(droppedslo) for droppedslo in found.dropped}
     unknown = DroppedDeadline(cause="WorkUnknown")
     now |= {uid: unknown for uid, one in arena.runners.items() if has_unknown_work(one)}
     before = told.dropped
@@ -183,14 +183,14 @@ def _dropped(
     }
 
 
-def _words(one: DroppedSLO) -> DroppedDeadline:
-    needed, best = one.needed_steps_per_s, one.best_steps_per_s
+def _words(droppedslo: DroppedSLO) -> DroppedDeadline:
+    needed, best = droppedslo.needed_steps_per_s, droppedslo.best_steps_per_s
     cause = "TooSlow" if needed > best else "Contended"
     return DroppedDeadline(
         cause=cause if math.isfinite(needed) else "Passed",
         needed=number(needed) if math.isfinite(needed) else "",
         best=number(best),
-        approximate=one.approximate,
+        approximate=droppedslo.approximate,
     )
 
 
@@ -221,6 +221,6 @@ def _division(arena: Arena, goal: Goal, said: _Said, record: SolveRecord | None)
     )
 
 
-def _fair(one: Runner, arena: Arena) -> float:
+def _fair(runner: Runner, arena: Arena) -> float:
     """Speed on every device of the cluster in turn, summed."""
-    return sum(one.speeds.get(kind, 0.0) * room for kind, room in arena.room.items())
+    return sum(runner.speeds.get(kind, 0.0) * room for kind, room in arena.room.items())

@@ -30,10 +30,10 @@ class DivisionCache:
 
     def answer(self, key: Hashable) -> Allocation | None:
         """The answer of before, which is now the newest; ``None`` = not known."""
-        found = self.answers.get(key)
-        if found is not None:
+        allocation = self.answers.get(key)
+        if allocation is not None:
             self.answers.move_to_end(key)
-        return found
+        return allocation
 
     def keep(self, key: Hashable, answer: Allocation) -> None:
         """Keep an answer, and the most recent others."""

@@ -29,13 +29,13 @@ def turn_text(arena: Arena, division: Division, turnout: Turnout, uid: str) -> s
             f" are idle{_scarce(division)}{late}"
         )
     shares = ", ".join(f"{float(part):.0%} of the time on {kind}" for kind, part in parts)
-    best = max(parts, key=lambda one: (turnout.owed.get((uid, one[0]), 0.0), float(one[1])))[0]
+    best = max(parts, key=lambda part: (turnout.owed.get((uid, part[0]), 0.0), float(part[1])))[0]
     owed = turnout.owed.get((uid, best), 0.0)
     standing = f"is owed {owed:.0f} s" if owed >= 0 else f"had {-owed:.0f} s more than that"
     count, names = turnout.ahead(uid, best)
     ahead = "no one is ahead of it"
     if count:
-        who = ", ".join(arena.runners[one].name for one in names)
+        who = ", ".join(arena.runners[name].name for name in names)
         more = f" and {count - len(names)} more" if count > len(names) else ""
         ahead = f"{count} ahead of it there: {who}{more}"
     books = runner.workload.status.allocation
@@ -84,7 +84,7 @@ def _scarce(division: Division) -> str:
     record = division.record
     if record is None or not record.prices:
         return ""
-    kind, price = max(record.prices, key=lambda one: (float(one[1]), one[0]))
+    kind, price = max(record.prices, key=lambda price: (float(price[1]), price[0]))
     return f"; scarcest is {kind} (one more adds {float(price):.3g} to the objective)"
 
 

@@ -114,7 +114,7 @@ def plan(policy: PolicyRecord, arena: Arena, division: Division, now: float) -> 
         _take(turnout, made, jobs, settings)
         for run in made.runs:
             free[run.type] -= arena.units(runners[run.members[0]].points)
-        stops += [(one.costs_s, one.job, one.moves_to or "") for one in made.stops]
+        stops += [(stop.costs_s, stop.job, stop.moves_to or "") for stop in made.stops]
     turnout.stops = {uid: kind for _, uid, kind in sorted(stops)}
     turnout.skipped |= {uid for uid in late if uid not in turnout.types}
     if turnout.waiting or turnout.stops:
@@ -135,9 +135,9 @@ def _take(
     turnout._tiers.append((made.state, {job.name: job for job in jobs}, settings))
 
 
-def _skips(one: Runner, now: float, settings: RoundSettings) -> int:
+def _skips(runner: Runner, now: float, settings: RoundSettings) -> int:
     """Rounds that smaller jobs have passed by one that waits; it counts from the first one on."""
-    known = one.workload.status.allocation
+    known = runner.workload.status.allocation
     if known is None or not known.skipped_since:
         return 0
     return max(1, math.floor((now - known.skipped_since) / settings.round_s))
@@ -180,5 +180,5 @@ def _state(
 def _wake_at(runners: Iterable[Runner], now: float, settings: RoundSettings) -> float:
     """The next end of a turn, at the latest the end of a round by the clock."""
     grid = (math.floor(now / settings.round_s) + 1) * settings.round_s
-    ends = [one.began + settings.round_s for one in runners if one.holds]
+    ends = [runner.began + settings.round_s for runner in runners if runner.holds]
     return min([grid, *(end for end in ends if end > now)])

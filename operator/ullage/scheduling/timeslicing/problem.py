@@ -63,7 +63,7 @@ def goal_of(policy: PolicyRecord, arena: Arena) -> Goal:
     asked = Objective(policy.objective)
     if not POLICIES[asked].costed:
         return Goal(asked=asked, objective=asked)
-    tables = {id(one.speeds): one.speeds for one in arena.runners.values()}
+    tables = {id(runner.speeds): runner.speeds for runner in arena.runners.values()}
     used = {kind for speeds in tables.values() for kind in speeds if arena.room.get(kind)}
     missing = tuple(kind for kind in sorted(used) if not arena.prices.get(kind, 0.0) > 0)
     in_force = Objective.MAX_MIN_FAIRNESS if missing else asked
@@ -95,7 +95,7 @@ def problem_of(
     )
     iso = isolated_seconds(arena) if goal.objective is Objective.FINISH_TIME_FAIRNESS else {}
     with_deadlines = goal.objective is Objective.MIN_COST_SLO
-    clocked = POLICIES[goal.objective].clocked or any(one.fifo for one in policy.tenants)
+    clocked = POLICIES[goal.objective].clocked or any(tenant.fifo for tenant in policy.tenants)
     jobs = tuple(
         (
             _job(one, iso.get(uid, {}), arena, (now, policy.round_seconds), with_deadlines)
@@ -112,11 +112,11 @@ def problem_of(
         min_service=policy.min_service_percent / _WHOLE if priced else 0.0,
         tenants=tuple(
             TenantView(
-                name=one.name,
-                weight=float(one.weight),
-                inner=Inner.FIFO if one.fifo else Inner.FAIRNESS,
+                name=tenant.name,
+                weight=float(tenant.weight),
+                inner=Inner.FIFO if tenant.fifo else Inner.FAIRNESS,
             )
-            for one in policy.tenants
+            for tenant in policy.tenants
         ),
     )
 
@@ -185,20 +185,20 @@ def has_unknown_work(one: Runner) -> bool:
     return not (one.workload.work_steps or cost.estimated_work_s)
 
 
-def _deadline(one: Runner) -> float | None:
+def _deadline(runner: Runner) -> float | None:
     """When a job has to be done, seconds since the epoch."""
-    cost = one.workload.cost
-    if cost is None or cost.deadline_s is None or has_unknown_work(one):
+    cost = runner.workload.cost
+    if cost is None or cost.deadline_s is None or has_unknown_work(runner):
         return None
-    return one.workload.created + cost.deadline_s
+    return runner.workload.created + cost.deadline_s
 
 
 def _timeless(runners: Iterable[Runner], unit: int, cache: DivisionCache) -> Iterator[JobView]:
     """Jobs for objectives that ask nothing of the clock: most are the very ones of before."""
     before = cache.jobs
     after: dict[str, tuple[WorkloadRecord, JobView]] = {}
-    for one in runners:
-        job, gang = one.workload, one.points // unit
+    for runner in runners:
+        job, gang = runner.workload, runner.points // unit
         known = before.get(job.ref.uid)
         if known is None or known[0] is not job or known[1].gang != gang:
             view = JobView(name=job.ref.uid, gang=gang, weight=float(job.weight), tenant=job.tenant)
@@ -259,13 +259,13 @@ def _steps_left(one: Runner, now: float, round_s: float) -> float:
 def _rates(arena: Arena) -> Floats:
     """Speeds on a grid, so that equal classes stay equal while their measurements wander."""
     # alike jobs share one table of speeds
-    tables = {id(one.speeds): one.speeds for one in arena.runners.values()}
+    tables = {id(runner.speeds): runner.speeds for runner in arena.runners.values()}
     number = {table: at for at, table in enumerate(tables)}
     rows = np.zeros((len(tables), len(arena.room)))
     for row, table in enumerate(tables.values()):
         speeds = [table.get(kind, 0.0) for kind in arena.room]
         rows[row] = [math.exp(_step(s) * _GRID) if s > 0 else 0.0 for s in speeds]
-    which = [number[id(one.speeds)] for one in arena.runners.values()]
+    which = [number[id(runner.speeds)] for runner in arena.runners.values()]
     return np.asarray(rows[np.array(which, int)])
 
 

@@ -127,9 +127,9 @@ def written(
         normalised_share=number(entry.normalised) if entry.fractions else "",
         source=entry.source,
         deficit_seconds=tuple(
-            (one, number(owed.get(one, 0.0), 1))
-            for one in sorted(kinds | owed.keys())
-            if one in kinds
+            (kind, number(owed.get(kind, 0.0), 1))
+            for kind in sorted(kinds | owed.keys())
+            if kind in kinds
         ),
         received=_received(old, (kind, since), (entry.holds, began), moment),
         isolated_seconds=_isolated(old, entry, (kind, since), moment),

@@ -139,8 +139,8 @@ class Rounds:
 
 def _lost_some(ledger: Ledger, members: Sequence[Member]) -> bool:
     """Whether something was taken from the members, as far as their nodes tell."""
-    for one in members:
-        for held in one.held:
+    for member in members:
+        for held in member.held:
             if ledger.drops_on(held.node):
                 return True
     return False
@@ -209,7 +209,7 @@ def _conditions(policy: PolicyRecord, goal: Goal | None, now: float) -> tuple[Co
     if goal is None or not goal.unpriced:
         if before is None:
             return policy.conditions
-        return tuple(one for one in policy.conditions if one is not before)
+        return tuple(condition for condition in policy.conditions if condition is not before)
     message = unpriced_text(goal)
     if before is not None and before.message == message:
         return policy.conditions
@@ -221,4 +221,4 @@ def _conditions(policy: PolicyRecord, goal: Goal | None, now: float) -> tuple[Co
         since=before.since if before is not None else whole_second(now),
         observed_generation=policy.generation,
     )
-    return (*(one for one in policy.conditions if one is not before), condition)
+    return (*(condition for condition in policy.conditions if condition is not before), condition)

@@ -70,7 +70,9 @@ def serve(
             jobs[one.workload.ref.uid] = one
         else:
             services.append(one)
-    services.sort(key=lambda one: (-one.priority, one.workload.created, one.workload.ref.uid))
+    services.sort(
+        key=lambda service: (-service.priority, service.workload.created, service.workload.ref.uid)
+    )
     order = {uid: place for place, uid in enumerate(rounds.turnout.stops)}
     unsure: dict[str, Refused] = {}
 
@@ -160,8 +162,8 @@ def _first(rounds: Rounds, jobs: Mapping[str, SchedulingAttempt]) -> list[str]:
 
 
 def _nowhere(rounds: Rounds, uid: str) -> Outcome:
-    found = rounds.infeasible(uid)
-    return Outcome(refused=Refused.for_good(found)) if found else Outcome()
+    infeasible = rounds.infeasible(uid)
+    return Outcome(refused=Refused.for_good(infeasible)) if infeasible else Outcome()
 
 
 def _coming(rounds: Rounds, uid: str, outcome: Outcome) -> Outcome:
@@ -190,7 +192,7 @@ def _move(
     order: Mapping[str, int],
 ) -> None:
     """Those who run go to the type that their turn is on, where a place for them is found."""
-    victims = {one.uid: one for one in queue.victims()}
+    victims = {victim.uid: victim for victim in queue.victims()}
     for uid, kind in rounds.turnout.stops.items():
         if queue.placer.occupancy.effort.is_spent(_FILLING[1]):
             return

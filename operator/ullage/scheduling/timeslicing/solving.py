@@ -40,11 +40,11 @@ def solved(
             result=Result.NOTHING_TO_DIVIDE,
         )
     key = (objective, _Key(problem), allocate)
-    found = cache.answer(key)
-    if found is None:  # a problem stands until its answer was written and read back
-        found = _answer(objective, problem, allocate)
-        cache.keep(key, found)
-    return found
+    allocation = cache.answer(key)
+    if allocation is None:  # a problem stands until its answer was written and read back
+        allocation = _answer(objective, problem, allocate)
+        cache.keep(key, allocation)
+    return allocation
 
 
 class _Key:

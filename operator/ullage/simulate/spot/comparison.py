@@ -123,11 +123,11 @@ class Outcome:
     @property
     def dollars(self) -> float:
         """Mean cost of the job."""
-        return _mean([one.dollars for one in self.runs])
+        return _mean([run.dollars for run in self.runs])
 
     def figures(self, work_h: float, on_demand: float) -> dict[str, float | int]:
         """Figures for table and scripts: means over the starts, with units in the names."""
-        hours = [one.elapsed_s / _HOUR for one in self.runs]
+        hours = [run.elapsed_s / _HOUR for run in self.runs]
         return {
             "starts": len(self.runs),
             "dollars": self.dollars,
@@ -139,11 +139,11 @@ class Outcome:
             "mean_h": _mean(hours),
             "max_h": max(hours, default=0.0),
             "p99_h": percentile(hours, 99),
-            "late": sum(one > 0 for one in self.late_s),
+            "late": sum(late_ > 0 for late_ in self.late_s),
             "worst_late_h": max(self.late_s, default=0.0) / _HOUR,
-            "evictions": _mean([float(one.evictions) for one in self.runs]),
-            "job_starts": _mean([float(one.starts) for one in self.runs]),
-            "lost_work_h": _mean([one.lost / _HOUR for one in self.runs]),
+            "evictions": _mean([float(run.evictions) for run in self.runs]),
+            "job_starts": _mean([float(run.starts) for run in self.runs]),
+            "lost_work_h": _mean([run.lost / _HOUR for run in self.runs]),
         }
 
 
@@ -164,7 +164,10 @@ class Comparison:
 
     def figures(self) -> dict[str, dict[str, float | int]]:
         """Of every policy."""
-        return {one.policy: one.figures(self.asked.work_h, self.on_demand) for one in self.outcomes}
+        return {
+            outcome.policy: outcome.figures(self.asked.work_h, self.on_demand)
+            for outcome in self.outcomes
+        }
 
 
 Follow = Callable[[str, int], Tell]
@@ -184,7 +187,7 @@ def compare(asked: Asked, follow: Follow) -> Comparison:
     refused = deadline.infeasible(line, allow_spot=True, allow_on_demand=True)
     if refused is not None:
         raise TraceError(f"--deadline {asked.deadline_h:g}: {refused}")
-    found = Comparison(
+    comparison = Comparison(
         asked=asked, market=here, starts=_starts(asked, here), notes=_notes(asked, series)
     )
     job = Job(
@@ -197,12 +200,12 @@ def compare(asked: Asked, follow: Follow) -> Comparison:
     )
     wanted = {ON_DEMAND, GREEDY, *asked.policies}
     for name in [one for one in POLICIES if one in wanted]:
-        tell, runs = follow(name, len(found.starts)), []
-        for start in found.starts:
+        tell, runs = follow(name, len(comparison.starts)), []
+        for start in comparison.starts:
             runs.append(play(here, job, _rule(name, asked, line), start))
             tell(len(runs))
-        found.outcomes.append(_outcome(name, here, runs, asked))
-    return found
+        comparison.outcomes.append(_outcome(name, here, runs, asked))
+    return comparison
 
 
 def to_json(found: Comparison, *, each: bool) -> str:
@@ -231,11 +234,11 @@ def to_json(found: Comparison, *, each: bool) -> str:
         "notice_s": asked.notice_s,
         "flush_s": asked.flush_s,
         "policies": {
-            one.policy: {
-                **found.figures()[one.policy],
-                **({"each": _each(found, one)} if each else {}),
+            outcome.policy: {
+                **found.figures()[outcome.policy],
+                **({"each": _each(found, outcome)} if each else {}),
             }
-            for one in found.outcomes
+            for outcome in found.outcomes
         },
     }
     return json.dumps(body, indent=2, allow_nan=False) + "\n"
@@ -276,7 +279,7 @@ def _priced(asked: Asked) -> tuple[Series, ...]:
     drawn = asked.trace == DRAWN
     series = generate(seed=asked.seed) if drawn else read_series(asked.trace)
     series = _selected(series, asked.select)
-    names = {one.name for one in series}
+    names = {series.name for series in series}
     strange = sorted(prices.keys() - names - {SPOT, ON_DEMAND})
     if strange:
         known = ", ".join((*sorted(names), SPOT, ON_DEMAND))
@@ -371,9 +374,9 @@ def _outcome(name: str, here: Market, runs: Sequence[Run], asked: Asked) -> Outc
     return Outcome(
         policy=name,
         runs=tuple(runs),
-        spot_s=tuple(sum(one.paid_s) - one.paid_s[base] for one in runs),
-        on_demand_s=tuple(one.paid_s[base] for one in runs),
-        late_s=tuple(max(0.0, one.elapsed_s - asked.deadline_h * _HOUR) for one in runs),
+        spot_s=tuple(sum(run.paid_s) - run.paid_s[base] for run in runs),
+        on_demand_s=tuple(run.paid_s[base] for run in runs),
+        late_s=tuple(max(0.0, run.elapsed_s - asked.deadline_h * _HOUR) for run in runs),
     )
 
 

@@ -37,10 +37,12 @@ def draw(found: Comparison, folder: Path) -> tuple[Path, ...]:
     return drawn(PANELS, found, folder, TITLE, "spot")
 
 
-def _cost(axes: Axes, found: Comparison) -> None:
-    outcomes = list(reversed(found.outcomes))
+def _cost(axes: Axes, comparison: Comparison) -> None:
+    outcomes = list(reversed(comparison.outcomes))
     bars = axes.barh(
-        [one.policy for one in outcomes], [one.dollars for one in outcomes], color="#4878a8"
+        [outcome.policy for outcome in outcomes],
+        [outcome.dollars for outcome in outcomes],
+        color="#4878a8",
     )
     axes.bar_label(bars, fmt="%.0f", fontsize=7)
     axes.set(xlabel="dollars, mean of the starts")
@@ -48,10 +50,10 @@ def _cost(axes: Axes, found: Comparison) -> None:
 
 
 def _ends(axes: Axes, found: Comparison) -> None:
-    for one in found.outcomes:
-        hours = sorted(run.elapsed_s / HOUR for run in one.runs)
+    for outcome in found.outcomes:
+        hours = sorted(run.elapsed_s / HOUR for run in outcome.runs)
         parts = [(place + 1) / len(hours) for place in range(len(hours))]
-        axes.plot(hours, parts, label=one.policy, linewidth=1.2, drawstyle="steps-post")
+        axes.plot(hours, parts, label=outcome.policy, linewidth=1.2, drawstyle="steps-post")
     deadline_h = found.asked.deadline_h
     axes.plot((deadline_h, deadline_h), (0.0, 1.0), color="#888888", linewidth=0.8, linestyle="--")
     axes.set(xlabel="hours to the end", ylabel="part of the starts")
@@ -62,9 +64,9 @@ def _ends(axes: Axes, found: Comparison) -> None:
 def _line(axes: Axes, found: Comparison) -> None:
     work_h, deadline_h = found.asked.work_h, found.asked.deadline_h
     axes.plot((0.0, deadline_h), (0.0, 1.0), color="#888888", linewidth=0.8, linestyle="--")
-    for one in found.outcomes:
-        hours, parts = _progress(one, work_h)
-        axes.plot(hours, parts, label=one.policy, linewidth=1.2)
+    for outcome in found.outcomes:
+        hours, parts = _progress(outcome, work_h)
+        axes.plot(hours, parts, label=outcome.policy, linewidth=1.2)
     axes.set(xlabel="hours", ylabel="work done", ylim=(0.0, 1.02))
     axes.set_title("the first start against the line to its deadline", fontsize=9)
     axes.legend(fontsize=7)
@@ -81,7 +83,11 @@ def _pools(axes: Axes, found: Comparison) -> None:
     """When the spot pools give instances, and what the first start of each policy held."""
     tick_h = found.market.tick_s / HOUR
     first = found.starts[0]
-    last = first + int(max(one.runs[0].elapsed_s for one in found.outcomes) / HOUR / tick_h) + 1
+    last = (
+        first
+        + int(max(outcome.runs[0].elapsed_s for outcome in found.outcomes) / HOUR / tick_h)
+        + 1
+    )
     names, place = [], 0
     for pool, kind in enumerate(found.market.kinds):
         if kind is not CapacityType.SPOT:
@@ -90,11 +96,11 @@ def _pools(axes: Axes, found: Comparison) -> None:
         axes.broken_barh(_spans(up, tick_h), (place - 0.35, 0.7), facecolors="#b8b8b8")
         names.append(found.market.names[pool])
         place += 1
-    for one in found.outcomes:
-        spot, firm = _held(one.runs[0])
+    for outcome in found.outcomes:
+        spot, firm = _held(outcome.runs[0])
         axes.broken_barh(_spans(spot, tick_h), (place - 0.35, 0.7), facecolors="#4878a8")
         axes.broken_barh(_spans(firm, tick_h), (place - 0.35, 0.7), facecolors="#c44e52")
-        names.append(one.policy)
+        names.append(outcome.policy)
         place += 1
     axes.set_yticks(list(np.arange(len(names), dtype=float)), names, fontsize=7)
     axes.set(xlabel="hours", xlim=(0.0, (last - first) * tick_h))

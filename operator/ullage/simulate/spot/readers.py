@@ -88,7 +88,7 @@ def _stated(file: Path) -> Mapping[str, str] | None:
 def _short(stems: Sequence[str]) -> list[str]:
     """Names without the parts that all of them have: of a/b/c and a/d/c, b and d."""
     parts = [stem.split("__") for stem in stems]
-    if len(stems) < 2 or len({len(one) for one in parts}) > 1:
+    if len(stems) < 2 or len({len(part) for part in parts}) > 1:
         return list(stems)
     differ = [place for place, words in enumerate(zip(*parts, strict=True)) if len(set(words)) > 1]
-    return ["-".join(one[place] for place in differ) for one in parts]
+    return ["-".join(part[place] for place in differ) for part in parts]

@@ -90,7 +90,7 @@ def by_engine(ask: Ask, terms: Terms, line: Line | None = None) -> Rule:
             )
         decision = decide(replace(ask, held=held), market.pools(tick), terms, due=due)
         run.committed = decision.committed
-        counts = {one.pool: one.instances for one in decision.chosen.shares}
+        counts = {share.pool: share.instances for share in decision.chosen.shares}
         return tuple(counts.get(name, 0) for name in market.names)
 
     return rule
