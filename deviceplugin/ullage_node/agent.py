@@ -42,6 +42,7 @@ from ullage_node.slices.binder import Binder, Surroundings
 from ullage_node.slices.cdi import CDIDirectory, device_name
 from ullage_node.slices.checkpoint import snapshot
 from ullage_node.slices.detach import Detacher
+from ullage_node.slices.library import Library
 from ullage_node.slices.pods import PodCache
 from ullage_node.slices.reconcile import Reconciler, in_use
 from ullage_node.slices.restore import boot_id, restore
@@ -103,6 +104,7 @@ class Agent:
             driver=backend.driver,
             cdi=CDIDirectory(paths.cdi_dir),
             steps=StepRecords(paths.steps_dir),
+            library=Library(paths.state_dir),
             save=self._saver.save,
         )
         self.binder = Binder(self.surroundings)
@@ -200,6 +202,7 @@ class Agent:
     async def run(self, stop: asyncio.Event) -> None:
         """Work until ``stop`` is set; leaves kubelet first of all."""
         await self.web.start()
+        await asyncio.to_thread(self.surroundings.library.install)
         name = self.settings.name
         nodes = Followed(path=GPU_NODES, fields=f"metadata.name={name}")
         pods = Followed(path=f"{CORE}/pods", fields=f"spec.nodeName={name}")

@@ -13,6 +13,30 @@ DEVICE_PERCENT = 60
 PERIOD_US = 100_000
 STOCK_IMAGE = "localcluster.local/pause:1"
 """One static program without a shell; every node has it."""
+TORCH = """
+_hooks = []
+def register_optimizer_step_post_hook(hook):
+    _hooks.append(hook)
+class SGD:
+    def step(self):
+        for hook in _hooks:
+            hook(self, (), {})
+"""
+TRAIN = f"""
+import os, sys, time
+os.makedirs("/tmp/site/torch/optim")
+for name, text in (("__init__", ""), ("optim/__init__", ""), ("optim/optimizer", {TORCH!r})):
+    with open(f"/tmp/site/torch/{{name}}.py", "w") as module:
+        module.write(text)
+sys.path.append("/tmp/site")
+assert os.environ["PYTHONPATH"].endswith(":/mine"), os.environ["PYTHONPATH"]
+from torch.optim.optimizer import SGD
+optimizer = SGD()
+while True:
+    optimizer.step()
+    time.sleep(0.05)
+"""
+"""A program of torch's shape for an interpreter that has no package of ours."""
 VERIFIED_WITHIN_S = 12
 """A container that is not verified for 10 s has failed."""
 
@@ -108,3 +132,24 @@ def test_an_image_without_our_library_or_python_shares_a_device(
     time.sleep(VERIFIED_WITHIN_S)
     assert proofs() == proven, "it stays so when the time to verify has passed"
     assert stack.job("stock", namespace)["phase"] == "Running"
+
+
+def test_steps_of_an_image_without_our_library_are_counted_on_request(
+    stack: Stack, namespace: str
+) -> None:
+    container = {
+        "command": ["/usr/bin/python3", "-c", TRAIN],
+        "env": [{"name": "PYTHONPATH", "value": "/mine"}],
+    }
+    template = busy_template(container=container)
+    stack.apply(training_job("counted", namespace, template, runtime={"inject": "Auto"}))
+    stack.job_reaches("counted", namespace, "Running")
+
+    def steps() -> int:
+        (pod,) = stack.pods(namespace)
+        uid = pod["metadata"]["uid"]
+        nodes = stack.list("gpunodes.ullage.dev")
+        slices = [part for node in nodes for part in node.get("status", {}).get("slices", [])]
+        return sum(part.get("steps", 0) for part in slices if part["podUID"] == uid)
+
+    eventually(lambda: steps() > 10, within_s=90, what="steps are counted")

@@ -32,6 +32,7 @@ from ullage_node.model.devices import ContainerKey
 from ullage_node.model.slices import Device, Pod
 from ullage_node.slices.binder import Binder, PodUnreachable, StartRefused, Surroundings
 from ullage_node.slices.cdi import CDIDirectory, device_name
+from ullage_node.slices.library import Library
 from ullage_node.slices.pods import PodCache
 from ullage_node.slices.reconcile import Reconciler
 from ullage_node.slices.steps import StepRecords
@@ -93,6 +94,7 @@ class Crowd:
             driver=self.devices,
             cdi=CDIDirectory(self.runtime.cdi_dir),
             steps=StepRecords(root / "steps"),
+            library=Library(root / "state"),
             save=self.linger,
         )
         self.binder = Binder(self.surroundings)

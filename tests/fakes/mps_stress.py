@@ -23,6 +23,7 @@ from ullage_node.model.slices import Device, Pod
 from ullage_node.slices.binder import Binder, StartRefused, Surroundings
 from ullage_node.slices.cdi import CDIDirectory
 from ullage_node.slices.checkpoint import decode, encode, snapshot
+from ullage_node.slices.library import Library
 from ullage_node.slices.pods import PodCache
 from ullage_node.slices.reconcile import Reconciler
 from ullage_node.slices.steps import StepRecords
@@ -94,6 +95,7 @@ class StressRun:
             driver=self.backend.driver,
             cdi=self.cdi,
             steps=self.steps,
+            library=Library(self.rig.run_dir / "state"),
             save=self.save,
         )
         self.binder = Binder(surroundings)

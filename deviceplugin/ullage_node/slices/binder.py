@@ -32,6 +32,7 @@ from ullage_node.model.devices import (
 )
 from ullage_node.model.slices import Pod, Refusal
 from ullage_node.slices.cdi import CDIDirectory, render
+from ullage_node.slices.library import Library
 from ullage_node.slices.pods import PodCache
 from ullage_node.slices.prestart import Leftover, Start, decide, owner_of
 from ullage_node.slices.steps import StepRecords
@@ -97,6 +98,7 @@ class Surroundings:
     driver: ShareDriver
     cdi: CDIDirectory
     steps: StepRecords
+    library: Library
     save: Callable[[], Awaitable[None]]
     """Writes the checkpoint and returns when it is safe."""
 
@@ -244,7 +246,7 @@ class Binder:
         old = self._s.table.binding(binding.key)
         record = self._s.steps.reset(binding.key, binding.slots[0])
         decided = {part.key.index: part for part in self._s.table.wanted_for(binding.key)}
-        files = render(binding, decided, edits, record)
+        files = render(binding, decided, edits, record, self._s.library.mount())
         for slot in set(old.slots if old else ()) - set(binding.slots):
             self._s.cdi.remove(slot)
         self._s.cdi.write(files)

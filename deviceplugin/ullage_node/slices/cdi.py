@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -56,6 +56,7 @@ def render(
     decided: Mapping[int, DesiredSlice],
     edits: ContainerEdits,
     record: Path,
+    library: Sequence[BindMount] = (),
 ) -> dict[str, bytes]:
     """The files of one container, by slot.
 
@@ -67,6 +68,7 @@ def render(
         decided: the decision of each slice, by index.
         edits: what the backend wants.
         record: the container's step record on the host; the file alone is mounted.
+        library: the mount of ``ullage_run``, if the node has a copy.
     """
     whose = {ENV_SLICE: binding.key.directory}
     path = f"{STEPS_MOUNT}/{STEPS_FILE}"
@@ -79,7 +81,7 @@ def render(
     whole = {
         "env": _environment({**edits.env, **own}),
         "deviceNodes": [_device_node(node) for node in edits.device_nodes],
-        "mounts": [_mount(mount) for mount in (*edits.mounts, steps)],
+        "mounts": [_mount(mount) for mount in (*edits.mounts, steps, *library)],
         "hooks": [_hook(hook) for hook in edits.hooks],
     }
     files: dict[str, bytes] = {}

@@ -116,6 +116,8 @@ ENV_SLICE: Final = "ULLAGE_SLICE"
 ENV_STEPS: Final = "ULLAGE_STEPS"
 ENV_PERCENT: Final = "ULLAGE_PERCENT"
 STEPS_MOUNT: Final = "/run/ullage/steps"
+LIBRARY_MOUNT: Final = "/run/ullage/python"
+"""Where every container with a slice finds ``ullage_run``, read-only."""
 STEPS_FILE: Final = "record"
 
 HEARTBEAT_SECONDS: Final = 60

@@ -35,6 +35,7 @@ from ullage.api.rules import (
     WORKLOAD_NAME,
     validations,
 )
+from ullage.api.runtime import Runtime
 from ullage.api.sharing import Load, SharingRules
 
 Replicas = Annotated[int, Field(ge=0, le=1024, json_schema_extra={"format": "int32"})]
@@ -71,6 +72,8 @@ class InferenceServiceSpec(Model):
     """Requests that the service is offered; absent = as measured."""
     gpu: GPURequest = GPURequest()
     """Devices of each replica."""
+    runtime: Runtime = Runtime()
+    """What Ullage adds inside the container. A change rolls the replicas."""
     sharing: SharingRules = SharingRules()
     """What sharing may do to the service and to its neighbours."""
     accelerators: Accelerators = ()

@@ -48,6 +48,7 @@ from ullage.api.rules import (
     WORKLOAD_NAME,
     validations,
 )
+from ullage.api.runtime import Runtime
 from ullage.api.sharing import MadeRoom, SharingRules
 from ullage.api.spend import Spend
 from ullage.api.tiers import Tier
@@ -164,6 +165,8 @@ class TrainingJobSpec(Model):
     """How much there is to do, for progress and estimated end."""
     cost: Cost | None = None
     """Goal that the accelerator is chosen by; status.recommendation shows the result."""
+    runtime: Runtime = Runtime()
+    """What Ullage adds inside the container. A change takes effect when the gang starts next."""
     checkpoint: Checkpoint | None = None
     """The job checkpoints on request; only such jobs are preempted for others."""
     failure_policy: FailurePolicy = FailurePolicy()

@@ -31,6 +31,13 @@ class ExplainedWord(StrEnum):
         )
 
 
+class Inject(StrEnum):
+    """Whether the device container gets the step hook of ``ullage_run``."""
+
+    AUTO = "Auto"
+    NEVER = "Never"
+
+
 class Objective(ExplainedWord):
     """What the cluster's time is divided by."""
 

@@ -356,6 +356,7 @@ class Requests:
             grace_s=blueprint.grace_s,
             elastic=bool(action.world_size),
             bounds=action.bounds,
+            inject=blueprint.inject,
             hold=action.hold,
             tiers=blueprint.tiers,
             on=action.on,
@@ -391,6 +392,7 @@ class Requests:
             max_unavailable=action.max_unavailable,
             slots=blueprint.slots,
             template_hash=blueprint.template_hash,
+            inject=blueprint.inject,
             pre_stop_sleep_s=self._pre_stop_sleep_s,
         )
         uid = self._known_uid(ports.DEPLOYMENT, action.owner, action.name)

@@ -27,7 +27,7 @@ def _run_next() -> None:
 if os.environ.get("ULLAGE_STEPS"):
     try:
         from ullage_run import torch_hook
-    except ImportError as error:
+    except Exception as error:  # an older Python reads it as a SyntaxError
         print(f"ullage: steps of torch are not counted: {error}", file=sys.stderr)
     else:
         torch_hook.install()

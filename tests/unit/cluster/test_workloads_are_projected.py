@@ -96,6 +96,26 @@ def test_the_shape_counts_the_slots_that_will_be_added() -> None:
     assert record.shape.requests.extended == ((SLOT_RESOURCE, 4),)
 
 
+def test_pods_with_the_step_hook_are_another_version() -> None:
+    versions = {}
+    for runtime in ({}, {"inject": "Never"}, {"inject": "Auto"}):
+        record, blueprint = project_workload(JOB, raw_job(runtime=runtime), None, Sharer())
+        assert blueprint is not None
+        assert blueprint.template_hash == record.template_hash
+        versions[runtime.get("inject", "")] = (record.template_hash, blueprint.inject)
+    assert versions[""] == versions["Never"]
+    assert versions["Auto"][0] != versions["Never"][0]
+    assert [inject for _, inject in versions.values()] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    "runtime", ["Auto", {"inject": "auto"}, {"inject": 1}, {"inject": ["Auto"]}]
+)
+def test_an_unknown_way_to_inject_is_an_error_and_no_default(runtime: object) -> None:
+    with pytest.raises(WireError, match=r"^runtime"):
+        project_workload(JOB, raw_job(runtime=runtime), None, Sharer())
+
+
 def test_the_blueprint_holds_the_raw_template() -> None:
     raw = raw_job(
         replicas=2, gpu={"mode": "Exclusive", "count": 2}, checkpoint={"graceSeconds": 90}

@@ -86,6 +86,45 @@ def test_serving_pods_sleep_before_they_stop_unless_they_say_what_to_do(
     assert body["spec"]["template"]["spec"]["containers"][0].get("lifecycle") == expected
 
 
+def _device_env(body: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    container = body["spec"]["template"]["spec"]["containers"][0]
+    return {entry["name"]: entry for entry in container.get("env", [])}
+
+
+def test_without_injection_the_environment_is_the_templates() -> None:
+    template = raw_template()
+    template["spec"]["containers"][0]["env"] = [{"name": "PYTHONPATH", "value": "/mine"}]
+    assert _device_env(deployment(template)) == {
+        "PYTHONPATH": {"name": "PYTHONPATH", "value": "/mine"}
+    }
+
+
+def test_an_injected_library_comes_first_on_the_path() -> None:
+    path = _device_env(deployment(inject=True))["PYTHONPATH"]["value"]
+    assert path == "/run/ullage/python/ullage_run/autostep:/run/ullage/python"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"value": "/mine:/also"},
+        {"valueFrom": {"configMapKeyRef": {"name": "paths", "key": "python"}}},
+    ],
+)
+def test_the_templates_own_path_follows_the_library_whatever_its_source(
+    source: dict[str, Any],
+) -> None:
+    template = raw_template()
+    template["spec"]["containers"][0]["env"] = [{"name": "PYTHONPATH", **source}]
+    body = deployment(template, inject=True)
+    env = _device_env(body)
+    assert env["ULLAGE_TEMPLATE_PYTHONPATH"] == {"name": "ULLAGE_TEMPLATE_PYTHONPATH", **source}
+    assert env["PYTHONPATH"]["value"].endswith(":$(ULLAGE_TEMPLATE_PYTHONPATH)")
+    names = list(env)
+    assert names.index("ULLAGE_TEMPLATE_PYTHONPATH") < names.index("PYTHONPATH"), "or no expansion"
+    assert template["spec"]["containers"][0]["env"][0]["name"] == "PYTHONPATH", "a copy is changed"
+
+
 def test_a_gangs_service_is_headless_and_names_members_before_they_are_ready() -> None:
     job = an_owner("train")
     body = service_body(job, "train-workers", raw_template(), headless=True)

@@ -31,6 +31,8 @@ class Blueprint:
     """Slots of the device container = devices of a member."""
     grace_s: int = 0
     """Least termination grace, seconds (from ``spec.checkpoint``); 0 = the template's."""
+    inject: bool = False
+    """The device container gets the step hook of ``ullage_run``."""
     tiers: TierTerms | None = None
     """Of a job in tiers."""
     least: int = 0

@@ -22,7 +22,7 @@ from ullage.api.contract import (
     text,
 )
 from ullage.api.readers import quoted
-from ullage.api.words import CostObjective, Membership, OnViolation, Resizable, Tiers
+from ullage.api.words import CostObjective, Inject, Membership, OnViolation, Resizable, Tiers
 from ullage.cluster.codecs.objects import (
     bounded,
     is_accelerator,
@@ -131,6 +131,12 @@ def read_failure(spec: JsonObject) -> FailurePolicy:
         return FailurePolicy(
             max_restarts=bounded(raw, "maxRestarts", 0, 1000, 3), retry_exit_codes=frozenset(codes)
         )
+
+
+def read_inject(spec: JsonObject) -> bool:
+    """``spec.runtime.inject``: whether the device container gets the step hook."""
+    with within("runtime"):
+        return one_of(section(spec, "runtime"), "inject", Inject.NEVER) is Inject.AUTO
 
 
 def read_grace_s(spec: JsonObject) -> int:

@@ -46,6 +46,7 @@ from ullage.cluster.projection.spec import (
     read_failure,
     read_gpu,
     read_grace_s,
+    read_inject,
     read_latency,
     read_load,
     read_objectives,
@@ -175,6 +176,7 @@ def _record(
     template = _template(kind, spec, meta, gpu.count, known)
     training = kind is WorkloadKind.TRAINING_JOB
     elasticity = share(read_elasticity(spec)) if training else None
+    inject = read_inject(spec)
     sharing, cost = read_sharing(spec), read_cost(spec) if training else None
     if training:
         check_whole(spec, cost, sharing)
@@ -187,7 +189,7 @@ def _record(
         created=meta.created,
         deleting=meta.deleting,
         shape=share(template.shape),
-        template_hash=share(template.version),
+        template_hash=share(_version(template, inject=inject)),
         replicas=_members(kind, spec, elasticity, status),
         elasticity=elasticity,
         gpu=share(gpu),
@@ -217,10 +219,17 @@ def _record(
         has_port=training or template.has_port,
         status=status,
     )
-    return record, _blueprint(record, spec, template)
+    return record, _blueprint(record, spec, template, inject=inject)
 
 
-def _blueprint(record: WorkloadRecord, spec: JsonObject, template: _Template) -> Blueprint:
+def _version(template: _Template, *, inject: bool) -> str:
+    """The version of a workload's pods: those with the step hook differ."""
+    return template_hash(template.version, 0) if inject else template.version
+
+
+def _blueprint(
+    record: WorkloadRecord, spec: JsonObject, template: _Template, *, inject: bool
+) -> Blueprint:
     """Template and identities for a workload's pods."""
     elasticity = record.elasticity
     return Blueprint(
@@ -231,6 +240,7 @@ def _blueprint(record: WorkloadRecord, spec: JsonObject, template: _Template) ->
         replicas=record.replicas,
         slots=record.gpu.count,
         grace_s=read_grace_s(spec),
+        inject=inject,
         tiers=elasticity.tiers if elasticity is not None else None,
         least=elasticity.min_replicas if elasticity is not None else 0,
     )

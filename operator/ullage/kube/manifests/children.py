@@ -20,6 +20,7 @@ from ullage.api.contract import (
     API_VERSION,
     GATE,
     LABEL_RANK,
+    LIBRARY_MOUNT,
     SLOT_RESOURCE,
     WireError,
     objects,
@@ -46,6 +47,9 @@ one, and its default of none would end everyone (our choice)."""
 LAST_CALL_S: Final = 10
 """How long torchrun waits for more members once the fewest have met, below the most (our choice):
 its 30 s are lost at every change, and who comes later joins by a change of its own."""
+PYTHON_PATH: Final = "PYTHONPATH"
+TEMPLATE_PYTHON_PATH: Final = "ULLAGE_TEMPLATE_PYTHONPATH"
+"""Name that the template's own PYTHONPATH gets where the step hook is injected."""
 DEFAULT_GRACE_S: Final = 30
 """Termination grace that Kubernetes gives where a pod states none."""
 
@@ -66,6 +70,8 @@ class Member:
     """The gang may start again with another number of members: the pod says how many these are."""
     bounds: tuple[int, int] | None = None
     """Fewest and most members of a gang whose members come and go while the others run."""
+    inject: bool = False
+    """The device container gets the step hook."""
     hold: bool = False
     """Autoscalers must not take its node away to save money."""
     tiers: TierTerms | None = None
@@ -84,6 +90,8 @@ class Fleet:
     max_unavailable: int
     slots: int
     template_hash: str
+    inject: bool = False
+    """The device container gets the step hook."""
     pre_stop_sleep_s: int = 0
     """Sleep before SIGTERM, so that endpoints are withdrawn first; 0 = none."""
 
@@ -216,6 +224,22 @@ def _add_environment(container: Body, values: Mapping[str, str]) -> None:
     container["env"] = entries
 
 
+def _inject(container: Body) -> None:
+    """Put the mounted library first on PYTHONPATH; the template's own value follows it.
+
+    That value keeps its source (a literal or a reference) under another name, which Kubernetes
+    expands: `$(NAME)` needs a variable that stands before.
+    """
+    entries = [dict(entry) for entry in objects(container, "env")]
+    folders = [f"{LIBRARY_MOUNT}/ullage_run/autostep", LIBRARY_MOUNT]
+    own = [entry for entry in entries if entry.get("name") == PYTHON_PATH]
+    for entry in own:
+        entry["name"] = TEMPLATE_PYTHON_PATH
+    if own:
+        folders.append(f"$({TEMPLATE_PYTHON_PATH})")
+    container["env"] = [*entries, {"name": PYTHON_PATH, "value": ":".join(folders)}]
+
+
 def _grace(spec: Body) -> int:
     stated = spec.get("terminationGracePeriodSeconds")
     return stated if isinstance(stated, int) else DEFAULT_GRACE_S
@@ -231,6 +255,8 @@ def pod_body(member: Member, template: JsonObject) -> Body:
     spec = parts.spec
     _gate_and_slots(spec, parts.device, member.slots)
     _add_environment(parts.device, _environment(parts.device, member))
+    if member.inject:
+        _inject(parts.device)
     spec["restartPolicy"] = "Never"
     spec["hostname"] = member.name
     if _has_peers(member):
@@ -277,6 +303,8 @@ def deployment_body(fleet: Fleet, template: JsonObject, uid: str = "") -> Body:
     """
     parts = _parts(template)
     _gate_and_slots(parts.spec, parts.device, fleet.slots)
+    if fleet.inject:
+        _inject(parts.device)
     _add_pre_stop(parts.spec, parts.device, fleet.pre_stop_sleep_s)
     ours = owner_labels(fleet.owner)
     version = {ANNOTATION_TEMPLATE_HASH: fleet.template_hash}

@@ -86,6 +86,18 @@ def test_one_slot_carries_everything(tmp_path: Path) -> None:
     }
 
 
+def test_the_library_is_mounted_read_only_beside_the_record(tmp_path: Path) -> None:
+    library = BindMount(host_path="/l", container_path="/run/ullage/python", read_only=True)
+    files = render(binding_of([(PART, "slot-07")]), {0: PART}, EDITS, tmp_path, (library,))
+    edits = device(files["slot-07"])["containerEdits"]
+    assert isinstance(edits, dict)
+    assert edits["mounts"][-1] == {
+        "hostPath": "/l",
+        "containerPath": "/run/ullage/python",
+        "options": ["bind", "nosuid", "nodev", "ro"],
+    }
+
+
 def test_further_slots_only_say_whose_they_are(tmp_path: Path) -> None:
     binding = binding_of([(PART, "slot-02"), (SECOND, "slot-05")])
     files = render(binding, {0: PART, 1: SECOND}, EDITS, tmp_path)

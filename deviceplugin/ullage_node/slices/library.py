@@ -1,0 +1,114 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps a copy of ``ullage_run`` on the node, which every container with a slice gets read-only.
+
+So an image needs nothing of ours to count steps: it may import the library from there, or the
+operator puts its step hook on PYTHONPATH (``spec.runtime.inject``). The copy holds what counting
+needs, standard library only. Its folder is named by its content: containers of an older agent keep
+theirs, and nothing that is mounted somewhere is ever written again or removed: what runs may import
+from it at any time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from ullage.api.contract import LIBRARY_MOUNT
+from ullage_node.model.devices import BindMount
+
+FOLDER: Final = "python"
+"""Below the state directory."""
+MODULES: Final[Mapping[str, tuple[str, ...]]] = {
+    "ullage": ("__init__",),
+    "ullage.api": (
+        "__init__",
+        "codec",
+        "contract",
+        "devices",
+        "interruptions",
+        "numbers",
+        "observations",
+        "readers",
+        "reasons",
+        "steps",
+        "times",
+        "wire_fields",
+    ),
+    "ullage_run": ("__init__", "notices", "record", "requests", "torch_hook"),
+    "ullage_run.autostep": ("sitecustomize",),
+}
+"""What counting steps and requests imports, by package."""
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+class Library:
+    """The copy on this node; without one containers start all the same."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._root = state_dir / FOLDER
+        self._folder: Path | None = None
+
+    def install(self) -> None:
+        """Write the copy unless it is there."""
+        try:
+            sources = _sources()
+            folder = self._root / _digest(sources)
+            if not folder.is_dir():
+                _write(sources, folder)
+        except OSError as error:
+            _log.warning("containers get no copy of ullage_run", error=str(error))
+            return
+        self._folder = folder
+
+    def mount(self) -> tuple[BindMount, ...]:
+        """The mount of a container; none where the copy is missing."""
+        if self._folder is None or not self._folder.is_dir():
+            return ()
+        return (
+            BindMount(host_path=str(self._folder), container_path=LIBRARY_MOUNT, read_only=True),
+        )
+
+
+def _sources() -> dict[str, bytes]:
+    """Content of each file, by its path in the copy."""
+    return {
+        f"{package.replace('.', '/')}/{module}.py": _source(package, module)
+        for package, modules in MODULES.items()
+        for module in modules
+    }
+
+
+def _source(package: str, module: str) -> bytes:
+    """A module as it is installed here; it is not imported, the agent has no use for it."""
+    top, *below = package.split(".")
+    spec = find_spec(top)
+    for folder in (spec.submodule_search_locations if spec is not None else None) or ():
+        return Path(folder, *below, f"{module}.py").read_bytes()
+    raise FileNotFoundError(f"package {top} is not installed")
+
+
+def _digest(sources: Mapping[str, bytes]) -> str:
+    total = hashlib.sha256()
+    for path, content in sorted(sources.items()):
+        total.update(f"{path} {len(content)}\n".encode() + content)
+    return total.hexdigest()[:16]
+
+
+def _write(sources: Mapping[str, bytes], folder: Path) -> None:
+    """Write a copy beside its place, then move it there whole."""
+    beside = folder.with_suffix(".new")
+    shutil.rmtree(beside, ignore_errors=True)
+    for path, content in sources.items():
+        target = beside / path
+        target.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+        target.write_bytes(content)
+        target.chmod(0o644)
+    beside.rename(folder)
