@@ -47,7 +47,7 @@ test: lint test-fast test-stress test-e2e ## everything: lint, fast tests, stres
 .PHONY: test-fast
 test-fast: $(VENV)/.ready ## unit, property, contract and chart tests; no cluster
 	@localcluster/run build --tools helm >/dev/null
-	@ULLAGE_STRESS_EVENTS=$(FAST_EVENTS) ULLAGE_ADMISSIONS=$(FAST_EVENTS) $(BIN)/python -m pytest $(FAST_FLAGS) --ignore tests/e2e --ignore tests/gpu
+	@ULLAGE_STRESS_EVENTS=$(FAST_EVENTS) ULLAGE_ADMISSIONS=$(FAST_EVENTS) $(BIN)/python -m pytest $(FAST_FLAGS) --ignore tests/e2e --ignore tests/gpu --ignore tests/neighbours
 	@cd localcluster && GOFLAGS=-buildvcs=false go test .
 
 .PHONY: test-stress
@@ -79,6 +79,10 @@ SMOKE := test_jobs_run_and_finish.py test_shares_are_enforced.py test_refusals_s
 .PHONY: test-smoke
 test-smoke: $(VENV)/.ready ## a few minutes of the end-to-end tests: jobs run, shares hold, refusals say why
 	@$(BIN)/python -m pytest -m e2e -p no:xdist $(addprefix tests/e2e/,$(SMOKE))
+
+.PHONY: test-neighbours
+test-neighbours: $(VENV)/.ready ## beside real Karpenter, JobSet and LeaderWorkerSet, compiled from their Go modules
+	@$(BIN)/python -m pytest -m neighbours -p no:xdist tests/neighbours
 
 .PHONY: lint
 lint: $(VENV)/.ready ## format, style, types, import rules, generated files

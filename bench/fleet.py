@@ -3,7 +3,8 @@
 """Node agents of many KWOK nodes in one process, over devices that exist only in their status.
 
 They acknowledge what the operator reserves and say ``Attached`` when the pod runs: what a real
-agent tells the API server, without kubelets. They never decide anything.
+agent tells the API server, without kubelets. They never decide anything. Nodes with an agent of
+their own are left out.
 """
 
 from __future__ import annotations
@@ -121,8 +122,15 @@ class Agent:
 class Fleet:
     """All agents, two watches, one writer task per node that has news."""
 
-    def __init__(self, cluster: ClusterPort, *, devices_per_node: int = 8) -> None:
+    def __init__(
+        self,
+        cluster: ClusterPort,
+        *,
+        devices_per_node: int = 8,
+        leave_out: frozenset[str] = frozenset(),
+    ) -> None:
         self._cluster = cluster
+        self._leave_out = leave_out
         self._devices_per_node = devices_per_node
         self._agents: dict[str, Agent] = {}
         self._pending: dict[str, asyncio.Task[None]] = {}
@@ -165,6 +173,8 @@ class Fleet:
 
     def _node_changed(self, item: JsonObject) -> None:
         name = text(section(item, "metadata"), "name")
+        if name in self._leave_out:
+            return
         agent = self._agents.get(name)
         if agent is None:
             agent = Agent(name, devices_of(name, self._devices_per_node))
@@ -208,11 +218,11 @@ class Fleet:
                 del self._agents[agent.name]
 
 
-async def _main(kubeconfig: str, devices_per_node: int) -> None:
+async def _main(kubeconfig: str, devices_per_node: int, leave_out: frozenset[str]) -> None:
     credentials = await find_credentials(kubeconfig)
     async with K8sCluster(credentials, user_agent="bench-fleet") as cluster:
-        await Fleet(cluster, devices_per_node=devices_per_node).run()
+        await Fleet(cluster, devices_per_node=devices_per_node, leave_out=leave_out).run()
 
 
 if __name__ == "__main__":
-    asyncio.run(_main(sys.argv[1], int(sys.argv[2])))
+    asyncio.run(_main(sys.argv[1], int(sys.argv[2]), frozenset(sys.argv[3:])))

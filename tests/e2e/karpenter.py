@@ -7,18 +7,29 @@ Karpenter and KWOK run as processes beside the cluster, from their Go modules.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
+import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 from demo.cluster import LocalCluster
+from demo.images import image_name
+from demo.install import install
+from demo.progress import Progress
+from e2e.stack import Json, Stack, busy_template, eventually, training_job, whole_device
+from fakes.provisioner import is_order
+from ullage.api.contract import LABEL_NODE, SLOT_RESOURCE
 
-Json = dict[str, Any]
 LOGS = Path("build/e2e-logs")
 NODEPOOL = "karpenter.sh/nodepool"
+REAL_NODES = ("node-1", "node-2")
+"""Those of the local cluster, with kubelets and agents."""
+POOL = "karpenter-spot"
+MEMBER_CPU = 3
 SETTINGS = {
     "DISABLE_LEADER_ELECTION": "true",
     "SYSTEM_NAMESPACE": "kube-system",
@@ -30,7 +41,7 @@ SETTINGS = {
 }
 
 
-def node_pool(name: str, capacity_type: str) -> Json:
+def node_pool(name: str, capacity_type: str, consolidate_after: str = "5s") -> Json:
     """A NodePool of ours: one for each CapacityPool, so that its name tells the pools apart."""
     requirement = {"key": "karpenter.sh/capacity-type", "operator": "In", "values": [capacity_type]}
     return {
@@ -39,6 +50,7 @@ def node_pool(name: str, capacity_type: str) -> Json:
         "metadata": {"name": name},
         "spec": {
             "template": {
+                "metadata": {"labels": {LABEL_NODE: "true"}},
                 "spec": {
                     "requirements": [requirement],
                     "nodeClassRef": {
@@ -46,11 +58,11 @@ def node_pool(name: str, capacity_type: str) -> Json:
                         "kind": "KWOKNodeClass",
                         "name": "default",
                     },
-                }
+                },
             },
             "disruption": {
                 "consolidationPolicy": "WhenEmptyOrUnderutilized",
-                "consolidateAfter": "5s",
+                "consolidateAfter": consolidate_after,
             },
         },
     }
@@ -85,6 +97,33 @@ def karpenter(cluster: LocalCluster) -> Iterator[None]:
 
 
 @contextmanager
+def agents(cluster: LocalCluster) -> Iterator[None]:
+    """What runs on a bought node: an agent with one device, and kubelet's count of its slots."""
+    words = [sys.executable, "-m", "bench.fleet", str(cluster.kubeconfig), "1", *REAL_NODES]
+    done = threading.Event()
+    counting = threading.Thread(target=_count_slots, args=(cluster, done))
+    with _process("fleet", words, {"PYTHONPATH": os.pathsep.join(sys.path)}):
+        counting.start()
+        try:
+            yield
+        finally:
+            done.set()
+            counting.join()
+
+
+def _count_slots(cluster: LocalCluster, done: threading.Event) -> None:
+    counted: set[str] = set()
+    slots = {SLOT_RESOURCE: "8"}
+    patch = json.dumps({"status": {"capacity": slots, "allocatable": slots}})
+    while not done.wait(1.0):
+        listed = cluster.kubectl("get", "nodes", "-l", NODEPOOL, "-o", "name", check=False)
+        for node in set(listed.stdout.split()) - counted:
+            words = ("patch", node, "--subresource=status", "--type=merge", "--patch", patch)
+            if cluster.kubectl(*words, check=False).returncode == 0:
+                counted.add(node)
+
+
+@contextmanager
 def _process(name: str, words: list[str], settings: Mapping[str, str]) -> Iterator[None]:
     LOGS.mkdir(parents=True, exist_ok=True)
     with (LOGS / f"{name}.log").open("w") as log:
@@ -101,3 +140,66 @@ def _process(name: str, words: list[str], settings: Mapping[str, str]) -> Iterat
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+def capacity_pool() -> Json:
+    return {
+        "apiVersion": "ullage.dev/v1alpha1",
+        "kind": "CapacityPool",
+        "metadata": {"name": POOL},
+        "spec": {
+            "type": "emulated",
+            "zone": "test-zone-a",
+            "capacityType": "Spot",
+            "accelerator": "emulated",
+            "gpusPerInstance": 1,
+            "max": 4,
+            "nodeSelector": {NODEPOOL: POOL},
+            "priceSource": {"type": "Static", "static": {"pricePerHour": "1.00"}},
+        },
+    }
+
+
+def a_job(name: str, namespace: str, replicas: int = 1) -> Json:
+    container = {"resources": {"requests": {"cpu": str(MEMBER_CPU), "memory": "64Mi"}}}
+    return training_job(
+        name,
+        namespace,
+        busy_template(3600, container=container),
+        gpu=whole_device(),
+        replicas=replicas,
+        work={"steps": 1000},
+        checkpoint={"graceSeconds": 5},
+        cost={"objective": "CostPerWork", "onDemandFallback": False},
+    )
+
+
+@contextmanager
+def market_of(stack: Stack) -> Iterator[None]:
+    """A pool of machines that Karpenter buys while this lasts."""
+    install(
+        stack.cluster, Progress(), settings={"ULLAGE_DECIDE_ORDER_IMAGE": image_name("operator")}
+    )
+    with karpenter(stack.cluster):
+        stack.apply(NODE_CLASS, node_pool(POOL, "spot"), capacity_pool())
+        eventually(
+            lambda: (stack.get("nodepools", POOL) or {}).get("status", {}).get("conditions"),
+            within_s=60,
+            what="Karpenter knows the NodePool",
+        )
+        try:
+            yield
+        finally:
+            stack.cluster.kubectl("delete", "capacitypools.ullage.dev", POOL)
+            stack.cluster.kubectl("delete", "nodepools", POOL, "--timeout=60s", check=False)
+            stack.cluster.kubectl("delete", "nodeclaims", "--all", "--timeout=60s", check=False)
+            stack.cluster.kubectl("delete", "nodes", "--selector", NODEPOOL, "--timeout=60s")
+
+
+def bound(stack: Stack, namespace: str) -> dict[str, str]:
+    """Nodes that orders are bound to, by name of the order."""
+    return {
+        pod["metadata"]["name"]: pod["spec"].get("nodeName", "")
+        for pod in stack.pods(namespace)
+        if is_order(pod) and pod["spec"].get("nodeName")
+    }

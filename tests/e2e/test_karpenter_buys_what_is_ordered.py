@@ -7,84 +7,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from demo.images import image_name
-from demo.install import install
-from demo.progress import Progress
-from e2e.karpenter import NODE_CLASS, NODEPOOL, karpenter, node_pool
-from e2e.stack import Stack, busy_template, eventually, training_job, whole_device
-from fakes.provisioner import is_order
+from e2e.karpenter import MEMBER_CPU, NODEPOOL, POOL, a_job, bound, market_of
+from e2e.stack import Stack, eventually
 from ullage.api.contract import LABEL_REGISTERED
-
-Json = dict[str, Any]
-POOL = "karpenter-spot"
-MEMBER_CPU = 3
-
-
-def capacity_pool() -> Json:
-    return {
-        "apiVersion": "ullage.dev/v1alpha1",
-        "kind": "CapacityPool",
-        "metadata": {"name": POOL},
-        "spec": {
-            "type": "emulated",
-            "zone": "test-zone-a",
-            "capacityType": "Spot",
-            "accelerator": "emulated",
-            "gpusPerInstance": 1,
-            "max": 4,
-            "nodeSelector": {NODEPOOL: POOL},
-            "priceSource": {"type": "Static", "static": {"pricePerHour": "1.00"}},
-        },
-    }
-
-
-def a_job(name: str, namespace: str, replicas: int = 1) -> Json:
-    container = {"resources": {"requests": {"cpu": str(MEMBER_CPU), "memory": "64Mi"}}}
-    return training_job(
-        name,
-        namespace,
-        busy_template(3600, container=container),
-        gpu=whole_device(),
-        replicas=replicas,
-        work={"steps": 1000},
-        checkpoint={"graceSeconds": 5},
-        cost={"objective": "CostPerWork", "onDemandFallback": False},
-    )
 
 
 @pytest.fixture
 def market(stack: Stack) -> Iterator[Stack]:
     """A pool of machines that Karpenter buys."""
-    install(
-        stack.cluster, Progress(), settings={"ULLAGE_DECIDE_ORDER_IMAGE": image_name("operator")}
-    )
-    with karpenter(stack.cluster):
-        stack.apply(NODE_CLASS, node_pool(POOL, "spot"), capacity_pool())
-        eventually(
-            lambda: (stack.get("nodepools", POOL) or {}).get("status", {}).get("conditions"),
-            within_s=60,
-            what="Karpenter knows the NodePool",
-        )
-        try:
-            yield stack
-        finally:
-            stack.cluster.kubectl("delete", "capacitypools.ullage.dev", POOL)
-            stack.cluster.kubectl("delete", "nodepools", POOL, "--timeout=60s", check=False)
-            stack.cluster.kubectl("delete", "nodeclaims", "--all", "--timeout=60s", check=False)
-            stack.cluster.kubectl("delete", "nodes", "--selector", NODEPOOL, "--timeout=60s")
-
-
-def bound(stack: Stack, namespace: str) -> dict[str, str]:
-    """Nodes that orders are bound to, by name of the order."""
-    return {
-        pod["metadata"]["name"]: pod["spec"].get("nodeName", "")
-        for pod in stack.pods(namespace)
-        if is_order(pod) and pod["spec"].get("nodeName")
-    }
+    with market_of(stack):
+        yield stack
 
 
 def test_orders_are_bought_and_the_second_node_of_a_pool_as_well(
