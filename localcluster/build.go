@@ -244,6 +244,16 @@ func copyKarpenterCRDs(c component, source, destination string) error {
 	return copyDocuments(c, source, patterns, filepath.Join(destination, "crds.yaml"))
 }
 
+// manifests takes the definitions of a controller's objects and its webhooks from its module.
+func manifests(crds, webhooks string) func(c component, source, destination string) error {
+	return func(c component, source, destination string) error {
+		if err := copyDocuments(c, source, []string{crds}, filepath.Join(destination, "crds.yaml")); err != nil {
+			return err
+		}
+		return copyDocuments(c, source, []string{webhooks}, filepath.Join(destination, "webhooks.yaml"))
+	}
+}
+
 // copyDocuments joins files of a component's module into one.
 func copyDocuments(c component, source string, patterns []string, destination string) error {
 	command := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", c.module)

@@ -66,6 +66,16 @@ var components = []component{
 		programs: []string{"karpenter"}, expected: 110 * time.Second, extra: copyKarpenterCRDs,
 	},
 	{
+		name: "jobset", module: "sigs.k8s.io/jobset", target: "sigs.k8s.io/jobset",
+		programs: []string{"jobset"}, expected: 120 * time.Second, extra: manifests(
+			"config/components/crd/bases/*.yaml", "config/components/webhook/manifests.yaml"),
+	},
+	{
+		name: "lws", module: "sigs.k8s.io/lws", target: "sigs.k8s.io/lws/cmd",
+		programs: []string{"lws"}, expected: 120 * time.Second, extra: manifests(
+			"config/crd/bases/*.yaml", "config/webhook/manifests.yaml"),
+	},
+	{
 		name: "kubeconform", module: "github.com/yannh/kubeconform", target: "tool", programs: []string{"kubeconform"},
 		expected: 5 * time.Second,
 	},
