@@ -157,7 +157,7 @@ def test_scale_is_held_within_its_bounds(api: Cluster) -> None:
     refused = api.kubectl(*scale, "--replicas=5", check=False)
     api.kubectl("-n", NAMESPACE, "delete", "--wait=false", "-f", "-", stdin=golden.text)
     assert refused.returncode != 0
-    assert "spec.replicas (5) must lie within scaling.minReplicas (1)" in refused.stderr
+    assert "spec.replicas (5) must be between scaling.minReplicas (1)" in refused.stderr
 
 
 def test_older_epoch_is_refused_even_by_force(api: Cluster) -> None:
@@ -168,4 +168,4 @@ def test_older_epoch_is_refused_even_by_force(api: Cluster) -> None:
     refused = api.kubectl(*apply, stdin=older, check=False)
     api.kubectl("delete", "--wait=false", "-f", "-", stdin=base.text)
     assert refused.returncode != 0
-    assert "spec.epoch must not go down" in refused.stderr
+    assert "spec.epoch must not decrease" in refused.stderr

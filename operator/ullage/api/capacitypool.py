@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""CapacityPool: where instances come from: one type in one zone, bought in one way."""
+"""CapacityPool: a source of instances of one type, zone and capacity type."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from ullage.api.rules import (
 from ullage.api.words import CapacityType
 
 Figure = Annotated[str, Field(max_length=24, pattern=r"^[0-9]{1,9}(\.[0-9]{1,12})?$")]
-"""A decimal number that is read back: nine significant digits."""
+"""A decimal number that the operator reads back: nine significant digits."""
 _Int32 = Field(json_schema_extra={"format": "int32"})
 
 
 class AdvisorBandWord(StrEnum):
-    """Part of the instances that are interrupted per month, in percent."""
+    """Share of instances interrupted per month, in percent."""
 
     UNDER_5 = "Under5"
     FROM_5_TO_10 = "From5To10"
@@ -48,118 +48,121 @@ class AdvisorBandWord(StrEnum):
 
 
 class PoolPrior(Model):
-    """What the provider publishes of the pool: weak hints, until something was seen."""
+    """The provider's published figures for the pool: weak hints that observations replace."""
 
     advisor_band: AdvisorBandWord | None = None
-    """Part of the instances interrupted per month, as the AWS Spot Advisor publishes it; absent =
-    one loss in 100 hours is assumed."""
+    """Share of instances interrupted per month, as the AWS Spot Advisor publishes it; absent =
+    Ullage assumes one loss in 100 hours."""
     placement_score: Annotated[int, Field(ge=1, le=10), _Int32] | None = None
-    """Spot placement score: how likely a launch finds capacity. The lower it is, the longer the
-    pool is left alone after a launch that failed."""
+    """Spot placement score: how likely a launch finds capacity. The lower the score, the longer
+    Ullage avoids the pool after a failed launch."""
 
 
 class CapacityPoolSpec(Model):
-    """The pool."""
+    """Desired state of the pool."""
 
     type: Annotated[
         str,
         Field(min_length=1, max_length=63, json_schema_extra=validations(POOL_TYPE_STAYS)),
     ]
-    """Instance type as the provider spells it, such as `p3.2xlarge`. Cannot change."""
+    """Instance type as the provider spells it, such as `p3.2xlarge`. Immutable."""
     zone: Annotated[
         str,
         Field(min_length=1, max_length=63, json_schema_extra=validations(POOL_ZONE_STAYS)),
     ]
-    """Zone as the provider spells it, such as `us-east-1a`. Cannot change."""
+    """Zone as the provider spells it, such as `us-east-1a`. Immutable."""
     capacity_type: Annotated[
         CapacityType, Field(json_schema_extra=validations(POOL_CAPACITY_STAYS))
     ]
-    """`Spot` can be taken away at any time; `OnDemand` and `Reserved` stay. Cannot change."""
+    """The provider may take `Spot` instances back at any time; `OnDemand` and `Reserved` instances
+    stay. Immutable."""
     accelerator: Accelerator
     """Accelerator key of the devices."""
     gpus_per_instance: Annotated[int, Field(ge=1, le=64), _Int32] = 1
-    """Devices of one instance; prices are of whole instances."""
+    """Devices per instance; prices are per whole instance."""
     node_selector: Annotated[
         dict[str, Annotated[str, Field(max_length=63)]],
         Field(max_length=16, json_schema_extra=validations(POOL_SELECTS_NODES)),
     ]
-    """Labels that tell the pool's nodes from all others: usually instance type, zone and capacity
-    type. A node with the labels of several pools belongs to the first of them by name."""
+    """Labels that select the pool's nodes, usually instance type, zone and capacity type. A node
+    that matches several pools belongs to the first of them by name."""
     max: Annotated[int, Field(ge=0, le=100000), _Int32] | None = None
-    """Most instances that the pool may have; absent = no limit, 0 = nothing more is bought."""
+    """Maximum number of instances; absent = no limit, 0 = Ullage requests no more."""
     notice_seconds: Annotated[int, Field(ge=0, le=86400), _Int32] | None = None
-    """Warning before an instance is taken away, for notices that do not say when; bounds the grace
-    of pods that leave. Absent = they have their own grace."""
+    """Warning time before the provider takes an instance back, for notices without a deadline; it
+    bounds the grace period of evicted pods. Absent = pods keep their own grace period."""
     price_source: PriceSource
-    """Where the price of one whole instance comes from."""
+    """Source of the price of one whole instance."""
     prior: PoolPrior | None = None
-    """What the provider publishes of the pool."""
+    """The provider's published figures for the pool."""
 
 
 class LastLoss(Model):
-    """The newest loss event: however many instances it took, it counts once."""
+    """The newest loss event; it counts once, however many instances it took."""
 
     at: Time
-    """When its newest instance went."""
+    """Time at which its newest instance was lost."""
     nodes: Count
-    """Instances that the pool had before it."""
+    """Instances in the pool before the event."""
     lost: Count
-    """How many of them it took."""
+    """Instances that the event took."""
     open: bool = True
-    """What goes within a quarter hour belongs to the same event; false once instances came."""
+    """Losses within 15 minutes belong to the same event; false once instances were added."""
 
 
 class PoolLaunches(Model):
-    """How often instances could be started; what is old counts less and less."""
+    """Launch counts with exponential decay."""
 
     succeeded: Figure
     """Instances that became ready."""
     failed: Figure
-    """Instances that did not within a quarter hour."""
+    """Instances that did not become ready within 15 minutes."""
     failed_at: Time | None = None
-    """When the newest one failed."""
+    """Time of the newest failure."""
 
 
 class CapacityPoolStatus(Model):
-    """What is known of the pool; also the memory that a new operator goes on from."""
+    """Observed state of the pool; a new operator resumes from it."""
 
     observed_generation: LongCount | None = None
-    """Generation of the spec that this status speaks of."""
+    """Generation of the spec that this status reflects."""
     price: Figure | None = None
-    """Price of one instance for an hour, the last one that was believed."""
+    """Last accepted price of one instance per hour."""
     priced_at: Time | None = None
-    """When that price was valid."""
+    """Time at which that price was valid."""
     hazard_per_hour: Figure | None = None
-    """Expected loss events per hour in which the pool has an instance."""
+    """Expected loss events per hour with an instance in the pool."""
     exposure_hours: Figure | None = None
-    """Hours in which the pool had a ready instance; what is old counts less and less."""
+    """Hours with a ready instance in the pool; older hours count less."""
     loss_events: Figure | None = None
-    """Loss events in those hours, counted likewise; a recommendation to leave is a tenth."""
+    """Loss events in those hours, with the same decay; a rebalance recommendation counts as a
+    tenth."""
     mean_lost_fraction: Figure | None = None
-    """Mean part of the instances that an event took; absent = none was seen."""
+    """Mean fraction of the instances that an event took; absent = no event observed."""
     launch_failures: Count = 0
-    """Launches that failed since the last one that succeeded."""
+    """Failed launches since the last success."""
     available: bool = True
-    """False while a launch has failed lately, instances are being lost, or the provider
-    recommends to leave."""
+    """False after a recent failed launch, during a loss event, and while the provider recommends
+    rebalancing."""
     nodes: Count = 0
-    """Ready instances that no notice of termination stands for."""
+    """Ready instances without a termination notice."""
     launches: PoolLaunches | None = None
-    """How often instances could be started."""
+    """Launch counts with exponential decay."""
     last_loss: LastLoss | None = None
     """The newest loss event."""
     warned_at: Time | None = None
-    """When the provider last recommended to leave."""
+    """Time of the provider's last rebalance recommendation."""
     observed_at: Time | None = None
-    """Until when everything seen is counted in."""
+    """Observations up to this time are counted."""
     conditions: Conditions = ()
     """PriceFresh, HazardKnown; Invalid, when the newest version cannot be read."""
 
 
 class CapacityPool(Resource):
-    """A source of instances: one type in one zone, bought in one way.
+    """A source of instances of one type, zone and capacity type.
 
-    Ullage never buys: the cluster's autoscaler does, for pods whose affinity names the pool.
+    Ullage never buys instances. The cluster's autoscaler does, for pods whose affinity names the
+    pool.
     """
 
     info: ClassVar[KindInfo] = KindInfo(
@@ -170,12 +173,12 @@ class CapacityPool(Resource):
         columns=(
             Column(name="Type", path=".spec.type", description="Instance type."),
             Column(name="Zone", path=".spec.zone", description="Zone."),
-            Column(name="Capacity", path=".spec.capacityType", description="How it is bought."),
+            Column(name="Capacity", path=".spec.capacityType", description="Capacity type."),
             Column(
                 name="Nodes",
                 path=".status.nodes",
                 type="integer",
-                description="Ready instances that no notice stands for.",
+                description="Ready instances without a termination notice.",
             ),
             Column(
                 name="Price",
@@ -192,13 +195,13 @@ class CapacityPool(Resource):
                 name="Available",
                 path=".status.available",
                 type="boolean",
-                description="Whether new instances can be had, as far as is known.",
+                description="Whether new instances are likely to be available.",
                 wide=True,
             ),
             Column(
                 name="Exposure",
                 path=".status.exposureHours",
-                description="Hours that the hazard was learned from.",
+                description="Hours of observation behind the hazard.",
                 wide=True,
             ),
             AGE,
@@ -208,6 +211,6 @@ class CapacityPool(Resource):
     kind: Literal["CapacityPool"] = "CapacityPool"
     """Kind of the object."""
     spec: CapacityPoolSpec
-    """The pool."""
+    """Desired state of the pool."""
     status: CapacityPoolStatus | None = None
-    """What is known of the pool."""
+    """Observed state of the pool."""

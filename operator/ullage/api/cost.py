@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a training may cost in money and time, and the accelerators recommended for it."""
+"""Cost and time bounds of a training, and the accelerators recommended for it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Price = Annotated[str, Field(max_length=16, pattern=r"^[0-9]{1,9}(\.[0-9]{1,6})?
 
 
 class Cost(Model):
-    """What capacity is chosen for; prices stand in DeviceProfiles and CapacityPools."""
+    """Objective and bounds for choosing capacity; DeviceProfiles and CapacityPools set prices."""
 
     model_config = ConfigDict(
         json_schema_extra=validations(
@@ -44,58 +44,59 @@ class Cost(Model):
     )
 
     objective: CostObjective | None = None
-    """`CostPerWork`: the cheapest that keeps maxTime; `Makespan`: the fastest that keeps maxCost
-    and budgetPerHour; `Deadline`: spot as long as the deadline leaves room for it, on-demand when
-    it does not. Absent = the quantity that no cap names is minimised, and pools are not chosen."""
+    """`CostPerWork`: the cheapest capacity within maxTime; `Makespan`: the fastest capacity within
+    maxCost and budgetPerHour; `Deadline`: spot while the deadline leaves room for it, on-demand
+    otherwise. Absent = the recommendation minimises the quantity without a cap, and Ullage chooses
+    no pools."""
     max_cost: Price | None = None
-    """Most that the whole training may cost, as a quoted decimal number in the currency of the
+    """Maximum cost of the whole training, as a quoted decimal number in the currency of the
     prices."""
     max_time: Annotated[str, duration(MAX_TIME_POSITIVE)] | None = None
-    """Most time that the whole training may run, such as `60h` or `1h30m`."""
+    """Maximum run time of the whole training, such as `60h` or `1h30m`."""
     deadline: Annotated[str, duration(DEADLINE_POSITIVE)] | None = None
-    """Time from the creation of the job until it has to be done, such as `60h`; with objective
+    """Time from the creation of the job to its deadline, such as `60h`; with objective
     Deadline."""
     estimated_work: Annotated[str, duration(ESTIMATED_WORK_POSITIVE)] | None = None
-    """What the whole training runs on the pool of speed 1 when nothing disturbs it, such as `48h`;
-    absent = spec.work.steps at the speed that is known of the class."""
+    """Undisturbed run time of the whole training on a pool of speed 1, such as `48h`; absent =
+    spec.work.steps at the known speed of the class."""
     budget_per_hour: Price | None = None
-    """Most that the instances of the job may cost per hour, as a quoted decimal number; with an
+    """Maximum cost of the job's instances per hour, as a quoted decimal number; with an
     objective."""
     allow_spot: bool = True
-    """The job may run on capacity that can be taken away."""
+    """The job may run on capacity that the provider can take back."""
     on_demand_fallback: bool = True
     """The job may run on on-demand and reserved capacity."""
 
 
 class Recommended(Model):
-    """An accelerator for the job and how many of it, and what speaks against them."""
+    """An accelerator type and number of devices for the job, with its verdict."""
 
     accelerator: Accelerator
     """Accelerator key."""
     rank: Count
-    """Place in the list, from 0; the recommended one is first, then the other types, those that
-    cannot be had last, then other numbers of devices."""
+    """Position in the list, from 0: the recommended type, then other types (unavailable ones last),
+    then other numbers of devices."""
     devices: Count
-    """Devices of the whole job. Of an elastic gang, the best number within its bounds; other
-    numbers of the type that comes first have rows of their own, which are estimates."""
+    """Devices of the whole job. For an elastic gang, the best number within its bounds; other
+    numbers of the first type have rows of their own, which are estimates."""
     seconds: LongCount | None = None
-    """Time of the whole training; absent = not known."""
+    """Time of the whole training; absent = unknown."""
     low_seconds: LongCount | None = None
-    """It takes at least this in four of five such estimates."""
+    """Lower bound of the time; four of five such estimates lie within both bounds."""
     high_seconds: LongCount | None = None
-    """It takes at most this in four of five such estimates."""
+    """Upper bound of the time; four of five such estimates lie within both bounds."""
     cost: DecimalText | None = None
-    """Price of the whole training, in the currency of the prices."""
+    """Cost of the whole training, in the currency of the prices."""
     source: Source | None = None
-    """Where the speed comes from; absent = nowhere."""
+    """Source of the speed; absent = the speed is unknown."""
     confidence: DecimalText | None = None
-    """How far the speed can be relied on, 0 to 1."""
+    """Confidence in the speed, 0 to 1."""
     memory_need_mib: Annotated[LongCount | None, Field(alias="memoryNeedMiB")] = None
-    """Device memory that each member needs, with what its context costs; absent = not known."""
+    """Device memory that each member needs, context overhead included; absent = unknown."""
     reason: ReasonWord
-    """Recommended, Feasible, or what stands in the way."""
+    """Recommended, Feasible, or the obstacle."""
     message: Line | None = None
-    """The same in words, with numbers."""
+    """The reason as a sentence, with figures."""
 
 
 Recommendations = Annotated[

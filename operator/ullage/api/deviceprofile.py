@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""DeviceProfile: what is known of a type of accelerator before any node reports one."""
+"""DeviceProfile: the capabilities of an accelerator type, before any node reports one."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ Rate = Annotated[float, Field(ge=1, le=1e18)]
 
 
 class PeakFlops(Model):
-    """Floating-point operations per second at best, by number format."""
+    """Peak operations per second, by number format."""
 
     fp64: Rate | None = None
     """Double precision."""
     fp32: Rate | None = None
     """Single precision."""
     tf32: Rate | None = None
-    """Tensor cores on single precision inputs."""
+    """Tensor cores with single precision inputs."""
     fp16: Rate | None = None
     """Half precision."""
     bf16: Rate | None = None
     """Half precision with the range of single precision."""
     fp8: Rate | None = None
-    """Eight bits."""
+    """8-bit floating point."""
     int8: Rate | None = None
-    """Whole numbers of eight bits."""
+    """8-bit integers."""
 
 
 class DeviceProfileSpec(Model):
@@ -54,82 +54,82 @@ class DeviceProfileSpec(Model):
     memory: Annotated[Quantity, Field(json_schema_extra=validations(DEVICE_MEMORY_POSITIVE))]
     """Memory of one device, for example `80Gi`."""
     context_overhead_mib: Annotated[int, Field(ge=0, le=65536)] = 0
-    """Memory in MiB that every container costs on the device beyond what it allocates."""
+    """Device memory in MiB that every container uses beyond its own allocations."""
     peak_flops: PeakFlops | None = None
-    """Peak rates of arithmetic; with memoryBytesPerSecond, speeds measured on other types carry
-    over to this one as estimates."""
+    """Peak arithmetic rates; with memoryBytesPerSecond, Ullage estimates speeds on this type from
+    speeds measured on other types."""
     memory_bytes_per_second: Rate | None = None
-    """Bandwidth of the device's memory."""
+    """Memory bandwidth of the device."""
     price_per_hour: (
         Annotated[str, Field(max_length=16, pattern=r"^[0-9]{1,6}(\.[0-9]{1,6})?$")] | None
     ) = None
-    """Price of one device for an hour, as a quoted decimal number; the same currency on every
+    """Price of one device per hour, as a quoted decimal number, in the same currency for every
     type. Recommendations by cost need it."""
 
 
 class ModelThreshold(Model):
-    """Least safety margin of one group of mixtures and one band of objectives."""
+    """Minimum safety margin for one group of mixtures and one band of objectives."""
 
     group: Word
-    """How new the mixture is: G0 (seen before) to G4 (three or more tenants)."""
+    """Novelty of the mixture: G0 (seen before) to G4 (three or more tenants)."""
     band: Word
     """Band of the tightest objective on the device."""
     threshold: Annotated[Threshold, Field(alias="lambda")]
-    """Least margin in standard deviations; Refuse = nothing is admitted."""
+    """Minimum margin in standard deviations; `Refuse` = no work is admitted."""
     rows: Count
     """Rows that the threshold was chosen from."""
     violations: Count
-    """Broken objectives among the rows that it would have admitted."""
+    """Broken objectives among the rows that the threshold would have admitted."""
 
 
 class ModelParameter(Model):
-    """One fitted figure of the model."""
+    """One fitted parameter of the model."""
 
     name: Word
-    """Name of the figure."""
+    """Name of the parameter."""
     value: Annotated[float, Field(ge=-1e9, le=1e9)]
-    """Its value."""
+    """Value of the parameter."""
 
 
 class LearnedModel(Model):
-    """The predictor of slowdowns on this type of device."""
+    """The model that predicts slowdowns on this device type."""
 
     version: LongCount
-    """Grows with every refit."""
+    """Increases with every refit."""
     rung: Word
-    """Model in force, from utilisation-sum over prior and prior+bias to prior+gp."""
+    """Model in force: utilisation-sum, prior, prior+bias or prior+gp."""
     rows: Count
-    """Observations that it was fitted on."""
+    """Observations that the model was fitted on."""
     knee: Annotated[float, Field(ge=0, le=2)] | None = None
-    """Sum of memory demands, as a part of the peak, above which tenants slow down."""
+    """Sum of memory demands, as a fraction of the peak, above which tenants slow down."""
     hyperparameters: Annotated[
         tuple[ModelParameter, ...], Field(max_length=64, json_schema_extra=list_map("name"))
     ] = ()
-    """Fitted figures of the model."""
+    """Fitted parameters of the model."""
     thresholds: Annotated[
         tuple[ModelThreshold, ...],
         Field(max_length=64, json_schema_extra=list_map("group", "band")),
     ] = ()
-    """What the risk budget asks for, per group and band."""
+    """Margins that the risk budget requires, per group and band."""
     updated: Time
-    """When it was fitted."""
+    """Time of the fit."""
 
 
 class DeviceProfileStatus(Model):
-    """What was learned of the type."""
+    """Learned data about the device type."""
 
     observed_generation: LongCount | None = None
-    """Generation of the spec that this status speaks of."""
+    """Generation of the spec that this status reflects."""
     model: LearnedModel | None = None
-    """The predictor of slowdowns on this type of device."""
+    """The model that predicts slowdowns on this device type."""
     conditions: Conditions = ()
     """Invalid, when the newest version cannot be used."""
 
 
 class DeviceProfile(Resource):
-    """A type of accelerator; the object's name is its key, as in `spec.accelerators`.
+    """An accelerator type; the object's name is its key, as in `spec.accelerators`.
 
-    The key is the product name in lower case with every other character a dash.
+    The key is the product name in lower case, with a dash for every other character.
     """
 
     model_config = ConfigDict(json_schema_extra=validations(ACCELERATOR_NAME))
@@ -144,7 +144,7 @@ class DeviceProfile(Resource):
                 name="Overhead",
                 path=".spec.contextOverheadMiB",
                 type="integer",
-                description="Memory in MiB that every container costs.",
+                description="Device memory in MiB that every container uses.",
             ),
             Column(
                 name="Model",
@@ -155,10 +155,12 @@ class DeviceProfile(Resource):
                 name="Samples",
                 path=".status.model.rows",
                 type="integer",
-                description="Observations that it was fitted on.",
+                description="Observations that the model was fitted on.",
             ),
             Column(
-                name="Price", path=".spec.pricePerHour", description="Price of one device an hour."
+                name="Price",
+                path=".spec.pricePerHour",
+                description="Price of one device per hour.",
             ),
             condition_column("Invalid", "Invalid", "Whether the newest version is unusable."),
             Column(
@@ -176,4 +178,4 @@ class DeviceProfile(Resource):
     spec: DeviceProfileSpec
     """Capabilities of the type."""
     status: DeviceProfileStatus | None = None
-    """What was learned of the type."""
+    """Learned data about the device type."""

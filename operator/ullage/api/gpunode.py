@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """GPUNode: the contract between operator and node agent, one object per managed node.
 
-The operator writes ``spec`` (what shall be), the agent ``status`` (what it made of it). The field
-names are those of the wire records in ``contract.py``; a test holds the two together. Its long
-lists are atomic: each has one writer that always writes all of it, and with keys the API server
-would store the names of their fields once more with every entry (``metadata.managedFields``).
+The operator writes ``spec`` (desired), the agent ``status`` (observed). Field names equal those of
+the wire records in ``contract.py``; a test compares the two. The long lists are atomic: each has
+one writer that always writes all of it, and with keys the API server would store the field names
+of every entry a second time (``metadata.managedFields``).
 """
 
 from __future__ import annotations
@@ -52,68 +52,71 @@ _MAX_SLICES = 2048
 
 
 class Slice(Model):
-    """A share of one device, or a whole one, that one container shall get."""
+    """A share of one device, or a whole device, for one container."""
 
     pod_uid: Word
-    """uid of the pod."""
+    """UID of the pod."""
     container: Annotated[str, Field(max_length=63)]
     """Container that gets the device."""
     index: Count = 0
-    """Which of the container's devices, from 0."""
+    """Index of the device within the container, from 0."""
     pod_namespace: AnyName
     """Namespace of the pod."""
     pod_name: AnyName
     """Name of the pod."""
     gpu: AnyName
-    """uuid of the device."""
+    """UUID of the device."""
     percent: Percent
-    """Share of the device's compute; 100 without neighbours for a whole device."""
+    """Share of the device's compute, in percent; a whole device has 100 and no neighbours."""
     memory_mib: MemoryMiB
-    """Device memory that the container may allocate, in MiB, without its context's overhead."""
+    """Device memory that the container may allocate, in MiB, without the overhead of its
+    context."""
     priority: Annotated[int, Field(json_schema_extra={"format": "int32"})] = 0
     """Priority of the pod."""
     protected: bool = False
-    """The workload has an objective, so it is never frozen for a neighbour."""
+    """The workload has an objective, so the guard never freezes it for a neighbour."""
     workload_class: ClassOfWork | None = None
-    """Class of work that the container is; what was learned is kept by it."""
+    """Workload class of the container; learned data is kept by class."""
     family: ClassOfWork | None = None
     """Family of models that the class belongs to."""
     trust_domain: Word | None = None
     """Trust domain; only tenants of one domain share a device."""
     max_slowdown_percent: Annotated[int, Field(ge=100, le=100000)] | None = None
-    """Objective as a slowdown against the whole device alone, in percent (130 = 1.3 times)."""
+    """Slowdown objective relative to running alone on the whole device, in percent (130 = 1.3
+    times)."""
     solo_step_micros: LongCount | None = None
-    """What a step takes alone on the whole device, in microseconds."""
+    """Step time alone on the whole device, in microseconds."""
     slo: LatencySLO | None = None
     """Latency objective, as the user wrote it."""
     probation: bool = False
-    """The class is new: the first to be frozen when someone's objective is broken."""
+    """The class is new, so the guard freezes this container first when an objective breaks."""
     alert_only: bool = False
-    """A broken objective is reported, and no neighbour is frozen for it (`onViolation: Alert`)."""
+    """A broken objective is only reported; no neighbour is frozen for it
+    (`onViolation: Alert`)."""
     context_overhead_mib: Annotated[int, Field(ge=1, le=65536)] | None = None
-    """Device memory that each of the container's contexts costs beside memoryMiB, in MiB, as the
-    DeviceProfile says; absent = what the node's agent is set to."""
+    """Device memory that each context of the container uses beside memoryMiB, in MiB, from the
+    DeviceProfile; absent = the setting of the node's agent."""
     epoch: Epoch
     """Term of the leader that decided this slice."""
 
 
 class GPUNodeSpec(Model):
-    """What the operator wants of the node."""
+    """Desired state of the node, written by the operator."""
 
     model_config = ConfigDict(json_schema_extra=validations(EPOCH_RISES))
 
     epoch: Epoch
-    """Term of the leader that wrote this; never goes down."""
+    """Term of the leader that wrote this spec; it never decreases."""
     retire: bool = False
-    """Take the node out: nothing new is placed, the agent removes its files and leaves. Set it
-    back to false to use the node again."""
+    """Retire the node: the operator places nothing new on it, and the agent removes its files and
+    withdraws. Set it back to false to use the node again."""
     slices: Annotated[
         tuple[Slice, ...], Field(max_length=_MAX_SLICES, json_schema_extra=ATOMIC)
     ] = ()
-    """Every slice that the node shall hold, each once by podUID, container and index."""
+    """Every slice that the node must hold, unique by podUID, container and index."""
     observations_read: Word | None = None
-    """Newest of the node's observations that the operator has taken in; the agent no longer
-    reports it, nor those before it."""
+    """Newest observation of the node that the operator has stored; the agent stops reporting it
+    and all before it."""
 
 
 class NodeMPS(Model):
@@ -122,57 +125,57 @@ class NodeMPS(Model):
     protocol: Count
     """Version of the control protocol: 2 or 3."""
     state: MpsState
-    """How the server is; only an Active one takes new clients."""
+    """State of the server; only an Active server takes new clients."""
     server_pid: Annotated[int, Field(ge=1)] | None = None
     """Process id of the server on the host."""
     contexts: Count = 0
-    """Clients that are attached now."""
+    """Clients attached now."""
     context_limit: Count = 0
-    """Most clients that the server takes."""
+    """Maximum number of clients that the server takes."""
 
 
 class NodeDevice(Model):
     """One device of the node."""
 
     uuid: AnyName
-    """Identity of the device."""
+    """UUID of the device."""
     model: Annotated[str, Field(max_length=63)]
     """Accelerator key, as in spec.accelerators of a workload."""
     product_name: AnyName | None = None
-    """Name of the product as its driver says it."""
+    """Product name, as the driver reports it."""
     memory_mib: MemoryMiB
     """Memory in MiB."""
     contexts: Count
-    """How many containers may share the device at once."""
+    """Maximum number of containers that may share the device at once."""
     modes: Annotated[tuple[GPUMode, ...], Field(max_length=8, json_schema_extra=SET)] = ()
-    """How the device may be asked for."""
+    """Modes in which workloads may request the device."""
     health: Health
-    """Whether the device may be given to someone."""
+    """Whether the device may be assigned."""
     backend: Backend
-    """What enforces shares on the device."""
+    """Backend that enforces shares on the device."""
     mps: NodeMPS | None = None
-    """The MPS server, where there is one."""
+    """MPS server of the device, if there is one."""
 
 
 class NodeSlice(Model):
-    """What the node made of one slice."""
+    """Observed state of one slice."""
 
     pod_uid: Word
-    """uid of the pod."""
+    """UID of the pod."""
     container: Annotated[str, Field(max_length=63)]
     """Container that gets the device."""
     index: Count = 0
-    """Which of the container's devices, from 0."""
+    """Index of the device within the container, from 0."""
     phase: SlicePhase
-    """How far the node has come with the slice."""
+    """Phase of the slice on the node."""
     reason: Word | None = None
-    """Why it is so, in one stable word."""
+    """Reason for the phase, as one stable word."""
     message: Line | None = None
-    """What binds, and by how much."""
+    """The limit that binds, and by how much."""
     gpu: AnyName
-    """uuid of the device."""
+    """UUID of the device."""
     percent: Count
-    """Share of the device's compute."""
+    """Share of the device's compute, in percent."""
     memory_mib: MemoryMiB
     """Device memory in MiB."""
     epoch: Epoch
@@ -180,21 +183,21 @@ class NodeSlice(Model):
     pids: Annotated[
         tuple[Annotated[int, Field(ge=1)], ...], Field(max_length=512, json_schema_extra=ATOMIC)
     ] = ()
-    """Processes of the container that use the device, as the host numbers them."""
+    """Host PIDs of the container's processes that use the device."""
     sm_count: Count | None = None
     """Multiprocessors that the container sees."""
     proof: Proof | None = None
-    """How the node knows that the share holds; absent where it is not known or there is none."""
+    """How the node verified the share; absent if it is unverified or there is no share."""
     memory_used_mib: LongCount | None = None
     """Device memory in use, in MiB."""
     steps: LongCount | None = None
-    """Steps that the container says it has done since it started."""
+    """Steps since the container started, as the container reports them."""
     items: LongCount | None = None
-    """Samples or tokens that the container says it has done."""
+    """Samples or tokens processed, as the container reports them."""
     step_micros: LongCount | None = None
-    """Recent time of one step in microseconds."""
+    """Recent time of one step, in microseconds."""
     solo_step_micros: LongCount | None = None
-    """What the same step takes alone on the whole device, in microseconds."""
+    """Time of the same step alone on the whole device, in microseconds."""
     latency_micros: LongCount | None = None
     """Latency of the last window at the objective's percentile, in microseconds."""
     windows: LongCount | None = None
@@ -202,18 +205,19 @@ class NodeSlice(Model):
     violations: LongCount | None = None
     """Windows above the objective."""
     checkpoint_age_seconds: LongCount | None = None
-    """How long ago the container said that it saved its work, when this was reported."""
+    """Age of the last checkpoint that the container reported, at the time of this report."""
     resumed_at_step: LongCount | None = None
-    """Step of the checkpoint that the container says it went on from; steps count from there."""
+    """Step of the checkpoint that the container resumed from, as it reports; steps count from
+    there."""
 
 
 class NodeTotals(Model):
     """Sums over the node, for columns and dashboards."""
 
     devices: Count
-    """Devices of the node."""
+    """Number of devices."""
     slots: Count
-    """Slots that the node offers to kubelet."""
+    """Slots that the node advertises to kubelet."""
     used_slots: Count
     """Slots that containers hold."""
 
@@ -222,33 +226,34 @@ class NodeAgent(Model):
     """The agent that wrote this status."""
 
     version: Word
-    """Version of the product."""
+    """Version of Ullage."""
     contract: Count
-    """Version of the wire contract that it speaks."""
+    """Version of the wire contract that the agent uses."""
     driver: Word | None = None
     """Version of the device driver; absent for emulated devices."""
 
 
 class NodeInterruption(Model):
-    """What the provider said about the machine."""
+    """The provider's interruption notice for the machine."""
 
     kind: InterruptionKind
-    """Terminate: the provider takes it back. Rebalance: that has become more likely."""
+    """`Terminate`: the provider takes the machine back. `Rebalance`: an interruption has become
+    more likely."""
     deadline: Time | None = None
-    """When it goes; absent where the provider did not say."""
+    """Time at which the machine goes; absent if the provider did not say."""
     source: Word | None = None
     """Source of the notice: EC2, GCE or Azure."""
 
 
 class GPUNodeStatus(Model):
-    """What the node agent observes."""
+    """Observed state of the node, written by the agent."""
 
     observed_generation: LongCount | None = None
-    """Generation of the spec that the agent has taken in."""
+    """Generation of the spec that the agent has read."""
     observed_epoch: Epoch | None = None
-    """Highest term that the agent has accepted; slices of a lower one are ignored."""
+    """Highest term that the agent has accepted; it ignores slices of a lower term."""
     heartbeat: Time | None = None
-    """When the agent last reported; older than three minutes means that no one listens."""
+    """Time of the agent's last report; older than three minutes means that the agent is down."""
     agent: NodeAgent | None = None
     """The agent that wrote this status."""
     totals: NodeTotals | None = None
@@ -258,24 +263,24 @@ class GPUNodeStatus(Model):
     slices: Annotated[
         tuple[NodeSlice, ...], Field(max_length=_MAX_SLICES, json_schema_extra=ATOMIC)
     ] = ()
-    """Slices that the node knows; each counts against its device until its container is gone."""
+    """Slices on the node; each counts against its device until its container is gone."""
     observations: Annotated[
         tuple[NodeObservation, ...],
         Field(max_length=MAX_OBSERVATIONS, json_schema_extra=ATOMIC),
     ] = ()
-    """What was learned and is not taken in yet, oldest first; the operator moves it to the
-    WorkloadProfiles and says so in spec.observationsRead."""
+    """Observations that the operator has not stored yet, oldest first; the operator copies them to
+    WorkloadProfiles and acknowledges them in spec.observationsRead."""
     interruption: NodeInterruption | None = None
-    """The provider's notice that is in force; absent = none."""
+    """Interruption notice in force; absent = none."""
     conditions: Conditions = ()
     """Ready, LateBinding, Degraded, DeviceLost and Retired."""
 
 
 class GPUNode(Resource):
-    """The devices of one node and the slices that they hold; for machines, not written by users.
+    """The devices of one node and their slices; users do not write it.
 
     The operator creates one for each Node with the label `ullage.dev/node=true` and writes the
-    slices it wants; the node agent reports what it made of them.
+    desired slices; the node agent reports their state.
     """
 
     info: ClassVar[KindInfo] = KindInfo(
@@ -295,7 +300,7 @@ class GPUNode(Resource):
                 name="Slots",
                 path=".status.totals.slots",
                 type="integer",
-                description="Slots that the node offers.",
+                description="Slots that the node advertises.",
             ),
             Column(
                 name="Used",
@@ -314,7 +319,7 @@ class GPUNode(Resource):
             Column(
                 name="Interruption",
                 path=".status.interruption.kind",
-                description="The provider's notice about the machine.",
+                description="The provider's interruption notice.",
                 wide=True,
             ),
             Column(
@@ -342,6 +347,6 @@ class GPUNode(Resource):
     kind: Literal["GPUNode"] = "GPUNode"
     """Kind of the object."""
     spec: GPUNodeSpec
-    """What the operator wants of the node."""
+    """Desired state of the node, written by the operator."""
     status: GPUNodeStatus | None = None
-    """What the node agent observes."""
+    """Observed state of the node, written by the agent."""

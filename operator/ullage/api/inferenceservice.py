@@ -47,9 +47,9 @@ class Scaling(Model):
     model_config = ConfigDict(json_schema_extra=validations(SCALING_ORDER))
 
     min_replicas: Replicas
-    """Least number of replicas."""
+    """Minimum number of replicas."""
     max_replicas: Replicas
-    """Most replicas."""
+    """Maximum number of replicas."""
 
 
 class InferenceServiceSpec(Model):
@@ -63,13 +63,13 @@ class InferenceServiceSpec(Model):
     replicas: Replicas = 1
     """Number of replicas; `kubectl scale` and autoscalers set it."""
     scaling: Scaling | None = None
-    """Bounds of replicas; a scaling beyond them is refused."""
+    """Bounds of replicas; the API server refuses values outside them."""
     slo: Annotated[LatencySLO, Field(json_schema_extra=validations(PERCENTILE_IN_RANGE))] | None = (
         None
     )
-    """How fast requests shall be answered; with it the service's slices are protected."""
+    """Latency objective of requests; it protects the service's slices."""
     load: Load | None = None
-    """Requests that the service is offered; absent = as measured."""
+    """Offered load of the service; absent = as measured."""
     gpu: GPURequest = GPURequest()
     """Devices of each replica."""
     runtime: Runtime = Runtime()
@@ -77,16 +77,17 @@ class InferenceServiceSpec(Model):
     sharing: SharingRules = SharingRules()
     """What sharing may do to the service and to its neighbours."""
     accelerators: Accelerators = ()
-    """Accelerator types that will do, by key such as nvidia-h100-80gb-hbm3; empty means any."""
+    """Accelerator types that the service may use, by key such as nvidia-h100-80gb-hbm3; empty means
+    any."""
     trust_domain: TrustDomain | None = None
-    """Workloads share a device only within one trust domain; absent means this namespace. A named
-    one must be granted to this namespace by `trustDomains` of the SchedulingPolicy."""
+    """Workloads share a device only within one trust domain; absent means this namespace. The
+    SchedulingPolicy must grant a named domain to this namespace in `trustDomains`."""
     profile_ref: ObjectName | None = None
-    """WorkloadProfile in this namespace that states how the service uses a device."""
+    """WorkloadProfile in this namespace that describes how the service uses a device."""
 
 
 class InferenceServicePhase(StrEnum):
-    """Where an InferenceService is in its life."""
+    """Phases of an InferenceService."""
 
     PENDING = "Pending"
     READY = "Ready"
@@ -94,32 +95,32 @@ class InferenceServicePhase(StrEnum):
 
 
 class InferenceServiceStatus(Model):
-    """What the operator has observed and decided."""
+    """Observed state of the service and the operator's decisions about it."""
 
     observed_generation: LongCount | None = None
-    """Generation of the spec that this status speaks of."""
+    """Generation of the spec that this status reflects."""
     phase: InferenceServicePhase | None = None
-    """Ready when every replica is; Degraded when some are."""
+    """Ready when all replicas are ready; Degraded when only some are."""
     replicas: Count | None = None
-    """Replicas that exist; read by autoscalers."""
+    """Existing replicas; autoscalers read it."""
     ready_replicas: Count | None = None
     """Replicas that answer requests."""
     selector: Annotated[str, Field(max_length=2048)] | None = None
-    """Label selector of the pods; read by autoscalers."""
+    """Label selector of the pods; autoscalers read it."""
     endpoint: Line | None = None
-    """Where the service answers inside the cluster."""
+    """Address of the service inside the cluster."""
     placement: Placements = ()
-    """Where each replica stands."""
+    """Placement of each replica."""
     sharing: Sharing | None = None
     """Share and slowdown of the slowest replica."""
     decision: Decision | None = None
-    """Why the service is where it is, or why it waits."""
+    """Why the service runs on its devices, or why it waits."""
     scheduling: Scheduling | None = None
-    """What the operator remembers of placing it."""
+    """Scheduling history that later decisions use."""
     spend: Account | None = None
-    """What the service has cost."""
+    """Cost of the service."""
     template_hash: Word | None = None
-    """Which version of the template runs."""
+    """Version of the template that runs."""
     conditions: Conditions = ()
     """Admitted, Placed, Ready, Enforced, SLOMet and Invalid."""
 
@@ -139,7 +140,7 @@ class InferenceService(Resource):
         namespaced=True,
         scale=True,
         columns=(
-            Column(name="Phase", path=".status.phase", description="Where the service is."),
+            Column(name="Phase", path=".status.phase", description="Phase of the service."),
             Column(
                 name="Ready",
                 path=".status.readyReplicas",
@@ -150,7 +151,7 @@ class InferenceService(Resource):
                 name="Replicas",
                 path=".spec.replicas",
                 type="integer",
-                description="Wanted replicas.",
+                description="Desired replicas.",
             ),
             Column(
                 name="P99",
@@ -161,13 +162,13 @@ class InferenceService(Resource):
             Column(
                 name="Attainment",
                 path=".status.sharing.attainment",
-                description="Part of the windows that kept the objective.",
+                description="Fraction of windows that met the objective.",
             ),
             Column(
                 name="Share",
                 path=".status.sharing.percent",
                 type="integer",
-                description="Granted percent of the device.",
+                description="Share of the device, in percent.",
             ),
             Column(name="Cost", path=".status.spend.total", description="Spent so far."),
             AGE,
@@ -177,17 +178,17 @@ class InferenceService(Resource):
                 description="Predicted slowdown of the slowest replica.",
                 wide=True,
             ),
-            condition_column("SLO", "SLOMet", "Whether the objective is kept.", wide=True),
+            condition_column("SLO", "SLOMet", "Whether the objective is met.", wide=True),
             Column(
                 name="Reason",
                 path=".status.decision.reason",
-                description="What binds, or why it runs where it does.",
+                description="The limit that binds, or why it runs where it does.",
                 wide=True,
             ),
             Column(
                 name="Endpoint",
                 path=".status.endpoint",
-                description="Where the service answers inside the cluster.",
+                description="Address of the service inside the cluster.",
                 wide=True,
             ),
         ),
@@ -198,4 +199,4 @@ class InferenceService(Resource):
     spec: InferenceServiceSpec
     """What to serve, and on what."""
     status: InferenceServiceStatus | None = None
-    """What the operator has observed and decided."""
+    """Observed state of the service and the operator's decisions about it."""

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where the price of a pool's instances comes from, as an admin writes it.
+"""The source of a pool's instance price, as an administrator writes it.
 
-No field holds a credential: clouds are queried with the identity that the operator's pod has.
+No field holds a credential: the operator queries clouds with the identity of its own pod.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Row = Annotated[str, Field(min_length=1, max_length=253)]
 
 
 class PriceSourceType(StrEnum):
-    """Where the price comes from."""
+    """Types of price sources."""
 
     STATIC = "Static"
     CONFIG_MAP = "ConfigMap"
@@ -44,7 +44,7 @@ class PriceSourceType(StrEnum):
 
     @property
     def field(self) -> str:
-        """Name of the object that says more: ConfigMap has configMap, HTTP has http."""
+        """Name of the object with the details: ConfigMap has configMap, HTTP has http."""
         return self.lower() if self.isupper() else self[0].lower() + self[1:]
 
 
@@ -52,8 +52,7 @@ _FIELDS: Final = tuple(word.field for word in PriceSourceType)
 PRICE_SOURCE_OF_TYPE: Final = Rule(
     name="price-source-of-type",
     rule=" && ".join(
-        f"has(self.{price_source_type.field}) == (self.type == '{price_source_type}')"
-        for price_source_type in PriceSourceType
+        f"has(self.{source.field}) == (self.type == '{source}')" for source in PriceSourceType
     ),
     message="priceSource needs exactly one object, the one that type names: "
     f"{', '.join(_FIELDS[:-1])} or {_FIELDS[-1]}",
@@ -61,10 +60,10 @@ PRICE_SOURCE_OF_TYPE: Final = Rule(
 
 
 class StaticPrice(Model):
-    """A price that stands in the pool."""
+    """A price stated in the pool."""
 
     price_per_hour: PoolPrice
-    """Price of one whole instance for an hour, as a quoted decimal number."""
+    """Price of one whole instance per hour, as a quoted decimal number."""
 
 
 class ConfigMapPrice(Model):
@@ -73,14 +72,14 @@ class ConfigMapPrice(Model):
     name: ObjectName
     """Name of the ConfigMap."""
     key: Annotated[str, Field(max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")] = "prices.json"
-    """Key whose value is the table: an object that maps rows to a price, or to an object with
-    `pricePerHour` and `at`."""
+    """Key of the table: an object that maps rows to a price, or to an object with `pricePerHour`
+    and `at`."""
     row: Row | None = None
     """Row of the table; absent = the pool's name."""
 
 
 class FilePrice(Model):
-    """A row of a JSON table in a file that is mounted into the operator."""
+    """A row of a JSON table in a file mounted into the operator."""
 
     path: Annotated[
         str,
@@ -88,23 +87,23 @@ class FilePrice(Model):
             max_length=253, pattern=r"^[A-Za-z0-9_][-A-Za-z0-9_.]*(/[A-Za-z0-9_][-A-Za-z0-9_.]*)*$"
         ),
     ]
-    """Path below the operator's folder of prices (setting `ULLAGE_PRICE_FILE_ROOT`), such as
+    """Path below the operator's price folder (setting `ULLAGE_PRICE_FILE_ROOT`), such as
     `spot/prices.json`."""
     row: Row | None = None
     """Row of the table; absent = the pool's name."""
 
 
 class HTTPPrice(Model):
-    """A number that a service answers a GET with."""
+    """A number that a service returns for a GET."""
 
     model_config = ConfigDict(json_schema_extra=validations(HTTP_ONE_ANSWER))
 
     url: Annotated[str, Field(max_length=1024, pattern=r"^https?://[^\s/@?#]+([/?][^\s#]*)?$")]
-    """Address, http or https and without a user name or password."""
+    """URL, http or https, without a user name or password."""
     metric: Annotated[str, Field(max_length=253, pattern=r"^[a-zA-Z_:][a-zA-Z0-9_:]*$")] | None = (
         None
     )
-    """Name of a sample, where the answer is Prometheus text."""
+    """Name of the sample, if the response is Prometheus text."""
     labels: (
         Annotated[
             dict[str, Annotated[str, Field(max_length=253)]],
@@ -112,9 +111,9 @@ class HTTPPrice(Model):
         ]
         | None
     ) = None
-    """Labels that the sample has, among others; exactly one sample must have them."""
+    """Labels that select the sample; exactly one sample must have all of them."""
     pointer: Annotated[str, Field(max_length=253, pattern=r"^(/[^\s/]+)+$")] | None = None
-    """Place of the number, where the answer is JSON: a JSON pointer such as `/pools/a/price`."""
+    """JSON pointer to the number, if the response is JSON, such as `/pools/a/price`."""
 
 
 class AWSPrice(Model):
@@ -125,21 +124,21 @@ class AWSPrice(Model):
 
 
 class SKU(Model):
-    """A part of a machine in the billing catalogue of Google Cloud."""
+    """A part of a machine in Google Cloud's billing catalogue."""
 
     sku: Annotated[str, Field(max_length=32, pattern=r"^[0-9A-F]{4}(-[0-9A-F]{4}){2}$")]
     """Id of the SKU."""
     count: Annotated[Count, Field(ge=1, le=100000)]
-    """How many units a machine has: cores, GiB of memory, GPUs."""
+    """Units per machine: cores, GiB of memory or GPUs."""
 
 
 class GCPPrice(Model):
-    """The sum of the SKUs of a machine."""
+    """The sum of a machine's SKUs."""
 
     parts: Annotated[
         tuple[SKU, ...], Field(min_length=1, max_length=16, json_schema_extra=list_map("sku"))
     ]
-    """What the machine consists of."""
+    """Parts of the machine."""
 
 
 class AzurePrice(Model):
@@ -150,23 +149,23 @@ class AzurePrice(Model):
 
 
 class PriceSource(Model):
-    """Where the price of an instance comes from: a type, and the one object of that name."""
+    """The source of an instance's price: a type, and the one object of that name."""
 
     model_config = ConfigDict(json_schema_extra=validations(PRICE_SOURCE_OF_TYPE))
 
     type: PriceSourceType
-    """Which of the objects below is given."""
+    """Type of the source; set the object below with the same name."""
     static: StaticPrice | None = None
-    """With type Static."""
+    """A price stated here; for type Static."""
     config_map: ConfigMapPrice | None = None
-    """With type ConfigMap."""
+    """A row of a table in a ConfigMap; for type ConfigMap."""
     file: FilePrice | None = None
-    """With type File."""
+    """A row of a table in a file; for type File."""
     http: HTTPPrice | None = None
-    """With type HTTP."""
+    """The response of a service; for type HTTP."""
     aws: AWSPrice | None = None
-    """With type AWS; `{}` will do."""
+    """The AWS spot price history; for type AWS. `{}` uses the defaults."""
     gcp: GCPPrice | None = None
-    """With type GCP."""
+    """The sum of Google Cloud SKUs; for type GCP."""
     azure: AzurePrice | None = None
-    """With type Azure."""
+    """The Azure retail price; for type Azure."""

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every reason that a condition, an Event or a refusal may carry.
 
-The enum is the documentation: the reference table and ``kubectl ullage explain`` are made from it.
-Standard library only. A reason is never removed inside an API version.
+The enum is the documentation: it generates the reference table and ``kubectl ullage explain``.
+Standard library only. An API version never removes a reason.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from enum import StrEnum
 
 
 class Reason(StrEnum):
-    """Why something is as it is; stable words for people, alerts and scripts."""
+    """Reasons as stable words for people, alerts and scripts."""
 
     # operator: waiting and refusing
     WAITING_FOR_DECISION = "WaitingForDecision"
@@ -84,7 +84,7 @@ class Reason(StrEnum):
     ABOVE_OBJECTIVE = "AboveObjective"
     INVALID_OBJECT = "InvalidObject"
     DECISION_FAILED = "DecisionFailed"
-    # learning of classes of work
+    # learning about workload classes
     MEASURED = "Measured"
     DRIFTED = "Drifted"
     IMAGE_CHANGED = "ImageChanged"
@@ -120,7 +120,7 @@ class Reason(StrEnum):
     PRICE_UNREACHABLE = "PriceUnreachable"
     HAZARD_LEARNED = "HazardLearned"
     HAZARD_FROM_PRIOR = "HazardFromPrior"
-    # pools that are chosen for jobs
+    # choice of pools for jobs
     POOL_ACQUIRED = "PoolAcquired"
     POOL_RELEASED = "PoolReleased"
     OFFER_SWITCHED = "OfferSwitched"
@@ -143,7 +143,7 @@ class Reason(StrEnum):
     WORK_DONE = "WorkDone"
     POOL_ORDERED = "PoolOrdered"
     LAUNCH_FAILED = "LaunchFailed"
-    # sharing, as Events tell it
+    # sharing, in Events
     SHARING_ADMITTED = "SharingAdmitted"
     SHARING_REJECTED = "SharingRejected"
     PROBATION_STARTED = "ProbationStarted"
@@ -184,7 +184,7 @@ class Reason(StrEnum):
 
 
 class ConditionType(StrEnum):
-    """Types of the conditions in a status. The first group is good when True, the second bad."""
+    """Condition types of a status: first those that are good when True, then those that are bad."""
 
     ADMITTED = "Admitted"
     PLACED = "Placed"

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The validation rules that the API server itself evaluates (CEL), by name.
 
-They stand together because each needs one manifest that keeps it and one that breaks it in the
-golden set, and because their messages are what a user reads first: a message says what is wrong
-and what to do. Names are for tests and the reference page; the API server never sees them.
+They are in one place because the golden set needs a valid and an invalid manifest for each, and
+because users read their messages first: a message says what is wrong and what to do. Names are for
+tests and the reference page; the API server never sees them.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ WORKLOAD_NAME: Final = Rule(
 ACCELERATOR_NAME: Final = Rule(
     name="accelerator-name",
     rule="size(self.metadata.name) <= 63 && !self.metadata.name.contains('.')",
-    message="metadata.name must be an accelerator key: the product name in lower case with every "
-    "other character a dash, at most 63 characters, such as nvidia-h100-80gb-hbm3",
+    message="metadata.name must be an accelerator key: the product name in lower case, with a dash "
+    "for every other character, at most 63 characters, such as nvidia-h100-80gb-hbm3",
     field=".metadata.name",
 )
 SHARE_ORDER: Final = Rule(
@@ -62,8 +62,8 @@ SHARE_ORDER: Final = Rule(
 SHARE_WITH_FRACTIONAL: Final = Rule(
     name="share-with-fractional",
     rule="(self.mode == 'Fractional') == has(self.share)",
-    message="gpu.share belongs to mode Fractional and to no other: set mode: Fractional and "
-    "share.minPercent together, or leave share out",
+    message="gpu.share belongs only to mode Fractional: set mode: Fractional and share.minPercent "
+    "together, or leave share out",
 )
 ONE_FRACTION: Final = Rule(
     name="one-fraction",
@@ -92,7 +92,7 @@ SLOWDOWN_AT_LEAST_ONE: Final = Rule(
 ONE_OBJECTIVE: Final = Rule(
     name="one-objective",
     rule="has(self.maxSlowdown) != has(self.minThroughput)",
-    message="slo needs exactly one of maxSlowdown (against running alone) and minThroughput "
+    message="slo needs exactly one of maxSlowdown (relative to running alone) and minThroughput "
     "(steps per second)",
 )
 THROUGHPUT_POSITIVE: Final = Rule(
@@ -120,7 +120,7 @@ RATE_POSITIVE: Final = Rule(
     name="rate-positive",
     rule="self.matches('^[0-9]+([.][0-9]+)?$') && double(self) > 0.0",
     message='load.requestsPerSecond must be a quoted decimal number above 0: "12.5"; leave load '
-    "out to have it measured",
+    "out to let Ullage measure it",
 )
 ARRIVALS_NOT_NEGATIVE: Final = Rule(
     name="arrivals-not-negative",
@@ -130,17 +130,17 @@ ARRIVALS_NOT_NEGATIVE: Final = Rule(
 ACCELERATOR_KEY: Final = Rule(
     name="accelerator-key",
     rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",
-    message="an accelerator is named by its key: the product name in lower case with every other "
-    "character a dash, such as nvidia-h100-80gb-hbm3",
+    message="an accelerator is named by its key: the product name in lower case, with a dash for "
+    "every other character, such as nvidia-h100-80gb-hbm3",
 )
 OWN_TRUST_DOMAIN: Final = Rule(
     name="own-trust-domain",
     rule="!self.contains('/')",
-    message="spec.trustDomain must not hold a slash: the domain of a namespace cannot be named, "
-    "leave the field out to share within your own",
+    message="spec.trustDomain must not contain a slash: a namespace's own domain has no name, so "
+    "leave the field out to share within your namespace",
 )
-_FROZEN = "can change only while the job is suspended: set spec.suspend to true in an update of "
-_FROZEN_END = "its own, then change it"
+_FROZEN = "can change only while the job is suspended: set spec.suspend to true in a separate "
+_FROZEN_END = "update, then change it"
 FROZEN_REPLICAS: Final = Rule(
     name="frozen-replicas",
     rule="oldSelf.suspend || (has(self.replicas) ? self.replicas : 1) "
@@ -180,15 +180,15 @@ MEMBERSHIP_NEEDS_BOUNDS: Final = Rule(
 ELASTICITY_OR_REPLICAS: Final = Rule(
     name="elasticity-or-replicas",
     rule="!(has(self.replicas) && has(self.elasticity))",
-    message="spec.replicas and spec.elasticity exclude one another: elasticity.minReplicas and "
-    "maxReplicas say how many members there may be; leave replicas out",
+    message="spec.replicas and spec.elasticity exclude each other: elasticity.minReplicas and "
+    "maxReplicas set the number of members; leave replicas out",
     field=".elasticity",
 )
 ELASTICITY_NEEDS_CHECKPOINT: Final = Rule(
     name="elasticity-needs-checkpoint",
     rule="!has(self.elasticity) || has(self.checkpoint)",
     message="spec.elasticity changes the number of members by a restart at a checkpoint: add "
-    "spec.checkpoint, or give a fixed number in spec.replicas",
+    "spec.checkpoint, or set a fixed number in spec.replicas",
     field=".elasticity",
 )
 FROZEN_GPU: Final = Rule(
@@ -219,8 +219,8 @@ REPLICAS_WITHIN_SCALING: Final = Rule(
     name="replicas-within-scaling",
     rule="!has(self.scaling) || self.scaling.minReplicas > self.scaling.maxReplicas "
     "|| (self.replicas >= self.scaling.minReplicas && self.replicas <= self.scaling.maxReplicas)",
-    message="spec.replicas must lie within scaling.minReplicas and scaling.maxReplicas",
-    expression="'spec.replicas (%d) must lie within scaling.minReplicas (%d) and "
+    message="spec.replicas must be between scaling.minReplicas and scaling.maxReplicas",
+    expression="'spec.replicas (%d) must be between scaling.minReplicas (%d) and "
     "scaling.maxReplicas (%d)'"
     ".format([self.replicas, self.scaling.minReplicas, self.scaling.maxReplicas])",
     field=".replicas",
@@ -228,7 +228,7 @@ REPLICAS_WITHIN_SCALING: Final = Rule(
 
 
 def _asks_for(resource: str) -> str:
-    """Condition: the container's limits or requests name this resource."""
+    """CEL condition that the container's limits or requests name this resource."""
     asks = (
         f"(has(self.resources.{part}) && '{resource}' in self.resources.{part})"
         for part in ("limits", "requests")
@@ -239,28 +239,28 @@ def _asks_for(resource: str) -> str:
 NO_FOREIGN_GPU: Final = Rule(
     name="no-foreign-gpu",
     rule=f"!({_asks_for(FOREIGN_GPU_RESOURCE)})",
-    message=f"a container must not ask for {FOREIGN_GPU_RESOURCE}: a device has one owner. Say "
-    "what you need in spec.gpu and remove it from resources",
+    message=f"a container must not request {FOREIGN_GPU_RESOURCE}: a device has one owner. Request "
+    "devices in spec.gpu and remove it from resources",
 )
 NO_SLOT: Final = Rule(
     name="no-slot",
     rule=f"!({_asks_for(SLOT_RESOURCE)})",
-    message=f"a container must not ask for {SLOT_RESOURCE}: the operator adds it to the first "
-    "container. Say what you need in spec.gpu and remove it from resources",
+    message=f"a container must not request {SLOT_RESOURCE}: the operator adds it to the first "
+    "container. Request devices in spec.gpu and remove it from resources",
 )
 RESERVED_LABELS: Final = Rule(
     name="reserved-labels",
     rule=f"!has(self.labels) || self.labels.all(key, !key.startsWith('{GROUP}/') || "
     f"key in {list(TEMPLATE_KEYS)})",
-    message=f"of the labels of {GROUP} a template may bear {' and '.join(TEMPLATE_KEYS)}; the "
-    "operator sets the others, remove them",
+    message=f"of the {GROUP} labels, a template may set only {' and '.join(TEMPLATE_KEYS)}; remove "
+    "the others, the operator sets them",
     field=".labels",
 )
 RESTART_NEVER: Final = Rule(
     name="restart-never",
     rule="!has(self.restartPolicy) || self.restartPolicy == 'Never'",
     message="restartPolicy of a TrainingJob must be Never or left out: spec.failurePolicy "
-    "decides about restarts, and the whole gang restarts together",
+    "decides on restarts, and the whole gang restarts together",
     field=".restartPolicy",
 )
 RESTART_ALWAYS: Final = Rule(
@@ -272,28 +272,28 @@ RESTART_ALWAYS: Final = Rule(
 EPOCH_RISES: Final = Rule(
     name="epoch-rises",
     rule="oldSelf.epoch <= self.epoch",
-    message="spec.epoch must not go down: this write comes from an operator that is no longer "
+    message="spec.epoch must not decrease: this write comes from an operator that is no longer "
     "the leader",
-    expression="'spec.epoch must not go down (%d to %d): this write comes from an operator that "
+    expression="'spec.epoch must not decrease (%d to %d): this write comes from an operator that "
     "is no longer the leader'.format([oldSelf.epoch, self.epoch])",
     field=".epoch",
 )
 
-_STAYS: Final = "it is part of what a pool is. Create another pool instead"
+_STAYS: Final = "because it identifies the pool. Create another pool instead"
 POOL_TYPE_STAYS: Final = Rule(
     name="pool-type-stays",
     rule="self == oldSelf",
-    message=f"spec.type cannot change, {_STAYS}",
+    message=f"spec.type cannot change {_STAYS}",
 )
 POOL_ZONE_STAYS: Final = Rule(
     name="pool-zone-stays",
     rule="self == oldSelf",
-    message=f"spec.zone cannot change, {_STAYS}",
+    message=f"spec.zone cannot change {_STAYS}",
 )
 POOL_CAPACITY_STAYS: Final = Rule(
     name="pool-capacity-stays",
     rule="self == oldSelf",
-    message=f"spec.capacityType cannot change, {_STAYS}",
+    message=f"spec.capacityType cannot change {_STAYS}",
 )
 POOL_SELECTS_NODES: Final = Rule(
     name="pool-selects-nodes",
@@ -309,8 +309,8 @@ PRICE_POSITIVE: Final = Rule(
 HTTP_ONE_ANSWER: Final = Rule(
     name="http-one-answer",
     rule="has(self.metric) != has(self.pointer) && (has(self.metric) || !has(self.labels))",
-    message="http needs either metric (Prometheus text, labels may be named too) or pointer "
-    "(JSON), not both",
+    message="http needs either metric (Prometheus text, optionally with labels) or pointer (JSON), "
+    "not both",
 )
 
 RULES: Final[tuple[Rule, ...]] = tuple(

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The validation rules of money, deadlines and spot capacity; listed in ``rules``."""
+"""Validation rules for cost, deadlines and spot capacity; listed in ``rules``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COST_SAYS_SOMETHING: Final = Rule(
     name="cost-says-something",
     rule="has(self.objective) || has(self.maxCost) || has(self.maxTime)",
     message="spec.cost needs objective (CostPerWork, Deadline or Makespan), maxCost or maxTime: "
-    "say what capacity is chosen for, or leave cost out",
+    "set one of them, or leave cost out",
 )
 DEADLINE_WITH_OBJECTIVE: Final = Rule(
     name="deadline-with-objective",
@@ -23,16 +23,16 @@ DEADLINE_NEEDS_FALLBACK: Final = Rule(
     name="deadline-needs-fallback",
     rule="!has(self.objective) || self.objective != 'Deadline' || !self.allowSpot "
     "|| self.onDemandFallback",
-    message="a job that runs on spot alone cannot keep a deadline: set cost.onDemandFallback to "
-    "true, or take another objective",
+    message="a job that runs only on spot cannot keep a deadline: set cost.onDemandFallback to "
+    "true, or choose another objective",
     field=".onDemandFallback",
 )
 DEADLINE_HOLDS_WORK: Final = Rule(
     name="deadline-holds-work",
     rule="!has(self.estimatedWork) || !has(self.deadline) "
     "|| duration(self.deadline) >= duration(self.estimatedWork)",
-    message="cost.deadline is sooner than cost.estimatedWork takes: allow more time, or make the "
-    "job smaller or wider",
+    message="cost.deadline is shorter than cost.estimatedWork: allow more time, or make the job "
+    "smaller or wider",
     field=".deadline",
 )
 BUDGET_WITH_OBJECTIVE: Final = Rule(
@@ -45,7 +45,7 @@ BUDGET_WITH_OBJECTIVE: Final = Rule(
 COST_NEEDS_WORK: Final = Rule(
     name="cost-needs-work",
     rule="!has(self.cost) || has(self.work)",
-    message="spec.cost speaks of the whole training: say how long it is in spec.work.steps",
+    message="spec.cost covers the whole training: set its length in spec.work.steps",
     field=".cost",
 )
 _A_TIME: Final = "self.matches('^([0-9]+([.][0-9]+)?(h|m|s))+$') && duration(self) > duration('0s')"
@@ -63,8 +63,8 @@ DEADLINE_POSITIVE: Final = Rule(
 ESTIMATED_WORK_POSITIVE: Final = Rule(
     name="estimated-work-positive",
     rule=_A_TIME,
-    message="cost.estimatedWork must be a time above 0 such as 48h: what the whole training runs "
-    "when nothing disturbs it",
+    message="cost.estimatedWork must be a time above 0 such as 48h: the undisturbed run time of "
+    "the whole training",
 )
 MIN_HOLD_POSITIVE: Final = Rule(
     name="min-hold-positive",
@@ -85,7 +85,7 @@ DEADLINE_NEEDS_CHECKPOINT: Final = Rule(
     name="deadline-needs-checkpoint",
     rule="!has(self.cost) || !has(self.cost.objective) || self.cost.objective != 'Deadline' "
     "|| !self.cost.allowSpot || has(self.checkpoint)",
-    message="a job with a deadline runs on spot only if it can go on from a checkpoint: add "
+    message="a job with a deadline runs on spot only if it can resume from a checkpoint: add "
     "spec.checkpoint, or set cost.allowSpot to false",
     field=".cost",
 )

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The validation rules of jobs in tiers; listed in ``rules``."""
+"""Validation rules for jobs in tiers; listed in ``rules``."""
 
 from __future__ import annotations
 
@@ -27,34 +27,34 @@ TIERS_NEED_RELIABLE: Final = Rule(
 RELIABLE_WITHIN_BOUNDS: Final = Rule(
     name="reliable-within-bounds",
     rule="self.reliableReplicas <= self.minReplicas",
-    message="elasticity.reliableReplicas is above elasticity.minReplicas: reliable members are "
-    "always there, so raise minReplicas or lower reliableReplicas",
+    message="elasticity.reliableReplicas is above elasticity.minReplicas: reliable members always "
+    "run, so raise minReplicas or lower reliableReplicas",
     expression="'elasticity.reliableReplicas (%d) is above elasticity.minReplicas (%d): reliable "
-    "members are always there, so raise minReplicas or lower reliableReplicas'"
+    "members always run, so raise minReplicas or lower reliableReplicas'"
     ".format([self.reliableReplicas, self.minReplicas])",
     field=".reliableReplicas",
 )
 TIERS_NEED_BACKUP: Final = Rule(
     name="tiers-need-backup",
     rule=f"({_ON}) == has(self.backup)",
-    message="elasticity.tiers and elasticity.backup belong together: say in backup.stateBytes how "
-    "large the state is, or leave both out",
+    message="elasticity.tiers and elasticity.backup belong together: set the size of the state in "
+    "backup.stateBytes, or leave both out",
     field=".backup",
 )
 FLUSH_NEEDS_TIERS: Final = Rule(
     name="flush-needs-tiers",
     rule=f"self.onNotice != 'Flush' || {_ON}",
-    message="onNotice Flush hands a member's state over to others, which only a job in tiers can: "
-    "set tiers: Auto, or onNotice: Checkpoint",
+    message="onNotice Flush hands a member's state to others, which needs a job in tiers: set "
+    "tiers: Auto, or onNotice: Checkpoint",
     field=".onNotice",
 )
 LAG_COVERS_PUSHES: Final = Rule(
     name="lag-covers-pushes",
     rule="self.maxLagSteps >= self.everySteps",
     message="backup.maxLagSteps is below backup.everySteps, so the job would wait for a copy that "
-    "no one pushes: raise maxLagSteps or lower everySteps",
+    "no member pushes: raise maxLagSteps or lower everySteps",
     expression="'backup.maxLagSteps (%d) is below backup.everySteps (%d), so the job would wait "
-    "for a copy that no one pushes: raise maxLagSteps or lower everySteps'"
+    "for a copy that no member pushes: raise maxLagSteps or lower everySteps'"
     ".format([self.maxLagSteps, self.everySteps])",
     field=".maxLagSteps",
 )
@@ -67,5 +67,5 @@ DIRTY_POSITIVE: Final = Rule(
     name="dirty-positive",
     rule=at_least("1Ki"),
     message="backup.dirtyBytesPerStep must be an amount of at least 1Ki such as 600Mi: leave it "
-    "out where a step changes the whole state",
+    "out if a step changes the whole state",
 )

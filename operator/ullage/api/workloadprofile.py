@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""WorkloadProfile: what a class of work does to a device when it is alone on it."""
+"""WorkloadProfile: how a workload class uses a device, alone and beside others."""
 
 from __future__ import annotations
 
@@ -39,78 +39,78 @@ class WorkloadProfileSpec(Model):
     """Declared values."""
 
     workload_class: ClassName
-    """Class of work that the values hold for: the label ullage.dev/class of the pods, else a hash
-    of image, command and arguments."""
+    """Workload class of the values: the label ullage.dev/class of the pods, else a hash of image,
+    command and arguments."""
     solo: SoloRows = ()
-    """Behaviour alone, per type of device and share; without a row a workload counts as using
-    all that it is given."""
+    """Behaviour alone, per device type and share; without a row, Ullage assumes that the workload
+    uses all of its share."""
     family: ClassName | None = None
-    """Family of models that the class belongs to; what was measured says it too."""
+    """Family of models that the class belongs to; measured rows name it too."""
     step_time: StepTimes = ()
     """Windows measured elsewhere, as `kubectl ullage profile export` writes them."""
     op_table: OpTable | None = None
-    """What one step runs, as `kubectl ullage profile import --from` reads it from a trace; with it
-    speeds on types of device are estimated where the class never ran."""
+    """Operations of one step, as `kubectl ullage profile import --from` reads them from a trace.
+    Ullage uses them to estimate speeds on device types where the class never ran."""
 
 
 class WorkloadProfileStatus(Model):
-    """What was measured of the class."""
+    """Measurements of the class."""
 
     observed_generation: LongCount | None = None
-    """Generation of the spec that this status speaks of."""
+    """Generation of the spec that this status reflects."""
     source: Source | None = None
-    """Where the best values come from."""
+    """Source of the best values."""
     source_hash: Annotated[str, Field(max_length=253)] | None = None
-    """Image digest that the measured values hold for; another one starts them again."""
+    """Image digest that the measured values hold for; a new digest discards them."""
     former_hash: Annotated[str, Field(max_length=253)] | None = None
-    """Digest before that; late rows of it are left out."""
+    """Previous digest; its late rows are ignored."""
     family: ClassName | None = None
     """Family of models that the class belongs to."""
     since: Time | None = None
-    """Since when rows count: the last change of the image, or of the behaviour."""
+    """Rows count from this time: the last change of the image or of the behaviour."""
     updated: Time | None = None
-    """When this status last took in observations."""
+    """Time at which observations were last stored here."""
     last_used: Time | None = None
     """End of the newest window."""
     rows: Count | None = None
     """Rows in stepTime."""
     confidence: Fraction | None = None
-    """How far the measured values can be relied on, 0 to 1: rows / (rows + 10)."""
+    """Confidence in the measured values, 0 to 1: rows / (rows + 10)."""
     novel: bool | None = None
-    """The class behaves otherwise than before, so it counts as unknown until enough new rows."""
+    """The behaviour of the class changed, so it counts as unknown until it has enough new rows."""
     drift_slower: Ratio | None = None
-    """How far times have become longer than before, in standard deviations (cumulated)."""
+    """Cumulated drift towards longer times, in standard deviations."""
     drift_faster: Ratio | None = None
-    """How far times have become shorter than before, in standard deviations (cumulated)."""
+    """Cumulated drift towards shorter times, in standard deviations."""
     trial_seconds: Ratio | None = None
     """Seconds that trials of the class on shared devices have cost since its last new row."""
     trial_rows: Count | None = None
-    """Rows that the class had when the last trial was booked."""
+    """Rows of the class when the last trial was charged."""
     faults: Count | None = None
-    """How often the class faulted a device that it shared; above 0 it shares no more."""
+    """How often the class faulted a shared device; above 0 it no longer shares."""
     requests_per_second: Amount | None = None
-    """Load of one replica: what nine of ten of the newest windows stayed below."""
+    """Load of one replica: the 90th percentile of the newest windows."""
     solo: MeasuredSoloRows = ()
-    """Behaviour alone, measured: medians of times, running means of counters."""
+    """Measured behaviour alone: medians of times, running means of counters."""
     step_time: StepTimes = ()
     """The newest windows, alone and beside others."""
     interference: InterferenceRows = ()
-    """How the class takes and causes slowdowns."""
+    """Slowdowns that the class suffers and causes."""
     throughput: Throughputs = ()
-    """Speed per type of device, estimated where the class never ran."""
+    """Speed per device type, estimated where the class never ran."""
     throughput_basis: Annotated[str, Field(max_length=64)] | None = None
-    """Digest of what the estimates rest on; they are made again when it changes."""
+    """Digest of the inputs of the estimates; when it changes, they are computed again."""
     throughput_updated: Time | None = None
-    """When the estimates were last made."""
+    """Time of the last estimates."""
     conditions: Conditions = ()
     """Fresh, Conflicting; Invalid, when the newest version cannot be used."""
 
 
 class WorkloadProfile(Resource):
-    """How a class of work uses a device, alone and beside others, so that sharing can be predicted.
+    """How a workload class uses a device, alone and beside others; it predicts sharing.
 
-    A TrainingJob or InferenceService names it in `spec.profileRef`; for the others the operator
-    keeps one per class. `spec` is what people declare, `status` what was measured.
+    A TrainingJob or InferenceService names it in `spec.profileRef`; for other workloads the
+    operator keeps one per class. `spec` holds declared values, `status` measured ones.
     """
 
     info: ClassVar[KindInfo] = KindInfo(
@@ -119,21 +119,21 @@ class WorkloadProfile(Resource):
         short_name="wp",
         namespaced=True,
         columns=(
-            Column(name="Class", path=".spec.class", description="Class of work."),
-            Column(name="Source", path=".status.source", description="Where the values come from."),
+            Column(name="Class", path=".spec.class", description="Workload class."),
+            Column(name="Source", path=".status.source", description="Source of the values."),
             Column(
                 name="Confidence",
                 path=".status.confidence",
                 type="number",
-                description="How far the measured values can be relied on, 0 to 1.",
+                description="Confidence in the measured values, 0 to 1.",
             ),
             Column(
                 name="Samples",
                 path=".status.rows",
                 type="integer",
-                description="Windows that were measured.",
+                description="Measured windows.",
             ),
-            condition_column("Fresh", "Fresh", "Whether the values hold for what runs now."),
+            condition_column("Fresh", "Fresh", "Whether the values hold for the running work."),
             condition_column(
                 "Conflicting",
                 "Conflicting",
@@ -152,4 +152,4 @@ class WorkloadProfile(Resource):
     spec: WorkloadProfileSpec
     """Declared values."""
     status: WorkloadProfileStatus | None = None
-    """What was measured of the class."""
+    """Measurements of the class."""

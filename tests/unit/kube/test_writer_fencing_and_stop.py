@@ -15,7 +15,7 @@ from ullage.ports import Conflict, Invalid, Unavailable
 
 EPOCH_REFUSED = Invalid(
     422,
-    'GPUNode.ullage.dev "n1" is invalid: spec.epoch: Invalid value: spec.epoch must not go down: '
+    'GPUNode.ullage.dev "n1" is invalid: spec.epoch: Invalid value: spec.epoch must not decrease: '
     "this write comes from an operator that is no longer the leader",
     "Invalid",
 )

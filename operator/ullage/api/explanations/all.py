@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What every reason and condition means, and what a person can do about it.
+"""Explanations of every reason and condition, with remedies.
 
-``docs/reference/reasons.md`` and ``kubectl ullage explain`` print these texts, so a word on
-someone's screen always has an answer. Standard library only; must never decide anything.
+``docs/reference/reasons.md`` and ``kubectl ullage explain`` print these texts, so every word in a
+status has an explanation. Standard library only; no code decides by these texts.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from ullage.api.explanations.waiting import WAITING
 from ullage.api.reasons import Reason
 
 REASON_GROUPS: Final[Mapping[str, Mapping[Reason, Explanation]]] = {
-    "Waiting and refusing": WAITING,
-    "Life of a workload": LIFE,
+    "Waiting and refusals": WAITING,
+    "Lifecycle of a workload": LIFE,
     "Jobs in tiers": TIERS,
     "Taking turns": ROUNDS,
     "Choice of an accelerator": COST,
@@ -39,6 +39,6 @@ REASON_GROUPS: Final[Mapping[str, Mapping[Reason, Explanation]]] = {
 """Every reason by chapter, in the order of the reference page."""
 
 REASONS: Final[Mapping[Reason, Explanation]] = {
-    reason: said for group in REASON_GROUPS.values() for reason, said in group.items()
+    reason: explanation for group in REASON_GROUPS.values() for reason, explanation in group.items()
 }
 """The same table without chapters."""

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""When a condition is true, and whether that is good. Standard library only; decides nothing."""
+"""Explains when a condition is True, and whether that is good. Standard library only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _when(true_when: str, *, good: bool = True) -> ConditionExplanation:
 
 CONDITIONS: Final[Mapping[ConditionType, ConditionExplanation]] = {
     ConditionType.ADMITTED: _when(
-        "every member has a slice in a GPUNode's spec; False carries the reason that binds"
+        "every member has a slice in a GPUNode's spec; False carries the binding reason"
     ),
     ConditionType.PLACED: _when("every member is bound and its slices are Prepared or later"),
     ConditionType.READY: _when(
@@ -33,32 +33,32 @@ CONDITIONS: Final[Mapping[ConditionType, ConditionExplanation]] = {
         "the job has ended; the reason is Completed or that of the failure"
     ),
     ConditionType.DEADLINE_SAFE: _when(
-        "work left and a restart fit into the time left until the deadline; with objective Deadline"
+        "the remaining work and a restart fit before the deadline; with objective Deadline"
     ),
     ConditionType.RECOVERABLE: _when(
         "the state of a job in tiers survives the loss of its transient members"
     ),
     ConditionType.NOTICE_FEASIBLE: _when(
-        "what is pending of a job in tiers is handed over in half of the shortest notice of its "
-        "pools; absent where no pool states noticeSeconds"
+        "members of a job in tiers can hand over their pending state in half of the shortest "
+        "notice of its pools; absent if no pool states noticeSeconds"
     ),
     ConditionType.LATE_BINDING: _when(
-        "the container runtime reads the files that hand over a slice (GPUNode)"
+        "the container runtime reads the CDI files that hand over a slice (GPUNode)"
     ),
     ConditionType.RETIRED: _when("the agent has left the node on request (GPUNode)"),
     ConditionType.SHARING: _when(
-        "absent while every GPU is shared as well as it can be; False names those that are not, "
+        "absent while sharing works fully on every GPU; False names the GPUs where it does not, "
         "and why (GPUNode)"
     ),
-    ConditionType.FRESH: _when("the measured values hold for what runs now (WorkloadProfile)"),
+    ConditionType.FRESH: _when("the measured values hold for the running work (WorkloadProfile)"),
     ConditionType.PRICE_FRESH: _when(
-        "the price is believed and less than six hours old (CapacityPool)"
+        "the price is accepted and less than six hours old (CapacityPool)"
     ),
     ConditionType.HAZARD_KNOWN: _when(
-        "the hazard comes from what was seen, more than from the prior (CapacityPool)"
+        "the hazard rests on observations more than on the prior (CapacityPool)"
     ),
     ConditionType.CONFLICTING: _when(
-        "a declared speed is off by more than a fifth from the measured one (WorkloadProfile)",
+        "a declared speed differs from the measured one by more than a fifth (WorkloadProfile)",
         good=False,
     ),
     ConditionType.DEADLINE_INFEASIBLE: _when(
@@ -67,15 +67,15 @@ CONDITIONS: Final[Mapping[ConditionType, ConditionExplanation]] = {
     ),
     ConditionType.DEGRADED: _when("something does not work as it should", good=False),
     ConditionType.INVALID: _when(
-        "the newest version of the object cannot be used and the last good one stands",
+        "the newest version of the object is unusable and the last good one stays in force",
         good=False,
     ),
     ConditionType.SOLVER_DEGRADED: _when(
-        "decisions do not come in time and the last good plan stands (SchedulingPolicy)",
+        "decisions are late or fail and the last good plan stays in force (SchedulingPolicy)",
         good=False,
     ),
     ConditionType.DEVICE_LOST: _when(
-        "the driver no longer finds a device that it had (GPUNode)", good=False
+        "the driver no longer finds one of the node's devices (GPUNode)", good=False
     ),
 }
 """Every condition type."""

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the reasons of a recommended accelerator mean. Standard library only; decides nothing."""
+"""Explains the reasons of recommended accelerators. Standard library only."""
 
 from __future__ import annotations
 
@@ -12,38 +12,36 @@ from ullage.api.reasons import Reason
 
 COST: Final[Mapping[Reason, Explanation]] = {
     Reason.ESTIMATED: say(
-        "Speeds on types of device where the class never ran were estimated.",
-        "Nothing. One run on such a type replaces the estimate by what was measured.",
+        "Ullage estimates speeds on device types where the class never ran.",
+        "Nothing. One run on such a type replaces the estimate with a measurement.",
     ),
     Reason.INSTANCE_SELECTED: say(
-        "An accelerator stands out for what spec.cost asks; the message has time and cost of the "
-        "first two.",
+        "One accelerator serves spec.cost best; the message has time and cost of the first two.",
         "Nothing, or name it in spec.accelerators.",
     ),
     Reason.ADVICE_ONLY: say(
-        "There is a best accelerator, but no one vouches for it yet; its row says what is missing.",
-        "Supply what is missing: a measured step, or the memory that the job needs.",
+        "There is a best accelerator, but its data is incomplete; its row says what is missing.",
+        "Supply the missing data: a measured step, or the memory that the job needs.",
     ),
-    Reason.CAPACITY_DECIDES: say(
-        "A deadline was asked for: which capacity is used follows from it.", "Nothing."
-    ),
+    Reason.CAPACITY_DECIDES: say("The job has a deadline, which decides its capacity.", "Nothing."),
     Reason.RECOMMENDED: say(
-        "The accelerator that serves spec.cost best, of those that may be had.", "Nothing."
+        "Of the available accelerators, this one serves spec.cost best.", "Nothing."
     ),
     Reason.FEASIBLE: say(
-        "The job runs there within its caps, and another accelerator is better or as good.",
+        "The job runs there within its bounds, but another accelerator is better or as good.",
         "Nothing.",
     ),
     Reason.MEMORY_TOO_LARGE: say(
-        "The job needs more memory than a device of the type has; such a type is never "
+        "The job needs more memory than a device of the type has, so the type is never "
         "recommended.",
         "Make the batch smaller, or use a type with more memory.",
     ),
     Reason.DID_NOT_RUN: say(
-        "The job was tried on the type and did no step.", "See its pods of that time for why."
+        "The job ran on the type and completed no step.",
+        "Look at its pods of that time for the cause.",
     ),
     Reason.NO_ESTIMATE: say(
-        "No speed on the type is known, and nothing measured says anything about it.",
+        "The speed on the type is unknown, and no measurement allows an estimate.",
         "Run the class once on any type, declare stepsPerSecond in a WorkloadProfile, or give the "
         "DeviceProfiles peakFlops and memoryBytesPerSecond.",
     ),
@@ -53,11 +51,11 @@ COST: Final[Mapping[Reason, Explanation]] = {
     ),
     Reason.PRICE_MISSING: say(
         "A choice by cost needs a price, and the type has none.",
-        "Set spec.pricePerHour of its DeviceProfile, or make a CapacityPool of the type. On the "
-        "SchedulingPolicy: time is divided by MaxMinFairness until then.",
+        "Set spec.pricePerHour of its DeviceProfile, or create a CapacityPool of the type. On the "
+        "SchedulingPolicy: time slicing follows MaxMinFairness until then.",
     ),
     Reason.COST_SETTLED: say(
-        "The job has ended; this is what it cost, and what on-demand would have taken.",
+        "The job has ended; the message has its cost and the cost of the same time on on-demand.",
         "Nothing; `kubectl ullage cost` shows all jobs, status.spend this one.",
     ),
     Reason.OVER_COST: say(
@@ -69,16 +67,17 @@ COST: Final[Mapping[Reason, Explanation]] = {
         "Raise maxTime, or take another type.",
     ),
     Reason.MEMORY_UNKNOWN: say(
-        "No one knows how much device memory the job needs, so the type is advice only.",
-        "State gpu.memory.limit, declare peakMemoryBytes in a WorkloadProfile, or let it run once.",
+        "The job's device memory need is unknown, so the type is advice only.",
+        "Set gpu.memory.limit, declare peakMemoryBytes in a WorkloadProfile, or run the job once.",
     ),
     Reason.NOT_ANCHORED: say(
-        "The speed follows from other classes or peak rates alone, so the type is advice only.",
+        "The speed is estimated from other classes or peak rates alone, so the type is advice "
+        "only.",
         "Run the class once on any type.",
     ),
     Reason.INPUT_BOUND: say(
         "The job waits for its input, so a faster device may not help.",
-        "Speed its input up first; `kubectl ullage top` shows how busy its device is.",
+        "Speed up its input first; `kubectl ullage top` shows how busy its device is.",
     ),
     Reason.COUNT_CHANGES_BATCH: say(
         "Another number of devices changes the batch of a step, and so how the training converges.",

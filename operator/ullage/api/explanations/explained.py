@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """One reason: what it says, and what its reader can do."""
+    """A reason's meaning, and what its reader can do."""
 
     meaning: str
     what_to_do: str
@@ -17,12 +17,12 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConditionExplanation:
-    """One condition: when it is True, and whether that is the good state."""
+    """When a condition is True, and whether that is the good state."""
 
     true_when: str
     good_when_true: bool
 
 
 def say(meaning: str, what_to_do: str) -> Explanation:
-    """An explanation."""
+    """Returns the explanation with this meaning and this remedy."""
     return Explanation(meaning=meaning, what_to_do=what_to_do)

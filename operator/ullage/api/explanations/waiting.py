@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the reasons of why work waits or is refused mean. Standard library only; decides nothing."""
+"""Explains why work waits or is refused. Standard library only."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ullage.api.reasons import Reason
 
 WAITING: Final[Mapping[Reason, Explanation]] = {
     Reason.WAITING_FOR_DECISION: say(
-        "The workload was accepted and no decision about it has been made yet.",
-        "Wait a moment. If it stays, look whether the operator runs and leads: its /readyz and "
-        "the condition SolverDegraded of the SchedulingPolicy `default` say so.",
+        "The operator has accepted the workload and has not decided about it yet.",
+        "Wait a moment. If it lasts, check that an operator runs and leads: look at its /readyz "
+        "and at the condition SolverDegraded of the SchedulingPolicy `default`.",
     ),
     Reason.SUSPENDED: say(
         "spec.suspend is true: the pods are gone and hold no device.",
@@ -22,8 +22,8 @@ WAITING: Final[Mapping[Reason, Explanation]] = {
     ),
     Reason.NO_CAPACITY: say(
         "Every suitable device is taken.",
-        "Wait, ask for less (gpu.count, gpu.share.minPercent), allow more accelerators, or add "
-        "nodes; `kubectl ullage why` names the device that misses by least.",
+        "Wait, request less (gpu.count, gpu.share.minPercent), allow more accelerators, or add "
+        "nodes; `kubectl ullage why` names the device that comes closest.",
     ),
     Reason.NO_NODE_MATCHES: say(
         "No managed node passes the pod's node selector, affinity, taints and resource requests.",
@@ -31,8 +31,8 @@ WAITING: Final[Mapping[Reason, Explanation]] = {
         "free CPU and memory.",
     ),
     Reason.NODE_AFFINITY_CONFLICT: say(
-        "The template's node affinity already pins another node or matches none, so the pod "
-        "cannot be sent to the chosen one.",
+        "The template's node affinity already pins another node or matches none, so the operator "
+        "cannot send the pod to the chosen node.",
         "Remove matchFields and empty terms from the template's required node affinity.",
     ),
     Reason.UNKNOWN_ACCELERATOR: say(
@@ -50,18 +50,18 @@ WAITING: Final[Mapping[Reason, Explanation]] = {
         "Use gpu.mode Exclusive, allow other accelerators, or turn MPS on for the node.",
     ),
     Reason.PREDICTED_SLO_BREACH: say(
-        "Sharing the device would slow this workload or a neighbour beyond its objective, says "
-        "the prediction.",
-        "Raise slo.maxSlowdown, ask for another share, declare a WorkloadProfile if it uses less "
-        "than assumed, or wait for a neighbour to end.",
+        "The prediction says that sharing the device would slow this workload or a neighbour "
+        "beyond its objective.",
+        "Raise slo.maxSlowdown, request another share, declare a WorkloadProfile if the workload "
+        "uses less than assumed, or wait for a neighbour to end.",
     ),
     Reason.MEMORY_WOULD_OVERFLOW: say(
-        "The memory asked for, with the context's overhead, exceeds what the device has left; on "
-        "every empty device it means that it can never fit.",
+        "The requested memory, with the context's overhead, exceeds the device's free memory. If "
+        "this holds for every empty device, the workload can never fit.",
         "Lower gpu.memory.limit or allow an accelerator with more memory.",
     ),
     Reason.CONTEXT_LIMIT: say(
-        "The device already serves as many containers as may share it.",
+        "The device already serves its maximum number of containers.",
         "Wait for one to end, or allow other devices.",
     ),
     Reason.PERCENT_LIMIT: say(
@@ -69,27 +69,29 @@ WAITING: Final[Mapping[Reason, Explanation]] = {
         "Lower gpu.share.minPercent, wait, or raise packing.maxPercentSum in the SchedulingPolicy.",
     ),
     Reason.TRUST_DOMAIN: say(
-        "The device is shared by workloads of another trust domain.",
-        "Give workloads that may share a device the same spec.trustDomain, which the administrator "
-        "grants to their namespaces; without one only workloads of the same namespace share.",
+        "Workloads of another trust domain share the device.",
+        "Give workloads that may share a device the same spec.trustDomain, and have the "
+        "administrator grant it to their namespaces. Without one, only workloads of the same "
+        "namespace share.",
     ),
     Reason.TRUST_DOMAIN_NOT_GRANTED: say(
-        "spec.trustDomain names a domain that the administrator did not grant to this namespace; "
-        "nothing is placed in it.",
+        "spec.trustDomain names a domain that the administrator did not grant to this namespace, "
+        "so the operator does not place the workload.",
         "Leave spec.trustDomain out to share within the namespace, or ask the administrator to "
         "list the namespace under that name in spec.trustDomains of the SchedulingPolicy "
         "`default`.",
     ),
     Reason.GANG_INCOMPLETE: say(
-        "Some members have room but not all of them, and a gang starts whole or not at all.",
-        "Wait, or lower spec.replicas; the message counts the members that found a place.",
+        "There is room for some members but not for all, and a gang starts whole or not at all.",
+        "Wait, or lower spec.replicas; the message counts the members that fit.",
     ),
     Reason.RESERVATION_REFUSED: say(
-        "The node refused a slice that the operator had chosen; another place is being sought.",
-        "Nothing at first. If it repeats, the message carries the node's own reason.",
+        "The node refused a slice that the operator chose; the operator looks for another device.",
+        "Nothing at first. If it repeats, the message has the node's own reason.",
     ),
     Reason.RESERVATION_EXPIRED: say(
-        "The node did not acknowledge the slices of the gang in time, so they were taken back.",
+        "The node did not acknowledge the slices of the gang in time, so the operator removed "
+        "them.",
         "Nothing at first. If it repeats, look at the node agent's pod and the heartbeat of the "
         "GPUNode.",
     ),
@@ -98,17 +100,17 @@ WAITING: Final[Mapping[Reason, Explanation]] = {
         "Look at the Node and at the node agent's pod on it.",
     ),
     Reason.DEVICE_UNHEALTHY: say(
-        "The device reports errors and is given to no one until it has been clean for a while.",
-        "Look at devices[].health and the conditions of the GPUNode; it returns by itself once "
-        "the fault clears.",
+        "The device reports errors and gets no work until it has been without errors for a while.",
+        "Look at devices[].health and the conditions of the GPUNode; the device returns by itself "
+        "once the fault clears.",
     ),
     Reason.CREATE_REFUSED: say(
         "The API server refused to create a pod, Deployment or Service; the message is its own.",
         "Correct what the message names: the template, a quota, or an admission policy.",
     ),
     Reason.NAME_CONFLICT: say(
-        "An object that is not ours holds a name that this workload needs; nothing was "
-        "overwritten.",
+        "An object that Ullage did not create has a name that this workload needs; the operator "
+        "did not overwrite it.",
         "Rename the workload, or remove the object that the message names.",
     ),
     Reason.NO_PORT: say(
@@ -116,15 +118,15 @@ WAITING: Final[Mapping[Reason, Explanation]] = {
         "Add containers[0].ports with a containerPort.",
     ),
     Reason.RESIZE_PENDING: say(
-        "The work runs with another share or amount of memory than spec.gpu now asks for; a "
-        "container is never resized while it runs.",
-        "Set sharing.resizable to Restart to have it restarted for it (a job needs "
-        "spec.checkpoint), restart it yourself, or wait: where it says so, room is missing.",
+        "The work runs with a share or amount of memory that differs from spec.gpu; a running "
+        "container is never resized.",
+        "Set sharing.resizable to Restart so that the operator restarts it (a job needs "
+        "spec.checkpoint), restart it yourself, or wait if the message says that room is missing.",
     ),
     Reason.RESIZING: say(
-        "The work starts again: spec.gpu asks for another share or amount of memory and "
-        "sharing.resizable is Restart, or an elastic gang goes on with another number of members.",
-        "Nothing: a job goes on from its checkpoint, replicas leave once their replacement serves.",
+        "The work restarts: spec.gpu requests another share or amount of memory and "
+        "sharing.resizable is Restart, or an elastic gang changes its number of members.",
+        "Nothing: a job resumes from its checkpoint; replicas leave once their replacement serves.",
     ),
     Reason.NO_ROOM_TO_SURGE: say(
         "The rolling update waits: there is no free slice for one more replica, and stopping the "
@@ -132,37 +134,36 @@ WAITING: Final[Mapping[Reason, Explanation]] = {
         "Free a slice, add a second replica, or wait.",
     ),
     Reason.HELD_FOR_ANOTHER: say(
-        "Room is being kept for a workload that has waited longer than the skip limit.",
+        "The operator holds room for a workload that has waited longer than the skip limit.",
         "Wait; raise gangSkipLimit in the SchedulingPolicy to hold room later.",
     ),
     Reason.MULTI_GPU: say(
-        "The workload asks for a share of more than one device; only one device at a time is "
-        "shared.",
+        "The workload requests shares of more than one device; a container shares only one device.",
         "Set gpu.count to 1, or use gpu.mode Exclusive.",
     ),
     Reason.ENFORCEMENT_MISSING: say(
-        "A tenant of the device runs without verified limits, so no one may join it there.",
+        "A tenant of the device runs without verified limits, so no workload may join it.",
         "Wait until its limits are verified or it is evicted; `kubectl ullage top` shows which.",
     ),
     Reason.SLO_INFEASIBLE: say(
-        "The objective cannot be met even alone on a whole device of this kind; or, under "
-        "MinCostSLO, the deadline cannot be kept. The message says which.",
-        "Raise the objective above what the message gives as solo time, or allow a faster "
-        "accelerator. A deadline: move it, or see what the message says is lacking.",
+        "The workload cannot meet its objective even alone on a whole device of this kind; or, "
+        "under MinCostSLO, it cannot meet its deadline. The message says which.",
+        "Raise the objective above the time alone in the message, or allow a faster accelerator. "
+        "For a deadline: move it, or supply what the message says is missing.",
     ),
     Reason.LOAD_INFEASIBLE: say(
-        "The offered load alone breaks the objective: it is the queue, not a neighbour.",
+        "The offered load alone breaks the objective: the cause is the queue, not a neighbour.",
         "Add replicas, lower spec.load, or raise the objective.",
     ),
     Reason.NEED_PROFILE: say(
         "Too few co-locations like this one were observed to certify the risk budget (the message "
-        "counts them), or work that promises a latency is alone until its latency is measured.",
+        "counts them); or work with a latency objective runs alone until its latency is measured.",
         "Wait for a probation or for the measurement, declare or import profiles of the class, or "
         "use gpu.mode Exclusive.",
     ),
     Reason.NOT_WORTH_SHARING: say(
-        "The tenants together would get less done than without the newcomer, or less than one "
-        "after the other.",
+        "Together the tenants would do less work than without the newcomer, or less than one after "
+        "the other.",
         "Wait for another device, or lower risk.minCombinedPercent in the SchedulingPolicy.",
     ),
 }
