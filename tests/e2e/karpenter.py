@@ -90,9 +90,9 @@ def karpenter(cluster: LocalCluster) -> Iterator[None]:
         "--cidr=10.160.0.0/12",
     ]
     with ExitStack() as processes:
-        processes.enter_context(_process("kwok", plays, {}))
+        processes.enter_context(process("kwok", plays, {}))
         settings = SETTINGS | {"KUBECONFIG": str(cluster.kubeconfig)}
-        processes.enter_context(_process("karpenter", [str(program)], settings))
+        processes.enter_context(process("karpenter", [str(program)], settings))
         yield
 
 
@@ -102,7 +102,7 @@ def agents(cluster: LocalCluster) -> Iterator[None]:
     words = [sys.executable, "-m", "bench.fleet", str(cluster.kubeconfig), "1", *REAL_NODES]
     done = threading.Event()
     counting = threading.Thread(target=_count_slots, args=(cluster, done))
-    with _process("fleet", words, {"PYTHONPATH": os.pathsep.join(sys.path)}):
+    with process("fleet", words, {"PYTHONPATH": os.pathsep.join(sys.path)}):
         counting.start()
         try:
             yield
@@ -124,7 +124,8 @@ def _count_slots(cluster: LocalCluster, done: threading.Event) -> None:
 
 
 @contextmanager
-def _process(name: str, words: list[str], settings: Mapping[str, str]) -> Iterator[None]:
+def process(name: str, words: list[str], settings: Mapping[str, str]) -> Iterator[None]:
+    """A program beside the cluster, while this lasts; it must not end before."""
     LOGS.mkdir(parents=True, exist_ok=True)
     with (LOGS / f"{name}.log").open("w") as log:
         process = subprocess.Popen(
