@@ -28,7 +28,9 @@ LOGS = Path("build/e2e-logs")
 NODEPOOL = "karpenter.sh/nodepool"
 REAL_NODES = ("node-1", "node-2")
 """Those of the local cluster, with kubelets and agents."""
-POOL = "karpenter-spot"
+POOL = "karpenter-bought"
+KARPENTERS = {"Spot": "spot", "OnDemand": "on-demand"}
+"""Karpenter's words for types of capacity."""
 MEMBER_CPU = 3
 SETTINGS = {
     "DISABLE_LEADER_ELECTION": "true",
@@ -143,7 +145,8 @@ def process(name: str, words: list[str], settings: Mapping[str, str]) -> Iterato
                 process.wait()
 
 
-def capacity_pool() -> Json:
+def capacity_pool(capacity_type: str = "Spot") -> Json:
+    """The CapacityPool of the NodePool."""
     return {
         "apiVersion": "ullage.dev/v1alpha1",
         "kind": "CapacityPool",
@@ -151,7 +154,7 @@ def capacity_pool() -> Json:
         "spec": {
             "type": "emulated",
             "zone": "test-zone-a",
-            "capacityType": "Spot",
+            "capacityType": capacity_type,
             "accelerator": "emulated",
             "gpusPerInstance": 1,
             "max": 4,
@@ -171,18 +174,19 @@ def a_job(name: str, namespace: str, replicas: int = 1) -> Json:
         replicas=replicas,
         work={"steps": 1000},
         checkpoint={"graceSeconds": 5},
-        cost={"objective": "CostPerWork", "onDemandFallback": False},
+        cost={"objective": "CostPerWork", "onDemandFallback": True},
     )
 
 
 @contextmanager
-def market_of(stack: Stack) -> Iterator[None]:
+def market_of(stack: Stack, capacity_type: str = "Spot") -> Iterator[None]:
     """A pool of machines that Karpenter buys while this lasts."""
     install(
         stack.cluster, Progress(), settings={"ULLAGE_DECIDE_ORDER_IMAGE": image_name("operator")}
     )
     with karpenter(stack.cluster):
-        stack.apply(NODE_CLASS, node_pool(POOL, "spot"), capacity_pool())
+        stack.apply(NODE_CLASS, node_pool(POOL, KARPENTERS[capacity_type]))
+        stack.apply(capacity_pool(capacity_type))
         eventually(
             lambda: (stack.get("nodepools", POOL) or {}).get("status", {}).get("conditions"),
             within_s=60,

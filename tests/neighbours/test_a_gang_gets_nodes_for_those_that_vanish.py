@@ -19,8 +19,11 @@ CONSOLIDATED_WITHIN_S = 30
 
 @pytest.fixture
 def market(stack: Stack) -> Iterator[Stack]:
-    """A pool of machines that Karpenter buys, with agents on them until the test is cleaned up."""
-    with market_of(stack), agents(stack.cluster):
+    """A pool of machines that Karpenter buys, with agents on them until the test is cleaned up.
+
+    On-demand: after a loss of spot nothing is started there for a quarter of an hour.
+    """
+    with market_of(stack, "OnDemand"), agents(stack.cluster):
         yield stack
 
 
@@ -59,7 +62,7 @@ def test_a_gang_of_four_gets_nodes_for_two_that_it_lost_and_keeps_them(
     market: Stack, namespace: str
 ) -> None:
     # a gang starts with the room that is there: the nodes are bought by one that needs four
-    market.apply(node_pool(POOL, "spot", "60s"), a_job("first", namespace, replicas=MOST))
+    market.apply(node_pool(POOL, "on-demand", "60s"), a_job("first", namespace, replicas=MOST))
     eventually(lambda: len(members(market, namespace)) == MOST, within_s=300, what="room")
     market.delete("trainingjob.ullage.dev", "first", namespace)
     market.apply(elastic_gang("gang", namespace))
@@ -83,7 +86,7 @@ def test_a_gang_of_four_gets_nodes_for_two_that_it_lost_and_keeps_them(
     )
     assert {*whole.values()} - {*lost} <= {*again.values()}, "the others stayed where they were"
     # consolidation may take an empty node after 5 s, never one with a member
-    market.apply(node_pool(POOL, "spot", "5s"))
+    market.apply(node_pool(POOL, "on-demand", "5s"))
     time.sleep(CONSOLIDATED_WITHIN_S)
     assert members(market, namespace) == again
     assert market.job("gang", namespace).get("restarts", 0) == 0

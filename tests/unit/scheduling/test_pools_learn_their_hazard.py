@@ -75,6 +75,17 @@ def test_a_bulk_loss_is_one_event_however_its_nodes_go(watch: PoolWatch) -> None
     assert not watch.status.available
 
 
+@pytest.mark.parametrize("capacity_type", CapacityType)
+def test_after_a_loss_of_spot_alone_nothing_is_started_for_a_while(
+    capacity_type: CapacityType,
+) -> None:
+    watch = PoolWatch(a_pool(capacity_type=capacity_type))
+    watch.look(*NODES)
+    watch.look(*NODES[1:], after_s=5.0)
+    assert watch.status.last_loss is not None
+    assert watch.status.available is (capacity_type is not CapacityType.SPOT)
+
+
 def test_partial_losses_are_remembered_as_a_fraction(watch: PoolWatch) -> None:
     watch.look(*NODES[1:], after_s=5.0)
     assert watch.status.mean_lost_fraction == pytest.approx(0.25)

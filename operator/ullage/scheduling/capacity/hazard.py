@@ -128,7 +128,7 @@ def observed(
         warned_at_s=warned_at_s,
         observed_at_s=now,
     )
-    return replace(after, available=_available(after, launches, seen, now))
+    return replace(after, available=_available(pool, after, launches, seen, now))
 
 
 def _forward(
@@ -182,12 +182,19 @@ def _launched(
     return launches, failed_at_s
 
 
-def _available(status: PoolStatus, launches: Launches, seen: Sighting, now: float) -> bool:
-    """Whether nothing says that new instances cannot be had."""
+def _available(
+    pool: PoolRecord, status: PoolStatus, launches: Launches, seen: Sighting, now: float
+) -> bool:
+    """Whether nothing says that new instances cannot be had.
+
+    After a loss of spot more of it may come; a machine of other capacity that fails says nothing
+    of the next.
+    """
     if seen.advised:
         return False
     loss, failed_at_s = status.last_loss, status.launches.failed_at_s
-    if loss is not None and loss.open and now - loss.at_s <= BULK_S:
+    spot = pool.capacity_type is CapacityType.SPOT
+    if spot and loss is not None and loss.open and now - loss.at_s <= BULK_S:
         return False
     if failed_at_s is None or not launches.in_a_row:
         return True
