@@ -164,7 +164,7 @@ def _optional(hint: object) -> object:
     """``X`` of ``X | None``; ``None`` where it is no such type."""
     if get_origin(hint) not in (Union, UnionType):
         return None
-    return next(get_arg for get_arg in get_args(hint) if get_arg is not type(None))
+    return next(option for option in get_args(hint) if option is not type(None))
 
 
 def _scalar_or_none(hint: object) -> bool:

@@ -26,9 +26,7 @@ class ExplainedWord(StrEnum):
     @classmethod
     def explained(cls) -> str:
         """Every word with its meaning, for the description of a field."""
-        return " ".join(
-            f"`{explained_word.value}`: {explained_word.means}." for explained_word in cls
-        )
+        return " ".join(f"`{word.value}`: {word.means}." for word in cls)
 
 
 class Inject(StrEnum):

@@ -218,19 +218,19 @@ class Fetcher:
             raise Unreachable(f"{shown(url)}: {_cause(error)}") from error
 
     def _session(self, *, guarded: bool) -> aiohttp.ClientSession:
-        client_session = self._sessions.get(guarded)
-        if client_session is None:
+        session = self._sessions.get(guarded)
+        if session is None:
             resolver = NoMetadataService() if guarded else None
             connector = aiohttp.TCPConnector(resolver=resolver, limit=16)
             # an answer is bounded as it comes: a compressed one could grow a thousandfold
-            client_session = aiohttp.ClientSession(
+            session = aiohttp.ClientSession(
                 connector=connector,
                 cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=False,
                 headers={"Accept-Encoding": "identity"},
             )
-            self._sessions[guarded] = client_session
-        return client_session
+            self._sessions[guarded] = session
+        return session
 
 
 def _page(body: bytes, paging: Paging) -> tuple[dict[str, object], str] | None:

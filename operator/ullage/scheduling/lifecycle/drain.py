@@ -118,7 +118,7 @@ def by_class(steps: Sequence[Action], snapshot: Snapshot) -> tuple[Action, ...]:
     drained = [step for step in steps if isinstance(step, EvictPod) and _is_drain(step)]
     if len(drained) < 2:
         return tuple(steps)
-    drained.sort(key=lambda evict_pod: _class_of(snapshot.workloads.get(evict_pod.owner.uid)))
+    drained.sort(key=lambda eviction: _class_of(snapshot.workloads.get(eviction.owner.uid)))
     following = iter(drained)
     return tuple(
         next(following) if isinstance(step, EvictPod) and _is_drain(step) else step

@@ -172,7 +172,7 @@ def _dropped(
         return {}
     if found.result is Result.KEPT_LAST:
         return dict(told.dropped)
-    now = {droppedslo.job: _words(droppedslo) for droppedslo in found.dropped}
+    now = {dropped.job: _words(dropped) for dropped in found.dropped}
     unknown = DroppedDeadline(cause="WorkUnknown")
     now |= {uid: unknown for uid, one in arena.runners.items() if has_unknown_work(one)}
     before = told.dropped
@@ -183,14 +183,14 @@ def _dropped(
     }
 
 
-def _words(droppedslo: DroppedSLO) -> DroppedDeadline:
-    needed, best = droppedslo.needed_steps_per_s, droppedslo.best_steps_per_s
+def _words(dropped: DroppedSLO) -> DroppedDeadline:
+    needed, best = dropped.needed_steps_per_s, dropped.best_steps_per_s
     cause = "TooSlow" if needed > best else "Contended"
     return DroppedDeadline(
         cause=cause if math.isfinite(needed) else "Passed",
         needed=number(needed) if math.isfinite(needed) else "",
         best=number(best),
-        approximate=droppedslo.approximate,
+        approximate=dropped.approximate,
     )
 
 

@@ -139,7 +139,7 @@ class Outcome:
             "mean_h": _mean(hours),
             "max_h": max(hours, default=0.0),
             "p99_h": percentile(hours, 99),
-            "late": sum(late_ > 0 for late_ in self.late_s),
+            "late": sum(late_s > 0 for late_s in self.late_s),
             "worst_late_h": max(self.late_s, default=0.0) / _HOUR,
             "evictions": _mean([float(run.evictions) for run in self.runs]),
             "job_starts": _mean([float(run.starts) for run in self.runs]),
