@@ -15,8 +15,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.capacity_live import live
 from bench.capacity_traces import ZONES, ZONES_BATCH, Trace, of_batch
 from bench.report import Figure, Row
+from ullage.cluster.records.spec_fields import SpotTerms
 from ullage.engines.capacity.cost import Scaling, Terms
 from ullage.engines.capacity.records import Ask
 from ullage.simulate.spot.market import Market, Series, market
@@ -36,6 +38,8 @@ TERMS: Final = Terms(
     change_h=3 / 60,
     reliable_per_hour=ON_DEMAND,
 )
+LIVE_TERMS: Final = SpotTerms(restart_cost_s=round(3600 * (TERMS.eviction_h + TERMS.change_h)))
+"""What the operator is told that a restart costs."""
 FIXED: Final = "us-east-1f"
 LIMITS: Final = {"cost": 0.41, "oracle": 1.03, "fixed_cost": 0.90, "fixed_time": 0.55, "evict": 0.9}
 
@@ -117,6 +121,7 @@ def rules(here: World) -> Mapping[str, Rule]:
         "cheapest_first": refill(_cheapest),
         "random": refill(_random),
         "ours": by_engine(Ask(most=MACHINES), TERMS),
+        "live": live(MACHINES, JOB.work, JOB.work / JOB.speed(MACHINES), LIVE_TERMS),
         "oracle": refill(_longest(here.lives)),
     }
 
@@ -166,6 +171,10 @@ def _figures(mean: Mapping[str, tuple[float, float, float, float]]) -> dict[str,
         "cost_vs_fixed": round(mine[0] / fixed[0], 4),
         "runtime_vs_fixed": round(mine[1] / fixed[1], 4),
         "evictions_ratio": round(mine[2] / mean["cheapest_first"][2], 4),
+        "live_cost_per_work": round(mean["live"][0], 4),
+        "live_vs_fixed": round(mean["live"][0] / fixed[0], 4),
+        "live_runtime_vs_fixed": round(mean["live"][1] / fixed[1], 4),
+        "live_evictions_ratio": round(mean["live"][2] / mean["cheapest_first"][2], 4),
     }
     for name, (cost, hours, evictions, moves) in mean.items():
         found |= {

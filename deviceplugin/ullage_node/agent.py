@@ -201,8 +201,8 @@ class Agent:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until ``stop`` is set; leaves kubelet first of all."""
-        await self.web.start()
         await asyncio.to_thread(self.surroundings.library.install)
+        await self.web.start()
         name = self.settings.name
         nodes = Followed(path=GPU_NODES, fields=f"metadata.name={name}")
         pods = Followed(path=f"{CORE}/pods", fields=f"spec.nodeName={name}")
@@ -380,11 +380,14 @@ class Agent:
                 self.surroundings.steps,
                 self._backend.driver,
             )
+            if not self.table.held:
+                self.surroundings.library.remove()
         self.reporter.retired = True
         _log.info("retired")
         self._settle()
 
     def _return_to_service(self) -> None:
+        self.surroundings.library.install()
         self.reporter.retired = False
         self.containers.out_of_service = False
         self._saver.enabled = True

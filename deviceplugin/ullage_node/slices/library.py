@@ -6,7 +6,7 @@ So an image needs nothing of ours to count steps: it may import the library from
 operator puts its step hook on PYTHONPATH (``spec.runtime.inject``). The copy holds what counting
 needs, standard library only. Its folder is named by its content: containers of an older agent keep
 theirs, and nothing that is mounted somewhere is ever written again or removed: what runs may import
-from it at any time.
+from it at any time. Only a node without slices is left without a copy when it is retired.
 """
 
 from __future__ import annotations
@@ -75,6 +75,16 @@ class Library:
         return (
             BindMount(host_path=str(self._folder), container_path=LIBRARY_MOUNT, read_only=True),
         )
+
+    def remove(self) -> None:
+        """Take every copy off the node; no container may have one mounted.
+
+        Raises:
+            OSError: something could not be removed; call it again.
+        """
+        self._folder = None
+        if self._root.exists():
+            shutil.rmtree(self._root)
 
 
 def _sources() -> dict[str, bytes]:

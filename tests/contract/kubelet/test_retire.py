@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest_asyncio
 
 from fakes.kubelet_node import NodeRig
+from ullage_node.slices.library import FOLDER
 
 
 @pytest_asyncio.fixture
@@ -22,7 +23,15 @@ def files_below(*directories: Path) -> list[Path]:
     return [path for directory in directories for path in directory.rglob("*")]
 
 
-async def test_retire_leaves_nothing_and_the_pod_runs_on(rig: NodeRig) -> None:
+async def test_retire_leaves_nothing_on_a_node_without_slices(rig: NodeRig) -> None:
+    await rig.start_agent()
+    rig.write_spec(retire=True)
+    await rig.until(lambda: rig.condition("Retired").get("status") == "True")
+    paths = rig.settings.paths
+    assert files_below(paths.cdi_dir, paths.state_dir, paths.run_dir) == []
+
+
+async def test_retire_leaves_the_mounted_library_alone_and_the_pod_runs_on(rig: NodeRig) -> None:
     agent = await rig.start_agent()
     pod = await rig.placed_pod()
     await rig.start(pod)
@@ -30,7 +39,14 @@ async def test_retire_leaves_nothing_and_the_pod_runs_on(rig: NodeRig) -> None:
     rig.write_spec(retire=True)
     await rig.until(lambda: rig.condition("Retired").get("status") == "True")
     paths = rig.settings.paths
-    assert files_below(paths.cdi_dir, paths.state_dir, paths.run_dir) == []
+    library = paths.state_dir / FOLDER
+    assert files_below(library)
+
+    def others() -> list[Path]:
+        found = files_below(paths.cdi_dir, paths.state_dir, paths.run_dir)
+        return [path for path in found if path != library and library not in path.parents]
+
+    assert others() == []
     assert not agent.plugin.socket.exists()
     assert rig.devices.cleaned == 1
     assert rig.kubelet.offered == 0
@@ -38,7 +54,7 @@ async def test_retire_leaves_nothing_and_the_pod_runs_on(rig: NodeRig) -> None:
     await rig.phase(pod, "Attached")
     await agent.reconcile()
     await rig.stop_agent()
-    assert files_below(paths.cdi_dir, paths.state_dir, paths.run_dir) == []
+    assert others() == []
 
 
 async def test_an_agent_that_starts_on_a_retired_node_stays_out(rig: NodeRig) -> None:

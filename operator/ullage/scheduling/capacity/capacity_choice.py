@@ -179,19 +179,19 @@ class _Clerk:
             if facts is None:
                 self._leave(job)
                 continue  # it runs where no one sells anything
-            if self._is_due(facts):
+            if is_due(facts):
                 urgent.append(facts)
             else:
                 if _is_watched(facts):
                     waiting.append(facts)
                 self._stand(facts, kept(facts))
         for facts in urgent[:MOST_URGENT]:
-            self._stand(facts, self._decided(facts))
+            self._stand(facts, decided(facts, self.view.settings.epoch))
         for facts in urgent[MOST_URGENT:]:
             self._stand(facts, kept(facts))
         turns = in_turns(waiting, self.view.now) if len(waiting) > MOST_IN_TURN else waiting
         for facts in turns[:MOST_IN_TURN]:
-            self._stand(facts, self._decided(facts))
+            self._stand(facts, decided(facts, self.view.settings.epoch))
         return len(urgent) > MOST_URGENT
 
     def _leave(self, job: WorkloadRecord) -> None:
@@ -256,78 +256,6 @@ class _Clerk:
             found[pool] = found.get(pool, 0) + 1
         return found
 
-    def _is_due(self, facts: Facts) -> bool:
-        """Whether something speaks against the decision in force."""
-        job, before = facts.job, facts.before
-        spend = job.status.spend
-        if before is None or spend is None or job.status.observed_generation != job.generation:
-            return True
-        if facts.now >= spend.next_decision > 0:
-            return True
-        if before.reason in _NEVER_STARTED:
-            return False  # looked at in turns
-        due = facts.due
-        if not facts.held:
-            waits = not before.chosen.pools and due is not None
-            return waits and facts.now >= turns_at(job.created, due) if due is not None else False
-        if not spend.next_decision:
-            return True  # it has just been placed
-        chosen = {pool.pool for pool in before.chosen.pools}
-        if not facts.held.keys() <= chosen or sum(facts.held.values()) > _members(before):
-            return True
-        if due is not None and spare_s(due) < due.line.changeover_s + 2 * TICK_S:
-            return not before.committed
-        return choice.over_budget(facts) or self._moved(facts, before)
-
-    def _moved(self, facts: Facts, before: SpendDecision) -> bool:
-        """Whether a price that the decision rests on is another by more than the least gain."""
-        part = facts.terms.min_gain_percent / 100
-        now = choice.held_option(facts).expected.per_hour
-        if _differs(before.chosen.per_hour, now, part):
-            return True
-        other = before.runner_up
-        if other is None or not other.pools or not other.per_hour:
-            return False
-        prices = [facts.stalls.stalls.get(pool.pool) for pool in other.pools]
-        if any(price is None or price.pool.price_per_hour is None for price in prices):
-            return False
-        per_hour = sum(
-            (stall.pool.price_per_hour or 0.0) * one.replicas
-            for stall, one in zip(prices, other.pools, strict=True)
-            if stall is not None
-        )
-        return per_hour < float(other.per_hour) * (1 - part)
-
-    def _decided(self, facts: Facts) -> SpendRecord:
-        """A new decision; the record of before where it says the same."""
-        epoch = self.view.settings.epoch
-        deadline = facts.job.cost is not None and facts.job.cost.deadline_s is not None
-        if deadline and facts.due is None:
-            return unknown_work(facts, epoch)
-        if not facts.held and not facts.job.status.start_time:
-            refused = choice.refused(facts)
-            if refused:
-                return infeasible(facts, epoch, refused)
-        found = choice.choose(facts)
-        if choice.stays(facts, found):
-            found = choice.staying(facts, found)
-        if self._compares(facts, found):
-            found = choice.compare_prices(facts, found)
-        elif not facts.held:
-            found = choice.settled(facts, found)
-        return recorded(facts, found, epoch)
-
-    def _compares(self, facts: Facts, found: Decision) -> bool:
-        """Whether a job that stays where it is should look at other pools' prices now."""
-        before, spend = facts.before, facts.job.status.spend
-        if before is None or spend is None or not facts.held:
-            return False
-        if facts.held.keys() != {share.pool for share in found.chosen.shares} or found.committed:
-            return False
-        if facts.due is not None and choice.mode_of(facts, found.chosen) != SpendMode.SPOT:
-            return False
-        return facts.now >= spend.next_decision > 0 or self._moved(facts, before)
-
     def _stand(self, facts: Facts, spend: SpendRecord) -> None:
         decision, due = spend.decision, facts.due
         pools = frozenset(pool.pool for pool in decision.chosen.pools) if decision else frozenset()
@@ -346,6 +274,81 @@ class _Clerk:
             safe=safe,
             facts=facts,
         )
+
+
+def is_due(facts: Facts) -> bool:
+    """Whether something speaks against the decision in force."""
+    job, before = facts.job, facts.before
+    spend = job.status.spend
+    if before is None or spend is None or job.status.observed_generation != job.generation:
+        return True
+    if facts.now >= spend.next_decision > 0:
+        return True
+    if before.reason in _NEVER_STARTED:
+        return False  # looked at in turns
+    due = facts.due
+    if not facts.held:
+        waits = not before.chosen.pools and due is not None
+        return waits and facts.now >= turns_at(job.created, due) if due is not None else False
+    if not spend.next_decision:
+        return True  # it has just been placed
+    chosen = {pool.pool for pool in before.chosen.pools}
+    if not facts.held.keys() <= chosen or sum(facts.held.values()) > _members(before):
+        return True
+    if due is not None and spare_s(due) < due.line.changeover_s + 2 * TICK_S:
+        return not before.committed
+    return choice.over_budget(facts) or _moved(facts, before)
+
+
+def _moved(facts: Facts, before: SpendDecision) -> bool:
+    """Whether a price that the decision rests on is another by more than the least gain."""
+    part = facts.terms.min_gain_percent / 100
+    now = choice.held_option(facts).expected.per_hour
+    if _differs(before.chosen.per_hour, now, part):
+        return True
+    other = before.runner_up
+    if other is None or not other.pools or not other.per_hour:
+        return False
+    prices = [facts.stalls.stalls.get(pool.pool) for pool in other.pools]
+    if any(price is None or price.pool.price_per_hour is None for price in prices):
+        return False
+    per_hour = sum(
+        (stall.pool.price_per_hour or 0.0) * one.replicas
+        for stall, one in zip(prices, other.pools, strict=True)
+        if stall is not None
+    )
+    return per_hour < float(other.per_hour) * (1 - part)
+
+
+def decided(facts: Facts, epoch: int) -> SpendRecord:
+    """A new decision; the record of before where it says the same."""
+    deadline = facts.job.cost is not None and facts.job.cost.deadline_s is not None
+    if deadline and facts.due is None:
+        return unknown_work(facts, epoch)
+    if not facts.held and not facts.job.status.start_time:
+        refused = choice.refused(facts)
+        if refused:
+            return infeasible(facts, epoch, refused)
+    found = choice.choose(facts)
+    if choice.stays(facts, found):
+        found = choice.staying(facts, found)
+    if _compares(facts, found):
+        found = choice.compare_prices(facts, found)
+    elif not facts.held:
+        found = choice.settled(facts, found)
+    return recorded(facts, found, epoch)
+
+
+def _compares(facts: Facts, found: Decision) -> bool:
+    """Whether a job that stays where it is should look at other pools' prices now."""
+    before, spend = facts.before, facts.job.status.spend
+    if before is None or spend is None or not facts.held:
+        return False
+    if facts.held.keys() != {share.pool for share in found.chosen.shares} or found.committed:
+        return False
+    if facts.due is not None and choice.mode_of(facts, found.chosen) != SpendMode.SPOT:
+        return False
+    return facts.now >= spend.next_decision > 0 or _moved(facts, before)
 
 
 def _marks(

@@ -1,0 +1,193 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The pool choice that the operator runs, on the zones of a trace, with the evidence that it has.
+
+No probes: of a zone it knows what its own instances saw and which of its launches failed. The
+functions are those of ``scheduling.capacity``; this module only plays provider and clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from ullage.cluster.codecs.objects import Sharer
+from ullage.cluster.projection.workload import project_workload
+from ullage.cluster.records.pool import CapacityType, PoolRecord, PoolStatus
+from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
+from ullage.cluster.records.spec_fields import SpotTerms
+from ullage.engines.capacity.records import Pool
+from ullage.scheduling.capacity.capacity_choice import decided, is_due
+from ullage.scheduling.capacity.choice import Facts
+from ullage.scheduling.capacity.hazard import Learning, observed
+from ullage.scheduling.capacity.market import Stall, Stalls
+from ullage.scheduling.capacity.record import kept
+from ullage.scheduling.capacity.remaining_work import Work
+from ullage.scheduling.inventory.instances import Sighting
+from ullage.simulate.spot.market import Market
+from ullage.simulate.spot.play import Counts, Rule, Run
+
+EPOCH_S = 1_700_000_000.0
+"""Of tick 0: a status needs a time that is not 0."""
+RUNNING = "Running"
+
+
+def live(members: int, work: float, whole_s: float, terms: SpotTerms) -> Rule:
+    """The operator's rule for a gang by cost per work.
+
+    Args:
+        members: Of the gang.
+        work: In the unit of the play's job.
+        whole_s: Seconds that the undisturbed gang needs for it.
+        terms: Of the SchedulingPolicy.
+    """
+    return _Operator(members=members, work=work, whole_s=whole_s, terms=terms).rule
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What one pool showed since the last look."""
+
+    before: int = 0
+    gained: int = 0
+    failed: int = 0
+    held_since_s: float | None = None
+
+
+@dataclass(slots=True)
+class _Operator:
+    """One job's operator; a new run begins with no knowledge."""
+
+    members: int
+    work: float
+    whole_s: float
+    terms: SpotTerms
+    run: Run | None = None
+    job: WorkloadRecord = field(default_factory=lambda: _job(1))
+    pools: dict[str, PoolStatus] = field(default_factory=dict)
+    seen: dict[str, _Seen] = field(default_factory=dict)
+
+    def rule(self, market: Market, run: Run, tick: int) -> Counts:
+        """What the operator wants to hold and the provider gives."""
+        now = EPOCH_S + tick * market.tick_s
+        if run is not self.run:
+            self.run, self.job = run, _job(self.members)
+            self.pools = {name: PoolStatus() for name in market.names}
+            self.seen = {name: _Seen() for name in market.names}
+        held = dict(zip(market.names, run.held, strict=True))
+        self._look(market, tick, held, now)
+        wanted = self._choose(market, tick, held, now)
+        return self._launch(market, tick, held, wanted, now)
+
+    def _look(self, market: Market, tick: int, held: Mapping[str, int], now: float) -> None:
+        prices = dict(zip(market.names, market.prices(tick), strict=True))
+        for name, status in self.pools.items():
+            seen, count = self.seen[name], held[name]
+            sighting = Sighting(
+                nodes=count,
+                before=seen.before,
+                lost=max(0, seen.before - count),
+                gained=seen.gained,
+                launched=seen.gained,
+                failed=seen.failed,
+                held_since_s=seen.held_since_s if count else None,
+            )
+            record = _record(name, market, status)
+            status = observed(record, status, sighting, now, Learning.of(self.terms))
+            self.pools[name] = replace(status, price=prices[name], priced_at_s=now)
+            self.seen[name] = _Seen(before=count, held_since_s=seen.held_since_s)
+
+    def _choose(
+        self, market: Market, tick: int, held: Mapping[str, int], now: float
+    ) -> dict[str, int]:
+        """Members by pool, as the decision in force says it."""
+        assert self.run is not None
+        facts = Facts(
+            job=self.job,
+            members=self.members,
+            stalls=self._stalls(market, held),
+            work=Work(total_s=self.whole_s, done=min(1.0, self.run.done / self.work)),
+            due=None,
+            held={name: count for name, count in held.items() if count},
+            terms=self.terms,
+            now=now,
+        )
+        # what waits is looked at again in every cycle
+        spend = decided(facts, 1) if is_due(facts) or not facts.held else kept(facts)
+        status = replace(
+            self.job.status,
+            spend=spend,
+            observed_generation=self.job.generation,
+            start_time=now,
+            phase=RUNNING if facts.held else "Pending",
+        )
+        self.job = replace(self.job, status=status)
+        chosen = spend.decision.chosen.pools if spend.decision is not None else ()
+        return {pool.pool: pool.replicas for pool in chosen}
+
+    def _stalls(self, market: Market, held: Mapping[str, int]) -> Stalls:
+        stalls = {}
+        for name, status in self.pools.items():
+            record = _record(name, market, status)
+            pool = Pool(
+                name=name,
+                capacity_type=record.capacity_type,
+                price_per_hour=status.price,
+                hazard_per_hour=status.hazard_per_hour or 0.0,
+                speed=1.0,
+                most=None if status.available else 0,
+            )
+            stalls[name] = Stall(pool=pool, record=record, per_node=1, grows=status.available)
+        return Stalls(stalls=stalls, speeds_known=True, steps_per_second=1.0, unsuitable="")
+
+    def _launch(
+        self,
+        market: Market,
+        tick: int,
+        held: Mapping[str, int],
+        wanted: Mapping[str, int],
+        now: float,
+    ) -> Counts:
+        """What the provider gives; a launch that gives nothing has failed at the next look."""
+        counts = []
+        for name, gives in zip(market.names, market.gives(tick), strict=True):
+            want, have = wanted.get(name, 0), held[name]
+            if want > have and not gives:
+                self.seen[name].failed += 1
+                want = have
+            elif want > have:
+                self.seen[name].gained += want - have
+                self.seen[name].held_since_s = self.seen[name].held_since_s if have else now
+            self.seen[name].before = want
+            counts.append(want)
+        return tuple(counts)
+
+
+def _record(name: str, market: Market, status: PoolStatus) -> PoolRecord:
+    kind = CapacityType(market.kinds[market.names.index(name)].value)
+    return PoolRecord(
+        name=name,
+        instance_type="traced",
+        zone=name,
+        capacity_type=kind,
+        accelerator="traced",
+        status=status,
+    )
+
+
+def _job(members: int) -> WorkloadRecord:
+    """A gang of whole devices by cost per work, as the operator reads it."""
+    container = {"name": "main", "image": "example/train:1"}
+    raw = {
+        "metadata": {"name": "train", "namespace": "bench", "uid": "uid-train", "generation": 1},
+        "spec": {
+            "template": {"spec": {"containers": [container]}},
+            "replicas": members,
+            "checkpoint": {},
+            "work": {"steps": 1_000_000},
+            "cost": {"objective": "CostPerWork"},
+        },
+    }
+    record, _ = project_workload(WorkloadKind.TRAINING_JOB, raw, None, Sharer())
+    assert not record.invalid, record.invalid
+    return record
