@@ -9,13 +9,15 @@ tables are read where they are and never copied; without them nothing is measure
 from __future__ import annotations
 
 import argparse
+import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from bench import capacity_deadline, capacity_hazard, capacity_study, capacity_zones
 from bench.capacity_prices import load as load_prices
+from bench.capacity_traces import ZONES
 from bench.capacity_traces import load as load_traces
 from bench.devicechoice_tables import TableError
 from bench.progress import Progress
@@ -29,6 +31,9 @@ BARS: Final[Bars] = {
     "cost_vs_fixed": lambda value: value <= capacity_zones.LIMITS["fixed_cost"],
     "runtime_vs_fixed": lambda value: value <= capacity_zones.LIMITS["fixed_time"],
     "evictions_ratio": lambda value: value <= capacity_zones.LIMITS["evict"],
+    "live_vs_fixed": lambda value: value <= capacity_zones.LIMITS["fixed_cost"],
+    "live_runtime_vs_fixed": lambda value: value <= capacity_zones.LIMITS["fixed_time"],
+    "live_evictions_ratio": lambda value: value <= capacity_zones.LIMITS["evict"],
     "calibration_max_error": lambda value: value <= capacity_hazard.LIMIT,
     "pricing_ratio_max_error": lambda value: value <= capacity_study.RATIO_LIMIT,
     "vs_offline_optimum_max": lambda value: value <= capacity_study.OPTIMUM_LIMIT,
@@ -38,12 +43,31 @@ BARS: Final[Bars] = {
 }
 
 
-def measure(folder: Path, starts: int) -> tuple[dict[str, Figure], list[Row]]:
+def zone(text: str) -> tuple[str, float]:
+    """A zone as an option names it: ``NAME`` or ``NAME=PRICE``.
+
+    Raises:
+        argparse.ArgumentTypeError: the price is missing and not known, or no number above 0.
+    """
+    name, _, said = text.partition("=")
+    try:
+        price = float(said) if said else ZONES[name]
+    except (KeyError, ValueError):
+        price = 0.0
+    if not 0 < price < math.inf:
+        raise argparse.ArgumentTypeError(f"{text}: give the price of an hour, as in {name}=1.02")
+    return name, price
+
+
+def measure(
+    folder: Path, starts: int, zones: Mapping[str, float] = ZONES
+) -> tuple[dict[str, Figure], list[Row]]:
     """All four parts.
 
     Args:
         folder: Of the tables.
         starts: Windows of each pool for the deadlines.
+        zones: Dollars per hour of an instance, by zone, for the job by cost per work.
 
     Raises:
         TableError: a table is not there.
@@ -53,7 +77,7 @@ def measure(folder: Path, starts: int) -> tuple[dict[str, Figure], list[Row]]:
         progress.say(f"read {len(traces)} traces and {len(prices.series)} series of prices")
         parts = (
             capacity_deadline.measure(traces, progress.say, starts),
-            capacity_zones.measure(traces, progress.say),
+            capacity_zones.measure(traces, progress.say, prices=zones),
             capacity_hazard.measure(traces, progress.say),
             capacity_study.measure(prices, progress.say),
         )
@@ -76,9 +100,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--starts", type=int, default=capacity_deadline.STARTS, help="windows of each pool"
     )
+    parser.add_argument(
+        "--zones",
+        type=zone,
+        nargs="+",
+        metavar="NAME[=PRICE]",
+        help="zones for the job by cost per work, with dollars per hour (default: all priced ones)",
+    )
     given = parser.parse_args(arguments)
     try:
-        figures, rows = measure(given.data, given.starts)
+        figures, rows = measure(given.data, given.starts, dict(given.zones or ZONES))
     except TableError as error:
         print(f"bench capacity: no tables ({error}); name their folder with --data. Nothing ran.")
         return 0

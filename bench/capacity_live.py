@@ -2,13 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pool choice that the operator runs, on the zones of a trace, with the evidence that it has.
 
-No probes: of a zone it knows what its own instances saw and which of its launches failed. The
-functions are those of ``scheduling.capacity``; this module only plays provider and clock.
+No probes: of a zone it knows what instances of its jobs saw and which of its launches failed. One
+job of the same size has run since the traces began, as on a cluster in use; what that one saw is
+all that is known when the measured one starts. The functions are those of ``scheduling.capacity``;
+this module only plays provider and clock.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from ullage.cluster.codecs.objects import Sharer
@@ -25,7 +29,7 @@ from ullage.scheduling.capacity.record import kept
 from ullage.scheduling.capacity.remaining_work import Work
 from ullage.scheduling.inventory.instances import Sighting
 from ullage.simulate.spot.market import Market
-from ullage.simulate.spot.play import Counts, Rule, Run
+from ullage.simulate.spot.play import Counts, Job, Rule, Run, play
 
 EPOCH_S = 1_700_000_000.0
 """Of tick 0: a status needs a time that is not 0."""
@@ -56,7 +60,7 @@ class _Seen:
 
 @dataclass(slots=True)
 class _Operator:
-    """One job's operator; a new run begins with no knowledge."""
+    """One job's operator; a new run begins with what the job before it has seen."""
 
     members: int
     work: float
@@ -66,18 +70,44 @@ class _Operator:
     job: WorkloadRecord = field(default_factory=lambda: _job(1))
     pools: dict[str, PoolStatus] = field(default_factory=dict)
     seen: dict[str, _Seen] = field(default_factory=dict)
+    history: dict[int, Mapping[str, PoolStatus]] = field(default_factory=dict)
+    """What is known of the pools at each tick."""
 
     def rule(self, market: Market, run: Run, tick: int) -> Counts:
         """What the operator wants to hold and the provider gives."""
         now = EPOCH_S + tick * market.tick_s
         if run is not self.run:
-            self.run, self.job = run, _job(self.members)
-            self.pools = {name: PoolStatus() for name in market.names}
-            self.seen = {name: _Seen() for name in market.names}
+            if not self.history:
+                self._live_through(market)
+            self._begin(market, run)
         held = dict(zip(market.names, run.held, strict=True))
         self._look(market, tick, held, now)
         wanted = self._choose(market, tick, held, now)
         return self._launch(market, tick, held, wanted, now)
+
+    def _begin(self, market: Market, run: Run) -> None:
+        unknown = {name: PoolStatus() for name in market.names}
+        self.run, self.job = run, _job(self.members)
+        # of the job before no instance is left
+        self.pools = {
+            name: replace(status, nodes=0)
+            for name, status in self.history.get(run.first, unknown).items()
+        }
+        self.seen = {name: _Seen() for name in market.names}
+
+    def _live_through(self, market: Market) -> None:
+        """Run a job without an end from the first tick to the last."""
+
+        def rule(here: Market, run: Run, tick: int) -> Counts:
+            counts = before.rule(here, run, tick)
+            self.history[tick] = dict(before.pools)
+            return counts
+
+        before = _Operator(self.members, self.work, self.whole_s, self.terms)
+        before.history[-1] = {}  # it knows nothing
+        endless = Job(work=math.inf, speed=lambda _: 0.0, toll=lambda run, lost, changed: 0.0)
+        with suppress(ValueError):  # the traces end before the job does
+            play(market, endless, rule)
 
     def _look(self, market: Market, tick: int, held: Mapping[str, int], now: float) -> None:
         prices = dict(zip(market.names, market.prices(tick), strict=True))

@@ -15,8 +15,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.capacity_live import live
+from bench.capacity_live import live as as_it_runs
 from bench.capacity_traces import ZONES, ZONES_BATCH, Trace, of_batch
+from bench.devicechoice_tables import TableError
 from bench.report import Figure, Row
 from ullage.cluster.records.spec_fields import SpotTerms
 from ullage.engines.capacity.cost import Scaling, Terms
@@ -40,7 +41,6 @@ TERMS: Final = Terms(
 )
 LIVE_TERMS: Final = SpotTerms(restart_cost_s=round(3600 * (TERMS.eviction_h + TERMS.change_h)))
 """What the operator is told that a restart costs."""
-FIXED: Final = "us-east-1f"
 LIMITS: Final = {"cost": 0.41, "oracle": 1.03, "fixed_cost": 0.90, "fixed_time": 0.55, "evict": 0.9}
 
 Lives = NDArray[np.int64]
@@ -59,15 +59,26 @@ class World:
     lives: Lives
 
 
-def world(traces: Sequence[Trace]) -> World:
-    """The six zones with what probes know of them at each tick."""
-    zones = sorted(of_batch(traces, ZONES_BATCH), key=lambda one: one.zone)
+def world(traces: Sequence[Trace], prices: Mapping[str, float]) -> World:
+    """The zones with what probes know of them at each tick.
+
+    Args:
+        traces: Of all zones.
+        prices: Dollars per hour of an instance, by the name of a zone; others are left out.
+
+    Raises:
+        TableError: a zone has no trace.
+    """
+    known = {trace.zone: trace for trace in of_batch(traces, ZONES_BATCH)}
+    if unknown := sorted(prices.keys() - known.keys()):
+        raise TableError(f"no trace of {', '.join(unknown)}; there are {', '.join(sorted(known))}")
+    zones = [known[name] for name in sorted(prices)]
     series = [
         Series(
             name=one.zone,
             tick_s=one.gap_s,
             up=one.up > 0,
-            price=np.full(len(one.up), ZONES[one.zone]),
+            price=np.full(len(one.up), prices[one.zone]),
         )
         for one in zones
     ]
@@ -117,11 +128,11 @@ def _longest(lives: Lives) -> Callable[[Market, int], Sequence[int]]:
 def rules(here: World) -> Mapping[str, Rule]:
     """All ways to choose zones."""
     return {
-        "fixed": refill(lambda market, _: [market.names.index(FIXED)]),
+        "fixed": refill(lambda market, tick: _cheapest(market, tick)[:1]),
         "cheapest_first": refill(_cheapest),
         "random": refill(_random),
         "ours": by_engine(Ask(most=MACHINES), TERMS),
-        "live": live(MACHINES, JOB.work, JOB.work / JOB.speed(MACHINES), LIVE_TERMS),
+        "live": as_it_runs(MACHINES, JOB.work, JOB.work / JOB.speed(MACHINES), LIVE_TERMS),
         "oracle": refill(_longest(here.lives)),
     }
 
@@ -142,24 +153,47 @@ JOB: Final = Job(
 
 
 def measure(
-    traces: Sequence[Trace], tick: Callable[[str], None], starts: int = STARTS
+    traces: Sequence[Trace],
+    tick: Callable[[str], None],
+    starts: int = STARTS,
+    prices: Mapping[str, float] = ZONES,
 ) -> tuple[dict[str, Figure], list[Row]]:
-    """Every rule from the same starts."""
-    here = world(traces)
+    """Every rule from the same starts.
+
+    Args:
+        traces: Of all zones.
+        tick: Told of each step.
+        starts: Of the job.
+        prices: Dollars per hour of an instance, by the name of each zone to play on.
+
+    Raises:
+        TableError: a zone has no trace.
+    """
+    here = world(traces, prices)
     tick("zones: posteriors from probes")
     first = np.linspace(FIRST_DAY, LAST_DAY, starts) * 86_400 / here.market.tick_s
     alone = ON_DEMAND * MACHINES * WORK_H / (MACHINES * TERMS.scaling.at(MACHINES))
     mean: dict[str, tuple[float, float, float, float]] = {}
-    for name, rule in rules(here).items():
-        plays = [play(here.market, JOB, rule, int(start)) for start in first]
+    ways = rules(here)
+    plays = {name: list[Run]() for name in ways}
+    for start in first:
+        try:
+            once = {name: play(here.market, JOB, rule, int(start)) for name, rule in ways.items()}
+        except ValueError:  # some rule does not end within the traces
+            continue
+        for name, run in once.items():
+            plays[name].append(run)
+    if not plays["ours"]:
+        raise TableError("no job ends within the traces: choose other zones")
+    for name, runs in plays.items():
         mean[name] = (
-            float(np.mean([one.dollars for one in plays])) / alone,
-            float(np.mean([one.elapsed_s for one in plays])) / 3600,
-            float(np.mean([one.evictions for one in plays])),
-            float(np.mean([one.starts for one in plays])),
+            float(np.mean([run.dollars for run in runs])) / alone,
+            float(np.mean([run.elapsed_s for run in runs])) / 3600,
+            float(np.mean([run.evictions for run in runs])),
+            float(np.mean([run.starts for run in runs])),
         )
         tick(f"zones: {name} {mean[name][0]:.3f}, {mean[name][1]:.1f} h, {mean[name][2]:.1f} lost")
-    return _figures(mean), _rows(mean, starts)
+    return _figures(mean), _rows(mean, len(plays["ours"]))
 
 
 def _figures(mean: Mapping[str, tuple[float, float, float, float]]) -> dict[str, Figure]:
@@ -188,10 +222,10 @@ def _figures(mean: Mapping[str, tuple[float, float, float, float]]) -> dict[str,
 
 def _rows(mean: Mapping[str, tuple[float, float, float, float]], starts: int) -> list[Row]:
     mine, fixed, cheap = mean["ours"], mean["fixed"], mean["cheapest_first"]
-    oracle = mean["oracle"]
+    oracle, live = mean["oracle"], mean["live"]
     return [
         Row(
-            what=f"six zones, {starts} starts: cost per work, part of on-demand",
+            what=f"zones, {starts} starts, with probes: cost per work, part of on-demand",
             ours=f"{mine[0]:.3f}",
             baseline=f"{cheap[0]:.3f} cheapest first, {mean['random'][0]:.3f} random",
             limit=f"<= {LIMITS['cost']}; oracle {oracle[0]:.3f}",
@@ -213,5 +247,17 @@ def _rows(mean: Mapping[str, tuple[float, float, float, float]], starts: int) ->
             ours=f"{mine[2] / cheap[2]:.3f} ({mine[2]:.1f})",
             baseline=f"{cheap[2]:.1f}, {mean['random'][2]:.1f} random",
             limit=f"<= {LIMITS['evict']}; oracle {oracle[2]:.1f}",
+        ),
+        Row(
+            what="as the operator runs, without probes: cost per work",
+            ours=f"{live[0]:.3f} of on-demand, {live[0] / fixed[0]:.3f} of the fixed zone",
+            baseline=f"{cheap[0]:.3f} cheapest first",
+            limit=f"<= {LIMITS['fixed_cost']} of the fixed zone; oracle {oracle[0]:.3f}",
+        ),
+        Row(
+            what="as the operator runs: run time, evictions",
+            ours=f"{live[1]:.1f} h, {live[2]:.1f}",
+            baseline=f"{cheap[1]:.1f} h, {cheap[2]:.1f} cheapest first",
+            limit=f"oracle {oracle[1]:.1f} h, {oracle[2]:.1f}",
         ),
     ]

@@ -1,0 +1,71 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The operator's choice on traces knows of a zone what its own instances and launches showed."""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+import pytest
+
+from bench.capacity import zone
+from bench.capacity_live import live
+from ullage.cluster.records.spec_fields import SpotTerms
+from ullage.simulate.spot.market import Bools, Market, Series, market
+from ullage.simulate.spot.play import Job, Run, play, restarts
+
+TICKS = 400
+GANG = 4
+JOB = Job(work=GANG * 3600.0 * 10, speed=float, toll=restarts(300))
+
+
+def zones(**up: Bools) -> Market:
+    prices = {"cheap": 0.9, "dear": 1.1}
+    series = [
+        Series(name=name, tick_s=600, up=there, price=np.full(TICKS, prices[name]))
+        for name, there in up.items()
+    ]
+    return market(series, None)
+
+
+def run(here: Market, start: int = 0) -> Run:
+    return play(here, JOB, live(GANG, JOB.work, 36_000.0, SpotTerms()), start)
+
+
+def always(there: bool = True) -> Bools:
+    return np.full(TICKS, there)
+
+
+def test_what_happens_in_a_zone_without_instances_changes_nothing() -> None:
+    flapping = always()
+    flapping[::3] = False
+    calm, wild = (run(zones(cheap=always(), dear=there)) for there in (always(), flapping))
+    assert calm.history == wild.history
+    assert calm.evictions == 0
+
+
+def test_a_launch_that_fails_sends_the_job_elsewhere() -> None:
+    done = run(zones(cheap=always(there=False), dear=always()))
+    assert done.paid_s[0] == 0
+    idle_s = sum(600 for _, _, spot, other in done.history if not spot + other)
+    assert idle_s == 600, "one launch had to fail before it knew"
+
+
+def test_a_loss_is_one_eviction_and_the_rest_is_done_elsewhere() -> None:
+    cheap = always()
+    cheap[210:] = False
+    done = run(zones(cheap=cheap, dear=always()), 200)
+    assert done.evictions == 1
+    assert min(done.paid_s) > 0
+
+
+@pytest.mark.parametrize("text", ["mars-1", "us-east-1x=", "a=-1", "a=x", "a=inf", "a=nan"])
+def test_a_zone_without_a_price_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="give the price"):
+        zone(text)
+
+
+def test_a_zone_may_be_priced_by_hand() -> None:
+    assert zone("mars-1=1.5") == ("mars-1", 1.5)
+    assert zone("us-east-1a") == ("us-east-1a", 0.98)
