@@ -11,6 +11,8 @@ FAST_FLAGS ?= -n 3 --dist worksteal
 # random events of the long stress tests, and random admissions: of test-fast, of test-stress
 FAST_EVENTS ?= 5000
 STRESS_EVENTS ?= 100000
+# random strokes against members of a job in tiers, two seconds each
+STROKES ?= 20
 # wild objects of the fuzz suite in test-stress; test-fast reads a few thousand
 WILD_OBJECTS ?= 200000
 # rounds that real jobs take turns for; 50 is the bar and takes a quarter of an hour
@@ -58,6 +60,7 @@ test-stress: $(VENV)/.ready ## the long stress tests in full: 100,000 random eve
 	  tests/property/test_placement_under_stress.py tests/property/test_admission_never_overcommits.py \
 	  tests/property/node/test_restarts_of_everything.py tests/property/test_making_room_never_flaps.py \
 	  tests/contract/kubelet/test_ten_thousand_calls_in_any_order.py
+	@ULLAGE_STROKES=$(STROKES) $(BIN)/python -m pytest -p no:xdist tests/unit/run/test_random_strokes_lose_no_state.py
 	@ULLAGE_EXAMPLES=many $(BIN)/python -m pytest $(FAST_FLAGS) $(MANY_EXAMPLES)
 
 .PHONY: replay
@@ -216,5 +219,5 @@ bench-spot-cluster: $(VENV)/.ready ## a replayed preemption trace against an ela
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.spot_cluster $(if $(DATA),--data $(DATA)) $(if $(MINUTES),--minutes $(MINUTES))
 
 .PHONY: bench-tiers
-bench-tiers: $(VENV)/.ready ## losses with a state keeper and with checkpoints, on local processes (about 15 min; DATA=folder)
+bench-tiers: $(VENV)/.ready ## losses with a state keeper and with checkpoints, on local processes (about 25 min; DATA=folder)
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.tiers $(if $(DATA),--data $(DATA))

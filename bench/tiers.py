@@ -6,6 +6,7 @@
 ``build/bench/tiers.json``. Real processes, a state of 50 MB and a link of 200 Mbit/s: the copy is
 paced to it by the product's own limit. Every arm trains the same model on the same samples. The
 last arm lives through an excerpt of a public preemption trace; every other loss has a notice there.
+Then random strokes hit small jobs, one, two or all members at a time (``--strokes N --seed N``).
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from bench.report import DATA, Figure, Row, judge, write
 from bench.spot_trace import FILE, TraceUnreadable, excerpt, read
 from bench.spot_trace import Event as Change
 from bench.tiers_job import play
-from bench.tiers_judge import BARS, Arms, judged
+from bench.tiers_judge import BARS, STROKE_BARS, Arms, judged
 from bench.tiers_records import REPLAY, SPOTS, Event, Outcome
+from bench.tiers_strokes import strike
 
 PHASES: Final = (0.25, 0.5, 0.75)
 """Of a checkpoint's interval, one loss in each: half an interval on average, as at random times."""
@@ -127,6 +129,34 @@ def _arms(
     return judged(arms, step_s, interval_s)
 
 
+def strokes_of(strokes: int, seed: int) -> tuple[dict[str, Figure], list[Row]]:
+    """Random strokes against members of jobs, and what they cost.
+
+    Args:
+        strokes: In all.
+        seed: Of the random choices.
+    """
+    with Progress() as progress:
+        task = progress.task("strokes", strokes)
+        found = strike(strokes, seed, tell=lambda so_far: task.to(so_far.strokes))
+        for fault in found.faults:
+            progress.say(fault)
+    figures: dict[str, Figure] = {
+        "strokes": found.strokes,
+        "state_lost": found.state_lost,
+        "stroke_lost_steps": found.lost_steps,
+        "strokes_differing": found.differing,
+        "stroke_faults": len(found.faults),
+    }
+    row = Row(
+        what=f"{found.strokes} random strokes, seed {seed}: kills and stops of one, two or all",
+        ours=f"{found.state_lost} jobs lost their state, at most {found.lost_steps} steps done "
+        f"again, {found.differing} last states differ",
+        limit="0, <= 2, 0",
+    )
+    return figures, [row]
+
+
 def _lasting(seconds: float, step_s: float) -> int:
     """Steps of an arm in which so much time passes, and what came last is got over."""
     return int((seconds + 8) / step_s)
@@ -143,6 +173,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--step-seconds", type=float, default=2.4)
     parser.add_argument("--interval", type=float, default=60.0, help="between checkpoints, seconds")
     parser.add_argument("--rounds", type=int, default=2, help="of the undisturbed arms")
+    parser.add_argument("--strokes", type=int, default=200, help="random ones; 0 = none")
+    parser.add_argument("--seed", type=int, default=1, help="of the strokes")
     parser.add_argument("--data", type=Path, default=DATA, help="folder of the public tables")
     given = parser.parse_args(arguments)
     try:
@@ -150,13 +182,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except TraceUnreadable as error:
         raise SystemExit(str(error)) from error
     figures, rows = measure(given.steps, given.step_seconds, given.interval, given.rounds, changes)
+    if given.strokes:
+        struck, more = strokes_of(given.strokes, given.seed)
+        figures, rows = figures | struck, [*rows, *more]
     write("tiers", figures, rows)
     print(
         "Local processes: a loss is seen at once, where a cluster needs its own time for that. The "
         "link is the keeper client's own rate, not a shaped network. Replacements start at once; "
         "in the replayed trace machines come when it says so. With checkpoints all start again."
     )
-    return judge(figures, BARS)
+    return judge(figures, {**BARS, **(STROKE_BARS if given.strokes else {})})
 
 
 if __name__ == "__main__":

@@ -25,6 +25,12 @@ BARS: Final[Bars] = {
     "lost_vs_checkpoint": lambda value: value >= 4.0,
     "loss_equal": lambda value: value == 1,
 }
+STROKE_BARS: Final[Bars] = {
+    "state_lost": lambda value: value == 0,
+    "stroke_lost_steps": lambda value: value <= 2,
+    "strokes_differing": lambda value: value == 0,
+    "stroke_faults": lambda value: value == 0,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

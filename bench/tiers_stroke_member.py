@@ -52,9 +52,7 @@ def undisturbed(steps: int) -> dict[int, str]:
     values = {shard: beginning(shard) for shard in range(SHARDS)}
     for step in range(1, steps + 1):
         total = total_of({shard: digest(value) for shard, value in values.items()})
-        values = {
-            shard: followed(value, total, shard, step) for shard, value in values.items()
-        }
+        values = {shard: followed(value, total, shard, step) for shard, value in values.items()}
     return {shard: digest(value).hex() for shard, value in values.items()}
 
 
