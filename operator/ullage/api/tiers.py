@@ -34,6 +34,10 @@ class Backup(Model):
     shards: Annotated[int, Field(ge=1, le=4096, json_schema_extra={"format": "int32"})] = 64
     """Pieces that the state is cut into, at least as many as there are members; the program finds
     the number in ULLAGE_SHARDS."""
+    silence_seconds: Annotated[int, Field(ge=2, le=600, json_schema_extra={"format": "int32"})] = 10
+    """A member that the coordinator has not heard for so long counts as lost, and others take over
+    what it owned. A killed process is noticed at once, so this is for machines that vanish and
+    programs that hang. Members report every half second; a guard may pause one for ten seconds."""
 
 
 class Tier(Model):

@@ -116,6 +116,33 @@ def test_an_unknown_way_to_inject_is_an_error_and_no_default(runtime: object) ->
     assert record.invalid.startswith("spec.runtime"), record.invalid
 
 
+@pytest.mark.parametrize(("stated", "seconds"), [(None, 10), (2, 2), (600, 600)])
+def test_the_silence_limit_is_the_jobs_own(stated: int | None, seconds: int) -> None:
+    terms = _in_tiers(silenceSeconds=stated)
+    assert terms.elasticity is not None
+    assert terms.elasticity.tiers is not None
+    assert terms.elasticity.tiers.silence_s == seconds
+
+
+@pytest.mark.parametrize("stated", [0, 1, 601, "10", 2.5, [10]])
+def test_a_silence_limit_out_of_bounds_is_an_error(stated: object) -> None:
+    assert "backup.silenceSeconds" in _in_tiers(silenceSeconds=stated).invalid
+
+
+def _in_tiers(**backup: object) -> WorkloadRecord:
+    elasticity = {
+        "minReplicas": 2,
+        "maxReplicas": 4,
+        "membership": "InPlace",
+        "tiers": "Auto",
+        "reliableReplicas": 1,
+        "backup": {"stateBytes": "1Mi", **backup},
+    }
+    raw = raw_job(elasticity=elasticity, checkpoint={})
+    del raw["spec"]["replicas"]
+    return project_workload(JOB, raw, None, Sharer())[0]
+
+
 def test_the_blueprint_holds_the_raw_template() -> None:
     raw = raw_job(
         replicas=2, gpu={"mode": "Exclusive", "count": 2}, checkpoint={"graceSeconds": 90}

@@ -32,7 +32,7 @@ Json = dict[str, Any]
 OWNER = an_owner("train", "team")
 TERMS = TierTerms(
     reliable=1, stage=2, state_bytes=3 << 30, dirty_bytes=1 << 20, every_steps=2, max_lag_steps=5,
-    shards=16,
+    shards=16, silence_s=7,
 )  # fmt: skip
 TEMPLATE: Json = {
     "metadata": {"labels": {"mine": "yes"}},
@@ -115,7 +115,7 @@ def test_the_lead_understands_how_it_is_started() -> None:
     assert (terms.link.every_steps, terms.link.max_lag_steps) == (2, 5)
     assert (terms.settings.pinned, terms.settings.shards) == (2, 16)
     assert given.status.endswith(":7072")
-    assert given.silent_seconds == 10
+    assert given.silent_seconds == 7
     assert str(given.token_file).endswith("/token")
 
 

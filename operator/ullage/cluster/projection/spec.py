@@ -298,6 +298,7 @@ def _tiers(raw: JsonObject, stated: Tiers, least: int) -> TierTerms:
             every_steps=every,
             max_lag_steps=lag,
             shards=bounded(backup, "shards", 1, 4096, default.shards),
+            silence_s=bounded(backup, "silenceSeconds", 2, 600, default.silence_s),
         )
 
 

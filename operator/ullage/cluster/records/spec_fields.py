@@ -67,6 +67,8 @@ class TierTerms:
     every_steps: int = 1
     max_lag_steps: int = 2
     shards: int = 64
+    silence_s: int = 10
+    """After so long without a word a member counts as lost."""
 
 
 RENDEZVOUS: Final = ("MASTER_ADDR", "PET_RDZV_BACKEND", "PET_RDZV_ENDPOINT")

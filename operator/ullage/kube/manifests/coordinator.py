@@ -38,10 +38,6 @@ BESIDE_MIB: Final = 256
 AWAY_S: Final = 30
 """After so long on a node that does not answer the lead counts as lost; its members cannot go on
 without it anyway."""
-SILENT_S: Final = 10
-"""After so long without a word a member counts as gone (our choice): a machine that vanished says
-nothing, and one that a guard paused for seconds is still there. A killed process is noticed at
-once."""
 _MIB: Final = 1 << 20
 _USER: Final = 65532
 
@@ -185,7 +181,7 @@ def _arguments(terms: TierTerms, lead: Lead, blueprint: Blueprint) -> list[str]:
         "--every-steps": terms.every_steps,
         "--max-lag-steps": terms.max_lag_steps,
         "--bytes-per-second": BYTES_PER_SECOND,
-        "--silent-seconds": SILENT_S,
+        "--silent-seconds": terms.silence_s,
         "--listen": f"0.0.0.0:{LEAD_PORT}",
         "--keeper": f"0.0.0.0:{KEEPER_PORT}",
         "--status": f"0.0.0.0:{STATUS_PORT}",
