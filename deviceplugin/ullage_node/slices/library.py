@@ -118,7 +118,9 @@ def _write(sources: Mapping[str, bytes], folder: Path) -> None:
     shutil.rmtree(beside, ignore_errors=True)
     for path, content in sources.items():
         target = beside / path
-        target.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+        target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content)
         target.chmod(0o644)
+    for directory in (beside, *beside.rglob("*/")):
+        directory.chmod(0o755)  # for users of containers, whatever the umask
     beside.rename(folder)

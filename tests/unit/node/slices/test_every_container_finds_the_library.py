@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -66,7 +67,12 @@ def test_steps_are_counted_with_nothing_but_the_copy(tmp_path: Path) -> None:
 
 
 def test_a_copy_is_written_once_and_readable_for_every_user(tmp_path: Path) -> None:
-    copy = installed(tmp_path)
+    before = os.umask(0o077)
+    try:
+        copy = installed(tmp_path)
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in (copy, *copy.rglob("*/"))} == {0o755}
     written = {path: path.stat().st_mtime_ns for path in copy.rglob("*.py")}
     assert written
     assert all(path.stat().st_mode & 0o777 == 0o644 for path in written)
