@@ -76,7 +76,7 @@ explore: $(VENV)/.ready ## property tests on new random examples
 
 .PHONY: test-e2e
 test-e2e: $(VENV)/.ready ## end to end on two real kubelets (root, Linux)
-	@ULLAGE_E2E_ROUNDS=$(E2E_ROUNDS) ULLAGE_E2E_LONG=$(E2E_LONG) $(BIN)/python -m pytest -m e2e -p no:xdist tests/e2e tests/unit/bench_gpu
+	@ULLAGE_E2E_ROUNDS=$(E2E_ROUNDS) ULLAGE_E2E_LONG=$(E2E_LONG) $(BIN)/python -m pytest -m e2e -p no:xdist --durations 15 tests/e2e tests/unit/bench_gpu
 
 SMOKE := test_jobs_run_and_finish.py test_shares_are_enforced.py test_refusals_say_why.py
 .PHONY: test-smoke
