@@ -13,7 +13,7 @@ class Runtime(Model):
 
     inject: Inject = Inject.NEVER
     """Whether steps of torch programs are counted without a change to the image. `Auto` puts the
-    mounted library first on PYTHONPATH, before the value that the template gives it; it acts only
+    mounted step hook first on PYTHONPATH, before the value that the template gives it; it acts only
     in a Python process that imports torch. A PYTHONPATH that the image itself sets is replaced:
     repeat it in the template. `Never` leaves the environment alone; the share is proven all the
     same."""

@@ -3,7 +3,8 @@
 """Found by the interpreter at start when this folder is on PYTHONPATH; arms the torch hook.
 
 It takes the place of another ``sitecustomize`` further down the path, so it runs that one too, and
-it must never keep a program from starting.
+it must never keep a program from starting. A ``ullage_run`` that the image brings comes before the
+one beside this folder: it may have more in it.
 """
 
 import os
@@ -11,11 +12,12 @@ import sys
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
 
+HERE = os.path.dirname(os.path.abspath(__file__))
+
 
 def _run_next() -> None:
     """Run the ``sitecustomize`` that this one hides, if there is one."""
-    here = os.path.dirname(os.path.abspath(__file__))
-    others = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != here]
+    others = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != HERE]
     spec = PathFinder.find_spec("sitecustomize", others)
     if spec is None or spec.loader is None:
         return
@@ -25,6 +27,7 @@ def _run_next() -> None:
 
 
 if os.environ.get("ULLAGE_STEPS"):
+    sys.path.append(os.path.dirname(os.path.dirname(HERE)))
     try:
         from ullage_run import torch_hook
     except Exception as error:  # an older Python reads it as a SyntaxError

@@ -99,9 +99,9 @@ def test_without_injection_the_environment_is_the_templates() -> None:
     }
 
 
-def test_an_injected_library_comes_first_on_the_path() -> None:
+def test_an_injected_hook_comes_first_on_the_path() -> None:
     path = _device_env(deployment(inject=True))["PYTHONPATH"]["value"]
-    assert path == "/run/ullage/python/ullage_run/autostep:/run/ullage/python"
+    assert path == "/run/ullage/python/ullage_run/autostep"
 
 
 @pytest.mark.parametrize(

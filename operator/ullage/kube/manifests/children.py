@@ -225,13 +225,13 @@ def _add_environment(container: Body, values: Mapping[str, str]) -> None:
 
 
 def _inject(container: Body) -> None:
-    """Put the mounted library first on PYTHONPATH; the template's own value follows it.
+    """Put the mounted step hook first on PYTHONPATH; the template's own value follows it.
 
     That value keeps its source (a literal or a reference) under another name, which Kubernetes
     expands: `$(NAME)` needs a variable that stands before.
     """
     entries = [dict(entry) for entry in objects(container, "env")]
-    folders = [f"{LIBRARY_MOUNT}/ullage_run/autostep", LIBRARY_MOUNT]
+    folders = [f"{LIBRARY_MOUNT}/ullage_run/autostep"]
     own = [entry for entry in entries if entry.get("name") == PYTHON_PATH]
     for entry in own:
         entry["name"] = TEMPLATE_PYTHON_PATH

@@ -51,7 +51,7 @@ def test_steps_are_counted_with_nothing_but_the_copy(tmp_path: Path) -> None:
     (site / "torch" / "optim" / "optimizer.py").write_text(TORCH)
     record = tmp_path / "record"
     record.write_bytes(bytes(STEP_RECORD_BYTES))
-    path = f"{copy}/ullage_run/autostep:{copy}:{site}"
+    path = f"{copy}/ullage_run/autostep:{site}"
     # -s and a bare environment: no package of this machine but the standard library's and the copy
     done = subprocess.run(
         [sys.base_prefix + "/bin/python3", "-s", "-c", TRAIN],
@@ -64,6 +64,27 @@ def test_steps_are_counted_with_nothing_but_the_copy(tmp_path: Path) -> None:
     read = StepRecord.unpack(record.read_bytes())
     assert read is not None
     assert read.steps == 7
+
+
+def test_a_library_that_the_image_brings_comes_before_the_copy(tmp_path: Path) -> None:
+    copy = installed(tmp_path / "state")
+    own = tmp_path / "site" / "ullage_run"
+    own.mkdir(parents=True)
+    (own / "__init__.py").write_text("theirs = True\n")
+    (own / "torch_hook.py").write_text("def install(): pass\n")
+    done = subprocess.run(
+        [
+            sys.base_prefix + "/bin/python3",
+            "-s",
+            "-c",
+            "import ullage_run; print(ullage_run.theirs)",
+        ],
+        env={"PYTHONPATH": f"{copy}/ullage_run/autostep:{tmp_path / 'site'}", ENV_STEPS: "x"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("True\n", "")
 
 
 def test_a_copy_is_written_once_and_readable_for_every_user(tmp_path: Path) -> None:
