@@ -106,7 +106,7 @@ def test_a_zone_that_goes_down_costs_an_eviction_and_its_overheads() -> None:
     still = spot_play.play(calm.market, JOB, rules(calm)["fixed"])
     assert (still.evictions, still.done) == (0, 288.0 * 3600)
     assert still.dollars == pytest.approx(still.elapsed_s / 3600 * (16 + 3.06))
-    up[1, 50] = False
+    up[0, 50] = False
     broken = zones(up)
     lost = spot_play.play(broken.market, JOB, rules(broken)["fixed"])
     assert lost.evictions == 1
