@@ -21,6 +21,7 @@ from ullage.cluster.records.snapshot import GPUNodeRecord, WorkloadRecord
 from ullage.engines.capacity.records import CapacityType, Pool
 from ullage.scheduling.accounting.rates import declared_price, on_demand_price, reliable_prices
 from ullage.scheduling.inventory.inventory import node_trouble
+from ullage.scheduling.inventory.node_orders import AGENT_S
 from ullage.scheduling.inventory.pool_membership import Membership
 from ullage.scheduling.learning.throughput import Throughputs
 from ullage.scheduling.model.view import View
@@ -206,7 +207,17 @@ class Market:
         """Nodes that can still be bought; ``None`` = no limit."""
         if not self.growing or not record.status.available:
             return 0
-        return None if record.most is None else max(0, record.most - len(self.nodes[record.name]))
+        if record.most is None:
+            return None
+        # a node that was bought and whose agent still starts is room that comes
+        there = [name for name in self.nodes[record.name] if not self._is_coming(name)]
+        return max(0, record.most - len(there))
+
+    def _is_coming(self, name: str) -> bool:
+        """Whether the agent of a new node has not spoken yet."""
+        node, record = self.view.snapshot.nodes[name], self.view.snapshot.gpu_nodes.get(name)
+        silent = record is None or not record.devices
+        return silent and not node.unschedulable and self.view.now - node.created < AGENT_S
 
     def _room(self, record: PoolRecord, count: int, least: int) -> int:
         """Members that the free devices of the pool take now; ``least`` 0 = whole devices."""
