@@ -28,6 +28,7 @@ from ullage.api.contract import LABEL_REGISTERED, Reason, SlicePhase
 from ullage.cluster.records.pool import PoolRecord
 from ullage.cluster.records.snapshot import PodRecord, PodStage
 from ullage.cluster.records.status import SizeRecord
+from ullage.scheduling.inventory.node_orders import AGENT_S
 from ullage.scheduling.model.gang_speed import HOLD_IN_PLACE_S, HOLD_S
 from ullage.scheduling.model.plan import CreatePod, DecideSettings, DeletePod
 
@@ -119,3 +120,19 @@ def test_requests_go_when_the_gang_is_whole_again() -> None:
     gang = a_gang(Reason.GROWN)
     (gone,) = plan(*running(gang), an_order(0, gang)).all(DeletePod)
     assert gone.reason is Reason.PLACED
+
+
+@pytest.mark.parametrize(("age_s", "keeps"), [(60.0, True), (2 * AGENT_S, False)])
+def test_bought_nodes_whose_agents_still_start_count_as_room(age_s: float, keeps: bool) -> None:
+    gang = a_job("train").gang(3).exclusive(2).with_(cost=aim(), work_steps=10**9)
+    new = [
+        replace(a_node(f"new-{n}", labels={"pool": "spot-a"}), created=NOW - age_s)
+        for n in range(3)
+    ]
+    pool = a_pool("spot-a", most=4)
+    snapshot = replace(a_snapshot(gang, *new), pools={pool.name: pool})
+    chosen = decided_on(snapshot, at=NOW, settings=SETTINGS)
+    spend = chosen.status(gang).spend
+    assert spend is not None
+    assert spend.decision is not None
+    assert bool(spend.decision.chosen.pools) is keeps
