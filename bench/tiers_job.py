@@ -168,8 +168,9 @@ class Job:
     @staticmethod
     def _follow(lines: IO[str], take: Callable[[dict[str, object]], None]) -> None:
         def read() -> None:
-            for line in lines:
-                take(json.loads(line))
+            with lines:
+                for line in lines:
+                    take(json.loads(line))
 
         threading.Thread(target=read, daemon=True).start()
 

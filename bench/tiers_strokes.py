@@ -129,6 +129,8 @@ class Victims:
         for process in self._processes.values():
             process.kill()  # reaches stopped ones, too
             process.wait()
+        for reader in self._readers:
+            reader.join()
 
     def suffer(self) -> Suffered:
         """Strike until there have been enough strokes, then let the job end; judge it."""
@@ -221,11 +223,12 @@ class Victims:
 
     def _follow(self, lines: IO[str], take: Callable[[dict[str, object]], None]) -> None:
         def read() -> None:
-            for line in lines:
-                if line.endswith("\n"):  # a kill may cut the last one
-                    with self._changed:
-                        take(json.loads(line))
-                        self._changed.notify_all()
+            with lines:
+                for line in lines:
+                    if line.endswith("\n"):  # a kill may cut the last one
+                        with self._changed:
+                            take(json.loads(line))
+                            self._changed.notify_all()
 
         reader = threading.Thread(target=read, daemon=True)
         reader.start()
