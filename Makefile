@@ -21,7 +21,7 @@ E2E_ROUNDS ?= 16
 MANY_EXAMPLES := $(shell grep -rlE "^from fakes.examples import" tests --include="test_*.py" 2>/dev/null)
 # set: also what mostly waits
 E2E_LONG ?=
-ALL_PY := operator deviceplugin runtime bench demo examples tests
+ALL_PY := operator deviceplugin runtime bench demo docs/generate examples tests
 # Hundreds of test modules, and some hundred processes that tests start, are read compiled.
 test-fast test-stress explore: export PYTHONDONTWRITEBYTECODE :=
 
@@ -94,7 +94,7 @@ lint: $(VENV)/.ready ## format, style, types, import rules, generated files
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m ullage.api.generate --check
-	@$(BIN)/python -m ullage.app.reference --check
+	@$(BIN)/python -m docs.generate --check
 	@cd localcluster && test -z "$$(gofmt -l *.go)" && GOFLAGS=-buildvcs=false go vet .
 
 .PHONY: format
@@ -105,7 +105,7 @@ format: $(VENV)/.ready ## rewrite the code in the house's format
 .PHONY: generate
 generate: $(VENV)/.ready ## CRDs, references and roles from the code
 	@$(BIN)/python -m ullage.api.generate
-	@$(BIN)/python -m ullage.app.reference
+	@$(BIN)/python -m docs.generate
 
 .PHONY: requirements
 requirements: $(VENV)/.ready ## pin all dependencies, with hashes and without addresses (needs uv)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from chart.rendered import ROOT, Helm, Json, Rendered, environment
-from ullage.app.reference_pages import AGENT_FOLDERS, GUARD_FOLDERS
+from docs.generate.pages import AGENT_FOLDERS, GUARD_FOLDERS
 from ullage_node.guard.protocol import guard_socket
 from ullage_node.settings import PathSettings
 

@@ -6,26 +6,14 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from ullage.app import reference_facts
-from ullage.app.reference import ROLES, SCHEMA, files, main, values_schema
-from ullage.app.reference_facts import (
-    FactsMissing,
-    MetricFact,
-    Setting,
-    attribute_texts,
-    metric_facts,
-    operator_settings,
-)
-from ullage.app.reference_pages import settings_page
+from docs.generate.__main__ import ROLES, SCHEMA, files, main, values_schema
+from docs.generate.facts import FactsMissing, MetricFact, Setting, attribute_texts, metric_facts
+from docs.generate.operator import operator_settings
+from docs.generate.pages import settings_page
 from ullage.app.settings import SettingsError, settings_from, variables
 from ullage.kube.permissions import REQUIRED_VERBS
 
@@ -36,21 +24,6 @@ SOURCES = (
     "deviceplugin/ullage_node/settings.py",
     "charts/ullage/values.schema.json",
 )
-
-
-@cache
-def _answer(*command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
-@pytest.fixture(autouse=True)
-def agent_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the agent's program says of itself follows from the code alone."""
-
-    def run(command: Sequence[str], **how: Any) -> subprocess.CompletedProcess[str]:
-        return _answer(*command)
-
-    monkeypatch.setattr(reference_facts, "subprocess", SimpleNamespace(run=run))
 
 
 @pytest.fixture

@@ -1,28 +1,20 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the reference pages are made of: settings and metrics of operator and node agent.
+"""Settings and metrics of the operator.
 
 Metrics are read from the real collectors over one example of everything, in the words a Prometheus
-sees. The agent is asked in a process of its own: the operator's packages never import it.
+sees.
 """
 
 from __future__ import annotations
 
-import ast
-import json
-import subprocess
-import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Metric, generate_latest
-from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client import CollectorRegistry, generate_latest
 
-from ullage.api.contract import JsonObject, objects, text
+from docs.generate.facts import MetricFact, Setting, attribute_texts, meaning_of, metric_facts
 from ullage.app.settings import SECTIONS, Settings, variables
 from ullage.cluster.records.pool import CapacityType, PoolRecord, PoolStatus
 from ullage.metrics.collector import (
@@ -45,57 +37,9 @@ from ullage.metrics.spending import SpendFigures
 from ullage.metrics.tiers import TierFigures
 from ullage.metrics.turns import TurnFigures
 
-AGENT: Final = "ullage_node.reference"
-OPERATOR_SETTINGS: Final = "operator/ullage/app/settings.py"
-AGENT_SETTINGS: Final = "deviceplugin/ullage_node/settings.py"
+SOURCE: Final = "operator/ullage/app/settings.py"
 WORDS: Final = {str: "text", int: "whole number", float: "number"}
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
-
-Texts = Mapping[tuple[str, str], str]
-"""Docstring of an attribute, by class and field."""
-
-
-class FactsMissing(Exception):
-    """A setting or a metric does not say what it is; the text names it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """One environment variable."""
-
-    variable: str
-    kind: str
-    """text, path, number, whole number, true or false, or one of."""
-    choices: Sequence[str]
-    default: str | None
-    """As it would stand in the environment; None = required."""
-    meaning: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricFact:
-    """One family as Prometheus names it."""
-
-    name: str
-    kind: str
-    labels: Sequence[str]
-    meaning: str
-
-
-def attribute_texts(source: Path) -> Texts:
-    """The docstrings under the annotated fields of every class of a file."""
-    found: dict[tuple[str, str], str] = {}
-    for owner in ast.parse(source.read_text(encoding="utf-8")).body:
-        if isinstance(owner, ast.ClassDef):
-            for field, after in pairwise(owner.body):
-                words = _words(after)
-                if (
-                    isinstance(field, ast.AnnAssign)
-                    and isinstance(field.target, ast.Name)
-                    and words
-                ):
-                    found[owner.name, field.target.id] = words
-    return found
 
 
 def operator_settings(root: Path) -> list[Setting]:
@@ -104,7 +48,7 @@ def operator_settings(root: Path) -> list[Setting]:
     Raises:
         FactsMissing: a field has no docstring.
     """
-    texts = attribute_texts(root / OPERATOR_SETTINGS)
+    texts = attribute_texts(root / SOURCE)
     rows: list[Setting] = []
     for variable, (section, field, kind) in variables().items():
         owner = SECTIONS[section] if section else Settings
@@ -115,7 +59,7 @@ def operator_settings(root: Path) -> list[Setting]:
                 kind="one of" if levels else WORDS[kind],
                 choices=levels,
                 default=str(getattr(owner(), field)),
-                meaning=_meaning(texts, owner.__name__, field),
+                meaning=meaning_of(texts, owner.__name__, field),
             )
         )
     return rows
@@ -128,76 +72,6 @@ def operator_metrics() -> list[MetricFact]:
     guard.failures["cost"] = 1
     registry.register(OperatorCollector(_example, guard))
     return metric_facts(generate_latest(registry).decode())
-
-
-def agent_facts(root: Path) -> tuple[list[Setting], list[MetricFact]]:
-    """Settings and metrics of the node agent.
-
-    Raises:
-        FactsMissing: the agent could not be asked, or a field has no docstring.
-    """
-    command = [sys.executable, "-m", AGENT]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise FactsMissing(f"{' '.join(command)} failed:\n{done.stderr}")
-    answer: JsonObject = json.loads(done.stdout)
-    texts = attribute_texts(root / AGENT_SETTINGS)
-    settings = [_agent_setting(row, texts) for row in objects(answer, "settings")]
-    return settings, metric_facts(text(answer, "metrics"))
-
-
-def metric_facts(exposition: str) -> list[MetricFact]:
-    """The families of a scrape, sorted by name.
-
-    Raises:
-        FactsMissing: a family has no sample, so that its labels are unknown, or no text.
-    """
-    families = [f for f in text_string_to_metric_families(exposition) if not _birth(f)]
-    for family in families:
-        if not (family.samples and family.documentation):
-            raise FactsMissing(f"metric {family.name} needs a text and an example")
-    return sorted((_fact(family) for family in families), key=lambda fact: fact.name)
-
-
-def _fact(family: Metric) -> MetricFact:
-    labels = {label for sample in family.samples for label in sample.labels} - {"le"}
-    total = "_total" if family.type == "counter" else ""
-    return MetricFact(
-        name=family.name.removesuffix(total) + total,
-        kind=family.type,
-        labels=sorted(labels),
-        meaning=family.documentation,
-    )
-
-
-def _birth(family: Metric) -> bool:
-    """Whether a family only says since when another one counts."""
-    return family.type == "gauge" and family.name.endswith("_created")
-
-
-def _agent_setting(row: JsonObject, texts: Texts) -> Setting:
-    choices = row["choices"]
-    return Setting(
-        variable=text(row, "variable"),
-        kind=text(row, "kind"),
-        choices=[str(choice) for choice in choices] if isinstance(choices, list) else [],
-        default=None if row["default"] is None else text(row, "default"),
-        meaning=_meaning(texts, text(row, "owner"), text(row, "field")),
-    )
-
-
-def _meaning(texts: Texts, owner: str, field: str) -> str:
-    try:
-        return texts[owner, field]
-    except KeyError:
-        raise FactsMissing(f"{owner}.{field} has no docstring") from None
-
-
-def _words(node: ast.stmt) -> str:
-    """The text of a docstring, in one line; empty = the statement is none."""
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-        return " ".join(str(node.value.value).split())
-    return ""
 
 
 def _example() -> OperatorFigures:

@@ -1,24 +1,26 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m ullage_node.reference``: what the reference pages say of the agent, as JSON.
-
-A process of its own because the operator's packages, which write the pages, must never import the
-agent. Metrics come from the real collectors over one example of everything.
-"""
+"""Settings and metrics of the node agent, as :mod:`docs.generate.operator` has the operator's."""
 
 from __future__ import annotations
 
-import json
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields, is_dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import get_type_hints
+from typing import Final, get_type_hints
 
 from prometheus_client import CollectorRegistry, generate_latest
 
+from docs.generate.facts import (
+    MetricFact,
+    Setting,
+    Texts,
+    attribute_texts,
+    meaning_of,
+    metric_facts,
+)
 from ullage.api.contract import (
     Backend,
     Health,
@@ -42,7 +44,8 @@ from ullage_node.telemetry.metrics import (
 )
 from ullage_node.web import AgentCollector, Figures, Instruments
 
-DEVICE = ObservedDevice(
+SOURCE: Final = "deviceplugin/ullage_node/settings.py"
+DEVICE: Final = ObservedDevice(
     uuid="GPU-0",
     model="example",
     product_name="example",
@@ -52,11 +55,17 @@ DEVICE = ObservedDevice(
     health=Health.HEALTHY,
     backend=Backend.EXCLUSIVE,
 )
-WORDS = {bool: "true or false", int: "whole number", float: "number", Path: "path", str: "text"}
+WORDS: Final = {
+    bool: "true or false",
+    int: "whole number",
+    float: "number",
+    Path: "path",
+    str: "text",
+}
 
 
-def metrics_text() -> str:
-    """Every metric once, as Prometheus reads it."""
+def agent_metrics() -> list[MetricFact]:
+    """Every metric of the agent and its guard."""
     registry = CollectorRegistry(auto_describe=False)
     Instruments(registry)
     GuardMetrics(registry)
@@ -94,28 +103,34 @@ def metrics_text() -> str:
     notices = NoticeWatch(NoticeSettings())
     notices.heard["EC2", "Terminate"] = 1
     registry.register(NoticeCollector(notices))
-    return generate_latest(registry).decode()
+    return metric_facts(generate_latest(registry).decode())
 
 
-def settings_rows(owner: type = Settings, prefix: str = PREFIX) -> Iterator[dict[str, object]]:
-    """One row per variable: where it is defined, what it may hold, its default."""
+def agent_settings(root: Path) -> list[Setting]:
+    """Every setting of the agent, in the order of its code.
+
+    Raises:
+        FactsMissing: a field has no docstring.
+    """
+    return list(_settings(Settings, PREFIX, attribute_texts(root / SOURCE)))
+
+
+def _settings(owner: type, prefix: str, texts: Texts) -> Iterator[Setting]:
     assert is_dataclass(owner)
     hints = get_type_hints(owner)
     for item in fields(owner):
         hint = hints[item.name]
         name = prefix + item.name.upper()
         if isinstance(hint, type) and is_dataclass(hint):
-            yield from settings_rows(hint, f"{name}_")
+            yield from _settings(hint, f"{name}_", texts)
             continue
-        choices = [member.value for member in hint] if issubclass(hint, StrEnum) else []
-        yield {
-            "variable": name,
-            "owner": owner.__name__,
-            "field": item.name,
-            "kind": WORDS.get(hint, "one of"),
-            "choices": choices,
-            "default": _default(item),
-        }
+        yield Setting(
+            variable=name,
+            kind=WORDS.get(hint, "one of"),
+            choices=[member.value for member in hint] if issubclass(hint, StrEnum) else [],
+            default=_default(item),
+            meaning=meaning_of(texts, owner.__name__, item.name),
+        )
 
 
 def _default(item: Field[object]) -> str | None:
@@ -123,12 +138,3 @@ def _default(item: Field[object]) -> str | None:
     if item.default is MISSING:
         return None
     return str(item.default).lower() if isinstance(item.default, bool) else str(item.default)
-
-
-def main() -> None:
-    """Print everything as one JSON object."""
-    json.dump({"metrics": metrics_text(), "settings": list(settings_rows())}, sys.stdout)
-
-
-if __name__ == "__main__":
-    main()

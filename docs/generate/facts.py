@@ -1,0 +1,108 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What settings and metrics say of themselves: docstrings of fields, families of a scrape."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+Texts = Mapping[tuple[str, str], str]
+"""Docstring of an attribute, by class and field."""
+
+
+class FactsMissing(Exception):
+    """A setting or a metric does not say what it is; the text names it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One environment variable."""
+
+    variable: str
+    kind: str
+    """text, path, number, whole number, true or false, or one of."""
+    choices: Sequence[str]
+    default: str | None
+    """As it would stand in the environment; None = required."""
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricFact:
+    """One family as Prometheus names it."""
+
+    name: str
+    kind: str
+    labels: Sequence[str]
+    meaning: str
+
+
+def attribute_texts(source: Path) -> Texts:
+    """The docstrings under the annotated fields of every class of a file."""
+    found: dict[tuple[str, str], str] = {}
+    for owner in ast.parse(source.read_text(encoding="utf-8")).body:
+        if isinstance(owner, ast.ClassDef):
+            for field, after in pairwise(owner.body):
+                words = _words(after)
+                if (
+                    isinstance(field, ast.AnnAssign)
+                    and isinstance(field.target, ast.Name)
+                    and words
+                ):
+                    found[owner.name, field.target.id] = words
+    return found
+
+
+def metric_facts(exposition: str) -> list[MetricFact]:
+    """The families of a scrape, sorted by name.
+
+    Raises:
+        FactsMissing: a family has no sample, so that its labels are unknown, or no text.
+    """
+    families = [f for f in text_string_to_metric_families(exposition) if not _birth(f)]
+    for family in families:
+        if not (family.samples and family.documentation):
+            raise FactsMissing(f"metric {family.name} needs a text and an example")
+    return sorted((_fact(family) for family in families), key=lambda fact: fact.name)
+
+
+def _fact(family: Metric) -> MetricFact:
+    labels = {label for sample in family.samples for label in sample.labels} - {"le"}
+    total = "_total" if family.type == "counter" else ""
+    return MetricFact(
+        name=family.name.removesuffix(total) + total,
+        kind=family.type,
+        labels=sorted(labels),
+        meaning=family.documentation,
+    )
+
+
+def _birth(family: Metric) -> bool:
+    """Whether a family only says since when another one counts."""
+    return family.type == "gauge" and family.name.endswith("_created")
+
+
+def meaning_of(texts: Texts, owner: str, field: str) -> str:
+    """The docstring of a field.
+
+    Raises:
+        FactsMissing: it has none.
+    """
+    try:
+        return texts[owner, field]
+    except KeyError:
+        raise FactsMissing(f"{owner}.{field} has no docstring") from None
+
+
+def _words(node: ast.stmt) -> str:
+    """The text of a docstring, in one line; empty = the statement is none."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+        return " ".join(str(node.value.value).split())
+    return ""
