@@ -20,6 +20,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from ullage.api.contract import SliceKey
+from ullage.metric_families import FiguresCollector
 from ullage_node.api_client import CORE, GPU_NODES, ApiClient
 from ullage_node.assemble import watchers_of
 from ullage_node.containers import Containers
@@ -34,7 +35,7 @@ from ullage_node.kubelet.registrar import PLUGIN_SOCKET, Registrar, Rhythm
 from ullage_node.kubelet.slot_board import SlotBoard, offered_slots
 from ullage_node.mirrors import ApiPods, NodeMirror, PodMirror
 from ullage_node.model.devices import DeviceBackend, ProgressSource
-from ullage_node.mps.metrics import MpsCollector
+from ullage_node.mps.metrics import mps_figures
 from ullage_node.publisher import Publisher
 from ullage_node.reporter import Parts, Reporter
 from ullage_node.settings import Settings
@@ -53,7 +54,7 @@ from ullage_node.slices.steps import StepRecords
 from ullage_node.slices.table import SliceTable
 from ullage_node.tasks import Supervisor, end
 from ullage_node.telemetry.station import Sources
-from ullage_node.web import AgentCollector, Instruments, WebServer
+from ullage_node.web import Instruments, WebServer
 
 FIRST_SPEC_SECONDS: Final = 2.0
 """How long registration waits for the first spec, so that the first start finds its slice."""
@@ -173,10 +174,12 @@ class Agent:
         beat_s = settings.periods.heartbeat_seconds
         self.publisher = Publisher(self._client, settings.name, self.reporter.status, beat_s)
         registry.register(
-            MpsCollector(lambda: self.watch.observed, self.watch.faults, self.detacher.results)
+            FiguresCollector(
+                lambda: mps_figures(self.watch.observed, self.watch.faults, self.detacher.results)
+            )
         )
         registry.register(
-            AgentCollector(
+            FiguresCollector(
                 lambda: self.reporter.figures(
                     self.publisher,
                     self.tasks.failures,

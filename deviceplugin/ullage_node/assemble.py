@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
 
+from ullage.metric_families import FiguresCollector
 from ullage_node.guard.assemble import GuardParts, guard_of, step_windows
 from ullage_node.guard.guard import Guard
-from ullage_node.notices.metrics import NoticeCollector
 from ullage_node.notices.watch import NoticeWatch
 from ullage_node.settings import Settings
-from ullage_node.telemetry.metrics import DeviceCollector, MemoryCollector, TelemetryCollector
+from ullage_node.telemetry.metrics import sample_figures
 from ullage_node.telemetry.station import Sources, Telemetry
 
 
@@ -47,9 +47,9 @@ def watchers_of(sources: Sources, settings: Settings, registry: CollectorRegistr
         )
     )
     telemetry.frozen = lambda: guard.machine.frozen
-    registry.register(MemoryCollector(lambda: telemetry.memory))
-    registry.register(DeviceCollector(lambda: telemetry.samples.newest))
-    registry.register(TelemetryCollector(lambda: telemetry.figures))
     notices = NoticeWatch(settings.notices)
-    registry.register(NoticeCollector(notices))
+    registry.register(FiguresCollector(lambda: telemetry.memory))
+    registry.register(FiguresCollector(lambda: sample_figures(telemetry.samples.newest)))
+    registry.register(FiguresCollector(lambda: telemetry.figures))
+    registry.register(FiguresCollector(lambda: notices.figures))
     return Watchers(telemetry=telemetry, guard=guard, notices=notices)

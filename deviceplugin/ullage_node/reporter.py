@@ -8,11 +8,10 @@ Everything is read at the moment it is asked for, so status and metrics cannot d
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ullage.api.contract import JsonObject
+from ullage.api.contract import Health, JsonObject
 from ullage_node.containers import Containers
 from ullage_node.device_watch import DeviceWatch
 from ullage_node.events import Events
@@ -128,7 +127,7 @@ class Reporter:
     ) -> Figures:
         """Figures of the metrics at this moment."""
         parts = self._parts
-        states: Counter[str] = Counter()
+        states = dict.fromkeys(("free", "used", "unhealthy"), 0)
         for slot, healthy in parts.board.slots.items():
             used = slot in parts.table.slots
             states["used" if used else "free" if healthy else "unhealthy"] += 1
@@ -136,7 +135,9 @@ class Reporter:
             slots=states,
             refusals=parts.containers.refusals,
             registrations=parts.registrar.registrations,
-            devices=parts.watch.observed,
+            healthy={
+                device.uuid: device.health is Health.HEALTHY for device in parts.watch.observed
+            },
             status_writes=publisher.writes,
             status_failures=publisher.failures,
             events_dropped=parts.events.dropped,

@@ -8,17 +8,14 @@ label outlives what it stood for. Nothing here changes anything.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
-from ullage.api.contract import Health, ObservedDevice
+from ullage.metric_families import counter, gauge
 from ullage_node.settings import HttpSettings
 
 PRESTART_BUCKETS: Final = (0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
@@ -26,21 +23,32 @@ PRESTART_BUCKETS: Final = (0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """Figures of the metrics."""
+    """Figures of the agent itself."""
 
-    slots: Counter[str]
-    """Slots by state: free, used, unhealthy."""
-    refusals: Counter[str]
-    registrations: int
-    devices: tuple[ObservedDevice, ...]
-    status_writes: int
-    status_failures: int
-    events_dropped: int
-    records_invalid: int
-    records_uncapped: int
-    task_failures: Mapping[str, int]
-    unreadable: Mapping[str, int]
-    """Objects that could not be taken in, by kind."""
+    slots: Mapping[str, int] = gauge("ullage_node_slots", "Slots by state.", "state")
+    refusals: Mapping[str, int] = counter(
+        "ullage_node_refusals", "Container starts refused.", "reason"
+    )
+    healthy: Mapping[str, bool] = gauge(
+        "ullage_device_health", "1 = the device may be used.", "gpu"
+    )
+    task_failures: Mapping[str, int] = counter(
+        "ullage_node_task_failures", "Failures of background tasks.", "task"
+    )
+    unreadable: Mapping[str, int] = counter(
+        "ullage_node_objects_unreadable",
+        "Objects of the API server that could not be taken in.",
+        "kind",
+    )
+    registrations: int = counter("ullage_node_registrations", "Registrations with kubelet.")
+    status_writes: int = counter("ullage_node_status_writes", "Status writes that were accepted.")
+    status_failures: int = counter("ullage_node_status_failures", "Status writes that failed.")
+    events_dropped: int = counter("ullage_node_events_dropped", "Events that were not taken.")
+    records_invalid: int = counter("ullage_step_records_invalid", "Readings that were no record.")
+    records_uncapped: int = counter(
+        "ullage_step_records_uncapped",
+        "Step records made outside of their slot's file system, which was full.",
+    )
 
 
 class Instruments:
@@ -59,64 +67,6 @@ class Instruments:
             buckets=PRESTART_BUCKETS,
             registry=registry,
         )
-
-
-class AgentCollector(Collector):
-    """Turns :class:`Figures` into metrics at scrape time."""
-
-    def __init__(self, figures: Callable[[], Figures]) -> None:
-        self._figures = figures
-
-    def collect(self) -> Iterator[Metric]:
-        """The metric families."""
-        now = self._figures()
-        slots = GaugeMetricFamily("ullage_node_slots", "Slots by state.", labels=["state"])
-        for state in ("free", "used", "unhealthy"):
-            slots.add_metric([state], now.slots[state])
-        yield slots
-        refusals = CounterMetricFamily(
-            "ullage_node_refusals", "Container starts refused.", labels=["reason"]
-        )
-        for reason, count in sorted(now.refusals.items()):
-            refusals.add_metric([reason], count)
-        yield refusals
-        health = GaugeMetricFamily(
-            "ullage_device_health", "1 = the device may be used.", labels=["gpu"]
-        )
-        for device in now.devices:
-            health.add_metric([device.uuid], float(device.health is Health.HEALTHY))
-        yield health
-        failures = CounterMetricFamily(
-            "ullage_node_task_failures", "Failures of background tasks.", labels=["task"]
-        )
-        for task, count in sorted(now.task_failures.items()):
-            failures.add_metric([task], count)
-        yield failures
-        unreadable = CounterMetricFamily(
-            "ullage_node_objects_unreadable",
-            "Objects of the API server that could not be taken in.",
-            labels=["kind"],
-        )
-        for kind, count in sorted(now.unreadable.items()):
-            unreadable.add_metric([kind], count)
-        yield unreadable
-        yield from _counts(now)
-
-
-def _counts(now: Figures) -> Iterator[Metric]:
-    for name, text, value in (
-        ("ullage_node_registrations", "Registrations with kubelet.", now.registrations),
-        ("ullage_node_status_writes", "Status writes that were accepted.", now.status_writes),
-        ("ullage_node_status_failures", "Status writes that failed.", now.status_failures),
-        ("ullage_node_events_dropped", "Events that were not taken.", now.events_dropped),
-        ("ullage_step_records_invalid", "Readings that were no record.", now.records_invalid),
-        (
-            "ullage_step_records_uncapped",
-            "Step records made outside of their slot's file system, which was full.",
-            now.records_uncapped,
-        ),
-    ):
-        yield CounterMetricFamily(name, text, value=value)
 
 
 class WebServer:

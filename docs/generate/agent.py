@@ -4,10 +4,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import MISSING, Field, fields, is_dataclass, replace
+from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Final, get_type_hints
 
@@ -18,43 +18,19 @@ from docs.generate.facts import (
     Setting,
     Texts,
     attribute_texts,
+    example_of,
     meaning_of,
     metric_facts,
 )
-from ullage.api.contract import (
-    Backend,
-    Health,
-    MpsState,
-    MpsStatus,
-    ObservedDevice,
-    Reason,
-)
+from ullage.metric_families import FiguresCollector
 from ullage_node.guard.metrics import GuardMetrics
-from ullage_node.model.samples import DeviceSample, Metric
-from ullage_node.mps.metrics import MpsCollector
-from ullage_node.notices.metrics import NoticeCollector
-from ullage_node.notices.watch import NoticeWatch
-from ullage_node.settings import PREFIX, NoticeSettings, Settings
-from ullage_node.telemetry.metrics import (
-    DeviceCollector,
-    MemoryCollector,
-    MemoryFigures,
-    TelemetryCollector,
-    TelemetryFigures,
-)
-from ullage_node.web import AgentCollector, Figures, Instruments
+from ullage_node.mps.metrics import MpsFigures
+from ullage_node.notices.watch import NoticeFigures
+from ullage_node.settings import PREFIX, Settings
+from ullage_node.telemetry.metrics import MemoryFigures, SampleFigures, TelemetryFigures
+from ullage_node.web import Figures, Instruments
 
 SOURCE: Final = "deviceplugin/ullage_node/settings.py"
-DEVICE: Final = ObservedDevice(
-    uuid="GPU-0",
-    model="example",
-    product_name="example",
-    memory_mib=1,
-    contexts=1,
-    modes=(),
-    health=Health.HEALTHY,
-    backend=Backend.EXCLUSIVE,
-)
 WORDS: Final = {
     bool: "true or false",
     int: "whole number",
@@ -63,46 +39,23 @@ WORDS: Final = {
     str: "text",
 }
 
+FIGURES: Final[tuple[type[object], ...]] = (
+    Figures,
+    MpsFigures,
+    MemoryFigures,
+    SampleFigures,
+    TelemetryFigures,
+    NoticeFigures,
+)
+
 
 def agent_metrics() -> list[MetricFact]:
     """Every metric of the agent and its guard."""
     registry = CollectorRegistry(auto_describe=False)
     Instruments(registry)
     GuardMetrics(registry)
-    figures = Figures(
-        slots=Counter(free=1),
-        refusals=Counter({Reason.SLOT_UNKNOWN: 1}),
-        registrations=1,
-        devices=(DEVICE,),
-        status_writes=1,
-        status_failures=0,
-        events_dropped=0,
-        records_invalid=0,
-        records_uncapped=0,
-        task_failures={"observe": 0},
-        unreadable={"Pod": 0},
-    )
-    registry.register(AgentCollector(lambda: figures))
-    memory = MemoryFigures(devices=(DEVICE,), bindings=(), attachments={})
-    registry.register(MemoryCollector(lambda: memory))
-    shared = replace(DEVICE, mps=MpsStatus(protocol=2, state=MpsState.ACTIVE))
-    registry.register(MpsCollector(lambda: (shared,), {DEVICE.uuid: 0}, {"done": 0}))
-    sample = DeviceSample(
-        uuid=DEVICE.uuid,
-        at_s=0.0,
-        ratios={Metric.SM: 0.5},
-        busy=1.0,
-        clock_ratio=1.0,
-        power_milliwatts=1,
-    )
-    registry.register(DeviceCollector(lambda: (sample,)))
-    counts = TelemetryFigures(
-        pages=0, page_failures=0, unmeasured=0, stretches=0, observations=0, left_out={"same": 0}
-    )
-    registry.register(TelemetryCollector(lambda: counts))
-    notices = NoticeWatch(NoticeSettings())
-    notices.heard["EC2", "Terminate"] = 1
-    registry.register(NoticeCollector(notices))
+    for figures in FIGURES:
+        registry.register(FiguresCollector(partial(example_of, figures)))
     return metric_facts(generate_latest(registry).decode())
 
 

@@ -6,12 +6,17 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import TypeVar
 
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
+
+from ullage.metric_families import METRIC
+
+_Figures = TypeVar("_Figures")
 
 Texts = Mapping[tuple[str, str], str]
 """Docstring of an attribute, by class and field."""
@@ -58,6 +63,19 @@ def attribute_texts(source: Path) -> Texts:
                 ):
                     found[owner.name, field.target.id] = words
     return found
+
+
+def example_of(kind: type[_Figures]) -> _Figures:
+    """A record of figures with one sample of every metric that its fields declare."""
+    values: dict[str, object] = {}
+    for item in fields(kind):  # type: ignore[arg-type]
+        family = item.metadata.get(METRIC)
+        made: object = item.default_factory
+        if family is not None:
+            values[item.name] = {("x",) * len(family.labels): 1} if family.labels else 1
+        elif isinstance(made, type) and is_dataclass(made):
+            values[item.name] = example_of(made)
+    return kind(**values)
 
 
 def metric_facts(exposition: str) -> list[MetricFact]:

@@ -11,13 +11,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import aiohttp
 import structlog
 
 from ullage.api.contract import Interruption
+from ullage.metric_families import counter, gauge
 from ullage_node.notices.azure import Azure
 from ullage_node.notices.ec2 import EC2
 from ullage_node.notices.endpoint import AnswerUnreadable, Endpoint, EndpointAway, NoticeSource
@@ -44,6 +46,24 @@ def source_of(provider: NoticeProvider) -> NoticeSource | None:
     return maker() if maker is not None else None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoticeFigures:
+    """Figures of the metrics."""
+
+    heard: Mapping[tuple[str, str], int] = counter(
+        "ullage_node_interruption_notices",
+        "Interruption notices of the provider.",
+        "source",
+        "kind",
+    )
+    interrupted: bool = gauge("ullage_node_interrupted", "1 = a notice is in force on the node.")
+    failures: Mapping[str, int] = counter(
+        "ullage_node_notice_failures",
+        "Questions to the metadata endpoint without a readable answer.",
+        "result",
+    )
+
+
 class NoticeWatch:
     """Knows the notice that is in force.
 
@@ -65,6 +85,15 @@ class NoticeWatch:
         self.failures: Counter[str] = Counter()
         """Questions that came to nothing: away, unreadable."""
         self.on_change: Callable[[], None] = lambda: None
+
+    @property
+    def figures(self) -> NoticeFigures:
+        """Figures of the metrics, as of now."""
+        return NoticeFigures(
+            heard=self.heard,
+            interrupted=self.current is not None,
+            failures={result: self.failures[result] for result in (AWAY, UNREADABLE)},
+        )
 
     def restore(self, earlier: Interruption | None) -> None:
         """Take up what an earlier agent reported, until the provider answers for the first time."""

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics of devices and telemetry, read from the agent's state when they are scraped.
+"""Metrics of devices and telemetry.
 
 Labels name devices and kinds, never pods: a cluster that starts a million pods must not leave a
 million series behind.
@@ -9,13 +9,11 @@ million series behind.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
-
 from ullage.api.contract import ObservedDevice
+from ullage.metric_families import counter, gauge
 from ullage_node.model.devices import Attachment, ContainerBinding, ContainerKey
 from ullage_node.model.samples import DeviceSample
 
@@ -24,34 +22,29 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryFigures:
-    """Figures of the metrics: the node's devices, their tenants, and their readings."""
+    """Figures of memory."""
 
-    devices: Sequence[ObservedDevice]
-    bindings: Sequence[ContainerBinding]
-    attachments: Mapping[ContainerKey, Attachment]
+    memory: Mapping[tuple[str, str], int] = gauge(
+        "ullage_device_memory_bytes",
+        "Memory of a device: all of it, given to slices, and used by their containers.",
+        "gpu",
+        "kind",
+    )
 
 
-class MemoryCollector(Collector):
-    """Turns :class:`MemoryFigures` into metrics at scrape time."""
-
-    def __init__(self, figures: Callable[[], MemoryFigures]) -> None:
-        self._figures = figures
-
-    def collect(self) -> Iterator[Metric]:
-        """The metric families."""
-        now = self._figures()
-        reserved = reserved_mib(now.bindings)
-        used = used_mib(now.bindings, now.attachments)
-        memory = GaugeMetricFamily(
-            "ullage_device_memory_bytes",
-            "Memory of a device: all of it, given to slices, and used by their containers.",
-            labels=["gpu", "kind"],
-        )
-        for device in now.devices:
-            memory.add_metric([device.uuid, "total"], device.memory_mib * _MIB)
-            memory.add_metric([device.uuid, "reserved"], reserved[device.uuid] * _MIB)
-            memory.add_metric([device.uuid, "used"], used[device.uuid] * _MIB)
-        yield memory
+def memory_figures(
+    devices: Sequence[ObservedDevice],
+    bindings: Sequence[ContainerBinding],
+    attachments: Mapping[ContainerKey, Attachment],
+) -> MemoryFigures:
+    """The figures of the node's devices, of their tenants and their readings."""
+    reserved, used = reserved_mib(bindings), used_mib(bindings, attachments)
+    memory: dict[tuple[str, str], int] = {}
+    for device in devices:
+        memory[device.uuid, "total"] = device.memory_mib * _MIB
+        memory[device.uuid, "reserved"] = reserved[device.uuid] * _MIB
+        memory[device.uuid, "used"] = used[device.uuid] * _MIB
+    return MemoryFigures(memory=memory)
 
 
 def reserved_mib(bindings: Sequence[ContainerBinding]) -> Counter[str]:
@@ -80,101 +73,66 @@ def used_mib(
     return seen
 
 
-class DeviceCollector(Collector):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleFigures:
     """The newest counters of every device; what a device does not say has no series."""
 
-    def __init__(self, samples: Callable[[], Sequence[DeviceSample]]) -> None:
-        self._samples = samples
-
-    def collect(self) -> Iterator[Metric]:
-        """The metric families."""
-        now = self._samples()
-        ratio = GaugeMetricFamily(
-            "ullage_device_gpm_ratio",
-            "Mean of a GPM counter over the last second, of the whole device, 0 to 1.",
-            labels=["gpu", "metric"],
-        )
-        for sample in now:
-            for metric, value in sorted(sample.ratios.items()):
-                ratio.add_metric([sample.uuid, metric.value], value)
-        yield ratio
-        yield _per_device(
-            "ullage_device_gpm_supported",
-            "1 = the device has GPM counters.",
-            ((sample.uuid, float(sample.gpm)) for sample in now),
-        )
-        yield _per_device(
-            "ullage_device_busy_ratio",
-            "Time in which any kernel ran, as NVML says it; says little of how much ran.",
-            ((sample.uuid, sample.busy) for sample in now),
-        )
-        yield _per_device(
-            "ullage_device_clock_ratio",
-            "Clock of the multiprocessors over the highest.",
-            ((sample.uuid, sample.clock_ratio) for sample in now),
-        )
-        yield _per_device(
-            "ullage_device_power_watts",
-            "Power that the device draws.",
-            (
-                (
-                    sample.uuid,
-                    None if sample.power_milliwatts is None else sample.power_milliwatts / 1000,
-                )
-                for sample in now
-            ),
-        )
+    ratio: Mapping[tuple[str, str], float] = gauge(
+        "ullage_device_gpm_ratio",
+        "Mean of a GPM counter over the last second, of the whole device, 0 to 1.",
+        "gpu",
+        "metric",
+    )
+    gpm: Mapping[str, float] = gauge(
+        "ullage_device_gpm_supported", "1 = the device has GPM counters.", "gpu"
+    )
+    busy: Mapping[str, float] = gauge(
+        "ullage_device_busy_ratio",
+        "Time in which any kernel ran, as NVML says it; says little of how much ran.",
+        "gpu",
+    )
+    clock_ratio: Mapping[str, float] = gauge(
+        "ullage_device_clock_ratio", "Clock of the multiprocessors over the highest.", "gpu"
+    )
+    power_watts: Mapping[str, float] = gauge(
+        "ullage_device_power_watts", "Power that the device draws.", "gpu"
+    )
 
 
-def _per_device(
-    name: str, text: str, values: Iterable[tuple[str, float | None]]
-) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(name, text, labels=["gpu"])
-    for uuid, value in values:
-        if value is not None:
-            family.add_metric([uuid], value)
-    return family
+def sample_figures(samples: Sequence[DeviceSample]) -> SampleFigures:
+    """The figures of the newest samples."""
+
+    def by_device(read: Callable[[DeviceSample], float | None]) -> dict[str, float]:
+        values = ((sample.uuid, read(sample)) for sample in samples)
+        return {uuid: value for uuid, value in values if value is not None}
+
+    milliwatts = by_device(lambda sample: sample.power_milliwatts)
+    return SampleFigures(
+        ratio={
+            (sample.uuid, metric.value): value
+            for sample in samples
+            for metric, value in sample.ratios.items()
+        },
+        gpm=by_device(lambda sample: sample.gpm),
+        busy=by_device(lambda sample: sample.busy),
+        clock_ratio=by_device(lambda sample: sample.clock_ratio),
+        power_watts={uuid: value / 1000 for uuid, value in milliwatts.items()},
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetryFigures:
     """Counts since the agent started, but for ``unmeasured``: as of now."""
 
-    pages: int
-    page_failures: int
-    unmeasured: int
-    """Tenants whose latency objective cannot be judged."""
-    stretches: int
-    observations: int
-    left_out: Mapping[str, int]
-
-
-class TelemetryCollector(Collector):
-    """Metrics of the telemetry itself."""
-
-    def __init__(self, figures: Callable[[], TelemetryFigures]) -> None:
-        self._figures = figures
-
-    def collect(self) -> Iterator[Metric]:
-        """The metric families."""
-        now = self._figures()
-        for name, text, value in (
-            ("ullage_node_pages", "Metrics pages of pods that were read.", now.pages),
-            ("ullage_node_page_failures", "Metrics pages that could not be.", now.page_failures),
-            ("ullage_node_steady_stretches", "Steady half minutes of a device.", now.stretches),
-            ("ullage_node_observations", "Observations made.", now.observations),
-        ):
-            yield CounterMetricFamily(name, text, value=value)
-        left_out = CounterMetricFamily(
-            "ullage_node_observations_left_out",
-            "Observations that were not told: the same as lately, or too many.",
-            labels=["why"],
-        )
-        for why, count in sorted(now.left_out.items()):
-            left_out.add_metric([why], count)
-        yield left_out
-        yield GaugeMetricFamily(
-            "ullage_node_objectives_unmeasured",
-            "Tenants whose latency objective cannot be judged.",
-            value=now.unmeasured,
-        )
+    pages: int = counter("ullage_node_pages", "Metrics pages of pods that were read.")
+    page_failures: int = counter("ullage_node_page_failures", "Metrics pages that could not be.")
+    stretches: int = counter("ullage_node_steady_stretches", "Steady half minutes of a device.")
+    observations: int = counter("ullage_node_observations", "Observations made.")
+    left_out: Mapping[str, int] = counter(
+        "ullage_node_observations_left_out",
+        "Observations that were not told: the same as lately, or too many.",
+        "why",
+    )
+    unmeasured: int = gauge(
+        "ullage_node_objectives_unmeasured", "Tenants whose latency objective cannot be judged."
+    )

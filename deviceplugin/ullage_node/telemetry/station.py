@@ -25,7 +25,7 @@ from ullage_node.model.samples import DeviceSampler, Samples
 from ullage_node.slices.binder import Surroundings
 from ullage_node.telemetry.histograms import DEFAULT_METRIC
 from ullage_node.telemetry.learning import Learning, Look
-from ullage_node.telemetry.metrics import MemoryFigures, TelemetryFigures
+from ullage_node.telemetry.metrics import MemoryFigures, TelemetryFigures, memory_figures
 from ullage_node.telemetry.observations import ObservationBook
 from ullage_node.telemetry.scrape import Scraper, Target
 from ullage_node.telemetry.tenants import Tenant, tenants_of
@@ -67,10 +67,10 @@ class Telemetry:
     @property
     def memory(self) -> MemoryFigures:
         """Figures of the memory metrics."""
-        return MemoryFigures(
-            devices=self._sources.watch.observed,
-            bindings=self._sources.around.table.bindings,
-            attachments=self._sources.containers.attachments,
+        return memory_figures(
+            self._sources.watch.observed,
+            self._sources.around.table.bindings,
+            self._sources.containers.attachments,
         )
 
     @property

@@ -20,7 +20,6 @@ import structlog
 from prometheus_client import Histogram
 
 from ullage.api.reasons import ConditionType, Reason
-from ullage.app.figures.turn import preempted
 from ullage.app.outcomes import Outcomes
 from ullage.app.solver import Solver, SolverCrashed, SolverTimeout
 from ullage.app.trigger import Trigger
@@ -32,6 +31,7 @@ from ullage.kube.errors import FAILED, Refused
 from ullage.kube.failure_streak import Streak
 from ullage.metrics.collector import SectionGuard
 from ullage.metrics.histograms import decision_seconds, division_seconds
+from ullage.metrics.turns import preempted
 from ullage.ports import ApiError, Clock
 from ullage.scheduling.model.plan import (
     Action,

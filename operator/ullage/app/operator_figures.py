@@ -5,28 +5,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
-from ullage.app.figures.cost import CostSums
-from ullage.app.figures.device import device_figures
-from ullage.app.figures.party import Parties
-from ullage.app.figures.spend import SpendSums
-from ullage.app.figures.tier import TierSums
-from ullage.app.figures.turn import turn_figures
+from ullage.app.fit_schedule import FitState
+from ullage.app.learner import Learner
+from ullage.app.outcomes import Outcomes
 from ullage.app.replica import Replica
-from ullage.app.sharing_figures import sharing_figures
 from ullage.app.term import Term
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
 from ullage.cluster.values.streams import WORKLOAD_PROFILES
+from ullage.engines.admission.records import Rung
 from ullage.kube.reflector import Reflector
 from ullage.metrics.collector import OperatorFigures, StreamFigures
-from ullage.metrics.cost import CostFigures
-from ullage.metrics.devices import DeviceFigures
+from ullage.metrics.cost import CostFigures, CostSums
+from ullage.metrics.devices import DeviceFigures, device_figures
 from ullage.metrics.pools import PoolFigures
-from ullage.metrics.spending import SpendFigures
-from ullage.metrics.tiers import TierFigures
-from ullage.metrics.turns import TurnFigures
+from ullage.metrics.sharing import ModelFigures, SharingFigures
+from ullage.metrics.spending import SpendFigures, SpendSums
+from ullage.metrics.tenants import Parties
+from ullage.metrics.tiers import TierFigures, TierSums
+from ullage.metrics.turns import TurnFigures, turn_figures
 from ullage.scheduling.model.phases import Phase
+
+_RUNGS: Final = tuple(Rung)
 
 
 class ReplicaFigures:
@@ -63,7 +65,7 @@ class ReplicaFigures:
             leading=replica.lease.held,
             epoch=replica.lease.epoch,
             loop_lag_s=self._loop_lag_s(),
-            streams=[_stream(reflector) for reflector in replica.reflectors],
+            streams=_streams(replica.reflectors),
             decision_seconds=stats.seconds,
             timeouts=stats.failed["SolverTimeout"],
             crashes=stats.failed["SolverCrashed"],
@@ -114,13 +116,54 @@ class ReplicaFigures:
         return device_figures(picture, self._replica.counters.outcomes.speed_errors)
 
 
-def _stream(reflector: Reflector) -> StreamFigures:
+def _streams(reflectors: Sequence[Reflector]) -> StreamFigures:
+    by_kind = {reflector.stream.name: reflector for reflector in reflectors}
     return StreamFigures(
-        name=reflector.stream.name,
-        age_s=reflector.last_event_age_s(),
-        objects=reflector.objects,
-        relists=reflector.relists_total,
-        drift=reflector.resync_drift_total,
-        errors=reflector.errors_total,
-        synced=reflector.synced,
+        age_s={kind: one.last_event_age_s() for kind, one in by_kind.items()},
+        objects={kind: one.objects for kind, one in by_kind.items()},
+        synced={kind: one.synced for kind, one in by_kind.items()},
+        relists={kind: one.relists_total for kind, one in by_kind.items()},
+        drift={kind: one.resync_drift_total for kind, one in by_kind.items()},
+        errors={kind: one.errors_total for kind, one in by_kind.items()},
+    )
+
+
+def sharing_figures(
+    outcomes: Outcomes, learner: Learner, *, profiles: int, unusable: Mapping[str, int]
+) -> SharingFigures:
+    """The figures as of now."""
+    stats, error = learner.stats, outcomes.error()
+    wild = {"NotBelieved": sum(sum(rows.values()) for rows in learner.refused.values())}
+    return SharingFigures(
+        decisions=outcomes.decisions,
+        admission_seconds=outcomes.admission_seconds,
+        predicted=outcomes.predicted,
+        observed=outcomes.observed,
+        coverage=outcomes.coverage(),
+        error={} if error is None else {"slowdown": error},
+        violations=outcomes.violations,
+        probation_seconds=outcomes.probation_seconds,
+        unusable={reason: count for reason, count in {**unusable, **wild}.items() if count},
+        profiles=profiles,
+        models=_models(learner.courses),
+        lessons={
+            "done": stats.lessons,
+            "late": stats.late,
+            "crashed": stats.crashes,
+            "refused": stats.refused,
+        },
+        learning_seconds=stats.seconds,
+    )
+
+
+def _models(courses: Mapping[str, FitState]) -> ModelFigures:
+    models = {name: course.model for name, course in courses.items()}
+    return ModelFigures(
+        rung={
+            name: max(map(_RUNGS.index, model.rungs.values()), default=0) if model else 0
+            for name, model in models.items()
+        },
+        rows={name: model.rows if model else 0 for name, model in models.items()},
+        version={name: model.version if model else 0 for name, model in models.items()},
+        failing={name: bool(course.error) for name, course in courses.items()},
     )

@@ -14,13 +14,13 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ullage.api.contract import ObservedSlice, Reason, SliceKey, SlicePhase
-from ullage.app.figures.device import SpeedErrors
 from ullage.cluster.records.profile import ProfileRecord, StepRow
 from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot
 from ullage.cluster.records.spec_fields import Knowledge
 from ullage.engines.admission.ladder import NOMINAL_Z
 from ullage.engines.admission.model import Models
 from ullage.engines.admission.records import ClassProfile, Group, Tenant
+from ullage.metrics.devices import SpeedErrors
 from ullage.metrics.histograms import admission_seconds, observed_slowdown, predicted_slowdown
 from ullage.scheduling.model.plan import Action, Emit, SetProfile, SetStatus
 from ullage.scheduling.prediction.knowledge import partner_of

@@ -18,7 +18,7 @@ from ullage.app.prices import PriceLoop
 from ullage.app.settings import PriceSettings
 from ullage.cluster.records.pool import PoolRecord, PoolStatus
 from ullage.cluster.records.snapshot import Snapshot
-from ullage.metrics.pools import PoolFigures
+from ullage.metrics.pools import PoolFigures, pool_figures
 from ullage.ports import Clock
 from ullage.prices.fetcher import Fetcher, Reads
 from ullage.prices.source import Where
@@ -124,10 +124,8 @@ class PoolService:
 
     def figures(self, snapshot: Snapshot) -> PoolFigures:
         """Figures of the metrics."""
-        return PoolFigures(
-            pools=tuple(snapshot.pools.values()),
-            answers=dict(self._prices.figures.answers),
-            failures=self._keeper.failures,
+        return pool_figures(
+            snapshot.pools.values(), dict(self._prices.figures.answers), self._keeper.failures
         )
 
     async def _look(self) -> None:

@@ -1,69 +1,120 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics of cost: what was spent, saved and lost, by tenant.
+"""Metrics of cost, from the books in the statuses: what was spent, saved and lost, by tenant.
 
-Families are made at scrape time from figures that are handed in. The label is a tenant, or a
-namespace of work without one, never a job.
+Books end with their workload, counters must not: what was entered since the last look is added to
+sums that only grow. What stood in the books before this process began is not counted again, and
+what a loss is only assumed to have taken waits until the next start has told where it resumed. The
+label is a tenant, or a namespace of work without one, never a job.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.metric_families import counter, gauge
+from ullage.metrics.tenants import Parties
+from ullage.scheduling.accounting.bills import Bill, bill_of, total
+from ullage.scheduling.model.phases import OVER
+
+Entered = tuple[float, float, float]
+"""Dollars, evictions, seconds of lost work."""
+_NOTHING: Entered = (0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostFigures:
     """Figures of cost, by tenant; empty where nothing has a price."""
 
-    dollars: Mapping[str, float] = field(default_factory=dict)
-    evictions: Mapping[str, float] = field(default_factory=dict)
-    lost_seconds: Mapping[str, float] = field(default_factory=dict)
-    per_hour: Mapping[str, float] = field(default_factory=dict)
-    savings: Mapping[str, float] = field(default_factory=dict)
+    dollars: Mapping[str, float] = counter(
+        "ullage_job_cost_dollars",
+        "Cost that was entered into the books of workloads since this process looks on.",
+        "tenant",
+    )
+    evictions: Mapping[str, float] = counter(
+        "ullage_job_evictions",
+        "Starts of jobs that ended because devices were taken away.",
+        "tenant",
+    )
+    lost_seconds: Mapping[str, float] = counter(
+        "ullage_job_lost_work_seconds",
+        "Work of jobs that losses took, entered once the next start has told where it resumed;"
+        " where it does not say so, at most: since the last checkpoint told of.",
+        "tenant",
+    )
+    per_hour: Mapping[str, float] = gauge(
+        "ullage_job_cost_dollars_per_hour",
+        "Cost per hour of the devices that workloads hold now.",
+        "tenant",
+    )
+    savings: Mapping[str, float] = gauge(
+        "ullage_job_savings_ratio",
+        "Part of the on-demand cost that the workloads which exist have saved so far.",
+        "tenant",
+    )
 
 
-def cost_metrics(figures: CostFigures) -> Iterator[Metric]:
-    """The families."""
-    counters = (
-        (
-            "ullage_job_cost_dollars",
-            "Cost that was entered into the books of workloads since this process looks on.",
-            figures.dollars,
-        ),
-        (
-            "ullage_job_evictions",
-            "Starts of jobs that ended because devices were taken away.",
-            figures.evictions,
-        ),
-        (
-            "ullage_job_lost_work_seconds",
-            "Work of jobs that losses took, entered once the next start has told where it resumed;"
-            " where it does not say so, at most: since the last checkpoint told of.",
-            figures.lost_seconds,
-        ),
-    )
-    for name, text, values in counters:
-        counter = CounterMetricFamily(name, text, labels=["tenant"])
-        for tenant, value in sorted(values.items()):
-            counter.add_metric([tenant], value)
-        yield counter
-    gauges = (
-        (
-            "ullage_job_cost_dollars_per_hour",
-            "Cost per hour of the devices that workloads hold now.",
-            figures.per_hour,
-        ),
-        (
-            "ullage_job_savings_ratio",
-            "Part of the on-demand cost that the workloads which exist have saved so far.",
-            figures.savings,
-        ),
-    )
-    for name, text, values in gauges:
-        gauge = GaugeMetricFamily(name, text, labels=["tenant"])
-        for tenant, value in sorted(values.items()):
-            gauge.add_metric([tenant], value)
-        yield gauge
+@dataclass(slots=True)
+class CostSums:
+    """Sums by tenant since this process looks on; bounded by workloads and by labels."""
+
+    began: float
+    parties: Parties = field(default_factory=Parties)
+    sums: dict[str, Entered] = field(default_factory=dict)
+    _seen: dict[str, Entered] = field(default_factory=dict)
+
+    def figures(self, workloads: Iterable[WorkloadRecord], now: float) -> CostFigures:
+        """Add what is new, and tell everything as of now."""
+        parties: dict[str, list[Bill]] = defaultdict(list)
+        seen: dict[str, Entered] = {}
+        for workload in workloads:
+            bill = bill_of(workload, now)
+            if bill is None:
+                continue
+            party = self.parties.label(workload)
+            parties[party].append(bill)
+            stands = _entered(workload, bill)
+            before = self._seen.get(workload.ref.uid)
+            if before is None:
+                before = _NOTHING if workload.created >= self.began else stands
+            seen[workload.ref.uid] = self._add(party, before, stands)
+        self._seen = seen
+        bills = {party: total(found) for party, found in parties.items()}
+        return CostFigures(
+            dollars={party: one[0] for party, one in self.sums.items()},
+            evictions={party: one[1] for party, one in self.sums.items()},
+            lost_seconds={party: one[2] for party, one in self.sums.items()},
+            per_hour={party: float(one.per_hour) for party, one in bills.items()},
+            savings={
+                party: one.savings_ratio
+                for party, one in bills.items()
+                if one.savings_ratio is not None
+            },
+        )
+
+    def _add(self, party: str, before: Entered, stands: Entered) -> Entered:
+        """Add what is new; says what has been added of this workload by now.
+
+        A status that is read late may say less than one before it: nothing is taken back, and what
+        was added is not added again when the newer one returns.
+        """
+        old = self.sums.get(party, _NOTHING)
+        most = max(before[0], stands[0]), max(before[1], stands[1]), max(before[2], stands[2])
+        more = [new - known for new, known in zip(most, before, strict=True)]
+        self.sums[party] = (old[0] + more[0], old[1] + more[1], old[2] + more[2])
+        return most
+
+
+def _entered(workload: WorkloadRecord, bill: Bill) -> Entered:
+    """What stands in the books for good, without what has grown since."""
+    spend = workload.status.spend
+    account = spend.account if spend is not None else None
+    if account is None:
+        return _NOTHING
+    # the next start may say that less was lost; of a job that has ended there is none
+    open_s = 0 if workload.status.phase in OVER else account.assumed_seconds
+    lost_s = max(0, bill.lost_seconds - open_s)
+    return float(account.total or 0), float(bill.evictions), float(lost_s)

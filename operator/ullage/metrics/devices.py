@@ -1,50 +1,143 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics of choosing an accelerator: how right speeds were, and how good the choices are.
+"""Metrics of estimated speeds and of chosen types: error and regret.
 
-Families are made at scrape time from figures that are handed in. Labels are types of devices and
-sources of speeds, never a job or a class.
+Errors are counted once, when a class is first measured on a type; regret is of what runs now.
+Bounded; it never decides anything. Labels are types of devices and sources of speeds, never a job.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from ullage.cluster.records.profile import ProfileRecord, Source
+from ullage.cluster.records.snapshot import Snapshot, WorkloadKind, WorkloadRecord
+from ullage.metric_families import gauge
+from ullage.scheduling.learning.device_prices import prices_of
+from ullage.scheduling.learning.throughput import Throughput, Throughputs, speeds
+from ullage.scheduling.model.phases import Phase
+from ullage.scheduling.model.plan import Action, SetProfile
+
+WINDOW: Final = 200
+"""Recent classes of a type and source that the error is the mean of."""
+MAKESPAN: Final = "Makespan"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceFigures:
-    """Figures of choices.
+    """Figures of choices."""
 
-    Attributes:
-        errors: Mean of |predicted - measured| / measured by (accelerator, source of the speed).
-        regrets: Mean of what running jobs pay for a step over the least they could, by the
-            accelerator that they hold.
-    """
-
-    errors: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    regrets: Mapping[str, float] = field(default_factory=dict)
-
-
-def device_metrics(figures: DeviceFigures) -> Iterator[Metric]:
-    """The families."""
-    errors = GaugeMetricFamily(
+    errors: Mapping[tuple[str, str], float] = gauge(
         "ullage_device_prediction_abs_error_ratio",
         "Mean relative error of speeds that were estimated or declared for a type, against the"
         " first measurement there; recent classes.",
-        labels=["accelerator", "source"],
+        "accelerator",
+        "source",
     )
-    for labels, value in sorted(figures.errors.items()):
-        errors.add_metric(list(labels), value)
-    yield errors
-    regrets = GaugeMetricFamily(
+    regrets: Mapping[str, float] = gauge(
         "ullage_device_choice_regret_ratio",
         "What running jobs with spec.cost pay for a step (or how long it takes, where time is"
         " their aim) on the type they hold, over the best type that was measured; 1 = the best.",
-        labels=["accelerator"],
+        "accelerator",
     )
-    for kind, value in sorted(figures.regrets.items()):
-        regrets.add_metric([kind], value)
-    yield regrets
+
+
+class SpeedErrors:
+    """Speeds that were estimated or declared, against the measurement that took their place."""
+
+    def __init__(self) -> None:
+        """Nothing was measured yet."""
+        self._errors: dict[tuple[str, str], deque[float]] = {}
+
+    def look(self, snapshot: Snapshot, actions: Sequence[Action]) -> None:
+        """Take in what one decision writes of classes."""
+        for action in actions:
+            if isinstance(action, SetProfile):
+                before = snapshot.profiles.get((action.target.namespace, action.target.name))
+                if before is not None:
+                    self._compare(before, action.status.throughput)
+
+    def errors(self) -> dict[tuple[str, str], float]:
+        """Mean error by (accelerator, source)."""
+        return {key: sum(recent) / len(recent) for key, recent in self._errors.items()}
+
+    def _compare(self, before: ProfileRecord, after: Iterable[Throughput]) -> None:
+        measured = {row.device for row in before.status.solo}
+        measured |= {
+            entry.accelerator
+            for entry in before.status.throughput
+            if entry.source is Source.MEASURED
+        }
+        first = [
+            entry
+            for entry in after
+            if entry.source is Source.MEASURED
+            and entry.steps_per_second > 0
+            and entry.accelerator not in measured
+        ]
+        if not first:
+            return
+        predicted = speeds(before)
+        for entry in first:
+            said = predicted.get(entry.accelerator)
+            if said is not None:
+                recent = self._errors.setdefault(
+                    (entry.accelerator, said.source.value), deque(maxlen=WINDOW)
+                )
+                recent.append(abs(said.steps_per_second / entry.steps_per_second - 1.0))
+
+
+def device_figures(snapshot: Snapshot, speed_errors: SpeedErrors) -> DeviceFigures:
+    """The figures as of now."""
+    return DeviceFigures(errors=speed_errors.errors(), regrets=regrets(snapshot))
+
+
+def regrets(snapshot: Snapshot) -> dict[str, float]:
+    """Mean regret of the running jobs with ``spec.cost``, by the accelerator that they hold.
+
+    A job counts whose class was measured where it runs and on another type that it may use.
+    """
+    running = [
+        job
+        for job in snapshot.workloads.values()
+        if job.cost is not None
+        and job.kind is WorkloadKind.TRAINING_JOB
+        and job.status.phase == Phase.RUNNING
+    ]
+    if not running:
+        return {}
+    models = {
+        device.uuid: device.model for node in snapshot.gpu_nodes.values() for device in node.devices
+    }
+    known, prices = Throughputs(snapshot), prices_of(snapshot)
+    found: dict[str, list[float]] = defaultdict(list)
+    for job in running:
+        kinds = {models.get(one.gpu, "") for one in job.status.placement}
+        if len(kinds) != 1:
+            continue
+        held = kinds.pop()
+        value = _regret(job, held, known.of(job), prices)
+        if value is not None:
+            found[held].append(value)
+    return {kind: sum(values) / len(values) for kind, values in found.items()}
+
+
+def _regret(
+    job: WorkloadRecord, held: str, known: Mapping[str, Throughput], prices: Mapping[str, float]
+) -> float | None:
+    """Price (or time) of a step where it runs, over the least of the types that were measured."""
+    by_time = job.cost is not None and job.cost.objective == MAKESPAN
+    worth = {
+        kind: (1.0 if by_time else prices[kind]) / one.steps_per_second
+        for kind, one in known.items()
+        if one.source is Source.MEASURED
+        and one.steps_per_second > 0
+        and (by_time or prices.get(kind, 0.0) > 0)
+        and (not job.accelerators or kind in job.accelerators)
+    }
+    if held not in worth or len(worth) < 2:
+        return None
+    return worth[held] / min(worth.values())

@@ -7,12 +7,10 @@ They count for as long as the process lives and are told with the figures of a s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
 from prometheus_client import Histogram
-from prometheus_client.core import Metric
 
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _ADMISSION: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
@@ -61,12 +59,3 @@ def predicted_slowdown() -> Histogram:
 def observed_slowdown() -> Histogram:
     """Of observed windows, by type of device."""
     return _slowdowns("ullage_observed_slowdown_ratio", "Slowdown of observed windows.")
-
-
-def told(histogram: Histogram) -> Iterator[Metric]:
-    """Its family; since when it counts is the process's start, which is told already."""
-    for family in histogram.collect():
-        family.samples = [
-            sample for sample in family.samples if not sample.name.endswith("_created")
-        ]
-        yield family

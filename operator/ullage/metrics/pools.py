@@ -2,61 +2,60 @@
 # SPDX-License-Identifier: Apache-2.0
 """Metrics of CapacityPools: what they cost, how often they lose instances, what they hold.
 
-Families are made at scrape time from what decisions see. Pools are few and named by admins, so
-their names are labels.
+Pools are few and named by admins, so their names are labels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 from ullage.cluster.records.pool import PoolRecord
+from ullage.metric_families import counter, gauge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolFigures:
     """Figures of pools."""
 
-    pools: Sequence[PoolRecord] = ()
-    answers: Mapping[str, int] = field(default_factory=dict)
-    """Questions for prices, by result."""
-    failures: int = 0
-    """Looks at one pool, or writes of it, that raised."""
-
-
-def pool_metrics(figures: PoolFigures) -> Iterator[Metric]:
-    """The families."""
-    hazard = GaugeMetricFamily(
+    hazard: Mapping[str, float] = gauge(
         "ullage_pool_hazard_per_hour",
         "Expected loss events per hour in which the pool has an instance.",
-        labels=["pool"],
+        "pool",
     )
-    price = GaugeMetricFamily(
+    price: Mapping[str, float] = gauge(
         "ullage_pool_price_per_hour",
         "Price of one instance of the pool for an hour, the last one believed.",
-        labels=["pool"],
+        "pool",
     )
-    nodes = GaugeMetricFamily(
+    nodes: Mapping[tuple[str, str], int] = gauge(
         "ullage_pool_nodes",
         "Ready instances of the pool that no notice stands for.",
-        labels=["pool", "capacity_type"],
+        "pool",
+        "capacity_type",
     )
-    for pool in sorted(figures.pools, key=lambda one: one.name):
-        status = pool.status
-        if status.hazard_per_hour is not None:
-            hazard.add_metric([pool.name], status.hazard_per_hour)
-        if status.price is not None:
-            price.add_metric([pool.name], status.price)
-        nodes.add_metric([pool.name, pool.capacity_type.value], status.nodes)
-    answers = CounterMetricFamily(
-        "ullage_price_answers", "Questions for prices of pools.", labels=["result"]
+    answers: Mapping[str, int] = counter(
+        "ullage_price_answers", "Questions for prices of pools.", "result"
     )
-    for result, count in sorted(figures.answers.items()):
-        answers.add_metric([result], count)
-    failures = CounterMetricFamily(
-        "ullage_pool_failures", "Looks at one pool that failed.", value=figures.failures
+    failures: int = counter("ullage_pool_failures", "Looks at one pool that failed.")
+
+
+def pool_figures(
+    pools: Collection[PoolRecord], answers: Mapping[str, int], failures: int
+) -> PoolFigures:
+    """The figures as of now.
+
+    Args:
+        pools: What decisions see.
+        answers: Questions for prices, by result.
+        failures: Looks at one pool, or writes of it, that raised.
+    """
+    hazards = {pool.name: pool.status.hazard_per_hour for pool in pools}
+    prices = {pool.name: pool.status.price for pool in pools}
+    return PoolFigures(
+        hazard={name: hazard for name, hazard in hazards.items() if hazard is not None},
+        price={name: price for name, price in prices.items() if price is not None},
+        nodes={(pool.name, pool.capacity_type.value): pool.status.nodes for pool in pools},
+        answers=answers,
+        failures=failures,
     )
-    yield from (hazard, price, nodes, answers, failures)

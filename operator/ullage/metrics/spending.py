@@ -1,57 +1,73 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics of pools that are chosen for jobs: what work costs there, moves, deadlines.
-
-Families are made at scrape time from figures that are handed in. Labels are tenants and kinds of
-capacity, never a job.
-"""
+"""Metrics of chosen pools: what work costs there, moves, deadlines; no label names a job."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from statistics import fmean
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from ullage.api.reasons import ConditionType
+from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.metric_families import counter, gauge
+from ullage.metrics.tenants import Parties
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpendFigures:
-    """Figures of chosen pools; empty where none are chosen.
+    """Figures of chosen pools; empty where none are chosen."""
 
-    Attributes:
-        cost_per_work: Mean over the jobs of a tenant, by tenant.
-        switches: Changes of pools so far, by the kind of capacity gone to.
-        deadlines: Jobs with a deadline, by whether it is kept.
-    """
-
-    cost_per_work: Mapping[str, float] = field(default_factory=dict)
-    switches: Mapping[str, int] = field(default_factory=dict)
-    deadlines: Mapping[str, int] = field(default_factory=dict)
-
-
-def spend_metrics(figures: SpendFigures) -> Iterator[Metric]:
-    """The families."""
-    cost = GaugeMetricFamily(
+    cost_per_work: Mapping[str, float] = gauge(
         "ullage_job_cost_per_work",
         "Expected dollars for an hour of work of one member, losses included; mean over the jobs.",
-        labels=["tenant"],
+        "tenant",
     )
-    for tenant, value in sorted(figures.cost_per_work.items()):
-        cost.add_metric([tenant], value)
-    yield cost
-    switches = CounterMetricFamily(
+    switches: Mapping[str, int] = counter(
         "ullage_switches",
         "Jobs for which other pools were chosen than before, by the kind of capacity gone to.",
-        labels=["capacity"],
+        "capacity",
     )
-    for kind, count in sorted(figures.switches.items()):
-        switches.add_metric([kind], count)
-    yield switches
-    deadlines = GaugeMetricFamily(
+    deadlines: Mapping[str, int] = gauge(
         "ullage_job_deadlines",
         "Jobs with a deadline that have not ended, by whether it is kept at the present progress.",
-        labels=["kept"],
+        "kept",
     )
-    for kept, count in sorted(figures.deadlines.items()):
-        deadlines.add_metric([kept], count)
-    yield deadlines
+
+
+@dataclass(slots=True)
+class SpendSums:
+    """Changes of pools since this process looks on; bounded by the workloads that exist."""
+
+    parties: Parties = field(default_factory=Parties)
+    switches: Counter[str] = field(default_factory=Counter)
+    _seen: dict[str, frozenset[str]] = field(default_factory=dict)
+
+    def figures(self, workloads: Iterable[WorkloadRecord]) -> SpendFigures:
+        """Add what is new, and tell everything as of now."""
+        costs: dict[str, list[float]] = defaultdict(list)
+        deadlines: Counter[str] = Counter()
+        seen: dict[str, frozenset[str]] = {}
+        for workload in workloads:
+            spend = workload.status.spend
+            decision = spend.decision if spend is not None else None
+            if decision is None:
+                continue
+            pools = frozenset(share.pool for share in decision.chosen.pools)
+            before = self._seen.get(workload.ref.uid, frozenset())
+            if before and pools and before != pools:
+                self.switches[decision.mode] += 1
+            # who waits for a while and comes back elsewhere has switched as well
+            seen[workload.ref.uid] = pools or before
+            if decision.chosen.cost_per_work:
+                costs[self.parties.label(workload)].append(float(decision.chosen.cost_per_work))
+            safe = workload.status.condition(ConditionType.DEADLINE_SAFE)
+            if safe is not None and not workload.status.completion_time:
+                deadlines["yes" if safe.status == "True" else "no"] += 1
+        self._seen = seen
+        return SpendFigures(
+            cost_per_work={party: fmean(values) for party, values in costs.items()},
+            switches=dict(self.switches),
+            deadlines=dict(deadlines),
+        )

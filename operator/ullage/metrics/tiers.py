@@ -1,50 +1,62 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics of jobs in tiers: stages, how far copies lag, steps that losses cost.
-
-Families are made at scrape time from figures that are handed in. No label names a job.
-"""
+"""Metrics of jobs in tiers, from the reports of their coordinators; no label names a job."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from ullage.cluster.records.tier import LeadReport
+from ullage.metric_families import counter, gauge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierFigures:
-    """Figures of jobs in tiers; empty where there are none.
+    """Figures of jobs in tiers; empty where there are none."""
 
-    Attributes:
-        stages: Jobs whose lead was heard, by stage.
-        most_lag: Steps that the job furthest ahead of its copy is ahead.
-        lost_steps: Steps that were done again after losses, so far.
-    """
-
-    stages: Mapping[int, int] = field(default_factory=dict)
-    most_lag: int = 0
-    lost_steps: int = 0
-
-
-def tier_metrics(figures: TierFigures) -> Iterator[Metric]:
-    """The families."""
-    stages = GaugeMetricFamily(
+    stages: Mapping[int, int] = gauge(
         "ullage_job_stage",
         "Jobs in tiers whose lead tells where they stand, by stage.",
-        labels=["stage"],
+        "stage",
     )
-    for stage, count in sorted(figures.stages.items()):
-        stages.add_metric([str(stage)], count)
-    yield stages
-    yield GaugeMetricFamily(
+    most_lag: int = gauge(
         "ullage_job_backup_lag_steps",
         "Steps that the job in tiers furthest ahead of the copy of its state is ahead.",
-        value=figures.most_lag,
     )
-    yield CounterMetricFamily(
+    lost_steps: int = counter(
         "ullage_job_lost_steps",
         "Steps that jobs in tiers did again after losses without notice, since the operator began.",
-        value=figures.lost_steps,
     )
+
+
+@dataclass(slots=True)
+class TierSums:
+    """Steps that were lost since this process looks on; bounded by the leads that run."""
+
+    lost_steps: int = 0
+    _seen: dict[str, int] = field(default_factory=dict)
+
+    def figures(self, reports: Mapping[str, LeadReport]) -> TierFigures:
+        """Add what is new, and tell everything as of now.
+
+        Args:
+            reports: What leads tell, by uid of the job.
+        """
+        for uid, one in reports.items():
+            # of a lead that is met for the first time no one knows when it lost them
+            self.lost_steps += max(0, one.lost_steps - self._seen.get(uid, one.lost_steps))
+        self._seen = {uid: one.lost_steps for uid, one in reports.items()}
+        return TierFigures(
+            stages=Counter(report.stage for report in reports.values()),
+            most_lag=max(
+                (
+                    report.step - report.committed
+                    for report in reports.values()
+                    if report.copied and report.committed is not None
+                ),
+                default=0,
+            ),
+            lost_steps=self.lost_steps,
+        )

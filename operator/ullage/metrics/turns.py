@@ -1,69 +1,104 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics of taking turns: what is promised, what was received, what is owed, what it costs.
+"""Metrics of time slicing, from the books in the jobs' statuses; keeps nothing.
 
-Families are made at scrape time from figures that are handed in. Labels are types of devices and
-tenants, never a job.
+Labels are types of devices and tenants, never a job.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from prometheus_client import Histogram
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from ullage.metrics.histograms import told
+from ullage.api.contract import Reason
+from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
+from ullage.engines.allocation.round_records import MEMORY_ROUNDS
+from ullage.metric_families import counter, gauge
+from ullage.metrics.histograms import division_seconds
+from ullage.metrics.tenants import Parties
+from ullage.scheduling.model.phases import Phase
+from ullage.scheduling.model.plan import Action, SetStatus
+from ullage.scheduling.timeslicing.round_records import owed_s, promised, received_s
 
-ByTypeAndTenant = Mapping[tuple[str, str], float]
-"""Sums over jobs by (accelerator type, tenant)."""
+PRIORITY: Final = "priority"
+TURN: Final = "turn"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnFigures:
     """Figures of time slicing; empty under FIFO."""
 
-    allocation: ByTypeAndTenant = field(default_factory=dict)
-    received: ByTypeAndTenant = field(default_factory=dict)
-    deficit: ByTypeAndTenant = field(default_factory=dict)
-    preemptions: Mapping[str, int] = field(default_factory=dict)
-    """By cause."""
-    divisions: Histogram | None = None
+    allocation: Mapping[tuple[str, str], float] = gauge(
+        "ullage_allocation_fraction",
+        "Parts of time promised on a type, summed over the jobs of a tenant.",
+        "accelerator",
+        "tenant",
+    )
+    received: Mapping[tuple[str, str], float] = gauge(
+        "ullage_received_fraction",
+        "Parts of the time since their creation that jobs had on a type, summed by tenant.",
+        "accelerator",
+        "tenant",
+    )
+    deficit: Mapping[tuple[str, str], float] = gauge(
+        "ullage_deficit_seconds",
+        "Time owed on a type, summed over the jobs of a tenant that had less than promised.",
+        "accelerator",
+        "tenant",
+    )
+    preemptions: Mapping[str, int] = counter(
+        "ullage_preemptions",
+        "Jobs asked to save their work and leave: for a higher priority, or their turn was over.",
+        "cause",
+    )
+    divisions: Histogram = field(default_factory=division_seconds)
     """Times of dividing the cluster."""
 
 
-def turn_metrics(figures: TurnFigures) -> Iterator[Metric]:
-    """The families."""
-    gauges = (
-        (
-            "ullage_allocation_fraction",
-            "Parts of time promised on a type, summed over the jobs of a tenant.",
-            figures.allocation,
-        ),
-        (
-            "ullage_received_fraction",
-            "Parts of the time since their creation that jobs had on a type, summed by tenant.",
-            figures.received,
-        ),
-        (
-            "ullage_deficit_seconds",
-            "Time owed on a type, summed over the jobs of a tenant that had less than promised.",
-            figures.deficit,
-        ),
+def preempted(snapshot: Snapshot, actions: Sequence[Action]) -> Iterator[str]:
+    """Why each job was asked to leave its devices: for a higher priority, or its turn is over."""
+    for action in actions:
+        if not isinstance(action, SetStatus) or action.reason is not Reason.PREEMPTED:
+            continue
+        before = snapshot.workloads.get(action.owner.uid)
+        if before is not None and before.status.phase != Phase.RESTARTING:
+            yield TURN if action.status.allocation is not None else PRIORITY
+
+
+def turn_figures(
+    workloads: Iterable[WorkloadRecord],
+    now: float,
+    parties: Parties,
+    *,
+    round_s: float,
+    preemptions: Counter[str],
+    divisions: Histogram,
+) -> TurnFigures:
+    """The figures as of now, summed by accelerator type and tenant."""
+    allocation: dict[tuple[str, str], float] = defaultdict(float)
+    received: dict[tuple[str, str], float] = defaultdict(float)
+    deficit: dict[tuple[str, str], float] = defaultdict(float)
+    for job in workloads:
+        books = job.status.allocation
+        if books is None:
+            continue
+        tenant = parties.label(job) if job.tenant else ""
+        for kind, part in promised(books).items():
+            allocation[kind, tenant] += part
+        age_s = max(1.0, now - job.created)
+        if not Phase(job.status.phase or Phase.PENDING).terminal:
+            for kind, seconds in received_s(books, now).items():
+                received[kind, tenant] += seconds / age_s
+        for kind, seconds in owed_s(books, now, MEMORY_ROUNDS * round_s).items():
+            deficit[kind, tenant] += max(0.0, seconds)
+    return TurnFigures(
+        allocation=allocation,
+        received=received,
+        deficit=deficit,
+        preemptions=preemptions,
+        divisions=divisions,
     )
-    for name, text, values in gauges:
-        family = GaugeMetricFamily(name, text, labels=["accelerator", "tenant"])
-        for labels, value in sorted(values.items()):
-            family.add_metric(list(labels), value)
-        yield family
-    preemptions = CounterMetricFamily(
-        "ullage_preemptions",
-        "Jobs asked to save their work and leave: for a higher priority, or their turn was over.",
-        labels=["cause"],
-    )
-    for cause, count in sorted(figures.preemptions.items()):
-        preemptions.add_metric([cause], count)
-    yield preemptions
-    if figures.divisions is not None:
-        yield from told(figures.divisions)

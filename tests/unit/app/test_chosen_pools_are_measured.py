@@ -11,12 +11,12 @@ from rich.console import Console
 
 from builders import NOW, a_job
 from ullage.api.contract import Reason
-from ullage.app.figures.spend import SpendSums
 from ullage.cli import tables
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.spend import Offer, PoolShare, SpendDecision, SpendRecord
 from ullage.cluster.records.status import Condition, DecisionRecord
-from ullage.metrics.spending import spend_metrics
+from ullage.metric_families import families
+from ullage.metrics.spending import SpendSums
 
 
 def job(*pools: str, mode: str = "Spot", safe: str = "") -> WorkloadRecord:
@@ -64,7 +64,7 @@ def test_costs_and_deadlines_are_gathered_by_tenant() -> None:
     found = SpendSums().figures([job("a", safe="True"), late])
     assert found.cost_per_work == {"research": 1.5}
     assert found.deadlines == {"yes": 1, "no": 1}
-    names = {one.name for one in spend_metrics(found)}
+    names = {one.name for one in families(found)}
     assert names == {"ullage_job_cost_per_work", "ullage_switches", "ullage_job_deadlines"}
 
 

@@ -11,12 +11,12 @@ import pytest
 from prometheus_client.core import Metric
 
 from builders import NOW, a_job
-from ullage.app.figures.cost import CostSums
-from ullage.app.figures.party import MOST_OF_A_NAMESPACE
 from ullage.cluster.records.account import Account
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.spend import SpendRecord
-from ullage.metrics.cost import cost_metrics
+from ullage.metric_families import families
+from ullage.metrics.cost import CostSums
+from ullage.metrics.tenants import MOST_OF_A_NAMESPACE
 from ullage.scheduling.accounting.bills import bill_of, total
 
 
@@ -97,7 +97,7 @@ def test_savings_compare_only_what_can_be_compared() -> None:
     figures = CostSums(began=NOW).figures([known, unknown], NOW)
     assert figures.savings == {"research": pytest.approx(0.75)}
     assert figures.per_hour == {"research": 3.5}
-    found = values(list(cost_metrics(figures)))
+    found = values(list(families(figures)))
     assert found["ullage_job_savings_ratio", "research"] == pytest.approx(0.75)
     assert found["ullage_job_cost_dollars_total", "research"] == 925
 

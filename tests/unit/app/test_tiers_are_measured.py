@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ullage.app.figures.tier import TierSums
 from ullage.cluster.records.tier import LeadReport
-from ullage.metrics.tiers import TierFigures, tier_metrics
+from ullage.metric_families import families
+from ullage.metrics.tiers import TierFigures, TierSums
 
 REPORT = LeadReport(stage=2, epoch=4, step=102, committed=101, reliable=1, transient=2)
 
@@ -37,5 +37,5 @@ def test_lost_steps_count_once() -> None:
 
 def test_without_jobs_in_tiers_there_is_little_to_tell() -> None:
     assert TierSums().figures({}) == TierFigures(stages={}, most_lag=0, lost_steps=0)
-    names = {family.name for family in tier_metrics(TierFigures(stages={2: 3}))}
+    names = {family.name for family in families(TierFigures(stages={2: 3}))}
     assert names == {"ullage_job_stage", "ullage_job_backup_lag_steps", "ullage_job_lost_steps"}

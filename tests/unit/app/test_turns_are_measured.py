@@ -13,21 +13,21 @@ from prometheus_client.registry import Collector
 
 from builders import NOW, a_job
 from fakes.toy_rounds import FAST, Turns, rates
-from ullage.app.figures.party import Parties
-from ullage.app.figures.turn import preempted, turn_figures
 from ullage.app.solver import Stopwatch
 from ullage.cluster.records.status import AllocationRecord, Received
 from ullage.engines.allocation.model import JobView, Problem, Throughputs, TypeView
 from ullage.engines.allocation.policies import Objective
+from ullage.metric_families import families
 from ullage.metrics.histograms import division_seconds
-from ullage.metrics.turns import turn_metrics
+from ullage.metrics.tenants import Parties
+from ullage.metrics.turns import preempted, turn_figures
 from ullage.scheduling.model.plan import EvictPod, SetStatus
 
 
 def scrape(figures: object) -> str:
     class One(Collector):
         def collect(self) -> list[Metric]:
-            return list(turn_metrics(figures))  # type: ignore[arg-type]
+            return list(families(figures))
 
     registry = CollectorRegistry()
     registry.register(One())

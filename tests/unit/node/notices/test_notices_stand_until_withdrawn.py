@@ -11,11 +11,11 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from ullage.api.contract import Interruption, InterruptionKind
+from ullage.metric_families import FiguresCollector
 from ullage_node.notices.azure import Azure
 from ullage_node.notices.ec2 import EC2
 from ullage_node.notices.endpoint import AnswerUnreadable, Endpoint, EndpointAway, NoticeSource
 from ullage_node.notices.gce import GCE
-from ullage_node.notices.metrics import NoticeCollector
 from ullage_node.notices.watch import BACKOFF_MOST_SECONDS, NoticeWatch, source_of
 from ullage_node.settings import NoticeProvider, NoticeSettings
 
@@ -134,7 +134,7 @@ def test_no_one_is_asked_for_taints_or_nothing() -> None:
 async def test_metrics_count_what_was_heard() -> None:
     heard = await Listener(ADVICE, NOTICE, EndpointAway("gone")).listen()
     registry = CollectorRegistry()
-    registry.register(NoticeCollector(heard.watch))
+    registry.register(FiguresCollector(lambda: heard.watch.figures))
     page = generate_latest(registry).decode()
     assert 'ullage_node_interruption_notices_total{kind="Terminate",source="EC2"} 1.0' in page
     assert 'ullage_node_interruption_notices_total{kind="Rebalance",source="EC2"} 1.0' in page

@@ -10,10 +10,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fakes.nvml import FakeGpu, FakeNvml
+from ullage.metric_families import FiguresCollector
 from ullage_node.devices.nvidia.gpm import NvmlSampler
 from ullage_node.devices.nvidia.nvml import NvmlThread
 from ullage_node.model.samples import DeviceSample, Metric, Samples, fingerprint_of
-from ullage_node.telemetry.metrics import DeviceCollector
+from ullage_node.telemetry.metrics import sample_figures
 
 SM, DRAM, GRAPHICS = (
     pynvml.NVML_GPM_METRIC_SM_UTIL,
@@ -125,7 +126,7 @@ def test_only_means_that_lie_within_a_stretch_count() -> None:
 def test_what_a_device_does_not_say_has_no_series() -> None:
     registry = CollectorRegistry()
     old = DeviceSample(uuid="GPU-b", at_s=1.0, power_milliwatts=70_500)
-    registry.register(DeviceCollector(lambda: (a_sample(1.0, sm=0.25), old)))
+    registry.register(FiguresCollector(lambda: sample_figures((a_sample(1.0, sm=0.25), old))))
     families = text_string_to_metric_families(generate_latest(registry).decode())
     seen = {
         (sample.name.removeprefix("ullage_device_"), *sample.labels.values()): sample.value

@@ -2,15 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from dataclasses import replace
-
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fakes.device_rigs import a_binding
 from ullage.api.contract import Backend, GPUMode, Health, ObservedDevice
+from ullage.metric_families import FiguresCollector
 from ullage_node.model.devices import Attachment, AttachState
-from ullage_node.telemetry.metrics import MemoryCollector, MemoryFigures
+from ullage_node.telemetry.metrics import memory_figures
 
 MIB = 1 << 20
 
@@ -33,16 +32,16 @@ class Agent:
 
     def __init__(self) -> None:
         one, two = a_binding("a", percent=40), a_binding("a", "b")
-        self.figures = MemoryFigures(
-            devices=(a_device("a"), a_device("b"), a_device("c")),
-            bindings=(one, two, a_binding("b")),
-            attachments={
-                one.key: Attachment(state=AttachState.ENFORCED, memory_used_mib=100),
-                two.key: Attachment(state=AttachState.ENFORCED, memory_used_mib=60),
-            },
-        )
+        self.devices = (a_device("a"), a_device("b"), a_device("c"))
+        self.bindings = (one, two, a_binding("b"))
+        self.attachments = {
+            one.key: Attachment(state=AttachState.ENFORCED, memory_used_mib=100),
+            two.key: Attachment(state=AttachState.ENFORCED, memory_used_mib=60),
+        }
         self.registry = CollectorRegistry()
-        self.registry.register(MemoryCollector(lambda: self.figures))
+        self.registry.register(
+            FiguresCollector(lambda: memory_figures(self.devices, self.bindings, self.attachments))
+        )
 
     def scrape(self) -> dict[tuple[str, ...], float]:
         text = generate_latest(self.registry).decode()
@@ -67,7 +66,7 @@ def test_memory_by_device_and_kind() -> None:
 def test_a_scrape_shows_the_state_of_that_moment_and_no_label_outlives_its_device() -> None:
     agent = Agent()
     agent.scrape()
-    agent.figures = replace(agent.figures, devices=(a_device("a"),), bindings=(), attachments={})
+    agent.devices, agent.bindings, agent.attachments = (a_device("a"),), (), {}
     seen = agent.scrape()
     assert seen["ullage_device_memory_bytes", "a", "used"] == 0
     assert not [key for key in seen if "b" in key or "c" in key]
@@ -76,4 +75,4 @@ def test_a_scrape_shows_the_state_of_that_moment_and_no_label_outlives_its_devic
 def test_no_label_names_a_pod() -> None:
     agent = Agent()
     text = generate_latest(agent.registry).decode()
-    assert not any(b.key.pod_uid in text or b.pod_name in text for b in agent.figures.bindings)
+    assert not any(b.key.pod_uid in text or b.pod_name in text for b in agent.bindings)
