@@ -93,7 +93,7 @@ lint: $(VENV)/.ready ## format, style, types, import rules, generated files
 	@$(BIN)/ruff check $(ALL_PY)
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@$(BIN)/python -m ullage.api.generate --check
+	@$(BIN)/python -m docs.generate.crds --check
 	@$(BIN)/python -m docs.generate --check
 	@cd localcluster && test -z "$$(gofmt -l *.go)" && GOFLAGS=-buildvcs=false go vet .
 
@@ -104,7 +104,7 @@ format: $(VENV)/.ready ## rewrite the code in the house's format
 
 .PHONY: generate
 generate: $(VENV)/.ready ## CRDs, references and roles from the code
-	@$(BIN)/python -m ullage.api.generate
+	@$(BIN)/python -m docs.generate.crds
 	@$(BIN)/python -m docs.generate
 
 .PHONY: requirements

@@ -11,10 +11,10 @@ from typing import Any, cast
 import jsonschema
 import orjson
 
+from docs.generate.crds.definition import schema
 from fakes import wild
 from fakes.kubelet_backend import a_device
 from ullage.api.contract import SlicePhase, WireError
-from ullage.api.crd import schema
 from ullage.api.gpunode import GPUNode
 from ullage_node.kubelet.registrar import Standing
 from ullage_node.mirrors import NodeMirror, PodMirror

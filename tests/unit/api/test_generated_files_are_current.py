@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from docs.generate.crds import __main__ as generate
+from docs.generate.crds.__main__ import main
 from golden_manifests import LOADER
-from ullage.api import generate
-from ullage.api.generate import main
 from ullage.api.reasons import ConditionType, Reason
 
 ROOT = Path(__file__).parents[3]

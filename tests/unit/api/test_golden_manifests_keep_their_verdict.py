@@ -11,10 +11,10 @@ import pydantic
 import pytest
 import yaml
 
+from docs.generate.crds.definition import KINDS, schema
 from golden_manifests import FOLDER, Golden, goldens
 from structure import list_faults, shape_faults, unknown_fields
 from ullage.api import rules
-from ullage.api.crd import KINDS, schema
 from ullage.api.pricesource import PRICE_SOURCE_OF_TYPE
 
 RULES = (*rules.RULES, PRICE_SOURCE_OF_TYPE)

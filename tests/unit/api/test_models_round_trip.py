@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from docs.generate.crds.definition import KINDS, schema
 from fakes.examples import examples
 from golden_manifests import Golden, goldens
 from structure import list_faults, shape_faults, unknown_fields
 from ullage.api.base import PERCENTILE_PATTERN, Resource
-from ullage.api.crd import KINDS, schema
 
 MOST_ITEMS = 3
 MOST_CHARACTERS = 24

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 import pytest
 from pydantic import ConfigDict, Field
 
+from docs.generate.crds.definition import KINDS, definition, schema
+from docs.generate.crds.lint import faults
+from docs.generate.crds.structural import Node, SchemaError, structural
 from ullage.api.base import Count, Model, OpenModel, Quantity, Resource, list_map
-from ullage.api.crd import KINDS, definition, schema
-from ullage.api.lint import faults
-from ullage.api.structural import Node, SchemaError, structural
 
 
 def converted(model: type[Model] | type[OpenModel]) -> Node:

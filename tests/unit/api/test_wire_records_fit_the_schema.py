@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 from pydantic import BaseModel
 
+from docs.generate.crds.definition import schema
 from structure import list_faults, shape_faults, unknown_fields
 from ullage.api.base import Resource
 from ullage.api.contract import (
@@ -28,7 +29,6 @@ from ullage.api.contract import (
     SliceKey,
     SlicePhase,
 )
-from ullage.api.crd import schema
 from ullage.api.elasticity import Elasticity, Membership, OnNotice
 from ullage.api.gpunode import GPUNode, NodeDevice, NodeMPS, NodeSlice, Slice
 from ullage.api.gpurequest import GPURequest, GPUShare

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders_raw import raw_device_profile, raw_profile
+from docs.generate.crds.definition import schema
 from structure import list_faults, shape_faults, unknown_fields
 from ullage.api.contract import WireError
-from ullage.api.crd import schema
 from ullage.api.deviceprofile import DeviceProfile
 from ullage.api.workloadprofile import WorkloadProfile
 from ullage.cluster.codecs.profile import (

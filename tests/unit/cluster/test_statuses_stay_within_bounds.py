@@ -13,10 +13,10 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
 
+from docs.generate.crds.definition import schema
 from ullage.api.base import Resource
 from ullage.api.capacitypool import CapacityPool
 from ullage.api.contract import Reason
-from ullage.api.crd import schema
 from ullage.api.deviceprofile import DeviceProfile
 from ullage.api.inferenceservice import InferenceService
 from ullage.api.schedulingpolicy import SchedulingPolicy

@@ -136,7 +136,7 @@ def test_the_operator_runs_without_our_models_or_a_second_client() -> None:
     loaded = _loaded([], "", "ullage.app.main")
     assert "kubernetes.aio" in loaded
     assert not {name.split(".")[0] for name in loaded} & {"kubernetes_asyncio", "pykube", "kopf"}
-    assert not {"ullage.api.crd", "ullage.api.generate", "ullage.api.trainingjob"} & loaded
+    assert not {"ullage.api.base", "ullage.api.trainingjob"} & loaded
 
 
 def _loaded(options: Sequence[str], first: str, module: str) -> set[str]:

@@ -7,15 +7,15 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
+from docs.generate.crds.lint import faults
+from docs.generate.crds.structural import Node, SchemaError, structural
 from ullage.api.base import Column, Resource
 from ullage.api.capacitypool import CapacityPool
 from ullage.api.contract import GROUP, VERSION
 from ullage.api.deviceprofile import DeviceProfile
 from ullage.api.gpunode import GPUNode
 from ullage.api.inferenceservice import InferenceService
-from ullage.api.lint import faults
 from ullage.api.schedulingpolicy import SchedulingPolicy
-from ullage.api.structural import Node, SchemaError, structural
 from ullage.api.trainingjob import TrainingJob
 from ullage.api.workloadprofile import WorkloadProfile
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from ullage.api.structural import INT_OR_STRING, KEEP, PRESERVE
+from docs.generate.crds.structural import INT_OR_STRING, KEEP, PRESERVE
 
 ALLOWED: Final = KEEP | {
     "exclusiveMinimum",
