@@ -26,14 +26,13 @@ from bench import report
 from bench.guard_node import BenchNode, Running, bench_node, guard_process, what_is_missing
 from bench.progress import Progress
 from ullage_node.events import Event
-from ullage_node.guard.assemble import step_windows
 from ullage_node.guard.client import FreezerClient
 from ullage_node.guard.gather import subjects, tenants
 from ullage_node.guard.guard import Guard, Surroundings
-from ullage_node.guard.learning import RecentObservations
 from ullage_node.guard.machine import GuardMachine, Limits
 from ullage_node.guard.metrics import GuardMetrics
 from ullage_node.guard.watched import HISTORY, VIOLATED
+from ullage_node.guard.windows import StepWindows
 from ullage_node.logs import configure_logs
 from ullage_node.model.guard import Subject, Verdict, Window, Windows
 from ullage_node.settings import LogLevel
@@ -156,7 +155,7 @@ async def _observe(node: BenchNode) -> None:
 async def measure(node: BenchNode, client: FreezerClient, trials: int, progress: Progress) -> Bench:
     """Run the trials."""
     await node.probe.start()
-    windows, events = Recorder(step_windows(node.steps_dir)), list[Event]()
+    windows, events = Recorder(StepWindows.below(node.steps_dir)), list[Event]()
 
     def say(event: Event) -> bool:
         events.append(event)
@@ -168,7 +167,7 @@ async def measure(node: BenchNode, client: FreezerClient, trials: int, progress:
             subjects=lambda: subjects(node.table.held, node.progress),
             windows=windows,
             freezer=client,
-            sink=RecentObservations(),
+            learn=lambda observation: None,
             metrics=GuardMetrics(CollectorRegistry()),
             model_of=lambda gpu: "emulated",
             say=say,

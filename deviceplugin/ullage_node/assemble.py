@@ -12,8 +12,12 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry
 
 from ullage.metric_families import FiguresCollector
-from ullage_node.guard.assemble import GuardParts, guard_of, step_windows
-from ullage_node.guard.guard import Guard
+from ullage_node.guard.client import FreezerClient
+from ullage_node.guard.gather import subjects, tenants
+from ullage_node.guard.guard import Guard, Surroundings
+from ullage_node.guard.metrics import GuardMetrics
+from ullage_node.guard.protocol import guard_socket
+from ullage_node.guard.windows import StepWindows
 from ullage_node.notices.watch import NoticeWatch
 from ullage_node.settings import Settings
 from ullage_node.telemetry.metrics import sample_figures
@@ -31,19 +35,24 @@ class Watchers:
 
 def watchers_of(sources: Sources, settings: Settings, registry: CollectorRegistry) -> Watchers:
     """Telemetry, guard and notices of one agent; their owner awaits ``run`` of each."""
-    paths = settings.paths
-    telemetry = Telemetry(sources, step_windows(paths.steps_dir))
-    guard = guard_of(
-        GuardParts(
-            paths=paths,
-            table=sources.around.table,
-            containers=sources.containers,
-            pods=sources.around.pods,
-            watch=sources.watch,
-            events=sources.events,
-            registry=registry,
+    paths, containers = settings.paths, sources.containers
+    table, pods = sources.around.table, sources.around.pods
+    telemetry = Telemetry(sources, StepWindows.below(paths.steps_dir))
+
+    def model_of(uuid: str) -> str:
+        devices = sources.watch.observed
+        return next((device.model for device in devices if device.uuid == uuid), "")
+
+    guard = Guard(
+        around=Surroundings(
+            tenants=lambda: tenants(table.held, containers.attachments, pods.by_uid),
+            subjects=lambda: subjects(table.held, containers.progress),
             windows=telemetry.windows,
-            sink=telemetry.book,
+            freezer=FreezerClient(guard_socket(paths.run_dir)),
+            learn=telemetry.book.take,
+            metrics=GuardMetrics(registry),
+            model_of=model_of,
+            say=sources.events.say,
         )
     )
     telemetry.frozen = lambda: guard.machine.frozen

@@ -14,12 +14,12 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
 from ullage.api.contract import API_VERSION, MANAGER_NODE
-from ullage_node.api_client import CORE, ApiError
+from ullage_node.api_client import CORE, ApiClient, ApiError
 from ullage_node.status import timestamp
 
 QUIET_SECONDS: Final = 600.0
@@ -28,18 +28,6 @@ REMEMBERED: Final = 2048
 LONGEST_NOTE: Final = 1000
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
-
-
-class Creator(Protocol):
-    """Destination of events."""
-
-    async def create(self, path: str, body: Mapping[str, object]) -> None:
-        """Create one object.
-
-        Raises:
-            ApiError: refused, or no answer.
-        """
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +53,8 @@ class Event:
 class Events:
     """A bounded queue in front of the API server."""
 
-    def __init__(self, creator: Creator, node: str) -> None:
-        self._creator = creator
+    def __init__(self, client: ApiClient, node: str) -> None:
+        self._client = client
         self._node = node
         self._queue: asyncio.Queue[Event] = asyncio.Queue(QUEUE)
         self._said: OrderedDict[Event, float] = OrderedDict()
@@ -95,7 +83,7 @@ class Events:
             namespace = event.subject.namespace or "default"
             path = f"{CORE}/namespaces/{namespace}/events"
             try:
-                await self._creator.create(path, event_body(event, self._node, time.time()))
+                await self._client.create(path, event_body(event, self._node, time.time()))
             except ApiError as error:
                 self.dropped += 1
                 _log.info("event dropped", reason=event.reason, error=str(error))

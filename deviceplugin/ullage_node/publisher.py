@@ -15,11 +15,11 @@ import contextlib
 import random
 import time
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
-from ullage_node.api_client import ApiError
+from ullage_node.api_client import ApiClient, ApiError
 from ullage_node.status import row_ids, urgent_digest
 
 SETTLE_SECONDS: Final = 0.05
@@ -32,31 +32,19 @@ BACKOFF_MOST_SECONDS: Final = 5.0
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
-class StatusWriter(Protocol):
-    """Destination of the status."""
-
-    async def apply_status(self, name: str, body: Mapping[str, object]) -> None:
-        """Apply it.
-
-        Raises:
-            ApiError: refused, or no answer.
-        """
-        ...
-
-
 class Publisher:
     """Publishes what ``compose`` says; ``None`` = there is no object to write to."""
 
     def __init__(
         self,
-        writer: StatusWriter,
+        client: ApiClient,
         name: str,
         compose: Callable[[], Mapping[str, object] | None],
         heartbeat_seconds: float,
         *,
         rows_seconds: float = ROWS_SECONDS,
     ) -> None:
-        self._writer = writer
+        self._client = client
         self._name = name
         self._compose = compose
         self._heartbeat = heartbeat_seconds
@@ -125,7 +113,7 @@ class Publisher:
         if digest == self._digest and not due:
             return False
         try:
-            await self._writer.apply_status(self._name, body)
+            await self._client.apply_status(self._name, body)
         except ApiError as error:
             self.failures += 1
             self._backoff = max(self._backoff * 2, BACKOFF_FIRST_SECONDS)

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from prometheus_client import CollectorRegistry
 
 from fakes.clock import FakeClock
+from ullage.api.contract import Observation
 from ullage_node.events import Event
 from ullage_node.guard.guard import Guard, Surroundings
-from ullage_node.guard.learning import RecentObservations
 from ullage_node.guard.metrics import GuardMetrics
 from ullage_node.guard.protocol import Target
 from ullage_node.model.devices import ContainerKey
@@ -121,7 +121,7 @@ class GuardRig:
     tenants: list[Tenant] = field(default_factory=lambda: [VICTIM, a_tenant("noise")])
     clock: FakeClock = field(default_factory=FakeClock)
     windows: SpokenWindows = field(default_factory=SpokenWindows)
-    sink: RecentObservations = field(default_factory=RecentObservations)
+    learned: list[Observation] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     changes: int = 0
@@ -138,7 +138,7 @@ class GuardRig:
                 ),
                 windows=self.windows,
                 freezer=self.freezer,
-                sink=self.sink,
+                learn=self.learned.append,
                 metrics=GuardMetrics(self.registry),
                 model_of=lambda gpu: "emulated",
                 say=self._say,

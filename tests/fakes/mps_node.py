@@ -11,11 +11,19 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from fakes.mps import Client, Script
-from fakes.mps_programs import HELP, MEMORY, PIPE, SHARE, FakeProcesses, FakePrograms
+from fakes.mps_programs import (
+    HELP,
+    MEMORY,
+    PIPE,
+    SHARE,
+    FakeProcesses,
+    FakePrograms,
+    PlainDirectories,
+)
 from fakes.virtual_time import run_virtual
 from ullage.api.contract import MpsState
 from ullage_node.mps.control import SERVER
-from ullage_node.mps.places import Places, PlainDirectories
+from ullage_node.mps.places import Places
 from ullage_node.mps.records import Order, Server
 from ullage_node.mps.supervisor import Supervisor
 

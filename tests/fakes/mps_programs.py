@@ -57,6 +57,16 @@ class LoggedToFile(MemoryLogs):
                 log.write(f"{self.control_lines[-1]}\n")
 
 
+class PlainDirectories:
+    """No mounts: the directories lie on a tmpfs already, and one device is served."""
+
+    def mount(self, path: Path) -> None:
+        path.chmod(0o1777)
+
+    def unmount(self, path: Path) -> None:
+        """Nothing is mounted."""
+
+
 class FakeDaemon:
     """A daemon that was started; a ``Running`` of the seam."""
 

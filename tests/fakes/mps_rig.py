@@ -16,7 +16,7 @@ from pathlib import Path
 
 from fakes.cgroup_tree import CgroupTree
 from fakes.mps import Client, Script
-from fakes.mps_programs import FakeProcesses, FakePrograms
+from fakes.mps_programs import FakeProcesses, FakePrograms, PlainDirectories
 from fakes.nvml import FakeGpu, FakeNvml
 from fakes.nvml_faults import NvmlFaults
 from fakes.scratch import fast_directory
@@ -30,7 +30,7 @@ from ullage_node.model.devices import (
     ContainerKey,
     DeviceBackend,
 )
-from ullage_node.mps.places import Places, PlainDirectories
+from ullage_node.mps.places import Places
 from ullage_node.mps.supervisor import Supervisor
 
 SMS = 132

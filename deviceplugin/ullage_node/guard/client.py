@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from ullage_node.guard.protocol import (
     LINE_BYTES,
@@ -25,28 +25,8 @@ from ullage_node.guard.protocol import (
 ANSWER_SECONDS: Final = 1.5
 
 
-class FreezerPort(Protocol):
-    """Stops containers; every answer is a problem, empty when all went well."""
-
-    async def freeze(self, targets: Iterable[Target], limit_seconds: float, why: str) -> str:
-        """Stop these containers, all or none, for at most so long."""
-        ...
-
-    async def thaw(self, targets: Iterable[Target]) -> str:
-        """Let these containers run."""
-        ...
-
-    async def beat(self) -> str:
-        """Say that the agent lives."""
-        ...
-
-    def close(self) -> None:
-        """Close the connection; frozen containers run again."""
-        ...
-
-
 class FreezerClient:
-    """A ``FreezerPort`` over the guard's socket; connects when it is needed."""
+    """Stops containers over the guard's socket; an empty answer = all went well."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -72,7 +52,9 @@ class FreezerClient:
 
     def close(self) -> None:
         """Close the connection; frozen containers run again."""
-        self._drop()
+        if self._streams is not None:
+            self._streams[1].close()
+            self._streams = None
 
     async def _ask(
         self, verb: Verb, targets: tuple[Target, ...] = (), limit: float = 0.0, why: str = ""
@@ -85,10 +67,10 @@ class FreezerClient:
             async with asyncio.timeout(ANSWER_SECONDS):
                 return await self._exchange(request)
         except TimeoutError:
-            self._drop()
+            self.close()
             return f"the guard does not answer for {ANSWER_SECONDS} s"
         except (OSError, ValueError) as error:
-            self._drop()
+            self.close()
             return f"the guard at {self._path} cannot be reached: {error}"
 
     async def _exchange(self, request: Request) -> str:
@@ -104,8 +86,3 @@ class FreezerClient:
             if answer.number == 0 and answer.problem:
                 return answer.problem  # it could not even read the number
         raise ConnectionResetError("it closed the connection")
-
-    def _drop(self) -> None:
-        if self._streams is not None:
-            self._streams[1].close()
-            self._streams = None

@@ -16,9 +16,10 @@ from typing import Final
 
 import structlog
 
+from ullage.api.contract import Observation
 from ullage_node.events import Event, Subject
-from ullage_node.guard.client import FreezerPort
-from ullage_node.guard.learning import ObservationSink, observations
+from ullage_node.guard.client import FreezerClient
+from ullage_node.guard.learning import observations
 from ullage_node.guard.machine import GuardMachine
 from ullage_node.guard.metrics import GuardMetrics
 from ullage_node.guard.protocol import HEARTBEAT_SECONDS, Target
@@ -56,8 +57,9 @@ class Surroundings:
     subjects: Callable[[], tuple[Watched, ...]]
     """Those with an objective."""
     windows: Windows
-    freezer: FreezerPort
-    sink: ObservationSink
+    freezer: FreezerClient
+    learn: Callable[[Observation], None]
+    """Keeps what a pause taught; never waits and never fails."""
     metrics: GuardMetrics
     model_of: Callable[[str], str]
     """Accelerator key of a device."""
@@ -182,4 +184,4 @@ class Guard:
     def _learn(self, action: Learned) -> None:
         model = self.around.model_of(action.victim.gpus[0])
         for observation in observations(action, model, self.around.wall()):
-            self.around.sink.take(observation)
+            self.around.learn(observation)

@@ -9,40 +9,15 @@ neighbours without a class, or a window without a step time, teach nothing.
 from __future__ import annotations
 
 import hashlib
-from collections import deque
 from collections.abc import Iterable
 from itertools import islice
-from typing import Final, Protocol
+from typing import Final
 
 from ullage.api.contract import Observation, ObservedPartner
 from ullage_node.model.guard import Learned, Tenant, Window
 
 MAX_PARTNERS: Final = 16
 """Most neighbours that one observation names."""
-
-
-class ObservationSink(Protocol):
-    """Destination of observations."""
-
-    def take(self, observation: Observation) -> None:
-        """Keep it; never waits and never fails."""
-        ...
-
-
-class RecentObservations:
-    """Keeps the newest observations until someone publishes them."""
-
-    def __init__(self, most: int = 32) -> None:
-        self._kept: deque[Observation] = deque(maxlen=most)
-
-    def take(self, observation: Observation) -> None:
-        """Keep it; the oldest goes when there are too many."""
-        self._kept.append(observation)
-
-    @property
-    def newest(self) -> tuple[Observation, ...]:
-        """What was kept, oldest first."""
-        return tuple(self._kept)
 
 
 def observations(learned: Learned, accelerator: str, wall_s: float) -> tuple[Observation, ...]:

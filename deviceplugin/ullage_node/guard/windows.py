@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
-from ullage.api.contract import StepRecord, WireError
+from ullage.api.contract import STEPS_FILE, StepRecord, WireError
 from ullage_node.model.devices import ContainerKey
 from ullage_node.model.guard import Subject, Window
+from ullage_node.step_record import read_step_record
 
 WINDOW_SECONDS: Final = 1.0
 WARM_UP_SECONDS: Final = 5.0
@@ -50,6 +52,11 @@ class StepWindows:
         self._read = read
         self._length = window_seconds
         self._tracks: dict[ContainerKey, _Track] = {}
+
+    @classmethod
+    def below(cls, steps_dir: Path) -> StepWindows:
+        """Windows over the step records below one directory."""
+        return cls(lambda key: read_step_record(steps_dir / key.directory / STEPS_FILE))
 
     def next(self, subjects: tuple[Subject, ...], now: float) -> tuple[Window, ...]:
         """Windows that ended since the last call; what is remembered of others is dropped."""

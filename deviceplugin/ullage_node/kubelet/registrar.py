@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import grpc
 import grpc.aio
@@ -26,7 +26,7 @@ import structlog
 
 from ullage.api.contract import SLOT_RESOURCE
 from ullage_node.kubelet.plugin_server import PluginServer, plugin_options
-from ullage_node.kubelet.pod_resources import Allocatable, KubeletUnavailable
+from ullage_node.kubelet.pod_resources import KubeletUnavailable, PodResources
 from ullage_node.kubelet.proto.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from ullage_node.kubelet.slot_board import SlotBoard
 
@@ -44,18 +44,6 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 class RegistrationFailed(Exception):
     """kubelet is not there, or refused; the text says which."""
-
-
-class Asker(Protocol):
-    """Asks kubelet what it would hand out."""
-
-    async def allocatable(self, timeout_seconds: float) -> Allocatable:
-        """One fresh answer.
-
-        Raises:
-            KubeletUnavailable: no answer.
-        """
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,12 +69,17 @@ class Registrar:
     """One task that registers, watches and registers again."""
 
     def __init__(
-        self, directory: Path, server: PluginServer, board: SlotBoard, asker: Asker, rhythm: Rhythm
+        self,
+        directory: Path,
+        server: PluginServer,
+        board: SlotBoard,
+        resources: PodResources,
+        rhythm: Rhythm,
     ) -> None:
         self._kubelet = directory / KUBELET_SOCKET
         self._server = server
         self._board = board
-        self._asker = asker
+        self._resources = resources
         self._rhythm = rhythm
         self._wanted = False
         self._wake = asyncio.Event()
@@ -154,7 +147,7 @@ class Registrar:
             raise KubeletUnavailable(f"{self._kubelet} is not there; is kubelet running?")
         self._checked_at = time.monotonic()
         try:
-            believed = await self._asker.allocatable(ASK_SECONDS)
+            believed = await self._resources.allocatable(ASK_SECONDS)
         except KubeletUnavailable:
             if self._registered_with is None:
                 raise

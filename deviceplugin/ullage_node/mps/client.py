@@ -13,7 +13,7 @@ import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from ullage.api.contract import JsonObject, WireError, section, text
 from ullage_node.mps.records import LINE_MAX, Limits, Order, Report
@@ -31,38 +31,14 @@ class MpsUnreachable(Exception):
     """The supervisor gave no answer that can be used; the text says why."""
 
 
-class MpsPort(Protocol):
-    """Requests of the agent to the supervisor. All of them raise :class:`MpsUnreachable`."""
-
-    async def look(self, orders: Sequence[Order] | None, fresh: Sequence[str] = ()) -> Report:
-        """Reports the state of all servers, ``fresh`` ones as of now; serves ``orders``, if any."""
-        ...
-
-    async def terminate(self, uuid: str, pid: int) -> str:
-        """Tear a client down; "" = its process may be killed, else why not."""
-        ...
-
-    async def limit(self, uuid: str, limits: Limits) -> str:
-        """Give a namespace its limits; "" = done."""
-        ...
-
-    async def unlimit(self, uuid: str, name: str) -> str:
-        """Remove a namespace; "" = done."""
-        ...
-
-    async def retire(self) -> None:
-        """End every daemon and remove what was made for it."""
-        ...
-
-
 class MpsClient:
-    """Speaks to the supervisor over its socket."""
+    """Speaks to the supervisor over its socket; every request raises :class:`MpsUnreachable`."""
 
     def __init__(self, socket: Path) -> None:
         self._socket = socket
 
     async def look(self, orders: Sequence[Order] | None, fresh: Sequence[str] = ()) -> Report:
-        """See :class:`MpsPort`."""
+        """The state of all servers, ``fresh`` ones as of now; serves ``orders``, if any."""
         request: dict[str, object] = {"op": "look", "fresh": list(fresh)}
         if orders is not None:
             request["orders"] = [order.to_wire() for order in orders]
@@ -73,21 +49,21 @@ class MpsClient:
             raise MpsUnreachable(f"the MPS supervisor's report is unreadable: {error}") from error
 
     async def terminate(self, uuid: str, pid: int) -> str:
-        """See :class:`MpsPort`."""
+        """Tear a client down; "" = its process may be killed, else why not."""
         request = {"op": "terminate", "uuid": uuid, "pid": pid}
         return await self._change(request, TERMINATE_SECONDS)
 
     async def limit(self, uuid: str, limits: Limits) -> str:
-        """See :class:`MpsPort`."""
+        """Give a namespace its limits; "" = done."""
         request = {"op": "limit", "uuid": uuid, "limits": limits.to_wire()}
         return await self._change(request, CHANGE_SECONDS)
 
     async def unlimit(self, uuid: str, name: str) -> str:
-        """See :class:`MpsPort`."""
+        """Remove a namespace; "" = done."""
         return await self._change({"op": "unlimit", "uuid": uuid, "name": name}, CHANGE_SECONDS)
 
     async def retire(self) -> None:
-        """See :class:`MpsPort`."""
+        """End every daemon and remove what was made for it."""
         await self._change({"op": "retire"}, RETIRE_SECONDS)
 
     async def _change(self, request: Mapping[str, object], timeout_seconds: float) -> str:

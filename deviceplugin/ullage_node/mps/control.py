@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import csv
 import io
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from ullage.api.contract import MpsState
 from ullage_node.mps.programs import Call, Done, Programs, ProgramSilent
@@ -94,7 +95,7 @@ class Look:
     """Host pid to the client's namespace ("" under protocol 2)."""
 
 
-class Control(Protocol):
+class Control(ABC):
     """One daemon, whatever protocol it speaks. Every call has a deadline.
 
     All of them raise :class:`ControlDown`, :class:`ControlUnclear` or :class:`ProgramSilent`.
@@ -103,46 +104,44 @@ class Control(Protocol):
     default_percent: int
     """What the default should be."""
 
+    def __init__(self, place: Place, programs: Programs, installed: Installed) -> None:
+        self._place = place
+        self._programs = programs
+        self._installed = installed
+
+    @abstractmethod
     def daemon(self) -> Call:
         """The call that runs the daemon in the foreground."""
-        ...
 
+    @abstractmethod
     async def look(self) -> Look:
         """State of the server and who is attached."""
-        ...
 
+    @abstractmethod
     async def begin(self) -> None:
         """Set our defaults and start the server, so that the first client need not wait."""
-        ...
 
+    @abstractmethod
     async def terminate(self, look: Look, pid: int) -> None:
         """Tear one client's contexts down; its process is safe to kill afterwards."""
-        ...
 
+    @abstractmethod
     async def limit(self, limits: Limits) -> None:
         """Make a namespace with these limits, or give an unused one these limits."""
-        ...
 
+    @abstractmethod
     async def unlimit(self, name: str) -> None:
         """Remove a namespace; one that is not there is no error."""
-        ...
 
+    @abstractmethod
     async def quit(self) -> None:
         """Ask the daemon to end."""
-        ...
 
-
-class _Asking:
-    """Calls the program for one place."""
-
-    def __init__(self, place: Place, programs: Programs) -> None:
-        self.place = place
-        self._programs = programs
-
-    async def ask(
+    async def _ask(
         self, *words: str, stdin: str = "", timeout_seconds: float = ANSWER_SECONDS
     ) -> str:
-        call = Call(words=(PROGRAM, *words), stdin=stdin, env=self.place.env)
+        """Call the program for our place."""
+        call = Call(words=(PROGRAM, *words), stdin=stdin, env=self._place.env)
         done = await self._programs.run(call, timeout_seconds)
         if any(text in (done.stdout + done.stderr).lower() for text in NOBODY_THERE):
             raise ControlDown(_one_line(done))
@@ -151,16 +150,11 @@ class _Asking:
         return done.stdout.strip()
 
 
-class Control2:
+class Control2(Control):
     """Protocol 2: every driver in the field."""
 
     default_percent = 100
     """The share is the client's own variable, which can only lower the server's value."""
-
-    def __init__(self, place: Place, programs: Programs, installed: Installed) -> None:
-        self._asking = _Asking(place, programs)
-        self._place = place
-        self._installed = installed
 
     def daemon(self) -> Call:
         """See :class:`Control`."""
@@ -206,17 +200,13 @@ class Control2:
         await self._command("quit -t 1", timeout_seconds=QUIT_SECONDS)
 
     async def _command(self, line: str, timeout_seconds: float = ANSWER_SECONDS) -> str:
-        return await self._asking.ask(stdin=f"{line}\n", timeout_seconds=timeout_seconds)
+        return await self._ask(stdin=f"{line}\n", timeout_seconds=timeout_seconds)
 
 
-class Control3:
+class Control3(Control):
     """Protocol 3: one server of ours, a namespace for each slice."""
 
     default_percent = DEFAULT_NAMESPACE_PERCENT
-
-    def __init__(self, place: Place, programs: Programs, installed: Installed) -> None:
-        self._asking = _Asking(place, programs)
-        self._place = place
 
     def daemon(self) -> Call:
         """See :class:`Control`. Without ``-m`` a client would need the owner's uid."""
@@ -224,11 +214,11 @@ class Control3:
 
     async def look(self) -> Look:
         """See :class:`Control`."""
-        rows = read_csv(await self._words("server", "list", "--format=csv,noheader"), columns=4)
+        rows = read_csv(await self._ask("server", "list", "--format=csv,noheader"), columns=4)
         ours = [row for row in rows if row[0] == SERVER]
         if not ours:
             return Look(server_pid=0, state=MpsState.DOWN)
-        clients = read_csv(await self._words("client", "list", "--format=csv,noheader"), columns=4)
+        clients = read_csv(await self._ask("client", "list", "--format=csv,noheader"), columns=4)
         return Look(
             server_pid=read_whole(ours[0][2]),
             state=read_state(ours[0][3]),
@@ -239,26 +229,26 @@ class Control3:
     async def _namespaces(self) -> dict[str, int]:
         """Our namespaces and the percentage of each, 100 = unlimited."""
         words = ("namespace", "list", f"--server={SERVER}", "--format=csv,noheader")
-        rows = read_csv(await self._words(*words), columns=5)
+        rows = read_csv(await self._ask(*words), columns=5)
         return {row[0]: 100 if row[4] == "-" else read_percent(row[4]) for row in rows}
 
     async def begin(self) -> None:
         """See :class:`Control`."""
         if (await self.look()).server_pid == 0:
             allowed = f"--allowed-devices={self._place.uuid}"
-            await self._words("server", "create", SERVER, allowed)
+            await self._ask("server", "create", SERVER, allowed)
         percent = f"--active-thread-percentage={self.default_percent}"
-        await self._words("namespace", "set", "default", f"--server={SERVER}", percent)
+        await self._ask("namespace", "set", "default", f"--server={SERVER}", percent)
 
     async def terminate(self, look: Look, pid: int) -> None:
         """See :class:`Control`."""
-        await self._words("client", "terminate", str(pid), timeout_seconds=TERMINATE_SECONDS)
+        await self._ask("client", "terminate", str(pid), timeout_seconds=TERMINATE_SECONDS)
 
     async def limit(self, limits: Limits) -> None:
         """See :class:`Control`."""
         if limits.name not in await self._namespaces():
-            await self._words("namespace", "create", limits.name, f"--server={SERVER}")
-        await self._words(
+            await self._ask("namespace", "create", limits.name, f"--server={SERVER}")
+        await self._ask(
             "namespace",
             "set",
             limits.name,
@@ -271,14 +261,11 @@ class Control3:
     async def unlimit(self, name: str) -> None:
         """See :class:`Control`."""
         if name in await self._namespaces():
-            await self._words("namespace", "delete", name, f"--server={SERVER}")
+            await self._ask("namespace", "delete", name, f"--server={SERVER}")
 
     async def quit(self) -> None:
         """See :class:`Control`."""
-        await self._words("server", "delete", SERVER, "--force", timeout_seconds=QUIT_SECONDS)
-
-    async def _words(self, *words: str, timeout_seconds: float = ANSWER_SECONDS) -> str:
-        return await self._asking.ask(*words, timeout_seconds=timeout_seconds)
+        await self._ask("server", "delete", SERVER, "--force", timeout_seconds=QUIT_SECONDS)
 
 
 def whole_lines(answer: str) -> tuple[int, ...]:

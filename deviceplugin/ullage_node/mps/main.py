@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Final
 
 from ullage_node.mps.control import Place
-from ullage_node.mps.places import HostMounts, Places
-from ullage_node.mps.probe import HostProcesses
-from ullage_node.mps.programs import Call, HostPrograms
+from ullage_node.mps.places import Mounts, Places
+from ullage_node.mps.probe import Processes
+from ullage_node.mps.programs import Call, Programs
 from ullage_node.mps.server import SupervisorSocket
 from ullage_node.mps.supervisor import Supervisor
 
@@ -42,9 +42,9 @@ async def serve(root: Path) -> None:
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stop.set)
     supervisor = Supervisor(
-        HostPrograms(),
-        Places(root=root, mounts=HostMounts()),
-        HostProcesses(),
+        Programs(),
+        Places(root=root, mounts=Mounts()),
+        Processes(),
         with_own_memory,
     )
     async with SupervisorSocket(supervisor, root):

@@ -15,7 +15,7 @@ import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from ullage_node.mounts import MS_NODEV, MS_NOSUID, mount_tmpfs, unmount
 from ullage_node.mps.control import Place
@@ -34,8 +34,8 @@ class PlaceUnusable(Exception):
     """The directories cannot be made; the text says which and why."""
 
 
-class Mounts(Protocol):
-    """Mounts a tmpfs, or not."""
+class Mounts:
+    """mount(2) of this machine; the chart passes the mounts on to the host."""
 
     def mount(self, path: Path) -> None:
         """A tmpfs at this empty directory, for everyone; half of the machine's memory at most.
@@ -43,34 +43,11 @@ class Mounts(Protocol):
         Raises:
             OSError: it cannot be mounted.
         """
-        ...
-
-    def unmount(self, path: Path) -> None:
-        """Take it away; where there is none, nothing happens."""
-        ...
-
-
-class HostMounts:
-    """mount(2) of this machine; the chart passes the mounts on to the host."""
-
-    def mount(self, path: Path) -> None:
-        """See :class:`Mounts`."""
         mount_tmpfs(path, MS_NOSUID | MS_NODEV, "mode=1777")
 
     def unmount(self, path: Path) -> None:
-        """See :class:`Mounts`."""
+        """Take it away; where there is none, nothing happens."""
         unmount(path)
-
-
-class PlainDirectories:
-    """No mounts: the directories lie on a tmpfs already, and one device is served (tests)."""
-
-    def mount(self, path: Path) -> None:
-        """A directory that everyone may write to."""
-        path.chmod(0o1777)
-
-    def unmount(self, path: Path) -> None:
-        """Nothing is mounted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ import os
 import re
 import shutil
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from ullage_node.mps.control import ANSWER_SECONDS, PROGRAM, Place
 from ullage_node.mps.programs import Call, Done, ProgramMissing, Programs, ProgramSilent
@@ -41,26 +41,14 @@ PROBE_TRIES: Final = 10
 PROBE_PAUSE_SECONDS: Final = 0.2
 
 
-class Processes(Protocol):
-    """Processes of this machine."""
-
-    def strangers(self, root: Path) -> tuple[Stranger, ...]:
-        """Control daemons whose pipes are not below our root."""
-        ...
-
-    def environment(self, pid: int) -> ClientEnvironment | None:
-        """The MPS variables that a process began with; ``None`` = the kernel does not show them."""
-        ...
-
-
-class HostProcesses:
+class Processes:
     """The processes of /proc; the container shares the host's."""
 
     def __init__(self, proc_root: Path = Path("/proc")) -> None:
         self._proc = proc_root
 
     def strangers(self, root: Path) -> tuple[Stranger, ...]:
-        """See :class:`Processes`; what cannot be read any more has ended."""
+        """Control daemons whose pipes are not below our root."""
         found = []
         for entry in sorted(self._proc.iterdir()):
             if not entry.name.isdigit():
@@ -74,7 +62,7 @@ class HostProcesses:
         return tuple(found)
 
     def environment(self, pid: int) -> ClientEnvironment | None:
-        """See :class:`Processes`."""
+        """The MPS variables that a process began with; ``None`` = the kernel does not show them."""
         try:
             found = _environment(self._proc / str(pid))
         except OSError:

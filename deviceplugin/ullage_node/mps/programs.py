@@ -3,7 +3,7 @@
 """Runs the control program: one seam, an argument list, a deadline on everything.
 
 No shell is involved. Output is read up to a limit, a program that hangs is killed. Tests put the
-stand-in program first on PATH, or another :class:`Programs` here.
+stand-in program first on PATH, or take the place of :class:`Programs`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import signal
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 OUTPUT_MAX: Final = 1 << 20
 """Bytes of an answer that are read; 60 clients take 4 KiB."""
@@ -48,25 +48,37 @@ class Done:
     stderr: str = ""
 
 
-class Running(Protocol):
-    """A program that runs until it is stopped or dies."""
+class Running:
+    """A program that runs, in a process group of its own, until it is stopped or dies."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
 
     @property
     def pid(self) -> int:
         """Its process id."""
-        ...
+        return self._process.pid
 
     @property
     def returncode(self) -> int | None:
         """``None`` while it runs."""
-        ...
+        return self._process.returncode
 
     async def stop(self, patience_seconds: float) -> None:
         """SIGTERM to its group, SIGKILL after the patience; returns when it is gone."""
-        ...
+        _signal_group(self._process.pid, signal.SIGTERM)
+        try:
+            async with asyncio.timeout(patience_seconds):
+                await self._process.wait()
+        except TimeoutError:
+            pass
+        finally:
+            # Also when the daemon went by itself: its server is a child of it and may be left.
+            _signal_group(self._process.pid, signal.SIGKILL)
+        await self._process.wait()
 
 
-class Programs(Protocol):
+class Programs:
     """Calls programs."""
 
     async def run(self, call: Call, timeout_seconds: float) -> Done:
@@ -76,22 +88,6 @@ class Programs(Protocol):
             ProgramMissing: it cannot be started.
             ProgramSilent: it did not end in time.
         """
-        ...
-
-    async def start(self, call: Call) -> Running:
-        """Start a program that stays; its output goes nowhere.
-
-        Raises:
-            ProgramMissing: it cannot be started.
-        """
-        ...
-
-
-class HostPrograms:
-    """Real processes."""
-
-    async def run(self, call: Call, timeout_seconds: float) -> Done:
-        """See :class:`Programs`."""
         process = await _spawn(call, stdin=PIPE, output=PIPE)
         try:
             async with asyncio.timeout(timeout_seconds):
@@ -106,35 +102,12 @@ class HostPrograms:
         return Done(code=process.returncode, stdout=_text(out), stderr=_text(err))
 
     async def start(self, call: Call) -> Running:
-        """See :class:`Programs`."""
-        return _Child(await _spawn(call, stdin=DEVNULL, output=DEVNULL))
+        """Start a program that stays; its output goes nowhere.
 
-
-class _Child:
-    """A program of our own in a process group of its own."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    @property
-    def returncode(self) -> int | None:
-        return self._process.returncode
-
-    async def stop(self, patience_seconds: float) -> None:
-        _signal_group(self._process.pid, signal.SIGTERM)
-        try:
-            async with asyncio.timeout(patience_seconds):
-                await self._process.wait()
-        except TimeoutError:
-            pass
-        finally:
-            # Also when the daemon went by itself: its server is a child of it and may be left.
-            _signal_group(self._process.pid, signal.SIGKILL)
-        await self._process.wait()
+        Raises:
+            ProgramMissing: it cannot be started.
+        """
+        return Running(await _spawn(call, stdin=DEVNULL, output=DEVNULL))
 
 
 async def _spawn(call: Call, *, stdin: int, output: int) -> asyncio.subprocess.Process:

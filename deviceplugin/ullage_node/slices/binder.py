@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from ullage.api.contract import SLOT_PATTERN, Reason
-from ullage_node.kubelet.pod_resources import KubeletUnavailable, Listing, SlotOwner
+from ullage_node.kubelet.pod_resources import KubeletUnavailable, Listing, PodResources, SlotOwner
 from ullage_node.model.devices import (
     Attachment,
     ContainerBinding,
@@ -74,18 +74,6 @@ class PodReader(Protocol):
         ...
 
 
-class Lister(Protocol):
-    """Asks kubelet who holds our slots."""
-
-    async def list_slots(self, timeout_seconds: float) -> Listing:
-        """One fresh answer.
-
-        Raises:
-            KubeletUnavailable: no answer.
-        """
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
     """Dependencies of the binder, all shared with the rest of the agent."""
@@ -93,7 +81,7 @@ class Surroundings:
     node: str
     table: SliceTable
     pods: PodCache
-    lister: Lister
+    lister: PodResources
     reader: PodReader
     driver: ShareDriver
     cdi: CDIDirectory

@@ -21,7 +21,7 @@ from ullage_node.devices.nvidia.choice import MPS_BACKENDS, WHOLE_PERCENT, Choic
 from ullage_node.devices.nvidia.nvml import NvmlApi, NvmlError, NvmlThread
 from ullage_node.devices.nvidia.read import NvidiaDevice, explain
 from ullage_node.model.devices import ContainerBinding, ContainerKey
-from ullage_node.mps.client import MpsPort, MpsUnreachable
+from ullage_node.mps.client import MpsClient, MpsUnreachable
 from ullage_node.mps.records import INDEX_MAX, Installed, Order, Report, Server
 
 REPORT_SECONDS: Final = 4.0
@@ -78,7 +78,7 @@ class NvidiaDevices:
 class MpsShares:
     """The supervisor as the agent sees it; ``port`` ``None`` = the node has none."""
 
-    def __init__(self, port: MpsPort | None, *, clock: Callable[[], float] | None = None) -> None:
+    def __init__(self, port: MpsClient | None, *, clock: Callable[[], float] | None = None) -> None:
         self._port = port
         self._clock = clock or (lambda: asyncio.get_running_loop().time())
         self._report = Report()
@@ -91,7 +91,7 @@ class MpsShares:
         """Whether devices are ordered yet: not before the node's containers are known."""
 
     @property
-    def port(self) -> MpsPort | None:
+    def port(self) -> MpsClient | None:
         """The way to the supervisor."""
         return self._port
 

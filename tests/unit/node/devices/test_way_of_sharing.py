@@ -15,7 +15,7 @@ from ullage.api.contract import Backend, GPUMode
 from ullage_node.devices.nvidia.choice import Driver, choose, modes_of
 from ullage_node.devices.nvidia.proof import sms_of
 from ullage_node.devices.nvidia.read import NvidiaDevice
-from ullage_node.mps.probe import HostProcesses, look_around
+from ullage_node.mps.probe import Processes, look_around
 from ullage_node.mps.records import Installed, Stranger
 
 H100 = NvidiaDevice(
@@ -132,7 +132,7 @@ class TestLookingAround:
         )
         process(13, b"nvidia-cuda-mps-server\0", b"")
         process(14, b"nvidia-cuda-mps-control\0", b"")
-        assert HostProcesses(tmp_path).strangers(root) == (
+        assert Processes(tmp_path).strangers(root) == (
             Stranger(pid=10, gpus=("GPU-1", "GPU-2")),
             Stranger(pid=11),
         )

@@ -39,7 +39,7 @@ async def test_a_cure_is_learned_told_and_counted(rig: GuardRig) -> None:
     await rig.pass_time(2.5)
     rig.windows.ratios["victim"] = 0.6
     await rig.pass_time(12)
-    beside, without = rig.sink.newest
+    beside, without = rig.learned
     assert (beside.violated, beside.frozen) == (True, False)
     assert beside.partners == (ObservedPartner(workload_class="class-noise", percent=40),)
     assert (without.violated, without.frozen, without.partners) == (False, True, ())
@@ -69,7 +69,7 @@ async def test_a_load_of_its_own_frees_the_neighbours_at_once(rig: GuardRig) -> 
     await rig.pass_time(5)
     assert rig.freezer.frozen == {}
     assert rig.reasons == ["BestEffortPaused", "BestEffortResumed", "SelfViolating"]
-    assert rig.sink.newest == ()
+    assert rig.learned == []
     assert rig.counted("not_cured") == 1
 
 
@@ -81,7 +81,7 @@ async def test_work_without_a_class_teaches_nothing(rig: GuardRig) -> None:
     await rig.pass_time(3)
     assert rig.counted("cured") == 0
     assert "Interfering" in rig.reasons
-    assert rig.sink.newest == ()
+    assert rig.learned == []
 
 
 async def test_a_freezer_that_is_away_costs_the_brake_and_nothing_else(rig: GuardRig) -> None:

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from ullage_node.mps.places import HostMounts, Places, PlaceUnusable, PlainDirectories
+from fakes.mps_programs import PlainDirectories
+from ullage_node.mps.places import Mounts, Places, PlaceUnusable
 from ullage_node.mps.records import Order
 
 SYS_ADMIN = 21
@@ -34,7 +35,7 @@ privileged = pytest.mark.skipif(not may_mount(), reason="mounting is not allowed
 def places(tmp_path: Path) -> Iterator[Places]:
     root = Path("/tmp") / f"um{os.getpid()}"
     root.mkdir()
-    made = Places(root=root, mounts=HostMounts())
+    made = Places(root=root, mounts=Mounts())
     yield made
     for number in range(2):
         made.remove(made.of(Order(uuid=f"GPU-{number}", index=number)))

@@ -20,13 +20,13 @@ import pytest
 import pytest_asyncio
 
 from fakes.mps import BIN
-from fakes.mps_programs import FakeProcesses, FakePrograms
+from fakes.mps_programs import FakeProcesses, FakePrograms, PlainDirectories
 from ullage.api.contract import MpsState
 from ullage_node.mps.client import MpsClient, MpsUnreachable
 from ullage_node.mps.control import Place
-from ullage_node.mps.places import Places, PlainDirectories
-from ullage_node.mps.probe import HostProcesses
-from ullage_node.mps.programs import Call, HostPrograms, ProgramMissing, ProgramSilent
+from ullage_node.mps.places import Places
+from ullage_node.mps.probe import Processes
+from ullage_node.mps.programs import Call, ProgramMissing, Programs, ProgramSilent
 from ullage_node.mps.records import Limits, Order, Report, Server
 from ullage_node.mps.server import SOCKET, SupervisorSocket
 from ullage_node.mps.supervisor import Supervisor
@@ -50,9 +50,9 @@ class House:
         self.root = root
         self.order = Order(uuid=GPU, index=0, protocol=protocol)
         self.supervisor = Supervisor(
-            HostPrograms(),
+            Programs(),
             Places(root=root, mounts=PlainDirectories()),
-            HostProcesses(),
+            Processes(),
             with_stand_in_memory,
         )
         self.client = MpsClient(root / SOCKET)
@@ -200,12 +200,12 @@ async def test_no_one_behind_the_socket_is_an_error_and_no_empty_report(tmp_path
 
 
 async def test_without_the_program_the_node_says_so(tmp_path: Path) -> None:
-    class Nothing(HostPrograms):
+    class Nothing(Programs):
         async def run(self, call: Call, timeout_seconds: float):  # type: ignore[no-untyped-def]
             return await super().run(Call(words=("no-such-program",)), timeout_seconds)
 
     places = Places(root=tmp_path, mounts=PlainDirectories())
-    supervisor = Supervisor(Nothing(), places, HostProcesses(), with_stand_in_memory)
+    supervisor = Supervisor(Nothing(), places, Processes(), with_stand_in_memory)
     report = await supervisor.look([Order(uuid=GPU, index=0)])
     assert "no-such-program: No such file" in report.installed.problem
     assert report.servers[GPU].state is MpsState.DOWN
@@ -214,6 +214,6 @@ async def test_without_the_program_the_node_says_so(tmp_path: Path) -> None:
 
 async def test_a_program_that_hangs_is_killed_in_time() -> None:
     with pytest.raises(ProgramSilent):
-        await HostPrograms().run(Call(words=("sleep", "60")), 0.2)
+        await Programs().run(Call(words=("sleep", "60")), 0.2)
     with pytest.raises(ProgramMissing):
-        await HostPrograms().start(Call(words=("/no/such/program",)))
+        await Programs().start(Call(words=("/no/such/program",)))
