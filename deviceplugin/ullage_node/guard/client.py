@@ -15,11 +15,12 @@ from typing import Final
 
 from ullage_node.guard.protocol import (
     LINE_BYTES,
+    Answer,
     Request,
     Target,
     Verb,
-    decode_answer,
-    encode_request,
+    decode,
+    encode,
 )
 
 ANSWER_SECONDS: Final = 1.5
@@ -77,10 +78,10 @@ class FreezerClient:
         if self._streams is None:
             self._streams = await asyncio.open_unix_connection(self._path, limit=LINE_BYTES)
         reader, writer = self._streams
-        writer.write(encode_request(request))
+        writer.write(encode(request))
         await writer.drain()
         while line := await reader.readline():
-            answer = decode_answer(line)
+            answer = decode(Answer, line)
             if answer.number == request.number:
                 return answer.problem
             if answer.number == 0 and answer.problem:

@@ -13,8 +13,20 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final, TypeVar
 
+from ullage.api.codec import Wire
+from ullage.api.contract import JsonObject, WireError, text, whole
+from ullage.api.readers import LARGEST
+from ullage.api.wire_fields import (
+    NEEDED,
+    Embedded,
+    Kind,
+    between,
+    cut,
+    known_word,
+    number,
+)
 from ullage_node.model.devices import ContainerKey
 
 VERSION: Final = 1
@@ -28,8 +40,6 @@ MAX_PIDS: Final = 512
 MAX_FREEZE_SECONDS: Final = 10.0
 """No container stands still for longer, whatever anyone asks for."""
 HEARTBEAT_SECONDS: Final = 1.0
-SECONDS_MOST: Final = 1e6
-"""No number of seconds is larger; what is none at all is not smaller either."""
 SILENCE_SECONDS: Final = 10.0
 """An agent that says nothing for so long is taken for dead: everyone runs again."""
 
@@ -42,10 +52,6 @@ def guard_socket(run_dir: Path) -> Path:
     return run_dir / FOLDER / SOCKET
 
 
-class ProtocolError(ValueError):
-    """A line is no message of this version; the text says what is wrong."""
-
-
 class Verb(StrEnum):
     """What the agent may ask for."""
 
@@ -54,137 +60,104 @@ class Verb(StrEnum):
     BEAT = "beat"
 
 
+def _version(raw: JsonObject, field: str) -> int:
+    if (version := whole(raw, field)) != VERSION:
+        raise WireError(
+            f"version {version}, expected {VERSION}; agent and guard must come from the same image"
+        )
+    return version
+
+
+def _key(raw: JsonObject) -> ContainerKey:
+    uid, container = text(raw, "podUID"), text(raw, "container")
+    if not _POD_UID.fullmatch(uid):
+        raise WireError(f"podUID: {uid!r} is none")
+    if not _CONTAINER.fullmatch(container):
+        raise WireError(f"container: {container!r} is no name")
+    return ContainerKey(pod_uid=uid, container=container)
+
+
+def _pids(raw: JsonObject, field: str) -> tuple[int, ...]:
+    pids = raw[field]
+    if not isinstance(pids, list) or len(pids) > MAX_PIDS:
+        raise WireError(f"{field}: expected at most {MAX_PIDS}")
+    if not all(type(pid) is int and 1 < pid < 1 << 31 for pid in pids):
+        raise WireError(f"{field}: expected process ids above 1")
+    return tuple(pids)
+
+
+_PIDS: Final = Kind(_pids, lambda pids: list(pids[:MAX_PIDS]), ())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class Target(Wire):
     """A container and the host's ids of some of its processes, by which it is found."""
 
-    key: ContainerKey
-    pids: tuple[int, ...] = ()
+    key: Annotated[
+        ContainerKey,
+        Embedded(_key, lambda key: {"podUID": key.pod_uid, "container": key.container}),
+    ]
+    pids: Annotated[tuple[int, ...], _PIDS] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class _Message(Wire):
+    """One line."""
+
+    version: Annotated[int, Kind(_version), NEEDED] = VERSION
+    number: Annotated[int, between(0, LARGEST), NEEDED]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request(_Message):
     """One line of the agent."""
 
-    verb: Verb
-    number: int
-    targets: tuple[Target, ...] = ()
-    limit_seconds: float = 0.0
-    why: str = ""
+    verb: Annotated[Verb, known_word(Verb), NEEDED]
+    targets: Annotated[tuple[Target, ...], "containers"] = ()
+    limit_seconds: Annotated[float, number()] = 0.0
+    why: Annotated[str, cut(500)] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Answer(_Message):
     """One line of the freezer; ``problem`` is empty when what was asked for holds."""
 
-    number: int
-    problem: str = ""
+    problem: Annotated[str, cut(1000)] = ""
 
 
-def encode_request(request: Request) -> bytes:
-    """The line of a request."""
-    body = {
-        "version": VERSION,
-        "verb": request.verb.value,
-        "number": request.number,
-        "containers": [
-            {
-                "podUID": target.key.pod_uid,
-                "container": target.key.container,
-                "pids": list(target.pids[:MAX_PIDS]),
-            }
-            for target in request.targets
-        ],
-        "limitSeconds": request.limit_seconds,
-        "why": request.why[:500],
-    }
-    return json.dumps(body).encode() + b"\n"
+_Line = TypeVar("_Line", bound=_Message)
 
 
-def encode_answer(answer: Answer) -> bytes:
-    """The line of an answer."""
-    body = {"version": VERSION, "number": answer.number, "problem": answer.problem[:1000]}
-    return json.dumps(body).encode() + b"\n"
+def encode(message: _Message) -> bytes:
+    """The line of a request or an answer."""
+    return json.dumps(message.to_wire()).encode() + b"\n"
+
+
+def decode(kind: type[_Line], line: bytes) -> _Line:
+    """Read a line.
+
+    Raises:
+        WireError: it is no message of this kind and version; the text says what is wrong.
+    """
+    try:
+        body = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise WireError(f"no JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise WireError("expected an object")
+    return kind.from_wire(body)
 
 
 def decode_request(line: bytes) -> Request:
     """Read the agent's line.
 
     Raises:
-        ProtocolError: it is none, or asks for something that no one may ask for.
+        WireError: it is none, or asks for something that no one may ask for.
     """
-    body = _object(line)
-    try:
-        verb = Verb(str(body.get("verb")))
-    except ValueError as error:
-        raise ProtocolError(f"verb: {error}") from error
-    raw = body.get("containers", [])
-    if not isinstance(raw, list) or len(raw) > MAX_CONTAINERS:
-        raise ProtocolError(f"containers: expected at most {MAX_CONTAINERS}")
-    limit = body.get("limitSeconds", 0.0)
-    if isinstance(limit, bool) or not isinstance(limit, int | float):
-        raise ProtocolError("limitSeconds: expected seconds")
-    if not abs(limit) < SECONDS_MOST:
-        raise ProtocolError("limitSeconds: expected seconds")
-    targets = tuple(_target(one) for one in raw)
-    if verb is Verb.FREEZE and (not targets or not 0 < limit <= MAX_FREEZE_SECONDS):
-        raise ProtocolError(f"freeze needs containers and a limit of 0 to {MAX_FREEZE_SECONDS} s")
-    return Request(
-        verb=verb,
-        number=_whole(body, "number"),
-        targets=targets,
-        limit_seconds=float(limit),
-        why=str(body.get("why", ""))[:500],
-    )
-
-
-def decode_answer(line: bytes) -> Answer:
-    """Read the freezer's line.
-
-    Raises:
-        ProtocolError: it is none.
-    """
-    body = _object(line)
-    problem = body.get("problem", "")
-    if not isinstance(problem, str):
-        raise ProtocolError("problem: expected a text")
-    return Answer(number=_whole(body, "number"), problem=problem)
-
-
-def _object(line: bytes) -> dict[str, object]:
-    try:
-        body = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise ProtocolError(f"no JSON: {error}") from error
-    if not isinstance(body, dict):
-        raise ProtocolError("expected an object")
-    if body.get("version") != VERSION:
-        raise ProtocolError(
-            f"version {body.get('version')!r}, expected {VERSION}; agent and guard must come from "
-            "the same image"
-        )
-    return body
-
-
-def _target(raw: object) -> Target:
-    if not isinstance(raw, dict):
-        raise ProtocolError("containers: expected objects")
-    uid, container, pids = raw.get("podUID"), raw.get("container"), raw.get("pids", [])
-    if not isinstance(uid, str) or not _POD_UID.fullmatch(uid):
-        raise ProtocolError(f"podUID: {uid!r} is none")
-    if not isinstance(container, str) or not _CONTAINER.fullmatch(container):
-        raise ProtocolError(f"container: {container!r} is no name")
-    if not isinstance(pids, list) or len(pids) > MAX_PIDS:
-        raise ProtocolError(f"pids: expected at most {MAX_PIDS}")
-    if not all(
-        isinstance(pid, int) and not isinstance(pid, bool) and 1 < pid < 1 << 31 for pid in pids
-    ):
-        raise ProtocolError("pids: expected process ids above 1")
-    return Target(key=ContainerKey(pod_uid=uid, container=container), pids=tuple(pids))
-
-
-def _whole(body: dict[str, object], name: str) -> int:
-    value = body.get(name)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 63:
-        raise ProtocolError(f"{name}: expected a whole number")
-    return value
+    request = decode(Request, line)
+    if len(request.targets) > MAX_CONTAINERS:
+        raise WireError(f"containers: expected at most {MAX_CONTAINERS}")
+    limit = request.limit_seconds
+    if request.verb is Verb.FREEZE and not (request.targets and 0 < limit <= MAX_FREEZE_SECONDS):
+        raise WireError(f"freeze needs containers and a limit of 0 to {MAX_FREEZE_SECONDS} s")
+    return request

@@ -18,17 +18,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ullage.api.contract import WireError
 from ullage_node.guard.keeper import Keeper
 from ullage_node.guard.log import Log
 from ullage_node.guard.protocol import (
     LINE_BYTES,
     SILENCE_SECONDS,
     Answer,
-    ProtocolError,
     Request,
     Verb,
     decode_request,
-    encode_answer,
+    encode,
 )
 
 TICK_SECONDS: Final = 0.25
@@ -154,7 +154,7 @@ class GuardServer:
         came = agent.connection.recv(LINE_BYTES)
         *lines, agent.rest = (agent.rest + came).split(b"\n")
         for line in lines:
-            answer = encode_answer(self._answer(line))
+            answer = encode(self._answer(line))
             try:
                 sent = agent.connection.send(answer)
             except BlockingIOError:
@@ -175,7 +175,7 @@ class GuardServer:
     def _answer(self, line: bytes) -> Answer:
         try:
             request = decode_request(line)
-        except ProtocolError as error:
+        except WireError as error:
             _log.error("request refused", error=str(error))
             return Answer(number=0, problem=f"refused: {error}")
         self._heard_at = self._clock()

@@ -22,10 +22,11 @@ from fakes.real_freezer import FreezerBench, TickingPod
 from ullage_node.guard.client import FreezerClient
 from ullage_node.guard.protocol import (
     SOCKET,
+    Answer,
     Request,
     Verb,
-    decode_answer,
-    encode_request,
+    decode,
+    encode,
     guard_socket,
 )
 from ullage_node.guard.server import GuardServer
@@ -129,14 +130,14 @@ async def test_nonsense_is_refused_and_the_next_word_heard(one_bench: FreezerBen
 async def test_words_that_come_in_pieces_or_together_are_each_answered(
     one_bench: FreezerBench,
 ) -> None:
-    words = b"".join(encode_request(Request(verb=Verb.BEAT, number=n)) for n in range(1, 4))
+    words = b"".join(encode(Request(verb=Verb.BEAT, number=n)) for n in range(1, 4))
     async with serving(one_bench) as path:
         reader, writer = await asyncio.open_unix_connection(path)
         for piece in (words[:10], words[10:-5], words[-5:]):
             writer.write(piece)
             await writer.drain()
             await asyncio.sleep(0.02)
-        answers = [decode_answer(await reader.readline()) for _ in range(3)]
+        answers = [decode(Answer, await reader.readline()) for _ in range(3)]
         assert [(one.number, one.problem) for one in answers] == [(1, ""), (2, ""), (3, "")]
         writer.close()
 
@@ -149,7 +150,7 @@ async def test_an_agent_that_takes_no_answers_leaves_no_one_frozen(
     nonsense = b"{}\n" * 20_000
     async with serving(one_bench) as path:
         reader, writer = await asyncio.open_unix_connection(path, limit=1)
-        writer.write(encode_request(freeze))
+        writer.write(encode(freeze))
         assert await reader.read(1)
         assert pod.stands_still()
         writer.transport.pause_reading()
