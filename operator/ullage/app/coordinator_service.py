@@ -12,15 +12,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
+from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.snapshot import PodRecord, PodStage
 from ullage.cluster.records.tier import LeadReport
 from ullage.cluster.values.doubling import doubled_s
 from ullage.cluster.values.faults import fault_text
-from ullage.kube.coordinator_reader import LeadSilent
+from ullage.kube.coordinator_reader import LeadReader, LeadSilent
 
 log = structlog.get_logger("ullage.leads")
 
@@ -33,30 +34,6 @@ CHANCES: Final = 3
 """Questions that a lead may leave open before it is asked less often ..."""
 REST_MOST_S: Final = 60.0
 """... up to a minute apart."""
-
-
-class Reads(Protocol):
-    """Asks one lead."""
-
-    async def read(self, address: str) -> LeadReport | None:
-        """Progress of its job; ``None`` before it begins. Raises :class:`LeadSilent`."""
-        ...
-
-    async def close(self) -> None:
-        """End the connections."""
-        ...
-
-
-class Picture(Protocol):
-    """The part of the cluster's snapshot that the service needs."""
-
-    def lead_pods(self) -> Mapping[str, PodRecord]:
-        """Pods that lead, by uid of the job; cheap where there are none."""
-        ...
-
-    def set_leads(self, reports: Mapping[str, LeadReport]) -> None:
-        """Takes the reports of coordinators, by uid of the job."""
-        ...
 
 
 @dataclass(slots=True)
@@ -76,8 +53,8 @@ class CoordinatorService:
 
     def __init__(
         self,
-        reader: Reads,
-        picture: Picture,
+        reader: LeadReader,
+        picture: ClusterState,
         *,
         leads: Callable[[], bool],
         poke: Callable[[str], None],

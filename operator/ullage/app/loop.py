@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 from prometheus_client import Histogram
@@ -23,12 +23,14 @@ from ullage.api.reasons import ConditionType, Reason
 from ullage.app.outcomes import Outcomes
 from ullage.app.solver import Solver, SolverCrashed, SolverTimeout
 from ullage.app.trigger import Trigger
+from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.snapshot import ObjectRef, RefusedWrite, Snapshot
 from ullage.cluster.records.status import Condition
 from ullage.cluster.values.faults import fault_text, shortened
 from ullage.kube.backoff import Backoff
 from ullage.kube.errors import FAILED, Refused
 from ullage.kube.failure_streak import Streak
+from ullage.kube.writer.writer import Writer
 from ullage.metrics.collector import SectionGuard
 from ullage.metrics.histograms import decision_seconds, division_seconds
 from ullage.metrics.turns import preempted
@@ -52,56 +54,6 @@ BLOCKED_S: Final = 1.0
 RETRY_FIRST_S: Final = 0.5
 RETRY_MOST_S: Final = 10.0
 """After a cycle that failed the next one comes after a pause that doubles up to this."""
-
-
-class State(Protocol):
-    """The part of the cluster's snapshot that the loop needs."""
-
-    def freeze(self, now: float) -> Snapshot:
-        """An immutable snapshot."""
-        ...
-
-    def assume(self, actions: Sequence[Action], now: float) -> None:
-        """Count actions as done until they are seen or expire."""
-        ...
-
-    def forget(self, action: Action) -> None:
-        """Take one assumption back."""
-        ...
-
-    def expire(self, now: float, backpressure_ended_at: float = 0.0) -> int:
-        """Drop assumptions that were never seen; returns how many."""
-        ...
-
-    def refuse(
-        self,
-        key: tuple[str, str, str],
-        refused: RefusedWrite,
-        *,
-        now: float,
-        owner_uid: str = "",
-    ) -> None:
-        """Show why the API refused a write, and wait before the next try.
-
-        Args:
-            key: Kind, namespace and name of the object.
-            refused: Why.
-            now: The moment, seconds since the epoch.
-            owner_uid: The workload that it was written for.
-        """
-        ...
-
-    def next_retry(self) -> float | None:
-        """When the next refused write may be tried again."""
-        ...
-
-
-class Submit(Protocol):
-    """The part of the writer that the loop needs."""
-
-    def submit(self, actions: Sequence[Action]) -> None:
-        """Queue actions."""
-        ...
 
 
 @dataclass(slots=True)
@@ -133,8 +85,8 @@ class DecisionLoop:
     def __init__(
         self,
         *,
-        state: State,
-        writer: Submit,
+        state: ClusterState,
+        writer: Writer,
         solver: Solver,
         trigger: Trigger,
         clock: Clock,

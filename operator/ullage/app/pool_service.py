@@ -11,36 +11,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from ullage.app.pools import PoolKeeper
 from ullage.app.prices import PriceLoop
 from ullage.app.settings import PriceSettings
-from ullage.cluster.records.pool import PoolRecord, PoolStatus
+from ullage.cluster.cache.cluster import ClusterState
+from ullage.cluster.records.pool import PoolRecord
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.metrics.pools import PoolFigures, pool_figures
-from ullage.ports import Clock
-from ullage.prices.fetcher import Fetcher, Reads
+from ullage.ports import Clock, ClusterPort
+from ullage.prices.fetcher import Fetcher
 from ullage.prices.source import Where
 from ullage.scheduling.model.plan import SetPoolStatus
 
 LOOK_EVERY_S: Final = 5.0
-
-
-class Picture(Protocol):
-    """The part of the cluster's snapshot that the service needs."""
-
-    def freeze(self, now: float) -> Snapshot:
-        """An immutable snapshot."""
-        ...
-
-    def pools_written(self) -> Mapping[str, PoolRecord]:
-        """CapacityPools as the API shows them."""
-        ...
-
-    def set_pools(self, told: Mapping[str, PoolStatus]) -> bool:
-        """Takes the known state of pools; returns whether anything is new."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +50,8 @@ class PoolService:
 
     def __init__(
         self,
-        cluster: Reads,
-        picture: Picture,
+        cluster: ClusterPort,
+        picture: ClusterState,
         hooks: Hooks,
         *,
         clock: Clock,

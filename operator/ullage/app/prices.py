@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
@@ -22,7 +22,7 @@ from ullage.cluster.values.faults import fault_text, shortened
 from ullage.engines.capacity.price import PriceRecord
 from ullage.ports import Clock
 from ullage.prices.chosen import source_of
-from ullage.prices.fetcher import Unreachable
+from ullage.prices.fetcher import Fetcher, Unreachable
 from ullage.prices.source import Fetch, PriceSource, PriceUnreadable, Where, checked
 from ullage.scheduling.capacity.prices import PriceNews, remembered
 
@@ -36,14 +36,6 @@ READ_S: Final = 10.0
 RETRY_FIRST_S: Final = 30.0
 RETRY_MOST_S: Final = 1800.0
 """A source that does not answer is asked again after 30 s, doubling to half an hour."""
-
-
-class Asks(Protocol):
-    """Gets what a source asks for."""
-
-    async def get(self, fetch: Fetch | None) -> bytes:
-        """The answer, or ``Unreachable``."""
-        ...
 
 
 @dataclass(slots=True)
@@ -78,7 +70,7 @@ class PriceLoop:
 
     def __init__(
         self,
-        asks: Asks,
+        fetcher: Fetcher,
         pools: Callable[[], Iterable[PoolRecord]],
         *,
         clock: Clock,
@@ -86,7 +78,7 @@ class PriceLoop:
         period_s: float,
     ) -> None:
         """``pools`` gives those to ask for, as the API shows them; none where no one asks."""
-        self._asks = asks
+        self._fetcher = fetcher
         self._pools = pools
         self._clock = clock
         self._where = where
@@ -157,7 +149,7 @@ class PriceLoop:
     async def _ask(self, gate: asyncio.Semaphore, fetch: Fetch | None, group: list[_Asked]) -> None:
         async with gate:
             try:
-                body = await self._asks.get(fetch)
+                body = await self._fetcher.get(fetch)
             except Unreachable as error:
                 self._none_answered(group, str(error))
                 return

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Final, Protocol, overload
+from typing import Final, overload
 
 import orjson
 import structlog
@@ -22,6 +22,7 @@ import structlog
 from ullage.cluster.values.streams import Sink, Stream
 from ullage.kube.answers import BadLine, WatchStalled
 from ullage.kube.backoff import Backoff
+from ullage.kube.client import K8sCluster
 from ullage.kube.decoding import packed
 from ullage.kube.failure_streak import Streak
 from ullage.ports import (
@@ -29,9 +30,6 @@ from ullage.ports import (
     Clock,
     Gone,
     JsonObject,
-    Kind,
-    Page,
-    Selector,
     Throttled,
     Unavailable,
     WatchEvent,
@@ -53,28 +51,6 @@ STORM_S: Final = 10.0
 """Two lists that are needed within this time are one too many."""
 PATIENT_MOST_S: Final = 60.0
 """Longest pause taken from ``Retry-After``."""
-
-
-class Source(Protocol):
-    """The part of the cluster that a reflector needs."""
-
-    def list_paged(
-        self, kind: Kind, selector: Selector, *, limit: int = 500, resource_version: str = ""
-    ) -> AsyncIterator[Page]:
-        """Pages of one list; with a version, of the state at exactly that version."""
-        ...
-
-    def watch(
-        self,
-        kind: Kind,
-        selector: Selector,
-        *,
-        resource_version: str,
-        timeout_s: int = 45,
-        on_open: Callable[[], None] | None = None,
-    ) -> AsyncGenerator[WatchEvent]:
-        """Events after a version; ``on_open`` is called when the server accepts the watch."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +117,7 @@ class Reflector:
         self,
         stream: Stream,
         *,
-        source: Source,
+        source: K8sCluster,
         sink: Sink,
         clock: Clock,
         poke: Callable[[str], None],

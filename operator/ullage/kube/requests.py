@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Final
 
 from ullage import ports
 from ullage.api.contract import MANAGER_OPERATOR, MANAGER_READER, Reason, WireError
+from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.projection.pod_template import Blueprint, Seen
 from ullage.cluster.records.snapshot import ObjectRef
 from ullage.kube.coordinators import Coordinators, named
@@ -65,18 +66,6 @@ KINDS: Final[Mapping[str, Kind]] = {
     )
 }
 """Kinds by the word that references use."""
-
-
-class BodySource(Protocol):
-    """The part of the cluster's snapshot that the writer needs."""
-
-    def blueprint(self, uid: str) -> Blueprint | None:
-        """Template and identities for the children of a workload."""
-        ...
-
-    def seen(self, kind: str, namespace: str, name: str) -> Seen | None:
-        """Identity of a GPUNode, Deployment or Service as the watch shows it."""
-        ...
 
 
 class Verb(StrEnum):
@@ -199,7 +188,7 @@ class Requests:
 
     def __init__(
         self,
-        source: BodySource,
+        source: ClusterState,
         *,
         pre_stop_sleep_s: int,
         order_image: str = "",

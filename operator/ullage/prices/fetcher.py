@@ -15,7 +15,7 @@ import socket
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 from urllib.parse import urlencode, urlsplit
 
 import aiohttp
@@ -23,7 +23,7 @@ import orjson
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from ullage import ports
-from ullage.ports import ApiError, JsonObject, Kind
+from ullage.ports import ApiError, ClusterPort
 from ullage.prices.identity import Identities, NoIdentity, signed
 from ullage.prices.source import Fetch, Paging
 
@@ -41,14 +41,6 @@ PAGED_TIMES: Final = 6.0
 
 class Unreachable(Exception):
     """There is no answer; the text says why, without anything secret."""
-
-
-class Reads(Protocol):
-    """The part of the API server that is needed."""
-
-    async def get(self, kind: Kind, name: str, *, namespace: str = "") -> JsonObject:
-        """Read one object."""
-        ...
 
 
 class NoMetadataService(AbstractResolver):
@@ -91,7 +83,7 @@ class Fetcher:
 
     def __init__(
         self,
-        cluster: Reads,
+        cluster: ClusterPort,
         *,
         environment: Mapping[str, str],
         file_root: str,

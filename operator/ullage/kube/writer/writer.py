@@ -20,11 +20,12 @@ from functools import partial
 import structlog
 
 from ullage.api.contract import Reason
+from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.values.faults import fault_text
 from ullage.kube.coordinators import Coordinators
 from ullage.kube.errors import CREATES, FAILED, Fenced, Refused, Verdict, judge
 from ullage.kube.events import EventRecorder
-from ullage.kube.requests import BodySource, Requests, verb_of
+from ullage.kube.requests import Requests, verb_of
 from ullage.kube.writer.bucket import Bucket, Window
 from ullage.kube.writer.cache import Gates
 from ullage.kube.writer.queue import Strikes, Waiting, WriteQueue
@@ -125,7 +126,7 @@ class Writer:
     def __init__(
         self,
         cluster: ClusterPort,
-        bodies: BodySource,
+        bodies: ClusterState,
         *,
         fence: Callable[[], bool],
         on_result: OnResult,
