@@ -21,10 +21,12 @@ import grpc.aio
 
 from fakes.kubelet_runtime import Created, FakeRuntime
 from fakes.kubelet_state import AdmissionFailed, DeviceManager, KubeletPod
+from ullage_node.kubelet.plugin_server import DEVICE_PLUGIN
+from ullage_node.kubelet.pod_resources import POD_RESOURCES
 from ullage_node.kubelet.proto.deviceplugin.v1beta1 import api_pb2 as plugin_pb2
-from ullage_node.kubelet.proto.deviceplugin.v1beta1 import api_pb2_grpc as plugin_grpc
 from ullage_node.kubelet.proto.podresources.v1 import api_pb2 as resources_pb2
-from ullage_node.kubelet.proto.podresources.v1 import api_pb2_grpc as resources_grpc
+from ullage_node.kubelet.registrar import REGISTRATION
+from ullage_node.kubelet.services import serve_on, stub_of
 
 RESOURCE = "ullage.dev/slot"
 OPTIONS = (("grpc.so_reuseport", 0),)
@@ -89,8 +91,8 @@ class FakeKubelet:
         for left in self.plugins.iterdir():
             left.unlink()
         registration, lister = grpc.aio.server(options=OPTIONS), grpc.aio.server(options=OPTIONS)
-        plugin_grpc.add_RegistrationServicer_to_server(self, registration)
-        resources_grpc.add_PodResourcesListerServicer_to_server(self, lister)
+        serve_on(registration, REGISTRATION, self)
+        serve_on(lister, POD_RESOURCES, self)
         self.pod_resources_socket.unlink(missing_ok=True)
         lister.add_insecure_port(f"unix://{self.pod_resources_socket}")
         registration.add_insecure_port(f"unix://{self.plugins / 'kubelet.sock'}")
@@ -121,7 +123,7 @@ class FakeKubelet:
         assert request.version == "v1beta1"
         assert request.resource_name == RESOURCE
         channel = grpc.aio.insecure_channel(f"unix://{self.plugins / request.endpoint}")
-        endpoint = Endpoint(channel=channel, stub=plugin_grpc.DevicePluginStub(channel))
+        endpoint = Endpoint(channel=channel, stub=stub_of(DEVICE_PLUGIN, channel))
         options = await endpoint.stub.GetDevicePluginOptions(plugin_pb2.Empty(), timeout=30)
         endpoint.pre_start = options.pre_start_required
         if self.endpoint is not None:

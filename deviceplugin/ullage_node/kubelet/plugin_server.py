@@ -17,11 +17,13 @@ from typing import Final
 import grpc
 import grpc.aio
 
-from ullage_node.kubelet.proto.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
+from ullage_node.kubelet.proto.deviceplugin.v1beta1 import api_pb2
+from ullage_node.kubelet.services import serve_on
 from ullage_node.kubelet.slot_board import SlotBoard
 
 HEALTHY: Final = "Healthy"
 UNHEALTHY: Final = "Unhealthy"
+DEVICE_PLUGIN: Final = api_pb2.DESCRIPTOR.services_by_name["DevicePlugin"]
 SERVER_OPTIONS: Final = (("grpc.so_reuseport", 0),)
 
 StartContainer = Callable[[Sequence[str]], Awaitable[None]]
@@ -120,7 +122,7 @@ class PluginServer:
         await self.stop()
         self.socket.unlink(missing_ok=True)
         server = grpc.aio.server(options=SERVER_OPTIONS)
-        api_pb2_grpc.add_DevicePluginServicer_to_server(self._service, server)
+        serve_on(server, DEVICE_PLUGIN, self._service)
         try:
             server.add_insecure_port(f"unix://{self.socket}")
         except RuntimeError as error:

@@ -18,8 +18,10 @@ import grpc
 import grpc.aio
 
 from ullage.api.contract import FOREIGN_GPU_RESOURCE, SLOT_RESOURCE
-from ullage_node.kubelet.proto.podresources.v1 import api_pb2, api_pb2_grpc
+from ullage_node.kubelet.proto.podresources.v1 import api_pb2
+from ullage_node.kubelet.services import stub_of
 
+POD_RESOURCES: Final = api_pb2.DESCRIPTOR.services_by_name["PodResourcesLister"]
 CHANNEL_OPTIONS: Final = (
     ("grpc.max_receive_message_length", 16 * 1024 * 1024),
     # kubelet comes back within seconds of a restart; the library's default waits up to 2 minutes.
@@ -71,7 +73,7 @@ class PodResources:
 
     def __init__(self, socket: Path) -> None:
         self._channel = grpc.aio.insecure_channel(f"unix://{socket}", options=CHANNEL_OPTIONS)
-        self._stub = api_pb2_grpc.PodResourcesListerStub(self._channel)
+        self._stub = stub_of(POD_RESOURCES, self._channel)
 
     async def close(self) -> None:
         """Close the connection."""

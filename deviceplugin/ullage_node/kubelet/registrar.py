@@ -27,9 +27,11 @@ import structlog
 from ullage.api.contract import SLOT_RESOURCE
 from ullage_node.kubelet.plugin_server import PluginServer, plugin_options
 from ullage_node.kubelet.pod_resources import KubeletUnavailable, PodResources
-from ullage_node.kubelet.proto.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
+from ullage_node.kubelet.proto.deviceplugin.v1beta1 import api_pb2
+from ullage_node.kubelet.services import stub_of
 from ullage_node.kubelet.slot_board import SlotBoard
 
+REGISTRATION: Final = api_pb2.DESCRIPTOR.services_by_name["Registration"]
 API_VERSION: Final = "v1beta1"
 KUBELET_SOCKET: Final = "kubelet.sock"
 PLUGIN_SOCKET: Final = "ullage.sock"
@@ -175,7 +177,7 @@ class Registrar:
             options=plugin_options(),
         )
         async with grpc.aio.insecure_channel(f"unix://{self._kubelet}") as channel:
-            stub = api_pb2_grpc.RegistrationStub(channel)
+            stub = stub_of(REGISTRATION, channel)
             try:
                 await stub.Register(request, timeout=REGISTER_SECONDS, wait_for_ready=False)
             except grpc.aio.AioRpcError as error:

@@ -13,7 +13,10 @@ import pytest_asyncio
 
 from fakes.kubelet_node import CONTAINER, NodeRig
 from ullage.api.contract import Health
-from ullage_node.kubelet.proto.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
+from ullage_node.kubelet.plugin_server import DEVICE_PLUGIN
+from ullage_node.kubelet.proto.deviceplugin.v1beta1 import api_pb2
+from ullage_node.kubelet.registrar import REGISTRATION
+from ullage_node.kubelet.services import serve_on, stub_of
 from ullage_node.model.devices import DeviceReading
 
 
@@ -67,7 +70,7 @@ async def test_a_dying_predecessor_does_not_take_us_down(rig: NodeRig) -> None:
     old = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
     forever = asyncio.Event()
 
-    class Predecessor(api_pb2_grpc.DevicePluginServicer):  # type: ignore[misc]
+    class Predecessor:
         async def GetDevicePluginOptions(self, request: object, context: object) -> object:
             return api_pb2.DevicePluginOptions(pre_start_required=True)
 
@@ -75,11 +78,11 @@ async def test_a_dying_predecessor_does_not_take_us_down(rig: NodeRig) -> None:
             yield api_pb2.ListAndWatchResponse(devices=[api_pb2.Device(ID="x", health="Healthy")])
             await forever.wait()
 
-    api_pb2_grpc.add_DevicePluginServicer_to_server(Predecessor(), old)
+    serve_on(old, DEVICE_PLUGIN, Predecessor())
     old.add_insecure_port(f"unix://{rig.kubelet.plugins / 'old.sock'}")
     await old.start()
     async with grpc.aio.insecure_channel(f"unix://{rig.kubelet.plugins / 'kubelet.sock'}") as to:
-        await api_pb2_grpc.RegistrationStub(to).Register(
+        await stub_of(REGISTRATION, to).Register(
             api_pb2.RegisterRequest(
                 version="v1beta1", endpoint="old.sock", resource_name="ullage.dev/slot"
             )

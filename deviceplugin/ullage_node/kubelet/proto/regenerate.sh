@@ -22,7 +22,7 @@ mkdir "$work/out"
 cd "$root"
 for api in deviceplugin/v1beta1 podresources/v1; do
   "$work/venv/bin/python" -m grpc_tools.protoc -I . \
-    --python_out="$work/out" --pyi_out="$work/out" --grpc_python_out="$work/out" \
+    --python_out="$work/out" --pyi_out="$work/out" \
     "ullage_node/kubelet/proto/$api/api.proto"
 done
 for made in $(cd "$work/out" && find . -type f | sort); do
