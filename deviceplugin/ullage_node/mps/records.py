@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Final, TypeAlias, cast
 
-from ullage.api.codec import Wire, rows
+from ullage.api.codec import Wire, derived, rows
 from ullage.api.contract import JsonObject, MpsState, WireError, text, whole
 from ullage.api.readers import LARGEST
 from ullage.api.wire_fields import (
@@ -198,7 +198,7 @@ class Server(Wire):
         return self.state is MpsState.ACTIVE and not self.draining
 
 
-_SERVERS: Final = rows(Server.from_wire, Server.to_wire)
+_SERVERS: Final = rows(derived(Server))
 
 
 def _by_uuid(raw: JsonObject, field: str) -> dict[str, Server]:

@@ -7,7 +7,10 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
+from pydantic import TypeAdapter
+
 from docs.generate.crds.lint import faults
+from docs.generate.crds.records import composed, shaped
 from docs.generate.crds.structural import Node, SchemaError, structural
 from ullage.api.base import Column, Resource
 from ullage.api.capacitypool import CapacityPool
@@ -15,9 +18,17 @@ from ullage.api.contract import GROUP, VERSION
 from ullage.api.deviceprofile import DeviceProfile
 from ullage.api.gpunode import GPUNode
 from ullage.api.inferenceservice import InferenceService
+from ullage.api.profilerows import MeasuredSoloRows, StepTimes
 from ullage.api.schedulingpolicy import SchedulingPolicy
 from ullage.api.trainingjob import TrainingJob
+from ullage.api.wire_fields import COUNT, Schema
 from ullage.api.workloadprofile import WorkloadProfile
+from ullage.cluster.codecs.allocation import SOLVE
+from ullage.cluster.codecs.objects import CONDITIONS
+from ullage.cluster.codecs.pool import POOL_STATUS
+from ullage.cluster.codecs.profile import DEVICE_MODEL, PROFILE_STATUS
+from ullage.cluster.codecs.status import JOB_STATUS, SERVICE_STATUS
+from ullage.cluster.records.status import BY_TYPE
 
 KINDS: Final[tuple[type[Resource], ...]] = (
     TrainingJob,
@@ -32,6 +43,67 @@ KINDS: Final[tuple[type[Resource], ...]] = (
 
 FRACTIONS_IN: Final = frozenset({WorkloadProfile, DeviceProfile})
 """Kinds whose numeric tables may hold fractions."""
+
+
+def _conditions(description: str) -> dict[str, Schema]:
+    keywords = CONDITIONS.schema.keywords | BY_TYPE.keywords
+    return {"conditions": Schema(**keywords, description=description)}
+
+
+def _generation(verb: str) -> dict[str, Schema]:
+    text = f"Generation of the spec that this status {verb}."
+    return {"observedGeneration": Schema(**COUNT.keywords, description=text)}
+
+
+@cache
+def _statuses() -> dict[type[Resource], Node]:
+    """What the statuses are made from."""
+    rows: dict[str, Node] = {
+        name: structural(TypeAdapter(kind).json_schema()) | {"description": text}
+        for name, kind, text in (
+            (
+                "solo",
+                MeasuredSoloRows,
+                "Measured behaviour alone: medians of times, running means of counters.",
+            ),
+            ("stepTime", StepTimes, "The newest windows, alone and beside others."),
+        )
+    }
+    return {
+        TrainingJob: shaped(JOB_STATUS.shape),
+        InferenceService: shaped(SERVICE_STATUS.shape)
+        | {"description": "Observed state of the service and the operator's decisions about it."},
+        WorkloadProfile: shaped(PROFILE_STATUS.shape, rows),
+        CapacityPool: shaped(POOL_STATUS.shape) | {"description": "Observed state of the pool."},
+        DeviceProfile: composed(
+            "Learned data about the device type.",
+            _generation("reflects"),
+            {
+                "model": Schema(
+                    type="object",
+                    properties=DEVICE_MODEL.shape,
+                    description="The model that predicts slowdowns on this device type.",
+                )
+            },
+            _conditions("Invalid, when the newest version cannot be used."),
+        ),
+        SchedulingPolicy: composed(
+            "Whether the policy is in force.",
+            _generation("describes"),
+            {
+                "lastSolve": Schema(
+                    type="object",
+                    properties=SOLVE.shape,
+                    description="The division in force; absent under FIFO.",
+                )
+            },
+            _conditions(
+                "SolverDegraded; Degraded while a price is missing; Invalid on every object that "
+                "is not named `default`, and when the newest version cannot be read."
+            ),
+        ),
+    }
+
 
 _ROOT_FIELDS: Final[dict[str, Node]] = {
     "apiVersion": {
@@ -52,8 +124,10 @@ def schema(kind: type[Resource]) -> Node:
         SchemaError: the model has no structural form, or the linter finds a fault.
     """
     source = kind.model_json_schema(by_alias=True, mode="validation")
-    fields = {name: source["properties"][name] for name in ("spec", "status")}
-    node = structural({**source, "properties": fields})
+    status = _statuses()[kind] if kind in _statuses() else source["properties"]["status"]
+    node = structural(
+        {**source, "properties": {"spec": source["properties"]["spec"], "status": status}}
+    )
     found = list(faults(node, numbers=kind in FRACTIONS_IN))
     if found:
         raise SchemaError(f"{kind.__name__}: " + "; ".join(found))

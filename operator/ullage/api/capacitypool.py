@@ -12,15 +12,11 @@ from pydantic import Field
 from ullage.api.base import (
     AGE,
     Column,
-    Count,
     KindInfo,
-    LongCount,
     Model,
     Resource,
-    Time,
     condition_column,
 )
-from ullage.api.conditions import Conditions
 from ullage.api.gpurequest import Accelerator
 from ullage.api.pricesource import PriceSource
 from ullage.api.rules import (
@@ -32,8 +28,6 @@ from ullage.api.rules import (
 )
 from ullage.api.words import CapacityType
 
-Figure = Annotated[str, Field(max_length=24, pattern=r"^[0-9]{1,9}(\.[0-9]{1,12})?$")]
-"""A decimal number that the operator reads back: nine significant digits."""
 _Int32 = Field(json_schema_extra={"format": "int32"})
 
 
@@ -97,67 +91,6 @@ class CapacityPoolSpec(Model):
     """The provider's published figures for the pool."""
 
 
-class LastLoss(Model):
-    """The newest loss event; it counts once, however many instances it took."""
-
-    at: Time
-    """Time at which its newest instance was lost."""
-    nodes: Count
-    """Instances in the pool before the event."""
-    lost: Count
-    """Instances that the event took."""
-    open: bool = True
-    """Losses within 15 minutes belong to the same event; false once instances were added."""
-
-
-class PoolLaunches(Model):
-    """Launch counts with exponential decay."""
-
-    succeeded: Figure
-    """Instances that became ready."""
-    failed: Figure
-    """Instances that did not become ready within 15 minutes."""
-    failed_at: Time | None = None
-    """Time of the newest failure."""
-
-
-class CapacityPoolStatus(Model):
-    """Observed state of the pool; a new operator resumes from it."""
-
-    observed_generation: LongCount | None = None
-    """Generation of the spec that this status reflects."""
-    price: Figure | None = None
-    """Last accepted price of one instance per hour."""
-    priced_at: Time | None = None
-    """Time at which that price was valid."""
-    hazard_per_hour: Figure | None = None
-    """Expected loss events per hour with an instance in the pool."""
-    exposure_hours: Figure | None = None
-    """Hours with a ready instance in the pool; older hours count less."""
-    loss_events: Figure | None = None
-    """Loss events in those hours, with the same decay; a rebalance recommendation counts as a
-    tenth."""
-    mean_lost_fraction: Figure | None = None
-    """Mean fraction of the instances that an event took; absent = no event observed."""
-    launch_failures: Count = 0
-    """Failed launches since the last success."""
-    available: bool = True
-    """False after a recent failed launch, during a loss event, and while the provider recommends
-    rebalancing."""
-    nodes: Count = 0
-    """Ready instances without a termination notice."""
-    launches: PoolLaunches | None = None
-    """Launch counts with exponential decay."""
-    last_loss: LastLoss | None = None
-    """The newest loss event."""
-    warned_at: Time | None = None
-    """Time of the provider's last rebalance recommendation."""
-    observed_at: Time | None = None
-    """Observations up to this time are counted."""
-    conditions: Conditions = ()
-    """PriceFresh, HazardKnown; Invalid, when the newest version cannot be read."""
-
-
 class CapacityPool(Resource):
     """A source of instances of one type, zone and capacity type.
 
@@ -212,5 +145,3 @@ class CapacityPool(Resource):
     """Kind of the object."""
     spec: CapacityPoolSpec
     """Desired state of the pool."""
-    status: CapacityPoolStatus | None = None
-    """Observed state of the pool."""

@@ -10,28 +10,55 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass, replace
 from functools import cache, partial
 from operator import attrgetter
 from types import UnionType
-from typing import Annotated, Any, Final, Self, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Generic,
+    NamedTuple,
+    Self,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from ullage.api.readers import JsonObject, WireError, flag, objects, section, whole
 from ullage.api.wire_fields import (
     FLAG,
     IF_KNOWN,
+    INT32_COUNT,
     KEPT,
     NEEDED,
     Embedded,
     Kind,
     Listed,
+    Schema,
+    Shape,
     UnknownWord,
+    at_most,
     strings,
 )
 
 Record = TypeVar("Record")
 Reader = Callable[[JsonObject], Record]
 Writer = Callable[[Record], dict[str, object]]
+
+
+class Codec(NamedTuple, Generic[Record]):
+    """Reader and writer of a record, and what it is in a CRD."""
+
+    read: Reader[Record]
+    write: Writer[Record]
+    shape: Shape
+    words: bool = False
+    """Words of other versions can stand in it."""
+
 
 _SPELLED: Final = {"kib": "KiB", "mib": "MiB", "uid": "UID", "pid": "PID"}
 _AS_IT_STANDS: Final = Listed()
@@ -50,7 +77,7 @@ class Wire:
 
     def to_wire(self) -> dict[str, object]:
         """The record as it is stored; what says nothing is left out."""
-        return _own(type(self))[1](self)  # type: ignore[arg-type]  # a class has a hash
+        return _own(type(self)).write(self)  # type: ignore[arg-type]  # a class has a hash
 
     @classmethod
     def from_wire(cls, raw: JsonObject) -> Self:
@@ -59,46 +86,40 @@ class Wire:
         Raises:
             WireError: a field is missing or malformed; the text names it.
         """
-        found: Self = _own(cls)[0](raw)  # type: ignore[arg-type]
+        found: Self = _own(cls).read(raw)  # type: ignore[arg-type]
         return found
 
 
 @cache
-def _own(record: type[Any]) -> tuple[Reader[Any], Writer[Any]]:
+def _own(record: type[Any]) -> Codec[Any]:
     return derived(record)
 
 
 def derived(
     record: type[Record], leave_out: Collection[str] = (), **kinds: object
-) -> tuple[Reader[Record], Writer[Record]]:
-    """Reader and writer of a record; ``kinds`` are declarations that its fields do not have.
+) -> Codec[Record]:
+    """The codec of a record; ``kinds`` are declarations that its fields do not have.
 
     Fields in ``leave_out`` keep their defaults and are not written.
 
     Raises:
         TypeError: a field does not say what it is on the wire.
     """
-    read, write, _ = _compiled(record, leave_out, kinds)
-    return read, write
-
-
-def _compiled(
-    record: type[Record], leave_out: Collection[str] = (), kinds: dict[str, object] | None = None
-) -> tuple[Reader[Record], Writer[Record], bool]:
-    """Reader, writer, and whether words of other versions can stand in it."""
     hints = get_type_hints(record, include_extras=True)
     embeds: list[tuple[str, Embedded]] = []
     reads: list[tuple[bool, tuple[str, str, Callable[[JsonObject, str], object], object]]] = []
     writes: list[tuple[str, Callable[[object], object], Callable[..., object] | None, bool]] = []
+    shape: list[tuple[str, str, tuple[Schema, ...]]] = []
     for field in fields(record):  # type: ignore[arg-type]  # every record is a dataclass
         attribute = field.name
         if attribute in leave_out:
             continue
         hint, marks = _parts(hints[attribute])
-        marks = (*marks, *_marks((kinds or {}).get(attribute)))
+        marks = (*marks, *_marks(kinds.get(attribute)))
         embedded = next((mark for mark in marks if isinstance(mark, Embedded)), None)
         if embedded is not None:
             embeds.append((attribute, embedded))
+            shape.append(("", attribute, (embedded.schema,)))
             continue
         kind = _kind(hint, marks)
         if kind is None:
@@ -110,6 +131,9 @@ def _compiled(
             read, absent = partial(flag, default=bool(absent)), NEEDED
         if NEEDED in marks:
             absent = NEEDED
+        needed = field.default is MISSING and (NEEDED in marks or KEPT in marks)
+        stated = [mark for mark in marks if isinstance(mark, Schema)]
+        shape.append((name, attribute, (kind.schema, Schema(required=needed), *stated)))
         words = kind.words and IF_KNOWN not in marks
         reads.append((words, (attribute, name, read, absent)))
         kept = NEEDED in marks or KEPT in marks or _scalar_or_none(hint)
@@ -142,7 +166,7 @@ def _compiled(
                     body[name] = stored
         return body
 
-    return from_wire, to_wire, any(words for words, _ in reads)
+    return Codec(from_wire, to_wire, Shape(record, tuple(shape)), any(words for words, _ in reads))
 
 
 def _parts(hint: object) -> tuple[object, tuple[object, ...]]:
@@ -178,15 +202,14 @@ def _kind(hint: object, marks: tuple[object, ...]) -> Kind | None:
     stated = [mark for mark in marks if isinstance(mark, Kind)]
     if stated:
         kind = stated[-1]
-        return kind if _optional(hint) is None else Kind(kind.read, kind.write, words=kind.words)
+        return kind if _optional(hint) is None else replace(kind, absent=None)
     if get_origin(hint) is tuple:
         return _many(get_args(hint)[0], marks)
     optional = _optional(hint)
     inner = _parts(hint if optional is None else optional)[0]
     if not isinstance(inner, type) or not is_dataclass(inner):
         return None
-    read, write, words = _compiled(inner)
-    return nested(read, write, optional=optional is not None, kept=KEPT in marks, words=words)
+    return nested(derived(inner), optional=optional is not None, kept=KEPT in marks)
 
 
 def _many(item: object, marks: tuple[object, ...]) -> Kind | None:
@@ -198,26 +221,21 @@ def _many(item: object, marks: tuple[object, ...]) -> Kind | None:
             lambda raw, field: tuple(sorted(strings(raw, field))),
             lambda held: list(held[:most]),
             (),
+            schema=Schema(type="array", items=at_most(253)),
         )
     if get_origin(item) is tuple:
-        value = _kind(*_parts(get_args(item)[1]))
-        return None if value is None else _map(value)
+        hint, own = _parts(get_args(item)[1])
+        value = _kind(hint, own)
+        return None if value is None else _map(value, own)
     inner, own = _parts(item)
     if not isinstance(inner, type) or not is_dataclass(inner):
         return None
-    read, write, words = _compiled(inner)
-    return rows(read, write, listed, words=words, skips=IF_KNOWN in own)
+    return rows(derived(inner), listed, skips=IF_KNOWN in own)
 
 
-def rows(
-    read: Reader[Record],
-    write: Writer[Record],
-    listed: Listed = _AS_IT_STANDS,
-    *,
-    words: bool = False,
-    skips: bool = False,
-) -> Kind:
+def rows(codec: Codec[Record], listed: Listed = _AS_IT_STANDS, *, skips: bool = False) -> Kind:
     """A list of records; ``skips`` = those with words of other versions are passed over."""
+    read, write, shape, words = codec
     rank, most, order = listed.rank, listed.most, listed.order
     kept = slice(None) if listed.newest is None else slice(-listed.newest, None)
 
@@ -243,10 +261,14 @@ def rows(
         bodies = [write(value) for value in values[:most]]
         return [{rank: at} | body for at, body in enumerate(bodies)] if rank else bodies
 
-    return Kind(each, written, (), words and not skips)
+    if rank:
+        place = (INT32_COUNT, Schema(required=True), listed.says)
+        shape = replace(shape, fields=((rank, "", place), *shape.fields))
+    schema = Schema(type="array", items=Schema(type="object", properties=shape))
+    return Kind(each, written, (), words and not skips, schema)
 
 
-def _map(value: Kind) -> Kind:
+def _map(value: Kind, own: tuple[object, ...]) -> Kind:
     read, write = value.read, value.write
 
     def pairs(raw: JsonObject, field: str) -> object:
@@ -256,20 +278,17 @@ def _map(value: Kind) -> Kind:
         except WireError as error:
             raise WireError(f"{field}.{error}") from error
 
+    stated = [value.schema, *(mark for mark in own if isinstance(mark, Schema))]
+    keywords = {key: word for schema in stated for key, word in schema.keywords.items()}
+    schema = Schema(type="object", additionalProperties=Schema(**keywords))
     if write is None:
-        return Kind(pairs, dict, ())
-    return Kind(pairs, lambda held: {key: write(one) for key, one in held}, ())
+        return Kind(pairs, dict, (), schema=schema)
+    return Kind(pairs, lambda held: {key: write(one) for key, one in held}, (), schema=schema)
 
 
-def nested(
-    read: Callable[[JsonObject], object],
-    write: Callable[..., dict[str, object]],
-    *,
-    optional: bool = False,
-    kept: bool = False,
-    words: bool = False,
-) -> Kind:
+def nested(codec: Codec[Any], *, optional: bool = False, kept: bool = False) -> Kind:
     """A record in a record; one that is optional and empty is none, unless such are ``kept``."""
+    read = codec.read
 
     def of_section(raw: JsonObject, field: str) -> object:
         if optional and not kept and not raw[field]:
@@ -280,7 +299,8 @@ def nested(
         except WireError as error:
             raise WireError(f"{field}.{error}") from error
 
-    return Kind(of_section, write, None if optional else NEEDED, words)
+    schema = Schema(type="object", properties=codec.shape)
+    return Kind(of_section, codec.write, None if optional else NEEDED, codec.words, schema)
 
 
 def _known(

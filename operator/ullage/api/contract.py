@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Final
 
-from ullage.api.codec import Wire
+from ullage.api.codec import Wire, derived
 from ullage.api.devices import Backend as Backend
 from ullage.api.devices import GPUMode as GPUMode
 from ullage.api.devices import Health as Health
@@ -62,7 +62,10 @@ from ullage.api.wire_fields import (
     Kind,
     Name,
     Percent,
+    Schema,
     Text,
+    Word,
+    at_most,
     between,
     known_word,
     word,
@@ -156,9 +159,12 @@ class SlicePhase(StrEnum):
 class SliceKey(Wire):
     """Identity of a slice: the pod, the device container in it, and which of its devices."""
 
-    pod_uid: Name
-    container: Name
-    index: Annotated[int, between(0, INT32_MAX), KEPT] = 0
+    pod_uid: Annotated[Word, NEEDED]
+    """UID of the pod."""
+    container: Annotated[Name, at_most(63)]
+    """Container that gets the device."""
+    index: Annotated[int, between(0, INT32_MAX), KEPT, Schema(default=0)] = 0
+    """Index of the device within the container, from 0."""
 
     @property
     def directory(self) -> str:
@@ -166,7 +172,9 @@ class SliceKey(Wire):
         return f"{self.pod_uid}_{self.container}"
 
 
-_KEY: Final = Embedded(SliceKey.from_wire, SliceKey.to_wire)
+SLICE_KEY: Final = Embedded(
+    SliceKey.from_wire, SliceKey.to_wire, Schema(properties=derived(SliceKey).shape)
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +191,7 @@ class DesiredSlice(Wire):
     node's own setting counts).
     """
 
-    key: Annotated[SliceKey, _KEY]
+    key: Annotated[SliceKey, SLICE_KEY]
     pod_namespace: Name
     pod_name: Name
     gpu: Name
@@ -240,7 +248,7 @@ class ObservedSlice(Wire):
     does not say.
     """
 
-    key: Annotated[SliceKey, _KEY]
+    key: Annotated[SliceKey, SLICE_KEY]
     phase: Annotated[SlicePhase, known_word(SlicePhase), NEEDED]
     gpu: Annotated[Text, KEPT]
     percent: Annotated[int, between(0, INT32_MAX), KEPT]

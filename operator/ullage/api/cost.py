@@ -8,10 +8,8 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from ullage.api.base import Count, DecimalText, Line, LongCount, Model, ReasonWord, list_map
+from ullage.api.base import Model
 from ullage.api.durations import duration
-from ullage.api.gpurequest import Accelerator
-from ullage.api.profilerows import Source
 from ullage.api.rules import (
     BUDGET_WITH_OBJECTIVE,
     COST_SAYS_SOMETHING,
@@ -24,8 +22,6 @@ from ullage.api.rules import (
     validations,
 )
 from ullage.api.words import CostObjective
-
-MAX_RECOMMENDATIONS = 20
 
 Price = Annotated[str, Field(max_length=16, pattern=r"^[0-9]{1,9}(\.[0-9]{1,6})?$")]
 
@@ -66,40 +62,3 @@ class Cost(Model):
     """The job may run on capacity that the provider can take back."""
     on_demand_fallback: bool = True
     """The job may run on on-demand and reserved capacity."""
-
-
-class Recommended(Model):
-    """An accelerator type and number of devices for the job, with its verdict."""
-
-    accelerator: Accelerator
-    """Accelerator key."""
-    rank: Count
-    """Position in the list, from 0: the recommended type, then other types (unavailable ones last),
-    then other numbers of devices."""
-    devices: Count
-    """Devices of the whole job. For an elastic gang, the best number within its bounds; other
-    numbers of the first type have rows of their own, which are estimates."""
-    seconds: LongCount | None = None
-    """Time of the whole training; absent = unknown."""
-    low_seconds: LongCount | None = None
-    """Lower bound of the time; four of five such estimates lie within both bounds."""
-    high_seconds: LongCount | None = None
-    """Upper bound of the time; four of five such estimates lie within both bounds."""
-    cost: DecimalText | None = None
-    """Cost of the whole training, in the currency of the prices."""
-    source: Source | None = None
-    """Source of the speed; absent = the speed is unknown."""
-    confidence: DecimalText | None = None
-    """Confidence in the speed, 0 to 1."""
-    memory_need_mib: Annotated[LongCount | None, Field(alias="memoryNeedMiB")] = None
-    """Device memory that each member needs, context overhead included; absent = unknown."""
-    reason: ReasonWord
-    """Recommended, Feasible, or the obstacle."""
-    message: Line | None = None
-    """The reason as a sentence, with figures."""
-
-
-Recommendations = Annotated[
-    tuple[Recommended, ...],
-    Field(max_length=MAX_RECOMMENDATIONS, json_schema_extra=list_map("accelerator", "devices")),
-]

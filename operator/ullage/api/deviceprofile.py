@@ -11,19 +11,12 @@ from pydantic import ConfigDict, Field
 from ullage.api.base import (
     AGE,
     Column,
-    Count,
     KindInfo,
-    LongCount,
     Model,
     Quantity,
     Resource,
-    Threshold,
-    Time,
-    Word,
     condition_column,
-    list_map,
 )
-from ullage.api.conditions import Conditions
 from ullage.api.rules import ACCELERATOR_NAME, DEVICE_MEMORY_POSITIVE, validations
 
 Rate = Annotated[float, Field(ge=1, le=1e18)]
@@ -65,65 +58,6 @@ class DeviceProfileSpec(Model):
     ) = None
     """Price of one device per hour, as a quoted decimal number, in the same currency for every
     type. Recommendations by cost need it."""
-
-
-class ModelThreshold(Model):
-    """Minimum safety margin for one group of mixtures and one band of objectives."""
-
-    group: Word
-    """Novelty of the mixture: G0 (seen before) to G4 (three or more tenants)."""
-    band: Word
-    """Band of the tightest objective on the device."""
-    threshold: Annotated[Threshold, Field(alias="lambda")]
-    """Minimum margin in standard deviations; `Refuse` = no work is admitted."""
-    rows: Count
-    """Rows that the threshold was chosen from."""
-    violations: Count
-    """Broken objectives among the rows that the threshold would have admitted."""
-
-
-class ModelParameter(Model):
-    """One fitted parameter of the model."""
-
-    name: Word
-    """Name of the parameter."""
-    value: Annotated[float, Field(ge=-1e9, le=1e9)]
-    """Value of the parameter."""
-
-
-class LearnedModel(Model):
-    """The model that predicts slowdowns on this device type."""
-
-    version: LongCount
-    """Increases with every refit."""
-    rung: Word
-    """Model in force: utilisation-sum, prior, prior+bias or prior+gp."""
-    rows: Count
-    """Observations that the model was fitted on."""
-    knee: Annotated[float, Field(ge=0, le=2)] | None = None
-    """Sum of memory demands, as a fraction of the peak, above which tenants slow down."""
-    hyperparameters: Annotated[
-        tuple[ModelParameter, ...], Field(max_length=64, json_schema_extra=list_map("name"))
-    ] = ()
-    """Fitted parameters of the model."""
-    thresholds: Annotated[
-        tuple[ModelThreshold, ...],
-        Field(max_length=64, json_schema_extra=list_map("group", "band")),
-    ] = ()
-    """Margins that the risk budget requires, per group and band."""
-    updated: Time
-    """Time of the fit."""
-
-
-class DeviceProfileStatus(Model):
-    """Learned data about the device type."""
-
-    observed_generation: LongCount | None = None
-    """Generation of the spec that this status reflects."""
-    model: LearnedModel | None = None
-    """The model that predicts slowdowns on this device type."""
-    conditions: Conditions = ()
-    """Invalid, when the newest version cannot be used."""
 
 
 class DeviceProfile(Resource):
@@ -177,5 +111,3 @@ class DeviceProfile(Resource):
     """Kind of the object."""
     spec: DeviceProfileSpec
     """Capabilities of the type."""
-    status: DeviceProfileStatus | None = None
-    """Learned data about the device type."""

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from ullage.api.base import Line, Model, ReasonWord, Time
+from ullage.api.base import Model
 from ullage.api.rules import (
     ELASTICITY_ORDER,
     FLUSH_NEEDS_TIERS,
@@ -68,18 +68,3 @@ class Elasticity(Model):
     `Stage1` to `Stage3` fix it."""
     backup: Backup | None = None
     """The copy of the state; needed in tiers."""
-
-
-class Size(Model):
-    """Why the gang has its current number of members."""
-
-    since: Time
-    """When the number last changed."""
-    reason: ReasonWord
-    """Sized, Shrunk or Grown."""
-    message: Line | None = None
-    """The same in words: what happened, and what follows."""
-    resumes: Time | None = None
-    """Set between two starts, while the places of the members are kept."""
-    room_since: Time | None = None
-    """Since when there has been room for more; the gang grows when that lasts."""

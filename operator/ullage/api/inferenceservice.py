@@ -4,29 +4,21 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
-from ullage.api.account import Account
 from ullage.api.base import (
     AGE,
     Column,
-    Count,
     KindInfo,
-    Line,
-    LongCount,
     Model,
     ObjectName,
     Resource,
-    Word,
     condition_column,
 )
-from ullage.api.conditions import Conditions
 from ullage.api.gpurequest import Accelerators, GPURequest, TrustDomain
 from ullage.api.objective import LatencySLO
-from ullage.api.placement import Decision, Placements, Scheduling, Sharing
 from ullage.api.podtemplate import ServingTemplate
 from ullage.api.rules import (
     PERCENTILE_IN_RANGE,
@@ -84,45 +76,6 @@ class InferenceServiceSpec(Model):
     SchedulingPolicy must grant a named domain to this namespace in `trustDomains`."""
     profile_ref: ObjectName | None = None
     """WorkloadProfile in this namespace that describes how the service uses a device."""
-
-
-class InferenceServicePhase(StrEnum):
-    """Phases of an InferenceService."""
-
-    PENDING = "Pending"
-    READY = "Ready"
-    DEGRADED = "Degraded"
-
-
-class InferenceServiceStatus(Model):
-    """Observed state of the service and the operator's decisions about it."""
-
-    observed_generation: LongCount | None = None
-    """Generation of the spec that this status reflects."""
-    phase: InferenceServicePhase | None = None
-    """Ready when all replicas are ready; Degraded when only some are."""
-    replicas: Count | None = None
-    """Existing replicas; autoscalers read it."""
-    ready_replicas: Count | None = None
-    """Replicas that answer requests."""
-    selector: Annotated[str, Field(max_length=2048)] | None = None
-    """Label selector of the pods; autoscalers read it."""
-    endpoint: Line | None = None
-    """Address of the service inside the cluster."""
-    placement: Placements = ()
-    """Placement of each replica."""
-    sharing: Sharing | None = None
-    """Share and slowdown of the slowest replica."""
-    decision: Decision | None = None
-    """Why the service runs on its devices, or why it waits."""
-    scheduling: Scheduling | None = None
-    """Scheduling history that later decisions use."""
-    spend: Account | None = None
-    """Cost of the service."""
-    template_hash: Word | None = None
-    """Version of the template that runs."""
-    conditions: Conditions = ()
-    """Admitted, Placed, Ready, Enforced, SLOMet and Invalid."""
 
 
 class InferenceService(Resource):
@@ -198,5 +151,3 @@ class InferenceService(Resource):
     """Kind of the object."""
     spec: InferenceServiceSpec
     """What to serve, and on what."""
-    status: InferenceServiceStatus | None = None
-    """Observed state of the service and the operator's decisions about it."""

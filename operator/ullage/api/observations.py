@@ -73,7 +73,7 @@ class ObservedPartner:
     percent: _Percent
 
 
-_IN_ORDER: Final = rows(*derived(ObservedPartner), Listed(rank="index"))
+_IN_ORDER: Final = rows(derived(ObservedPartner), Listed(rank="index"))
 
 
 def _partners(raw: JsonObject, field: str) -> object:

@@ -26,7 +26,6 @@ ClassName = Annotated[str, Field(min_length=1, max_length=253)]
 
 MAX_SOLO_ROWS = 256
 MAX_STEP_ROWS = 200
-MAX_DEVICES = 64
 MAX_PERCENTILES = 8
 
 
@@ -165,52 +164,6 @@ class StepTime(Model):
     """The objective was broken in this window."""
 
 
-class Method(StrEnum):
-    """How a speed on a type of device came to be known."""
-
-    WINDOWS = "Windows"
-    DECLARED = "Declared"
-    SIBLINGS = "Siblings"
-    NEIGHBOURS = "Neighbours"
-    OPS = "Ops"
-    ROOFLINE = "Roofline"
-
-
-class Throughput(Model):
-    """Speed of the class on one type of device: measured, declared or estimated."""
-
-    accelerator: Accelerator
-    """Accelerator key of the device."""
-    steps_per_second: Amount
-    """Steps per second of one member, alone on a whole device."""
-    low_steps_per_second: Amount | None = None
-    """The speed is at least this in four of five such estimates; absent = measured or declared."""
-    high_steps_per_second: Amount | None = None
-    """The speed is at most this in four of five such estimates; absent = measured or declared."""
-    source: Source
-    """Measured replaces Estimated; Declared is what people stated."""
-    method: Method
-    """How it came to be known: Windows alone there, Declared, Siblings or Neighbours (other
-    classes that ran on several types), Ops (fitted op times), Roofline (peak rates of types)."""
-    confidence: Fraction
-    """How far the speed can be relied on, 0 to 1."""
-    samples: Count | None = None
-    """Windows, or classes of reference, behind it."""
-
-
-class Interference(Model):
-    """How the class takes and causes slowdowns on one type of device."""
-
-    accelerator: Accelerator
-    """Accelerator key of the device."""
-    sensitivity: Ratio
-    """How slow it becomes beside others, geometric mean."""
-    aggressiveness: Ratio | None = None
-    """How slow others become beside it, geometric mean over pairs; absent = never seen."""
-    rows: Count
-    """Rows beside others that stand behind it."""
-
-
 SoloRows = Annotated[
     tuple[Solo, ...], Field(max_length=MAX_SOLO_ROWS, json_schema_extra=list_map("device", "share"))
 ]
@@ -220,12 +173,4 @@ MeasuredSoloRows = Annotated[
 ]
 StepTimes = Annotated[
     tuple[StepTime, ...], Field(max_length=MAX_STEP_ROWS, json_schema_extra=list_map("id"))
-]
-Throughputs = Annotated[
-    tuple[Throughput, ...],
-    Field(max_length=MAX_DEVICES, json_schema_extra=list_map("accelerator")),
-]
-InterferenceRows = Annotated[
-    tuple[Interference, ...],
-    Field(max_length=MAX_DEVICES, json_schema_extra=list_map("accelerator")),
 ]

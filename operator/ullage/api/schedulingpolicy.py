@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
@@ -13,20 +12,13 @@ from ullage.api.base import (
     AGE,
     SET,
     Column,
-    Count,
-    DecimalText,
     KindInfo,
-    LongCount,
     Model,
     ObjectName,
     Resource,
-    SignedDecimal,
-    Time,
-    Word,
     condition_column,
     list_map,
 )
-from ullage.api.conditions import Conditions
 from ullage.api.gpurequest import DomainName
 from ullage.api.spot import DecisionPeriod, Spot
 from ullage.api.words import Inner, Objective, RiskPredictor, TightSLO
@@ -165,49 +157,6 @@ class SchedulingPolicySpec(Model):
     0 a job that brings little for its price runs on idle devices only."""
 
 
-class SolveResult(StrEnum):
-    """Result of a division of the cluster."""
-
-    OPTIMAL = "Optimal"
-    KEPT_LAST = "KeptLast"
-    FELL_BACK = "FellBack"
-    NOTHING_TO_DIVIDE = "NothingToDivide"
-
-
-class LastSolve(Model):
-    """The division that is in force; each job's part stands in its `status.allocation`."""
-
-    time: Time
-    """When the cluster was divided."""
-    result: SolveResult
-    """`Optimal`; `KeptLast`: no optimum was found and the one before stands; `FellBack`: a price is
-    missing, time is divided as under MaxMinFairness; `NothingToDivide`: no job can run anywhere."""
-    jobs: Count = 0
-    """Jobs that take part."""
-    objective_value: SignedDecimal | None = None
-    """Value of the objective, in its own unit."""
-    inputs_hash: Word
-    """Hash of jobs, speeds and devices; time is divided again when it changes."""
-    fractions_hash: Word
-    """Hash of the fractions in the jobs' statuses; time is divided again when some are lost."""
-    prices: Annotated[dict[str, DecimalText], Field(default_factory=dict, max_length=64)]
-    """What one device more of a type would add to the objective; absent types are not scarce."""
-    dropped_deadlines: Count = 0
-    """Deadlines that are not kept; `status.allocation.droppedDeadline` of each job says why."""
-
-
-class SchedulingPolicyStatus(Model):
-    """What the operator has decided under the policy."""
-
-    observed_generation: LongCount | None = None
-    """Generation of the spec that this status describes."""
-    last_solve: LastSolve | None = None
-    """The division in force; absent under FIFO."""
-    conditions: Conditions = ()
-    """SolverDegraded; Degraded while a price is missing; Invalid on every object that is not named
-    `default`, and when the newest version cannot be read."""
-
-
 class SchedulingPolicy(Resource):
     """How the whole cluster decides; only the object named `default` binds.
 
@@ -262,5 +211,3 @@ class SchedulingPolicy(Resource):
     """Kind of the object."""
     spec: SchedulingPolicySpec
     """The policy."""
-    status: SchedulingPolicyStatus | None = None
-    """Whether the policy is in force."""

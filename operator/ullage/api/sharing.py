@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from ullage.api.base import AnyName, Line, Model, Percent, Time, Word
+from ullage.api.base import Model
 from ullage.api.rules import ARRIVALS_NOT_NEGATIVE, RATE_POSITIVE, validations
 from ullage.api.words import OnViolation, Resizable
 
@@ -31,23 +31,6 @@ class SharingRules(Model):
     """`FreezeNeighbours` freezes neighbours without an objective while this workload's objective is
     broken. `Alert` only reports it by condition, Event and metric: no workload is stopped or
     moved."""
-
-
-class MadeRoom(Model):
-    """The job's last restart with a smaller share to make room for another workload."""
-
-    time: Time
-    """Time of the restart request; for ten minutes the job's starts request at most percent."""
-    percent: Percent
-    """Share that the job keeps, in percent of the device."""
-    node: AnyName
-    """Node of that device."""
-    gpu: AnyName
-    """UUID of the device."""
-    beneficiary: Line
-    """Namespace and name of the workload that got the rest."""
-    beneficiary_uid: Word
-    """UID of that workload; once it is gone, the limit no longer applies."""
 
 
 class Load(Model):

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from ullage.api.base import Count, Epoch, LongCount, Model, Quantity, Time, Word
+from ullage.api.base import Model, Quantity
 from ullage.api.rule import validations
 from ullage.api.rules_tiers import DIRTY_POSITIVE, LAG_COVERS_PUSHES, STATE_POSITIVE
 
@@ -38,23 +38,3 @@ class Backup(Model):
     """A member that the coordinator has not heard for so long counts as lost, and others take over
     what it owned. A killed process is noticed at once, so this is for machines that vanish and
     programs that hang. Members report every half second; a guard may pause one for ten seconds."""
-
-
-class Tier(Model):
-    """Where a job in tiers stands, as its lead reports."""
-
-    stage: Annotated[int, Field(ge=1, le=3, json_schema_extra={"format": "int32"})]
-    """1: reliable members own the state; 2: transient ones do, and push; 3: reliable ones do not
-    compute any more."""
-    ratio: Word
-    """Transient to reliable members that run, such as 7:1."""
-    observed_at: Time
-    """When the lead reported it; progress alone is reported once a minute."""
-    epoch: Epoch
-    """Grows with every change of who owns what."""
-    last_consistent_step: LongCount | None = None
-    """Last step that the copy holds whole; absent while it holds none."""
-    backup_lag_steps: Count | None = None
-    """Steps that the job was ahead of the copy then."""
-    lost_steps: LongCount | None = None
-    """Steps that were done again after losses without notice, of this lead."""

@@ -9,28 +9,19 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
-from ullage.api.allocation import Allocation
 from ullage.api.base import (
     AGE,
     SET,
-    AnyName,
     Column,
-    Count,
-    DecimalText,
     KindInfo,
-    LongCount,
     Model,
     ObjectName,
     Resource,
-    Time,
-    Word,
     condition_column,
 )
-from ullage.api.conditions import Conditions
-from ullage.api.cost import Cost, Recommendations
-from ullage.api.elasticity import Elasticity, Members, Size
+from ullage.api.cost import Cost
+from ullage.api.elasticity import Elasticity, Members
 from ullage.api.gpurequest import Accelerators, GPURequest, TrustDomain
-from ullage.api.placement import Decision, Placements, Scheduling, Sharing
 from ullage.api.podtemplate import TrainingTemplate
 from ullage.api.rules import (
     COST_NEEDS_WORK,
@@ -49,9 +40,7 @@ from ullage.api.rules import (
     validations,
 )
 from ullage.api.runtime import Runtime
-from ullage.api.sharing import MadeRoom, SharingRules
-from ullage.api.spend import Spend
-from ullage.api.tiers import Tier
+from ullage.api.sharing import SharingRules
 
 
 class TrainingObjective(Model):
@@ -187,111 +176,6 @@ class TrainingJobSpec(Model):
     """Tenant that the job's time is charged to, by its name in SchedulingPolicy.spec.tenants."""
 
 
-class TrainingJobPhase(StrEnum):
-    """Where a TrainingJob is in its lifecycle."""
-
-    PENDING = "Pending"
-    RESERVING = "Reserving"
-    STARTING = "Starting"
-    RUNNING = "Running"
-    RESTARTING = "Restarting"
-    SUSPENDING = "Suspending"
-    SUSPENDED = "Suspended"
-    SUCCEEDED = "Succeeded"
-    FAILED = "Failed"
-
-
-class Progress(Model):
-    """How far the slowest member has come, by its own step records."""
-
-    steps: LongCount
-    """Steps done by all starts; only by the current start if the job does not report where it
-    resumes."""
-    resumed_at_step: LongCount | None = None
-    """Step of the checkpoint that the current start resumed from, as the job reports; absent = its
-    steps count from 0."""
-    total: LongCount | None = None
-    """Steps of the whole training, from spec.work."""
-    percent: Annotated[int, Field(ge=0, le=100, json_schema_extra={"format": "int32"})] | None = (
-        None
-    )
-    """Completed part, in percent."""
-    expected_percent: (
-        Annotated[int, Field(ge=0, le=100, json_schema_extra={"format": "int32"})] | None
-    ) = None
-    """Part that should be complete by now on the straight line from creation to deadline; a job
-    behind it leaves spot. Absent = there is no deadline."""
-    steps_per_second: DecimalText | None = None
-    """Recent speed."""
-    eta: Time | None = None
-    """When the training ends at this speed; absent if that is after the year 9999."""
-
-
-class LastFailure(Model):
-    """A failure that was counted; it is uncounted if the node of another member turns out lost."""
-
-    time: Time
-    """When it was counted."""
-    count: Count
-    """How many of the restarts it accounts for: failures within 90 s of each other are one."""
-    nodes: Annotated[tuple[AnyName, ...], Field(max_length=256, json_schema_extra=SET)] = ()
-    """Nodes of the members that did not fail."""
-
-
-class TrainingJobStatus(Model):
-    """What the operator has observed and decided."""
-
-    observed_generation: LongCount | None = None
-    """Generation of the spec that this status describes."""
-    phase: TrainingJobPhase | None = None
-    """Where the job is in its lifecycle."""
-    restarts: Count | None = None
-    """How often the gang restarted after a failure."""
-    retry_at: Time | None = None
-    """Earliest time of the next start while the job backs off after a failure or a preemption. With
-    membership InPlace: when the next member may join."""
-    last_failure: LastFailure | None = None
-    """The last failure that was counted while other members ran on healthy nodes."""
-    nodes: Annotated[str, Field(max_length=32768)] | None = None
-    """Nodes in use, separated by commas."""
-    gpus: Count | None = None
-    """Devices in use; a share counts as one."""
-    replicas: Count | None = None
-    """Members of an elastic gang: those that run, or those wanted at its next start."""
-    size: Size | None = None
-    """Why an elastic gang has its current number of members."""
-    tier: Tier | None = None
-    """Where a job in tiers stands."""
-    start_time: Time | None = None
-    """When the gang first ran."""
-    completion_time: Time | None = None
-    """When the job ended."""
-    placement: Placements = ()
-    """Device slices of each member."""
-    decision: Decision | None = None
-    """Why the job is where it is, or why it waits."""
-    scheduling: Scheduling | None = None
-    """What the operator remembers of placing it."""
-    progress: Progress | None = None
-    """How far the training is."""
-    allocation: Allocation | None = None
-    """Its part of the cluster's time; absent under FIFO."""
-    recommendation: Recommendations = ()
-    """Recommended accelerators, best first; set with spec.cost."""
-    recommendation_basis: Word | None = None
-    """Digest of the inputs of the recommendation."""
-    spend: Spend | None = None
-    """Which pools it may be placed in, why, and what it spends."""
-    made_room: MadeRoom | None = None
-    """The last time the job was restarted with a smaller share so that another workload fits."""
-    sharing: Sharing | None = None
-    """Share and slowdown of the slowest member."""
-    template_hash: Word | None = None
-    """Which version of the template runs."""
-    conditions: Conditions = ()
-    """Admitted, Placed, Ready, Enforced, SLOMet, Finished and Invalid."""
-
-
 class TrainingJob(Resource):
     """A training job: a gang of pods that runs to its end on shared or whole devices.
 
@@ -355,5 +239,3 @@ class TrainingJob(Resource):
     """Kind of the object."""
     spec: TrainingJobSpec
     """What to train, and on what."""
-    status: TrainingJobStatus | None = None
-    """What the operator has observed and decided."""

@@ -5,6 +5,7 @@
 A text among the annotations is the field's name on the wire; without one it is the attribute's,
 as ``memory_mib`` is ``memoryMiB``. A field that is absent or null reads as the record's default,
 else as the kind's; one that says nothing (``None``, 0, an empty text or list) is left out.
+The CRD of a status is made from the same declarations, with the docstrings of the fields.
 """
 
 from __future__ import annotations
@@ -54,6 +55,33 @@ KEPT: Final = Mark.KEPT
 IF_KNOWN: Final = Mark.IF_KNOWN
 
 
+class Schema:
+    """What the CRD says of a field: keywords of JSON schema; ``None`` takes one away.
+
+    Beside them ``required`` (else: it has no default and is always written), ``description`` (else:
+    its docstring), ``before`` (the property that it stands before, where that is not the next
+    field), ``rule`` (the name of one of ``ullage.api.rules``). ``properties`` is a :class:`Shape`,
+    the schema of each name, or several of these.
+    """
+
+    __slots__ = ("keywords",)
+
+    def __init__(self, **keywords: object) -> None:
+        self.keywords = keywords
+
+
+_UNSTATED: Final = Schema()
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a record is in a CRD."""
+
+    record: type
+    fields: tuple[tuple[str, str, tuple[Schema, ...]], ...]
+    """Name, attribute and schema of each, later keywords count; without a name it is embedded."""
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """Reads a field that is there; ``write`` ``None`` = the value is stored as it is."""
@@ -63,6 +91,7 @@ class Kind:
     absent: object = None
     words: bool = False
     """Words of other versions can stand in it."""
+    schema: Schema = _UNSTATED
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +100,8 @@ class Embedded:
 
     read: Callable[[JsonObject], object]
     write: Callable[..., dict[str, object]]
+    schema: Schema = _UNSTATED
+    """Of these fields, in ``properties``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +114,71 @@ class Listed:
     """Sort key on reading: server-side apply keeps no order of ours."""
     rank: str = ""
     """Name of the field that holds the place in the list."""
+    says: Schema = _UNSTATED
+    """What the CRD says of that field."""
+
+
+def one_of(*words: str) -> Schema:
+    """One of these words."""
+    return Schema(type="string", enum=[str(word) for word in words])
+
+
+def at_most(characters: int) -> Schema:
+    """A text of at most so many characters."""
+    return Schema(type="string", maxLength=characters)
+
+
+def keyed(*keys: str, most: int | None = None) -> Schema:
+    """A list of at most so many, whose items are told apart by these fields."""
+    kind = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
+    return Schema(maxItems=most, **kind)
+
+
+def atomic(most: int) -> Schema:
+    """A list of at most so many that one writer always writes as a whole."""
+    return Schema(maxItems=most, **{"x-kubernetes-list-type": "atomic"})
+
+
+def distinct(most: int) -> Schema:
+    """A list of at most so many words, each once."""
+    return Schema(maxItems=most, **{"x-kubernetes-list-type": "set"})
+
+
+def _integer(least: int, most: int) -> Schema:
+    size = "int32" if most <= INT32_MAX else "int64"
+    return Schema(type="integer", format=size, minimum=least, maximum=most)
+
+
+def _decimal_text(whole: str, longest: int) -> Schema:
+    return Schema(type="string", maxLength=longest, pattern=f"^{whole}(\\.[0-9]{{1,6}})?$")
+
+
+REASON: Final = Schema(
+    type="string", maxLength=1024, pattern="^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"
+)
+SIGNED: Final = _decimal_text("-?[0-9]{1,9}", 17)
+"""A decimal text that may be below 0."""
+INT32: Final = Schema(format="int32", maximum=INT32_MAX)
+INT32_COUNT: Final = _integer(0, INT32_MAX)
+INT64: Final = Schema(format="int64")
+OPTIONAL: Final = Schema(required=False)
+NO_LENGTH: Final = Schema(maxLength=None)
+BELIEVED: Final = Schema(minimum=0, maximum=MOST_COUNTED)
+"""The API server takes no count that is not believed."""
+ACCELERATOR: Final = Schema(
+    type="string",
+    maxLength=63,
+    pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+    rule="ACCELERATOR_KEY",
+)
+THRESHOLD: Final = Schema(
+    type="string", maxLength=17, pattern=r"^(-?[0-9]{1,9}(\.[0-9]{1,6})?|Refuse)$"
+)
+"""Least safety margin of an admission; Refuse = nothing is admitted."""
+_FIGURE: Final = Schema(type="string", maxLength=24, pattern=r"^[0-9]{1,9}(\.[0-9]{1,12})?$")
+TIME: Final = Schema(type="string", format="date-time")
+DECIMAL: Final = _decimal_text("[0-9]{1,9}", 16)
+COUNT: Final = _integer(0, MOST_COUNTED)
 
 
 def word(words: type[StrEnum], other: StrEnum | None = None) -> Kind:
@@ -95,7 +191,14 @@ def word(words: type[StrEnum], other: StrEnum | None = None) -> Kind:
             raise UnknownWord(field)
         return str_enum
 
-    return Kind(read, lambda value: value.value, words=other is None)
+    return Kind(read, lambda value: value.value, words=other is None, schema=_enum(words))
+
+
+def _enum(words: type[StrEnum]) -> Schema:
+    """Reasons are no enum, so that an older schema takes those of a newer operator."""
+    if words is Reason:
+        return REASON
+    return one_of(*(word.value for word in words))
 
 
 def known_word(words: type[StrEnum]) -> Kind:
@@ -109,7 +212,7 @@ def known_word(words: type[StrEnum]) -> Kind:
             said = text(raw, field)
             raise WireError(f"{field}: {quoted(said)} is not a valid {words.__name__}") from error
 
-    return Kind(read, known.write)
+    return Kind(read, known.write, schema=known.schema)
 
 
 def words(known: type[StrEnum]) -> Kind:
@@ -119,13 +222,19 @@ def words(known: type[StrEnum]) -> Kind:
     def read(raw: JsonObject, field: str) -> object:
         return tuple(one.read({field: said}, field) for said in strings(raw, field))
 
-    return Kind(read, lambda held: [word.value for word in held], ())
+    schema = Schema(type="array", items=one.schema)
+    return Kind(read, lambda held: [word.value for word in held], (), schema=schema)
 
 
 def cut(limit: int, mark: str = "") -> Kind:
     """A text of at most so many characters; ``mark`` stands at the end of one that was longer."""
     kept = limit - len(mark)
-    return Kind(text, lambda value: value if len(value) <= limit else value[:kept] + mark, "")
+    return Kind(
+        text,
+        lambda value: value if len(value) <= limit else value[:kept] + mark,
+        "",
+        schema=at_most(limit),
+    )
 
 
 def count(most: int = MOST_COUNTED) -> Kind:
@@ -137,17 +246,19 @@ def count(most: int = MOST_COUNTED) -> Kind:
             return value
         return min(count_of(raw, field, None), most)
 
-    return Kind(read, partial(min, most), 0)
+    return Kind(read, partial(min, most), 0, schema=_integer(0, most))
 
 
 def between(least: int, most: int) -> Kind:
     """A whole number within bounds."""
-    return Kind(lambda raw, field: bounded(raw, field, least, most), absent=0)
+    schema = _integer(least, most)
+    return Kind(lambda raw, field: bounded(raw, field, least, most), absent=0, schema=schema)
 
 
 def number(most: float = MOST) -> Kind:
     """A finite number of at least 0, six digits of it."""
-    return Kind(lambda raw, field: needed(raw, field, most), six_digits, 0.0)
+    schema = Schema(type="number", minimum=0, maximum=most)
+    return Kind(lambda raw, field: needed(raw, field, most), six_digits, 0.0, schema=schema)
 
 
 def strings(raw: JsonObject, field: str) -> tuple[str, ...]:
@@ -173,30 +284,33 @@ def _money(raw: JsonObject, field: str) -> str:
 
 def figures(digits: int = 9) -> Kind:
     """A number that is stored as decimal text with so many significant digits."""
-    return Kind(decimal, lambda value: figure(value, digits), 0.0)
+    return Kind(decimal, lambda value: figure(value, digits), 0.0, schema=_FIGURE)
 
 
-FLAG: Final = Kind(flag, absent=False)
+FLAG: Final = Kind(flag, absent=False, schema=Schema(type="boolean"))
 
 Time: TypeAlias = Annotated[
-    float, Kind(lambda raw, field: seconds(raw.get(field), field), rfc3339, 0.0)
+    float,
+    Kind(lambda raw, field: seconds(raw.get(field), field), rfc3339, 0.0, schema=TIME),
 ]
 """Seconds since the epoch, whole ones on the wire; 0 = never."""
 Moment: TypeAlias = Annotated[Time, KEPT]
 """A time that is always written."""
-Count: TypeAlias = Annotated[int, Kind(count().read, absent=0)]
+Count: TypeAlias = Annotated[int, Kind(count().read, absent=0, schema=COUNT)]
 Counted: TypeAlias = Annotated[int, count()]
 """The same; what is written is bounded too."""
 NeededCount: TypeAlias = Annotated[Count, NEEDED]
 KeptCount: TypeAlias = Annotated[Count, KEPT]
-Whole: TypeAlias = Annotated[int, Kind(whole, absent=0)]
+Whole: TypeAlias = Annotated[int, Kind(whole, absent=0, schema=Schema(type="integer"))]
 Percent: TypeAlias = Annotated[int, between(1, 100), NEEDED]
-Decimal: TypeAlias = Annotated[str, Kind(decimal_text, absent="")]
+Decimal: TypeAlias = Annotated[str, Kind(decimal_text, absent="", schema=DECIMAL)]
 """A figure as decimal text; "" = not known."""
-Money: TypeAlias = Annotated[str, Kind(_money, absent="")]
+Signed: TypeAlias = Annotated[Decimal, SIGNED]
+Money: TypeAlias = Annotated[str, Kind(_money, absent="", schema=DECIMAL)]
 """The same, of at least 0."""
-Text: TypeAlias = Annotated[str, Kind(text, absent="")]
-Name: TypeAlias = Annotated[Text, NEEDED]
+Text: TypeAlias = Annotated[str, Kind(text, absent="", schema=Schema(type="string"))]
+Word: TypeAlias = Annotated[Text, at_most(64)]
+Name: TypeAlias = Annotated[Text, NEEDED, at_most(253)]
 Line: TypeAlias = Annotated[str, cut(1024, "…")]
 Message: TypeAlias = Annotated[str, cut(32_768, "…")]
 Flag: TypeAlias = Annotated[bool, FLAG]

@@ -55,7 +55,7 @@ class Box:
     prices: Annotated[tuple[tuple[str, Decimal], ...], "priceByType"] = ()
 
 
-read, write = derived(Box)
+read, write, *_ = derived(Box)
 RED = Stone(name="r", weight=1)
 
 

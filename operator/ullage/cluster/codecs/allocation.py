@@ -4,7 +4,10 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from ullage.api.codec import derived
 from ullage.cluster.records.status import SolveRecord
 
-solve_from_wire, solve_to_wire = derived(SolveRecord)
+SOLVE: Final = derived(SolveRecord)
+solve_from_wire, solve_to_wire = SOLVE.read, SOLVE.write

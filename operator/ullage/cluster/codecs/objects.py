@@ -39,8 +39,9 @@ from ullage.cluster.values.quantity import MIB
 from ullage.cluster.values.readable import complete, shown
 from ullage.ports import JsonObject
 
-condition_from_wire, condition_to_wire = derived(Condition)
-CONDITIONS: Final = rows(condition_from_wire, condition_to_wire)
+_CONDITION: Final = derived(Condition)
+condition_from_wire, condition_to_wire = _CONDITION.read, _CONDITION.write
+CONDITIONS: Final = rows(_CONDITION)
 
 Value = TypeVar("Value")
 Word = TypeVar("Word", bound=StrEnum)
@@ -300,6 +301,7 @@ def ranked(types: Iterable[ConditionType]) -> Kind:
         lambda raw, _: ours(read_conditions(raw)),
         lambda held: [condition_to_wire(condition) for condition in ours(held)],
         (),
+        schema=CONDITIONS.schema,
     )
 
 

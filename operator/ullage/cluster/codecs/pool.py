@@ -9,24 +9,27 @@ which follows from others, four, and times whole seconds; ``pool_as_stored`` say
 
 from __future__ import annotations
 
+from typing import Final
+
 from ullage.api.codec import derived, nested
 from ullage.api.reasons import ConditionType
 from ullage.cluster.codecs.objects import ranked
 from ullage.cluster.records.pool import LaunchRecord, PoolStatus
 
-_read_launches, _write_launches = derived(LaunchRecord)
+_LAUNCHES: Final = derived(LaunchRecord)
 
 
 def _launches_to_wire(launches: LaunchRecord) -> dict[str, object]:
     """What is known of launches; nothing before the first one."""
-    return {} if launches == LaunchRecord() else _write_launches(launches)
+    return {} if launches == LaunchRecord() else _LAUNCHES.write(launches)
 
 
-pool_status_from_wire, pool_status_to_wire = derived(
+POOL_STATUS: Final = derived(
     PoolStatus,
-    launches=nested(_read_launches, _launches_to_wire),
+    launches=nested(_LAUNCHES._replace(write=_launches_to_wire)),
     conditions=ranked((ConditionType.PRICE_FRESH, ConditionType.HAZARD_KNOWN)),
 )
+pool_status_from_wire, pool_status_to_wire = POOL_STATUS.read, POOL_STATUS.write
 
 
 def pool_as_stored(status: PoolStatus) -> PoolStatus:

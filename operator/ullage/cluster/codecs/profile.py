@@ -17,7 +17,19 @@ from ullage.api import wire_fields
 from ullage.api.codec import derived, rows
 from ullage.api.contract import JsonObject, WireError, objects, section, text
 from ullage.api.numbers import needed, number, six_digits
-from ullage.api.wire_fields import INT32_MAX, KEPT, NEEDED, Embedded, Kind, Listed, between
+from ullage.api.wire_fields import (
+    INT32_COUNT,
+    INT32_MAX,
+    KEPT,
+    NEEDED,
+    Embedded,
+    Kind,
+    Listed,
+    Schema,
+    at_most,
+    between,
+    keyed,
+)
 from ullage.cluster.codecs.objects import CONDITIONS, own_conditions, within
 from ullage.cluster.records.profile import (
     MOST_PARAMETER,
@@ -99,13 +111,14 @@ def _measured_to_wire(measured: Iterable[tuple[float, float]]) -> list[dict[str,
     ]
 
 
-_read_solo, solo_to_wire = derived(
+_SOLO: Final = derived(
     SoloEntry,
     ("sm_util",),
-    fingerprint=Embedded(*_fingerprint),
+    fingerprint=Embedded(_fingerprint.read, _fingerprint.write),
     latency=Embedded(_quantiles, _quantiles_to_wire),
     measured=(Kind(_measured, _measured_to_wire, ()), "latency"),
 )
+solo_to_wire = _SOLO.write
 
 
 def solo_from_wire(raw: JsonObject) -> SoloEntry:
@@ -114,18 +127,17 @@ def solo_from_wire(raw: JsonObject) -> SoloEntry:
     Raises:
         WireError: a column is missing or of the wrong type.
     """
-    row = _read_solo(raw)
+    row = _SOLO.read(raw)
     return replace(row, sm_util=row.fingerprint.sm or 0.0)
 
 
-_read_partner, _write_partner = derived(
+_PARTNER: Final = derived(
     Partner,
     workload_class=(Kind(text), "class", NEEDED),
     percent=(between(0, INT32_MAX), "share", NEEDED),
 )
-step_from_wire, step_to_wire = derived(
-    StepRow, partners=rows(_read_partner, _write_partner, Listed(rank="index"))
-)
+_STEP: Final = derived(StepRow, partners=rows(_PARTNER, Listed(rank="index")))
+step_from_wire, step_to_wire = _STEP.read, _STEP.write
 
 
 def newest_first(row: StepRow) -> tuple[float, str]:
@@ -137,13 +149,27 @@ def _by_type(conditions: tuple[Condition, ...]) -> tuple[Condition, ...]:
     return tuple(sorted(conditions, key=lambda condition: condition.type))
 
 
-_read_status, _write_status = derived(
+PROFILE_STATUS: Final = derived(
     ProfileStatus,
-    solo=rows(solo_from_wire, solo_to_wire, Listed(order=lambda row: (row.device, row.share))),
-    step_time=rows(step_from_wire, step_to_wire, Listed(order=newest_first)),
+    solo=rows(
+        _SOLO._replace(read=solo_from_wire), Listed(order=lambda row: (row.device, row.share))
+    ),
+    step_time=rows(_STEP, Listed(order=newest_first)),
     requests_per_s=Embedded(
         lambda raw: number(raw, "requestsPerSecond"),
         lambda rate: {"requestsPerSecond": six_digits(rate)} if rate else {},
+        Schema(
+            properties={
+                "rows": Schema(
+                    **INT32_COUNT.keywords, description="Rows in stepTime.", before="confidence"
+                ),
+                "requestsPerSecond": Schema(
+                    **_FIGURE.schema.keywords,
+                    description="Load of one replica: the 90th percentile of the newest windows.",
+                    before="solo",
+                ),
+            }
+        ),
     ),
     conditions=replace(CONDITIONS, read=lambda raw, _: _by_type(own_conditions(raw))),
 )
@@ -151,7 +177,7 @@ _read_status, _write_status = derived(
 
 def profile_status_to_wire(status: ProfileStatus) -> dict[str, object]:
     """The status of a WorkloadProfile as the API stores it; what says nothing is left out."""
-    body = _write_status(status)
+    body = PROFILE_STATUS.write(status)
     return body | {"rows": len(status.step_time)} if status.step_time else body
 
 
@@ -161,7 +187,7 @@ def profile_status_from_wire(raw: JsonObject) -> ProfileStatus:
     Raises:
         WireError: a field has the wrong type; the text names it.
     """
-    return _read_status(raw)
+    return PROFILE_STATUS.read(raw)
 
 
 def profile_as_stored(status: ProfileStatus) -> ProfileStatus:
@@ -184,16 +210,39 @@ def _signed(raw: JsonObject, field: str) -> float:
     return float(value)
 
 
-device_model_from_wire, device_model_to_wire = derived(
+DEVICE_MODEL: Final = derived(
     DeviceModel,
     hyperparameters=(
         Kind(
             _parameters,
             lambda held: [{"name": name, "value": six_digits(value)} for name, value in held],
+            schema=Schema(
+                type="array",
+                items=Schema(
+                    type="object",
+                    description="One fitted parameter of the model.",
+                    properties={
+                        "name": Schema(
+                            **at_most(64).keywords,
+                            required=True,
+                            description="Name of the parameter.",
+                        ),
+                        "value": Schema(
+                            type="number",
+                            required=True,
+                            minimum=-MOST_PARAMETER,
+                            maximum=MOST_PARAMETER,
+                            description="Value of the parameter.",
+                        ),
+                    },
+                ),
+            ),
         ),
         KEPT,
+        keyed("name", most=64),
     ),
 )
+device_model_from_wire, device_model_to_wire = DEVICE_MODEL.read, DEVICE_MODEL.write
 
 
 def device_model_of(status: JsonObject) -> DeviceModel | None:

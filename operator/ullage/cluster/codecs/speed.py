@@ -7,6 +7,8 @@ It must never turn an estimate into a measurement: the source travels with every
 
 from __future__ import annotations
 
+from typing import Final
+
 from ullage.api.codec import derived
 from ullage.api.contract import WireError, section
 from ullage.api.numbers import number
@@ -14,7 +16,8 @@ from ullage.cluster.codecs.objects import within
 from ullage.cluster.records.profile import FORMATS, OpTable
 from ullage.ports import JsonObject
 
-_read_table, op_table_to_wire = derived(OpTable)
+_TABLE: Final = derived(OpTable)
+op_table_to_wire = _TABLE.write
 
 
 def op_table_of(spec: JsonObject) -> OpTable | None:
@@ -26,7 +29,7 @@ def op_table_of(spec: JsonObject) -> OpTable | None:
     if not spec.get("opTable"):
         return None
     with within("opTable"):
-        return _read_table(section(spec, "opTable"))
+        return _TABLE.read(section(spec, "opTable"))
 
 
 def rate_of(raw: JsonObject, field: str) -> float | None:

@@ -9,13 +9,13 @@ ever, and a new leader would pay twice or forget.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Final
+from dataclasses import fields, replace
+from typing import Any, Final
 
-from ullage.api.codec import derived, nested
+from ullage.api.codec import Codec, derived, nested
 from ullage.api.contract import Reason, flag, section, text
 from ullage.api.readers import count_of, filled
-from ullage.api.wire_fields import Embedded
+from ullage.api.wire_fields import Embedded, Schema, Shape
 from ullage.cluster.codecs.objects import within
 from ullage.cluster.records.account import Account
 from ullage.cluster.records.spend import SpendDecision, SpendRecord
@@ -28,7 +28,22 @@ _LOST: Final[Mapping[str, str]] = {
     "assumedSeconds": "assumed_seconds",
 }
 """Fields of ``lostWork`` -> attributes of the account."""
-_read_account, _write_account = derived(Account, _LOST.values())
+OF_JOBS: Final = (
+    *("per_thousand_steps", "on_demand_seconds", "evictions"),
+    *("first_step", "earlier_steps", "reached_steps"),
+)
+_SUMS: Final = derived(Account, (*_LOST.values(), *OF_JOBS))
+_OF_JOB: Final = derived(Account, _LOST.values())
+_LOST_WORK: Final = Schema(
+    type="object",
+    description="What losses took.",
+    properties=derived(
+        Account,
+        [field.name for field in fields(Account) if field.name not in _LOST.values()],
+        lost_steps="steps",
+        lost_seconds="seconds",
+    ).shape,
+)
 
 
 def _account_to_wire(account: Account | None) -> dict[str, object]:
@@ -36,7 +51,7 @@ def _account_to_wire(account: Account | None) -> dict[str, object]:
     if account is None:
         return {}
     lost = filled({name: getattr(account, attribute) for name, attribute in _LOST.items()})
-    return _write_account(account) | filled({"lostWork": lost})
+    return _OF_JOB.write(account) | filled({"lostWork": lost})
 
 
 def _account_from_wire(raw: JsonObject) -> Account | None:
@@ -47,7 +62,7 @@ def _account_from_wire(raw: JsonObject) -> Account | None:
     """
     if raw.get("asOf") is None:
         return None
-    account, stated = _read_account(raw), section(raw, "lostWork")
+    account, stated = _OF_JOB.read(raw), section(raw, "lostWork")
     if not stated:
         return account
     with within("lostWork"):
@@ -56,7 +71,7 @@ def _account_from_wire(raw: JsonObject) -> Account | None:
 
 
 _REASONS: Final = frozenset(reason.value for reason in Reason)
-_read, _write = derived(SpendDecision)
+_DECISION: Final = derived(SpendDecision)
 
 
 def _decision(raw: JsonObject) -> SpendDecision | None:
@@ -65,11 +80,25 @@ def _decision(raw: JsonObject) -> SpendDecision | None:
     A commitment is never forgotten with it: its own word stays readable.
     """
     known = text(raw, "reason") in _REASONS
-    return _read(raw) if known or flag(raw, "committed") else None
+    return _DECISION.read(raw) if known or flag(raw, "committed") else None
 
 
-spend_from_wire, spend_to_wire = derived(
+def _account(*properties: Shape | Mapping[str, Schema]) -> Embedded:
+    return Embedded(_account_from_wire, _account_to_wire, Schema(properties=properties))
+
+
+_SPLIT: Final = 1 + len(_SUMS.shape.fields)
+SPEND: Final = derived(
     SpendRecord,
-    account=Embedded(_account_from_wire, _account_to_wire),
-    decision=nested(_decision, _write, optional=True),
+    account=_account(
+        Shape(Account, _OF_JOB.shape.fields[:_SPLIT]),
+        {"lostWork": _LOST_WORK},
+        Shape(Account, _OF_JOB.shape.fields[_SPLIT:]),
+    ),
+    decision=nested(Codec[Any](_decision, _DECISION.write, _DECISION.shape), optional=True),
+)
+SERVICE_SPEND: Final = derived(
+    SpendRecord,
+    ("decision", "next_decision", "expected_savings"),
+    account=_account(_SUMS.shape),
 )

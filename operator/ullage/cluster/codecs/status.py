@@ -14,12 +14,12 @@ import re
 from math import floor
 from typing import Final
 
-from ullage.api.codec import derived, nested
+from ullage.api.codec import Codec, derived, nested
 from ullage.api.contract import JsonObject
 from ullage.api.reasons import ConditionType
-from ullage.api.wire_fields import KEPT, Listed
+from ullage.api.wire_fields import KEPT, Listed, Schema, one_of
 from ullage.cluster.codecs.objects import ranked
-from ullage.cluster.codecs.spend import spend_from_wire, spend_to_wire
+from ullage.cluster.codecs.spend import SERVICE_SPEND, SPEND
 from ullage.cluster.records.snapshot import WorkloadKind
 from ullage.cluster.records.status import Placement, WorkloadStatus
 
@@ -38,36 +38,48 @@ def _by_name(placement: Placement) -> tuple[object, object]:
     return placement.pod, placement.key
 
 
+def _says(description: str) -> Schema:
+    return Schema(description=description)
+
+
 _OF_SERVICES: Final = ("ready_replicas", "selector", "endpoint")
 _OF_JOBS: Final = (
     *("restarts", "retry_at", "last_failure", "nodes", "gpus", "start_time", "completion_time"),
     *("progress", "allocation", "recommendation", "recommendation_basis", "made_room", "size"),
     "tier",
 )
-_SPEND: Final = nested(spend_from_wire, spend_to_wire, optional=True)
 _CONDITIONS: Final = ranked(ConditionType)
-_READ_JOB, _WRITE_JOB = derived(
+JOB_STATUS: Final = derived(
     WorkloadStatus,
     _OF_SERVICES,
     placement=Listed(order=_by_rank),
-    spend=_SPEND,
+    spend=nested(SPEND, optional=True),
     conditions=_CONDITIONS,
 )
-_READ_SERVICE, _WRITE_SERVICE = derived(
+SERVICE_STATUS: Final = derived(
     WorkloadStatus,
     _OF_JOBS,
-    placement=Listed(order=_by_name),
-    spend=_SPEND,
-    conditions=_CONDITIONS,
-    replicas=KEPT,
+    observed_generation=_says("Generation of the spec that this status reflects."),
+    phase=(
+        _says("Ready when all replicas are ready; Degraded when only some are."),
+        one_of("Pending", "Ready", "Degraded"),
+    ),
+    replicas=(KEPT, _says("Existing replicas; autoscalers read it.")),
     ready_replicas=KEPT,
+    placement=(Listed(order=_by_name), _says("Placement of each replica.")),
+    sharing=Schema(description="Share and slowdown of the slowest replica.", before="decision"),
+    decision=_says("Why the service runs on its devices, or why it waits."),
+    scheduling=_says("Scheduling history that later decisions use."),
+    spend=(nested(SERVICE_SPEND, optional=True), _says("Cost of the service.")),
+    template_hash=_says("Version of the template that runs."),
+    conditions=(_CONDITIONS, _says("Admitted, Placed, Ready, Enforced, SLOMet and Invalid.")),
 )
 """Autoscalers read the replicas of a service, so these stand there even when 0."""
 
 
 def status_to_wire(kind: WorkloadKind, status: WorkloadStatus) -> dict[str, object]:
     """The status as the API stores it; fields that the kind does not have are left out."""
-    return (_WRITE_JOB if kind is WorkloadKind.TRAINING_JOB else _WRITE_SERVICE)(status)
+    return _codec(kind).write(status)
 
 
 def status_from_wire(kind: WorkloadKind, raw: JsonObject) -> WorkloadStatus:
@@ -76,7 +88,11 @@ def status_from_wire(kind: WorkloadKind, raw: JsonObject) -> WorkloadStatus:
     Raises:
         WireError: a field has the wrong type; the text names it.
     """
-    return (_READ_JOB if kind is WorkloadKind.TRAINING_JOB else _READ_SERVICE)(raw)
+    return _codec(kind).read(raw)
+
+
+def _codec(kind: WorkloadKind) -> Codec[WorkloadStatus]:
+    return JOB_STATUS if kind is WorkloadKind.TRAINING_JOB else SERVICE_STATUS
 
 
 def as_stored(kind: WorkloadKind, status: WorkloadStatus) -> WorkloadStatus:

@@ -7,53 +7,56 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
-from ullage.api.wire_fields import INT32_MAX, Moment, Money, count, cut
+from ullage.api.wire_fields import INT32_MAX, OPTIONAL, Moment, Money, count, cut
 
 Sum: TypeAlias = Annotated[int, count()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """Books of one workload as of ``as_of``; dollars as decimal text, "" = not known.
+    """Cost as of ``as_of``, in the currency of the prices; the rates go on from there.
 
-    Between two entries the rates hold, so what was spent by any moment follows from the clock.
+    Money is decimal text, "" = not known. A service has no steps to lose and no end.
     """
 
-    since: Moment
-    """When it first held devices."""
-    as_of: Moment
-    """Until when the sums count."""
     total: Money = ""
-    """Dollars spent; "" = no time of it had a price."""
+    """Spent; absent = no price was known yet."""
     on_demand_total: Money = ""
-    """Dollars that on-demand would have taken; where its price is not known, what was paid."""
+    """What on-demand capacity of the same type would have taken for the same time; absent = its
+    price was never known."""
     per_hour: Money = ""
-    """Dollars per hour of what is held since ``as_of``."""
+    """Cost per hour of the devices that are held now: their part of the price of their instances;
+    absent = none are held, or a price is missing."""
     on_demand_per_hour: Money = ""
     """The same on on-demand."""
-    per_thousand_steps: Annotated[Money, "perWorkUnit"] = ""
-    """Dollars per thousand steps that count, redone ones only once."""
     vs_on_demand: Money = ""
-    """Spent / what on-demand would have taken."""
-    first_step: Sum = 0
-    """Step that the job's own work begins at: what its first start resumed at."""
-    earlier_steps: Sum = 0
-    """Steps of starts that ended."""
-    reached_steps: Annotated[Sum, "reachedStep"] = 0
-    """Step at which the last start ended; 0 once the next one has told of its steps."""
-    lost_steps: Sum = 0
-    """Steps that losses took, as far as they are known."""
-    lost_seconds: Sum = 0
-    """Work that losses took, seconds of the whole gang."""
-    assumed_steps: Sum = 0
-    """Of the lost steps, those that the next start corrects if it says where it resumes."""
-    assumed_seconds: Sum = 0
-    """The same as time."""
-    evictions: Annotated[int, count(INT32_MAX)] = 0
-    """Starts that ended because devices were taken away."""
-    on_demand_seconds: Sum = 0
-    """Time on on-demand or reserved capacity, where pools are chosen for the job."""
+    """Spent / on-demand; 0.34 = 66 % saved."""
     unpriced_seconds: Sum = 0
-    """Time in which devices were held and a price was missing; in no sum."""
+    """Time in which devices were held and a price was missing; it is in no sum."""
     message: Annotated[str, cut(1024)] = ""
     """What keeps a figure from being known."""
+    since: Annotated[Moment, OPTIONAL]
+    """When devices were first held."""
+    as_of: Annotated[Moment, OPTIONAL]
+    """Until when the sums count; written at most once a minute, and not for less than 1 %."""
+    per_thousand_steps: Annotated[Money, "perWorkUnit"] = ""
+    """Cost of a thousand steps; work that a loss took counts once."""
+    on_demand_seconds: Sum = 0
+    """Time in which devices were held on on-demand or reserved capacity, of a job whose pools are
+    chosen (spec.cost.objective)."""
+    evictions: Annotated[int, count(INT32_MAX)] = 0
+    """Starts that ended because devices were taken away."""
+    first_step: Sum = 0
+    """Step that the first start resumed at: those before it are not of this job."""
+    earlier_steps: Sum = 0
+    """Steps of the starts that ended, those that were done again included."""
+    reached_steps: Annotated[Sum, "reachedStep"] = 0
+    """Step at which the last start ended; absent once the next one has told of its steps."""
+    lost_steps: Sum = 0
+    """Steps that are done again; absent = none, or the speed is not known."""
+    lost_seconds: Sum = 0
+    """The same as time of the whole gang."""
+    assumed_steps: Sum = 0
+    """Of the steps, those of the last loss: assumed until the next start says where it resumed."""
+    assumed_seconds: Sum = 0
+    """The same as time."""

@@ -11,7 +11,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Final
 
-from ullage.api.wire_fields import INT32_MAX, KEPT, NEEDED, Listed, Moment, count
+from ullage.api.wire_fields import (
+    INT32_MAX,
+    KEPT,
+    NEEDED,
+    OPTIONAL,
+    Listed,
+    Moment,
+    count,
+    distinct,
+)
 
 MOST_NODES: Final = 256
 """Nodes that one record names."""
@@ -19,12 +28,11 @@ MOST_NODES: Final = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureRecord:
-    """Failures that were counted and may turn out to be the doing of a lost node.
-
-    ``time`` is when the last of them was counted, ``count`` how many of ``restarts`` they are,
-    ``nodes`` where the other members were, all of them well then; sorted.
-    """
+    """A failure that was counted; it is uncounted if the node of another member turns out lost."""
 
     time: Moment
+    """When it was counted."""
     count: Annotated[int, count(INT32_MAX), NEEDED]
-    nodes: Annotated[tuple[str, ...], Listed(most=MOST_NODES), KEPT]
+    """How many of the restarts it accounts for: failures within 90 s of each other are one."""
+    nodes: Annotated[tuple[str, ...], Listed(most=MOST_NODES), KEPT, OPTIONAL, distinct(MOST_NODES)]
+    """Nodes of the members that did not fail."""

@@ -15,8 +15,22 @@ from typing import Annotated, Final, TypeAlias
 
 from ullage.api.contract import JsonObject, WireError
 from ullage.api.times import rfc3339, seconds
-from ullage.api.wire_fields import KEPT, NEEDED, Count, Figure, Flag, Kind, Time, Whole, figures
-from ullage.cluster.records.status import Condition
+from ullage.api.wire_fields import (
+    INT32,
+    INT32_COUNT,
+    KEPT,
+    NEEDED,
+    TIME,
+    Count,
+    Figure,
+    Flag,
+    Kind,
+    Schema,
+    Time,
+    Whole,
+    figures,
+)
+from ullage.cluster.records.status import BY_TYPE, Condition
 from ullage.engines.capacity.hazard import AdvisorBand
 from ullage.engines.capacity.records import CapacityType as CapacityType
 
@@ -45,62 +59,71 @@ def _when_lost(raw: JsonObject, field: str) -> float:
     return at_s
 
 
-When: TypeAlias = Annotated[float, Kind(_since_the_epoch, rfc3339)]
+When: TypeAlias = Annotated[float, Kind(_since_the_epoch, rfc3339, schema=TIME)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossRecord:
-    """The newest loss event of a pool."""
+    """The newest loss event; it counts once, however many instances it took."""
 
-    at_s: Annotated[float, Kind(_when_lost, rfc3339), "at", NEEDED]
-    """When its newest instance went, seconds since the epoch."""
-    nodes: Annotated[Whole, NEEDED]
-    """Instances that the pool had before it."""
-    lost: Annotated[Whole, NEEDED]
-    """How many of them it took so far."""
-    open: Annotated[Flag, KEPT] = True
-    """False once instances came: what goes from then on is an event of its own."""
+    at_s: Annotated[float, Kind(_when_lost, rfc3339, schema=TIME), "at", NEEDED]
+    """Time at which its newest instance was lost."""
+    nodes: Annotated[Whole, NEEDED, INT32_COUNT]
+    """Instances in the pool before the event."""
+    lost: Annotated[Whole, NEEDED, INT32_COUNT]
+    """Instances that the event took."""
+    open: Annotated[Flag, KEPT, Schema(default=True)] = True
+    """Losses within 15 minutes belong to the same event; false once instances were added."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchRecord:
-    """How often instances of a pool could be started; what is old counts less and less."""
+    """Launch counts with exponential decay."""
 
-    succeeded: Annotated[Figure, KEPT] = 0.0
-    failed: Annotated[Figure, KEPT] = 0.0
+    succeeded: Annotated[Figure, KEPT, Schema(required=True)] = 0.0
+    """Instances that became ready."""
+    failed: Annotated[Figure, KEPT, Schema(required=True)] = 0.0
+    """Instances that did not become ready within 15 minutes."""
     failed_at_s: Annotated[When | None, "failedAt"] = None
-    """When the newest one failed, seconds since the epoch."""
+    """Time of the newest failure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolStatus:
-    """State of a pool as of ``observed_at_s``."""
+    """Observed state of the pool; a new operator resumes from it."""
 
-    price: Figure | None = None
-    """Dollars per hour of one instance, the last price that was believed; ``None`` = never one."""
-    priced_at_s: Annotated[When | None, "pricedAt"] = None
-    hazard_per_hour: Annotated[float, figures(HAZARD_DIGITS)] | None = None
-    """Expected loss events per hour in which instances are held; ``None`` = never looked at."""
-    exposure_hours: Annotated[Figure, KEPT] = 0.0
-    """Pool-hours that were seen; what is old counts less and less."""
-    loss_events: Annotated[Figure, KEPT] = 0.0
-    """Loss events in them, counted likewise."""
-    mean_lost_fraction: Figure | None = None
-    """Mean part of the instances that an event took; ``None`` = no event was seen."""
-    launch_failures: Annotated[Count, KEPT] = 0
-    """Launches that failed since the last one that succeeded."""
-    available: Annotated[Flag, KEPT] = True
-    """Nothing says that new instances cannot be had now."""
-    nodes: Annotated[Count, KEPT] = 0
-    """Instances that are held: ready, and under no notice of termination."""
-    launches: LaunchRecord = field(default_factory=LaunchRecord)
-    last_loss: LossRecord | None = None
-    warned_at_s: Annotated[When | None, "warnedAt"] = None
-    """When the provider last recommended to leave."""
-    observed_at_s: Annotated[Time, "observedAt"] = 0.0
-    """Until when everything seen is counted in; 0 = never looked at."""
     observed_generation: Count = 0
-    conditions: tuple[Condition, ...] = ()
+    """Generation of the spec that this status reflects."""
+    price: Figure | None = None
+    """Last accepted price of one instance per hour."""
+    priced_at_s: Annotated[When | None, "pricedAt"] = None
+    """Time at which that price was valid."""
+    hazard_per_hour: Annotated[float, figures(HAZARD_DIGITS)] | None = None
+    """Expected loss events per hour with an instance in the pool."""
+    exposure_hours: Annotated[Figure, KEPT] = 0.0
+    """Hours with a ready instance in the pool; older hours count less."""
+    loss_events: Annotated[Figure, KEPT] = 0.0
+    """Loss events in those hours, with the same decay; a rebalance recommendation counts as a
+    tenth."""
+    mean_lost_fraction: Figure | None = None
+    """Mean fraction of the instances that an event took; absent = no event observed."""
+    launch_failures: Annotated[Count, KEPT, INT32, Schema(default=0)] = 0
+    """Failed launches since the last success."""
+    available: Annotated[Flag, KEPT, Schema(default=True)] = True
+    """False after a recent failed launch, during a loss event, and while the provider recommends
+    rebalancing."""
+    nodes: Annotated[Count, KEPT, INT32, Schema(default=0)] = 0
+    """Ready instances without a termination notice."""
+    launches: LaunchRecord = field(default_factory=LaunchRecord)
+    """Launch counts with exponential decay."""
+    last_loss: LossRecord | None = None
+    """The newest loss event."""
+    warned_at_s: Annotated[When | None, "warnedAt"] = None
+    """Time of the provider's last rebalance recommendation."""
+    observed_at_s: Annotated[Time, "observedAt"] = 0.0
+    """Observations up to this time are counted."""
+    conditions: Annotated[tuple[Condition, ...], BY_TYPE] = ()
+    """PriceFresh, HazardKnown; Invalid, when the newest version cannot be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

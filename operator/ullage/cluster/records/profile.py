@@ -13,8 +13,12 @@ from typing import Annotated, Final, TypeAlias
 
 from ullage.api.contract import JsonObject, WireError, quoted, text
 from ullage.api.wire_fields import (
+    ACCELERATOR,
+    BELIEVED,
+    INT32,
     KEPT,
     NEEDED,
+    THRESHOLD,
     Count,
     Embedded,
     Flag,
@@ -24,21 +28,28 @@ from ullage.api.wire_fields import (
     Name,
     Number,
     Percent,
+    Schema,
     Text,
     Time,
     Whole,
+    Word,
+    at_most,
     between,
+    keyed,
     known_word,
     number,
+    one_of,
 )
 from ullage.api.words import Source as Source
-from ullage.cluster.records.status import Condition
+from ullage.cluster.records.status import BY_TYPE, Condition
 from ullage.cluster.values.quantiles import percentile_of, quantile_of
 from ullage.engines.admission.records import Fingerprint, Partner
 
 RATIO: Final = 1e6
 """Largest ratio of a table, such as a slowdown."""
 Ratio: TypeAlias = Annotated[float, number(RATIO)]
+MOST_RATIO: Final = Schema(maximum=RATIO)
+BY_ACCELERATOR: Final = keyed("accelerator", most=64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,22 +129,30 @@ class Method(StrEnum):
     """The class never ran: what others do there; ratios of types count, the level does not."""
 
 
+_STORED_METHOD: Final = one_of(*(method for method in Method if method is not Method.TYPICAL))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThroughputEntry:
-    """Steps per second of one member alone on a whole device of a type.
+    """Speed of the class on one type of device: measured, declared or estimated."""
 
-    ``low`` and ``high`` bound an estimate; ``confidence`` is 0 to 1, ``samples`` how many windows,
-    or classes of reference, stand behind it.
-    """
-
-    accelerator: Name
+    accelerator: Annotated[Name, ACCELERATOR]
+    """Accelerator key of the device."""
     steps_per_second: Annotated[Number, NEEDED]
-    source: Annotated[Source, known_word(Source), NEEDED]
-    method: Annotated[Method, known_word(Method), NEEDED]
-    confidence: Annotated[float, number(1.0), NEEDED]
-    samples: Count = 0
+    """Steps per second of one member, alone on a whole device."""
     low: Annotated[Number | None, "lowStepsPerSecond"] = None
+    """The speed is at least this in four of five such estimates; absent = measured or declared."""
     high: Annotated[Number | None, "highStepsPerSecond"] = None
+    """The speed is at most this in four of five such estimates; absent = measured or declared."""
+    source: Annotated[Source, known_word(Source), NEEDED]
+    """Measured replaces Estimated; Declared is what people stated."""
+    method: Annotated[Method, known_word(Method), NEEDED, _STORED_METHOD]
+    """How it came to be known: Windows alone there, Declared, Siblings or Neighbours (other
+    classes that ran on several types), Ops (fitted op times), Roofline (peak rates of types)."""
+    confidence: Annotated[float, number(1), NEEDED]
+    """How far the speed can be relied on, 0 to 1."""
+    samples: Annotated[Count, INT32] = 0
+    """Windows, or classes of reference, behind it."""
 
 
 FORMATS: Final = ("FP64", "FP32", "TF32", "FP16", "BF16", "FP8", "INT8")
@@ -171,56 +190,72 @@ class OpTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InterferenceEntry:
-    """How a class takes and causes slowdowns on one device type (geometric means)."""
+    """How the class takes and causes slowdowns on one type of device."""
 
-    accelerator: Name
+    accelerator: Annotated[Name, ACCELERATOR]
+    """Accelerator key of the device."""
     sensitivity: Annotated[Ratio, NEEDED]
+    """How slow it becomes beside others, geometric mean."""
     aggressiveness: Ratio | None = None
-    rows: Annotated[Count, KEPT] = 0
+    """How slow others become beside it, geometric mean over pairs; absent = never seen."""
+    rows: Annotated[Count, KEPT, INT32, Schema(required=True)] = 0
+    """Rows beside others that stand behind it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileStatus:
-    """Status of a WorkloadProfile: what was measured; read and written as one record."""
+    """Measurements of the class."""
 
-    observed_generation: Count = 0
-    source: Text = ""
-    source_hash: Text = ""
-    """Image digest that the values hold for."""
-    former_hash: Text = ""
-    family: Text = ""
-    since: Time = 0.0
-    """Since when rows count, seconds since the epoch."""
-    updated: Time = 0.0
-    last_used: Time = 0.0
-    confidence: Number = 0.0
-    novel: Flag = False
-    """The class counts as unknown until it has enough new rows."""
-    drift_slower: Number = 0.0
-    drift_faster: Number = 0.0
-    """Sums of residuals that do not average out (CUSUM), in standard deviations."""
-    trial_s: Annotated[Number, "trialSeconds"] = 0.0
-    """Seconds that trials have cost, ``trial_rows`` the rows it had when the last was booked."""
-    trial_rows: Count = 0
-    faults: Count = 0
-    """How often the class faulted a device that it shared."""
     requests_per_s: float | None = None
     """Load that one replica is offered, as measured."""
+    observed_generation: Count = 0
+    """Generation of the spec that this status reflects."""
+    source: Annotated[Text, one_of(*Source)] = ""
+    """Source of the best values."""
+    source_hash: Annotated[Text, at_most(253)] = ""
+    """Image digest that the measured values hold for; a new digest discards them."""
+    former_hash: Annotated[Text, at_most(253)] = ""
+    """Previous digest; its late rows are ignored."""
+    family: Annotated[Text, at_most(253), Schema(minLength=1)] = ""
+    """Family of models that the class belongs to."""
+    since: Time = 0.0
+    """Rows count from this time: the last change of the image or of the behaviour."""
+    updated: Time = 0.0
+    """Time at which observations were last stored here."""
+    last_used: Time = 0.0
+    """End of the newest window."""
+    confidence: Annotated[Number, Schema(maximum=1)] = 0.0
+    """Confidence in the measured values, 0 to 1: rows / (rows + 10)."""
+    novel: Flag = False
+    """The behaviour of the class changed, so it counts as unknown until it has enough new rows."""
+    drift_slower: Annotated[Number, MOST_RATIO] = 0.0
+    """Cumulated drift towards longer times, in standard deviations."""
+    drift_faster: Annotated[Number, MOST_RATIO] = 0.0
+    """Cumulated drift towards shorter times, in standard deviations."""
+    trial_s: Annotated[Number, "trialSeconds", MOST_RATIO] = 0.0
+    """Seconds that trials of the class on shared devices have cost since its last new row."""
+    trial_rows: Annotated[Count, INT32] = 0
+    """Rows of the class when the last trial was charged."""
+    faults: Annotated[Count, INT32] = 0
+    """How often the class faulted a shared device; above 0 it no longer shares."""
     solo: tuple[SoloEntry, ...] = ()
+    """Measured behaviour alone: medians of times, running means of counters."""
     step_time: tuple[StepRow, ...] = ()
-    """Newest first."""
+    """The newest windows, alone and beside others."""
     interference: Annotated[
-        tuple[InterferenceEntry, ...], Listed(order=lambda entry: entry.accelerator)
+        tuple[InterferenceEntry, ...], Listed(order=lambda entry: entry.accelerator), BY_ACCELERATOR
     ] = ()
+    """Slowdowns that the class suffers and causes."""
     throughput: Annotated[
-        tuple[ThroughputEntry, ...], Listed(order=lambda entry: entry.accelerator)
+        tuple[ThroughputEntry, ...], Listed(order=lambda entry: entry.accelerator), BY_ACCELERATOR
     ] = ()
-    """By accelerator, at most one each; sorted by it."""
-    throughput_basis: Text = ""
-    """Digest of what the estimates among them rest on."""
+    """Speed per device type, estimated where the class never ran."""
+    throughput_basis: Word = ""
+    """Digest of the inputs of the estimates; when it changes, they are computed again."""
     throughput_at: Annotated[Time, "throughputUpdated"] = 0.0
-    """When the estimates were last made."""
-    conditions: tuple[Condition, ...] = ()
+    """Time of the last estimates."""
+    conditions: Annotated[tuple[Condition, ...], BY_TYPE] = ()
+    """Fresh, Conflicting; Invalid, when the newest version cannot be used."""
 
     def condition(self, type_: str) -> Condition | None:
         """The condition of this type, if it is set."""
@@ -272,32 +307,61 @@ def _threshold_to_wire(threshold: float | None) -> dict[str, object]:
     return {"lambda": REFUSE if threshold is None else f"{threshold:.4f}"}
 
 
+_LAMBDA: Final = Embedded(
+    _threshold,
+    _threshold_to_wire,
+    Schema(
+        properties={
+            "lambda": Schema(
+                **THRESHOLD.keywords,
+                required=True,
+                description="Minimum margin in standard deviations; "
+                "`Refuse` = no work is admitted.",
+                before="rows",
+            )
+        }
+    ),
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelThreshold:
-    """Least safety margin of a group and band; ``threshold`` ``None`` = refuse."""
+    """Minimum safety margin for one group of mixtures and one band of objectives."""
 
-    group: Name
-    band: Name
-    threshold: Annotated[float | None, Embedded(_threshold, _threshold_to_wire)]
-    rows: Annotated[Count, KEPT] = 0
-    violations: Annotated[Count, KEPT] = 0
+    threshold: Annotated[float | None, _LAMBDA]
+    group: Annotated[Word, NEEDED]
+    """Novelty of the mixture: G0 (seen before) to G4 (three or more tenants)."""
+    band: Annotated[Word, NEEDED]
+    """Band of the tightest objective on the device."""
+    rows: Annotated[Count, KEPT, INT32, Schema(required=True)] = 0
+    """Rows that the threshold was chosen from."""
+    violations: Annotated[Count, KEPT, INT32, Schema(required=True)] = 0
+    """Broken objectives among the rows that the threshold would have admitted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceModel:
-    """``DeviceProfile.status.model``: the predictor of slowdowns on one type of device."""
+    """The model that predicts slowdowns on this device type."""
 
-    version: Annotated[Whole, NEEDED]
-    rung: Name
-    rows: Annotated[Count, KEPT]
-    updated: Moment
-    knee: Number | None = None
+    version: Annotated[Whole, NEEDED, BELIEVED]
+    """Increases with every refit."""
+    rung: Annotated[Word, NEEDED]
+    """Model in force: utilisation-sum, prior, prior+bias or prior+gp."""
+    rows: Annotated[Count, KEPT, INT32]
+    """Observations that the model was fitted on."""
+    knee: Annotated[Number | None, Schema(maximum=2)] = None
+    """Sum of memory demands, as a fraction of the peak, above which tenants slow down."""
     hyperparameters: tuple[tuple[str, float], ...] = ()
-    """Sorted by name."""
+    """Fitted parameters of the model."""
     thresholds: Annotated[
-        tuple[ModelThreshold, ...], Listed(order=lambda one: (one.group, one.band)), KEPT
+        tuple[ModelThreshold, ...],
+        Listed(order=lambda one: (one.group, one.band)),
+        KEPT,
+        keyed("group", "band", most=64),
     ] = ()
-    """Sorted by group and band."""
+    """Margins that the risk budget requires, per group and band."""
+    updated: Moment
+    """Time of the fit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,21 +9,24 @@ room back that it gave, and be asked for it again.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from ullage.api.wire_fields import Moment, Name, Percent
+from ullage.api.wire_fields import NEEDED, Moment, Name, Percent, Word, at_most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MadeRoom:
-    """The last time that a job was restarted with a smaller share for the sake of another.
-
-    ``percent`` is the most that it was left, ``node`` and ``gpu`` the device where it keeps that
-    much, ``beneficiary`` (namespace/name) and ``beneficiary_uid`` who got the rest.
-    """
+    """The job's last restart with a smaller share to make room for another workload."""
 
     time: Moment
+    """Time of the restart request; for ten minutes the job's starts request at most percent."""
     percent: Percent
+    """Share that the job keeps, in percent of the device."""
     node: Name
+    """Node of that device."""
     gpu: Name
-    beneficiary: Name
-    beneficiary_uid: Name
+    """UUID of the device."""
+    beneficiary: Annotated[Name, at_most(1024)]
+    """Namespace and name of the workload that got the rest."""
+    beneficiary_uid: Annotated[Word, NEEDED]
+    """UID of that workload; once it is gone, the limit no longer applies."""

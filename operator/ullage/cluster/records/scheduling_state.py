@@ -18,6 +18,7 @@ from ullage.api.wire_fields import (
     Name,
     ReasonWord,
     Time,
+    atomic,
     count,
     cut,
 )
@@ -29,18 +30,20 @@ MOST_EXCLUSIONS: Final = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exclusion:
-    """A device that failed a workload and is left out for it until a moment.
-
-    With ``until`` 0 the whole node is left out, until its agent reports something newer than
-    ``since``.
-    """
+    """A device that failed the workload and is left out for it."""
 
     reason: ReasonWord
+    """How it failed."""
     node: Name
+    """Node of the device."""
     gpu: Name
+    """UUID of the device."""
     since: Moment
+    """When it failed."""
     until: Time
+    """Until when it is left out; absent = with its whole node, until the node's agent reports."""
     message: Annotated[str, cut(1024)]
+    """What happened, in a sentence."""
 
     @property
     def device(self) -> DeviceRef:
@@ -50,16 +53,18 @@ class Exclusion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulingState:
-    """Memory of placing one workload.
-
-    ``preemptions`` counts those in a row, the last of them at ``preempted_at``.
-    """
+    """What the operator remembers between its decisions; the operator alone writes it."""
 
     exclusions: Annotated[
-        tuple[Annotated[Exclusion, IF_KNOWN], ...], Listed(newest=MOST_EXCLUSIONS)
+        tuple[Annotated[Exclusion, IF_KNOWN], ...],
+        Listed(newest=MOST_EXCLUSIONS),
+        atomic(MOST_EXCLUSIONS),
     ] = ()
+    """Devices that are left out, the latest last; one whose time is over binds nothing."""
     preemptions: Annotated[int, count(INT32_MAX)] = 0
+    """Preemptions in a row: each doubles the wait before the next start."""
     preempted_at: Time = 0.0
+    """When the last preemption happened."""
 
 
 NOTHING: Final = SchedulingState()

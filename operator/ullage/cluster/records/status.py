@@ -10,13 +10,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Final, TypeAlias
 
+from ullage.api.codec import derived
 from ullage.api.contract import Reason, SliceKey
 from ullage.api.readers import MOST_COUNTED
 from ullage.api.wire_fields import (
+    ACCELERATOR,
+    BELIEVED,
+    DECIMAL,
     IF_KNOWN,
+    INT32,
+    INT32_COUNT,
     INT32_MAX,
     KEPT,
     NEEDED,
+    NO_LENGTH,
+    REASON,
+    THRESHOLD,
     Count,
     Decimal,
     Embedded,
@@ -29,13 +38,20 @@ from ullage.api.wire_fields import (
     NeededCount,
     Percent,
     ReasonWord,
+    Schema,
+    Signed,
     Text,
     Time,
     Whole,
+    Word,
+    at_most,
     between,
     cut,
+    keyed,
+    one_of,
     word,
 )
+from ullage.api.words import Source
 from ullage.cluster.records.failure import FailureRecord
 from ullage.cluster.records.room import MadeRoom
 from ullage.cluster.records.scheduling_state import NOTHING, SchedulingState
@@ -44,6 +60,29 @@ from ullage.cluster.records.tier import TierRecord
 
 MemoryMiB: TypeAlias = Annotated[int, between(0, MOST_COUNTED), NEEDED]
 Progressed: TypeAlias = Annotated[int, between(0, 100)]
+BY_TYPE: Final = keyed("type", most=32)
+TYPES: Final = Schema(maxProperties=64)
+"""Accelerator types that one map holds."""
+_PHASES: Final = (
+    *("Pending", "Reserving", "Starting", "Running", "Restarting", "Suspending", "Suspended"),
+    *("Succeeded", "Failed"),
+)
+_KEY: Final = Embedded(
+    SliceKey.from_wire,
+    SliceKey.to_wire,
+    Schema(
+        properties=derived(
+            SliceKey,
+            pod_uid=Schema(description="uid of the pod."),
+            index=Schema(description="Which of the container's devices, from 0."),
+        ).shape
+    ),
+)
+_RANK: Final = Schema(
+    before="devices",
+    description="Position in the list, from 0: the recommended type, then other types "
+    "(unavailable ones last), then other numbers of devices.",
+)
 
 REFUSAL_LIMIT: Final = 8
 """Refusals that a decision lists in the schema."""
@@ -52,107 +91,148 @@ MOST_RECOMMENDED: Final = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """One Kubernetes condition; ``since`` is the last change of ``status``."""
+    """One aspect of the object's state; docs/reference/reasons.md lists types and reasons."""
 
-    type: Name
-    status: Name
-    reason: Annotated[Text, KEPT]
+    type: Annotated[
+        Name, Schema(maxLength=316, pattern="^([-a-z0-9.]+/)?[A-Za-z0-9]([-A-Za-z0-9_.]*)$")
+    ]
+    """Which aspect, for example Admitted or Ready."""
+    status: Annotated[Name, NO_LENGTH, one_of("True", "False", "Unknown")]
+    """True, False or Unknown."""
+    reason: Annotated[Text, KEPT, REASON]
+    """Why, in one stable word; `kubectl ullage explain` explains it."""
     message: Message = ""
-    since: Annotated[Moment, "lastTransitionTime"] = 0.0
-    observed_generation: Whole = 0
+    """Why, for people: what binds, and by how much."""
+    observed_generation: Annotated[Whole, BELIEVED] = 0
+    """Generation of the object that the condition speaks of."""
+    since: Annotated[Moment, "lastTransitionTime", Schema(required=True)] = 0.0
+    """When status last changed; a changed message alone does not move it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Where one slice of one member stands; a summary of the GPUNode's spec for people."""
+    """One slice of one member: a summary of the GPUNode's spec for people."""
 
-    key: Annotated[SliceKey, Embedded(SliceKey.from_wire, SliceKey.to_wire)]
+    key: Annotated[SliceKey, _KEY]
     pod: Name
+    """Name of the pod."""
     node: Name
+    """Node of the device."""
     gpu: Name
+    """uuid of the device."""
     percent: Percent
+    """Granted share of the device's compute."""
     memory_mib: MemoryMiB
+    """Granted device memory in MiB."""
     epoch: NeededCount
+    """Term of the leader that decided this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusalLine:
-    """Devices that one reason stops: how many, the one that misses by least, and by how much."""
+    """Devices that one reason rules out."""
 
     reason: ReasonWord
+    """What binds."""
     devices: Annotated[int, between(0, INT32_MAX), NEEDED]
+    """How many devices it rules out."""
     nearest: Annotated[Line, KEPT]
+    """The device that comes closest."""
     message: Annotated[Line, KEPT]
+    """By how much it misses, and what would help."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionRecord:
-    """Why a workload is where it is, or waits."""
+    """Why the workload has its placement, or why it waits."""
 
     time: Moment
+    """When it was decided."""
     epoch: NeededCount
-    inputs_hash: Annotated[Text, KEPT]
+    """Term of the leader that decided."""
+    inputs_hash: Annotated[Word, KEPT]
+    """Hash of what the decision was made from; equal inputs give equal decisions."""
     chosen: Line
+    """What was chosen and its score."""
     runner_up: Line
+    """The next best and its score."""
     reason: ReasonWord
+    """What binds, in one stable word."""
     message: Message
+    """The decision in a sentence."""
     refusals: Annotated[
         tuple[RefusalLine, ...],
         Listed(most=REFUSAL_LIMIT, order=lambda line: (-line.devices, line.reason)),
+        keyed("reason", most=REFUSAL_LIMIT),
     ] = ()
+    """Why devices were refused, one entry per reason."""
     alone: Flag = False
     """No other workload joins its devices until its latency is measured."""
-    identity: Text = ""
-    """Digest of all that was decided: two decisions with one identity are the same decision."""
+    identity: Word = ""
+    """Digest of the decision; it stays the same while the decision stands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Progress by step records of the slowest member; ``total`` 0 = not declared.
-
-    ``steps`` are of all starts where the present one says which step it went on from
-    (``resumed_at``), and of the present one alone where it does not (0). ``expected_percent`` is
-    where the line to the deadline was at that moment, 0 = no deadline.
-    """
+    """How far the slowest member has come, by its own step records."""
 
     steps: NeededCount
+    """Steps done by all starts; only by the current start if the job does not report where it
+    resumes."""
     resumed_at: Annotated[Count, "resumedAtStep"] = 0
+    """Step of the checkpoint that the current start resumed from, as the job reports; absent = its
+    steps count from 0."""
     total: Count = 0
+    """Steps of the whole training, from spec.work."""
     percent: Progressed = 0
+    """Completed part, in percent."""
     expected_percent: Progressed = 0
+    """Part that should be complete by now on the straight line from creation to deadline; a job
+    behind it leaves spot. Absent = there is no deadline."""
     steps_per_second: Decimal = ""
+    """Recent speed."""
     eta: Time = 0.0
+    """When the training ends at this speed; absent if that is after the year 9999."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sharing:
-    """Share of the slowest member and its slowdown, as decimal strings ("" = not known).
-
-    ``predicted_upper`` is the bound that 95 of 100 such predictions stay below; ``attainment`` the
-    part of the guard's windows that kept the objective; ``group``, ``source`` (rung), ``z``,
-    ``threshold`` (lambda, ``Refuse`` = none is enough) and ``risk_used`` are of the admission.
-    """
+    """Share of the slowest member, and how much slower it is than alone on a whole device."""
 
     percent: Percent
+    """Granted share of the device's compute."""
     memory_mib: MemoryMiB
+    """Granted device memory in MiB."""
     predicted: Decimal = ""
+    """Predicted slowdown (median), 1 = as fast as alone on the whole device."""
     predicted_upper: Decimal = ""
+    """Slowdown that 95 of 100 such predictions stay below."""
     observed: Decimal = ""
+    """Observed slowdown; absent until it is known."""
     latency_ms: Count = 0
+    """Observed latency of the last window at the objective's percentile, in milliseconds."""
     attainment: Decimal = ""
-    group: Text = ""
-    source: Text = ""
-    z: Decimal = ""
-    threshold: Annotated[Text, "lambda"] = ""
+    """Part of the windows since the start that kept the objective, 0 to 1."""
+    group: Word = ""
+    """How new this mixture of classes is: G0 (seen before) to G4 (three or more tenants)."""
+    source: Word = ""
+    """Model that predicted, such as prior+gp."""
+    z: Signed = ""
+    """Safety margin of the device's tightest objective, in standard deviations."""
+    threshold: Annotated[Text, "lambda", THRESHOLD] = ""
+    """Minimum margin that the risk budget requires; Refuse = no margin is enough."""
     risk_used: Decimal = ""
+    """Predicted chance that an objective on the device is broken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Received:
-    """Time on one accelerator type: of earlier turns, and since when the present one lasts."""
+    """Time on one accelerator type."""
 
-    seconds: Annotated[Count, KEPT] = 0
+    seconds: Annotated[Count, KEPT, Schema(default=0)] = 0
+    """Seconds of earlier turns."""
     since: Time = 0.0
+    """When the current turn began; its time is not in `seconds` yet."""
 
     def at(self, now: float) -> float:
         """Seconds had until a moment; a clock that went back adds nothing."""
@@ -161,131 +241,188 @@ class Received:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DroppedDeadline:
-    """A deadline that the division of time does not keep; speeds in steps/s as decimal strings.
+    """A deadline that the division of time does not keep."""
 
-    ``cause`` is a ``DropCause`` of the API; ``approximate``: others might have been given up.
-    """
-
-    cause: Name
+    cause: Annotated[Name, NO_LENGTH, one_of("Passed", "TooSlow", "Contended", "WorkUnknown")]
+    """`Passed`: it is over; `TooSlow`: not even its fastest accelerator, held all the time, is fast
+    enough; `Contended`: other deadlines need the same devices; `WorkUnknown`: nothing says how much
+    the job has to do."""
     needed: Annotated[Decimal, "neededStepsPerSecond"] = ""
+    """Speed that the deadline requires."""
     best: Annotated[Decimal, "bestStepsPerSecond"] = ""
-    approximate: Flag = False
+    """Speed on its fastest accelerator, held all the time."""
+    approximate: Annotated[Flag, Schema(default=False)] = False
+    """There were too many deadlines to find the fewest to drop; those that lack most were
+    dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocationRecord:
-    """A job's part of the cluster's time, sorted by accelerator type; numbers as decimal strings.
+    """The job's part of the cluster's time, and what it has had of it.
 
-    Between two writes the fractions and the type it holds stand still, so what is owed and what was
-    received at any moment follow from ``since`` and need no write.
+    Written when the part changes or a turn begins or ends; what runs on follows from the times.
     """
 
     since: Moment
-    fractions: tuple[tuple[str, Decimal], ...] = ()
+    """Since when the fractions hold; the deficits are of that moment."""
+    fractions: Annotated[tuple[tuple[str, Decimal], ...], TYPES] = ()
+    """Part of the time promised on each accelerator type, 0 to 1; absent types have none."""
     effective_throughput: Decimal = ""
+    """Steps per second that the fractions amount to."""
     normalised_share: Decimal = ""
-    source: Text = ""
-    deficit_seconds: tuple[tuple[str, Decimal], ...] = ()
-    received: Annotated[tuple[tuple[str, Received], ...], "receivedSeconds"] = ()
+    """The same against holding every type in proportion to its size; 1 = as much as that."""
+    source: Annotated[Text, one_of("Measured", "Declared", "Estimated", "Neutral")] = ""
+    """Weakest source of the speeds; Neutral = nothing is known, all types count as equal."""
+    deficit_seconds: Annotated[tuple[tuple[str, Signed], ...], TYPES] = ()
+    """Time promised less time had on each type; below 0 = it had more."""
+    received: Annotated[tuple[tuple[str, Received], ...], "receivedSeconds", TYPES] = ()
+    """Time had on each type."""
     isolated_seconds: Decimal = ""
+    """What the steps done so far would have taken on an equal part of the cluster; under
+    FinishTimeFairness."""
     skipped_since: Time = 0.0
+    """Since when smaller jobs pass it by; after gangSkipLimit rounds devices are kept for it."""
     restart_seconds: Decimal = ""
+    """What its last start took, from getting devices to running; weighed before it is stopped."""
     dropped: Annotated[DroppedDeadline | None, "droppedDeadline"] = None
+    """Why spec.cost.deadline is not kept, with the speeds as of when that was found; under
+    MinCostSLO. Absent = it is kept, or there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SolveRecord:
-    """``SchedulingPolicy.status.lastSolve``: the division of the cluster that is in force."""
+    """The division that is in force; each job's part stands in its `status.allocation`."""
 
     time: Moment
-    result: Name
-    inputs_hash: Name
-    fractions_hash: Name
-    jobs: Count = 0
-    objective_value: Decimal = ""
-    prices: tuple[tuple[str, Decimal], ...] = ()
-    """What one device more of a type is worth; sorted by type, those that are scarce only."""
-    dropped: Annotated[Count, "droppedDeadlines"] = 0
-    """Deadlines that it does not keep."""
+    """When the cluster was divided."""
+    result: Annotated[Name, NO_LENGTH, one_of("Optimal", "KeptLast", "FellBack", "NothingToDivide")]
+    """`Optimal`; `KeptLast`: no optimum was found and the one before stands; `FellBack`: a price is
+    missing, time is divided as under MaxMinFairness; `NothingToDivide`: no job can run anywhere."""
+    jobs: Annotated[Count, INT32, Schema(default=0)] = 0
+    """Jobs that take part."""
+    objective_value: Signed = ""
+    """Value of the objective, in its own unit."""
+    inputs_hash: Annotated[Word, NEEDED]
+    """Hash of jobs, speeds and devices; time is divided again when it changes."""
+    fractions_hash: Annotated[Word, NEEDED]
+    """Hash of the fractions in the jobs' statuses; time is divided again when some are lost."""
+    prices: Annotated[tuple[tuple[str, Decimal], ...], TYPES] = ()
+    """What one device more of a type would add to the objective; absent types are not scarce."""
+    dropped: Annotated[Count, "droppedDeadlines", INT32, Schema(default=0)] = 0
+    """Deadlines that are not kept; `status.allocation.droppedDeadline` of each job says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommended:
-    """One accelerator for a job: time and cost of the whole training, and what speaks against it.
+    """An accelerator type and number of devices for the job, with its verdict."""
 
-    ``None`` and "" = not known. ``low_s`` and ``high_s`` bound an estimate.
-    """
-
-    accelerator: Name
-    devices: Annotated[Whole, NEEDED]
-    reason: ReasonWord
+    accelerator: Annotated[Name, ACCELERATOR]
+    """Accelerator key."""
+    devices: Annotated[Whole, NEEDED, INT32_COUNT]
+    """Devices of the whole job. For an elastic gang, the best number within its bounds; other
+    numbers of the first type have rows of their own, which are estimates."""
     total_s: Annotated[Count | None, "seconds"] = None
+    """Time of the whole training; absent = unknown."""
     low_s: Annotated[Count | None, "lowSeconds"] = None
+    """Lower bound of the time; four of five such estimates lie within both bounds."""
     high_s: Annotated[Count | None, "highSeconds"] = None
-    cost: Text = ""
-    source: Text = ""
-    confidence: Text = ""
+    """Upper bound of the time; four of five such estimates lie within both bounds."""
+    cost: Annotated[Text, DECIMAL] = ""
+    """Cost of the whole training, in the currency of the prices."""
+    source: Annotated[Text, one_of(*Source)] = ""
+    """Source of the speed; absent = the speed is unknown."""
+    confidence: Annotated[Text, DECIMAL] = ""
+    """Confidence in the speed, 0 to 1."""
     need_mib: Annotated[Count | None, "memoryNeedMiB"] = None
+    """Device memory that each member needs, context overhead included; absent = unknown."""
+    reason: ReasonWord
+    """Recommended, Feasible, or the obstacle."""
     message: Annotated[str, cut(1024)] = ""
+    """The reason as a sentence, with figures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeRecord:
-    """Why an elastic gang has as many members as it has; ``since`` = when that last changed.
-
-    ``resumes`` is set between two starts, while its places are kept; ``room_since`` while there is
-    lasting room for more members. 0 = not so.
-    """
+    """Why the gang has its current number of members."""
 
     since: Moment
+    """When the number last changed."""
     reason: Annotated[Reason, word(Reason, Reason.SIZED), NEEDED]
+    """Sized, Shrunk or Grown."""
     message: Line
+    """The same in words: what happened, and what follows."""
     resumes: Time = 0.0
+    """Set between two starts, while the places of the members are kept."""
     room_since: Time = 0.0
+    """Since when there has been room for more; the gang grows when that lasts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadStatus:
-    """Status of a TrainingJob or InferenceService; what does not apply keeps its default."""
+    """What the operator has observed and decided."""
 
     observed_generation: Count = 0
-    phase: Text = ""
-    restarts: Count = 0
+    """Generation of the spec that this status describes."""
+    phase: Annotated[Text, one_of(*_PHASES)] = ""
+    """Where the job is in its lifecycle."""
+    restarts: Annotated[Count, INT32] = 0
+    """How often the gang restarted after a failure."""
     retry_at: Time = 0.0
-    """Earliest time of the next start of the gang (back-off), 0 = at once."""
+    """Earliest time of the next start while the job backs off after a failure or a preemption. With
+    membership InPlace: when the next member may join."""
     last_failure: FailureRecord | None = None
-    """What was counted last and may turn out to be the doing of a lost node."""
+    """The last failure that was counted while other members ran on healthy nodes."""
     nodes: Message = ""
-    gpus: Count = 0
-    start_time: Time = 0.0
-    completion_time: Time = 0.0
-    placement: tuple[Placement, ...] = ()
-    decision: Annotated[DecisionRecord | None, IF_KNOWN] = None
-    scheduling: SchedulingState = NOTHING
-    """What later cycles need to know of earlier ones."""
-    progress: Progress | None = None
-    allocation: AllocationRecord | None = None
-    recommendation: Annotated[
-        tuple[Recommended, ...], Listed(most=MOST_RECOMMENDED, rank="rank"), IF_KNOWN
-    ] = ()
-    """Accelerators, the one to take first."""
-    recommendation_basis: Text = ""
-    """Digest of what it rests on."""
-    spend: SpendRecord | None = None
-    """Pools that were chosen, and what is spent; where pools are chosen for it."""
-    made_room: MadeRoom | None = None
-    """The last time that it made room for another."""
-    sharing: Sharing | None = None
-    template_hash: Text = ""
-    replicas: Count = 0
-    """Replicas of a service; members of an elastic gang, 0 = the job is not elastic."""
+    """Nodes in use, separated by commas."""
+    gpus: Annotated[Count, INT32] = 0
+    """Devices in use; a share counts as one."""
+    replicas: Annotated[Count, INT32] = 0
+    """Members of an elastic gang: those that run, or those wanted at its next start."""
+    ready_replicas: Annotated[Count, INT32] = 0
+    """Replicas that answer requests."""
+    selector: Annotated[Text, at_most(2048)] = ""
+    """Label selector of the pods; autoscalers read it."""
+    endpoint: Line = ""
+    """Address of the service inside the cluster."""
     size: SizeRecord | None = None
+    """Why an elastic gang has its current number of members."""
     tier: TierRecord | None = None
     """Where a job in tiers stands."""
-    ready_replicas: Count = 0
-    selector: Text = ""
-    endpoint: Line = ""
-    conditions: tuple[Condition, ...] = ()
+    start_time: Time = 0.0
+    """When the gang first ran."""
+    completion_time: Time = 0.0
+    """When the job ended."""
+    placement: Annotated[
+        tuple[Placement, ...], keyed("podUID", "container", "index", most=65_536)
+    ] = ()
+    """Device slices of each member."""
+    decision: Annotated[DecisionRecord | None, IF_KNOWN] = None
+    """Why the job is where it is, or why it waits."""
+    scheduling: SchedulingState = NOTHING
+    """What the operator remembers of placing it."""
+    progress: Progress | None = None
+    """How far the training is."""
+    allocation: AllocationRecord | None = None
+    """Its part of the cluster's time; absent under FIFO."""
+    recommendation: Annotated[
+        tuple[Recommended, ...],
+        Listed(most=MOST_RECOMMENDED, rank="rank", says=_RANK),
+        keyed("accelerator", "devices", most=MOST_RECOMMENDED),
+        IF_KNOWN,
+    ] = ()
+    """Recommended accelerators, best first; set with spec.cost."""
+    recommendation_basis: Word = ""
+    """Digest of the inputs of the recommendation."""
+    spend: SpendRecord | None = None
+    """Which pools it may be placed in, why, and what it spends."""
+    made_room: MadeRoom | None = None
+    """The last time the job was restarted with a smaller share so that another workload fits."""
+    sharing: Sharing | None = None
+    """Share and slowdown of the slowest member."""
+    template_hash: Word = ""
+    """Which version of the template runs."""
+    conditions: Annotated[tuple[Condition, ...], BY_TYPE] = ()
+    """Admitted, Placed, Ready, Enforced, SLOMet, Finished and Invalid."""
 
     def condition(self, type_: str) -> Condition | None:
         """The condition of this type, if it is set."""

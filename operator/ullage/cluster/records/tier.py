@@ -9,7 +9,7 @@ from typing import Annotated, Final, TypeAlias
 
 from ullage.api.codec import derived
 from ullage.api.contract import JsonObject
-from ullage.api.wire_fields import NEEDED, Count, Kind, Moment, Name, NeededCount, between
+from ullage.api.wire_fields import INT32, NEEDED, Count, Kind, Moment, NeededCount, Word, between
 
 STAGES: Final = (1, 2, 3)
 MOST: Final = 2**53
@@ -38,18 +38,26 @@ class LeadReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierRecord:
-    """``status.tier``; 0 = nothing to tell, ``last_consistent_step`` ``None`` = no copy yet."""
+    """Where a job in tiers stands, as its lead reports."""
 
     stage: _Stage
-    ratio: Name
-    epoch: NeededCount
+    """1: reliable members own the state; 2: transient ones do, and push; 3: reliable ones do not
+    compute any more."""
+    ratio: Annotated[Word, NEEDED]
+    """Transient to reliable members that run, such as 7:1."""
     observed_at: Moment
+    """When the lead reported it; progress alone is reported once a minute."""
+    epoch: NeededCount
+    """Grows with every change of who owns what."""
     last_consistent_step: Count | None = None
-    backup_lag_steps: Count = 0
+    """Last step that the copy holds whole; absent while it holds none."""
+    backup_lag_steps: Annotated[Count, INT32] = 0
+    """Steps that the job was ahead of the copy then."""
     lost_steps: Count = 0
+    """Steps that were done again after losses without notice, of this lead."""
 
 
-_read_report, _ = derived(LeadReport)
+_REPORT: Final = derived(LeadReport)
 
 
 def report_from_wire(raw: JsonObject) -> LeadReport | None:
@@ -58,4 +66,4 @@ def report_from_wire(raw: JsonObject) -> LeadReport | None:
     Raises:
         WireError: it is no answer of a lead.
     """
-    return _read_report(raw) if "stage" in raw else None
+    return _REPORT.read(raw) if "stage" in raw else None

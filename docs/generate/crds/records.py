@@ -1,0 +1,123 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Schemas of statuses, made from the records that the operator reads and writes.
+
+A record's fields say what they are on the wire (``ullage.api.wire_fields``); their docstrings are
+the descriptions, as those of the models are.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterator, Mapping
+from functools import cache
+from itertools import pairwise
+
+from docs.generate.crds.structural import Node, SchemaError
+from ullage.api import rules
+from ullage.api.wire_fields import Schema, Shape
+
+
+def composed(description: str, *parts: Shape | Mapping[str, Schema]) -> Node:
+    """JSON schema of an object whose properties are those of several parts."""
+    return _object(description, list(_embedded(parts)))
+
+
+def shaped(shape: Shape, instead: Mapping[str, Node] | None = None) -> Node:
+    """JSON schema of a record; ``instead`` holds properties that are declared elsewhere.
+
+    Raises:
+        SchemaError: a field has no docstring.
+    """
+    return _object(inspect.getdoc(shape.record) or "", list(_fields(shape, instead or {})))
+
+
+def _object(description: str, fields: list[tuple[str, Node, bool]]) -> Node:
+    for field in [field for field in fields if "before" in field[1]]:
+        fields.remove(field)
+        names = [name for name, _, _ in fields]
+        fields.insert(names.index(str(field[1].pop("before"))), field)
+    required = [name for name, _, needed in fields if needed]
+    return {
+        "type": "object",
+        "description": description,
+        "properties": {name: node for name, node, _ in fields},
+        **({"required": required} if required else {}),
+    }
+
+
+def _fields(shape: Shape, instead: Mapping[str, Node]) -> Iterator[tuple[str, Node, bool]]:
+    """Name, schema, and whether it is required, of each field."""
+    for name, attribute, schemas in shape.fields:
+        if name in instead:
+            yield name, instead[name], False
+            continue
+        stated: dict[str, object] = {}
+        for schema in schemas:
+            stated |= schema.keywords
+        if name:
+            required = bool(stated.pop("required", False))
+            if "description" not in stated:
+                stated["description"] = _text(shape.record, attribute)
+            yield name, _node(stated), required
+        else:
+            yield from _embedded(stated.get("properties"))
+
+
+def _embedded(stated: object) -> Iterator[tuple[str, Node, bool]]:
+    if isinstance(stated, Shape):
+        yield from _fields(stated, {})
+    elif isinstance(stated, tuple):
+        for part in stated:
+            yield from _embedded(part)
+    elif isinstance(stated, Mapping):
+        for name, schema in stated.items():
+            node = dict(schema.keywords)
+            required = bool(node.pop("required", False))
+            yield name, _node(node), required
+
+
+def _node(keywords: Mapping[str, object]) -> Node:
+    node = {key: value for key, value in keywords.items() if value is not None}
+    for key in ("items", "additionalProperties"):
+        below = node.get(key)
+        if isinstance(below, Schema):
+            node[key] = _node(below.keywords)
+    rule = node.pop("rule", None)
+    if rule is not None:
+        entry = getattr(rules, str(rule)).schema()
+        node["x-kubernetes-validations"] = [dict(sorted(entry.items()))]
+    shape = node.get("properties")
+    if isinstance(shape, Mapping | tuple):
+        fields = list(_embedded(shape))
+        node |= _object(str(node.pop("description", "")), fields)
+    if isinstance(shape, Shape):
+        return shaped(shape) | {key: value for key, value in node.items() if key != "properties"}
+    return node
+
+
+def _text(record: type, attribute: str) -> str:
+    for base in record.__mro__:
+        text = _docstrings(base).get(attribute)
+        if text:
+            return text
+    raise SchemaError(f"{record.__name__}.{attribute} has no docstring")
+
+
+@cache  # bounded by the number of our records
+def _docstrings(record: type) -> Mapping[str, str]:
+    """Docstrings under the fields of a class."""
+    if record is object:
+        return {}
+    (owner,) = ast.parse(inspect.getsource(record)).body
+    found: dict[str, str] = {}
+    for field, after in pairwise(owner.body if isinstance(owner, ast.ClassDef) else ()):
+        if (
+            isinstance(field, ast.AnnAssign)
+            and isinstance(field.target, ast.Name)
+            and isinstance(after, ast.Expr)
+            and isinstance(after.value, ast.Constant)
+        ):
+            found[field.target.id] = str(after.value.value)
+    return found
