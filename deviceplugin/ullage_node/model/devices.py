@@ -32,9 +32,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
+from typing import Annotated, Final, Protocol
 
-from ullage.api.contract import ObservedDevice, Proof, Reason, SliceKey
+from ullage.api.codec import Wire
+from ullage.api.contract import JsonObject, ObservedDevice, Proof, Reason, SliceKey
+from ullage.api.wire_fields import (
+    KEPT,
+    NEEDED,
+    Embedded,
+    Kind,
+    Name,
+    Text,
+    Whole,
+    known_word,
+    strings,
+)
 from ullage_node.model.samples import DeviceSampler
 
 
@@ -137,22 +149,30 @@ class ContainerBinding:
         return tuple(part.slot for part in self.slices)
 
 
+_MOUNT_OPTIONS: Final = ("bind", "nosuid", "nodev")
+_READ_ONLY: Final = Embedded(
+    lambda raw: "ro" in strings(raw, "options"),
+    lambda read_only: {"options": [*_MOUNT_OPTIONS, "ro" if read_only else "rw"]},
+)
+_STRINGS: Final = Kind(strings, list, ())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceNode:
+class DeviceNode(Wire):
     """A device file of the host that the container gets; empty permissions mean ``rwm``."""
 
-    path: str
-    host_path: str = ""
-    permissions: str = ""
+    path: Name
+    host_path: Text = ""
+    permissions: Text = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BindMount:
+class BindMount(Wire):
     """A host path that the container gets."""
 
-    host_path: str
-    container_path: str
-    read_only: bool = False
+    host_path: Name
+    container_path: Name
+    read_only: Annotated[bool, _READ_ONLY] = False
 
 
 class HookStage(StrEnum):
@@ -166,25 +186,35 @@ class HookStage(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hook:
+class Hook(Wire):
     """A program of the host that the runtime calls; ``args`` starts with the program's name."""
 
-    stage: HookStage
-    path: str
-    args: tuple[str, ...] = ()
-    env: tuple[str, ...] = ()
-    timeout_seconds: int = 5
+    stage: Annotated[HookStage, known_word(HookStage), "hookName", NEEDED]
+    path: Name
+    args: Annotated[tuple[str, ...], _STRINGS] = ()
+    env: Annotated[tuple[str, ...], _STRINGS] = ()
+    timeout_seconds: Annotated[Whole, "timeout", KEPT] = 5
+
+
+def _variables(raw: JsonObject, field: str) -> dict[str, str]:
+    pairs = (line.partition("=") for line in strings(raw, field))
+    return {name: value for name, _, value in pairs}
+
+
+_ENV: Final = Kind(
+    _variables, lambda env: [f"{name}={value}" for name, value in sorted(env.items())], {}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerEdits:
-    """What the runtime changes about one container, in the words of CDI.
+class ContainerEdits(Wire):
+    """What the runtime changes about one container, as CDI's ``containerEdits`` hold it.
 
     The agent adds ``ULLAGE_SLICE``, ``ULLAGE_STEPS``, ``ULLAGE_PERCENT`` and the mount of the step
     record itself.
     """
 
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Annotated[Mapping[str, str], _ENV] = field(default_factory=dict)
     device_nodes: tuple[DeviceNode, ...] = ()
     mounts: tuple[BindMount, ...] = ()
     hooks: tuple[Hook, ...] = ()

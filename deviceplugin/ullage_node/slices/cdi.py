@@ -31,8 +31,6 @@ from ullage_node.model.devices import (
     BindMount,
     ContainerBinding,
     ContainerEdits,
-    DeviceNode,
-    Hook,
 )
 from ullage_node.slices.desired import read_decision
 
@@ -43,7 +41,6 @@ FILE_PREFIX: Final = "ullage.dev-"
 FILE_NAME: Final = re.compile(r"^ullage\.dev-(slot-\d{2,4})\.json$")
 MOST_BYTES: Final = 256 << 10
 """Of a file of ours; the edits of 64 devices take less."""
-MOUNT_OPTIONS: Final = ("bind", "nosuid", "nodev")
 
 
 def device_name(slot: str) -> str:
@@ -78,54 +75,27 @@ def render(
         ENV_PERCENT: str(binding.slices[0].percent),
     }
     steps = BindMount(host_path=str(record), container_path=path)
-    whole = {
-        "env": _environment({**edits.env, **own}),
-        "deviceNodes": [_device_node(node) for node in edits.device_nodes],
-        "mounts": [_mount(mount) for mount in (*edits.mounts, steps, *library)],
-        "hooks": [_hook(hook) for hook in edits.hooks],
+    whole = ContainerEdits(
+        env={**edits.env, **own},
+        device_nodes=edits.device_nodes,
+        mounts=(*edits.mounts, steps, *library),
+        hooks=edits.hooks,
+    )
+    others = ContainerEdits(env=whose)
+    return {
+        part.slot: _file(part.slot, others if position else whole, decided[part.index])
+        for position, part in enumerate(binding.slices)
     }
-    files: dict[str, bytes] = {}
-    for position, part in enumerate(binding.slices):
-        content = whole if position == 0 else {"env": _environment(whose)}
-        files[part.slot] = _file(part.slot, content, decided[part.index])
-    return files
 
 
-def _file(slot: str, content: Mapping[str, object], decided: DesiredSlice) -> bytes:
+def _file(slot: str, edits: ContainerEdits, decided: DesiredSlice) -> bytes:
     device = {
         "name": slot,
         "annotations": {ANNOTATION: json.dumps(decided.to_wire(), sort_keys=True)},
-        "containerEdits": {name: value for name, value in content.items() if value},
+        "containerEdits": edits.to_wire(),
     }
     body = {"cdiVersion": CDI_VERSION, "kind": CDI_KIND, "devices": [device]}
     return json.dumps(body, separators=(",", ":")).encode()
-
-
-def _environment(variables: Mapping[str, str]) -> list[str]:
-    return [f"{name}={value}" for name, value in sorted(variables.items())]
-
-
-def _device_node(node: DeviceNode) -> dict[str, str]:
-    fields = {"path": node.path, "hostPath": node.host_path, "permissions": node.permissions}
-    return {name: value for name, value in fields.items() if value}
-
-
-def _mount(mount: BindMount) -> dict[str, object]:
-    return {
-        "hostPath": mount.host_path,
-        "containerPath": mount.container_path,
-        "options": [*MOUNT_OPTIONS, "ro" if mount.read_only else "rw"],
-    }
-
-
-def _hook(hook: Hook) -> dict[str, object]:
-    body: dict[str, object] = {
-        "hookName": hook.stage.value,
-        "path": hook.path,
-        "timeout": hook.timeout_seconds,
-    }
-    lists = {"args": list(hook.args), "env": list(hook.env)}
-    return body | {name: value for name, value in lists.items() if value}
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,15 +19,12 @@ from typing import Final
 
 import yaml
 
-from ullage.api.contract import JsonObject, WireError, objects, section, text, whole
+from ullage.api.contract import JsonObject, WireError, objects, section, text
 from ullage_node.devices.nvidia.read import NvidiaDevice
 from ullage_node.files import read_bounded
 from ullage_node.model.devices import (
-    BindMount,
     ContainerEdits,
     DeviceNode,
-    Hook,
-    HookStage,
 )
 
 MOST_BYTES: Final = 4 << 20
@@ -175,51 +172,11 @@ def _edits(raw: JsonObject) -> ContainerEdits:
     unknown = sorted(name for name in set(raw) - _UNDERSTOOD if raw[name])
     if unknown:
         raise WireError(f"containerEdits.{unknown[0]}: cannot be handed on")
-    env = (line.partition("=") for line in _strings(raw, "env"))
-    return ContainerEdits(
-        env={name: value for name, _, value in env},
-        device_nodes=tuple(
-            DeviceNode(
-                path=text(node, "path"),
-                host_path=text(node, "hostPath", ""),
-                permissions=text(node, "permissions", ""),
-            )
-            for node in objects(raw, "deviceNodes")
-        ),
-        mounts=tuple(
-            BindMount(
-                host_path=text(mount, "hostPath"),
-                container_path=text(mount, "containerPath"),
-                read_only="ro" in _strings(mount, "options"),
-            )
-            for mount in objects(raw, "mounts")
-        ),
-        hooks=tuple(_hook(hook) for hook in objects(raw, "hooks")),
-    )
-
-
-def _hook(raw: JsonObject) -> Hook:
-    try:
-        stage = HookStage(text(raw, "hookName"))
-    except ValueError as error:
-        raise WireError(f"hookName: {error}") from error
-    return Hook(
-        stage=stage,
-        path=text(raw, "path"),
-        args=_strings(raw, "args"),
-        env=_strings(raw, "env"),
-        timeout_seconds=whole(raw, "timeout", HOOK_SECONDS_MAX),
-    )
+    hooks = [{"timeout": HOOK_SECONDS_MAX, **hook} for hook in objects(raw, "hooks")]
+    return ContainerEdits.from_wire({**raw, "hooks": hooks})
 
 
 def _name(raw: JsonObject) -> str:
     """A device's name; YAML reads an unquoted index as a number."""
     name = raw.get("name")
     return str(name) if isinstance(name, int) else text(raw, "name")
-
-
-def _strings(raw: JsonObject, field: str) -> tuple[str, ...]:
-    value = raw.get(field) or []
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise WireError(f"{field}: expected a list of strings")
-    return tuple(value)
