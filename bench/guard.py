@@ -25,6 +25,7 @@ from prometheus_client import CollectorRegistry
 from bench import report
 from bench.guard_node import BenchNode, Running, bench_node, guard_process, what_is_missing
 from bench.progress import Progress
+from ullage.environment import LogLevel
 from ullage_node.events import Event
 from ullage_node.guard.client import FreezerClient
 from ullage_node.guard.gather import subjects, tenants
@@ -35,7 +36,6 @@ from ullage_node.guard.watched import HISTORY, VIOLATED
 from ullage_node.guard.windows import StepWindows
 from ullage_node.logs import configure_logs
 from ullage_node.model.guard import Subject, Verdict, Window, Windows
-from ullage_node.settings import LogLevel
 
 TRIALS: Final = 50
 LIMIT_SECONDS: Final = 2.0

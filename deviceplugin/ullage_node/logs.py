@@ -9,7 +9,7 @@ import sys
 
 import structlog
 
-from ullage_node.settings import LogLevel
+from ullage.environment import LogLevel
 
 
 def configure_logs(level: LogLevel) -> None:

@@ -15,7 +15,8 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from ullage_node.settings import PREFIX, Settings, SettingsError, load_settings
+from ullage.environment import SettingsError
+from ullage_node.settings import PREFIX, Settings, load_settings
 
 DEVICES_MOST: Final = 16
 """Devices of one node that step records are given room for; those of more lie beside it."""

@@ -3,43 +3,26 @@
 """Everything an administrator can set on the node agent, read once from the environment.
 
 Each field is one variable: ``ULLAGE_NODE_`` + section + field, so ``paths.cdi_dir`` is
-``ULLAGE_NODE_PATHS_CDI_DIR``. An unknown variable with our prefix stops the agent with its name:
-a misspelt setting must never be a silent default. No other module reads the environment.
+``ULLAGE_NODE_PATHS_CDI_DIR``. No other module reads the environment.
 """
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import Final, TypeVar, get_type_hints
+from typing import Final
 
 from ullage.api.contract import HEARTBEAT_SECONDS
+from ullage.environment import LogLevel, read_settings
 from ullage_node.devices.backend import Hardware
 
 PREFIX: Final = "ULLAGE_NODE_"
+NUMBER_MOST: Final = 65_535
+DAY_SECONDS: Final = 86_400
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-SERVICE_LINK: Final = re.compile(r"_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP)\w*)$")
-SERVICE_URL: Final = re.compile(r"^(tcp|udp|sctp)://")
-"""Both: what kubelet injects for a Service whose name begins with ``ullage-node``."""
-
-_T = TypeVar("_T")
-
-
-class SettingsError(ValueError):
-    """A setting is unknown, missing or malformed; the text says which and what is allowed."""
-
-
-class LogLevel(StrEnum):
-    """How much the agent says."""
-
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,103 +164,26 @@ def load_settings(environment: Mapping[str, str]) -> Settings:
         SettingsError: a variable with our prefix is unknown or malformed, or a needed one is
             missing; the text names all of them.
     """
-    reader = _Reader(environment)
-    settings = reader.read(Settings, PREFIX)
-    reader.report_unknown()
-    if settings is not None and not settings.name:
-        reader.problems.append(f"{PREFIX}NAME is empty; set it to the node's name")
-    if settings is not None and settings.max_sharers < 1:
-        reader.problems.append(f"{PREFIX}MAX_SHARERS=0: at least one container must fit a device")
-    if settings is not None and settings.notices.problem:
-        reader.problems.append(settings.notices.problem)
-    if reader.problems or settings is None:
-        raise SettingsError("; ".join(reader.problems))
-    return settings
+    return read_settings(Settings, PREFIX, environment, _problems)
 
 
-class _Reader:
-    """Walks the dataclass tree, remembering which variables exist and what went wrong."""
-
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        self.environment = environment
-        self.known: set[str] = set()
-        self.problems: list[str] = []
-
-    def read(self, kind: type[_T], prefix: str) -> _T | None:
-        hints = get_type_hints(kind)
-        values: dict[str, object] = {}
-        assert is_dataclass(kind)
-        for item in fields(kind):
-            hint = hints[item.name]
-            key = prefix + item.name.upper()
-            if isinstance(hint, type) and is_dataclass(hint):
-                values[item.name] = self.read(hint, f"{key}_")
-                continue
-            self.known.add(key)
-            raw = self.environment.get(key)
-            if raw is not None:
-                self._parse(key, raw, hint, item.name, values)
-            elif item.default is MISSING and item.default_factory is MISSING:
-                self.problems.append(f"{key} is not set; it has no default")
-        return None if self.problems else kind(**values)
-
-    def _parse(
-        self, key: str, raw: str, hint: type[object], name: str, values: dict[str, object]
-    ) -> None:
-        try:
-            values[name] = _value(raw.strip(), hint)
-        except ValueError as error:
-            self.problems.append(f"{key}={raw!r}: {error}")
-
-    def report_unknown(self) -> None:
-        for key in sorted(self.environment):
-            if not key.startswith(PREFIX) or key in self.known or self._injected(key):
-                continue
-            near = difflib.get_close_matches(key, self.known, n=1)
-            hint = f"did you mean {near[0]}?" if near else "no such setting"
-            self.problems.append(f"{key} is unknown; {hint}")
-
-    def _injected(self, key: str) -> bool:
-        return bool(SERVICE_LINK.search(key) or SERVICE_URL.match(self.environment[key]))
-
-
-def _boolean(raw: str) -> bool:
-    if raw.lower() not in ("true", "false"):
-        raise ValueError("expected true or false")
-    return raw.lower() == "true"
-
-
-def _whole(raw: str) -> int:
-    if not raw.isdigit() or int(raw) > 65_535:
-        raise ValueError("expected a whole number up to 65535")
-    return int(raw)
-
-
-def _seconds(raw: str) -> float:
-    seconds = float(raw)
-    if not 0 < seconds <= 86_400:
-        raise ValueError("expected seconds between 0 and 86400")
-    return seconds
-
-
-def _path(raw: str) -> Path:
-    if not raw.startswith("/"):
-        raise ValueError("expected an absolute path")
-    return Path(raw)
-
-
-def _value(raw: str, hint: type[object]) -> object:
-    parsers: Mapping[type[object], Callable[[str], object]] = {
-        bool: _boolean,
-        int: _whole,
-        float: _seconds,
-        Path: _path,
-        str: str,
-    }
-    if hint in parsers:
-        return parsers[hint](raw)
-    assert issubclass(hint, StrEnum)
-    allowed = [member.value for member in hint]
-    if raw not in allowed:
-        raise ValueError(f"expected one of {', '.join(allowed)}")
-    return hint(raw)
+def _problems(settings: Settings) -> Iterator[str]:
+    """What cannot work."""
+    if not settings.name:
+        yield f"{PREFIX}NAME is empty; set it to the node's name"
+    if not 0 < settings.max_sharers <= NUMBER_MOST:
+        yield f"{PREFIX}MAX_SHARERS: at least one container must fit a device, at most 65535"
+    for name, number in (
+        ("CONTEXT_OVERHEAD_MIB", settings.context_overhead_mib),
+        ("HTTP_PORT", settings.http.port),
+    ):
+        if number > NUMBER_MOST:
+            yield f"{PREFIX}{name}={number}: expected at most {NUMBER_MOST}"
+    for section, times in (("PERIODS", settings.periods), ("NOTICES", settings.notices)):
+        for item in fields(times):
+            seconds = getattr(times, item.name)
+            if isinstance(seconds, float) and not 0 < seconds <= DAY_SECONDS:
+                name = f"{PREFIX}{section}_{item.name.upper()}"
+                yield f"{name}={seconds:g}: expected seconds between 0 and {DAY_SECONDS}"
+    if settings.notices.problem:
+        yield settings.notices.problem

@@ -7,16 +7,25 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from ullage.environment import variables
 from ullage.metric_families import METRIC
 
 _Figures = TypeVar("_Figures")
+WORDS: Final = {
+    bool: "true or false",
+    int: "whole number",
+    float: "number",
+    Path: "path",
+    str: "text",
+}
 
 Texts = Mapping[tuple[str, str], str]
 """Docstring of an attribute, by class and field."""
@@ -117,6 +126,34 @@ def meaning_of(texts: Texts, owner: str, field: str) -> str:
         return texts[owner, field]
     except KeyError:
         raise FactsMissing(f"{owner}.{field} has no docstring") from None
+
+
+def settings_of(kind: type, prefix: str, source: Path) -> list[Setting]:
+    """Every setting of a process, in the order of its code.
+
+    Raises:
+        FactsMissing: a field has no docstring.
+    """
+    texts = attribute_texts(source)
+    return [
+        Setting(
+            variable=variable.name,
+            kind=WORDS.get(variable.kind, "one of"),
+            choices=[str(member) for member in _members(variable.kind)],
+            default=None if variable.required else _default(variable.field.default),
+            meaning=meaning_of(texts, variable.owner.__name__, variable.field.name),
+        )
+        for variable in variables(kind, prefix)
+    ]
+
+
+def _members(kind: type) -> tuple[StrEnum, ...]:
+    return tuple(kind) if issubclass(kind, StrEnum) else ()
+
+
+def _default(value: object) -> str:
+    """As it would stand in the environment."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _words(node: ast.stmt) -> str:

@@ -13,43 +13,16 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from docs.generate.facts import (
-    MetricFact,
-    Setting,
-    attribute_texts,
-    example_of,
-    meaning_of,
-    metric_facts,
-)
-from ullage.app.settings import SECTIONS, Settings, variables
+from docs.generate.facts import MetricFact, Setting, example_of, metric_facts, settings_of
+from ullage.app.settings import PREFIX, Settings
 from ullage.metrics.collector import OperatorCollector, OperatorFigures, SectionGuard
 
 SOURCE: Final = "operator/ullage/app/settings.py"
-WORDS: Final = {str: "text", int: "whole number", float: "number"}
-LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
 
 def operator_settings(root: Path) -> list[Setting]:
-    """Every setting of the operator, in the order of its code.
-
-    Raises:
-        FactsMissing: a field has no docstring.
-    """
-    texts = attribute_texts(root / SOURCE)
-    rows: list[Setting] = []
-    for variable, (section, field, kind) in variables().items():
-        owner = SECTIONS[section] if section else Settings
-        levels = LOG_LEVELS if field == "log_level" else ()
-        rows.append(
-            Setting(
-                variable=variable,
-                kind="one of" if levels else WORDS[kind],
-                choices=levels,
-                default=str(getattr(owner(), field)),
-                meaning=meaning_of(texts, owner.__name__, field),
-            )
-        )
-    return rows
+    """Every setting of the operator."""
+    return settings_of(Settings, PREFIX, root / SOURCE)
 
 
 def operator_metrics() -> list[MetricFact]:

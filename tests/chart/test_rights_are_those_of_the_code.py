@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from chart.rendered import ROOT, Helm, Json, Rendered, rules_of
-from ullage.api import crd
+from docs.generate.crds import definition as crd
 from ullage.kube.permissions import REQUIRED_VERBS, Scope, role_rules
 
 READ = {"get", "list", "watch"}

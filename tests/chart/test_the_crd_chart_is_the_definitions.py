@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from chart.rendered import CHART, CRD_CHART, ROOT, Helm, Json, annotations
-from ullage.api import crd
+from docs.generate.crds import definition as crd
 
 KEEP = "helm.sh/resource-policy"
 NAMES = sorted(f"{kind.info.plural}.ullage.dev" for kind in crd.KINDS)

@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from chart.rendered import CHART, VALUES_FILES, ChartRefused, Helm, environment
-from ullage.app.settings import SettingsError, settings_from, variables
+from ullage.app.settings import PREFIX, Settings, settings_from
+from ullage.environment import SettingsError, variables
 from ullage_node.settings import load_settings
 
 SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
@@ -154,7 +155,7 @@ def test_every_setting_of_the_operator_can_be_given_once() -> None:
         "ULLAGE_HTTP_PORT",
         "ULLAGE_LOG_LEVEL",
     }
-    assert chart | own == set(variables())
+    assert chart | own == {variable.name for variable in variables(Settings, PREFIX)}
     assert not chart & own
 
 

@@ -15,7 +15,8 @@ import structlog
 from ullage.app.logs import configure_logs
 from ullage.app.operator import Operator
 from ullage.app.retire import retire, set_retired
-from ullage.app.settings import Settings, SettingsError, settings_from
+from ullage.app.settings import Settings, settings_from
+from ullage.environment import SettingsError
 from ullage.kube.client import K8sCluster
 from ullage.kube.credentials import CredentialsError, find_credentials
 from ullage.ports import Unavailable

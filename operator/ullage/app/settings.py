@@ -2,21 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Settings of the operator, read once from the environment.
 
-Every field is one variable ``ULLAGE_<SECTION>_<FIELD>`` and one value of the chart. An unknown
-variable with our prefix fails the start: a misspelt setting must never be a silent default.
+Every field is one variable ``ULLAGE_<SECTION>_<FIELD>`` and one value of the chart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Final, get_type_hints
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from ullage.environment import LogLevel, read_settings
 
 PREFIX: Final = "ULLAGE_"
-
-
-class SettingsError(ValueError):
-    """A setting is unknown or cannot be read; the text names the variable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +130,7 @@ class Settings:
     """Path of a kubeconfig; empty = the pod's service account."""
     identity: str = ""
     """Name of this replica in the Lease; empty = the host name."""
-    log_level: str = "info"
+    log_level: LogLevel = LogLevel.INFO
     """debug, info, warning or error."""
     lease: LeaseSettings = field(default_factory=LeaseSettings)
     decide: DecideTimes = field(default_factory=DecideTimes)
@@ -144,77 +141,32 @@ class Settings:
     http: HttpSettings = field(default_factory=HttpSettings)
 
 
-SECTIONS: Final[Mapping[str, type]] = {
-    "lease": LeaseSettings,
-    "decide": DecideTimes,
-    "trigger": TriggerTimes,
-    "learn": LearnSettings,
-    "write": WriteSettings,
-    "price": PriceSettings,
-    "http": HttpSettings,
-}
-
-
-def variables() -> dict[str, tuple[str, str, type]]:
-    """Every variable the operator knows -> (section or "", field, type)."""
-    known: dict[str, tuple[str, str, type]] = {}
-    for section, owner in {"": Settings, **SECTIONS}.items():
-        hints = get_type_hints(owner)
-        for item in fields(owner):
-            if section or item.name not in SECTIONS:
-                parts = [part for part in (section, item.name) if part]
-                known[PREFIX + "_".join(parts).upper()] = (section, item.name, hints[item.name])
-    return known
-
-
 def settings_from(environment: Mapping[str, str]) -> Settings:
     """Read the settings.
 
     Raises:
         SettingsError: a variable with our prefix is unknown, or a value cannot be read.
     """
-    known = variables()
-    values: dict[str, dict[str, object]] = {section: {} for section in ("", *SECTIONS)}
-    for name, raw in sorted(environment.items()):
-        if not name.startswith(PREFIX):
-            continue
-        if name not in known:
-            raise SettingsError(f"unknown setting {name}; known are: {', '.join(sorted(known))}")
-        section, item, kind = known[name]
-        values[section][item] = _convert(name, raw, kind)
-    sections = {name: owner(**values[name]) for name, owner in SECTIONS.items()}
-    settings = Settings(**values[""], **sections)  # type: ignore[arg-type]
-    _check(settings)
-    return settings
+    return read_settings(Settings, PREFIX, environment, _problems)
 
 
-def _convert(name: str, raw: str, kind: type) -> object:
-    if kind not in (str, int, float):
-        raise SettingsError(f"{name}: settings of type {kind} are not supported")
-    try:
-        return kind(raw)
-    except ValueError as error:
-        raise SettingsError(f"{name}={raw!r} is no {kind.__name__}") from error
-
-
-def _check(settings: Settings) -> None:
+def _problems(settings: Settings) -> Iterator[str]:
+    """What cannot work."""
     lease = settings.lease
     if not lease.period_seconds < lease.renew_deadline_seconds < lease.duration_seconds:
-        raise SettingsError(
+        yield (
             "lease times must grow: ULLAGE_LEASE_PERIOD_SECONDS < "
             "ULLAGE_LEASE_RENEW_DEADLINE_SECONDS < ULLAGE_LEASE_DURATION_SECONDS"
         )
     if settings.write.per_second <= 0 or settings.write.in_flight < 1:
-        raise SettingsError("ULLAGE_WRITE_PER_SECOND and ULLAGE_WRITE_IN_FLIGHT must be positive")
+        yield "ULLAGE_WRITE_PER_SECOND and ULLAGE_WRITE_IN_FLIGHT must be positive"
     learn = settings.learn
     if min(learn.every_seconds, learn.fit_every_seconds, learn.deadline_seconds) <= 0:
-        raise SettingsError("the seconds of ULLAGE_LEARN_* must be positive")
+        yield "the seconds of ULLAGE_LEARN_* must be positive"
     if learn.fit_rows < 1:
-        raise SettingsError("ULLAGE_LEARN_FIT_ROWS must be at least 1")
+        yield "ULLAGE_LEARN_FIT_ROWS must be at least 1"
     if settings.price.period_seconds < 10 or settings.price.timeout_seconds <= 0:
-        raise SettingsError(
+        yield (
             "ULLAGE_PRICE_PERIOD_SECONDS must be at least 10 and ULLAGE_PRICE_TIMEOUT_SECONDS "
             "positive"
         )
-    if settings.log_level not in ("debug", "info", "warning", "error"):
-        raise SettingsError("ULLAGE_LOG_LEVEL must be debug, info, warning or error")

@@ -4,7 +4,8 @@
 
 import pytest
 
-from ullage.app.settings import Settings, SettingsError, settings_from, variables
+from ullage.app.settings import PREFIX, Settings, settings_from
+from ullage.environment import SettingsError, variables
 
 
 def test_an_empty_environment_gives_the_defaults() -> None:
@@ -41,5 +42,5 @@ def test_values_that_cannot_work_are_refused(environment: dict[str, str]) -> Non
 
 
 def test_every_field_has_a_variable() -> None:
-    assert "ULLAGE_KUBECONFIG" in variables()
-    assert "ULLAGE_DECIDE_DEADLINE_SECONDS" in variables()
+    names = {variable.name for variable in variables(Settings, PREFIX)}
+    assert {"ULLAGE_KUBECONFIG", "ULLAGE_DECIDE_DEADLINE_SECONDS"} <= names

@@ -14,7 +14,8 @@ from docs.generate.__main__ import ROLES, SCHEMA, files, main, values_schema
 from docs.generate.facts import FactsMissing, MetricFact, Setting, attribute_texts, metric_facts
 from docs.generate.operator import operator_settings
 from docs.generate.pages import settings_page
-from ullage.app.settings import SettingsError, settings_from, variables
+from ullage.app.settings import PREFIX, Settings, settings_from
+from ullage.environment import SettingsError, variables
 from ullage.kube.permissions import REQUIRED_VERBS
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -77,7 +78,8 @@ def test_another_folder_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_every_variable_stands_on_the_page_with_its_default() -> None:
     page = (ROOT / "docs/reference/settings.md").read_text(encoding="utf-8")
-    assert all(f"| `{name}` |" in page for name in variables())
+    names = [variable.name for variable in variables(Settings, PREFIX)]
+    assert all(f"| `{name}` |" in page for name in names)
     assert "| `ULLAGE_WRITE_PER_SECOND` | number | `50.0` | `operator.settings` |" in page
     assert "| `ULLAGE_NODE_NAME` | text | required | fixed by the chart |" in page
     assert "one of nvidia, emulated" in page

@@ -13,9 +13,10 @@ from builders_raw import raw_node, raw_pool
 from fakes.clock import FakeClock
 from ullage.app.effects import effect_of
 from ullage.app.pool_service import Hooks, PoolService
-from ullage.app.settings import PriceSettings, SettingsError, settings_from
+from ullage.app.settings import PriceSettings, settings_from
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.values import streams
+from ullage.environment import SettingsError
 from ullage.ports import JsonObject, Kind
 from ullage.scheduling.model.plan import SetPoolStatus
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from ullage.environment import LogLevel, SettingsError
 from ullage_node.devices.backend import Hardware
 from ullage_node.main import run
-from ullage_node.settings import LogLevel, NoticeProvider, SettingsError, load_settings
+from ullage_node.settings import NoticeProvider, load_settings
 
 NAME = {"ULLAGE_NODE_NAME": "node-a"}
 

@@ -33,6 +33,7 @@ def test_the_agent_loads_no_client_library_and_no_models() -> None:
     assert ours - engine <= {
         "ullage.api",
         "ullage.engines",
+        "ullage.environment",
         "ullage.metric_families",
         *(f"ullage.api.{name}" for name in names),
     }

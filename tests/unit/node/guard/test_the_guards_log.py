@@ -7,9 +7,9 @@ import re
 
 import pytest
 
+from ullage.environment import LogLevel
 from ullage_node.guard import log
 from ullage_node.guard.log import Log, configure_log
-from ullage_node.settings import LogLevel
 
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 
