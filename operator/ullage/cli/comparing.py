@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from rich import box
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -63,6 +64,22 @@ def tell(
         Path(json_file).write_text(as_json(), encoding="utf-8")
     for path in pictures() if pictures is not None else ():
         out.print(f"wrote {path}", markup=False)
+
+
+def figures_table(title: str, caption: str, numbers: Iterable[str]) -> Table:
+    """An empty table of policies and their figures."""
+    table = Table(
+        title=title,
+        caption=caption,
+        title_justify="left",
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=0,
+    )
+    table.add_column("policy", no_wrap=True)
+    for name in numbers:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
 
 
 def _show(bar: Progress, task: TaskID, done: int) -> None:

@@ -21,7 +21,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ullage.cli.tables import BAD, GOOD, QUIET, age
+from ullage.cli.tables import BAD, GOOD, QUIET, age, table_of
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.scheduling.accounting.bills import Bill, bill_of, party_of, total
 
@@ -101,12 +101,11 @@ def table(found: Sequence[Line], by: By) -> RenderableType:
     """The lines, and their sum where there are several."""
     if not found:
         return Text(NOTHING, style=QUIET)
-    shown = Table(box=None, pad_edge=False, header_style="bold")
-    shown.add_column("JOB" if by is By.JOB else "TENANT", overflow="fold")
-    shown.add_column("TENANT" if by is By.JOB else "WORKLOADS", overflow="fold")
     expects = any(line.bill.expected is not None for line in found)
-    for column in (*_COLUMNS, *((_EXPECTED,) if expects else ())):
-        shown.add_column(column, justify="right", no_wrap=True)
+    shown = table_of(
+        *(("JOB", "TENANT") if by is By.JOB else ("TENANT", "WORKLOADS")),
+        numbers=(*_COLUMNS, *((_EXPECTED,) if expects else ())),
+    )
     for line in found:
         shown.add_row(line.name, _second(line, by), *_cells(line.bill, expects))
     if len(found) > 1:

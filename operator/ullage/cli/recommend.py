@@ -19,6 +19,7 @@ from rich.text import Text
 
 from ullage.api.contract import Reason, WireError
 from ullage.api.trainingjob import TrainingJob
+from ullage.cli.tables import table_of
 from ullage.cluster.codecs.objects import Sharer
 from ullage.cluster.projection.workload import project_workload
 from ullage.cluster.records.snapshot import Snapshot, WorkloadKind, WorkloadRecord
@@ -79,12 +80,10 @@ def recommendation(snapshot: Snapshot, job: WorkloadRecord) -> RenderableType:
 
 
 def _table(rows: tuple[Recommended, ...]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in (
+    table = table_of(
         "ACCELERATOR", "DEVICES", "TIME", "4 OF 5 WITHIN", "COST", "SPEED", "CONFIDENCE", "MEMORY",
         "VERDICT", "WHY",
-    ):  # fmt: skip
-        table.add_column(name, overflow="fold")
+    )  # fmt: skip
     for row in rows:
         table.add_row(
             row.accelerator,

@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from ullage.cli import simulate_spot
-from ullage.cli.comparing import followed, tell
+from ullage.cli.comparing import figures_table, followed, tell
 from ullage.cli.simulate_options import Inputs, Live, Output, Play, Spot, of, takes
 
 if TYPE_CHECKING:
@@ -96,21 +95,13 @@ def table_of(found: Comparison) -> Table:
     fleet = ", ".join(f"{count} {kind}" for kind, count in found.fleet.devices.items())
     priced = any(outcome.dollars > 0 for outcome in found.outcomes)
     broken = any(outcome.failures > 0 for outcome in found.outcomes)
-    table = Table(
-        title=f"{found.trace.name}: {len(found.trace.jobs)} jobs on {fleet}",
-        caption=(
-            "mean, p99: arrival to end; all: the last end; rho: largest arrival to end\n"
-            "over the time on an equal part of the cluster"
-        ),
-        title_justify="left",
-        caption_justify="left",
-        box=box.SIMPLE_HEAD,
-        padding=0,
-    )
-    table.add_column("policy", no_wrap=True)
     numbers = ["mean h", "p99 h", "x fifo", "all h", "used", "rho", "stops"]
-    for name in (*numbers, *(("lost h",) if broken else ()), *(("$",) if priced else ())):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = figures_table(
+        f"{found.trace.name}: {len(found.trace.jobs)} jobs on {fleet}",
+        "mean, p99: arrival to end; all: the last end; rho: largest arrival to end\n"
+        "over the time on an equal part of the cluster",
+        (*numbers, *(("lost h",) if broken else ()), *(("$",) if priced else ())),
+    )
     base = found.outcomes[0].mean_jct_s
     best = min(outcome.mean_jct_s for outcome in found.outcomes)
     for outcome in found.outcomes:

@@ -11,11 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from ullage.cli.comparing import followed, tell
+from ullage.cli.comparing import figures_table, followed, tell
 
 if TYPE_CHECKING:
     from ullage.cli.simulate_options import Inputs, Play, Spot
@@ -59,24 +58,24 @@ def table_of(found: Comparison) -> Table:
     """The figures of every way to buy; the cheapest that was never late in bold."""
     asked = found.asked
     figures = found.figures()
-    table = Table(
-        title=(
-            f"{asked.replicas} instances, {asked.work_h:g} h of work, deadline {asked.deadline_h:g}"
-            f" h, {len(found.starts)} starts"
+    table = figures_table(
+        f"{asked.replicas} instances, {asked.work_h:g} h of work, deadline {asked.deadline_h:g}"
+        f" h, {len(found.starts)} starts",
+        "means of the starts; saved: against on-demand alone; late: starts that missed the\n"
+        "deadline; firm h: instance hours on on-demand; lost h: work done again",
+        (
+            "$",
+            "saved",
+            "$/work h",
+            "mean h",
+            "max h",
+            "late",
+            "firm h",
+            "spot h",
+            "taken",
+            "lost h",
         ),
-        caption=(
-            "means of the starts; saved: against on-demand alone; late: starts that missed the\n"
-            "deadline; firm h: instance hours on on-demand; lost h: work done again"
-        ),
-        title_justify="left",
-        caption_justify="left",
-        box=box.SIMPLE_HEAD,
-        padding=0,
     )
-    table.add_column("policy", no_wrap=True)
-    for name in ("$", "saved", "$/work h", "mean h", "max h", "late", "firm h", "spot h", "taken"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("lost h", justify="right", no_wrap=True)
     in_time = [figure["dollars"] for figure in figures.values() if not figure["late"]]
     for policy, one in figures.items():
         best = bool(in_time) and not one["late"] and one["dollars"] == min(in_time)

@@ -14,10 +14,10 @@ from ullage.api.contract import DesiredSlice, ObservedDevice, Reason
 from ullage.api.explanations.all import CONDITIONS, REASONS
 from ullage.api.reasons import ConditionType
 from ullage.api.times import rfc3339
-from ullage.cli.tables_spend import spend
 from ullage.cluster.records.scheduling_state import Exclusion
 from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot, WorkloadRecord
 from ullage.cluster.records.spec_fields import Elasticity
+from ullage.cluster.records.spend import Offer, SpendRecord
 from ullage.cluster.records.status import (
     Condition,
     DecisionRecord,
@@ -37,10 +37,26 @@ PHASE_STYLES: Mapping[str, str] = {
 }
 
 
-def _table(*columns: str) -> Table:
+def table_of(*columns: str, numbers: Iterable[str] = (), more: Iterable[str] = ()) -> Table:
+    """An empty table: columns of text, columns of ``numbers``, ``more`` columns of text."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column, overflow="fold")
+    for column in numbers:
+        table.add_column(column, justify="right", no_wrap=True)
+    for column in more:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def facts(rows: Mapping[str, RenderableType] | None = None) -> Table:
+    """A table of names and what is known under them; a name with nothing under it is left out."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in (rows or {}).items():
+        if value:
+            table.add_row(name, value)
     return table
 
 
@@ -59,7 +75,7 @@ def times(slowdown: str) -> str:
 
 def overview(found: Iterable[WorkloadRecord], now: float) -> RenderableType:
     """One line per workload."""
-    table = _table(
+    table = table_of(
         "NAMESPACE", "NAME", "KIND", "PHASE", "REASON", "NODES", "SHARE",
         "PREDICTED", "OBSERVED", "PROGRESS", "AGE",
     )  # fmt: skip
@@ -129,9 +145,6 @@ def why(workload: WorkloadRecord) -> RenderableType:
 
 
 def _decision(decision: DecisionRecord) -> Table:
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
     rows = {
         "reason": decision.reason.value,
         "": decision.message,
@@ -141,17 +154,12 @@ def _decision(decision: DecisionRecord) -> Table:
         "company": "alone until its latency is measured" if decision.alone else "",
         "inputs": f"{decision.inputs_hash}, epoch {decision.epoch}",
     }
-    for name, value in rows.items():
-        if value:
-            table.add_row(name, value)
-    return table
+    return facts(rows)
 
 
 def _size(bounds: Elasticity, members: int, size: SizeRecord) -> Table:
     """How many members an elastic gang has, why, and what may follow."""
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
+    table = facts()
     table.add_row("members", f"{members} of {bounds.min_replicas} to {bounds.max_replicas}")
     table.add_row("", f"{size.reason}: {size.message}")
     if size.room_since:
@@ -163,9 +171,6 @@ def _size(bounds: Elasticity, members: int, size: SizeRecord) -> Table:
 
 def _sharing(shared: Sharing) -> Table:
     """Renders predicted and observed slowdown, and the model behind them."""
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
     margin = f"{shared.z} sd, needs {shared.threshold or 'nothing'}" if shared.z else ""
     upper = f", below {times(shared.predicted_upper)} in 95 of 100"
     rows = {
@@ -179,10 +184,7 @@ def _sharing(shared: Sharing) -> Table:
         "model": shared.source,
         "risk used": percent(shared.risk_used) if shared.risk_used else "",
     }
-    for name, value in rows.items():
-        if value:
-            table.add_row(name, value)
-    return table
+    return facts(rows)
 
 
 GROUPS: Mapping[str, str] = {
@@ -196,7 +198,7 @@ GROUPS: Mapping[str, str] = {
 
 
 def _refusals(decision: DecisionRecord) -> Table:
-    table = _table("WHAT BINDS", "DEVICES", "NEAREST", "BY HOW MUCH")
+    table = table_of("WHAT BINDS", "DEVICES", "NEAREST", "BY HOW MUCH")
     for refusal in decision.refusals:
         table.add_row(
             refusal.reason.value, str(refusal.devices), refusal.nearest or "-", refusal.message
@@ -205,7 +207,7 @@ def _refusals(decision: DecisionRecord) -> Table:
 
 
 def _exclusions(exclusions: Iterable[Exclusion]) -> Table:
-    table = _table("LEFT OUT", "SINCE", "UNTIL", "REASON", "WHAT HAPPENED")
+    table = table_of("LEFT OUT", "SINCE", "UNTIL", "REASON", "WHAT HAPPENED")
     for exclusion in exclusions:
         until = rfc3339(exclusion.until) if exclusion.until else "the agent reports"
         table.add_row(
@@ -219,7 +221,7 @@ def _exclusions(exclusions: Iterable[Exclusion]) -> Table:
 
 
 def _conditions(conditions: Iterable[Condition]) -> Table:
-    table = _table("CONDITION", "STATUS", "REASON", "MESSAGE")
+    table = table_of("CONDITION", "STATUS", "REASON", "MESSAGE")
     for condition in conditions:
         table.add_row(condition.type, condition.status, condition.reason, condition.message)
     return table
@@ -233,7 +235,7 @@ def top(snapshot: Snapshot, now: float) -> RenderableType:
         for workload in snapshot.workloads.values()
         for placement in workload.status.placement
     }
-    table = _table(
+    table = table_of(
         "NODE", "DEVICE", "TENANT", "PERCENT", "MEMORY", "PHASE",
         "PREDICTED", "UPPER", "OBSERVED", "ATTAINED", "RISK",
     )  # fmt: skip
@@ -310,3 +312,40 @@ def explanation(word: str) -> RenderableType | None:
             about = CONDITIONS[type_]
             return Group(Text(f"condition {type_.value}", style="bold"), about.true_when)
     return None
+
+
+def spend(record: SpendRecord) -> RenderableType:
+    """The decision of pools: chosen, next best, why, and when it is looked at again."""
+    decision = record.decision
+    if decision is None:
+        return Text("its pools were not decided yet")
+    committed = " until the end" if decision.committed else ""
+    rows = {
+        "capacity": f"{decision.mode}{committed}",
+        "reason": decision.reason.value,
+        "": decision.message,
+        "pools": offer(decision.chosen),
+        "next best": offer(decision.runner_up) if decision.runner_up is not None else "",
+        "to save": _expected(record),
+        "since": rfc3339(decision.since) if decision.since else "",
+        "looked at again": rfc3339(record.next_decision) if record.next_decision else "",
+        "what helps": REASONS[decision.reason].what_to_do,
+        "inputs": f"{decision.inputs_hash}, epoch {decision.epoch}",
+    }
+    return Group(Text("where it may run", style="bold"), facts(rows))
+
+
+def _expected(record: SpendRecord) -> str:
+    said = record.expected_savings
+    return f"{said} $ over the rest of the work, against on-demand" if said else ""
+
+
+def offer(one: Offer) -> str:
+    """An allocation in a line."""
+    if not one.pools:
+        return "none for now"
+    said = " + ".join(f"{share.replicas} x {share.pool}" for share in one.pools)
+    figures = [f"{one.per_hour} $/h"] if one.per_hour else []
+    if one.cost_per_work:
+        figures.append(f"{one.cost_per_work} $ per hour of work")
+    return f"{said} ({', '.join(figures)})" if figures else said

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ullage.api.reasons import ConditionType
-from ullage.cli.tables import BAD, GOOD, QUIET, age
+from ullage.cli.tables import BAD, GOOD, QUIET, age, facts, table_of
 from ullage.cluster.records.snapshot import PolicyRecord, Snapshot, WorkloadKind, WorkloadRecord
 from ullage.cluster.records.status import AllocationRecord
 from ullage.engines.allocation.round_records import MEMORY_ROUNDS
@@ -54,9 +54,7 @@ def policy(snapshot: Snapshot, now: float) -> RenderableType:
 
 
 def _head(binding: PolicyRecord, now: float) -> Table:
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
+    table = facts()
     table.add_row("objective", binding.objective)
     table.add_row("round", f"{binding.round_seconds} s")
     if binding.tenants:
@@ -97,14 +95,8 @@ def _per_hour(job: WorkloadRecord, kind: str, prices: Mapping[str, float]) -> fl
 def _turns(
     jobs: Iterable[WorkloadRecord], binding: PolicyRecord, prices: Mapping[str, float], now: float
 ) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("JOB", "TENANT", "WEIGHT", "TYPE"):
-        table.add_column(column, overflow="fold")
     numbers = ("PROMISED", "RECEIVED", "SECONDS", "OWED", *(("PER HOUR",) if prices else ()))
-    for column in numbers:
-        table.add_column(column, justify="right", no_wrap=True)
-    for column in ("NOW", "SPEEDS"):
-        table.add_column(column, overflow="fold")
+    table = table_of("JOB", "TENANT", "WEIGHT", "TYPE", numbers=numbers, more=("NOW", "SPEEDS"))
     most_s = MEMORY_ROUNDS * binding.round_seconds
     for job in jobs:
         books = job.status.allocation
