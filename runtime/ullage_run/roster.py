@@ -8,19 +8,17 @@ must never wait for a member without a limit, nor count one twice that comes aga
 
 from __future__ import annotations
 
-import hmac
 import queue
 import socket
 import struct
 import threading
 import time
-import traceback
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NoReturn
 
 from ullage_run import doorway, frames
-from ullage_run.doorway import Doorway
+from ullage_run.doorway import Server
 from ullage_run.frames import NO_STEP, Buffer, Frame, FrameError, Kind
 from ullage_run.group import BEAT_S
 from ullage_run.orders import MAX_ORDER_BYTES, MAX_PARTS_BYTES, Identity, milliseconds
@@ -54,7 +52,7 @@ class Peer:
     sending: threading.Lock
 
 
-class Roster:
+class Roster(Server[Peer]):
     """Accepts members.
 
     Args:
@@ -72,28 +70,13 @@ class Roster:
         most: int = 1024,
         silent_s: float = SILENT_S,
     ) -> None:
-        self._token = token
-        self._most = most
+        super().__init__(listen, token=token, most=most)
         self._silent_s = silent_s
         self._starts: Counter[str] = Counter()
         self._peers: dict[str, Peer] = {}
-        self._lock = threading.Lock()
         # Bounded: who says more than the lead can hear has to wait.
         self._said: queue.Queue[Said] = queue.Queue(MOST_UNHEARD)
-        family = socket.AF_INET6 if ":" in listen[0] else socket.AF_INET
-        self._server = socket.create_server(
-            listen, family=family, backlog=max(most, doorway.BACKLOG)
-        )
-        host, port = self._server.getsockname()[:2]
-        self.address: tuple[str, int] = (str(host), int(port))
-        self._closed = False
-        self._doorway = Doorway()
-        threading.Thread(
-            target=doorway.accept,
-            args=(self._server, self._attend, lambda: self._closed),
-            name="ullage-roster",
-            daemon=True,
-        ).start()
+        threading.Thread(target=self.serve, name="ullage-roster", daemon=True).start()
 
     def peers(self) -> dict[str, Peer]:
         """Connected members, by name."""
@@ -130,52 +113,24 @@ class Roster:
         if peer is not None:
             doorway.end(peer.link)
 
-    def close(self) -> None:
-        """Accept no one more and end all connections."""
-        self._closed = True
-        doorway.end(self._server)
-        self._server.close()
-        for peer in self.peers().values():
-            doorway.end(peer.link)
+    def prepare(self, link: socket.socket) -> None:
+        """Who says nothing, or takes nothing, for too long is gone."""
+        _limit(link, socket.SO_SNDTIMEO, SEND_S)
+        _limit(link, socket.SO_RCVTIMEO, self._silent_s)
 
-    def _attend(self, link: socket.socket) -> None:
-        """One member, from its HELLO until it leaves, breaks the rules or is silent."""
-        name = ""
-        self._doorway.enter(link)
-        try:
-            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            _limit(link, socket.SO_SNDTIMEO, SEND_S)
-            _limit(link, socket.SO_RCVTIMEO, self._silent_s)
-            peer = self._greet(link)
-            self._doorway.known(link)
-            name = peer.identity.name
-            while True:
-                frame = frames.receive(link)
-                most = MAX_PARTS_BYTES if frame.kind is Kind.PART else MAX_ORDER_BYTES
-                data = bytes(frames.payload(link, frame, most))
-                if frame.kind is Kind.LEAVING:
-                    milliseconds(data)
-                if frame.kind is not Kind.BEAT:
-                    self._said.put(Said(name=name, frame=frame, data=data))
-        except FrameError as error:
-            frames.refuse(link, str(error))
-        except OSError:
-            pass  # gone or silent: told below
-        except Exception as error:  # the seam of one member
-            traceback.print_exception(error)
-            frames.refuse(link, f"{type(error).__name__} over what was sent")
-        finally:
-            self._doorway.known(link)
-            link.close()
-            self._forget(name, link)
+    def talk(self, link: socket.socket, peer: Peer) -> NoReturn:
+        """Bring what a member says to the lead."""
+        while True:
+            frame = frames.receive(link)
+            most = MAX_PARTS_BYTES if frame.kind is Kind.PART else MAX_ORDER_BYTES
+            data = bytes(frames.payload(link, frame, most))
+            if frame.kind is Kind.LEAVING:
+                milliseconds(data)
+            if frame.kind is not Kind.BEAT:
+                self._said.put(Said(name=peer.identity.name, frame=frame, data=data))
 
-    def _greet(self, link: socket.socket) -> Peer:
-        hello = frames.receive(link)
-        if hello.kind is not Kind.HELLO:
-            raise FrameError("a connection begins with HELLO")
-        shown = frames.payload(link, hello, frames.MAX_TEXT_BYTES)
-        if not hmac.compare_digest(bytes(shown), self._token):
-            raise FrameError("the token is not this job's")
+    def greet(self, link: socket.socket) -> Peer:
+        """The member that says JOIN."""
         join = frames.receive(link)
         if join.kind is not Kind.JOIN:
             raise FrameError("a member says JOIN first")
@@ -183,8 +138,6 @@ class Roster:
             raise FrameError(f"a member cannot begin after step {join.step}")
         identity = Identity.decode(frames.payload(link, join, MAX_ORDER_BYTES))
         with self._lock:
-            if len(self._peers) >= self._most:
-                raise FrameError(f"{self._most} members are connected, no more are taken")
             if len(self._starts) >= MOST_NAMES and identity.name not in self._starts:
                 raise FrameError(f"{MOST_NAMES} members have come, no more are told apart")
             # who starts again has nothing of what it had: to the maps it is someone else
@@ -202,13 +155,14 @@ class Roster:
         self._said.put(Said(name=identity.name, frame=join))
         return peer
 
-    def _forget(self, name: str, link: socket.socket) -> None:
+    def gone(self, link: socket.socket) -> None:
+        """Tell the lead of a member that is gone."""
         with self._lock:
-            known = self._peers.get(name)
-            if known is None or known.link is not link:
-                return
-            del self._peers[name]
-        self._said.put(Said(name=name, frame=None))
+            names = [name for name, peer in self._peers.items() if peer.link is link]
+            for name in names:
+                del self._peers[name]
+        for name in names:
+            self._said.put(Said(name=name, frame=None))
 
 
 def _limit(link: socket.socket, what: int, seconds: float) -> None:

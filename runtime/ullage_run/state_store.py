@@ -13,21 +13,19 @@ one arriving), never mix steps, never take a push of maps that hold no more, and
 from __future__ import annotations
 
 import argparse
-import hmac
 import signal
 import socket
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import Final, NoReturn
 
-from ullage_run import doorway, frames
-from ullage_run.doorway import Doorway
+from ullage_run import frames
+from ullage_run.doorway import Server
 from ullage_run.frames import NO_STEP, Frame, FrameError, Kind, Receipt
 
 WAIT_S: Final = 1.0
@@ -182,7 +180,7 @@ class Store:
         return Receipt.GO if taken + length <= self.state_bytes else Receipt.TOO_LARGE
 
 
-class StateStoreServer:
+class StateStoreServer(Server[None]):
     """Serves a store on a TCP address.
 
     Args:
@@ -200,70 +198,25 @@ class StateStoreServer:
         token: bytes = b"",
         most_links: int = 64,
     ) -> None:
+        super().__init__(listen, token=token, most=most_links)
         self._store = store
-        self._token = token
-        self._most_links = most_links
-        self._links: set[socket.socket] = set()
-        self._lock = threading.Lock()
-        self._closed = False
-        self._doorway = Doorway()
-        family = socket.AF_INET6 if ":" in listen[0] else socket.AF_INET
-        self._server = socket.create_server(listen, family=family, backlog=doorway.BACKLOG)
-        host, port = self._server.getsockname()[:2]
-        self.address: tuple[str, int] = (str(host), int(port))
 
-    def serve(self) -> None:
-        """Accept peers until :meth:`close`."""
-        doorway.accept(self._server, self._attend, lambda: self._closed)
+    def prepare(self, link: socket.socket) -> None:
+        """Who announced bytes and sends none for too long is gone."""
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        link.settimeout(STALL_S)
 
-    def close(self) -> None:
-        """Stop accepting and end all connections; the copies go with the process."""
-        self._closed = True
-        with self._lock:
-            open_links = [self._server, *self._links]
-        for link in open_links:
-            doorway.end(link)
-        self._server.close()
-
-    def _attend(self, link: socket.socket) -> None:
-        """One peer, until it leaves or breaks the rules."""
-        self._doorway.enter(link)
-        try:
-            link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            link.settimeout(STALL_S)
-            self._greet(link)
-            self._doorway.known(link)
-            while True:
-                link.settimeout(None)  # between steps a peer may be silent for long
-                frame = frames.receive(link)
-                link.settimeout(STALL_S)
-                self._answer(link, frame)
-        except FrameError as error:
-            frames.refuse(link, str(error))
-        except OSError:
-            return  # the peer is gone: what it was sending has been abandoned
-        except Exception as error:  # the seam of one peer
-            traceback.print_exception(error)
-            frames.refuse(link, f"{type(error).__name__} over what was sent")
-        finally:
-            self._doorway.known(link)
-            link.close()
-            with self._lock:
-                self._links.discard(link)
-
-    def _greet(self, link: socket.socket) -> None:
-        hello = frames.receive(link)
-        if hello.kind is not Kind.HELLO:
-            raise FrameError("a connection begins with HELLO")
-        shown = frames.payload(link, hello, frames.MAX_TEXT_BYTES)
-        if not hmac.compare_digest(bytes(shown), self._token):
-            raise FrameError("the token is not this job's")
-        with self._lock:
-            if len(self._links) >= self._most_links:
-                raise FrameError(f"{self._most_links} peers are connected, no more are taken")
-            self._links.add(link)
+    def greet(self, link: socket.socket) -> None:
+        """Say what is held."""
         self._tell(link, self._store.held())
+
+    def talk(self, link: socket.socket, peer: None) -> NoReturn:
+        """Answer a peer; what it was sending when it goes has been abandoned."""
+        while True:
+            link.settimeout(None)  # between steps a peer may be silent for long
+            frame = frames.receive(link)
+            link.settimeout(STALL_S)
+            self._answer(link, frame)
 
     def _answer(self, link: socket.socket, frame: Frame) -> None:
         if frame.kind is Kind.ASK:
