@@ -21,6 +21,11 @@ def shape_faults(schema: Schema, body: Mapping[str, object]) -> list[str]:
     return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(body)]
 
 
+def faults(schema: Schema, body: Mapping[str, object]) -> list[str]:
+    """All of what follows: the API server refuses the object or drops a part of it."""
+    return [*shape_faults(schema, body), *list_faults(schema, body), *unknown_fields(schema, body)]
+
+
 def list_faults(schema: Schema, value: object, path: str = "") -> Iterator[str]:
     """Duplicates in sets and list maps."""
     for name, child in _children(schema, value):

@@ -10,7 +10,7 @@ from typing import Final
 from pydantic import TypeAdapter
 
 from docs.generate.crds.lint import faults
-from docs.generate.crds.records import composed, shaped
+from docs.generate.crds.records import composed, resolved, shaped
 from docs.generate.crds.structural import Node, SchemaError, structural
 from ullage.api.base import Column, Resource
 from ullage.api.capacitypool import CapacityPool
@@ -124,10 +124,9 @@ def schema(kind: type[Resource]) -> Node:
         SchemaError: the model has no structural form, or the linter finds a fault.
     """
     source = kind.model_json_schema(by_alias=True, mode="validation")
-    status = _statuses()[kind] if kind in _statuses() else source["properties"]["status"]
-    node = structural(
-        {**source, "properties": {"spec": source["properties"]["spec"], "status": status}}
-    )
+    fields = {"spec": source["properties"]["spec"]}
+    fields["status"] = _statuses().get(kind) or source["properties"]["status"]
+    node = structural(resolved({**source, "properties": fields}))
     found = list(faults(node, numbers=kind in FRACTIONS_IN))
     if found:
         raise SchemaError(f"{kind.__name__}: " + "; ".join(found))

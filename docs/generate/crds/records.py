@@ -14,9 +14,47 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import pairwise
 
-from docs.generate.crds.structural import Node, SchemaError
+from docs.generate.crds.structural import Node, SchemaError, structural
 from ullage.api import rules
+from ullage.api.base import RECORD
+from ullage.api.codec import derived
+from ullage.api.contract import (
+    DesiredSlice,
+    Interruption,
+    Observation,
+    ObservedDevice,
+    ObservedSlice,
+)
+from ullage.api.objective import LatencySLO
 from ullage.api.wire_fields import Schema, Shape
+from ullage.cluster.records.status import Condition
+
+
+def resolved(node: Node) -> Node:
+    """The JSON schema of a model with the records that it names in place."""
+    name = node.get(RECORD)
+    if name is not None:
+        found = _named()[str(name)]
+        return found | {key: value for key, value in node.items() if key != RECORD}
+    return {key: _within(value) for key, value in node.items()}
+
+
+def _within(value: object) -> object:
+    if isinstance(value, dict):
+        return resolved(value)
+    return [_within(item) for item in value] if isinstance(value, list) else value
+
+
+@cache
+def _named() -> Mapping[str, Node]:
+    """The records that models name."""
+    plain = (ObservedDevice, ObservedSlice, Observation, Interruption, Condition)
+    slo = LatencySLO.model_json_schema() | {
+        "description": "Latency objective, as the user wrote it."
+    }
+    return {record.__name__: shaped(derived(record).shape) for record in plain} | {
+        "DesiredSlice": shaped(derived(DesiredSlice).shape, {"slo": structural(slo)})
+    }
 
 
 def composed(description: str, *parts: Shape | Mapping[str, Schema]) -> Node:

@@ -150,6 +150,21 @@ def list_map(*keys: str) -> JsonDict:
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
 
 
+RECORD: Final = "x-record"
+"""Name of a record that says what stands there; only the generator of CRDs sees the keyword."""
+
+
+def record(name: str) -> WithJsonSchema:
+    """What the codec of this record reads and writes."""
+    return WithJsonSchema({RECORD: name})
+
+
+def records(name: str, most: int, *keys: str) -> WithJsonSchema:
+    """A list of at most so many of these records; without keys it is atomic."""
+    kind = list_map(*keys) if keys else ATOMIC
+    return WithJsonSchema({"type": "array", "items": {RECORD: name}, "maxItems": most, **kind})
+
+
 SET: Final[JsonDict] = {"x-kubernetes-list-type": "set"}
 ATOMIC: Final[JsonDict] = {"x-kubernetes-list-type": "atomic"}
 

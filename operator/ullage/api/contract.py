@@ -51,8 +51,11 @@ from ullage.api.steps import STEP_WORDS as STEP_WORDS
 from ullage.api.steps import StepRecord as StepRecord
 from ullage.api.times import moment_of as moment_of
 from ullage.api.wire_fields import (
+    CLASS,
     IF_KNOWN,
+    INT32,
     INT32_MAX,
+    INT64,
     KEPT,
     NEEDED,
     Count,
@@ -66,6 +69,7 @@ from ullage.api.wire_fields import (
     Text,
     Word,
     at_most,
+    atomic,
     between,
     known_word,
     word,
@@ -131,6 +135,7 @@ MAX_EPOCH: Final = 2**53
 """No leader comes near; the next one is a larger number, and must still fit."""
 MAX_MEMORY_MIB: Final = 2**31 - 1
 """Of a device: two pebibytes."""
+UNBOUNDED: Final = Schema(minimum=None, maximum=None)
 
 
 class SlicePhase(StrEnum):
@@ -179,36 +184,50 @@ SLICE_KEY: Final = Embedded(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesiredSlice(Wire):
-    """One entry of ``GPUNode.spec.slices``: the durable record of a placement decision.
-
-    ``memory_mib`` is what the container may allocate, without context overhead. The rest after
-    ``protected`` is there so that guard and last word need no other object: the class of work,
-    the objective as a slowdown (percent, 0 = none; a latency objective went through the queue
-    map), the reference step time alone on the whole device (0 = not known), the objective as the
-    user wrote it, whether the tenant is on probation, and whether a broken objective is only told
-    (``onViolation: Alert``): no one is frozen for it then. ``context_overhead_mib`` is what each of
-    its contexts was counted with beside that memory (0 = not said, by an operator of before: the
-    node's own setting counts).
-    """
+    """A share of one device, or a whole device, for one container."""
 
     key: Annotated[SliceKey, SLICE_KEY]
     pod_namespace: Name
+    """Namespace of the pod."""
     pod_name: Name
+    """Name of the pod."""
     gpu: Name
+    """UUID of the device."""
     percent: Percent
-    memory_mib: Annotated[int, between(0, MAX_MEMORY_MIB), NEEDED]
-    epoch: Annotated[int, between(0, MAX_EPOCH), NEEDED]
-    priority: Annotated[int, between(-(2**31), INT32_MAX), KEPT] = 0
-    protected: Annotated[Flag, KEPT] = False
-    workload_class: Annotated[Text, "class"] = ""
-    family: Text = ""
-    trust_domain: Text = ""
-    max_slowdown_percent: Annotated[int, between(0, 100_000)] = 0
+    """Share of the device's compute, in percent; a whole device has 100 and no neighbours."""
+    memory_mib: Annotated[int, between(0, MAX_MEMORY_MIB), NEEDED, INT64]
+    """Device memory that the container may allocate, in MiB, without the overhead of its
+    context."""
+    priority: Annotated[int, between(-(2**31), INT32_MAX), KEPT, UNBOUNDED, Schema(default=0)] = 0
+    """Priority of the pod."""
+    protected: Annotated[Flag, KEPT, Schema(default=False)] = False
+    """The workload has an objective, so the guard never freezes it for a neighbour."""
+    workload_class: Annotated[Text, "class", CLASS] = ""
+    """Workload class of the container; learned data is kept by class."""
+    family: Annotated[Text, CLASS] = ""
+    """Family of models that the class belongs to."""
+    trust_domain: Word = ""
+    """Trust domain; only tenants of one domain share a device."""
+    max_slowdown_percent: Annotated[int, between(0, 100_000), INT64, Schema(minimum=100)] = 0
+    """Slowdown objective relative to running alone on the whole device, in percent (130 = 1.3
+    times)."""
     solo_step_micros: Count = 0
+    """Step time alone on the whole device, in microseconds."""
     slo: LatencyObjective | None = None
-    probation: Flag = False
-    alert_only: Flag = False
-    context_overhead_mib: Annotated[int, between(0, 65_536)] = 0
+    """Latency objective, as the user wrote it."""
+    probation: Annotated[Flag, Schema(default=False)] = False
+    """The class is new, so the guard freezes this container first when an objective breaks."""
+    alert_only: Annotated[Flag, Schema(default=False)] = False
+    """A broken objective is only reported; no neighbour is frozen for it
+    (`onViolation: Alert`)."""
+    context_overhead_mib: Annotated[int, between(0, 65_536), INT64, Schema(minimum=1)] = 0
+    """Device memory that each context of the container uses beside memoryMiB, in MiB, from the
+    DeviceProfile; absent = the setting of the node's agent."""
+    epoch: Annotated[int, between(0, MAX_EPOCH), NEEDED]
+    """Term of the leader that decided this slice."""
+
+
+_PIDS: Final = Schema(type="array", items=Schema(type="integer", minimum=1), **atomic(512).keywords)
 
 
 def _pids(raw: JsonObject, field: str) -> tuple[int, ...]:
@@ -235,40 +254,50 @@ class Proof(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedSlice(Wire):
-    """One entry of ``GPUNode.status.slices``: what the node made of a slice.
-
-    ``step_micros`` is the recent time of one step, ``solo_step_micros`` what the same step takes
-    alone on the whole device; 0 means not known. ``latency_micros`` is the last window's latency
-    at the objective's percentile; ``windows`` and ``violations`` count the guard's windows since
-    the container started, and those above the objective. ``proof`` says how the node knows that
-    the share holds; ``None`` = it does not, or there is none to prove. ``checkpoint_age_s`` is how
-    long ago the container said that it saved its work, as of the report; 0 = it never said so.
-    ``steps`` counts from 0 at each start of the container; ``resumed_at`` is the step of the
-    checkpoint that the start went on from, as the container says; 0 = from the beginning, or it
-    does not say.
-    """
+    """Observed state of one slice."""
 
     key: Annotated[SliceKey, SLICE_KEY]
     phase: Annotated[SlicePhase, known_word(SlicePhase), NEEDED]
-    gpu: Annotated[Text, KEPT]
+    """Phase of the slice on the node."""
+    reason: Word = ""
+    """Reason for the phase, as one stable word."""
+    message: Annotated[Text, at_most(1024)] = ""
+    """The limit that binds, and by how much."""
+    gpu: Annotated[Text, KEPT, at_most(253)]
+    """UUID of the device."""
     percent: Annotated[int, between(0, INT32_MAX), KEPT]
-    memory_mib: Annotated[int, between(0, MAX_MEMORY_MIB), KEPT]
+    """Share of the device's compute, in percent."""
+    memory_mib: Annotated[int, between(0, MAX_MEMORY_MIB), KEPT, INT64]
+    """Device memory in MiB."""
     epoch: Annotated[int, between(0, MAX_EPOCH), KEPT]
-    reason: Text = ""
-    message: Text = ""
-    pids: Annotated[tuple[int, ...], Kind(_pids, list, ())] = ()
-    sm_count: Counted = 0
-    memory_used_mib: Counted = 0
+    """Term of the leader that decided the slice."""
+    pids: Annotated[tuple[int, ...], Kind(_pids, list, (), schema=_PIDS)] = ()
+    """Host PIDs of the container's processes that use the device."""
+    sm_count: Annotated[Counted, INT32] = 0
+    """Multiprocessors that the container sees."""
     proof: Annotated[Proof | None, word(Proof), IF_KNOWN] = None
+    """How the node verified the share; absent if it is unverified or there is no share."""
+    memory_used_mib: Counted = 0
+    """Device memory in use, in MiB."""
     steps: Counted = 0
+    """Steps since the container started, as the container reports them."""
     items: Counted = 0
+    """Samples or tokens processed, as the container reports them."""
     step_micros: Counted = 0
+    """Recent time of one step, in microseconds."""
     solo_step_micros: Counted = 0
+    """Time of the same step alone on the whole device, in microseconds."""
     latency_micros: Counted = 0
+    """Latency of the last window at the objective's percentile, in microseconds."""
     windows: Counted = 0
+    """Windows that the guard has judged since the container started."""
     violations: Counted = 0
+    """Windows above the objective."""
     checkpoint_age_s: Annotated[Counted, "checkpointAgeSeconds"] = 0
+    """Age of the last checkpoint that the container reported, at the time of this report."""
     resumed_at: Annotated[Counted, "resumedAtStep"] = 0
+    """Step of the checkpoint that the container resumed from, as it reports; steps count from
+    there."""
 
 
 SLOT_PATTERN: Final = re.compile(r"^slot-(\d{2,4})$")

@@ -13,14 +13,21 @@ from typing import Annotated
 
 from ullage.api.codec import Wire
 from ullage.api.wire_fields import (
+    INT32,
+    INT32_COUNT,
     INT32_MAX,
+    INT64,
     KEPT,
     NEEDED,
+    OPTIONAL,
     KeptCount,
     Name,
+    Schema,
     Text,
     Whole,
+    at_most,
     between,
+    distinct,
     known_word,
     words,
 )
@@ -67,29 +74,39 @@ class MpsState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MpsStatus(Wire):
-    """What a node says of a device's MPS server; ``server_pid`` 0 = none runs."""
+    """The MPS server of one device."""
 
-    protocol: Annotated[Whole, NEEDED]
+    protocol: Annotated[Whole, NEEDED, INT32_COUNT]
+    """Version of the control protocol: 2 or 3."""
     state: Annotated[MpsState, known_word(MpsState), NEEDED]
-    server_pid: KeptCount = 0
-    contexts: KeptCount = 0
-    context_limit: KeptCount = 0
+    """State of the server; only an Active server takes new clients."""
+    server_pid: Annotated[KeptCount, Schema(minimum=1, maximum=None)] = 0
+    """Process id of the server on the host."""
+    contexts: Annotated[KeptCount, INT32, Schema(default=0)] = 0
+    """Clients attached now."""
+    context_limit: Annotated[KeptCount, INT32, Schema(default=0)] = 0
+    """Maximum number of clients that the server takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedDevice(Wire):
-    """One entry of ``GPUNode.status.devices``.
-
-    ``model`` is the accelerator key, ``contexts`` the number of containers that may share the
-    device at once, ``mps`` the MPS server there (``None`` where there is none).
-    """
+    """One device of the node."""
 
     uuid: Name
-    model: Name
-    product_name: Annotated[Text, KEPT]
-    memory_mib: Annotated[int, between(0, INT32_MAX), NEEDED]
+    """UUID of the device."""
+    model: Annotated[Name, at_most(63)]
+    """Accelerator key, as in spec.accelerators of a workload."""
+    product_name: Annotated[Text, KEPT, OPTIONAL, at_most(253)]
+    """Product name, as the driver reports it."""
+    memory_mib: Annotated[int, between(0, INT32_MAX), NEEDED, INT64]
+    """Memory in MiB."""
     contexts: Annotated[int, between(0, INT32_MAX), NEEDED]
-    modes: Annotated[tuple[GPUMode, ...], words(GPUMode), KEPT]
+    """Maximum number of containers that may share the device at once."""
+    modes: Annotated[tuple[GPUMode, ...], words(GPUMode), KEPT, OPTIONAL, distinct(8)]
+    """Modes in which workloads may request the device."""
     health: Annotated[Health, known_word(Health), NEEDED]
+    """Whether the device may be assigned."""
     backend: Annotated[Backend, known_word(Backend), NEEDED]
+    """Backend that enforces shares on the device."""
     mps: MpsStatus | None = None
+    """MPS server of the device, if there is one."""

@@ -15,7 +15,7 @@ from typing import Annotated
 from ullage.api.codec import Wire
 from ullage.api.readers import JsonObject, text
 from ullage.api.times import moment_of, rfc3339
-from ullage.api.wire_fields import NEEDED, Kind, Text, known_word
+from ullage.api.wire_fields import NEEDED, TIME, Kind, Word, known_word
 
 
 class InterruptionKind(StrEnum):
@@ -34,15 +34,15 @@ def _deadline(raw: JsonObject, field: str) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interruption(Wire):
-    """A notice about one node.
-
-    ``deadline_s`` is when the node goes, seconds since the epoch in whole seconds, ``None`` where
-    no one said; ``source`` is who gave the notice: a provider or the key of a taint.
-    """
+    """The provider's interruption notice for the machine."""
 
     kind: Annotated[InterruptionKind, known_word(InterruptionKind), NEEDED]
-    deadline_s: Annotated[float | None, Kind(_deadline, rfc3339), "deadline"] = None
-    source: Text = ""
+    """`Terminate`: the provider takes the machine back. `Rebalance`: an interruption has become
+    more likely."""
+    deadline_s: Annotated[float | None, Kind(_deadline, rfc3339, schema=TIME), "deadline"] = None
+    """Time at which the machine goes; absent if the provider did not say."""
+    source: Word = ""
+    """Source of the notice: EC2, GCE or Azure."""
 
 
 def sooner(one: Interruption | None, other: Interruption | None) -> Interruption | None:

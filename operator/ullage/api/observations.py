@@ -14,6 +14,8 @@ from typing import Annotated, Final, TypeAlias
 from ullage.api.codec import Wire, derived, rows
 from ullage.api.readers import JsonObject, WireError, objects, text
 from ullage.api.wire_fields import (
+    CLASS,
+    INT32,
     INT32_MAX,
     KEPT,
     NEEDED,
@@ -22,9 +24,13 @@ from ullage.api.wire_fields import (
     Kind,
     Listed,
     Name,
+    Schema,
     Text,
     Whole,
+    Word,
+    at_most,
     between,
+    keyed,
 )
 
 MAX_OBSERVATIONS: Final = 128
@@ -32,6 +38,7 @@ MAX_OBSERVATIONS: Final = 128
 MAX_PARTNERS: Final = 16
 MAX_ID: Final = 64
 """Characters of an observation's id."""
+Permille: TypeAlias = Annotated[Counted, INT32]
 _Percent: TypeAlias = Annotated[int, between(0, INT32_MAX), NEEDED]
 
 
@@ -69,11 +76,14 @@ class LatencyObjective(Wire):
 class ObservedPartner:
     """Another tenant of the device during an observation."""
 
-    workload_class: Annotated[Name, "class"]
+    workload_class: Annotated[Name, "class", CLASS]
+    """Its class of work."""
     percent: _Percent
+    """Its share."""
 
 
-_IN_ORDER: Final = rows(derived(ObservedPartner), Listed(rank="index"))
+_INDEX: Final = Schema(description="Which of the others, from 0.")
+_IN_ORDER: Final = rows(derived(ObservedPartner), Listed(rank="index", says=_INDEX))
 
 
 def _partners(raw: JsonObject, field: str) -> object:
@@ -85,22 +95,36 @@ def _partners(raw: JsonObject, field: str) -> object:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fingerprint(Wire):
-    """Demand alone on the device at the observation's share; permille of the peak, 0 = unknown."""
+    """Demand alone on the device at the observation's share."""
 
-    sm_permille: Counted = 0
-    dram_permille: Counted = 0
-    tensor_permille: Counted = 0
-    fp32_permille: Counted = 0
-    fp16_permille: Counted = 0
-    fp64_permille: Counted = 0
-    occupancy_permille: Counted = 0
-    kernel_idle_permille: Counted = 0
-    duty_permille: Counted = 0
-    cpu_permille: Counted = 0
-    pcie_tx_kib_per_s: Counted = 0
-    pcie_rx_kib_per_s: Counted = 0
-    power_milliwatts: Counted = 0
+    sm_permille: Permille = 0
+    """Multiprocessors busy."""
+    dram_permille: Permille = 0
+    """Memory bandwidth used."""
+    tensor_permille: Permille = 0
+    """Tensor cores busy."""
+    fp32_permille: Permille = 0
+    """Single precision units busy."""
+    fp16_permille: Permille = 0
+    """Half precision units busy."""
+    fp64_permille: Permille = 0
+    """Double precision units busy."""
+    occupancy_permille: Permille = 0
+    """Warps resident, of what fits."""
+    kernel_idle_permille: Permille = 0
+    """Time without a kernel on the device."""
+    duty_permille: Permille = 0
+    """Time in which the container worked at all."""
+    cpu_permille: Permille = 0
+    """CPU used, in thousandths of a core."""
+    pcie_tx_kib_per_s: Permille = 0
+    """Bytes from the device over PCIe, KiB per second."""
+    pcie_rx_kib_per_s: Permille = 0
+    """Bytes to the device over PCIe, KiB per second."""
+    power_milliwatts: Permille = 0
+    """Power of the device."""
     peak_memory_mib: Counted = 0
+    """Most device memory in use, in MiB."""
 
 
 def _id(raw: JsonObject, field: str) -> str:
@@ -113,32 +137,47 @@ def _id(raw: JsonObject, field: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation(Wire):
-    """One steady window of one tenant, ``partners`` empty when it was alone.
+    """One steady window of one tenant, alone or beside others."""
 
-    ``step_micros`` is its step (or mean service) time in the window, ``solo_step_micros`` the same
-    alone on the whole device (0 = no reference). ``latency_micros`` is the latency at
-    ``percentile`` of the requests, written as in the objective. ``requests_milli`` is the offered
-    load in requests per 1,000 s. ``frozen`` marks a window measured while the others were stopped:
-    the counterfactual of the one before. ``at_s`` is seconds since the epoch.
-    """
-
-    id: Annotated[str, Kind(_id), NEEDED]
-    workload_class: Annotated[Name, "class"]
-    namespace: Name
-    accelerator: Name
+    id: Annotated[str, Kind(_id, schema=at_most(MAX_ID)), NEEDED]
+    """Identity; the operator takes every observation once."""
+    workload_class: Annotated[Name, "class", CLASS]
+    """Class of work."""
+    family: Annotated[Text, CLASS] = ""
+    """Family of models."""
+    namespace: Annotated[Word, NEEDED]
+    """Namespace of the workload."""
+    accelerator: Annotated[Name, at_most(63)]
+    """Accelerator key of the device."""
     percent: _Percent
+    """Share of the tenant."""
+    partners: Annotated[
+        tuple[ObservedPartner, ...],
+        Kind(_partners, _IN_ORDER.write, schema=_IN_ORDER.schema),
+        keyed("index", most=MAX_PARTNERS),
+    ] = ()
+    """The others on the device; empty = alone."""
     step_micros: Annotated[Counted, NEEDED]
-    at_s: Annotated[Counted, "at", NEEDED]
-    family: Text = ""
-    partners: Annotated[tuple[ObservedPartner, ...], Kind(_partners, _IN_ORDER.write)] = ()
+    """Time of one step, or of one request's service, in microseconds."""
     solo_step_micros: Counted = 0
+    """The same alone on the whole device, where known."""
     latency_micros: Counted = 0
-    percentile: Text = ""
+    """Latency at the objective's percentile."""
+    percentile: Annotated[Text, at_most(16)] = ""
+    """The percentile that latencyMicros stands for, as the objective writes it."""
     requests_milli: Counted = 0
-    max_slowdown_percent: Counted = 0
-    image: Text = ""
-    """Digest that the container runs."""
-    frozen: Flag = False
-    probation: Flag = False
-    violated: Flag = False
+    """Offered load in requests per 1,000 seconds."""
+    max_slowdown_percent: Permille = 0
+    """Objective that held, in percent."""
+    image: Annotated[Text, at_most(253)] = ""
+    """Digest of the image that ran."""
+    frozen: Annotated[Flag, Schema(default=False)] = False
+    """Measured while the others were stopped."""
+    probation: Annotated[Flag, Schema(default=False)] = False
+    """The class was on probation."""
+    violated: Annotated[Flag, Schema(default=False)] = False
+    """The objective was broken in this window."""
+    at_s: Annotated[Counted, "at", NEEDED]
+    """When the window ended, seconds since the epoch."""
     fingerprint: Fingerprint | None = None
+    """Demand on the device, measured alone."""

@@ -161,6 +161,8 @@ SIGNED: Final = _decimal_text("-?[0-9]{1,9}", 17)
 INT32: Final = Schema(format="int32", maximum=INT32_MAX)
 INT32_COUNT: Final = _integer(0, INT32_MAX)
 INT64: Final = Schema(format="int64")
+CLASS: Final = Schema(type="string", minLength=1, maxLength=253)
+"""A class of work, or a family of them."""
 OPTIONAL: Final = Schema(required=False)
 NO_LENGTH: Final = Schema(maxLength=None)
 BELIEVED: Final = Schema(minimum=0, maximum=MOST_COUNTED)
@@ -222,7 +224,8 @@ def words(known: type[StrEnum]) -> Kind:
     def read(raw: JsonObject, field: str) -> object:
         return tuple(one.read({field: said}, field) for said in strings(raw, field))
 
-    schema = Schema(type="array", items=one.schema)
+    item = Schema(**one.schema.keywords, description=known.__doc__)
+    schema = Schema(type="array", items=item)
     return Kind(read, lambda held: [word.value for word in held], (), schema=schema)
 
 

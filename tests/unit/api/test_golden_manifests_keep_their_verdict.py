@@ -15,6 +15,7 @@ from docs.generate.crds.definition import KINDS, schema
 from golden_manifests import FOLDER, Golden, goldens
 from structure import list_faults, shape_faults, unknown_fields
 from ullage.api import rules
+from ullage.api.contract import DesiredSlice, WireError
 from ullage.api.pricesource import PRICE_SOURCE_OF_TYPE
 
 RULES = (*rules.RULES, PRICE_SOURCE_OF_TYPE)
@@ -45,10 +46,17 @@ def test_structure_is_sound_where_only_a_rule_could_refuse(golden: Golden) -> No
 
 
 @pytest.mark.parametrize("golden", by("schema"), ids=case)
-def test_schema_and_model_both_refuse(golden: Golden) -> None:
+def test_schema_and_reader_both_refuse(golden: Golden) -> None:
     assert shape_faults(SCHEMAS[golden.kind], golden.body)
-    with pytest.raises(pydantic.ValidationError):
-        MODELS[golden.kind].model_validate_json(json.dumps(golden.body), strict=True)
+    with pytest.raises((pydantic.ValidationError, WireError)):
+        read(golden)
+
+
+def read(golden: Golden) -> None:
+    """By the model, and slices by their record."""
+    MODELS[golden.kind].model_validate_json(json.dumps(golden.body), strict=True)
+    for part in golden.body["spec"].get("slices", ()):
+        DesiredSlice.from_wire(part)
 
 
 @pytest.mark.parametrize("golden", by("list"), ids=case)

@@ -5,10 +5,9 @@
 from __future__ import annotations
 
 import pytest
-from pydantic import BaseModel
 
 from docs.generate.crds.definition import schema
-from structure import list_faults, shape_faults, unknown_fields
+from structure import faults
 from ullage.api.base import Resource
 from ullage.api.contract import (
     Backend,
@@ -30,10 +29,9 @@ from ullage.api.contract import (
     SlicePhase,
 )
 from ullage.api.elasticity import Elasticity, Membership, OnNotice
-from ullage.api.gpunode import GPUNode, NodeDevice, NodeMPS, NodeSlice, Slice
+from ullage.api.gpunode import GPUNode
 from ullage.api.gpurequest import GPURequest, GPUShare
 from ullage.api.inferenceservice import InferenceService
-from ullage.api.nodeobservation import NodeObservation, SeenFingerprint, SeenPartner
 from ullage.api.objective import LatencySLO
 from ullage.api.reasons import ConditionType, Reason
 from ullage.api.schedulingpolicy import SchedulingPolicySpec, TightSLO
@@ -145,39 +143,26 @@ OBSERVATION = Observation(
 )
 
 
-def spellings(model: type[BaseModel]) -> set[str]:
-    return {field.alias or name for name, field in model.model_fields.items()}
+def test_every_field_of_a_slice_is_in_the_schema_and_comes_back() -> None:
+    node = schema(GPUNode)["properties"]["spec"]["properties"]["slices"]["items"]
+    wire = DESIRED.to_wire()
+    assert faults(node, wire) == []
+    assert wire.keys() == node["properties"].keys()
+    assert DesiredSlice.from_wire(wire) == DESIRED
 
 
-def stored(model: type[BaseModel], wire: dict[str, object]) -> dict[str, object]:
-    """What the model makes of the record, as JSON."""
-    return model.model_validate(wire).model_dump(mode="json", by_alias=True)
-
-
-def test_wire_records_have_exactly_the_fields_of_the_schema() -> None:
-    assert DESIRED.to_wire().keys() == spellings(Slice)
-    assert OBSERVED.to_wire().keys() == spellings(NodeSlice)
-    assert DEVICE.to_wire().keys() == spellings(NodeDevice)
-    assert MPS.to_wire().keys() == spellings(NodeMPS)
-    assert DESIRED.slo
-    assert DESIRED.slo.to_wire().keys() == spellings(LatencySLO)
-
-
-def test_observations_have_exactly_the_fields_of_the_schema() -> None:
-    wire = OBSERVATION.to_wire()
-    assert wire.keys() == spellings(NodeObservation)
-    assert OBSERVATION.fingerprint
-    assert OBSERVATION.fingerprint.to_wire().keys() == spellings(SeenFingerprint)
-    partners = wire["partners"]
-    assert isinstance(partners, list)
-    assert partners[0].keys() == spellings(SeenPartner)
-    assert Observation.from_wire(stored(NodeObservation, wire)) == OBSERVATION
-
-
-def test_wire_records_come_back_equal() -> None:
-    assert DesiredSlice.from_wire(stored(Slice, DESIRED.to_wire())) == DESIRED
-    assert ObservedSlice.from_wire(stored(NodeSlice, OBSERVED.to_wire())) == OBSERVED
-    assert ObservedDevice.from_wire(stored(NodeDevice, DEVICE.to_wire())) == DEVICE
+@pytest.mark.parametrize(
+    ("field", "record"),
+    [("slices", OBSERVED), ("devices", DEVICE), ("observations", OBSERVATION)],
+)
+def test_every_field_of_a_report_is_in_the_schema_and_comes_back(
+    field: str, record: ObservedSlice | ObservedDevice | Observation
+) -> None:
+    node = schema(GPUNode)["properties"]["status"]["properties"][field]["items"]
+    wire = record.to_wire()
+    assert faults(node, wire) == []
+    assert wire.keys() == node["properties"].keys()
+    assert type(record).from_wire(wire) == record
 
 
 STATUS = WorkloadStatus(
@@ -299,8 +284,7 @@ STATUS = WorkloadStatus(
 def test_whole_workload_status_is_stored_as_written(kind: type[Resource]) -> None:
     written = status_to_wire(WorkloadKind(kind.__name__), STATUS)
     node = schema(kind)["properties"]["status"]
-    assert shape_faults(node, written) == []
-    assert not [*list_faults(node, written), *unknown_fields(node, written)]
+    assert faults(node, written) == []
     assert node["properties"].keys() == written.keys()
 
 
@@ -330,8 +314,7 @@ def test_whole_node_status_is_stored_as_written() -> None:
     )
     written = body_of(facts, "2026-01-05T10:00:00Z")["status"]
     node = schema(GPUNode)["properties"]["status"]
-    assert shape_faults(node, written) == []
-    assert not [*list_faults(node, written), *unknown_fields(node, written)]
+    assert faults(node, written) == []
     assert node["properties"].keys() == written.keys() | {"observations"}
 
 
@@ -374,5 +357,3 @@ def test_defaults_of_the_schema_are_those_of_the_records() -> None:
     assert [one.value for one in OnNotice] == [one.value for one in terms.OnNotice]
     in_place = terms.Elasticity(min_replicas=1, max_replicas=2).in_place
     assert in_place is (bounds.membership is Membership.IN_PLACE)
-    assert Slice.model_fields["priority"].default == 0
-    assert Slice.model_fields["protected"].default is False
