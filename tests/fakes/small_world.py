@@ -28,7 +28,8 @@ from ullage.cluster.values.streams import STREAMS, Stream
 from ullage.kube.client import K8sCluster
 from ullage.kube.coordinators import Coordinators
 from ullage.kube.errors import Refused
-from ullage.kube.writer.writer import WriteLimits, Writer, WriterStats
+from ullage.kube.writer.limits import WriteLimits
+from ullage.kube.writer.writer import Writer, WriterStats
 from ullage.ports import ApiError
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff

@@ -18,7 +18,8 @@ from ullage.cluster.projection.pod_template import Blueprint, Seen, canonical_js
 from ullage.cluster.records.pod_shape import NodeAffinity
 from ullage.cluster.records.snapshot import ObjectRef, WorkloadKind
 from ullage.cluster.records.status import Condition, WorkloadStatus
-from ullage.kube.writer.writer import WriteLimits, Writer, WriterStats
+from ullage.kube.writer.limits import WriteLimits
+from ullage.kube.writer.writer import Writer, WriterStats
 from ullage.ports import ApiError
 from ullage.scheduling.model.plan import (
     Action,

@@ -19,7 +19,8 @@ from ullage.app.loop import DecisionLoop
 from ullage.app.replica import Replica
 from ullage.kube.coordinator_reader import LeadReader
 from ullage.kube.coordinators import Coordinators
-from ullage.kube.writer.writer import WriteLimits, Writer
+from ullage.kube.writer.limits import WriteLimits
+from ullage.kube.writer.writer import Writer
 from ullage.scheduling.model.plan import DecideSettings
 
 TELL_EVERY_S: Final = 5.0

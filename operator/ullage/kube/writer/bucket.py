@@ -15,6 +15,8 @@ from typing import Final
 
 from aiolimiter import AsyncLimiter
 
+from ullage.kube.writer.limits import WriteLimits
+
 LEAST_PER_SECOND: Final = 1.0
 
 
@@ -23,15 +25,13 @@ class Bucket:
 
     def __init__(
         self,
-        per_second: float,
-        *,
-        recover_s: float,
+        limits: WriteLimits,
         monotonic: Callable[[], float],
         rest: Callable[[float], Awaitable[bool]],
     ) -> None:
         """``rest`` sleeps; it ends early and says so when the writer stops."""
-        self._most = max(per_second, LEAST_PER_SECOND)
-        self._recover_s = recover_s
+        self._most = max(limits.per_second, LEAST_PER_SECOND)
+        self._recover_s = limits.recover_s
         self._monotonic = monotonic
         self._rest = rest
         self._paused_until = 0.0

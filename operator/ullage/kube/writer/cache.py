@@ -9,7 +9,7 @@ need not wait for the watch. Bounded by bytes; forgetting costs one write.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
@@ -17,7 +17,6 @@ import orjson
 
 from ullage.cluster.projection.pod_template import Seen
 from ullage.cluster.values.bounded import Memo
-from ullage.kube.requests import ObjectKey
 from ullage.ports import JsonObject
 
 UNSEEN_TTL_S: Final = 30.0
@@ -127,13 +126,3 @@ class StatusGate:
     def forget(self, uid: str) -> None:
         """Forget the last write: it may no longer be in force."""
         self._kept.forget(uid)
-
-
-class Gates:
-    """The last applies, specs and statuses apart."""
-
-    def __init__(self, limit_bytes: int, monotonic: Callable[[], float]) -> None:
-        """``limit_bytes`` bounds each of the two."""
-        self.specs: ApplyGate[ObjectKey] = ApplyGate(limit_bytes)
-        self.statuses = StatusGate(limit_bytes)
-        self.monotonic = monotonic

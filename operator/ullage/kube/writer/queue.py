@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from math import inf
 from typing import Final
 
 from ullage.api.contract import Reason
 from ullage.kube.requests import ObjectKey, key_of
+from ullage.kube.writer.limits import WriteLimits
 from ullage.scheduling.model.plan import (
     Action,
     ApplyGPUNode,
@@ -82,21 +82,12 @@ class Waiting:
 class WriteQueue:
     """Actions in the order in which they may be written; times are monotonic seconds."""
 
-    def __init__(
-        self, *, events_most: int, passing_s: float = 0.0, passing_most_s: float = inf
-    ) -> None:
-        """``events_most`` bounds the Events that wait.
-
-        A passing status waits ``passing_s`` for a better one; when it gave way to more urgent
-        writes for ``passing_most_s``, it counts among those that must be told.
-        """
-        self._passing_s = passing_s
-        self._passing_most_s = passing_most_s
+    def __init__(self, limits: WriteLimits) -> None:
+        self._limits = limits
         self._lanes: tuple[dict[ObjectKey, Waiting], ...] = tuple({} for _ in range(LANES))
         self._place: dict[ObjectKey, int] = {}
         self._busy: set[ObjectKey] = set()
         self._held: dict[ObjectKey, float] = {}
-        self._events_most = events_most
         self._pops = 0
         self.dropped = 0
         """Events that found no room."""
@@ -110,7 +101,7 @@ class WriteQueue:
         What replaces an urgent write is urgent, and what replaces a passing one waits no longer.
         """
         key, lane = key_of(action), lane_of(action)
-        due = now + self._passing_s if lane == PASSING else 0.0
+        due = now + self._limits.passing_s if lane == PASSING else 0.0
         before = self._place.get(key)
         if before is not None:
             earlier = self._lanes[before][key]
@@ -122,7 +113,7 @@ class WriteQueue:
         self._lanes[lane][key] = Waiting(key=key, lane=lane, action=action, due=due)
         self._place[key] = lane
         events = self._lanes[LANES - 1]
-        if len(events) > self._events_most:
+        if len(events) > self._limits.events_most:
             oldest = next(iter(events))
             del events[oldest], self._place[oldest]
             self.dropped += 1
@@ -143,7 +134,7 @@ class WriteQueue:
     def _to_tell(self, now: float) -> Waiting | None:
         """A status, every other time one in passing that gave way for too long."""
         told = self._lanes[TELL], now
-        late = self._lanes[PASSING], now - self._passing_most_s
+        late = self._lanes[PASSING], now - self._limits.passing_most_s
         first, second = (told, late) if self._pops % (2 * TELL_EVERY) else (late, told)
         return self._free(first[0], now, first[1]) or self._free(second[0], now, second[1])
 
@@ -199,14 +190,13 @@ class _Strike:
 
 
 class Strikes:
-    """Counts equal failures in a row on one object and says how long to leave it alone."""
+    """Counts equal failures in a row on one object and says how long to leave it alone.
 
-    def __init__(self, *, limit: int, first_s: float, most_s: float, remembered: int) -> None:
-        """After ``limit`` equal failures each further one costs a doubling wait."""
-        self._limit = limit
-        self._first_s = first_s
-        self._most_s = most_s
-        self._remembered = remembered
+    After ``limits.strikes`` of them each further one costs a doubling wait.
+    """
+
+    def __init__(self, limits: WriteLimits) -> None:
+        self._limits = limits
         self._kept: dict[Hashable, _Strike] = {}
 
     def strike(self, key: Hashable, text: str, *, at_once: bool = False) -> float:
@@ -217,11 +207,11 @@ class Strikes:
         entry = before if same and before is not None else _Strike(said, 0, 0.0)
         entry.count += 1
         self._kept[key] = entry
-        if len(self._kept) > self._remembered:
+        if len(self._kept) > self._limits.remembered:
             del self._kept[next(iter(self._kept))]
-        if entry.count < self._limit and not at_once:
+        if entry.count < self._limits.strikes and not at_once:
             return 0.0
-        entry.wait_s = min(entry.wait_s * 2 or self._first_s, self._most_s)
+        entry.wait_s = min(entry.wait_s * 2 or self._limits.backoff_s, self._limits.backoff_most_s)
         return entry.wait_s
 
     def clear(self, key: Hashable) -> None:

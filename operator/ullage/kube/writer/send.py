@@ -15,8 +15,8 @@ from ullage.cluster.codecs.objects import controller_of
 from ullage.cluster.records.snapshot import ObjectRef
 from ullage.kube.errors import name_conflict
 from ullage.kube.events import EventRecorder
-from ullage.kube.requests import Request, Requests, Verb, key_of
-from ullage.kube.writer.cache import Gates, digest
+from ullage.kube.requests import ObjectKey, Request, Requests, Verb, key_of
+from ullage.kube.writer.cache import ApplyGate, StatusGate, digest
 from ullage.ports import NODE, ClusterPort, Conflict, JsonObject, NotFound
 from ullage.scheduling.lifecycle.taints import taint_patch
 from ullage.scheduling.model.plan import Action, Emit, SetStatus, TaintNode
@@ -39,17 +39,21 @@ class Sender:
         requests: Requests,
         events: EventRecorder,
         *,
-        gates: Gates,
+        monotonic: Callable[[], float],
         guard: Callable[[], None],
+        remembered_bytes: int,
     ) -> None:
-        """``guard`` is asked before every request and raises where none may be sent."""
+        """``guard`` is asked before every request and raises where none may be sent.
+
+        ``remembered_bytes`` bounds the memory of the last applies, of specs and statuses each.
+        """
         self._cluster = cluster
         self._requests = requests
         self._events = events
         self._guard = guard
-        self._specs = gates.specs
-        self._statuses = gates.statuses
-        self._monotonic = gates.monotonic
+        self._specs: ApplyGate[ObjectKey] = ApplyGate(remembered_bytes)
+        self._statuses = StatusGate(remembered_bytes)
+        self._monotonic = monotonic
 
     async def send(self, action: Action) -> str:
         """Carry one action out; says whether anything had to be sent.

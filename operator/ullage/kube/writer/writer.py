@@ -22,12 +22,11 @@ import structlog
 from ullage.api.contract import Reason
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.values.faults import fault_text
-from ullage.kube.coordinators import Coordinators
 from ullage.kube.errors import CREATES, FAILED, Fenced, Refused, Verdict, judge
 from ullage.kube.events import EventRecorder
 from ullage.kube.requests import Requests, verb_of
 from ullage.kube.writer.bucket import Bucket, Window
-from ullage.kube.writer.cache import Gates
+from ullage.kube.writer.limits import WriteLimits
 from ullage.kube.writer.queue import Strikes, Waiting, WriteQueue
 from ullage.kube.writer.send import SENT, Sender
 from ullage.ports import ApiError, BadRequest, Clock, ClusterPort, Invalid, Throttled
@@ -39,53 +38,6 @@ _ANSWER_WEIGHT = 0.05
 """Weight of one answer in the average of their times."""
 
 OnResult = Callable[[Action, ApiError | None], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriteLimits:
-    """How fast, how many, how long."""
-
-    per_second: float = 50.0
-    """Writes a second, on average; a second's worth may leave at once."""
-    in_flight: int = 20
-    """Writes under way at once, at most; fewer while the server answers late."""
-    tries: int = 3
-    """Attempts of one write while the server does not answer or is too busy."""
-    retry_s: float = 0.2
-    """Wait before the second attempt, doubling, with jitter."""
-    throttle_s: float = 1.0
-    """Pause after a 429 that names none."""
-    throttle_most_s: float = 30.0
-    """Longest pause taken from ``Retry-After``."""
-    recover_s: float = 30.0
-    """A halved rate doubles again after this long without a 429."""
-    moved_on_s: float = 0.5
-    """How long an object is left alone after a write that found it changed; keeps a decision that
-    does not see the change yet from asking in a hot loop."""
-    strikes: int = 3
-    """Equal refusals in a row of one object before it is left alone."""
-    backoff_s: float = 10.0
-    """First wait of an object that is left alone; doubles."""
-    backoff_most_s: float = 300.0
-    """Longest wait of an object that is left alone."""
-    passing_s: float = 3.0
-    """How long a status that only says that things move waits for the next one."""
-    passing_most_s: float = 12.0
-    """How much longer such a status gives way to more urgent writes."""
-    events_most: int = 10_000
-    """Events that may wait."""
-    remembered: int = 50_000
-    """Objects whose failures are counted."""
-    remembered_bytes: int = 32 * 2**20
-    """Memory of what was applied last, for specs and for statuses each: about 30,000 objects."""
-    stop_s: float = 3.0
-    """How long ``stop`` waits for writes under way."""
-    pre_stop_sleep_s: int = 5
-    """Sleep before SIGTERM given to serving pods."""
-    order_image: str = ""
-    """Image of the placeholder pods that order nodes."""
-    leads: Coordinators = field(default_factory=Coordinators)
-    """What the pods that lead jobs in tiers run."""
 
 
 @dataclass(slots=True)
@@ -146,23 +98,9 @@ class Writer:
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._window = Window(self._limits.in_flight)
-        self._queue = WriteQueue(
-            events_most=self._limits.events_most,
-            passing_s=self._limits.passing_s,
-            passing_most_s=self._limits.passing_most_s,
-        )
-        self._strikes = Strikes(
-            limit=self._limits.strikes,
-            first_s=self._limits.backoff_s,
-            most_s=self._limits.backoff_most_s,
-            remembered=self._limits.remembered,
-        )
-        self._bucket = Bucket(
-            self._limits.per_second,
-            recover_s=self._limits.recover_s,
-            monotonic=clock.monotonic,
-            rest=self._rest,
-        )
+        self._queue = WriteQueue(self._limits)
+        self._strikes = Strikes(self._limits)
+        self._bucket = Bucket(self._limits, clock.monotonic, self._rest)
         self._events = EventRecorder(cluster, now=clock.now, guard=self._guard)
         self._sender = Sender(
             cluster,
@@ -173,8 +111,9 @@ class Writer:
                 leads=self._limits.leads,
             ),
             self._events,
-            gates=Gates(self._limits.remembered_bytes, clock.monotonic),
+            monotonic=clock.monotonic,
             guard=self._guard,
+            remembered_bytes=self._limits.remembered_bytes,
         )
 
     def submit(self, actions: Sequence[Action]) -> None:
