@@ -335,22 +335,7 @@ class Requests:
             return self._created(action, body)
         if action.lead is not None:
             return self._created(action, self._leads.pod(action, blueprint))
-        member = children.Member(
-            owner=action.owner,
-            name=action.name,
-            rank=action.rank,
-            replicas=action.world_size or blueprint.replicas,
-            slots=blueprint.slots,
-            template_hash=blueprint.template_hash,
-            grace_s=blueprint.grace_s,
-            elastic=bool(action.world_size),
-            bounds=action.bounds,
-            inject=blueprint.inject,
-            hold=action.hold,
-            tiers=blueprint.tiers,
-            on=action.on,
-        )
-        return self._created(action, children.pod_body(member, blueprint.template()))
+        return self._created(action, children.pod_body(action, blueprint))
 
     def _created(self, action: CreatePod, body: JsonObject) -> Request:
         return Request(
@@ -374,18 +359,8 @@ class Requests:
 
     def _deployment(self, action: ApplyDeployment) -> Request:
         blueprint = self._blueprint(action.owner, action.template_hash)
-        fleet = children.Fleet(
-            owner=action.owner,
-            replicas=action.replicas,
-            max_surge=action.max_surge,
-            max_unavailable=action.max_unavailable,
-            slots=blueprint.slots,
-            template_hash=blueprint.template_hash,
-            inject=blueprint.inject,
-            pre_stop_sleep_s=self._pre_stop_sleep_s,
-        )
         uid = self._known_uid(ports.DEPLOYMENT, action.owner, action.name)
-        body = children.deployment_body(fleet, blueprint.template(), uid)
+        body = children.deployment_body(action, blueprint, self._pre_stop_sleep_s, uid)
         return self._applied(ports.DEPLOYMENT, action.owner, action.name, body)
 
     def _applied(self, kind: Kind, owner: ObjectRef, name: str, body: JsonObject) -> Request:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from builders_children import fleet_body, member_body
 from builders_raw import Raw, raw_job, raw_service, raw_template
 from ullage.api.contract import (
     ANNOTATION_WORLD_SIZE,
@@ -20,7 +21,7 @@ from ullage.cluster.codecs.objects import Sharer
 from ullage.cluster.projection.template import MOST_BYTES
 from ullage.cluster.projection.workload import project_workload
 from ullage.cluster.records.snapshot import WorkloadKind
-from ullage.kube.manifests.children import Fleet, Member, deployment_body, pod_body, service_body
+from ullage.kube.manifests.children import service_body
 
 JOB, SERVICE = WorkloadKind.TRAINING_JOB, WorkloadKind.INFERENCE_SERVICE
 FIRST = "spec.template.spec.containers[0]"
@@ -32,20 +33,8 @@ def said(template: Raw, kind: WorkloadKind = JOB) -> str:
     record, blueprint = project_workload(kind, raw, None, Sharer())
     if blueprint is not None:
         owner, made = record.ref, blueprint.template()
-        member = Member(
-            owner=owner, name="a-0", rank=0, replicas=2, slots=1, template_hash="", grace_s=60
-        )
-        fleet = Fleet(
-            owner=owner,
-            replicas=1,
-            max_surge=1,
-            max_unavailable=0,
-            slots=1,
-            template_hash="",
-            pre_stop_sleep_s=5,
-        )
-        pod_body(member, made)
-        deployment_body(fleet, blueprint.template())
+        member_body(made, owner=owner, name="a-0", replicas=2, grace_s=60)
+        fleet_body(made, owner=owner, pre_stop_sleep_s=5)
         service_body(owner, "a", made, headless=False)
     return record.invalid
 

@@ -10,13 +10,13 @@ from typing import Any, cast
 import pytest
 
 from builders import EPOCH, an_owner
+from builders_children import member_body
 from ullage.api.contract import GATE, LABEL_LEAD, LABEL_TIER, Reason
 from ullage.cluster.projection.pod_template import Blueprint, canonical_json
 from ullage.cluster.records.pod_shape import NodeAffinity
 from ullage.cluster.records.spec_fields import TierTerms
 from ullage.engines.tiers.flush import BYTES_PER_SECOND
 from ullage.kube.coordinators import Coordinators, named
-from ullage.kube.manifests.children import Member, pod_body
 from ullage.kube.manifests.tiers import guard_name, narrowed
 from ullage.kube.manifests.ungate import ungate_patch
 from ullage.ports import NETWORK_POLICY, SECRET, BadRequest, Conflict
@@ -76,17 +76,9 @@ def lead_pod(**how: Any) -> Json:
 
 
 def member(rank: int = 0, **more: Any) -> Json:
-    made = Member(
-        owner=OWNER,
-        name=f"train-{rank}",
-        rank=rank,
-        replicas=3,
-        slots=1,
-        template_hash="abc",
-        tiers=TERMS,
-        **more,
+    return member_body(
+        TEMPLATE, owner=OWNER, name=f"train-{rank}", rank=rank, replicas=3, tiers=TERMS, **more
     )
-    return pod_body(made, TEMPLATE)
 
 
 def environment(pod: Json) -> Json:
@@ -166,11 +158,8 @@ def test_a_member_finds_its_lead_and_says_who_it_is() -> None:
 
 def test_what_the_template_sets_itself_stays() -> None:
     stated = {"name": "ULLAGE_SHARDS", "value": "7"}
-    made = Member(
-        owner=OWNER, name="train-0", rank=0, replicas=1, slots=1, template_hash="a", tiers=TERMS
-    )
     template = {"spec": {"containers": [{"name": "main", "image": "x", "env": [stated]}]}}
-    found = pod_body(made, template)["spec"]
+    found = member_body(template, owner=OWNER, name="train-0", tiers=TERMS)["spec"]
     env = cast(Json, found)["containers"][0]["env"]
     assert [one for one in env if one["name"] == "ULLAGE_SHARDS"] == [stated]
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from builders import a_slice, an_owner
+from builders_children import fleet_body
 from builders_raw import raw_template
 from docs.generate.crds.definition import schema
 from structure import faults
@@ -15,7 +16,7 @@ from ullage.api.gpunode import GPUNode
 from ullage.cluster.records.snapshot import ObjectRef, WorkloadKind
 from ullage.cluster.records.status import Condition, SolveRecord, WorkloadStatus
 from ullage.kube.manifests.applied import conditions_body, gpunode_body, status_body
-from ullage.kube.manifests.children import Fleet, deployment_body, service_body
+from ullage.kube.manifests.children import service_body
 from ullage.scheduling.model.plan import ApplyGPUNode, SetConditions, SetStatus
 
 SERVE = an_owner("serve", kind=WorkloadKind.INFERENCE_SERVICE)
@@ -37,7 +38,7 @@ def deployment(template: dict[str, Any] | None = None, **changes: Any) -> dict[s
         "pre_stop_sleep_s": 5,
     }
     uid = changes.pop("uid", "")
-    return deployment_body(Fleet(**fields | changes), template or raw_template(), uid)
+    return fleet_body(template or raw_template(), uid=uid, **fields | changes)
 
 
 def test_a_deployment_is_gated_and_selects_its_own_pods() -> None:

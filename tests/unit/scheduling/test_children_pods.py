@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from builders import an_owner
+from builders_children import member_body
 from builders_raw import raw_template
 from ullage.api.contract import GATE, SLOT_RESOURCE, WireError
 from ullage.cluster.values.names import pod_name, workers_service
-from ullage.kube.manifests.children import Member, pod_body
 from ullage.scheduling.model.selectors import selector_text
 
 JOB = an_owner("train")
 
 
-def member(**changes: Any) -> Member:
+def body(template: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "owner": JOB,
         "name": pod_name("train", changes.get("rank", 1)),
@@ -26,11 +26,7 @@ def member(**changes: Any) -> Member:
         "slots": 1,
         "template_hash": "0123456789ab",
     }
-    return Member(**fields | changes)
-
-
-def body(template: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
-    return pod_body(member(**changes), raw_template() if template is None else template)
+    return member_body(raw_template() if template is None else template, **fields | changes)
 
 
 def environment(pod: dict[str, Any]) -> dict[str, str]:

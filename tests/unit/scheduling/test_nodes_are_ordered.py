@@ -20,6 +20,7 @@ from builders import (
     a_snapshot,
     gpu,
 )
+from builders_children import member_body
 from fakes.deciding import Decided, decided_on
 from fakes.provisioner import refusal
 from fakes.toy_pools import a_pool, aim
@@ -34,7 +35,6 @@ from ullage.api.contract import (
 from ullage.cluster.records.pod_shape import Resources
 from ullage.cluster.records.pool import PoolRecord
 from ullage.cluster.records.snapshot import NodeRecord, PodRecord, PodStage
-from ullage.kube.manifests.children import Member, pod_body
 from ullage.kube.manifests.node_requests import order_body
 from ullage.scheduling.inventory.instances import Watch, look
 from ullage.scheduling.inventory.node_orders import AGENT_S, ORDER_S
@@ -245,10 +245,9 @@ def test_members_of_jobs_that_choose_pools_keep_their_nodes() -> None:
     (member,) = [one for one in plan(job()).all(CreatePod) if one.order is None]
     assert member.hold
     ref = job().build().ref
-    one = Member(owner=ref, name="train-0", rank=0, replicas=1, slots=1, template_hash="x")
     template = {"spec": {"containers": [{"name": "main"}]}}
-    plain = pod_body(one, template)["metadata"]["annotations"]  # type: ignore[index]
-    held = pod_body(replace(one, hold=True), template)["metadata"]["annotations"]  # type: ignore[index]
+    plain = member_body(template, owner=ref, name="train-0")["metadata"]["annotations"]
+    held = member_body(template, owner=ref, name="train-0", hold=True)["metadata"]["annotations"]
     assert held == plain | {ANNOTATION_KARPENTER_KEEP: "true", ANNOTATION_SAFE_TO_EVICT: "false"}
 
 

@@ -9,7 +9,6 @@ that we own and none that we do not, because a field left out is a field given u
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -17,7 +16,6 @@ from typing import Final
 from ullage.api.contract import (
     ANNOTATION_TEMPLATE_HASH,
     ANNOTATION_WORLD_SIZE,
-    API_VERSION,
     GATE,
     LABEL_RANK,
     LIBRARY_MOUNT,
@@ -28,13 +26,14 @@ from ullage.api.contract import (
     text,
 )
 from ullage.cluster.codecs.objects import string_map
+from ullage.cluster.projection.pod_template import Blueprint
 from ullage.cluster.records.snapshot import ObjectRef
-from ullage.cluster.records.spec_fields import RENDEZVOUS, TierTerms
+from ullage.cluster.records.spec_fields import RENDEZVOUS
 from ullage.cluster.values.names import pod_name, workers_service
 from ullage.kube.manifests.node_requests import HOLD
-from ullage.kube.manifests.tiers import join, narrowed
+from ullage.kube.manifests.tiers import child_metadata, join, narrowed
 from ullage.ports import JsonObject
-from ullage.scheduling.model.plan import Labels
+from ullage.scheduling.model.plan import ApplyDeployment, CreatePod
 from ullage.scheduling.model.selectors import owner_labels
 
 Body = dict[str, object]
@@ -55,60 +54,8 @@ DEFAULT_GRACE_S: Final = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
-    """One pod of a gang."""
-
-    owner: ObjectRef
-    name: str
-    rank: int
-    replicas: int
-    slots: int
-    template_hash: str
-    grace_s: int = 0
-    """Least termination grace, seconds."""
-    elastic: bool = False
-    """The gang may start again with another number of members: the pod says how many these are."""
-    bounds: tuple[int, int] | None = None
-    """Fewest and most members of a gang whose members come and go while the others run."""
-    inject: bool = False
-    """The device container gets the step hook."""
-    hold: bool = False
-    """Autoscalers must not take its node away to save money."""
-    tiers: TierTerms | None = None
-    """Of a member of a job in tiers."""
-    on: tuple[Labels, ...] = ()
-    """Only nodes with all labels of one of these will do; empty = any."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fleet:
-    """The Deployment of an InferenceService."""
-
-    owner: ObjectRef
-    replicas: int
-    max_surge: int
-    max_unavailable: int
-    slots: int
-    template_hash: str
-    inject: bool = False
-    """The device container gets the step hook."""
-    pre_stop_sleep_s: int = 0
-    """Sleep before SIGTERM, so that endpoints are withdrawn first; 0 = none."""
-
-
-def _owner_reference(owner: ObjectRef) -> Body:
-    return {
-        "apiVersion": API_VERSION,
-        "kind": owner.kind,
-        "name": owner.name,
-        "uid": owner.uid,
-        "controller": True,
-    }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Parts:
-    """A template taken apart, copied so that it may be changed."""
+    """A template taken apart; it may be changed."""
 
     labels: dict[str, str]
     annotations: dict[str, str]
@@ -117,9 +64,9 @@ class _Parts:
     """The device container, which stands first in the spec's containers."""
 
 
-def _parts(template: JsonObject) -> _Parts:
-    metadata = section(template, "metadata")
-    spec = copy.deepcopy(dict(section(template, "spec")))
+def _parts(blueprint: Blueprint) -> _Parts:
+    template = blueprint.template()
+    metadata, spec = section(template, "metadata"), dict(section(template, "spec"))
     containers = [dict(container) for container in objects(spec, "containers")]
     if not containers:
         raise WireError("spec.containers: at least one container is needed, the device container")
@@ -153,17 +100,17 @@ def _literal(container: Body, name: str, default: str) -> str:
     return default
 
 
-def _environment(container: Body, member: Member) -> dict[str, str]:
+def _environment(container: Body, member: CreatePod, slots: int, members: int) -> dict[str, str]:
     """Environment for torchrun and JAX; an address or port set in the template carries over."""
     leader = f"{pod_name(member.owner.name, 0)}.{workers_service(member.owner.name)}"
-    named = _has_peers(member)
+    named = _has_peers(member, members)
     address = _literal(container, "MASTER_ADDR", leader if named else "127.0.0.1")
     port = _literal(container, "MASTER_PORT", str(MASTER_PORT))
     if member.bounds is not None:
         stated = {entry.get("name") for entry in objects(container, "env")}
-        meets_elsewhere = not stated.isdisjoint(RENDEZVOUS)
-        return _environment_in_place(member, address, port, hosted=not meets_elsewhere)
-    rank, world = str(member.rank), str(member.replicas)
+        hosted = stated.isdisjoint(RENDEZVOUS)
+        return _environment_in_place(member, member.bounds, slots, (address, port), hosted=hosted)
+    rank, world = str(member.rank), str(members)
     return {
         "MASTER_ADDR": address,
         "MASTER_PORT": port,
@@ -174,20 +121,25 @@ def _environment(container: Body, member: Member) -> dict[str, str]:
         "PET_NODE_RANK": rank,
         "PET_MASTER_ADDR": address,
         "PET_MASTER_PORT": port,
-        "PET_NPROC_PER_NODE": str(member.slots),
+        "PET_NPROC_PER_NODE": str(slots),
         "JAX_COORDINATOR_ADDRESS": f"{address}:{port}",
         "JAX_NUM_PROCESSES": world,
         "JAX_PROCESS_ID": rank,
     }
 
 
-def _has_peers(member: Member) -> bool:
+def _has_peers(member: CreatePod, members: int) -> bool:
     """Whether others find it by name, now or later."""
-    return member.replicas > 1 or member.bounds is not None
+    return members > 1 or member.bounds is not None
 
 
 def _environment_in_place(
-    member: Member, address: str, port: str, *, hosted: bool
+    member: CreatePod,
+    bounds: tuple[int, int],
+    slots: int,
+    leader: tuple[str, str],
+    *,
+    hosted: bool,
 ) -> dict[str, str]:
     """Environment for elastic torchrun, without values that a change of members makes wrong.
 
@@ -197,14 +149,14 @@ def _environment_in_place(
     off, because it still holds the addresses of those that ran before a change, and the new ones
     then connect to no one (seen with torch 2.15).
     """
-    least, most = member.bounds or (member.replicas, member.replicas)
+    (least, most), (address, port) = bounds, leader
     conf = f"is_host={int(member.rank == 0)},last_call_timeout={LAST_CALL_S}"
     return {
         "ULLAGE_MEMBER": member.name,
         "MASTER_ADDR": address,
         "MASTER_PORT": port,
         "PET_NNODES": f"{least}:{most}",
-        "PET_NPROC_PER_NODE": str(member.slots),
+        "PET_NPROC_PER_NODE": str(slots),
         "PET_RDZV_BACKEND": "c10d",
         "PET_RDZV_ENDPOINT": f"{address}:{port}",
         "PET_RDZV_ID": member.owner.uid,
@@ -245,42 +197,39 @@ def _grace(spec: Body) -> int:
     return stated if isinstance(stated, int) else DEFAULT_GRACE_S
 
 
-def pod_body(member: Member, template: JsonObject) -> Body:
+def pod_body(member: CreatePod, blueprint: Blueprint) -> Body:
     """The gated pod of one rank.
 
     Raises:
         WireError: the template has no readable containers or metadata.
     """
-    parts = _parts(template)
-    spec = parts.spec
-    _gate_and_slots(spec, parts.device, member.slots)
-    _add_environment(parts.device, _environment(parts.device, member))
-    if member.inject:
+    parts = _parts(blueprint)
+    spec, members = parts.spec, member.world_size or blueprint.replicas
+    _gate_and_slots(spec, parts.device, blueprint.slots)
+    _add_environment(parts.device, _environment(parts.device, member, blueprint.slots, members))
+    if blueprint.inject:
         _inject(parts.device)
     spec["restartPolicy"] = "Never"
     spec["hostname"] = member.name
-    if _has_peers(member):
+    if _has_peers(member, members):
         spec["subdomain"] = workers_service(member.owner.name)
-    if member.grace_s > _grace(spec):
-        spec["terminationGracePeriodSeconds"] = member.grace_s
+    if blueprint.grace_s > _grace(spec):
+        spec["terminationGracePeriodSeconds"] = blueprint.grace_s
     own = {LABEL_RANK: str(member.rank)}
-    if member.tiers is not None:
-        own |= join(member.owner, member.name, member.rank, member.tiers, spec)
+    if blueprint.tiers is not None:
+        own |= join(member.owner, member.name, member.rank, blueprint.tiers, spec)
     if member.on:
         spec["affinity"] = narrowed(section(spec, "affinity"), member.on)
-    said = {ANNOTATION_TEMPLATE_HASH: member.template_hash}
-    if member.elastic:
-        said[ANNOTATION_WORLD_SIZE] = str(member.replicas)
+    said = {ANNOTATION_TEMPLATE_HASH: blueprint.template_hash}
+    if member.world_size:
+        said[ANNOTATION_WORLD_SIZE] = str(members)
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {
-            "name": member.name,
-            "namespace": member.owner.namespace,
-            "labels": parts.labels | owner_labels(member.owner) | own,
-            "annotations": (HOLD if member.hold else {}) | parts.annotations | said,
-            "ownerReferences": [_owner_reference(member.owner)],
-        },
+        "metadata": child_metadata(
+            member.owner, member.name, parts.labels | owner_labels(member.owner) | own
+        )
+        | {"annotations": (HOLD if member.hold else {}) | parts.annotations | said},
         "spec": spec,
     }
 
@@ -293,25 +242,31 @@ def _add_pre_stop(spec: Body, container: Body, sleep_s: int) -> None:
         container["lifecycle"] = lifecycle | {"preStop": {"sleep": {"seconds": sleep_s}}}
 
 
-def deployment_body(fleet: Fleet, template: JsonObject, uid: str = "") -> Body:
+def deployment_body(
+    fleet: ApplyDeployment, blueprint: Blueprint, pre_stop_sleep_s: int, uid: str = ""
+) -> Body:
     """The Deployment of an InferenceService, for server-side apply.
 
-    ``uid`` is the existing Deployment's, so that a namesake is refused; empty to create.
+    Args:
+        fleet: Names it and its owner, how many replicas it has, and how they are replaced.
+        blueprint: Of the service.
+        pre_stop_sleep_s: Sleep before SIGTERM, so that endpoints are withdrawn first; 0 = none.
+        uid: Of the existing Deployment, so that a namesake is refused; empty to create.
 
     Raises:
         WireError: the template has no readable containers or metadata.
     """
-    parts = _parts(template)
-    _gate_and_slots(parts.spec, parts.device, fleet.slots)
-    if fleet.inject:
+    parts = _parts(blueprint)
+    _gate_and_slots(parts.spec, parts.device, blueprint.slots)
+    if blueprint.inject:
         _inject(parts.device)
-    _add_pre_stop(parts.spec, parts.device, fleet.pre_stop_sleep_s)
+    _add_pre_stop(parts.spec, parts.device, pre_stop_sleep_s)
     ours = owner_labels(fleet.owner)
-    version = {ANNOTATION_TEMPLATE_HASH: fleet.template_hash}
+    version = {ANNOTATION_TEMPLATE_HASH: blueprint.template_hash}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": _child_metadata(fleet.owner, fleet.owner.name, uid) | {"annotations": version},
+        "metadata": child_metadata(fleet.owner, fleet.name, ours, uid) | {"annotations": version},
         "spec": {
             "replicas": fleet.replicas,
             "selector": {"matchLabels": ours},
@@ -331,16 +286,6 @@ def deployment_body(fleet: Fleet, template: JsonObject, uid: str = "") -> Body:
             },
         },
     }
-
-
-def _child_metadata(owner: ObjectRef, name: str, uid: str) -> Body:
-    body: Body = {
-        "name": name,
-        "namespace": owner.namespace,
-        "labels": owner_labels(owner),
-        "ownerReferences": [_owner_reference(owner)],
-    }
-    return body | ({"uid": uid} if uid else {})
 
 
 def serving_ports(template: JsonObject) -> list[Body]:
@@ -377,6 +322,6 @@ def service_body(
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": _child_metadata(owner, name, uid),
+        "metadata": child_metadata(owner, name, owner_labels(owner), uid),
         "spec": spec,
     }

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from ullage.api.contract import API_VERSION, LABEL_LEAD, JsonObject, objects, section
+from ullage.api.contract import LABEL_LEAD, JsonObject, objects, section
 from ullage.cluster.projection.pod_template import Blueprint
 from ullage.cluster.records.snapshot import ObjectRef
 from ullage.cluster.records.spec_fields import TierTerms
@@ -23,6 +23,7 @@ from ullage.kube.manifests.tiers import (
     STATUS_PORT,
     TOKEN_FOLDER,
     TOKEN_KEY,
+    child_metadata,
     guard_name,
     mount_token,
     narrowed,
@@ -99,7 +100,7 @@ def lead_body(action: CreatePod, blueprint: Blueprint, image: str, ours: dict[st
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": _metadata(action.owner, action.name, lead_labels(action.owner, ours))
+        "metadata": child_metadata(action.owner, action.name, lead_labels(action.owner, ours))
         | {"annotations": dict(HOLD)},
         "spec": spec,
     }
@@ -110,7 +111,7 @@ def lead_service(owner: ObjectRef, name: str, ours: dict[str, str], uid: str = "
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": _metadata(owner, name, ours) | ({"uid": uid} if uid else {}),
+        "metadata": child_metadata(owner, name, ours, uid),
         "spec": {
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
@@ -125,7 +126,7 @@ def lead_secret(owner: ObjectRef, ours: dict[str, str], token: str) -> Body:
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": _metadata(owner, guard_name(owner), ours),
+        "metadata": child_metadata(owner, guard_name(owner), ours),
         "type": "Opaque",
         "immutable": True,
         "stringData": {TOKEN_KEY: token},
@@ -148,7 +149,7 @@ def lead_policy(owner: ObjectRef, ours: dict[str, str], namespace: str) -> Body:
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
-        "metadata": _metadata(owner, guard_name(owner), ours),
+        "metadata": child_metadata(owner, guard_name(owner), ours),
         "spec": {
             "podSelector": {"matchLabels": lead_labels(owner, ours)},
             "policyTypes": ["Ingress"],
@@ -206,20 +207,3 @@ def _resources(terms: TierTerms) -> Body:
 
 def _open(*ports: int) -> list[Body]:
     return [{"port": port, "protocol": "TCP"} for port in ports]
-
-
-def _metadata(owner: ObjectRef, name: str, labels: dict[str, str]) -> Body:
-    return {
-        "name": name,
-        "namespace": owner.namespace,
-        "labels": labels,
-        "ownerReferences": [
-            {
-                "apiVersion": API_VERSION,
-                "kind": owner.kind,
-                "name": owner.name,
-                "uid": owner.uid,
-                "controller": True,
-            }
-        ],
-    }

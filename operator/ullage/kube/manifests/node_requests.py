@@ -24,6 +24,7 @@ from ullage.api.contract import (
 from ullage.cluster.codecs.objects import string_map
 from ullage.cluster.records.snapshot import ObjectRef
 from ullage.cluster.values.names import HOSTNAME
+from ullage.kube.manifests.tiers import child_metadata
 from ullage.ports import JsonObject, JsonPatch
 from ullage.scheduling.model.plan import CreatePod, Order
 
@@ -77,21 +78,8 @@ def order_body(action: CreatePod, order: Order, template: JsonObject, image: str
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {
-            "name": action.name,
-            "namespace": action.owner.namespace,
-            "labels": _labels(action.owner, order),
-            "annotations": dict(HOLD),
-            "ownerReferences": [
-                {
-                    "apiVersion": "ullage.dev/v1alpha1",
-                    "kind": action.owner.kind,
-                    "name": action.owner.name,
-                    "uid": action.owner.uid,
-                    "controller": True,
-                }
-            ],
-        },
+        "metadata": child_metadata(action.owner, action.name, _labels(action.owner, order))
+        | {"annotations": dict(HOLD)},
         "spec": pod,
     }
 

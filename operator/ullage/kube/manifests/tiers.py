@@ -8,10 +8,10 @@ stand in a pod: the token is a file that a Secret brings.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from ullage.api.contract import LABEL_POOL, LABEL_TIER, JsonObject, objects, section
+from ullage.api.contract import API_VERSION, LABEL_POOL, LABEL_TIER, JsonObject, objects, section
 from ullage.cluster.records.snapshot import ObjectRef
 from ullage.cluster.records.spec_fields import TierTerms
 from ullage.cluster.values.names import lead_name
@@ -30,6 +30,24 @@ TRANSIENT: Final = "transient"
 NOTHING_ASKED: Final[JsonObject] = {}
 _VOLUME: Final = "ullage-group"
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def child_metadata(owner: ObjectRef, name: str, labels: Mapping[str, str], uid: str = "") -> Body:
+    """Metadata of a child of a workload; ``uid`` is an existing one's."""
+    reference = {
+        "apiVersion": API_VERSION,
+        "kind": owner.kind,
+        "name": owner.name,
+        "uid": owner.uid,
+        "controller": True,
+    }
+    body: Body = {
+        "name": name,
+        "namespace": owner.namespace,
+        "labels": dict(labels),
+        "ownerReferences": [reference],
+    }
+    return body | ({"uid": uid} if uid else {})
 
 
 def guard_name(owner: ObjectRef) -> str:
