@@ -25,7 +25,8 @@ from prometheus_client import CollectorRegistry
 from bench import report
 from bench.guard_node import BenchNode, Running, bench_node, guard_process, what_is_missing
 from bench.progress import Progress
-from ullage.environment import LogLevel
+from ullage.process.environment import LogLevel
+from ullage.process.logs import configure_logs
 from ullage_node.events import Event
 from ullage_node.guard.client import FreezerClient
 from ullage_node.guard.gather import subjects, tenants
@@ -34,7 +35,6 @@ from ullage_node.guard.machine import GuardMachine, Limits
 from ullage_node.guard.metrics import GuardMetrics
 from ullage_node.guard.watched import HISTORY, VIOLATED
 from ullage_node.guard.windows import StepWindows
-from ullage_node.logs import configure_logs
 from ullage_node.model.guard import Subject, Verdict, Window, Windows
 
 TRIALS: Final = 50

@@ -20,7 +20,8 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from ullage.api.contract import SliceKey
-from ullage.metric_families import FiguresCollector
+from ullage.process.metric_families import FiguresCollector
+from ullage.process.supervised import Supervisor, end
 from ullage_node.api_client import CORE, GPU_NODES, ApiClient
 from ullage_node.assemble import watchers_of
 from ullage_node.containers import Containers
@@ -52,7 +53,6 @@ from ullage_node.slices.saver import Saver
 from ullage_node.slices.step_mounts import rooms_of
 from ullage_node.slices.steps import StepRecords
 from ullage_node.slices.table import SliceTable
-from ullage_node.tasks import Supervisor, end
 from ullage_node.telemetry.station import Sources
 from ullage_node.web import Instruments, WebServer
 
@@ -406,7 +406,8 @@ class Agent:
         age = time.monotonic() - self._observed_at
         if age > STALL_SECONDS:
             return f"no look at the containers for {age:.0f} s"
-        return self.tasks.failing
+        failing = self.tasks.failing()
+        return "; ".join(f"{name} fails: {text}" for name, text in sorted(failing.items()))
 
     def unready(self) -> str:
         """Why the node does not serve though it should, empty if it does or need not."""

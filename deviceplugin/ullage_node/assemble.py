@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
 
-from ullage.metric_families import FiguresCollector
+from ullage.process.metric_families import FiguresCollector
 from ullage_node.guard.client import FreezerClient
 from ullage_node.guard.gather import subjects, tenants
 from ullage_node.guard.guard import Guard, Surroundings

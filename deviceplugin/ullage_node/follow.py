@@ -19,8 +19,8 @@ from typing import Final, Protocol
 import structlog
 
 from ullage.api.contract import JsonObject, WireError
+from ullage.process.faults import fault_text
 from ullage_node.api_client import ApiClient, ApiError
-from ullage_node.tasks import fault_text
 
 BACKOFF_FIRST_SECONDS: Final = 0.5
 BACKOFF_MOST_SECONDS: Final = 10.0

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from ullage.environment import SettingsError
+from ullage.process.environment import SettingsError
 from ullage_node.settings import PREFIX, Settings, load_settings
 
 DEVICES_MOST: Final = 16
@@ -66,13 +66,13 @@ def _run_part(part: str, settings: Settings) -> None:
     elif part == "mps":
         import asyncio
 
-        from ullage_node.logs import configure_logs
+        from ullage.process.logs import configure_logs
         from ullage_node.mps.main import DIRECTORY, serve
 
         configure_logs(settings.log_level)
         asyncio.run(serve(settings.paths.run_dir / DIRECTORY))
     elif part == "mounts":
-        from ullage_node.logs import configure_logs
+        from ullage.process.logs import configure_logs
         from ullage_node.slices.steps import mount_homes
 
         configure_logs(settings.log_level)

@@ -21,6 +21,7 @@ from ullage.api.contract import (
     section,
     text,
 )
+from ullage.process.faults import fault_text
 from ullage_node.api_client import CORE, ApiClient, ApiError
 from ullage_node.model.slices import Pod
 from ullage_node.slices.binder import PodUnreachable
@@ -34,7 +35,6 @@ from ullage_node.slices.desired import (
     read_reported,
 )
 from ullage_node.slices.pods import PodCache
-from ullage_node.tasks import fault_text
 
 NOT_FOUND = 404
 

@@ -10,11 +10,11 @@ import signal
 import sys
 from collections.abc import Mapping
 
+from ullage.process.logs import configure_logs
 from ullage_node.agent import Agent
 from ullage_node.alone import alone_in
 from ullage_node.api_client import ApiClient, ApiError
 from ullage_node.devices.backend import BACKENDS, BackendOptions
-from ullage_node.logs import configure_logs
 from ullage_node.model.devices import BackendPaths
 from ullage_node.settings import Settings
 from ullage_node.telemetry.progress import StepTelemetry

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from ullage.api.contract import HEARTBEAT_SECONDS
-from ullage.environment import LogLevel, read_settings
+from ullage.process.environment import LogLevel, read_settings
 from ullage_node.devices.backend import Hardware
 
 PREFIX: Final = "ULLAGE_NODE_"

@@ -15,7 +15,7 @@ from typing import Final
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 
-from ullage.metric_families import counter, gauge
+from ullage.process.metric_families import counter, gauge
 from ullage_node.settings import HttpSettings
 
 PRESTART_BUCKETS: Final = (0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)

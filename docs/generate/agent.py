@@ -11,7 +11,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, generate_latest
 
 from docs.generate.facts import MetricFact, Setting, example_of, metric_facts, settings_of
-from ullage.metric_families import FiguresCollector
+from ullage.process.metric_families import FiguresCollector
 from ullage_node.guard.metrics import GuardMetrics
 from ullage_node.mps.metrics import MpsFigures
 from ullage_node.notices.watch import NoticeFigures

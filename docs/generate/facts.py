@@ -15,8 +15,8 @@ from typing import Final, TypeVar
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from ullage.environment import variables
-from ullage.metric_families import METRIC
+from ullage.process.environment import variables
+from ullage.process.metric_families import METRIC
 
 _Figures = TypeVar("_Figures")
 WORDS: Final = {

@@ -13,7 +13,7 @@ import yaml
 
 from chart.rendered import CHART, VALUES_FILES, ChartRefused, Helm, environment
 from ullage.app.settings import PREFIX, Settings, settings_from
-from ullage.environment import SettingsError, variables
+from ullage.process.environment import SettingsError, variables
 from ullage_node.settings import load_settings
 
 SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))

@@ -14,7 +14,7 @@ import sys
 import time
 from typing import Final
 
-from ullage.environment import LogLevel
+from ullage.process.environment import LogLevel
 
 _ORDER: Final = tuple(LogLevel)
 _least = LogLevel.INFO

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ullage.api.contract import MpsState, ObservedDevice
-from ullage.metric_families import counter, gauge
+from ullage.process.metric_families import counter, gauge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,13 +19,13 @@ import aiohttp
 import structlog
 
 from ullage.api.contract import Interruption
-from ullage.metric_families import counter, gauge
+from ullage.process.faults import fault_text
+from ullage.process.metric_families import counter, gauge
 from ullage_node.notices.azure import Azure
 from ullage_node.notices.ec2 import EC2
 from ullage_node.notices.endpoint import AnswerUnreadable, Endpoint, EndpointAway, NoticeSource
 from ullage_node.notices.gce import GCE
 from ullage_node.settings import NoticeProvider, NoticeSettings
-from ullage_node.tasks import fault_text
 
 BACKOFF_MOST_SECONDS: Final = 30.0
 PATIENT_FAILURES: Final = 2

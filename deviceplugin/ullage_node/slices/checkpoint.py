@@ -30,12 +30,12 @@ from ullage.api.contract import (
     text,
     whole,
 )
+from ullage.process.faults import fault_text
 from ullage_node.files import read_bounded, remove_temporaries, write_whole
 from ullage_node.model.devices import ContainerBinding
 from ullage_node.model.slices import HeldSlice
 from ullage_node.slices.desired import EPOCH_MOST, read_decision
 from ullage_node.slices.table import SliceTable, binding_of
-from ullage_node.tasks import fault_text
 
 VERSION: Final = 1
 ASIDE_SUFFIX: Final = ".corrupt"

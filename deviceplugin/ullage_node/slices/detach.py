@@ -18,6 +18,7 @@ from typing import Final
 
 import structlog
 
+from ullage.process.faults import fault_text
 from ullage_node.model.devices import (
     Attachment,
     ContainerBinding,
@@ -27,7 +28,6 @@ from ullage_node.model.devices import (
 from ullage_node.model.slices import Pod
 from ullage_node.slices.pods import PodCache
 from ullage_node.slices.table import SliceTable
-from ullage_node.tasks import fault_text
 
 EVERY_SECONDS: Final = 0.5
 RESERVE_SECONDS: Final = 12.0

@@ -17,6 +17,7 @@ from types import MappingProxyType
 import structlog
 
 from ullage.api.contract import DesiredSlice, ObservedSlice, Reason, SliceKey, SlicePhase
+from ullage.process.faults import fault_text
 from ullage_node.model.devices import BoundSlice, ContainerBinding, ContainerKey
 from ullage_node.model.slices import (
     Device,
@@ -27,7 +28,6 @@ from ullage_node.model.slices import (
     same_share,
 )
 from ullage_node.slices.invariants import candidate_for, first_refusal, violations
-from ullage_node.tasks import fault_text
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 

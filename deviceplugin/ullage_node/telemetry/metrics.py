@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ullage.api.contract import ObservedDevice
-from ullage.metric_families import counter, gauge
+from ullage.process.metric_families import counter, gauge
 from ullage_node.model.devices import Attachment, ContainerBinding, ContainerKey
 from ullage_node.model.samples import DeviceSample
 

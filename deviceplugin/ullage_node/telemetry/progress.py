@@ -16,9 +16,9 @@ from pathlib import Path
 import structlog
 
 from ullage.api.contract import STEPS_FILE, StepRecord, WireError
+from ullage.process.faults import fault_text
 from ullage_node.model.devices import Attachment, ContainerBinding, ContainerKey, Progress
 from ullage_node.step_record import read_step_record
-from ullage_node.tasks import fault_text
 from ullage_node.telemetry.pace import Mark, Pace
 
 _log = structlog.get_logger(__name__)

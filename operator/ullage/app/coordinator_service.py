@@ -19,9 +19,9 @@ import structlog
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.snapshot import PodRecord, PodStage
 from ullage.cluster.records.tier import LeadReport
-from ullage.cluster.values.doubling import doubled_s
-from ullage.cluster.values.faults import fault_text
 from ullage.kube.coordinator_reader import LeadReader, LeadSilent
+from ullage.process.doubling import doubled_s
+from ullage.process.faults import fault_text
 
 log = structlog.get_logger("ullage.leads")
 

@@ -20,7 +20,7 @@ from ullage.app.model_summary import Fitted, stored
 from ullage.cluster.records.profile import DeviceModel, DeviceProfileRecord
 from ullage.cluster.records.snapshot import ObjectRef, Snapshot
 from ullage.cluster.records.status import Condition
-from ullage.cluster.values.faults import fault_text
+from ullage.process.faults import fault_text
 from ullage.scheduling.model.conditions import Said, merged
 from ullage.scheduling.model.plan import CreateDeviceProfile, SetDeviceModel
 

@@ -18,12 +18,12 @@ from ullage.app.model_summary import Fitted, digest, essence, restored, slim
 from ullage.cluster.records.profile import ProfileRecord
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.spec_fields import Knowledge, RiskSettings
-from ullage.cluster.values.doubling import doubled_s
 from ullage.engines.admission.calibration import TightSLO
 from ullage.engines.admission.colocations import in_turn
 from ullage.engines.admission.judging import Risk
 from ullage.engines.admission.learning import MAX_CLASSES
 from ullage.engines.admission.model import LearnedModel
+from ullage.process.doubling import doubled_s
 from ullage.scheduling.model.phases import OVER
 from ullage.scheduling.prediction.knowledge import class_of, measured_only, named
 

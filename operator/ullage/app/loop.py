@@ -26,7 +26,6 @@ from ullage.app.trigger import Trigger
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.snapshot import ObjectRef, RefusedWrite, Snapshot
 from ullage.cluster.records.status import Condition
-from ullage.cluster.values.faults import fault_text, shortened
 from ullage.kube.backoff import Backoff
 from ullage.kube.errors import FAILED, Refused
 from ullage.kube.failure_streak import Streak
@@ -35,6 +34,7 @@ from ullage.metrics.collector import SectionGuard
 from ullage.metrics.histograms import decision_seconds, division_seconds
 from ullage.metrics.turns import preempted
 from ullage.ports import ApiError, Clock
+from ullage.process.faults import fault_text, shortened
 from ullage.scheduling.model.plan import (
     Action,
     ApplyGPUNode,

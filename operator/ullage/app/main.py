@@ -12,14 +12,14 @@ from importlib.metadata import version
 
 import structlog
 
-from ullage.app.logs import configure_logs
 from ullage.app.operator import Operator
 from ullage.app.retire import retire, set_retired
 from ullage.app.settings import Settings, settings_from
-from ullage.environment import SettingsError
 from ullage.kube.client import K8sCluster
 from ullage.kube.credentials import CredentialsError, find_credentials
 from ullage.ports import Unavailable
+from ullage.process.environment import SettingsError
+from ullage.process.logs import configure_logs
 
 log = structlog.get_logger("ullage.main")
 

@@ -37,11 +37,9 @@ from ullage.app.pool_service import Hooks, PoolService
 from ullage.app.replica import Counters, Replica
 from ullage.app.settings import LeaseSettings, Settings
 from ullage.app.solver import Solver
-from ullage.app.supervised import Supervisor
 from ullage.app.term import Term
 from ullage.app.trigger import Trigger
 from ullage.cluster.cache.cluster import ClusterState
-from ullage.cluster.values.faults import fault_text
 from ullage.cluster.values.streams import STREAMS
 from ullage.engines.admission.model import LearnedModel
 from ullage.kube.backoff import Backoff
@@ -54,6 +52,8 @@ from ullage.kube.self_test import SelfTestFailed, run_self_test
 from ullage.metrics.collector import OperatorCollector
 from ullage.ports import ApiError, Clock
 from ullage.prices.chosen import check
+from ullage.process.faults import fault_text
+from ullage.process.supervised import Supervisor
 from ullage.scheduling.model.plan import Action
 
 log = structlog.get_logger("ullage.operator")

@@ -17,7 +17,7 @@ import structlog
 from ullage.cluster.codecs.pool import pool_as_stored
 from ullage.cluster.records.pool import PoolRecord, PoolStatus
 from ullage.cluster.records.snapshot import Snapshot
-from ullage.cluster.values.faults import fault_text
+from ullage.process.faults import fault_text
 from ullage.scheduling.capacity.hazard import Learning
 from ullage.scheduling.capacity.pool_status import current, failed, worth_a_write, write_of
 from ullage.scheduling.capacity.prices import PriceNews

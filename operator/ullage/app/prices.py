@@ -17,13 +17,13 @@ from typing import Final
 import structlog
 
 from ullage.cluster.records.pool import PoolRecord
-from ullage.cluster.values.doubling import doubled_s
-from ullage.cluster.values.faults import fault_text, shortened
 from ullage.engines.capacity.price import PriceRecord
 from ullage.ports import Clock
 from ullage.prices.chosen import source_of
 from ullage.prices.fetcher import Fetcher, Unreachable
 from ullage.prices.source import Fetch, PriceSource, PriceUnreadable, Where, checked
+from ullage.process.doubling import doubled_s
+from ullage.process.faults import fault_text, shortened
 from ullage.scheduling.capacity.prices import PriceNews, remembered
 
 log = structlog.get_logger("ullage.prices")

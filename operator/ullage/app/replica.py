@@ -17,7 +17,6 @@ from ullage.app.loop import LoopStats
 from ullage.app.outcomes import Outcomes
 from ullage.app.settings import Settings
 from ullage.app.solver import Solver
-from ullage.app.supervised import Supervisor
 from ullage.app.trigger import Trigger
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.snapshot import Snapshot
@@ -26,6 +25,7 @@ from ullage.kube.reflector import Reflector
 from ullage.kube.writer.writer import WriterStats
 from ullage.metrics.collector import SectionGuard
 from ullage.ports import Clock, ClusterPort
+from ullage.process.supervised import Supervisor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from ullage.environment import LogLevel, read_settings
+from ullage.process.environment import LogLevel, read_settings
 
 PREFIX: Final = "ULLAGE_"
 

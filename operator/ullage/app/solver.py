@@ -24,12 +24,12 @@ from ullage.app.set_aside import SetAside
 from ullage.app.transfer import Packer, Unpacker, pack_answer, unpack_answer
 from ullage.app.watchdog import Watchdog
 from ullage.cluster.records.snapshot import Snapshot
-from ullage.cluster.values.faults import fault_text
 from ullage.engines.allocation.model import (
     Allocation,
     Problem,
 )
 from ullage.engines.allocation.policies import Objective, allocate
+from ullage.process.faults import fault_text
 from ullage.scheduling.assignment.cycle_cache import CycleCache
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff

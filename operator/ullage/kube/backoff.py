@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import random
 
-from ullage.cluster.values.doubling import doubled_s
+from ullage.process.doubling import doubled_s
 
 
 class Backoff:

@@ -17,8 +17,8 @@ import orjson
 
 from ullage.api.contract import WireError
 from ullage.cluster.records.tier import LeadReport, report_from_wire
-from ullage.cluster.values.faults import fault_text, shortened
 from ullage.kube.manifests.tiers import STATUS_PATH, STATUS_PORT
+from ullage.process.faults import fault_text, shortened
 
 TIMEOUT_S: Final = 2.0
 MOST_BYTES: Final = 16 * 1024

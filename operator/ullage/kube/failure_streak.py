@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from ullage.cluster.values.faults import fault_text
 from ullage.ports import ApiError
+from ullage.process.faults import fault_text
 
 SETTLED_S: Final = 5.0
 """A failure within this time of a success continues the streak before it."""

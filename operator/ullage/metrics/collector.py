@@ -19,7 +19,6 @@ from prometheus_client import Histogram
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from ullage.metric_families import Family, counter, field_families, gauge
 from ullage.metrics.cost import CostFigures
 from ullage.metrics.devices import DeviceFigures
 from ullage.metrics.histograms import decision_seconds
@@ -28,6 +27,7 @@ from ullage.metrics.sharing import SharingFigures
 from ullage.metrics.spending import SpendFigures
 from ullage.metrics.tiers import TierFigures
 from ullage.metrics.turns import TurnFigures
+from ullage.process.metric_families import Family, counter, field_families, gauge
 
 log = structlog.get_logger("ullage.metrics")
 

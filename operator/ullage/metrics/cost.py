@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ullage.cluster.records.snapshot import WorkloadRecord
-from ullage.metric_families import counter, gauge
 from ullage.metrics.tenants import Parties
+from ullage.process.metric_families import counter, gauge
 from ullage.scheduling.accounting.bills import Bill, bill_of, total
 from ullage.scheduling.model.phases import OVER
 

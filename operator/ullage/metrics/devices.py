@@ -15,7 +15,7 @@ from typing import Final
 
 from ullage.cluster.records.profile import ProfileRecord, Source
 from ullage.cluster.records.snapshot import Snapshot, WorkloadKind, WorkloadRecord
-from ullage.metric_families import gauge
+from ullage.process.metric_families import gauge
 from ullage.scheduling.learning.device_prices import prices_of
 from ullage.scheduling.learning.throughput import Throughput, Throughputs, speeds
 from ullage.scheduling.model.phases import Phase

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from ullage.cluster.records.pool import PoolRecord
-from ullage.metric_families import counter, gauge
+from ullage.process.metric_families import counter, gauge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

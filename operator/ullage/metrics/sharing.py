@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from prometheus_client import Histogram
 
-from ullage.metric_families import counter, gauge
 from ullage.metrics.histograms import admission_seconds, observed_slowdown, predicted_slowdown
+from ullage.process.metric_families import counter, gauge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,8 @@ from statistics import fmean
 
 from ullage.api.reasons import ConditionType
 from ullage.cluster.records.snapshot import WorkloadRecord
-from ullage.metric_families import counter, gauge
 from ullage.metrics.tenants import Parties
+from ullage.process.metric_families import counter, gauge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

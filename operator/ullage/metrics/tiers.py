@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ullage.cluster.records.tier import LeadReport
-from ullage.metric_families import counter, gauge
+from ullage.process.metric_families import counter, gauge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

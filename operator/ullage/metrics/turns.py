@@ -17,9 +17,9 @@ from prometheus_client import Histogram
 from ullage.api.contract import Reason
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
 from ullage.engines.allocation.round_records import MEMORY_ROUNDS
-from ullage.metric_families import counter, gauge
 from ullage.metrics.histograms import division_seconds
 from ullage.metrics.tenants import Parties
+from ullage.process.metric_families import counter, gauge
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import Action, SetStatus
 from ullage.scheduling.timeslicing.round_records import owed_s, promised, received_s

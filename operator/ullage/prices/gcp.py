@@ -10,7 +10,6 @@ from typing import Final
 
 from ullage.api.contract import bounded, objects, text
 from ullage.cluster.records.pool import PoolRecord
-from ullage.cluster.values.faults import shortened
 from ullage.engines.capacity.price import Quote
 from ullage.ports import JsonObject
 from ullage.prices.source import (
@@ -24,6 +23,7 @@ from ullage.prices.source import (
     moment,
     price,
 )
+from ullage.process.faults import shortened
 
 COMPUTE: Final = "6F81-5844-456A"
 """Compute Engine in the catalogue."""

@@ -17,10 +17,10 @@ from ullage.api.contract import WireError, text
 from ullage.api.readers import quoted
 from ullage.cluster.codecs.objects import optional_text, string_map
 from ullage.cluster.records.pool import PoolRecord
-from ullage.cluster.values.faults import fault_text
 from ullage.engines.capacity.price import Quote
 from ullage.ports import JsonObject
 from ullage.prices.source import Fetch, PriceSource, PriceUnreadable, Where, decoded, price
+from ullage.process.faults import fault_text
 
 MOST_ROWS: Final = 10_000
 """Samples of one metric that are read."""

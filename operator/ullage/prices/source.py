@@ -16,8 +16,8 @@ from typing import Final, Protocol
 
 import orjson
 
-from ullage.cluster.values.faults import shortened
 from ullage.engines.capacity.price import Quote
+from ullage.process.faults import shortened
 
 MOST_PER_HOUR: Final = 1e6
 """Dollars; no instance costs a hundredth of it."""

@@ -14,7 +14,7 @@ import pytest_asyncio
 
 from fakes.kubelet_node import NODE, NodeRig
 from ullage.ports import GPU_NODE, POD
-from ullage_node import tasks
+from ullage.process import supervised
 from ullage_node.api_client import ApiClient
 from ullage_node.model.devices import ContainerKey, Progress
 
@@ -147,7 +147,7 @@ async def test_only_its_own_pods_and_node_are_asked_for(rig: NodeRig) -> None:
 async def test_a_fault_in_any_part_ends_no_other_and_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tasks, "FIRST_SECONDS", 0.01)
+    monkeypatch.setattr(supervised, "FIRST_S", 0.01)
     async with NodeRig() as node:
         agent = await node.start_agent()
         pod = await node.placed_pod()

@@ -29,9 +29,9 @@ from ullage.cluster.values.streams import CAPACITY_POOLS
 from ullage.engines.admission.predictors import PREDICTORS
 from ullage.engines.allocation.policies import POLICIES
 from ullage.engines.capacity import records as capacity
-from ullage.environment import SettingsError
 from ullage.prices.chosen import SOURCES, check, source_of
 from ullage.prices.source import PriceUnreadable, Where
+from ullage.process.environment import SettingsError
 from ullage.scheduling.cycle.decide import decide
 from ullage_node.devices.backend import BACKENDS, Hardware
 from ullage_node.settings import load_settings

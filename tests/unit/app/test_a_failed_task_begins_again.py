@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from ullage.app.supervised import MOST_S, UNHEALTHY_S, Supervisor
+from ullage.process.supervised import MOST_S, UNHEALTHY_S, Supervisor
 
 
 class Watched:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ullage.app.fit_schedule import BACK_OFF_MOST_S, FitState
-from ullage.cluster.values.doubling import doubled_s
+from ullage.process.doubling import doubled_s
 
 
 @pytest.mark.parametrize(

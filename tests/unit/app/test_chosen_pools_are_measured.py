@@ -15,8 +15,8 @@ from ullage.cli import tables
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.spend import Offer, PoolShare, SpendDecision, SpendRecord
 from ullage.cluster.records.status import Condition, DecisionRecord
-from ullage.metric_families import families
 from ullage.metrics.spending import SpendSums
+from ullage.process.metric_families import families
 
 
 def job(*pools: str, mode: str = "Spot", safe: str = "") -> WorkloadRecord:

@@ -14,9 +14,9 @@ from builders import NOW, a_job
 from ullage.cluster.records.account import Account
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.spend import SpendRecord
-from ullage.metric_families import families
 from ullage.metrics.cost import CostSums
 from ullage.metrics.tenants import MOST_OF_A_NAMESPACE
+from ullage.process.metric_families import families
 from ullage.scheduling.accounting.bills import bill_of, total
 
 

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from ullage.app.logs import MOST_CHARACTERS, bounded
+from ullage.process.logs import MOST_CHARACTERS, bounded
 
 
 def test_a_long_text_keeps_its_beginning_and_its_end() -> None:

@@ -5,7 +5,7 @@
 import pytest
 
 from ullage.app.settings import PREFIX, Settings, settings_from
-from ullage.environment import SettingsError, variables
+from ullage.process.environment import SettingsError, variables
 
 
 def test_an_empty_environment_gives_the_defaults() -> None:

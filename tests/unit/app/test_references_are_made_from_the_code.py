@@ -15,8 +15,8 @@ from docs.generate.facts import FactsMissing, MetricFact, Setting, attribute_tex
 from docs.generate.operator import operator_settings
 from docs.generate.pages import settings_page
 from ullage.app.settings import PREFIX, Settings, settings_from
-from ullage.environment import SettingsError, variables
 from ullage.kube.permissions import REQUIRED_VERBS
+from ullage.process.environment import SettingsError, variables
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCES = (

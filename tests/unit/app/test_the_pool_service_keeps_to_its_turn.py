@@ -16,8 +16,8 @@ from ullage.app.pool_service import Hooks, PoolService
 from ullage.app.settings import PriceSettings, settings_from
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.values import streams
-from ullage.environment import SettingsError
 from ullage.ports import JsonObject, Kind
+from ullage.process.environment import SettingsError
 from ullage.scheduling.model.plan import SetPoolStatus
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ullage.cluster.records.tier import LeadReport
-from ullage.metric_families import families
 from ullage.metrics.tiers import TierFigures, TierSums
+from ullage.process.metric_families import families
 
 REPORT = LeadReport(stage=2, epoch=4, step=102, committed=101, reliable=1, transient=2)
 

@@ -17,10 +17,10 @@ from ullage.app.solver import Stopwatch
 from ullage.cluster.records.status import AllocationRecord, Received
 from ullage.engines.allocation.model import JobView, Problem, Throughputs, TypeView
 from ullage.engines.allocation.policies import Objective
-from ullage.metric_families import families
 from ullage.metrics.histograms import division_seconds
 from ullage.metrics.tenants import Parties
 from ullage.metrics.turns import preempted, turn_figures
+from ullage.process.metric_families import families
 from ullage.scheduling.model.plan import EvictPod, SetStatus
 
 

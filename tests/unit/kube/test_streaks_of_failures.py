@@ -4,9 +4,9 @@
 
 from __future__ import annotations
 
-from ullage.cluster.values.faults import MOST_CHARACTERS
 from ullage.kube.failure_streak import SETTLED_S, Streak
 from ullage.ports import Unavailable
+from ullage.process.faults import MOST_CHARACTERS
 
 AWAY = Unavailable(0, "connection refused")
 OURS = TypeError("unhashable type: 'dict'")

@@ -99,7 +99,7 @@ def test_the_agent_takes_the_contract_and_engines_from_us(graph: grimp.ImportGra
     own = _inside(graph, "ullage_node")
     taken = _ours(_imported(graph, own)) - own
     assert "ullage.api.contract" in taken
-    shared = CONTRACT | {"ullage.environment", "ullage.metric_families"}
+    shared = CONTRACT | _inside(graph, "ullage.process")
     assert {name for name in taken if not name.startswith("ullage.engines.")} <= shared
 
 

@@ -35,8 +35,8 @@ from ullage.app.watchdog import Watchdog
 from ullage.cluster.records.pod_shape import Resources
 from ullage.cluster.records.snapshot import PodRecord, Snapshot, SoloEntry, WorkloadRecord
 from ullage.cluster.records.spec_fields import Tenant
-from ullage.cluster.values.faults import fault_text
 from ullage.kube.manifests.applied import gpunode_body, status_body
+from ullage.process.faults import fault_text
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.model.plan import Action, ApplyGPUNode, DecideSettings, Plan, SetStatus

@@ -18,7 +18,7 @@ from ullage.api.contract import DesiredSlice
 from ullage.cluster.records.profile import ProfileStatus
 from ullage.cluster.records.snapshot import RefusedWrite
 from ullage.cluster.records.status import WorkloadStatus
-from ullage.cluster.values.doubling import doubled_s
+from ullage.process.doubling import doubled_s
 
 ASSUME_TTL_S: Final = 30.0
 BACKOFF_FIRST_S: Final = 10.0

@@ -21,7 +21,6 @@ import structlog
 
 from ullage.api.contract import Reason
 from ullage.cluster.cache.cluster import ClusterState
-from ullage.cluster.values.faults import fault_text
 from ullage.kube.errors import CREATES, FAILED, Fenced, Refused, Verdict, judge
 from ullage.kube.events import EventRecorder
 from ullage.kube.requests import Requests, verb_of
@@ -30,6 +29,7 @@ from ullage.kube.writer.limits import WriteLimits
 from ullage.kube.writer.queue import Strikes, Waiting, WriteQueue
 from ullage.kube.writer.send import SENT, Sender
 from ullage.ports import ApiError, BadRequest, Clock, ClusterPort, Invalid, Throttled
+from ullage.process.faults import fault_text
 from ullage.scheduling.model.plan import Action, Emit, SetStatus
 
 log = structlog.get_logger("ullage.writer")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ullage.cluster.records.snapshot import WorkloadRecord
-from ullage.cluster.values.doubling import doubled_s
+from ullage.process.doubling import doubled_s
 from ullage.scheduling.model.view import Member, View
 
 CALM_FACTOR: Final = 2.0

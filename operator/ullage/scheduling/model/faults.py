@@ -24,7 +24,7 @@ from ullage.cluster.records.snapshot import (
     Snapshot,
     WorkloadRecord,
 )
-from ullage.cluster.values.faults import fault_text
+from ullage.process.faults import fault_text
 
 WORKLOADS: Final = "workloads"
 PODS: Final = "pods"

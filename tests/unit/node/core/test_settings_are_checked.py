@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ullage.environment import LogLevel, SettingsError
+from ullage.process.environment import LogLevel, SettingsError
 from ullage_node.devices.backend import Hardware
 from ullage_node.main import run
 from ullage_node.settings import NoticeProvider, load_settings

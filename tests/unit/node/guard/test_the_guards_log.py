@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from ullage.environment import LogLevel
+from ullage.process.environment import LogLevel
 from ullage_node.guard import log
 from ullage_node.guard.log import Log, configure_log
 

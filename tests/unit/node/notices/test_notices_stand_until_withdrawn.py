@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from ullage.api.contract import Interruption, InterruptionKind
-from ullage.metric_families import FiguresCollector
+from ullage.process.metric_families import FiguresCollector
 from ullage_node.notices.azure import Azure
 from ullage_node.notices.ec2 import EC2
 from ullage_node.notices.endpoint import AnswerUnreadable, Endpoint, EndpointAway, NoticeSource

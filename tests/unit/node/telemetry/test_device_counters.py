@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fakes.nvml import FakeGpu, FakeNvml
-from ullage.metric_families import FiguresCollector
+from ullage.process.metric_families import FiguresCollector
 from ullage_node.devices.nvidia.gpm import NvmlSampler
 from ullage_node.devices.nvidia.nvml import NvmlThread
 from ullage_node.model.samples import DeviceSample, Metric, Samples, fingerprint_of

@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fakes.device_rigs import a_binding
 from ullage.api.contract import Backend, GPUMode, Health, ObservedDevice
-from ullage.metric_families import FiguresCollector
+from ullage.process.metric_families import FiguresCollector
 from ullage_node.model.devices import Attachment, AttachState
 from ullage_node.telemetry.metrics import memory_figures
 

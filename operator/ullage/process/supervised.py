@@ -9,15 +9,16 @@ minute makes the process unhealthy. It must never swallow a cancellation.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import structlog
 
-from ullage.cluster.values.doubling import doubled_s
-from ullage.cluster.values.faults import fault_text
+from ullage.process.doubling import doubled_s
+from ullage.process.faults import fault_text
 
 log = structlog.get_logger("ullage.tasks")
 
@@ -50,7 +51,7 @@ class Supervisor:
 
     def __init__(
         self,
-        monotonic: Callable[[], float],
+        monotonic: Callable[[], float] = time.monotonic,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """Nothing runs yet."""
@@ -69,6 +70,10 @@ class Supervisor:
                 wait_s = self._failed(name, error)
                 log.exception("task failed", task=name, again_in_s=wait_s)
             await self._pause(wait_s)
+
+    def spawn(self, **work: Work) -> list[asyncio.Task[None]]:
+        """Run each piece of work as a task of that name; whoever asks for them awaits them."""
+        return [asyncio.create_task(self.run(name, each), name=name) for name, each in work.items()]
 
     def failing(self) -> Mapping[str, str]:
         """Tasks that have been failing for ``UNHEALTHY_S`` or longer, with the last failure."""
@@ -89,3 +94,10 @@ class Supervisor:
         faults.last, faults.text = now, fault_text(error)
         faults.count += 1
         return doubled_s(FIRST_S, faults.count - 1, MOST_S)
+
+
+async def end(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancel the tasks and wait until they are over, whatever they end with."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

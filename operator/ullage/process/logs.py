@@ -10,6 +10,8 @@ from typing import Final
 
 import structlog
 
+from ullage.process.environment import LogLevel
+
 MOST_CHARACTERS: Final = 8_192
 """Longest text in a log line; exceptions may quote what a tenant wrote, at any length."""
 
@@ -23,7 +25,7 @@ def bounded(_: object, __: str, entry: structlog.typing.EventDict) -> structlog.
     return entry
 
 
-def configure_logs(level: str) -> None:
+def configure_logs(level: LogLevel) -> None:
     """Send everything of ``level`` and above through one JSON renderer."""
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -33,7 +35,11 @@ def configure_logs(level: str) -> None:
         structlog.processors.format_exc_info,
     ]
     structlog.configure(
-        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
@@ -51,6 +57,6 @@ def configure_logs(level: str) -> None:
     )
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(level.upper())
-    for chatty in ("aiohttp.access", "asyncio"):
+    root.setLevel(level.value.upper())
+    for chatty in ("aiohttp.access", "asyncio", "grpc"):
         logging.getLogger(chatty).setLevel(max(logging.WARNING, root.level))
