@@ -27,8 +27,7 @@ from ullage.api.contract import (
     SlicePhase,
 )
 from ullage_node.model.slices import HeldSlice
-from ullage_node.slices.checkpoint import Checkpoint, save
-from ullage_node.slices.restore import boot_id
+from ullage_node.slices.checkpoint import Checkpoint, boot_id, save
 from ullage_node.slices.table import binding_of
 from ullage_run.record import StepWriter
 from ullage_run.requests import RequestHistogram

@@ -42,15 +42,12 @@ from ullage_node.reporter import Parts, Reporter
 from ullage_node.settings import Settings
 from ullage_node.slices.binder import Binder, Surroundings
 from ullage_node.slices.cdi import CDIDirectory, device_name
-from ullage_node.slices.checkpoint import snapshot
+from ullage_node.slices.checkpoint import Saver, boot_id, restore, snapshot
 from ullage_node.slices.detach import Detacher
 from ullage_node.slices.library import Library
 from ullage_node.slices.pods import PodCache
 from ullage_node.slices.reconcile import Reconciler, in_use
-from ullage_node.slices.restore import boot_id, restore
 from ullage_node.slices.retire import remove_everything
-from ullage_node.slices.saver import Saver
-from ullage_node.slices.step_mounts import rooms_of
 from ullage_node.slices.steps import StepRecords
 from ullage_node.slices.table import SliceTable
 from ullage_node.telemetry.station import Sources
@@ -286,7 +283,7 @@ class Agent:
 
     def _settle(self) -> None:
         """Bring slots, status and checkpoint in line with the book."""
-        self.board.publish(offered_slots(rooms_of(self.table), self._in_use()))
+        self.board.publish(offered_slots(self.table.rooms, self._in_use()))
         self.registrar.serve(self._serving_wanted())
         self.publisher.poke()
         self._saver.poke()

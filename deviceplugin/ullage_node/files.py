@@ -79,6 +79,12 @@ def remove_temporaries(directory: Path, stem: str) -> None:
         left.unlink(missing_ok=True)
 
 
+def remove_empty(directory: Path) -> None:
+    """Remove a directory unless something is in it, or it is not there."""
+    with contextlib.suppress(OSError):
+        directory.rmdir()
+
+
 def _sync_directory(directory: Path) -> None:
     handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

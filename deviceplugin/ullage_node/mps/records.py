@@ -159,6 +159,16 @@ class Installed(Wire):
     problem: _NeededText = ""
     strangers: Annotated[tuple[Stranger, ...], KEPT] = ()
 
+    def rival(self, uuid: str) -> str:
+        """Who else serves a device, and what to do; empty = no one."""
+        for stranger in self.strangers:
+            if stranger.serves(uuid):
+                return (
+                    f"process {stranger.pid} of someone else runs an MPS control daemon for it; "
+                    "stop that one, or take the node from Ullage"
+                )
+        return ""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientEnvironment(Wire):

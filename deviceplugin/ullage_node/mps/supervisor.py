@@ -187,12 +187,4 @@ def _obstacle(order: Order, installed: Installed) -> str:
         return installed.problem
     if order.protocol not in installed.protocols:
         return f"the control program {installed.version} does not speak protocol {order.protocol}"
-    other = next(
-        (stranger for stranger in installed.strangers if stranger.serves(order.uuid)), None
-    )
-    if other is not None:
-        return (
-            f"process {other.pid} of someone else runs an MPS control daemon for it; stop that "
-            "one, or take the node from Ullage"
-        )
-    return ""
+    return installed.rival(order.uuid)

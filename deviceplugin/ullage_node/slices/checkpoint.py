@@ -4,19 +4,24 @@
 
 The file only helps to recognise what exists: every entry is compared with kubelet's list, the spec
 and the devices before it is used. A file that cannot be trusted is set aside and the agent rebuilds
-from those three.
+from those three. It is written at most once per change, never twice at a time: a container start
+waits for its write, everything else is saved soon after. After a reboot nothing is attached,
+whatever the file says.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+import structlog
 
 from ullage.api.contract import (
     DesiredSlice,
@@ -43,6 +48,9 @@ MOST_BYTES: Final = 8 << 20
 """2,048 slices take about one and a half."""
 QUARANTINE_MOST: Final = 1e11
 """Seconds since the epoch, thousands of years from now."""
+RETRY_SECONDS: Final = 5.0
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 class CheckpointCorrupt(ValueError):
@@ -156,6 +164,97 @@ def remove(path: Path) -> None:
         name.unlink(missing_ok=True)
     if path.parent.is_dir():
         remove_temporaries(path.parent, path.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """Result of a restore."""
+
+    quarantine: Mapping[str, float]
+    """Devices not to be trusted before a wall-clock time."""
+    problem: str = ""
+    """Why the checkpoint was set aside, if it was."""
+
+
+def boot_id(proc_root: Path) -> str:
+    """Identity of this boot of the machine; empty where the kernel does not say."""
+    try:
+        return (proc_root / "sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def restore(table: SliceTable, path: Path, boot: str) -> Restored:
+    """Fill an empty book from the checkpoint."""
+    try:
+        saved = load(path)
+    except CheckpointCorrupt as error:
+        _log.error("checkpoint set aside", path=str(path), error=str(error))
+        return Restored(quarantine={}, problem=f"{path}: {error}; set aside and rebuilt")
+    if saved is None:
+        return Restored(quarantine={})
+    table.restore(saved.epoch, saved.held, saved.bindings)
+    if saved.boot_id != boot:
+        for binding in saved.bindings:
+            table.release_slots(binding.key)
+    _log.info(
+        "restored",
+        slices=len(saved.held),
+        bound=len(table.bindings),
+        epoch=saved.epoch,
+        rebooted=saved.boot_id != boot,
+    )
+    return Restored(quarantine=saved.quarantine)
+
+
+class Saver:
+    """Owns the checkpoint file while ``enabled``."""
+
+    def __init__(self, path: Path, compose: Callable[[], Checkpoint]) -> None:
+        self._path = path
+        self._compose = compose
+        self._lock = asyncio.Lock()
+        self._poked = asyncio.Event()
+        self._saved: Checkpoint | None = None
+        self.enabled = True
+        self.writes = 0
+
+    def poke(self) -> None:
+        """Something may have changed."""
+        self._poked.set()
+
+    async def save(self) -> None:
+        """Make the present state safe; returns when it is.
+
+        Raises:
+            OSError: the file system refuses.
+        """
+        async with self._lock:
+            state = self._compose()
+            if not self.enabled or state == self._saved:
+                return
+            # fsync may take long on a busy disk; the event loop must not wait for it.
+            await asyncio.to_thread(save, self._path, state)
+            self._saved = state
+            self.writes += 1
+
+    async def disable(self) -> None:
+        """Write nothing any more; returns when no write is under way."""
+        async with self._lock:
+            self.enabled = False
+            self._saved = None
+
+    async def run(self) -> None:
+        """Save after pokes until cancelled."""
+        while True:
+            await self._poked.wait()
+            self._poked.clear()
+            try:
+                await self.save()
+            except OSError as error:
+                _log.error("checkpoint not written", path=str(self._path), error=str(error))
+                await asyncio.sleep(RETRY_SECONDS)
+                self._poked.set()
 
 
 def _checksum(body: Mapping[str, object]) -> str:

@@ -8,10 +8,9 @@ uninstall and a restart of the agent. The administrator's own files (``emulated.
 
 from __future__ import annotations
 
-import contextlib
-from pathlib import Path
 from typing import Final
 
+from ullage_node.files import remove_empty
 from ullage_node.model.devices import ShareDriver
 from ullage_node.settings import PathSettings
 from ullage_node.slices import checkpoint
@@ -38,9 +37,4 @@ async def remove_everything(
     await driver.cleanup_all()
     checkpoint.remove(paths.checkpoint)
     for directory in (paths.checkpoint.parent, steps.trash.path, steps.path):
-        _remove_empty(directory)
-
-
-def _remove_empty(directory: Path) -> None:
-    with contextlib.suppress(OSError):
-        directory.rmdir()
+        remove_empty(directory)

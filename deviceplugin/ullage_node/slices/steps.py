@@ -10,7 +10,6 @@ time. A container's name leads to the file by a link of ours, outside of what te
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 from collections.abc import Collection
@@ -20,6 +19,7 @@ from typing import Final
 import structlog
 
 from ullage.api.contract import STEP_RECORD_BYTES, STEPS_FILE, slot_id
+from ullage_node.files import remove_empty
 from ullage_node.model.devices import ContainerKey
 from ullage_node.mounts import MS_NODEV, MS_NOEXEC, MS_NOSUID, mount_tmpfs
 from ullage_node.slices.removal import Trash
@@ -138,8 +138,8 @@ class StepRecords:
         for folder in (self.path / HOMES, self.path / SPARE):
             for home in folder.glob("*"):
                 self._discard(home / STEPS_FILE)
-                _remove_empty(home)
-            _remove_empty(folder)
+                remove_empty(home)
+            remove_empty(folder)
 
     def _names(self) -> list[str]:
         try:
@@ -170,8 +170,3 @@ class StepRecords:
         """Forget one container; a directory is one of an agent that mounted directories."""
         self._discard(self.path / name)
         self._holders = {home: one for home, one in self._holders.items() if one != name}
-
-
-def _remove_empty(directory: Path) -> None:
-    with contextlib.suppress(OSError):
-        directory.rmdir()

@@ -18,6 +18,7 @@ import structlog
 
 from ullage.api.contract import DesiredSlice, ObservedSlice, Reason, SliceKey, SlicePhase
 from ullage.process.faults import fault_text
+from ullage_node.kubelet.slot_board import DeviceRoom
 from ullage_node.model.devices import BoundSlice, ContainerBinding, ContainerKey
 from ullage_node.model.slices import (
     Device,
@@ -97,6 +98,19 @@ class SliceTable:
             for part in known
             if (part.pod_namespace, part.pod_name) == (namespace, name)
         )
+
+    @property
+    def rooms(self) -> list[DeviceRoom]:
+        """How much room each device has for slots."""
+        parts = [part for binding in self._bindings.values() for part in binding.slices]
+        return [
+            DeviceRoom(
+                sharers=device.contexts,
+                used=sum(part.gpu == device.uuid for part in parts),
+                healthy=device.refusal is None,
+            )
+            for device in self._devices.values()
+        ]
 
     def violations(self) -> list[str]:
         """Every invariant that does not hold; always empty unless there is a defect."""

@@ -34,8 +34,8 @@ from ullage_node.slices.checkpoint import (
     decode,
     encode,
     load,
+    restore,
 )
-from ullage_node.slices.restore import restore
 from ullage_node.slices.table import SliceTable, binding_of
 from ullage_node.step_record import read_step_record
 from ullage_node.telemetry.progress import StepTelemetry

@@ -109,15 +109,7 @@ def _against_mps(
         return "the driver does not say how many SMs it has, so no share could be proven"
     if driver.branch < OLDEST_DRIVER:
         return f"driver {driver.version} is older than {OLDEST_DRIVER}; update it"
-    other = next(
-        (stranger for stranger in installed.strangers if stranger.serves(device.uuid)), None
-    )
-    if other is not None:
-        return (
-            f"process {other.pid} of someone else runs an MPS control daemon for it; stop that "
-            "one, or take the node from Ullage"
-        )
-    return ""
+    return installed.rival(device.uuid)
 
 
 def modes_of(device: NvidiaDevice, choice: Choice) -> tuple[GPUMode, ...]:

@@ -79,7 +79,8 @@ class MpsShares:
     """The supervisor as the agent sees it; ``port`` ``None`` = the node has none."""
 
     def __init__(self, port: MpsClient | None, *, clock: Callable[[], float] | None = None) -> None:
-        self._port = port
+        self.port = port
+        """The way to the supervisor."""
         self._clock = clock or (lambda: asyncio.get_running_loop().time())
         self._report = Report()
         self._reported_at: float | None = None
@@ -89,11 +90,6 @@ class MpsShares:
         self._whole: dict[str, ContainerKey] = {}
         self.ordering = False
         """Whether devices are ordered yet: not before the node's containers are known."""
-
-    @property
-    def port(self) -> MpsClient | None:
-        """The way to the supervisor."""
-        return self._port
 
     @property
     def problem(self) -> str:
@@ -163,14 +159,14 @@ class MpsShares:
         self, devices: Iterable[NvidiaDevice], driver: Driver, fresh: Collection[str] = ()
     ) -> None:
         """Ask how the servers are, and have those served that should be; never raises."""
-        if self._port is None:
+        if self.port is None:
             self._problem = "no MPS supervisor runs on this node (chart value node.mps.enabled)"
             return
         try:
             if self._installed is None:
-                self._take(await self._port.look(None))
+                self._take(await self.port.look(None))
             orders = self._orders(devices, driver) if self.ordering else None
-            self._take(await self._port.look(orders, sorted(fresh)))
+            self._take(await self.port.look(orders, sorted(fresh)))
         except MpsUnreachable as error:
             if self._problem != str(error):
                 _log.warning("MPS supervisor", why=str(error))

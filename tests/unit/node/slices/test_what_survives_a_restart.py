@@ -15,15 +15,15 @@ from ullage_node.model.slices import Device
 from ullage_node.slices.checkpoint import (
     Checkpoint,
     CheckpointCorrupt,
+    Saver,
     decode,
     encode,
     load,
     remove,
+    restore,
     save,
     snapshot,
 )
-from ullage_node.slices.restore import restore
-from ullage_node.slices.saver import Saver
 from ullage_node.slices.table import SliceTable, binding_of
 
 PART = DesiredSlice(
