@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.clopper_pearson import uncertified_scan
 from bench.colocations import Gavel
 from bench.single_numbers import point
 from ullage.engines.admission import calibration, pair_gp
@@ -162,7 +163,7 @@ def forecast(
 def select(split: Split, past: list[Scored], asked: Pairs, mean: Floats, sd: Floats) -> None:
     """Admit test pairs by the certified rule, the uncertified scan and the mean alone."""
     certified = calibration.thresholds(past, eps=RISK.eps, confidence=RISK.confidence)
-    scan = calibration.uncertified_scan(past, eps=RISK.eps, confidence=RISK.confidence)
+    scan = uncertified_scan(past, eps=RISK.eps, confidence=RISK.confidence)
     for rows in blocks_by(asked.colocation):
         slo = asked.kept[rows[0]].max_slowdown or 1.0
         z = float(((math.log(slo) - mean[rows]) / sd[rows]).min())

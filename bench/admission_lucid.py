@@ -17,10 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.admission_gavel import forecast, part
+from bench.clopper_pearson import uncertified_scan
 from bench.colocations import Lucid
 from bench.single_numbers import point
 from ullage.engines.admission import pair_gp
-from ullage.engines.admission.calibration import Scored, fixed_sequence, uncertified_scan
+from ullage.engines.admission.calibration import Scored, fixed_sequence
 from ullage.engines.admission.colocations import Pairs, Sides, pairs, with_rows
 from ullage.engines.admission.judging import (
     LeftOut,

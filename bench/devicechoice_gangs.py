@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from bench.devicechoice_sync import SyncRow, fit_sync, ring_scaled
 from bench.devicechoice_tables import PARAMETERS, TYPES, Job, Steps
 from bench.report import Row
-from ullage.engines.devicechoice.comm import SyncRow, fit_sync, ring_scaled
 
 GANGS = (4, 8)
 

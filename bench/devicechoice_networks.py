@@ -16,19 +16,52 @@ from typing import Final
 import numpy as np
 from scipy.optimize import nnls
 
+from bench.devicechoice_layers import read_layers
 from bench.report import ROOT, Row
-from ullage.engines.devicechoice.features import DESIGNS, Design, Op, Size, Split
+from ullage.engines.devicechoice.features import Design, Op, Size, Split
 from ullage.engines.devicechoice.fit import (
     Network,
     Networks,
-    choose_design,
     compute_s,
     fit_op_times,
     left_out_errors,
     measured_s,
 )
 from ullage.engines.devicechoice.intervals import LEVEL, factor_of
-from ullage.engines.devicechoice.layers import read_layers
+
+DESIGNS: Final = tuple(Design(size=size, split=split) for split in Split for size in Size)
+"""Designs that a fit chooses from, inside its training rows."""
+
+
+def choose_design(
+    networks: Networks,
+    designs: Sequence[Design] = DESIGNS,
+    *,
+    group: Callable[[str], str] = str,
+) -> Design:
+    """The design with the least mean absolute left-out error on these networks.
+
+    With one group there is nothing to leave out, and the first design is taken.
+
+    Args:
+        networks: Measured op tables by name.
+        designs: Sets of features to choose from.
+        group: Names what is left out together, from the name of a network.
+
+    Raises:
+        ValueError: no designs.
+    """
+    if not designs:
+        raise ValueError("give at least one design to choose from")
+    if len({group(name) for name in networks}) < 2:
+        return designs[0]
+
+    def loss(design: Design) -> float:
+        errors = left_out_errors(networks, design, group=group)
+        return float(np.mean(np.abs(list(errors.values()))))
+
+    return min(designs, key=loss)
+
 
 PROFILES: Final = ROOT / "tests" / "data" / "devicechoice" / "pipedream"
 NAMES: Final = (

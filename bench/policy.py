@@ -15,10 +15,11 @@ import time
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bench import gavel_tables, report
 from bench.progress import Progress
-from ullage.engines.allocation.estimator import column_mean, complete
+from ullage.engines.allocation.estimator import complete
 from ullage.engines.allocation.model import (
     Allocation,
     JobView,
@@ -28,6 +29,24 @@ from ullage.engines.allocation.model import (
     TypeView,
 )
 from ullage.engines.allocation.policies import Objective, allocate
+
+
+def column_mean(references: NDArray[np.float64], row: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The plain baseline: the mean of each column, measured cells kept; NaN where none has it.
+
+    Args:
+        references: Speed beside a partner / alone; NaN = not measured, shape (references, columns).
+        row: The same of one job, shape (columns,).
+
+    Returns:
+        Normalised speeds, shape (columns,).
+    """
+    known: NDArray[np.bool_] = ~np.isnan(references)
+    total = np.where(known, references, 0.0).sum(axis=0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = total / known.sum(axis=0)
+    return np.where(np.isnan(row), mean, row)
+
 
 LIMITS_S: Final = {"las_2000": 0.5, "las_4000": 1.0, "typed_10000": 2.0, "packing_1000": 5.0}
 MAE_LIMIT: Final = 0.11

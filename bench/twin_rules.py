@@ -8,7 +8,7 @@ Each says only who joins whom; what happens then is the world's business.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
@@ -16,10 +16,22 @@ from bench.sum_forecaster import SumForecaster
 from bench.twin_data import JobClass, World
 from bench.twin_world import NOISE_SD, Gpu, Job, Seen, Spot
 from ullage.engines.admission.calibration import Band, Threshold
-from ullage.engines.admission.decision import admit, best_of
+from ullage.engines.admission.decision import TOLERANCE, admit
 from ullage.engines.admission.filters import Device, Newcomer, Resident
 from ullage.engines.admission.records import ClassProfile, Forecast, Group, Rung, ShareCurve, Tenant
 from ullage.engines.admission.verdict import Basis, Verdict
+
+
+def best_of(verdicts: Iterable[Verdict]) -> Verdict | None:
+    """The admitted verdict of largest worth; ties: smaller share, then lower uuid."""
+    admitted = [verdict for verdict in verdicts if verdict.admitted and verdict.chosen is not None]
+    return min(admitted, key=_rank, default=None)
+
+
+def _rank(verdict: Verdict) -> tuple[float, int, str]:
+    net = verdict.chosen.net if verdict.chosen else -math.inf
+    return (-round(net / TOLERANCE) * TOLERANCE, verdict.percent, verdict.device)
+
 
 WHOLE = 100
 MEMORY_MIB = 16_384

@@ -12,12 +12,12 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
+from bench.clopper_pearson import risk_bound
 from bench.gpu.splits import FOLDS, Told
 from ullage.engines.admission.calibration import (
     Scored,
     band_of,
     fixed_sequence,
-    risk_bound,
 )
 from ullage.engines.admission.records import Group
 

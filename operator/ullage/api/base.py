@@ -27,7 +27,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic.config import JsonDict
 
-from ullage.api.contract import API_VERSION, MAX_EPOCH, MAX_MEMORY_MIB
+from ullage.api.contract import API_VERSION, MAX_EPOCH
 from ullage.api.readers import MOST_COUNTED
 
 ACRONYMS: Final = {
@@ -124,23 +124,12 @@ Amount = Annotated[
     WithJsonSchema(_int_or_string(AMOUNT_PATTERN)),
 ]
 Word = Annotated[str, Field(max_length=64)]
-Line = Annotated[str, Field(max_length=1024)]
-Text = Annotated[str, Field(max_length=32768)]
 ObjectName = Annotated[str, Field(max_length=253, pattern=NAME_PATTERN)]
 AnyName = Annotated[str, Field(max_length=253)]
 """A name as the cluster reports it, not checked again."""
-ReasonWord = Annotated[
-    str, Field(max_length=1024, pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$")
-]
-"""A reason; no enum, so that an older schema takes the reasons of a newer operator."""
-DecimalText = Annotated[str, Field(max_length=16, pattern=r"^[0-9]{1,9}(\.[0-9]{1,6})?$")]
-SignedDecimal = Annotated[str, Field(max_length=17, pattern=r"^-?[0-9]{1,9}(\.[0-9]{1,6})?$")]
-Threshold = Annotated[str, Field(max_length=17, pattern=r"^(-?[0-9]{1,9}(\.[0-9]{1,6})?|Refuse)$")]
-"""Least safety margin of an admission; Refuse = nothing is admitted."""
 Percent = Annotated[int, Field(ge=1, le=100, json_schema_extra={"format": "int32"})]
 Count = Annotated[int, Field(ge=0, le=2**31 - 1, json_schema_extra={"format": "int32"})]
 LongCount = Annotated[int, Field(ge=0, le=MOST_COUNTED)]
-MemoryMiB = Annotated[int, Field(ge=0, le=MAX_MEMORY_MIB)]
 Epoch = Annotated[int, Field(ge=0, le=MAX_EPOCH)]
 Time = AwareDatetime
 

@@ -87,7 +87,6 @@ LABEL_CLASS: Final = "ullage.dev/class"
 LABEL_FAMILY: Final = "ullage.dev/family"
 TEMPLATE_KEYS: Final = (LABEL_CLASS, LABEL_FAMILY)
 """Keys of the group that a pod template may bear; all others are the operator's to set."""
-LABEL_ACCELERATOR: Final = "ullage.dev/accelerator"
 LABEL_MANAGED: Final = "ullage.dev/managed"
 LABEL_KIND: Final = "ullage.dev/kind"
 LABEL_OWNER: Final = "ullage.dev/owner"

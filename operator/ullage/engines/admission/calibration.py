@@ -32,8 +32,6 @@ FEASIBLE_FEW: Final = 1 / 3
 ROWS_FEW: Final = 400
 """... and with fewer rows than this, selective risk over-shoots (on 351 pairs of a V100: 28.6 %
 violations for a budget of 5 % where 31 % were feasible)."""
-ACI_GAIN: Final = 0.05
-"""Gain of the online step; a start value."""
 RECENCY_HALF_LIFE_S: Final = 7 * 86_400.0
 
 
@@ -274,57 +272,6 @@ def fixed_sequence(rows: Sequence[Scored], *, eps: float, confidence: float) -> 
     return passed or _nothing(rows, least if in_grid < least else 0)
 
 
-def uncertified_scan(rows: Sequence[Scored], *, eps: float, confidence: float) -> Threshold:
-    """The loosest margin whose Clopper-Pearson bound is within the budget, all margins tried.
-
-    No guarantee follows, because the best of many looks is taken; benchmarks print it beside.
-
-    Args:
-        rows: Past co-locations of one group and band; rows without a finite margin are skipped.
-        eps: Allowed share of violations among the admitted, 0..1.
-        confidence: Confidence of the bound, 0..1.
-
-    Returns:
-        A threshold at the margin of a row; ``inf`` where no bound is within the budget.
-
-    Raises:
-        ValueError: the risk or the confidence is not between 0 and 1.
-    """
-    _check_risk(eps, confidence)
-    ordered = sorted((row for row in rows if math.isfinite(row.z)), key=lambda scored: -scored.z)
-    best, violations = _nothing(rows, rows_needed(0, eps, confidence)), 0
-    for count, one in enumerate(ordered, start=1):
-        violations += one.violated
-        tied = count < len(ordered) and ordered[count].z == one.z
-        # the bound is within the budget where so few violations are unlikely at the budget itself
-        if not tied and binomial_tail(violations, count, eps) <= 1 - confidence:
-            best = Threshold(value=one.z, rows=len(rows), admitted=count, violations=violations)
-    return best
-
-
-def risk_bound(violations: int, rows: int, confidence: float) -> float:
-    """Clopper-Pearson upper bound of the risk: BetaInv(confidence; v + 1, n - v), by bisection.
-
-    Args:
-        violations: Violations v among the rows.
-        rows: Admitted rows n.
-        confidence: Confidence of the bound, 0..1.
-
-    Returns:
-        A share of violations, 0..1; 1 where every row is a violation.
-    """
-    if violations >= rows:
-        return 1.0
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        if binomial_tail(violations, rows, middle) > 1 - confidence:
-            low = middle
-        else:
-            high = middle
-    return high
-
-
 def conformal(rows: Sequence[Scored], *, coverage: float = COVERAGE) -> Threshold:
     """The margin behind which a new co-location stays with the given probability.
 
@@ -386,21 +333,6 @@ def recency_weights(
     """
     newest = max(at_s, default=0.0)
     return tuple(0.5 ** ((newest - at) / half_life_s) for at in at_s)
-
-
-def online_step(value: float, *, violated: bool, eps: float, gain: float = ACI_GAIN) -> float:
-    """Move a threshold after one admitted outcome (adaptive conformal inference).
-
-    Stricter after a violation, a little looser after none; it never falls below the loosest margin
-    of the grid, and a threshold that refuses keeps refusing.
-
-    Args:
-        value: Threshold in force, in units of sd of log slowdown.
-        violated: Whether the admitted co-location broke an objective.
-        eps: Allowed share of violations among the admitted, 0..1.
-        gain: Size of a step, in units of the threshold.
-    """
-    return max(GRID[-1], value + gain * (violated - eps))
 
 
 def _nothing(rows: Sequence[Scored], needed: int) -> Threshold:

@@ -10,7 +10,7 @@ bytes. It must never fit, wait or look at the clock.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -120,17 +120,6 @@ def confirm(device: Device, newcomer: Newcomer, percent: int, basis: Basis) -> V
         percent=percent, value=option.value, gain=0.0, fragmentation=0.0, eviction_risk=0.0
     )
     return _granted(draft, option, (granted,))
-
-
-def best_of(verdicts: Iterable[Verdict]) -> Verdict | None:
-    """The admitted verdict of largest worth; ties: smaller share, then lower uuid."""
-    admitted = [verdict for verdict in verdicts if verdict.admitted and verdict.chosen is not None]
-    return min(admitted, key=_rank, default=None)
-
-
-def _rank(verdict: Verdict) -> tuple[float, int, str]:
-    net = verdict.chosen.net if verdict.chosen else -math.inf
-    return (-round(net / TOLERANCE) * TOLERANCE, verdict.percent, verdict.device)
 
 
 def _limited(device: Device, newcomer: Newcomer, basis: Basis) -> tuple[Verdict, Proposal]:

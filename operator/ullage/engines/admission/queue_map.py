@@ -10,7 +10,6 @@ arithmetic; it must never answer for a load that no one declared or measured.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -184,43 +183,6 @@ def largest_slowdown(service: Service, load: Load, objective: Objective) -> floa
         else:
             high = middle
     return low
-
-
-def largest_slowdown_measured(
-    inflation: Sequence[tuple[float, float]], objective: Objective
-) -> float | Infeasible:
-    """The same from a measured inflation table.
-
-    For servers that batch, where no queueing formula holds. Straight lines between the pairs; a
-    measured latency that falls with the slowdown counts as the larger one before it. Nothing is
-    promised beyond the largest slowdown measured. Derived.
-
-    Args:
-        inflation: Pairs of slowdown and latency in seconds at the objective's quantile.
-        objective: Latency (seconds) and quantile to keep.
-
-    Raises:
-        ValueError: there is no pair, or a figure is not a positive number.
-    """
-    pairs = sorted(inflation)
-    if not pairs or not all(math.isfinite(x) and x > 0 for pair in pairs for x in pair):
-        raise ValueError("an inflation table needs pairs of positive slowdowns and seconds")
-    best: tuple[float, float] | None = None
-    for slowdown, seconds in pairs:
-        if best is not None:
-            seconds = max(seconds, best[1])
-        if seconds > objective.latency_s:
-            if best is None:
-                break
-            part = (objective.latency_s - best[1]) / (seconds - best[1])
-            return best[0] + part * (slowdown - best[0])
-        best = (slowdown, seconds)
-    if best is not None:
-        return best[0]
-    return Infeasible(
-        reason=Reason.LOAD_INFEASIBLE,
-        text=f"measured {_ms(pairs[0][1])} > {_ms(objective.latency_s)} without any slowdown",
-    )
 
 
 def _check(service: Service, load: Load, objective: Objective) -> None:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ullage.engines.allocation.model import Floats, ProblemError
 
@@ -83,27 +82,6 @@ def complete(references: Floats, row: Floats) -> Completed:
         observed=int(seen.sum()),
         references=float(weight.sum() ** 2 / (weight**2).sum()) if len(weight) else 0.0,
     )
-
-
-def column_mean(references: Floats, row: Floats) -> Floats:
-    """The plain baseline: the mean of each column, measured cells kept; NaN where none has it.
-
-    Args:
-        references: Speed beside a partner / alone; NaN = not measured, shape (references, columns).
-        row: The same of one job, shape (columns,).
-
-    Returns:
-        Normalised speeds, shape (columns,).
-
-    Raises:
-        ProblemError: shapes differ, or a speed is outside 0..1.5.
-    """
-    _checked(references, row)
-    known: NDArray[np.bool_] = ~np.isnan(references)
-    total = np.where(known, references, 0.0).sum(axis=0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean = total / known.sum(axis=0)
-    return np.where(np.isnan(row), mean, row)
 
 
 def renewed(measured: float, reported: float) -> float:

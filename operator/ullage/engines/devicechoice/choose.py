@@ -10,22 +10,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from ullage.api.contract import Reason
 from ullage.api.words import CostObjective
-from ullage.engines.devicechoice.intervals import Interval, around
+from ullage.engines.devicechoice.intervals import Interval
 from ullage.engines.devicechoice.memory import Verdict
 from ullage.engines.devicechoice.offers import (
     Aim,
     Candidate,
     Goal,
-    Offer,
     Priced,
     Recommendation,
     Source,
-    StepForecast,
 )
 from ullage.engines.devicechoice.predict import Work, cost_of, training_interval
 
@@ -33,8 +31,6 @@ MARGIN: Final = 0.05
 """Offers this close to the best, whose intervals overlap it, count as equal to it."""
 HYSTERESIS: Final = 0.1
 """A job moves for no less than this part of what it would cost where it is."""
-INPUT_BOUND_SM: Final = 0.3
-"""Below this part of busy multiprocessors a compute model sees the wrong thing (a default)."""
 
 Refused = tuple[Reason, str]
 Check = Callable[[Candidate, Goal, Interval | None, float | None], Refused | None]
@@ -249,79 +245,3 @@ def _rank(aim: Aim) -> Callable[[Priced], tuple[float, bool, float, tuple[str, i
         row.value(other),
         _name(row),
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """The offer that a job runs on by recommendation.
-
-    Attributes:
-        offer: The devices.
-        reconsidered: Its first measured window was already taken into account.
-    """
-
-    offer: Offer
-    reconsidered: bool = False
-
-
-def with_measured(
-    candidates: Sequence[Candidate], offer: Offer, step_s: float
-) -> tuple[Candidate, ...]:
-    """The candidates with a measured step in the place of the offer's estimate.
-
-    Args:
-        candidates: Offers as they were chosen from.
-        offer: Where the job ran.
-        step_s: Seconds per step of its window.
-
-    Raises:
-        ValueError: the step is not above 0.
-    """
-    if not step_s > 0 or not math.isfinite(step_s):
-        raise ValueError(f"a measured step takes more than 0 s, not {step_s}")
-    measured = StepForecast(step=around(step_s, 1.0), source=Source.MEASURED)
-    return tuple(
-        replace(candidate, forecast=measured) if _same(candidate.offer, offer) else candidate
-        for candidate in candidates
-    )
-
-
-def _same(one: Offer, other: Offer) -> bool:
-    return (one.accelerator, one.gpus, one.placement) == (
-        other.accelerator,
-        other.gpus,
-        other.placement,
-    )
-
-
-def reconsider(
-    standing: Standing, now: Recommendation, *, hysteresis: float = HYSTERESIS
-) -> Standing:
-    """Stay or move after the first measured window; afterwards always stay.
-
-    Args:
-        standing: What the job runs on.
-        now: The table with the measured entry (``with_measured``).
-        hysteresis: Part of the present cost below which no gain is worth a move.
-    """
-    if standing.reconsidered:
-        return standing
-    stay = Standing(offer=standing.offer, reconsidered=True)
-    if now.chosen is None or now.aim is None:
-        return stay
-    here = next((row for row in now.rows if _same(row.offer, standing.offer)), None)
-    worth = math.inf
-    if here is not None and here.infeasible is None:
-        worth = here.value(now.aim)
-    if now.chosen.value(now.aim) < worth * (1 - hysteresis):
-        return Standing(offer=now.chosen.offer, reconsidered=True)
-    return stay
-
-
-def waits_for_input(sm_busy: float) -> bool:
-    """Whether a window shows a job that its input limits.
-
-    Args:
-        sm_busy: Part of multiprocessors that were busy, 0 to 1.
-    """
-    return sm_busy < INPUT_BOUND_SM

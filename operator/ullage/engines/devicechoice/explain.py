@@ -7,14 +7,9 @@ It must never say more than the records hold: an estimate is called one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ullage.api.contract import Reason
-from ullage.engines.devicechoice.memory import Evidence, MemoryVerdict, Verdict
 from ullage.engines.devicechoice.offers import Priced, Recommendation
-from ullage.engines.devicechoice.predict import S_PER_HOUR, Terms
-
-_MIB = 2**20
+from ullage.engines.devicechoice.predict import S_PER_HOUR
 
 
 def summary(recommendation: Recommendation) -> str:
@@ -55,43 +50,3 @@ def offer_line(row: Priced) -> str:
 
 def _bracket(placement: str) -> str:
     return f" ({placement})" if placement else ""
-
-
-def terms_line(terms: Terms) -> str:
-    """Where a step's time goes, in milliseconds."""
-    parts = {
-        "heavy ops": terms.heavy_s,
-        "light ops": terms.light_s,
-        "host": terms.cpu_s,
-        "synchronisation": terms.sync_s,
-    }
-    said = ", ".join(f"{name} {seconds * 1e3:.1f}" for name, seconds in parts.items())
-    beyond = f"; {terms.extrapolated} ops larger than any measured" if terms.extrapolated else ""
-    return f"step {terms.step_s * 1e3:.1f} ms: {said}{beyond}"
-
-
-def memory_line(memory: MemoryVerdict) -> str:
-    """The verdict and its evidence."""
-    there = f"{memory.device_bytes / _MIB:.0f} MiB"
-    if memory.verdict is Verdict.UNKNOWN:
-        return f"memory unknown on {there}: run a memory profile first"
-    if memory.evidence is Evidence.FAILED:
-        return f"ran out of memory on a device of at least {there}"
-    need = 0.0 if memory.need_bytes is None else memory.need_bytes / _MIB
-    word = "fits" if memory.verdict is Verdict.FITS else "too large"
-    how = "measured" if memory.evidence is Evidence.PEAK else "estimated"
-    return f"{word}: {how} {need:.0f} MiB of {there}"
-
-
-def report(recommendation: Recommendation, terms: Terms | None = None) -> Sequence[str]:
-    """All lines that ``why`` prints: summary, every offer with its memory, the winner's terms.
-
-    Args:
-        recommendation: The ranked offers.
-        terms: Terms of the winner's step; ``None`` = left out.
-    """
-    lines = [summary(recommendation)]
-    lines += [f"  {offer_line(row)}; {memory_line(row.memory)}" for row in recommendation.rows]
-    if terms is not None:
-        lines.append(f"  {terms_line(terms)}")
-    return lines

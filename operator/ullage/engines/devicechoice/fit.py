@@ -14,8 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from ullage.engines.devicechoice.features import DESIGNS, Design, Floats, Op
-from ullage.engines.devicechoice.layers import TimedOp
+from ullage.engines.devicechoice.features import Design, Floats, Op, TimedOp
 
 HEAVY_PART: Final = 1.0
 """Part of the measured time that kinds with a fit of their own cover; the rest are medians.
@@ -203,33 +202,3 @@ def left_out_errors(
             said = compute_s(times, [one.op for one in networks[name]])
             errors[name] = said / measured_s(networks[name]) - 1.0
     return errors
-
-
-def choose_design(
-    networks: Networks,
-    designs: Sequence[Design] = DESIGNS,
-    *,
-    group: Callable[[str], str] = str,
-) -> Design:
-    """The design with the least mean absolute left-out error on these networks.
-
-    With one group there is nothing to leave out, and the first design is taken.
-
-    Args:
-        networks: Measured op tables by name.
-        designs: Sets of features to choose from.
-        group: Names what is left out together, from the name of a network.
-
-    Raises:
-        ValueError: no designs.
-    """
-    if not designs:
-        raise ValueError("give at least one design to choose from")
-    if len({group(name) for name in networks}) < 2:
-        return designs[0]
-
-    def loss(design: Design) -> float:
-        errors = left_out_errors(networks, design, group=group)
-        return float(np.mean(np.abs(list(errors.values()))))
-
-    return min(designs, key=loss)

@@ -159,8 +159,3 @@ class Recommendation:
     chosen: Priced | None
     best: Priced | None
     acts: bool
-
-    @property
-    def needs_memory_profile(self) -> tuple[Offer, ...]:
-        """Offers that a memory profile would free."""
-        return tuple(row.offer for row in self.rows if row.hold is Reason.MEMORY_UNKNOWN)

@@ -18,7 +18,6 @@ from ullage.engines.devicechoice.features import BACKWARD_WORK, Op
 PEAK_EFFICIENCY: Final = 0.5
 """Part of the peak that dense kernels reach, before anything was measured (a default to sweep)."""
 FIRST_CONFIDENCE: Final = 0.5
-LEAST_EFFICIENCY: Final = 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,27 +124,3 @@ def correction_of(device: Device, ops: Sequence[Op], dtype: str, measured_s: flo
     if said <= 0 or measured_s <= 0 or not math.isfinite(measured_s):
         raise ValueError("a correction needs a measured step and an op table with work in it")
     return measured_s / said
-
-
-def fit_efficiency(device: Device, ops: Sequence[Op], dtype: str, measured_s: float) -> float:
-    """The efficiency at which the roofline meets a measured step.
-
-    The estimate falls as efficiency rises, so bisection finds it (derived).
-
-    Args:
-        device: The measured type.
-        ops: Op table.
-        dtype: Of the arithmetic.
-        measured_s: Seconds of one measured step.
-
-    Returns:
-        Part of the peak, within [0.001, 1].
-    """
-    low, high = LEAST_EFFICIENCY, 1.0
-    for _ in range(60):
-        middle = math.sqrt(low * high)
-        if roofline_step(device, ops, dtype, efficiency=middle).step_s > measured_s:
-            low = middle
-        else:
-            high = middle
-    return high

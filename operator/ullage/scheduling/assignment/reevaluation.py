@@ -30,8 +30,6 @@ _TOLD: Final = (
 """What an edited objective is told to be, as condition ``Degraded``, while it is so."""
 _WHOLE_PERCENT: Final = 100
 
-Told = tuple[Reason, str]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:

@@ -15,7 +15,7 @@ from typing import Final
 from ullage.cluster.records.profile import OpRow, OpTable, ProfileRecord
 from ullage.cluster.records.snapshot import DeviceProfileRecord
 from ullage.engines.admission.records import Fingerprint
-from ullage.engines.devicechoice.features import Design, Op, Size, Split
+from ullage.engines.devicechoice.features import Design, Op, Size, Split, TimedOp
 from ullage.engines.devicechoice.fit import (
     Network,
     OpTimes,
@@ -25,7 +25,6 @@ from ullage.engines.devicechoice.fit import (
     measured_s,
 )
 from ullage.engines.devicechoice.intervals import Interval, around, factor_of
-from ullage.engines.devicechoice.layers import TimedOp
 from ullage.engines.devicechoice.roofline import Device, correction_of, roofline_step
 from ullage.scheduling.prediction.rows import solo_rows
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from bench.sum_forecaster import SumForecaster
+from bench.twin_rules import best_of
 from fakes.admission import (
     CrowdForecaster,
     certified,
@@ -20,7 +21,7 @@ from fakes.admission import (
     uncertified,
 )
 from ullage.api.contract import MpsState, Reason
-from ullage.engines.admission.decision import admit, best_of, confirm
+from ullage.engines.admission.decision import admit, confirm
 from ullage.engines.admission.filters import (
     Device,
     Newcomer,

@@ -15,7 +15,6 @@ from ullage.engines.admission.queue_map import (
     Objective,
     Service,
     largest_slowdown,
-    largest_slowdown_measured,
     latency_s,
     replica_load,
     without_wait,
@@ -105,17 +104,6 @@ def test_bad_figures_are_named(service: Service, load: Load, objective: float, w
 def test_a_quantile_outside_the_open_interval_is_refused() -> None:
     with pytest.raises(ValueError, match="quantile"):
         largest_slowdown(MM1, Load(requests_per_s=0.1), Objective(latency_s=9, quantile=1.0))
-
-
-def test_measured_inflation_replaces_the_formula() -> None:
-    table = [(2.0, 0.060), (1.0, 0.020), (1.5, 0.030)]
-    assert largest_slowdown_measured(table, Objective(latency_s=0.045)) == pytest.approx(1.75)
-    assert largest_slowdown_measured(table, Objective(latency_s=1.0)) == 2.0
-    refused = largest_slowdown_measured(table, Objective(latency_s=0.010))
-    assert isinstance(refused, Infeasible)
-    assert "measured 20 ms > 10 ms" in refused.text
-    with pytest.raises(ValueError, match="pairs"):
-        largest_slowdown_measured([], Objective(latency_s=1.0))
 
 
 @pytest.mark.parametrize("requests_per_s", [0.001, 0.2, 0.7])

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import beta, binom
 
+from bench.clopper_pearson import risk_bound, uncertified_scan
 from ullage.engines.admission.calibration import (
     GRID,
     Band,
@@ -22,12 +23,9 @@ from ullage.engines.admission.calibration import (
     binomial_tail,
     conformal,
     fixed_sequence,
-    online_step,
     recency_weights,
-    risk_bound,
     rows_needed,
     thresholds,
-    uncertified_scan,
     weighted_quantile,
 )
 from ullage.engines.admission.records import Group
@@ -185,18 +183,6 @@ def test_recent_rows_weigh_more() -> None:
     values = [0.0] * 50 + [1.0] * 30
     assert weighted_quantile(values, [1.0] * 80, 0.5) == 0.0
     assert weighted_quantile(values, [0.01] * 50 + [1.0] * 30, 0.5) == 1.0
-
-
-def test_the_online_step_drifts_to_the_budget() -> None:
-    value = 1.0
-    for step in range(1, 201):
-        value = online_step(value, violated=step % 20 == 0, eps=0.05)
-    assert value == pytest.approx(1.0, abs=1e-9)
-    assert (
-        online_step(1.0, violated=True, eps=0.05) > 1.0 > online_step(1.0, violated=False, eps=0.05)
-    )
-    assert online_step(math.inf, violated=False, eps=0.05) == math.inf
-    assert online_step(0.0, violated=False, eps=0.05) == GRID[-1]
 
 
 @pytest.mark.parametrize(("eps", "confidence"), [(0.0, 0.8), (1.0, 0.8), (0.05, 1.0), (5, 80)])

@@ -7,7 +7,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ullage.engines.allocation.estimator import column_mean, complete, renewed
+from bench.policy import column_mean
+from ullage.engines.allocation.estimator import complete, renewed
 from ullage.engines.allocation.model import ProblemError
 from unit.engines.allocation.instances import company, families
 

@@ -8,16 +8,14 @@ import math
 
 import pytest
 
+from bench.devicechoice_layers import LayerListError, conv2d_flops, conv2d_kernel, read_layers
 from ullage.engines.devicechoice.features import (
     Design,
     Kernel,
     Op,
     Size,
     Split,
-    conv2d_flops,
-    conv2d_kernel,
 )
-from ullage.engines.devicechoice.layers import LayerListError, read_layers
 
 VALUES = (
     "forward_compute_time=2.0, backward_compute_time=4.0, activation_size={}, parameter_size={}"

@@ -12,13 +12,9 @@ import pytest
 from ullage.api.contract import Reason
 from ullage.api.words import CostObjective
 from ullage.engines.devicechoice.choose import (
-    Standing,
     choose,
-    reconsider,
-    waits_for_input,
-    with_measured,
 )
-from ullage.engines.devicechoice.explain import memory_line, offer_line, report, summary, terms_line
+from ullage.engines.devicechoice.explain import offer_line, summary
 from ullage.engines.devicechoice.intervals import Interval, around
 from ullage.engines.devicechoice.memory import (
     Evidence,
@@ -29,7 +25,7 @@ from ullage.engines.devicechoice.memory import (
     memory_verdict,
 )
 from ullage.engines.devicechoice.offers import Aim, Candidate, Goal, Offer, Source, StepForecast
-from ullage.engines.devicechoice.predict import Terms, Work
+from ullage.engines.devicechoice.predict import Work
 
 GIB = 2**30
 WORK = Work(samples=3600, epochs=1, batch_per_gpu=1)
@@ -170,15 +166,9 @@ def test_what_no_one_vouches_for_is_advice(held: Candidate, hold: Reason) -> Non
     assert answer.chosen is not None
     assert answer.chosen.offer.accelerator == "old"
     assert answer.rows[0] is answer.chosen
-    needs = answer.needs_memory_profile
-    assert [offer.accelerator for offer in needs] == (
-        ["middle"] if hold is Reason.MEMORY_UNKNOWN else []
-    )
 
 
 def test_a_job_that_waits_for_input_stays_on_what_was_measured() -> None:
-    assert waits_for_input(0.1)
-    assert not waits_for_input(0.9)
     answer = choose(ALL, CHEAP, WORK, input_bound=True)
     assert answer.chosen is not None
     assert answer.chosen.offer.accelerator == "old"
@@ -278,52 +268,11 @@ def test_a_device_of_unknown_size_fits_nothing(size: float) -> None:
     assert memory_verdict(size, footprint=Footprint()).verdict is Verdict.UNKNOWN
 
 
-def after(candidates: tuple[Candidate, ...], offer: Offer, step_s: float) -> Standing:
-    measured = with_measured(candidates, offer, step_s)
-    return reconsider(Standing(offer=offer), choose(measured, CHEAP, WORK))
-
-
-def test_the_first_window_replaces_the_estimate() -> None:
-    measured = with_measured(ALL, MIDDLE.offer, 1.7)
-    answer = choose(measured, CHEAP, WORK)
-    row = next(row for row in answer.rows if row.offer.accelerator == "middle")
-    assert (row.source, row.cost) == (Source.MEASURED, pytest.approx(1.7 * 1.5))
-    assert [one for one in measured if one.offer != MIDDLE.offer] == [NEW, OLD]
-    with pytest.raises(ValueError, match="more than 0"):
-        with_measured(ALL, MIDDLE.offer, 0.0)
-
-
-def test_a_job_moves_once_and_only_for_enough() -> None:
-    stays = after(ALL, MIDDLE.offer, 1.4)
-    assert (stays.offer, stays.reconsidered) == (MIDDLE.offer, True)
-    moves = after(ALL, MIDDLE.offer, 2.0)
-    assert (moves.offer, moves.reconsidered) == (OLD.offer, True)
-    again = choose(with_measured(ALL, MIDDLE.offer, 9.0), CHEAP, WORK)
-    assert reconsider(stays, again) == stays
-
-
-def test_a_job_leaves_what_became_infeasible_and_stays_without_a_choice() -> None:
-    gone = tuple(
-        replace(one, offer=replace(one.offer, available=False)) if one is MIDDLE else one
-        for one in ALL
-    )
-    standing = Standing(offer=MIDDLE.offer)
-    assert reconsider(standing, choose(gone, CHEAP, WORK)).offer == OLD.offer
-    assert reconsider(standing, choose((MIDDLE,), CHEAP, WORK)).offer == MIDDLE.offer
-
-
-def test_the_report_tells_bounds_memory_and_terms() -> None:
+def test_the_summary_tells_bounds() -> None:
     wide = candidate("middle", 1.0, 1.5, factor=1.25)
     answer = choose((wide, OLD, replace(NEW, memory=memory_verdict(16 * GIB))), CHEAP, WORK)
-    terms = Terms(heavy_s=0.9, light_s=0.05, cpu_s=0.03, sync_s=0.02, extrapolated=2)
-    lines = report(answer, terms)
-    assert lines[0].startswith("take 1 x middle, 1.00 h (0.80 to 1.25), cost 1.50, estimated; next")
-    assert "fits: measured 1024 MiB of 16384 MiB" in lines[1]
-    assert "run a memory profile first" in "".join(lines)
-    assert terms_line(terms) in lines[-1]
-    assert "step 1000.0 ms: heavy ops 900.0" in lines[-1]
-    assert "2 ops larger" in lines[-1]
-    failed = memory_verdict(GIB, measured=[MeasuredMemory(device_bytes=GIB, failed=True)])
-    assert "ran out of memory" in memory_line(failed)
+    assert summary(answer).startswith(
+        "take 1 x middle, 1.00 h (0.80 to 1.25), cost 1.50, estimated; next"
+    )
     advice = choose((wide,), CHEAP, WORK)
     assert summary(advice).startswith("advice only:")

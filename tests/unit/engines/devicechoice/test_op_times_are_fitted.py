@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -12,29 +11,26 @@ from functools import cache
 import numpy as np
 import pytest
 
-from bench.devicechoice_networks import family_of, mean_of, median_of, nested, read_networks
-from ullage.engines.devicechoice.coefficients import (
-    Coefficients,
-    CoefficientsError,
-    from_json,
-    to_json,
+from bench.devicechoice_networks import (
+    DESIGNS,
+    choose_design,
+    family_of,
+    mean_of,
+    median_of,
+    nested,
+    read_networks,
 )
-from ullage.engines.devicechoice.features import DESIGNS, Design, Kernel, Op, Size, Split
+from ullage.engines.devicechoice.features import Design, Kernel, Op, Size, Split, TimedOp
 from ullage.engines.devicechoice.fit import (
     Networks,
-    choose_design,
     compute_s,
     fit_op_times,
     left_out_errors,
-    measured_s,
 )
 from ullage.engines.devicechoice.intervals import around, factor_of
-from ullage.engines.devicechoice.layers import TimedOp
 from ullage.engines.devicechoice.predict import (
     Work,
     cost_of,
-    step_interval,
-    step_terms,
     training_interval,
 )
 
@@ -63,11 +59,8 @@ def test_a_law_is_found_again_and_carried_beyond_what_was_measured() -> None:
     times = fit_op_times([linear("Conv2d", 1e-9, 1e-4)], DESIGN)
     inside = Op(kind="Conv2d", input_bytes=4e6, output_bytes=1e6)
     assert compute_s(times, [inside]) == pytest.approx(3 * (1e-4 + 4e-3), rel=1e-6)
-    assert step_terms(times, [inside]).extrapolated == 0
     beyond = replace(inside, input_bytes=9e6)
-    terms = step_terms(times, [beyond])
-    assert terms.extrapolated == 1
-    assert step_interval(terms, 1.2).high_s == pytest.approx(terms.step_s * 1.2 * 1.5)
+    assert compute_s(times, [beyond]) == pytest.approx(3 * (1e-4 + 9e-3), rel=1e-6)
 
 
 def test_coefficients_are_never_negative() -> None:
@@ -92,11 +85,8 @@ def test_light_ops_count_as_the_median_and_host_ops_as_theirs() -> None:
         replace(one, op=replace(one.op, on_cpu=True)) for one in (timed("Load", 1, 5.0),) * 2
     )
     times = fit_op_times([linear("Conv2d", 1e-9), rare + host], DESIGN)
-    terms = step_terms(times, [replace(rare[0].op, count=4), host[0].op], sync_s=0.25)
-    assert terms.light_s == pytest.approx(4 * 6.0)
-    assert terms.cpu_s == pytest.approx(15.0)
-    assert terms.heavy_s == 0
-    assert terms.step_s == pytest.approx(24 + 15 + 0.25)
+    assert compute_s(times, [replace(rare[0].op, count=4)]) == pytest.approx(4 * 6.0)
+    assert compute_s(times, [host[0].op]) == pytest.approx(15.0)
 
 
 def test_a_count_is_so_many_ops() -> None:
@@ -188,29 +178,3 @@ def test_an_epoch_counts_the_batches_of_all_devices() -> None:
     total = training_interval(around(0.5, 1.0), work, 4)
     assert total.value_s == 12.0
     assert cost_of(7200.0, 3.0) == 6.0
-
-
-def test_coefficients_survive_storage() -> None:
-    times = fit_op_times(list(networks().values()), DESIGN)
-    stored = Coefficients(
-        accelerator="gpu",
-        times=times,
-        errors=(0.1, -0.05),
-        fitted="2026-01-01T00:00:00Z",
-        source="layer profiles of twelve networks",
-    )
-    assert from_json(json.loads(json.dumps(to_json(stored)))) == stored
-    ops = [one.op for one in networks()["resnet50"]]
-    again = compute_s(from_json(to_json(stored)).times, ops)
-    assert again == pytest.approx(measured_s(networks()["resnet50"]), rel=0.25)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [{"version": 2}, {"lines": []}, {"lightSeconds": "fast"}, {"errors": 3}, {"rows": True}],
-)
-def test_other_coefficients_are_refused(change: dict[str, object]) -> None:
-    times = fit_op_times([linear("a", 1.0)], DESIGN)
-    stored = Coefficients(accelerator="g", times=times, errors=(), fitted="", source="")
-    with pytest.raises(CoefficientsError):
-        from_json({**to_json(stored), **change})

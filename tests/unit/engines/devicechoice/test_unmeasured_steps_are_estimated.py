@@ -10,12 +10,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ullage.engines.devicechoice.comm import Link, SyncRow, fit_sync, ring_s, ring_scaled
+from bench.devicechoice_sync import SyncRow, fit_sync, ring_scaled
 from ullage.engines.devicechoice.features import Op
 from ullage.engines.devicechoice.roofline import (
     Device,
     correction_of,
-    fit_efficiency,
     roofline_step,
 )
 from ullage.engines.devicechoice.transfer import Config, learn_transfer
@@ -47,23 +46,9 @@ def test_faster_than_linear_costs_nothing_and_is_marked() -> None:
     assert term.superlinear == 4
 
 
-def test_no_rows_point_at_the_ring() -> None:
-    with pytest.raises(ValueError, match="ring_s"):
+def test_no_rows_are_refused() -> None:
+    with pytest.raises(ValueError, match="no measured step on 8"):
         fit_sync(8, [])
-
-
-def test_the_ring_moves_twice_the_gradients_at_most() -> None:
-    link = Link(bytes_per_s=1e9)
-    assert ring_s(1, 1e6, link=link) == 0
-    assert ring_s(2, 1e6, link=link) == pytest.approx(4e-3)
-    assert ring_s(1000, 1e6, link=link) == pytest.approx(8e-3, rel=2e-3)
-    assert ring_s(4, 1e6, link=link, element_bytes=2) == pytest.approx(3e-3)
-    hops = replace(link, latency_s=1e-3)
-    assert ring_s(3, 0, link=hops) == pytest.approx(4e-3)
-    with pytest.raises(ValueError, match="bandwidth"):
-        Link(bytes_per_s=0)
-    with pytest.raises(ValueError, match="gpus"):
-        ring_s(0, 1, link=link)
 
 
 def test_two_counts_give_a_third_and_never_a_faster_one() -> None:
@@ -106,12 +91,6 @@ def test_one_measured_type_corrects_another() -> None:
     factor = correction_of(DEVICE, ops, "float32", 0.1)
     said = roofline_step(twice, ops, "float32", correction=factor).step_s
     assert said == pytest.approx(0.05)
-
-
-@pytest.mark.parametrize("efficiency", [0.05, 0.3, 0.9])
-def test_the_efficiency_is_found_again(efficiency: float) -> None:
-    seen = roofline_step(DEVICE, [DENSE], "float32", efficiency=efficiency).step_s
-    assert fit_efficiency(DEVICE, [DENSE], "float32", seen) == pytest.approx(efficiency)
 
 
 def test_an_unknown_dtype_says_what_the_profile_lacks() -> None:

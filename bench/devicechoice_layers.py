@@ -10,17 +10,73 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from ullage.engines.devicechoice.features import (
     Kernel,
     Op,
-    conv2d_flops,
-    conv2d_kernel,
-    linear_flops,
-    pool_flops,
+    TimedOp,
 )
+
+FLOPS_PER_MULTIPLY_ADD: Final = 2
+
+
+def conv2d_flops(
+    output_bytes: float, *, in_channels: int, groups: int, area: int, element_bytes: int = 4
+) -> float:
+    """Forward FLOPs of a 2-D convolution: 2 per output element, input channel and tap (derived).
+
+    Args:
+        output_bytes: Bytes of its result for the batch.
+        in_channels: Channels of the input.
+        groups: Groups that channels are cut into; each output sees one.
+        area: Taps of the kernel, height times width.
+        element_bytes: Bytes of a number.
+    """
+    elements = output_bytes / element_bytes
+    return FLOPS_PER_MULTIPLY_ADD * elements * in_channels / groups * area
+
+
+def linear_flops(output_bytes: float, *, in_features: int, element_bytes: int = 4) -> float:
+    """Forward FLOPs of a fully connected layer (derived).
+
+    Args:
+        output_bytes: Bytes of the output of the whole batch.
+        in_features: Inputs of each output element.
+        element_bytes: Bytes of one element.
+    """
+    return FLOPS_PER_MULTIPLY_ADD * output_bytes / element_bytes * in_features
+
+
+def pool_flops(output_bytes: float, *, area: int, element_bytes: int = 4) -> float:
+    """Forward FLOPs of a pooling layer: one per output element and tap (derived).
+
+    Args:
+        output_bytes: Bytes of the output of the whole batch.
+        area: Taps of the window.
+        element_bytes: Bytes of one element.
+    """
+    return output_bytes / element_bytes * area
+
+
+def conv2d_kernel(*, in_channels: int, groups: int, area: int, stride: int) -> Kernel:
+    """The class of kernels for a convolution.
+
+    Depthwise and grouped ones run other code, 1x1 is a matrix product, and 3x3 with stride 1 has
+    algorithms that save multiplications (Winograd).
+
+    Args:
+        in_channels: Channels of the input.
+        groups: Groups of channels.
+        area: Taps of the kernel, height times width.
+        stride: In elements.
+    """
+    if groups > 1:
+        return Kernel.DEPTHWISE if groups == in_channels else Kernel.GROUPED
+    if area == 1:
+        return Kernel.POINTWISE
+    return Kernel.THREE_BY_THREE if area == 9 and stride == 1 else Kernel.OTHER
+
 
 INPUT: Final = "Input"
 _S_PER_MS: Final = 1e-3
@@ -28,15 +84,6 @@ _S_PER_MS: Final = 1e-3
 
 class LayerListError(ValueError):
     """A layer list cannot be read; the text says which line, and what it should look like."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimedOp:
-    """An op and how long it took, in seconds per execution, for the batch of its table."""
-
-    op: Op
-    forward_s: float
-    backward_s: float
 
 
 def read_layers(text: str) -> tuple[TimedOp, ...]:

@@ -53,23 +53,6 @@ class SyncTerm:
         return self.alpha_s + self.beta_s * parameters
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
-    """Link over which the devices of a job exchange gradients.
-
-    Attributes:
-        bytes_per_s: Bandwidth of one device.
-        latency_s: Latency of one hop.
-    """
-
-    bytes_per_s: float
-    latency_s: float = 0.0
-
-    def __post_init__(self) -> None:
-        if self.bytes_per_s <= 0 or self.latency_s < 0:
-            raise ValueError("a link needs bandwidth above 0 and latency of at least 0")
-
-
 def fit_sync(gpus: int, rows: Sequence[SyncRow], *, relative: bool = True) -> SyncTerm:
     """Non-negative least squares of C on the parameter count (derived).
 
@@ -84,7 +67,7 @@ def fit_sync(gpus: int, rows: Sequence[SyncRow], *, relative: bool = True) -> Sy
     from scipy.optimize import nnls  # imports are slow, and reading needs none of it
 
     if not rows:
-        raise ValueError(f"no measured step on {gpus} devices to fit the term on: use ring_s")
+        raise ValueError(f"no measured step on {gpus} devices to fit the term on")
     weights = np.array([1.0 / row.step_s if relative else 1.0 for row in rows])
     table = np.array([[1.0, row.parameters] for row in rows])
     scale = np.maximum(table.max(axis=0), 1e-300)
@@ -97,24 +80,6 @@ def fit_sync(gpus: int, rows: Sequence[SyncRow], *, relative: bool = True) -> Sy
         rows=len(rows),
         superlinear=sum(row.extra_s < 0 for row in rows),
     )
-
-
-def ring_s(gpus: int, parameters: float, *, link: Link, element_bytes: int = 4) -> float:
-    """Seconds of a ring all-reduce: 2 (k - 1) / k * bytes / bandwidth + 2 (k - 1) hops (derived).
-
-    Args:
-        gpus: Devices k.
-        parameters: Numbers exchanged.
-        link: What they go over.
-        element_bytes: Bytes of a number.
-
-    Raises:
-        ValueError: there is no device.
-    """
-    if gpus < 1:
-        raise ValueError(f"gpus must be at least 1, not {gpus}")
-    hops = 2 * (gpus - 1)
-    return hops / gpus * parameters * element_bytes / link.bytes_per_s + hops * link.latency_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
