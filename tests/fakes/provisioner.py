@@ -3,9 +3,9 @@
 """An autoscaler in small: a node for every pending order, nodes taken by a preemption trace.
 
 Pure: pods and nodes as the API stores them in, bodies of nodes to create and names to delete out.
-Nodes it makes are ones that KWOK plays on a real control plane. It buys only for pods whose node
-affinity no node satisfies, as a real one does, and only in pools that it knows. It refuses what
-Karpenter 1.12 refuses (its ``provisioner.Validate`` and ``IsRestrictedLabel``).
+Nodes it makes are ones that KWOK plays on a real control plane. It buys only for pods that no node
+takes, as a real one does, only in pools that it knows, and by the rules of the autoscaler that it
+plays.
 """
 
 from __future__ import annotations
@@ -13,16 +13,30 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
+from fakes.karpenter_rules import Karpenter
+from fakes.node_affinity import accepts
 from ullage.api.contract import LABEL_ORDER, SLOT_RESOURCE
 
 Json = dict[str, Any]
 HOSTNAME = "kubernetes.io/hostname"
-OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Gte", "Lte")
-WELL_KNOWN = ("karpenter.sh/nodepool", "karpenter.sh/capacity-type")
-"""Labels of Karpenter's domain that pods may name."""
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+class Autoscaler(Protocol):
+    """The rules of one autoscaler."""
+
+    def refusal(self, pod: Json) -> str:
+        """Why it buys nothing for a pod, whatever pools there are; empty = it may."""
+
+    def fits(self, pod: Json, fresh: Json, nodes: Sequence[Json]) -> bool:
+        """Whether it expects a pool's next node to take a pod.
+
+        Args:
+            pod: It waits.
+            fresh: A new node of the pool.
+            nodes: The pool's nodes that are there.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,18 +53,31 @@ class Provisioner:
 
     Attributes:
         labels: By pool, the labels that its nodes get beside the host name.
+        rules: Those of the autoscaler that it plays.
         most: Nodes that it buys in all.
         broken: Pools of which nothing can be had.
+        copies: Nodes that it buys where one is asked for.
+        delivers: By pool, the labels of what comes instead of what was ordered.
+        never_ready: Pools whose machines never become ready.
+        bought: Names of all that it bought.
+        refused: Why it bought nothing, in words.
+        served: What was bought for a pod, by its uid: nothing more while one of these is there.
     """
 
     labels: Mapping[str, Mapping[str, str]]
+    rules: Autoscaler = field(default_factory=Karpenter)
     most: int = 100
     broken: frozenset[str] = frozenset()
+    copies: int = 1
+    delivers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    never_ready: frozenset[str] = frozenset()
     bought: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
+    served: dict[str, set[str]] = field(default_factory=dict)
 
     def turn(self, pods: Iterable[Json], nodes: Sequence[Json]) -> Moves:
         """Nodes for the orders that fit nowhere; one for each."""
+        pods, there = list(pods), {one["metadata"]["name"] for one in nodes}
         free = [one for one in nodes if one["metadata"]["name"] not in self._taken(pods)]
         create: list[Json] = []
         for pod in sorted(pending_orders(pods), key=lambda one: str(one["metadata"]["name"])):
@@ -58,61 +85,47 @@ class Provisioner:
             if place is not None:
                 free.remove(place)  # kube-scheduler will bind it there
                 continue
-            pool = self._pool_of(pod)
-            if refusal(pod):
-                self.refused.append(refusal(pod))
+            said = self.rules.refusal(pod)
+            if said:
+                self.refused.append(said)
                 continue
-            if pool is None or pool in self.broken or len(self.bought) >= self.most:
+            pool = self._pool_for(pod, nodes)
+            coming = self.served.get(pod["metadata"]["uid"], set()) & there
+            if pool is None or pool in self.broken or coming:
                 continue
-            name = f"{pool}-{len(self.bought)}"
-            self.bought.append(name)
-            create.append(machine(name, self.labels[pool]))
+            bought = list(self._buy(pool))
+            self.served[pod["metadata"]["uid"]] = {one["metadata"]["name"] for one in bought}
+            create += bought
         return Moves(create=tuple(create))
 
     def lose(self, pool: str, nodes: Sequence[Json]) -> Moves:
         """All machines of a pool go at once, as spot does."""
+        return Moves(delete=tuple(one["metadata"]["name"] for one in self._nodes(pool, nodes)))
+
+    def _nodes(self, pool: str, nodes: Sequence[Json]) -> Sequence[Json]:
         wanted = self.labels[pool].items()
-        return Moves(
-            delete=tuple(
-                one["metadata"]["name"]
-                for one in nodes
-                if wanted <= one["metadata"].get("labels", {}).items()
-            )
-        )
+        return [one for one in nodes if wanted <= one["metadata"].get("labels", {}).items()]
 
-    def _pool_of(self, pod: Json) -> str | None:
-        selector = pod["spec"].get("nodeSelector", {}).items()
-        return next((name for name in sorted(self.labels) if selector <= self._as(name)), None)
+    def _buy(self, pool: str) -> Iterator[Json]:
+        for _ in range(min(self.copies, self.most - len(self.bought))):
+            name = f"{pool}-{len(self.bought)}"
+            self.bought.append(name)
+            labels = self.delivers.get(pool, self.labels[pool])
+            yield machine(name, labels, ready=pool not in self.never_ready)
 
-    def _as(self, pool: str) -> Any:
-        return dict(self.labels[pool]).items()
+    def _pool_for(self, pod: Json, nodes: Sequence[Json]) -> str | None:
+        for name in sorted(self.labels):
+            fresh = machine(f"{name}-next", self.labels[name])
+            if self.rules.fits(pod, fresh, self._nodes(name, nodes)):
+                return name
+        self.refused.append("no pool's next node takes it")
+        return None
 
     def _taken(self, pods: Iterable[Json]) -> set[str]:
         """Nodes that an order is bound to: two orders never share one."""
         return {
             pod["spec"]["nodeName"] for pod in pods if is_order(pod) and pod["spec"].get("nodeName")
         }
-
-
-def refusal(pod: Json) -> str:
-    """Why Karpenter would buy nothing for a pod; empty where it would."""
-    spec = pod["spec"]
-    affinity = (spec.get("affinity") or {}).get("nodeAffinity", {})
-    terms = (affinity.get(REQUIRED) or {}).get("nodeSelectorTerms") or []
-    if any(term.get("matchFields") for term in terms):
-        return "node selector term with matchFields is not supported"
-    stated = [one for term in terms for one in term.get("matchExpressions") or []]
-    for one in stated:
-        if one["operator"] not in OPERATORS:
-            return f"operator {one['operator']} is not supported"
-        if (one["key"], one["operator"]) == ("karpenter.sh/nodepool", "DoesNotExist"):
-            return "configured to not run on a Karpenter provisioned node"
-    for key in (*spec.get("nodeSelector", {}), *(one["key"] for one in stated)):
-        domain = key.rpartition("/")[0]
-        ours = domain == "karpenter.sh" or domain.endswith(".karpenter.sh")
-        if key not in WELL_KNOWN and (ours or key == HOSTNAME):
-            return f"using label {key} is not allowed"
-    return ""
 
 
 def is_order(pod: Json) -> bool:
@@ -131,33 +144,13 @@ def pending_orders(pods: Iterable[Json]) -> Iterator[Json]:
     )
 
 
-def accepts(node: Json, pod: Json) -> bool:
-    """Whether kube-scheduler would bind an order to a node: its selector and required affinity."""
-    labels = node["metadata"].get("labels") or {}
-    if not pod["spec"].get("nodeSelector", {}).items() <= labels.items():
-        return False
-    affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity", {})
-    terms = (affinity.get(REQUIRED) or {}).get("nodeSelectorTerms")
-    return not terms or any(_matches(term, labels) for term in terms)
+def unschedulable(pod: Json) -> Json:
+    """A pod of which kube-scheduler says that no node takes it."""
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    return {**pod, "status": {"phase": "Pending", "conditions": [condition]}}
 
 
-def _matches(term: Json, labels: Mapping[str, str]) -> bool:
-    for one in term.get("matchExpressions") or []:
-        value = labels.get(one["key"])
-        there = value in (one.get("values") or [])
-        match one["operator"]:
-            case "In" if not there:
-                return False
-            case "NotIn" if there:
-                return False
-            case "Exists" if value is None:
-                return False
-            case "DoesNotExist" if value is not None:
-                return False
-    return True
-
-
-def machine(name: str, labels: Mapping[str, str]) -> Json:
+def machine(name: str, labels: Mapping[str, str], *, ready: bool = True) -> Json:
     """A node that KWOK plays."""
     amounts = {"cpu": "64", "memory": "256Gi", "pods": "110", SLOT_RESOURCE: "16"}
     return {
@@ -172,7 +165,7 @@ def machine(name: str, labels: Mapping[str, str]) -> Json:
         "status": {
             "allocatable": amounts,
             "capacity": amounts,
-            "conditions": [{"type": "Ready", "status": "True"}],
+            "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
         },
     }
 

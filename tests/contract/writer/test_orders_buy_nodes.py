@@ -17,7 +17,10 @@ import pytest
 
 from builders_raw import raw_pool, raw_template
 from fakes.apiserver import FakeApiServer, make_cluster
-from fakes.provisioner import Provisioner, accepts, is_order
+from fakes.cluster_autoscaler_rules import ClusterAutoscaler
+from fakes.karpenter_rules import Karpenter
+from fakes.node_affinity import accepts
+from fakes.provisioner import Autoscaler, Provisioner, is_order, unschedulable
 from fakes.small_world import Brain, Cluster, Mortal, Wall, converge
 from ullage import ports
 from ullage.api.contract import LABEL_ORDER
@@ -28,6 +31,7 @@ from ullage.scheduling.inventory.node_orders import ORDER_S
 from ullage.scheduling.model.plan import Action, DecideSettings
 
 Json = dict[str, Any]
+RULES = (Karpenter(), ClusterAutoscaler())
 Running = Callable[..., AbstractAsyncContextManager[tuple[Brain, "Market"]]]
 
 
@@ -39,13 +43,14 @@ class Market(Cluster):
         self.provisioner = provisioner
 
     def turn(self) -> None:
-        """The provisioner looks first, then everyone else."""
+        """kube-scheduler looks first, then the provisioner, then everyone else."""
+        self._bind_orders()
         pods, nodes = self.server.objects(ports.POD), self.server.objects(ports.NODE)
         for node in self.provisioner.turn(pods, nodes).create:
             self.server.put(ports.NODE, node)
         super().turn()
 
-    def _scheduler_and_kubelet(self) -> None:
+    def _bind_orders(self) -> None:
         bound = set()
         for pod in self.orders():
             where = pod["spec"].get("nodeName")
@@ -55,7 +60,11 @@ class Market(Cluster):
                     pod["status"] = {"phase": "Running"}
                     self.server.put(ports.POD, pod)
                     break
+            if not where and pod.get("status") != unschedulable(pod)["status"]:
+                self.server.put(ports.POD, unschedulable(pod))
             bound.add(where)
+
+    def _scheduler_and_kubelet(self) -> None:
         orders = {pod["metadata"]["name"] for pod in self.orders()}
         held = self.server.objects
         self.server.objects = lambda kind: [  # type: ignore[method-assign]
@@ -88,11 +97,26 @@ def ordering(snapshot: Snapshot, now: float, epoch: int) -> tuple[Action, ...]:
     return diff(decide(snapshot, now, settings), snapshot)
 
 
+def a_job(name: str, replicas: int) -> Json:
+    spec = {
+        "replicas": replicas,
+        "gpu": {"mode": "Exclusive", "count": 2},
+        "checkpoint": {"graceSeconds": 30},
+        "work": {"steps": 1000},
+        "cost": {"objective": "CostPerWork"},
+        "template": raw_template(),
+    }
+    return {"metadata": {"name": name, "namespace": "team"}, "spec": spec}
+
+
 @asynccontextmanager
-async def _running(replicas: int = 2, broken: bool = False) -> AsyncIterator[tuple[Brain, Market]]:
+async def _running(
+    replicas: int = 2, broken: bool = False, rules: Autoscaler = RULES[0]
+) -> AsyncIterator[tuple[Brain, Market]]:
     wall = Wall()
     provisioner = Provisioner(
         labels={"spot-a": {"pool": "spot-a"}, "other": {"pool": "other"}},
+        rules=rules,
         broken=frozenset({"spot-a"}) if broken else frozenset(),
     )
     async with FakeApiServer(wall=wall.now) as server, make_cluster(server.url) as port:
@@ -102,16 +126,7 @@ async def _running(replicas: int = 2, broken: bool = False) -> AsyncIterator[tup
         pool = raw_pool(accelerator="emulated", gpusPerInstance=2, status=status)
         del pool["metadata"]["uid"]
         server.put(ports.CAPACITY_POOL, pool)
-        spec = {
-            "replicas": replicas,
-            "gpu": {"mode": "Exclusive", "count": 2},
-            "checkpoint": {"graceSeconds": 30},
-            "work": {"steps": 1000},
-            "cost": {"objective": "CostPerWork"},
-            "template": raw_template(),
-        }
-        job = {"metadata": {"name": "train", "namespace": "team"}, "spec": spec}
-        server.put(ports.TRAINING_JOB, job)
+        server.put(ports.TRAINING_JOB, a_job("train", replicas))
         brain = Brain(Mortal(port), market, 1, ordering)
         yield brain, market
         await brain.stop()
@@ -122,8 +137,16 @@ def running() -> Running:
     return _running
 
 
-async def test_machines_are_bought_the_gang_runs_and_the_orders_go(running: Running) -> None:
-    async with running() as (brain, market):
+@pytest.fixture(params=RULES, ids=lambda rules: type(rules).__name__)
+def rules(request: pytest.FixtureRequest) -> Autoscaler:
+    found: Autoscaler = request.param
+    return found
+
+
+async def test_machines_are_bought_the_gang_runs_and_the_orders_go(
+    running: Running, rules: Autoscaler
+) -> None:
+    async with running(rules=rules) as (brain, market):
         await converge(brain, market)
         assert market.where() == {"spot-a-0", "spot-a-1"}
         assert market.provisioner.bought == ["spot-a-0", "spot-a-1"]
@@ -133,6 +156,18 @@ async def test_machines_are_bought_the_gang_runs_and_the_orders_go(running: Runn
         assert brain.failures == []
         events = {one["reason"] for one in market.server.objects(ports.EVENT)}
         assert {"PoolAcquired", "PoolOrdered"} <= events
+
+
+async def test_the_second_node_of_a_pool_is_bought_as_well(
+    running: Running, rules: Autoscaler
+) -> None:
+    async with running(replicas=1, rules=rules) as (brain, market):
+        await converge(brain, market)
+        assert market.provisioner.bought == ["spot-a-0"]
+        market.server.put(ports.TRAINING_JOB, a_job("second", 1))
+        await converge(brain, market)
+        assert market.provisioner.refused == []
+        assert market.where() == {"spot-a-0", "spot-a-1"}
 
 
 async def test_an_order_is_owned_by_its_job_and_names_its_pool(running: Running) -> None:

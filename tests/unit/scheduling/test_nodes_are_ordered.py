@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -21,8 +22,11 @@ from builders import (
     gpu,
 )
 from builders_children import member_body
+from fakes.cluster_autoscaler_rules import ClusterAutoscaler
 from fakes.deciding import Decided, decided_on
-from fakes.provisioner import refusal
+from fakes.karpenter_rules import Karpenter
+from fakes.node_affinity import REQUIRED, expressions, required_terms
+from fakes.provisioner import unschedulable
 from fakes.toy_pools import a_pool, aim
 from ullage.api.contract import (
     ANNOTATION_KARPENTER_KEEP,
@@ -30,6 +34,7 @@ from ullage.api.contract import (
     GATE,
     LABEL_ORDER,
     LABEL_REGISTERED,
+    LABEL_TEMPLATE_NODE,
     Reason,
 )
 from ullage.cluster.records.pod_shape import Resources
@@ -251,25 +256,12 @@ def test_members_of_jobs_that_choose_pools_keep_their_nodes() -> None:
     assert held == plain | {ANNOTATION_KARPENTER_KEEP: "true", ANNOTATION_SAFE_TO_EVICT: "false"}
 
 
-def test_the_body_of_an_order_asks_for_a_new_node_of_the_pool_alone() -> None:
-    template = {
-        "spec": {
-            "nodeSelector": {"disk": "ssd"},
-            "tolerations": [{"key": "gpu", "operator": "Exists"}],
-            "affinity": {
-                "nodeAffinity": {
-                    "requiredDuringSchedulingIgnoredDuringExecution": {
-                        "nodeSelectorTerms": [
-                            {"matchExpressions": [{"key": "a", "operator": "Exists"}]}
-                        ]
-                    }
-                }
-            },
-            "containers": [{"name": "main", "resources": {"limits": {"memory": "64Gi"}}}],
-        }
-    }
+def body_for(selector: dict[str, str], template: dict[str, object]) -> dict[str, Any]:
     order = Order(
-        pool="spot-a", node_selector=(("pool", "spot-a"),), cpu_milli=500, memory_bytes=1024
+        pool="spot-a",
+        node_selector=tuple(sorted(selector.items())),
+        cpu_milli=500,
+        memory_bytes=1024,
     )
     create = CreatePod(
         owner=job().build().ref,
@@ -281,20 +273,53 @@ def test_the_body_of_an_order_asks_for_a_new_node_of_the_pool_alone() -> None:
         reason=Reason.POOL_ORDERED,
         text="",
     )
-    body = order_body(create, order, template, "image:1")
-    metadata, spec = body["metadata"], body["spec"]
-    assert metadata["labels"][LABEL_ORDER] == "spot-a"  # type: ignore[index]
-    assert metadata["ownerReferences"][0]["name"] == "train"  # type: ignore[index]
-    assert spec["nodeSelector"] == {"disk": "ssd", "pool": "spot-a"}  # type: ignore[index]
-    assert spec["tolerations"] == [{"key": "gpu", "operator": "Exists"}]  # type: ignore[index]
-    (term,) = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][  # type: ignore[index]
-        "nodeSelectorTerms"
+    return order_body(create, order, template, "image:1")
+
+
+def required(body: dict[str, Any]) -> list[list[tuple[str, str]]]:
+    """Keys and operators of the terms that a pod requires one of."""
+    return [
+        [(one["key"], one["operator"]) for one in expressions(term)]
+        for term in required_terms(body)
     ]
-    assert [one["key"] for one in term["matchExpressions"]] == ["a", LABEL_REGISTERED]
-    assert term["matchExpressions"][1]["operator"] == "DoesNotExist"
-    assert refusal(body) == ""
-    assert "podAntiAffinity" in spec["affinity"]  # type: ignore[index]
-    assert "schedulingGates" not in spec  # type: ignore[operator]
-    (container,) = spec["containers"]  # type: ignore[index]
+
+
+def test_the_body_of_an_order_asks_for_a_new_node_of_the_pool_alone() -> None:
+    template: dict[str, object] = {
+        "spec": {
+            "nodeSelector": {"disk": "ssd"},
+            "tolerations": [{"key": "gpu", "operator": "Exists"}],
+            "affinity": {
+                "nodeAffinity": {
+                    REQUIRED: {
+                        "nodeSelectorTerms": [
+                            {"matchExpressions": [{"key": "a", "operator": "Exists"}]}
+                        ]
+                    }
+                }
+            },
+            "containers": [{"name": "main", "resources": {"limits": {"memory": "64Gi"}}}],
+        }
+    }
+    body = body_for({"pool": "spot-a"}, template)
+    metadata, spec = body["metadata"], body["spec"]
+    assert metadata["labels"][LABEL_ORDER] == "spot-a"
+    assert metadata["ownerReferences"][0]["name"] == "train"
+    assert spec["nodeSelector"] == {"disk": "ssd", "pool": "spot-a"}
+    assert spec["tolerations"] == [{"key": "gpu", "operator": "Exists"}]
+    assert required(body) == [
+        [("a", "Exists"), (LABEL_REGISTERED, "DoesNotExist")],
+        [("a", "Exists"), (LABEL_TEMPLATE_NODE, "Exists")],
+    ]
+    for rules in (Karpenter(), ClusterAutoscaler()):
+        assert rules.refusal(unschedulable(body)) == ""
+    assert "podAntiAffinity" in spec["affinity"]
+    assert "schedulingGates" not in spec
+    (container,) = spec["containers"]
     assert container["resources"] == {"requests": {"cpu": "500m", "memory": "1024"}}
     assert GATE not in str(body)
+
+
+def test_karpenter_is_asked_for_nothing_that_only_another_autoscaler_knows() -> None:
+    body = body_for({"karpenter.sh/nodepool": "a100-spot"}, {"spec": {}})
+    assert required(body) == [[(LABEL_REGISTERED, "DoesNotExist")]]

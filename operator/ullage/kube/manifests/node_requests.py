@@ -18,6 +18,7 @@ from ullage.api.contract import (
     LABEL_ORDER,
     LABEL_OWNER,
     LABEL_REGISTERED,
+    LABEL_TEMPLATE_NODE,
     objects,
     section,
 )
@@ -56,7 +57,7 @@ def order_body(action: CreatePod, order: Order, template: JsonObject, image: str
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "nodeSelector": string_map(spec, "nodeSelector") | dict(order.node_selector),
-        "affinity": _affinity(spec),
+        "affinity": _affinity(spec, order),
         "tolerations": list(objects(spec, "tolerations")),
         "containers": [
             {
@@ -102,19 +103,21 @@ def _labels(owner: ObjectRef, order: Order) -> dict[str, str]:
     }
 
 
-def _affinity(spec: JsonObject) -> Body:
+def _affinity(spec: JsonObject, order: Order) -> Body:
     """On a node that is not counted yet, and no two orders on one.
 
-    Karpenter refuses requirements on the host name.
+    Karpenter refuses requirements on the host name. cluster-autoscaler simulates a new node as a
+    copy of one that is there, label of ours included, and marks the copy.
     """
-    new: list[JsonObject] = [{"key": LABEL_REGISTERED, "operator": "DoesNotExist"}]
+    alternatives: list[JsonObject] = [{"key": LABEL_REGISTERED, "operator": "DoesNotExist"}]
+    if not any(_is_karpenters(key) for key, _ in order.node_selector):
+        alternatives.append({"key": LABEL_TEMPLATE_NODE, "operator": "Exists"})
     stated = section(section(section(spec, "affinity"), "nodeAffinity"), _REQUIRED)
     terms: list[Body] = [
-        {**term, "matchExpressions": [*objects(term, "matchExpressions"), *new]}
-        for term in objects(stated, "nodeSelectorTerms")
+        {**term, "matchExpressions": [*objects(term, "matchExpressions"), new]}
+        for new in alternatives
+        for term in objects(stated, "nodeSelectorTerms") or ({},)
     ]
-    if not terms:
-        terms = [{"matchExpressions": new}]
     apart = {
         "labelSelector": {"matchExpressions": [{"key": LABEL_ORDER, "operator": "Exists"}]},
         "namespaceSelector": {},
@@ -124,6 +127,11 @@ def _affinity(spec: JsonObject) -> Body:
         "podAntiAffinity": {_REQUIRED: [apart]},
         "nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": terms}},
     }
+
+
+def _is_karpenters(key: str) -> bool:
+    domain = key.rpartition("/")[0]
+    return domain == "karpenter.sh" or domain.endswith(".karpenter.sh")
 
 
 def _requests(order: Order) -> Body:
