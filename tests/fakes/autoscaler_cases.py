@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pods that autoscalers buy a node for, and pods that they refuse: one list for fakes and the real.
 
-The pool's nodes have the label ``karpenter.sh/nodepool`` and one of ours; nothing is there yet.
+Each has a pool of its own, whose nodes have these labels; nothing is there yet.
 """
 
 from __future__ import annotations
@@ -17,9 +17,6 @@ from fakes.node_affinity import PREFERRED, REQUIRED
 from ullage.api.contract import LABEL_NODE, LABEL_REGISTERED
 
 Json = dict[str, Any]
-POOL: Final = "cases"
-LABELS: Final = {NODEPOOL: POOL, CAPACITY_TYPE: "spot", LABEL_NODE: "true"}
-"""Of the pool's nodes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +24,7 @@ class Case:
     """A pod beside its selector of the pool.
 
     Attributes:
-        name: Of the pod.
+        name: Of the pod, and of its pool.
         karpenter: Whether Karpenter buys for it.
         cluster_autoscaler: Whether cluster-autoscaler does, where the group is empty.
         selector: Labels that it selects nodes by.
@@ -44,8 +41,13 @@ class Case:
     preferred: Mapping[int, Sequence[Json]] = field(default_factory=dict)
     fields: Sequence[Json] = ()
 
-    def pod(self, namespace: str, image: str) -> Json:
-        """It runs nothing; no two share a node."""
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Of the pool's nodes."""
+        return {NODEPOOL: self.name, CAPACITY_TYPE: "spot", LABEL_NODE: "true"}
+
+    def pod(self, namespace: str) -> Json:
+        """It runs nothing."""
         terms: list[Json] = [{"matchExpressions": list(one)} for one in self.terms]
         if self.fields:
             terms.append({"matchFields": list(self.fields)})
@@ -57,19 +59,17 @@ class Case:
         }
         if terms:
             affinity[REQUIRED] = {"nodeSelectorTerms": terms}
-        labels = {"case": "true"}
-        apart = {"labelSelector": {"matchLabels": labels}, "topologyKey": HOSTNAME}
         return {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": self.name, "namespace": namespace, "labels": labels},
+            "metadata": {"name": self.name, "namespace": namespace},
             "spec": {
-                "nodeSelector": {NODEPOOL: POOL, **self.selector},
-                "affinity": {"nodeAffinity": affinity, "podAntiAffinity": {REQUIRED: [apart]}},
+                "nodeSelector": {NODEPOOL: self.name, **self.selector},
+                "affinity": {"nodeAffinity": affinity},
                 "containers": [
                     {
                         "name": "main",
-                        "image": image,
+                        "image": "none",
                         "resources": {"requests": {"cpu": "100m", "memory": "16Mi"}},
                     }
                 ],

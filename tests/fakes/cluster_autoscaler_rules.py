@@ -18,7 +18,7 @@ from fakes.node_affinity import accepts
 Json = dict[str, Any]
 HOSTNAME: Final = "kubernetes.io/hostname"
 TEMPLATE: Final = "cluster-autoscaler.kubernetes.io/template-node"
-"""simulator/node_info_utils.go, SanitizedTemplateNodeInfoFromNodeInfo; in 1.32 and older not yet."""
+"""simulator/node_info_utils.go, SanitizedTemplateNodeInfoFromNodeInfo; not before 1.33."""
 DELAY: Final = "cluster-autoscaler.kubernetes.io/pod-scale-up-delay"
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 TO_BE_DELETED: Final = "ToBeDeletedByClusterAutoscaler"

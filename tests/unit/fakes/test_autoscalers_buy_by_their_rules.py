@@ -7,14 +7,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from fakes.autoscaler_cases import CASES, LABELS, Case
+from fakes.autoscaler_cases import CASES, Case
 from fakes.cluster_autoscaler_rules import DELAY, HOSTNAME, TEMPLATE, ClusterAutoscaler
 from fakes.karpenter_rules import Karpenter
 from fakes.provisioner import Autoscaler, Json, machine, unschedulable
 from ullage.api.contract import ANNOTATION_SAFE_TO_EVICT, GATE, LABEL_REGISTERED
 
+PLAIN = CASES[0]
+LABELS = PLAIN.labels
 FRESH = machine("fresh", LABELS)
 
 
@@ -23,14 +27,19 @@ def buys(rules: Autoscaler, pod: Json, *nodes: Json) -> bool:
 
 
 def pod_of(name: str) -> Json:
-    return unschedulable(next(one for one in CASES if one.name == name).pod("team", "image:1"))
+    """A pod of a case that asks for the pool of the first one."""
+    case = replace(next(one for one in CASES if one.name == name), name=PLAIN.name)
+    return unschedulable(case.pod("team"))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_node_of_an_empty_pool_is_bought(case: Case) -> None:
-    pod = unschedulable(case.pod("team", "image:1"))
-    assert buys(Karpenter(), pod) is case.karpenter
-    assert buys(ClusterAutoscaler(), pod) is case.cluster_autoscaler
+    pod, fresh = unschedulable(case.pod("team")), machine("fresh", case.labels)
+    for rules, bought in (
+        (Karpenter(), case.karpenter),
+        (ClusterAutoscaler(), case.cluster_autoscaler),
+    ):
+        assert (not rules.refusal(pod) and rules.fits(pod, fresh, ())) is bought
 
 
 @pytest.mark.parametrize(
