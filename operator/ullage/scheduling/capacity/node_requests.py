@@ -23,7 +23,7 @@ from ullage.cluster.values.names import order_name
 from ullage.scheduling.capacity.capacity_choice import CapacityChoices
 from ullage.scheduling.capacity.market import members_per_node
 from ullage.scheduling.capacity.separate_pools import apart_pools, cheapest
-from ullage.scheduling.inventory.node_orders import AGENT_S, ORDER_S, failed, serves
+from ullage.scheduling.inventory.node_orders import Fate, judged, serves
 from ullage.scheduling.inventory.pool_membership import Membership
 from ullage.scheduling.inventory.reliable_machines import terms_of
 from ullage.scheduling.model.phases import Phase
@@ -37,6 +37,8 @@ MOST_A_CYCLE: Final = 32
 """Orders that one cycle gives."""
 LINGERS_S: Final = 60.0
 """For so long after its time an order is still there to be counted as failed."""
+
+_REASONS: Final = {Fate.UNUSED: Reason.POOL_RELEASED, Fate.FAILED: Reason.LAUNCH_FAILED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,9 +157,7 @@ class _Desk:
             self.out[order.order] = self.out.get(order.order, 0) + 1
         key = (order.owner.uid, order.order)
         self.mine[key] = self.mine.get(key, 0) + 1
-        self.moments.append(order.created + ORDER_S + LINGERS_S)
         if order.node:
-            self.moments.append(order.created + AGENT_S + LINGERS_S)
             self._register(order.node)
         else:
             oldest = self.oldest.get(order.order, order.created)
@@ -177,15 +177,12 @@ class _Desk:
             return Reason.PLACED, f"members hold slices on {order.node}"
         if order.stage.finished:
             return Reason.LAUNCH_FAILED, f"the order {order.name} ended before its time"
-        if not failed(self.view.snapshot, order, self.view.now, LINGERS_S):
-            return None, ""
-        said = order.scheduling_message or "no one said why"
-        if order.node:
-            said = f"{order.node} came and does not take the members"
-        return (
-            Reason.LAUNCH_FAILED,
-            f"no usable node of {order.order} within {ORDER_S / 60:.0f} min: {said}",
+        in_pool = [self.view.snapshot.nodes[name] for name in self._in_pool(order.order)]
+        verdict = judged(
+            self.view.snapshot, order, self.view.orders, in_pool, self.view.now, LINGERS_S
         )
+        self.moments.append(verdict.until)
+        return _REASONS.get(verdict.fate), verdict.text
 
     def give(self, job: WorkloadRecord, placed: int) -> None:
         """Order the nodes that a job lacks."""

@@ -21,25 +21,21 @@ Pure: memory and snapshot in, memory and sightings out; never writes and never a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ullage.api.contract import Interruption, InterruptionKind
 from ullage.cluster.projection.notice import CHOSEN_TAINTS
 from ullage.cluster.records.pool import CapacityType, PoolRecord
-from ullage.cluster.records.snapshot import GPUNodeRecord, NodeRecord, Snapshot
-from ullage.scheduling.inventory.node_orders import failed
+from ullage.cluster.records.snapshot import GPUNodeRecord, NodeRecord, PodRecord, Snapshot
+from ullage.scheduling.inventory.node_orders import LAUNCH_S, Fate, ever_ready, judged
 from ullage.scheduling.inventory.pool_membership import Membership
 
 LOST_AFTER_S: Final = 300.0
 """A node that stays unready for so long is gone for good."""
-LAUNCH_S: Final = 900.0
-"""A node that is not ready so long after its creation is a launch that failed."""
 GAP_S: Final = 7200.0
 """What is missing after no one looked for longer says nothing."""
-_FIRST_READY_S: Final = 60.0
-"""An unready node whose readiness changed no later than this after its creation never was ready."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,11 +128,13 @@ def look(
     counts = {uid: _Count() for uid in pools}
     known: dict[str, Instance] = {}
     membership = Membership(pools.values())
+    in_pool: dict[str, list[NodeRecord]] = {pool.name: [] for pool in pools.values()}
     for name in sorted(snapshot.nodes):
         node = snapshot.nodes[name]
         pool = membership.pool_of(node.labels)
         if pool is None:
             continue
+        in_pool[pool.name].append(node)
         met = watch.instances.get(node.uid)
         before = met if met is not None and met.pool == pool.uid else None
         notice = provider_notice(node, snapshot.gpu_nodes.get(name))
@@ -150,12 +148,16 @@ def look(
             _welcome(count, after, moved=met is not None)
         else:
             _compare(count, before, after)
-    names = {pool.name: pool.uid for pool in pools.values()}
-    for order in snapshot.pods.values():
-        if order.order in names and failed(snapshot, order, now):
-            if order.uid not in watch.instances:
-                counts[names[order.order]].failed += 1
-            known[order.uid] = Instance(pool=names[order.order], was_ready=False, failed=True)
+    orders = [pod for pod in snapshot.pods.values() if pod.order]
+    for pool in pools.values() if orders else ():
+        never_ready = [one for one in in_pool[pool.name] if known[one.uid].failed]
+        for order in _failed_orders(snapshot, orders, pool, in_pool[pool.name], now):
+            came = next((one for one in never_ready if one.created >= order.created), None)
+            if came is not None and not order.node:
+                never_ready.remove(came)  # it was counted itself
+            elif order.uid not in watch.instances:
+                counts[pool.uid].failed += 1
+            known[order.uid] = Instance(pool=pool.uid, was_ready=False, failed=True)
     there = {node.uid for node in snapshot.nodes.values()}
     for uid, instance in watch.instances.items():
         if instance.pool in counts and uid not in there:
@@ -165,6 +167,22 @@ def look(
         for uid, count in counts.items()
     }
     return Watch(instances=known, pools=frozenset(pools)), sightings
+
+
+def _failed_orders(
+    snapshot: Snapshot,
+    orders: Sequence[PodRecord],
+    pool: PoolRecord,
+    in_pool: Sequence[NodeRecord],
+    now: float,
+) -> list[PodRecord]:
+    """Requests that a pool did not serve as it promises."""
+    return [
+        order
+        for order in orders
+        if order.order == pool.name
+        and judged(snapshot, order, orders, in_pool, now).fate is Fate.FAILED
+    ]
 
 
 def provider_notice(node: NodeRecord, agent: GPUNodeRecord | None) -> Interruption | None:
@@ -195,7 +213,7 @@ def _seen(
     now: float,
 ) -> Instance:
     """What to remember of a node that is there."""
-    was_ready = before.was_ready if before is not None else _ever_ready(node)
+    was_ready = before.was_ready if before is not None else ever_ready(node)
     unready_s = 0.0 if node.ready or not node.ready_since else now - node.ready_since
     doomed = _is(notice, InterruptionKind.TERMINATE)
     base = before or Instance(pool=pool.uid, was_ready=was_ready)
@@ -210,11 +228,6 @@ def _seen(
         failed=base.failed or (not node.ready and not was_ready and now - node.created >= LAUNCH_S),
         warned=base.warned or _is(notice, InterruptionKind.REBALANCE),
     )
-
-
-def _ever_ready(node: NodeRecord) -> bool:
-    """Whether a node that is met for the first time was ready at some time."""
-    return node.ready or node.ready_since - node.created > _FIRST_READY_S
 
 
 def _hold(count: _Count, node: NodeRecord, after: Instance) -> None:

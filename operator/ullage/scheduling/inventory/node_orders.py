@@ -3,57 +3,182 @@
 """What became of a node request: its node comes, its agent speaks, members hold it, or it failed.
 
 A placeholder that no node serves in time is a failed launch of its pool. A node that came is none
-while its agent starts: large images take longer to pull than machines take to boot.
+while it boots or its agent starts (large images take longer to pull than machines take to boot),
+nor where it is what the pool promises and its job does not use it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
-from ullage.cluster.records.snapshot import PodRecord, Snapshot
+from ullage.api.contract import InterruptionKind
+from ullage.cluster.projection.notice import CHOSEN_TAINTS
+from ullage.cluster.records.pool import PoolRecord
+from ullage.cluster.records.snapshot import GPUNodeRecord, NodeRecord, PodRecord, Snapshot
+from ullage.scheduling.inventory.interruptions import notice_on
+from ullage.scheduling.model.phases import Phase
 
 ORDER_S: Final = 600.0
 """How long a node may take to come (our choice; clouds rarely need five minutes)."""
+LAUNCH_S: Final = 900.0
+"""A node that is not ready so long after its creation is a launch that failed."""
 AGENT_S: Final = 3600.0
 """How long the agent of a node that came may take to speak (our choice)."""
+SETTLE_S: Final = 120.0
+"""How long members may take to get slices on a node whose agent spoke (our choice: a cycle and two
+writes take seconds)."""
+FIRST_READY_S: Final = 60.0
+"""An unready node whose readiness changed no later than this after its creation never was ready."""
+_LIVE: Final = (Phase.RESERVING, Phase.STARTING, Phase.RUNNING, Phase.RESTARTING)
+
+
+class Fate(StrEnum):
+    """What a request has come to."""
+
+    WAITS = "Waits"
+    UNUSED = "Unused"
+    """Its node is of no use to its job, and its pool is not to blame."""
+    FAILED = "Failed"
+    """Its pool did not give what it promises."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The fate of a request.
+
+    Attributes:
+        fate: Of the request.
+        text: Why; empty while it waits.
+        until: When it is judged again, seconds since the epoch; 0 = it is over.
+    """
+
+    fate: Fate
+    text: str = ""
+    until: float = 0.0
+
+
+def ever_ready(node: NodeRecord) -> bool:
+    """Whether a node that is met for the first time was ready at some time."""
+    return node.ready or node.ready_since - node.created > FIRST_READY_S
 
 
 def serves(snapshot: Snapshot, order: PodRecord) -> bool:
     """Whether members of its job hold slices on the node that a request brought."""
     record = snapshot.gpu_nodes.get(order.node)
-    pods = snapshot.pods
     return record is not None and any(
-        part.key.pod_uid in pods and pods[part.key.pod_uid].owner.uid == order.owner.uid
-        for part in record.desired
+        owner == order.owner.uid for owner in _holders(snapshot, record)
     )
 
 
-def failed(snapshot: Snapshot, order: PodRecord, now: float, grace_s: float = 0.0) -> bool:
-    """Whether a request brought no node in time, or one that the members do not take.
+def judged(
+    snapshot: Snapshot,
+    order: PodRecord,
+    orders: Sequence[PodRecord],
+    in_pool: Sequence[NodeRecord],
+    now: float,
+    grace_s: float = 0.0,
+) -> Verdict:
+    """The fate of a request that no member has made use of yet.
 
     Args:
         snapshot: The snapshot.
         order: The placeholder pod.
+        orders: All of them.
+        in_pool: Nodes of its pool.
         now: Seconds since the epoch.
-        grace_s: For so much longer it has not.
+        grace_s: Every time is so much longer.
     """
-    if now < order.created + ORDER_S + grace_s:
-        return False
-    if not order.node:
-        return True
     if serves(snapshot, order):
-        return False
+        return Verdict(Fate.WAITS)
+    if order.node:
+        said = _of_no_use(snapshot, order)
+        if said is not None:
+            return said
+    until = order.created + ORDER_S + grace_s
+    if now < until:
+        return Verdict(Fate.WAITS, until=until)
     # a gang waits for the last of its nodes
-    alike = (
-        pod
-        for pod in snapshot.pods.values()
-        if pod.order == order.order and pod.owner.uid == order.owner.uid
-    )
-    return not any(_starts(snapshot, pod, now) for pod in alike)
+    alike = [pod for pod in orders if (pod.order, pod.owner.uid) == (order.order, order.owner.uid)]
+    until = max(_comes_until(snapshot, pod, in_pool) for pod in alike) + grace_s
+    if now < until:
+        return Verdict(Fate.WAITS, until=until)
+    if not order.node:
+        said_by = order.scheduling_message or "no one said why"
+        waited = f"no usable node of {order.order} within {ORDER_S / 60:.0f} min: {said_by}"
+        return Verdict(Fate.FAILED, waited)
+    return _unused(snapshot, order, alike, now, grace_s)
 
 
-def _starts(snapshot: Snapshot, order: PodRecord, now: float) -> bool:
-    """Whether the node of a request is there, and its agent has not spoken yet."""
+def _unused(
+    snapshot: Snapshot, order: PodRecord, alike: Sequence[PodRecord], now: float, grace_s: float
+) -> Verdict:
+    """Of a node that came, whose agent had its time, and that no member of the job is on."""
+    record, pool = snapshot.gpu_nodes.get(order.node), snapshot.pools.get(order.order)
+    unlike = _unlike(record, pool)
+    if not unlike:
+        job = snapshot.workloads.get(order.owner.uid)
+        if job is not None and job.status.phase in _LIVE:
+            until = order.created + AGENT_S + grace_s  # it may grow onto the node yet
+            if now < until:
+                return Verdict(Fate.WAITS, until=until)
+            return Verdict(Fate.UNUSED, f"the job has not grown onto {order.node}")
+        if any(not pod.node for pod in alike):
+            return Verdict(Fate.UNUSED, f"{order.node} came, others of {order.order} did not")
+    return Verdict(Fate.FAILED, f"{order.node} came and does not take the members{unlike}")
+
+
+def _of_no_use(snapshot: Snapshot, order: PodRecord) -> Verdict | None:
+    """A request that is over before its time."""
     node, record = snapshot.nodes.get(order.node), snapshot.gpu_nodes.get(order.node)
-    silent = record is None or not record.heartbeat
-    return node is not None and node.managed and silent and now < order.created + AGENT_S
+    if node is None:
+        return None  # not seen yet, or the pod is about to be collected
+    notice = notice_on(node, record)
+    taken = notice is not None and notice.kind is InterruptionKind.TERMINATE
+    if taken and notice is not None and notice.source not in CHOSEN_TAINTS:
+        return Verdict(Fate.UNUSED, f"the provider takes {order.node} back")  # that is a loss
+    if taken or node.deleting:
+        return Verdict(Fate.FAILED, f"{order.node} is taken away before a member started on it")
+    others = record is not None and any(_holders(snapshot, record))
+    if others and node.created < order.created:
+        return Verdict(Fate.UNUSED, f"{order.node} was there before and is in use")
+    return None
+
+
+def _comes_until(snapshot: Snapshot, order: PodRecord, in_pool: Sequence[NodeRecord]) -> float:
+    """Until when the node of a request may take to boot, and its agent to speak."""
+    if not order.node:
+        # it may be the one that boots
+        booting = [
+            node.created + LAUNCH_S
+            for node in in_pool
+            if node.created >= order.created and not ever_ready(node)
+        ]
+        return max(booting, default=0.0)
+    node, record = snapshot.nodes.get(order.node), snapshot.gpu_nodes.get(order.node)
+    if node is None or not node.managed:
+        return 0.0
+    if record is None or not record.heartbeat:
+        return order.created + AGENT_S
+    spoke = min((one.since for one in record.conditions), default=0.0)
+    return spoke + SETTLE_S
+
+
+def _unlike(record: GPUNodeRecord | None, pool: PoolRecord | None) -> str:
+    """How a node is other than its pool says; empty = it is not."""
+    if record is None or pool is None:
+        return ""
+    models = [device.model for device in record.devices]
+    if models.count(pool.accelerator) >= pool.gpus_per_instance:
+        return ""
+    found = ", ".join(f"{models.count(model)} x {model}" for model in sorted(set(models)))
+    wanted = f"{pool.gpus_per_instance} x {pool.accelerator}"
+    return f": it has {found or 'no device'}, {pool.name} is of {wanted}"
+
+
+def _holders(snapshot: Snapshot, record: GPUNodeRecord) -> Sequence[str]:
+    """Uids of those whose pods hold slices on a node."""
+    pods = snapshot.pods
+    return [pods[part.key.pod_uid].owner.uid for part in record.desired if part.key.pod_uid in pods]
