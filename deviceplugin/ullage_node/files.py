@@ -18,21 +18,18 @@ from typing import Final
 TEMPORARY_SUFFIX: Final = ".tmp"
 
 
-def write_whole(path: Path, data: bytes, *, mode: int, via: Path | None = None) -> None:
+def write_whole(path: Path, data: bytes, *, mode: int) -> None:
     """Write a file so that a reader sees the old one or the new one, nothing between.
 
     Args:
         path: the file; its directory exists.
         data: what it holds.
         mode: its permissions, whatever the umask.
-        via: directory of the temporary file, on the same file system (default: beside it). It
-            must not be writable by a tenant.
 
     Raises:
         OSError: the file could not be written; what stood there still stands.
     """
-    directory = via or path.parent
-    temporary = directory / f".{path.name}.{os.urandom(4).hex()}{TEMPORARY_SUFFIX}"
+    temporary = path.parent / f".{path.name}.{os.urandom(4).hex()}{TEMPORARY_SUFFIX}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         with os.fdopen(os.open(temporary, flags, mode), "wb") as handle:

@@ -20,7 +20,8 @@ from docs.generate.agent import agent_metrics, agent_settings
 from docs.generate.facts import FactsMissing, Setting
 from docs.generate.operator import operator_metrics, operator_settings
 from docs.generate.pages import chart_value, metrics_page, rights_page, settings_page
-from ullage.kube.permissions import Scope, role_rules
+from docs.generate.rights import role_rules
+from ullage.kube.permissions import Scope
 
 SCHEMA: Final = "charts/ullage/values.schema.json"
 ROLES: Final = "charts/ullage/templates/operator-rbac.yaml"

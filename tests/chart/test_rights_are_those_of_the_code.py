@@ -8,7 +8,8 @@ import pytest
 
 from chart.rendered import ROOT, Helm, Json, Rendered, rules_of
 from docs.generate.crds import definition as crd
-from ullage.kube.permissions import REQUIRED_VERBS, Scope, role_rules
+from docs.generate.rights import role_rules
+from ullage.kube.permissions import REQUIRED_VERBS, Scope
 
 READ = {"get", "list", "watch"}
 KINDS = {kind.info.plural for kind in crd.KINDS}

@@ -21,7 +21,8 @@ from contract.api.suite import CASES, Case
 from contract.api.suite.real import SLOW, real_world
 from demo.images import ROOT
 from fakes.apiserver import CRD
-from ullage.kube.client import connect
+from ullage.kube.client import K8sCluster
+from ullage.kube.credentials import find_credentials
 from ullage.kube.self_test import SelfTestFailed, check_crds
 
 LOCALCLUSTER = str(ROOT / "localcluster" / "run")
@@ -51,7 +52,7 @@ def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 async def install_crds(kubeconfig: str) -> None:
     """Apply the generated CRDs and wait until they are served."""
-    cluster = await connect(kubeconfig, limits=SLOW)
+    cluster = K8sCluster(await find_credentials(kubeconfig), limits=SLOW)
     try:
         for path in sorted((Path(ROOT) / "crds").glob("*.yaml")):
             body = yaml.safe_load(path.read_text())

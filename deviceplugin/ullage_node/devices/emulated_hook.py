@@ -25,6 +25,7 @@ from ullage_node.devices.cgroups import (
     format_cores,
     read_text,
 )
+from ullage_node.files import write_whole
 from ullage_node.model.devices import BackendPaths, Hook, HookStage
 
 HOOK_NAME: Final = "slice-hook"
@@ -66,8 +67,6 @@ class HookScript:
     def install(self) -> bool:
         """Make the script and its folder right; whether anything had to be written.
 
-        Written under another name, synced and renamed: the runtime never sees half a script.
-
         Raises:
             OSError: the state directory cannot be written.
         """
@@ -76,13 +75,7 @@ class HookScript:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if self._is(wanted):
             return False
-        fresh = self.path.with_name(f".{HOOK_NAME}.new")
-        with fresh.open("wb") as file:
-            file.write(wanted)
-            file.flush()
-            os.fchmod(file.fileno(), _MODE)
-            os.fsync(file.fileno())
-        fresh.replace(self.path)
+        write_whole(self.path, wanted, mode=_MODE)
         return True
 
     def call(self, slot: str, quota_us: int, cores: frozenset[int]) -> Hook:

@@ -15,7 +15,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from ullage_node.files import read_bounded
+from ullage_node.files import read_bounded, remove_temporaries, write_whole
 from ullage_node.guard.finder import Kind, Place
 
 SUFFIX = ".json"
@@ -57,12 +57,8 @@ class Journal:
             "until": entry.until_s,
             "why": entry.why,
         }
-        fresh = self.folder / f".{entry.slice}.new"
-        with fresh.open("w", encoding="utf-8") as file:
-            json.dump(body, file)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(self.folder / f"{entry.slice}{SUFFIX}")
+        path = self.folder / f"{entry.slice}{SUFFIX}"
+        write_whole(path, json.dumps(body).encode(), mode=0o600)
 
     def remove(self, name: str) -> None:
         """Forget a container that runs again."""
@@ -77,6 +73,7 @@ class Journal:
         broken = [path for path in self._files() if _read(path) is None]
         for path in broken:
             path.unlink(missing_ok=True)
+        remove_temporaries(self.folder, "")
         return len(broken)
 
     def _files(self) -> list[Path]:

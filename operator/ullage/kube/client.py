@@ -16,7 +16,7 @@ from urllib.parse import quote
 import aiohttp
 
 from ullage.kube.answers import BadLine, TooLarge, WatchStalled, error_from_status
-from ullage.kube.credentials import Credentials, find_credentials
+from ullage.kube.credentials import Credentials
 from ullage.kube.decoding import decoded
 from ullage.kube.transport import Limits, Query, Transport, no_answer
 from ullage.ports import (
@@ -245,18 +245,6 @@ class K8sCluster:
             "deleteOptions": _delete_options(uid=uid, grace_s=grace_s),
         }
         await self._transport.write("POST", _path(POD, namespace, name, "eviction"), body)
-
-
-async def connect(
-    kubeconfig: str = "", *, limits: Limits | None = None, user_agent: str = "ullage-operator"
-) -> K8sCluster:
-    """Connect with a kubeconfig, or with an empty name as the pod's service account.
-
-    Raises:
-        CredentialsError: no usable credentials.
-    """
-    cluster = K8sCluster(await find_credentials(kubeconfig), limits=limits, user_agent=user_agent)
-    return await cluster.__aenter__()
 
 
 async def _lines(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:

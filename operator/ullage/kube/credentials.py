@@ -114,16 +114,6 @@ async def from_kubeconfig(path: Path, *, context: str = "") -> Credentials:
     )
 
 
-def anonymous(url: str) -> Credentials:
-    """A server that asks no one who they are, over plain HTTP; for local use and tests."""
-    configuration = Configuration(host=url)
-
-    async def renew() -> None:
-        return None
-
-    return Credentials(configuration=configuration, source=f"no credentials, {url}", renew=renew)
-
-
 async def find_credentials(kubeconfig: str) -> Credentials:
     """The named kubeconfig, or with an empty name the pod's service account.
 

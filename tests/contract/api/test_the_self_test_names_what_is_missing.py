@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import pytest
 
+from docs.generate.rights import role_rules
 from fakes.apiserver import RESOURCES, FakeApiServer, Rule, make_cluster
 from ullage.cluster.values.streams import STREAMS
 from ullage.kube.client import K8sCluster
-from ullage.kube.permissions import REQUIRED_VERBS, Scope, role_rules
+from ullage.kube.permissions import REQUIRED_VERBS, Scope
 from ullage.kube.self_test import SelfTestFailed, run_self_test
 from ullage.ports import GPU_NODE, TRAINING_JOB, Unavailable
 

@@ -7,12 +7,24 @@ from __future__ import annotations
 import os
 from unittest.mock import patch
 
+from kubernetes.aio.client import Configuration
+
 from ullage.kube.client import K8sCluster
-from ullage.kube.credentials import anonymous
+from ullage.kube.credentials import Credentials
 from ullage.kube.transport import Limits
 
 QUICK = Limits(read_s=30.0, write_s=20.0, connect_s=20.0, watch_grace_s=1.0, retry_first_s=0.01)
 """Short pauses, so that a test of retries takes milliseconds; patience for a busy machine."""
+
+
+def anonymous(url: str) -> Credentials:
+    """A server that asks no one who they are, over plain HTTP; for local use and tests."""
+    configuration = Configuration(host=url)
+
+    async def renew() -> None:
+        return None
+
+    return Credentials(configuration=configuration, source=f"no credentials, {url}", renew=renew)
 
 
 def make_cluster(

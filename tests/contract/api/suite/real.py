@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from contract.api.suite.world import World
-from ullage.kube.client import K8sCluster, connect
+from ullage.kube.client import K8sCluster
+from ullage.kube.credentials import find_credentials
 from ullage.kube.transport import Limits
 from ullage.ports import Kind, NotFound
 
@@ -25,7 +26,7 @@ SLOW = Limits(write_s=20.0)
 @asynccontextmanager
 async def real_world(kubeconfig: str) -> AsyncIterator[World]:
     """A namespace of its own on the cluster of this kubeconfig; our CRDs are installed there."""
-    cluster = await connect(kubeconfig, limits=SLOW)
+    cluster = K8sCluster(await find_credentials(kubeconfig), limits=SLOW)
     name = f"contract-{uuid.uuid4().hex[:8]}"
     try:
         await cluster.create(NAMESPACE, {"metadata": {"name": name}})

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import errno
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -139,10 +140,17 @@ def test_a_sweep_leaves_others_files_alone(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(keep)
 
 
-def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
+def test_a_write_that_fails_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     target = tmp_path / "state.json"
     write_whole(target, b"old", mode=0o600)
-    with pytest.raises(OSError, match="No such file"):
-        write_whole(target, b"new", mode=0o600, via=tmp_path / "missing")
+
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_whole(target, b"new", mode=0o600)
     assert target.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [target]
