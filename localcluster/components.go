@@ -76,6 +76,22 @@ var components = []component{
 			"config/crd/bases/*.yaml", "config/webhook/manifests.yaml"),
 	},
 	{
+		name: "kueue", module: "sigs.k8s.io/kueue", target: "sigs.k8s.io/kueue/cmd/kueue",
+		programs: []string{"kueue"}, expected: 3 * time.Minute, extra: manifests(
+			"config/components/crd/bases/*.yaml", "config/components/webhook/manifests.yaml"),
+	},
+	{
+		name: "trainer", module: "github.com/kubeflow/trainer/v2",
+		target:   "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager",
+		programs: []string{"trainer"}, expected: 2 * time.Minute, extra: manifests(
+			"manifests/base/crds/trainer.*.yaml", "manifests/base/webhook/manifests.yaml"),
+	},
+	{
+		// without service discoveries and pages for people: it reads static targets and answers queries
+		name: "prometheus", module: "github.com/prometheus/prometheus", target: "tool",
+		programs: []string{"prometheus"}, tags: "remove_all_sd", expected: 2 * time.Minute,
+	},
+	{
 		name: "kubeconform", module: "github.com/yannh/kubeconform", target: "tool", programs: []string{"kubeconform"},
 		expected: 5 * time.Second,
 	},

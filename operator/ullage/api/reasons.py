@@ -16,6 +16,7 @@ class Reason(StrEnum):
 
     # operator: waiting and refusing
     WAITING_FOR_DECISION = "WaitingForDecision"
+    WAITING_FOR_GATE = "WaitingForGate"
     SUSPENDED = "Suspended"
     NO_CAPACITY = "NoCapacity"
     NO_NODE_MATCHES = "NoNodeMatches"

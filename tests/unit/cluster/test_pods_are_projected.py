@@ -30,7 +30,7 @@ def waits(name: str, reason: str, message: str = "") -> dict[str, object]:
     [
         ({}, PodStage.GATED),
         ({"gated": False}, PodStage.UNSCHEDULED),
-        ({"gated": False, "spec": {"schedulingGates": [{"name": "x/y"}]}}, PodStage.UNSCHEDULED),
+        ({"gated": False, "spec": {"schedulingGates": [{"name": "x/y"}]}}, PodStage.GATED),
         ({"gated": False, "node": "n"}, PodStage.BOUND),
         ({"gated": False, "node": "n", "phase": "Running"}, PodStage.RUNNING),
         ({"gated": False, "node": "n", "phase": "Succeeded"}, PodStage.SUCCEEDED),

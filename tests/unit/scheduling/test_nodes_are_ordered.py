@@ -99,6 +99,14 @@ def test_every_node_that_is_missing_is_ordered_once() -> None:
     assert again.all(DeletePod) == []
 
 
+def test_a_job_that_another_gate_holds_back_orders_nothing() -> None:
+    built = job(2)
+    first, second = built.pods()
+    found = plan(built, replace(first, gates=("kueue.x-k8s.io/admission", GATE)), second)
+    assert orders(found) == []
+    assert found.condition("train", "Admitted").reason == Reason.WAITING_FOR_GATE
+
+
 def test_what_has_room_is_not_ordered() -> None:
     node = a_node("node-1", labels={"pool": "spot-a"})
     found = plan(*waiting(), node, a_gpu_node())

@@ -16,6 +16,12 @@ WAITING: Final[Mapping[Reason, Explanation]] = {
         "Wait a moment. If it lasts, check that an operator runs and leads: look at its /readyz "
         "and at the condition SolverDegraded of the SchedulingPolicy `default`.",
     ),
+    Reason.WAITING_FOR_GATE: say(
+        "A scheduling gate of another controller, for example Kueue's, keeps pods back. Until it "
+        "is gone nothing is reserved, no node is requested, and no time limit runs.",
+        "The message names the pod and the gate: ask that controller, with Kueue by `kubectl get "
+        "workloads.kueue.x-k8s.io`.",
+    ),
     Reason.SUSPENDED: say(
         "spec.suspend is true: the pods are gone and hold no device.",
         "Set spec.suspend to false to let it run again.",

@@ -80,7 +80,7 @@ def seen_pod(record: PodRecord, overlay: Overlay) -> PodRecord:
     if ungated is not None and GATE in record.gates:
         gates = tuple(gate for gate in record.gates if gate != GATE)
         stage, since = record.stage, record.stage_since
-        if stage is PodStage.GATED:
+        if stage is PodStage.GATED and not gates:
             stage, since = PodStage.UNSCHEDULED, ungated[1]
         record = replace(record, gates=gates, stage=stage, stage_since=since)
     if overlay.get(PodLeaving, record.uid) is not None and not record.deleting:

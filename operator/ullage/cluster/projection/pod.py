@@ -13,7 +13,6 @@ from typing import Final
 
 from ullage.api.contract import (
     ANNOTATION_WORLD_SIZE,
-    GATE,
     LABEL_LEAD,
     LABEL_ORDER,
     LABEL_RANK,
@@ -66,7 +65,7 @@ def _stage(phase: str, gates: tuple[str, ...], node: str) -> PodStage:
         return PodStage.SUCCEEDED
     if phase == "Failed":
         return PodStage.FAILED
-    if GATE in gates:
+    if gates:
         return PodStage.GATED
     if not node:
         return PodStage.UNSCHEDULED

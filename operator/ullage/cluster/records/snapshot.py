@@ -56,7 +56,7 @@ class ObjectRef:
 
 
 class PodStage(StrEnum):
-    """How far a pod of ours has come."""
+    """How far a pod of ours has come; gated by us, by others, or both."""
 
     GATED = "Gated"
     UNSCHEDULED = "Unscheduled"

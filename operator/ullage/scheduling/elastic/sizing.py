@@ -114,6 +114,7 @@ class Sizing:
             for uid, job in self.jobs.items()
             if self.lifecycles[uid].phase in _BETWEEN
             and not self.lifecycles[uid].waiting
+            and self.lifecycles[uid].reason is not Reason.WAITING_FOR_GATE
             and uid not in self.changes
             and resumes(job, self.view.now)
         ]

@@ -295,6 +295,8 @@ def _held(
 
 
 def _why(lead: PodRecord) -> str:
+    if lead.stage is PodStage.GATED:
+        return f"another controller has to remove {', '.join(lead.gates)}"
     if lead.stage is PodStage.UNSCHEDULED:
         return lead.scheduling_message or "it has no node yet"
     said = ": ".join(one for one in (lead.waiting_reason, lead.waiting_message) if one)

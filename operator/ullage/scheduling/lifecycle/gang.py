@@ -34,6 +34,16 @@ def advance(
     restarts = job.status.restarts
     if not gated:
         return _under_way(view, members, restarts)
+    blocked = blocked_by_others(gated)
+    if blocked:
+        return LifecycleStep(
+            phase=Phase.PENDING if len(gated) == len(members) else Phase.STARTING,
+            reason=Reason.WAITING_FOR_GATE,
+            message=gates_text(blocked, len(members)),
+            restarts=restarts,
+            retry_at=job.status.retry_at,
+            release=tuple(member for member in gated if member.held),
+        )
     late = [(member, held) for member in gated if (held := timeouts.overdue(view, member))]
     if late and len(gated) == len(members):
         return _expired(job, late[0][1], gated)
@@ -64,6 +74,27 @@ def advance(
         restarts=restarts,
         retry_at=job.status.retry_at,
         wake_at=deadline(view, gated),
+    )
+
+
+def blocked_by_others(members: Sequence[Member]) -> list[Member]:
+    """Members that a gate of another controller holds back; our gate goes last."""
+    return [member for member in members if member.foreign_gates]
+
+
+def gates_text(blocked: Sequence[Member], members: int) -> str:
+    """Which gates of others stand, and where.
+
+    Args:
+        blocked: members with such a gate, at least one.
+        members: how many there are in all.
+    """
+    first = blocked[0]
+    gates = ", ".join(first.foreign_gates)
+    others = f", and so do {len(blocked) - 1} more of {members} members" if len(blocked) > 1 else ""
+    return (
+        f"{first.pod.name} waits for another controller to remove {gates}{others}; nothing is"
+        " reserved before"
     )
 
 

@@ -327,7 +327,11 @@ def _goes_on(
         if one in dropped:
             reason, why = Reason.NO_CAPACITY, "it finds no place beside the others"
             steps.append(delete(job, one, view.settings.epoch, reason, why))
-        elif one.reserved and not write_refused(view, "Pod", one.pod.namespace, one.pod.name):
+        elif (
+            one.reserved
+            and not one.foreign_gates
+            and not write_refused(view, "Pod", one.pod.namespace, one.pod.name)
+        ):
             steps.append(ungate(view, job, one))
     coming = bool(roll.gated) or is_creating(view, job)
     return LifecycleStep(
@@ -379,7 +383,9 @@ def _sorted_out(
             and (must_move(view, inventory, one) or timeouts.overdue(view, one) is not None)
         )
     ]
-    joining = tuple(one for one in roll.gated if not one.held and one not in dropped)
+    joining = tuple(
+        one for one in roll.gated if not one.held and one not in dropped and not one.foreign_gates
+    )
     return joining, dropped
 
 

@@ -15,7 +15,7 @@ from ullage.api.contract import Reason
 from ullage.cluster.records.snapshot import DeploymentRecord, PodStage, WorkloadRecord
 from ullage.scheduling.inventory import timeouts
 from ullage.scheduling.inventory.inventory import Inventory
-from ullage.scheduling.lifecycle.gang import deadline, ungate
+from ullage.scheduling.lifecycle.gang import deadline, gates_text, ungate
 from ullage.scheduling.lifecycle.surge import leaves_by_surge
 from ullage.scheduling.model.lifecycle_step import (
     LifecycleStep,
@@ -55,12 +55,12 @@ def inference_life(view: View, inventory: Inventory, service: WorkloadRecord) ->
             phase=Phase.PENDING, reason=Reason.INVALID_OBJECT, message=service.invalid
         )
     obstacle = _obstacle(view, service)
-    shown = obstacle or _under_retry(view, service)
     life = _pods(view, inventory, service, members)
+    shown = obstacle or _under_retry(view, service) or (life.reason, life.message)
     return LifecycleStep(
         phase=_phase(service, members),
-        reason=shown[0] if shown else None,
-        message=shown[1] if shown else "",
+        reason=shown[0],
+        message=shown[1],
         steps=life.steps,
         waiting=life.waiting,
         release=life.release,
@@ -194,6 +194,7 @@ def _pods(
     steps: list[Action] = []
     waiting: list[Member] = []
     release: list[Member] = []
+    blocked: list[Member] = []
     passed: Passed | None = None
     for member in members:
         if member.pod.deleting:
@@ -206,6 +207,10 @@ def _pods(
                 passed = passed or Passed(
                     reason=eviction.reason, device=eviction.device, message=eviction.message
                 )
+            continue
+        if member.foreign_gates:
+            blocked.append(member)
+            release.extend((member,) if member.held else ())
             continue
         failed = _reservation_failed(view, inventory, member) if member.held else None
         if failed is not None:
@@ -222,6 +227,8 @@ def _pods(
     moments = [timeouts.next_look(view, member) for member in members]
     return LifecycleStep(
         phase=Phase.PENDING,
+        reason=Reason.WAITING_FOR_GATE if blocked else None,
+        message=gates_text(blocked, len(members)) if blocked else "",
         steps=tuple(steps),
         waiting=tuple(waiting),
         release=tuple(release),

@@ -113,7 +113,11 @@ def _failure(member: Member) -> Termination:
 
 def _half_started(view: View, members: Sequence[Member]) -> Termination | None:
     """Members cannot be gated again: when the rest finds no place in time, all start again."""
-    left = [member for member in members if member.gated and not member.reserved]
+    left = [
+        member
+        for member in members
+        if member.gated and not member.reserved and not member.foreign_gates
+    ]
     if not left:
         return None
     first = min(member.pod.stage_since for member in members if not member.gated)

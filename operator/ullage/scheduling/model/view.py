@@ -67,6 +67,14 @@ class Member:
         return GATE in self.pod.gates and not self.pod.stage.finished
 
     @property
+    def foreign_gates(self) -> tuple[str, ...]:
+        """Gates of other controllers that keep it from kube-scheduler beside ours.
+
+        While one stands, no device is reserved for the pod and no time limit of ours runs.
+        """
+        return tuple(gate for gate in self.pod.gates if gate != GATE) if self.live else ()
+
+    @property
     def live(self) -> bool:
         """Whether a process of it may run now or later."""
         return not self.pod.stage.finished

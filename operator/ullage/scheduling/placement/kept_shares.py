@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from ullage.api.contract import Reason
 from ullage.cluster.records.room import MadeRoom
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.scheduling.feasibility.occupancy import Occupancy, Occupant
@@ -51,7 +52,7 @@ def keep_rooms(
 
 def _is_on_its_way(view: View, job: WorkloadRecord, life: LifecycleStep) -> bool:
     """Whether a job stops, or has stopped and does not yet ask for a place."""
-    if life.silent or life.waiting:
+    if life.silent or life.waiting or life.reason is Reason.WAITING_FOR_GATE:
         return False
     if life.phase is Phase.RESTARTING:
         return True

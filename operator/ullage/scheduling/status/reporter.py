@@ -33,7 +33,15 @@ from ullage.scheduling.timeslicing.rounds import books_of
 
 _QUIET = frozenset({Reason.WAITING_FOR_DECISION, Reason.HELD_FOR_ANOTHER, Reason.WAITS_FOR_ROUND})
 """Reasons that are no news: they come and go for a whole line of workloads at once."""
-_GOOD = frozenset({Reason.PLACED, Reason.COMPLETED, Reason.SUSPENDED, Reason.ROUND_SCHEDULED})
+_GOOD = frozenset(
+    {
+        Reason.PLACED,
+        Reason.COMPLETED,
+        Reason.SUSPENDED,
+        Reason.ROUND_SCHEDULED,
+        Reason.WAITING_FOR_GATE,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,13 +34,15 @@ WHOLE: Final = 100
 """Points of one device."""
 NEUTRAL: Final = "Neutral"
 _GONE: Final = (Phase.SUSPENDED, Phase.SUSPENDING)
-_OF_THE_API: Final = (
+_NO_TURN: Final = (
     Reason.CREATE_REFUSED,
     Reason.NAME_CONFLICT,
     Reason.WRITE_REFUSED,
     Reason.INVALID_OBJECT,
     Reason.NOTICE_TOO_SHORT,
+    Reason.WAITING_FOR_GATE,
 )
+"""What a turn would not help: others have to act first."""
 _WEAKEST: Final = {NEUTRAL: 0, Source.ESTIMATED: 1, Source.DECLARED: 2, Source.MEASURED: 3}
 _TYPED: Final = 1_000_000
 """Numbers of narrowed wants begin here, far above those that a cycle hands out itself."""
@@ -287,7 +289,7 @@ def _takes_part(view: View, life: LifecycleStep) -> bool:
     """Whether a job that holds nothing waits for devices, or soon will."""
     if life.waiting or life.missing:
         return True
-    return life.retry_at <= view.now and life.reason not in _OF_THE_API
+    return life.retry_at <= view.now and life.reason not in _NO_TURN
 
 
 def _speeds(
