@@ -10,17 +10,20 @@ from __future__ import annotations
 import base64
 import json
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
 from demo.cluster import LocalCluster
 from e2e.karpenter import process
 from e2e.stack import Json
+
+TRAINER_CERTIFICATES: Final = Path("/tmp/k8s-webhook-server/serving-certs")
+"""Where Trainer looks for them; it has no flag for the folder."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,29 +32,92 @@ class Neighbour:
 
     Attributes:
         tool: Name of the program that the local cluster builds.
-        config: API group and version of its configuration.
-        pod_label: Label of its own pods; its webhooks for pods see these only, as its own
-            installation has it.
+        pod_label: Label of its own pods.
         port: Of its webhooks; the next two are those of its metrics and its health.
+        narrowed: What its own installation narrows its webhooks for pods by.
+        wide: Resources that the same holds for.
+        config: API group and version of its configuration; empty = it has flags instead.
+        settings: More of its configuration.
+        prepare: Makes what must be there before it starts.
+        webhooks: Name that it expects of its webhook configuration.
     """
 
     tool: str
-    config: str
     pod_label: str
     port: int
+    narrowed: Json = field(default_factory=dict)
+    wide: tuple[str, ...] = ("pods",)
+    config: str = ""
+    settings: Json = field(default_factory=dict)
+    prepare: Callable[[LocalCluster, Path], None] | None = None
+    webhooks: str = ""
+
+    def configuration_name(self, kind: str) -> str:
+        """Of its webhook configuration of a kind, ``mutating`` or ``validating``."""
+        return self.webhooks or f"{self.tool}-{kind}"
+
+
+def _of_pods_labelled(key: str) -> Json:
+    return {"objectSelector": {"matchExpressions": [{"key": key, "operator": "Exists"}]}}
+
+
+def _prepare_trainer(cluster: LocalCluster, folder: Path) -> None:
+    """Its certificates as a Secret and as files; it would make others that name no address."""
+    key, certificate = (folder / name for name in ("tls.key", "tls.crt"))
+    files = {"tls.crt": certificate, "tls.key": key, "ca.crt": certificate, "ca.key": key}
+    TRAINER_CERTIFICATES.mkdir(parents=True, exist_ok=True)
+    for name, path in files.items():
+        (TRAINER_CERTIFICATES / name).write_bytes(path.read_bytes())
+    data = {name: base64.b64encode(path.read_bytes()).decode() for name, path in files.items()}
+    place = {"name": "kubeflow-trainer-webhook-cert", "namespace": "kubeflow-system"}
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kubeflow-system"}}
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": place, "data": data}
+    _apply(cluster, space)
+    _apply(cluster, secret)
 
 
 JOBSET = Neighbour(
     tool="jobset",
     config="config.jobset.x-k8s.io/v1alpha1",
     pod_label="jobset.sigs.k8s.io/jobset-name",
+    narrowed=_of_pods_labelled("jobset.sigs.k8s.io/jobset-name"),
     port=19443,
 )
 LEADER_WORKER_SET = Neighbour(
     tool="lws",
     config="config.lws.x-k8s.io/v1alpha1",
     pod_label="leaderworkerset.sigs.k8s.io/name",
+    narrowed=_of_pods_labelled("leaderworkerset.sigs.k8s.io/name"),
     port=19543,
+)
+TRAINER = Neighbour(
+    tool="trainer",
+    pod_label="jobset.sigs.k8s.io/jobset-name",
+    port=19643,
+    prepare=_prepare_trainer,
+    webhooks="validator.trainer.kubeflow.org",
+)
+KUEUE = Neighbour(
+    tool="kueue",
+    config="config.kueue.x-k8s.io/v1beta1",
+    pod_label="kueue.x-k8s.io/queue-name",
+    narrowed={
+        "namespaceSelector": {
+            "matchExpressions": [
+                {
+                    "key": "kubernetes.io/metadata.name",
+                    "operator": "NotIn",
+                    "values": ["kube-system", "kueue-system"],
+                }
+            ]
+        }
+    },
+    wide=("pods", "deployments", "statefulsets"),
+    settings={
+        "integrations": {"frameworks": ["batch/job", "pod"]},
+        "featureGates": {"VisibilityOnDemand": False},  # an API server of its own, on a fixed port
+    },
+    port=19743,
 )
 
 
@@ -68,29 +134,40 @@ def controller(cluster: LocalCluster, neighbour: Neighbour, folder: Path) -> Ite
     authority = _certificate(folder)
     cluster.kubectl("apply", "--server-side", "--filename", str(program.parent / "crds.yaml"))
     cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
-    config = folder / "config.yaml"
-    config.write_text(json.dumps(_configuration(neighbour, folder)))
-    words = [str(program), f"--config={config}"]
+    if neighbour.prepare is not None:
+        neighbour.prepare(cluster, folder)
+    for body in _webhooks(neighbour, program.parent / "webhooks.yaml", authority):
+        _apply(cluster, body)
+    words = [str(program), *_arguments(neighbour, folder)]
     with process(neighbour.tool, words, {"KUBECONFIG": str(cluster.kubeconfig)}):
-        bodies = list(_webhooks(neighbour, program.parent / "webhooks.yaml", authority))
-        listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": bodies})
-        cluster.kubectl("apply", "--filename", "-", stdin=listed)
         yield
 
 
 def remove_webhooks(cluster: LocalCluster, neighbour: Neighbour) -> None:
     """Take the neighbour's webhooks away: without its controller they refuse what it owns."""
     for kind in ("mutating", "validating"):
-        name = f"{neighbour.tool}-{kind}"
+        name = neighbour.configuration_name(kind)
         cluster.kubectl("delete", f"{kind}webhookconfigurations", name, "--ignore-not-found")
 
 
+def _apply(cluster: LocalCluster, body: Json) -> None:
+    cluster.kubectl("apply", "--filename", "-", stdin=json.dumps(body))
+
+
 def _certificate(folder: Path) -> str:
-    """Make a certificate for the loopback address; returns it as the API wants it."""
+    """Make a certificate for the loopback address, its own authority; returns it as the API does.
+
+    The names are those that Trainer asks of the certificate in its Secret.
+    """
+    names = (
+        "IP:127.0.0.1",
+        "DNS:kubeflow-trainer-ca",
+        "DNS:kubeflow-trainer-controller-manager.kubeflow-system.svc",
+    )
     subprocess.run(
         [
-            "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1",
-            "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1",
+            "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "400",
+            "-subj", "/CN=neighbours", "-addext", f"subjectAltName={','.join(names)}",
             "-keyout", str(folder / "tls.key"), "-out", str(folder / "tls.crt"),
         ],
         check=True,
@@ -99,16 +176,25 @@ def _certificate(folder: Path) -> str:
     return base64.b64encode((folder / "tls.crt").read_bytes()).decode()
 
 
-def _configuration(neighbour: Neighbour, folder: Path) -> Json:
-    return {
+def _arguments(neighbour: Neighbour, folder: Path) -> list[str]:
+    """What its program is started with."""
+    health = f"127.0.0.1:{neighbour.port + 2}"
+    if not neighbour.config:
+        flags = f"--webhook-server-port={neighbour.port}", f"--health-probe-bind-address={health}"
+        return list(flags)
+    body = {
         "apiVersion": neighbour.config,
         "kind": "Configuration",
         "leaderElection": {"leaderElect": False},
         "internalCertManagement": {"enable": False},
         "webhook": {"host": "127.0.0.1", "port": neighbour.port, "certDir": str(folder)},
         "metrics": {"bindAddress": f"127.0.0.1:{neighbour.port + 1}"},
-        "health": {"healthProbeBindAddress": f"127.0.0.1:{neighbour.port + 2}"},
+        "health": {"healthProbeBindAddress": health},
+        **neighbour.settings,
     }
+    path = folder / "config.yaml"
+    path.write_text(json.dumps(body))
+    return [f"--config={path}"]
 
 
 def _webhooks(neighbour: Neighbour, path: Path, authority: str) -> Iterator[Json]:
@@ -117,21 +203,19 @@ def _webhooks(neighbour: Neighbour, path: Path, authority: str) -> Iterator[Json
         if not body:
             continue
         kind = body["kind"].removesuffix("WebhookConfiguration").lower()
-        body["metadata"] = {"name": f"{neighbour.tool}-{kind}"}
+        body["metadata"] = {"name": neighbour.configuration_name(kind)}
         for webhook in body["webhooks"]:
             webhook["clientConfig"] = {
                 "url": f"https://127.0.0.1:{neighbour.port}{_path(webhook)}",
                 "caBundle": authority,
             }
-            if any("pods" in rule["resources"] for rule in webhook["rules"]):
-                webhook["objectSelector"] = _own_pods(neighbour)
+            if any(
+                name in rule["resources"] for rule in webhook["rules"] for name in neighbour.wide
+            ):
+                webhook.update(neighbour.narrowed)
         yield body
 
 
 def _path(webhook: Mapping[str, Any]) -> str:
     path: str = webhook["clientConfig"]["service"]["path"]
     return path
-
-
-def _own_pods(neighbour: Neighbour) -> Json:
-    return {"matchExpressions": [{"key": neighbour.pod_label, "operator": "Exists"}]}

@@ -283,6 +283,52 @@ def test_a_child_that_drops_its_environment_is_found_while_its_parent_behaves(
     bench(tmp_path, live)
 
 
+async def phases(node: Bench, binding: ContainerBinding, seconds: int) -> set[SlicePhase]:
+    """Phases that the container goes through while it is looked at once a second."""
+    loop, found = asyncio.get_running_loop(), set[SlicePhase]()
+    for _ in range(seconds):
+        change = node.observer.judge(binding.key, node.phase, await node.see(binding), loop.time())
+        if change is not None:
+            node.phase = change.phase
+            found.add(change.phase)
+        await asyncio.sleep(1)
+    return found
+
+
+@both
+def test_a_program_that_forks_is_proven_by_the_environment_its_children_inherit(
+    tmp_path: Path, kind: Backend
+) -> None:
+    async def live(node: Bench) -> None:
+        binding, env = await node.start()
+        node.rig.start_process(binding, env, reports=False)
+        for _ in range(60):  # each child works for a second and is followed by another
+            child = node.rig.start_process(binding, env, reports=False)
+            assert await phases(node, binding, 1) <= {SlicePhase.ATTACHED}
+            assert (await node.see(binding)).proof is Proof.ENVIRONMENT
+            node.rig.end_process(child)
+
+    bench(tmp_path, live, kind)
+
+
+@both
+def test_a_program_that_ends_at_once_has_never_failed_however_often_it_is_started(
+    tmp_path: Path, kind: Backend
+) -> None:
+    async def live(node: Bench) -> None:
+        binding, env = await node.start()
+        for restart in range(12):
+            node.observer.restart(binding.key)
+            node.phase = SlicePhase.PREPARED
+            pid = node.rig.start_process(binding, env, reports=False)
+            if restart % 2:  # every other one is gone before the first look
+                assert await phases(node, binding, 1) == {SlicePhase.ATTACHED}
+            node.rig.end_process(pid)
+            assert SlicePhase.FAILED not in await phases(node, binding, 12)
+
+    bench(tmp_path, live, kind)
+
+
 def test_a_process_is_given_the_time_to_become_a_client(tmp_path: Path) -> None:
     async def live(node: Bench) -> None:
         binding, env = await node.start()
