@@ -84,7 +84,7 @@ test-smoke: $(VENV)/.ready ## a few minutes of the end-to-end tests: jobs run, s
 	@$(BIN)/python -m pytest -m e2e -p no:xdist $(addprefix tests/e2e/,$(SMOKE))
 
 .PHONY: test-neighbours
-test-neighbours: $(VENV)/.ready ## beside real Karpenter, JobSet and LeaderWorkerSet, compiled from their Go modules
+test-neighbours: $(VENV)/.ready ## beside real Karpenter, Kueue, JobSet, LeaderWorkerSet, Trainer and Prometheus, compiled from their Go modules
 	@$(BIN)/python -m pytest -m neighbours -p no:xdist tests/neighbours
 
 .PHONY: lint
