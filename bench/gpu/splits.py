@@ -20,7 +20,7 @@ from bench.gpu.catalogue import PROBES
 from bench.gpu.measured import Measured
 from bench.gpu.predictors import PREDICTORS, Predictor, World
 from bench.single_numbers import point
-from ullage.engines.admission.novelty import group_of
+from ullage.engines.admission.model import group_of
 
 Floats = NDArray[np.float64]
 FOLDS: Final = 5

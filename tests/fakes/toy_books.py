@@ -19,10 +19,9 @@ from builders import (
     gpu,
 )
 from ullage.cluster.codecs.status import status_from_wire, status_to_wire
-from ullage.cluster.records.account import Account
 from ullage.cluster.records.pool import CapacityType, PoolRecord, PoolStatus
 from ullage.cluster.records.snapshot import Snapshot, WorkloadKind, WorkloadRecord
-from ullage.cluster.records.status import Placement
+from ullage.cluster.records.status import Account, Placement
 from ullage.scheduling.accounting.account import Accountant
 
 HOUR = 3600.0

@@ -16,7 +16,7 @@ import builders
 from fakes import toy_rules
 from fakes.toy_cluster import ToyCluster
 from fakes.toy_world import Shape
-from ullage.cluster.codecs.allocation import solve_from_wire, solve_to_wire
+from ullage.cluster.codecs.status import solve_from_wire, solve_to_wire
 from ullage.cluster.records.snapshot import PolicyRecord, SoloEntry, WorkloadRecord
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff

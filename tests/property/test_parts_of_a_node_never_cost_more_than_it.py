@@ -14,10 +14,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from builders import MODEL, NOW, a_gpu_node, a_job, a_node, a_policy, a_slice, a_snapshot, gpu
-from ullage.cluster.records.account import Account
 from ullage.cluster.records.pool import CapacityType, PoolRecord, PoolStatus
 from ullage.cluster.records.snapshot import Snapshot
-from ullage.cluster.records.status import Placement
+from ullage.cluster.records.status import Account, Placement
 from ullage.scheduling.accounting import cost_records
 from ullage.scheduling.accounting.account import Accountant
 from ullage.scheduling.accounting.losses import NONE

@@ -19,27 +19,28 @@ from ullage.api.inferenceservice import InferenceService
 from ullage.api.reasons import ConditionType
 from ullage.api.trainingjob import TrainingJob
 from ullage.cluster.codecs.status import as_stored, status_from_wire, status_to_wire
-from ullage.cluster.records.account import Account
-from ullage.cluster.records.failure import FailureRecord
-from ullage.cluster.records.room import MadeRoom
-from ullage.cluster.records.scheduling_state import (
-    MOST_EXCLUSIONS,
-    Exclusion,
-    SchedulingState,
-)
 from ullage.cluster.records.snapshot import WorkloadKind
-from ullage.cluster.records.spend import Offer, PoolShare, SpendDecision, SpendRecord
 from ullage.cluster.records.status import (
+    MOST_EXCLUSIONS,
+    Account,
     AllocationRecord,
     Condition,
     DecisionRecord,
     DroppedDeadline,
+    Exclusion,
+    FailureRecord,
+    MadeRoom,
+    Offer,
     Placement,
+    PoolShare,
     Progress,
     Received,
     Recommended,
     RefusalLine,
+    SchedulingState,
     Sharing,
+    SpendDecision,
+    SpendRecord,
     WorkloadStatus,
 )
 

@@ -23,11 +23,10 @@ from ullage.api.schedulingpolicy import SchedulingPolicy
 from ullage.api.trainingjob import TrainingJob
 from ullage.api.wire_fields import COUNT, Schema
 from ullage.api.workloadprofile import WorkloadProfile
-from ullage.cluster.codecs.allocation import SOLVE
 from ullage.cluster.codecs.objects import CONDITIONS
 from ullage.cluster.codecs.pool import POOL_STATUS
 from ullage.cluster.codecs.profile import DEVICE_MODEL, PROFILE_STATUS
-from ullage.cluster.codecs.status import JOB_STATUS, SERVICE_STATUS
+from ullage.cluster.codecs.status import JOB_STATUS, SERVICE_STATUS, SOLVE
 from ullage.cluster.records.status import BY_TYPE
 
 KINDS: Final[tuple[type[Resource], ...]] = (

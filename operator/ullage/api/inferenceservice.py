@@ -19,7 +19,7 @@ from ullage.api.base import (
 )
 from ullage.api.gpurequest import Accelerators, GPURequest, TrustDomain
 from ullage.api.objective import LatencySLO
-from ullage.api.podtemplate import ServingTemplate
+from ullage.api.podtemplate import Runtime, ServingTemplate
 from ullage.api.rules import (
     PERCENTILE_IN_RANGE,
     REPLICAS_WITHIN_SCALING,
@@ -27,7 +27,6 @@ from ullage.api.rules import (
     WORKLOAD_NAME,
     validations,
 )
-from ullage.api.runtime import Runtime
 from ullage.api.sharing import Load, SharingRules
 
 Replicas = Annotated[int, Field(ge=0, le=1024, json_schema_extra={"format": "int32"})]

@@ -12,7 +12,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from ullage.api.base import Amount, OpenModel, list_map
+from ullage.api.base import Amount, Model, OpenModel, list_map
 from ullage.api.rules import (
     NO_FOREIGN_GPU,
     NO_SLOT,
@@ -21,6 +21,7 @@ from ullage.api.rules import (
     RESTART_NEVER,
     validations,
 )
+from ullage.api.words import Inject
 
 _CONTAINERS = list_map("name")
 
@@ -100,3 +101,14 @@ class ServingTemplate(OpenModel):
     """Labels and annotations of the pods."""
     spec: ServingPodSpec
     """Specification of the pods."""
+
+
+class Runtime(Model):
+    """What Ullage adds inside the device container, beside the device itself."""
+
+    inject: Inject = Inject.NEVER
+    """Whether steps of torch programs are counted without a change to the image. `Auto` puts the
+    mounted step hook first on PYTHONPATH, before the value that the template gives it; it acts only
+    in a Python process that imports torch. A PYTHONPATH that the image itself sets is replaced:
+    repeat it in the template. `Never` leaves the environment alone; the share is proven all the
+    same."""

@@ -15,27 +15,152 @@ from ullage.api.contract import FOREIGN_GPU_RESOURCE, GROUP, SLOT_RESOURCE, TEMP
 from ullage.api.rule import Rule as Rule
 from ullage.api.rule import at_least
 from ullage.api.rule import validations as validations
-from ullage.api.rules_cost import BUDGET_WITH_OBJECTIVE as BUDGET_WITH_OBJECTIVE
-from ullage.api.rules_cost import COST_NEEDS_WORK as COST_NEEDS_WORK
-from ullage.api.rules_cost import COST_SAYS_SOMETHING as COST_SAYS_SOMETHING
-from ullage.api.rules_cost import DEADLINE_HOLDS_WORK as DEADLINE_HOLDS_WORK
-from ullage.api.rules_cost import DEADLINE_NEEDS_CHECKPOINT as DEADLINE_NEEDS_CHECKPOINT
-from ullage.api.rules_cost import DEADLINE_NEEDS_FALLBACK as DEADLINE_NEEDS_FALLBACK
-from ullage.api.rules_cost import DEADLINE_POSITIVE as DEADLINE_POSITIVE
-from ullage.api.rules_cost import DEADLINE_WITH_OBJECTIVE as DEADLINE_WITH_OBJECTIVE
-from ullage.api.rules_cost import DECISION_PERIOD_POSITIVE as DECISION_PERIOD_POSITIVE
-from ullage.api.rules_cost import ESTIMATED_WORK_POSITIVE as ESTIMATED_WORK_POSITIVE
-from ullage.api.rules_cost import HAZARD_HALF_LIFE_POSITIVE as HAZARD_HALF_LIFE_POSITIVE
-from ullage.api.rules_cost import MAX_TIME_POSITIVE as MAX_TIME_POSITIVE
-from ullage.api.rules_cost import MIN_HOLD_POSITIVE as MIN_HOLD_POSITIVE
-from ullage.api.rules_tiers import DIRTY_POSITIVE as DIRTY_POSITIVE
-from ullage.api.rules_tiers import FLUSH_NEEDS_TIERS as FLUSH_NEEDS_TIERS
-from ullage.api.rules_tiers import LAG_COVERS_PUSHES as LAG_COVERS_PUSHES
-from ullage.api.rules_tiers import RELIABLE_WITHIN_BOUNDS as RELIABLE_WITHIN_BOUNDS
-from ullage.api.rules_tiers import STATE_POSITIVE as STATE_POSITIVE
-from ullage.api.rules_tiers import TIERS_NEED_BACKUP as TIERS_NEED_BACKUP
-from ullage.api.rules_tiers import TIERS_NEED_BOUNDS as TIERS_NEED_BOUNDS
-from ullage.api.rules_tiers import TIERS_NEED_RELIABLE as TIERS_NEED_RELIABLE
+
+_ON: Final = "self.tiers != 'Disabled'"
+
+TIERS_NEED_BOUNDS: Final = Rule(
+    name="tiers-need-bounds",
+    rule="self.tiers == 'Disabled' || self.minReplicas < self.maxReplicas",
+    message="in tiers members come and go between minReplicas and maxReplicas: lower minReplicas "
+    "or raise maxReplicas, or leave tiers out",
+    field=".tiers",
+)
+TIERS_NEED_RELIABLE: Final = Rule(
+    name="tiers-need-reliable",
+    rule=f"({_ON}) == (self.reliableReplicas > 0)",
+    message="elasticity.tiers and elasticity.reliableReplicas belong together: set tiers and at "
+    "least one reliable member, or leave both out",
+    field=".reliableReplicas",
+)
+RELIABLE_WITHIN_BOUNDS: Final = Rule(
+    name="reliable-within-bounds",
+    rule="self.reliableReplicas <= self.minReplicas",
+    message="elasticity.reliableReplicas is above elasticity.minReplicas: reliable members always "
+    "run, so raise minReplicas or lower reliableReplicas",
+    expression="'elasticity.reliableReplicas (%d) is above elasticity.minReplicas (%d): reliable "
+    "members always run, so raise minReplicas or lower reliableReplicas'"
+    ".format([self.reliableReplicas, self.minReplicas])",
+    field=".reliableReplicas",
+)
+TIERS_NEED_BACKUP: Final = Rule(
+    name="tiers-need-backup",
+    rule=f"({_ON}) == has(self.backup)",
+    message="elasticity.tiers and elasticity.backup belong together: set the size of the state in "
+    "backup.stateBytes, or leave both out",
+    field=".backup",
+)
+FLUSH_NEEDS_TIERS: Final = Rule(
+    name="flush-needs-tiers",
+    rule=f"self.onNotice != 'Flush' || {_ON}",
+    message="onNotice Flush hands a member's state to others, which needs a job in tiers: set "
+    "tiers: Auto, or onNotice: Checkpoint",
+    field=".onNotice",
+)
+LAG_COVERS_PUSHES: Final = Rule(
+    name="lag-covers-pushes",
+    rule="self.maxLagSteps >= self.everySteps",
+    message="backup.maxLagSteps is below backup.everySteps, so the job would wait for a copy that "
+    "no member pushes: raise maxLagSteps or lower everySteps",
+    expression="'backup.maxLagSteps (%d) is below backup.everySteps (%d), so the job would wait "
+    "for a copy that no member pushes: raise maxLagSteps or lower everySteps'"
+    ".format([self.maxLagSteps, self.everySteps])",
+    field=".maxLagSteps",
+)
+STATE_POSITIVE: Final = Rule(
+    name="state-positive",
+    rule=at_least("1Ki"),
+    message="backup.stateBytes must be an amount of at least 1Ki: write it with a unit such as 6Gi",
+)
+DIRTY_POSITIVE: Final = Rule(
+    name="dirty-positive",
+    rule=at_least("1Ki"),
+    message="backup.dirtyBytesPerStep must be an amount of at least 1Ki such as 600Mi: leave it "
+    "out if a step changes the whole state",
+)
+
+
+COST_SAYS_SOMETHING: Final = Rule(
+    name="cost-says-something",
+    rule="has(self.objective) || has(self.maxCost) || has(self.maxTime)",
+    message="spec.cost needs objective (CostPerWork, Deadline or Makespan), maxCost or maxTime: "
+    "set one of them, or leave cost out",
+)
+DEADLINE_WITH_OBJECTIVE: Final = Rule(
+    name="deadline-with-objective",
+    rule="has(self.deadline) == (has(self.objective) && self.objective == 'Deadline')",
+    message="cost.deadline and cost.objective Deadline belong together: set both, or neither",
+)
+DEADLINE_NEEDS_FALLBACK: Final = Rule(
+    name="deadline-needs-fallback",
+    rule="!has(self.objective) || self.objective != 'Deadline' || !self.allowSpot "
+    "|| self.onDemandFallback",
+    message="a job that runs only on spot cannot keep a deadline: set cost.onDemandFallback to "
+    "true, or choose another objective",
+    field=".onDemandFallback",
+)
+DEADLINE_HOLDS_WORK: Final = Rule(
+    name="deadline-holds-work",
+    rule="!has(self.estimatedWork) || !has(self.deadline) "
+    "|| duration(self.deadline) >= duration(self.estimatedWork)",
+    message="cost.deadline is shorter than cost.estimatedWork: allow more time, or make the job "
+    "smaller or wider",
+    field=".deadline",
+)
+BUDGET_WITH_OBJECTIVE: Final = Rule(
+    name="budget-with-objective",
+    rule="!has(self.budgetPerHour) || (has(self.objective) && double(self.budgetPerHour) > 0.0)",
+    message="cost.budgetPerHour bounds what cost.objective chooses: it must be above 0, and "
+    "objective must be set",
+    field=".budgetPerHour",
+)
+COST_NEEDS_WORK: Final = Rule(
+    name="cost-needs-work",
+    rule="!has(self.cost) || has(self.work)",
+    message="spec.cost covers the whole training: set its length in spec.work.steps",
+    field=".cost",
+)
+_A_TIME: Final = "self.matches('^([0-9]+([.][0-9]+)?(h|m|s))+$') && duration(self) > duration('0s')"
+MAX_TIME_POSITIVE: Final = Rule(
+    name="max-time-positive",
+    rule=_A_TIME,
+    message="cost.maxTime must be a time above 0 such as 60h or 1h30m",
+)
+DEADLINE_POSITIVE: Final = Rule(
+    name="deadline-positive",
+    rule=_A_TIME,
+    message="cost.deadline must be a time above 0 such as 60h or 1h30m, counted from the creation "
+    "of the job",
+)
+ESTIMATED_WORK_POSITIVE: Final = Rule(
+    name="estimated-work-positive",
+    rule=_A_TIME,
+    message="cost.estimatedWork must be a time above 0 such as 48h: the undisturbed run time of "
+    "the whole training",
+)
+MIN_HOLD_POSITIVE: Final = Rule(
+    name="min-hold-positive",
+    rule=_A_TIME,
+    message="spot.minHold must be a time above 0 such as 10m",
+)
+HAZARD_HALF_LIFE_POSITIVE: Final = Rule(
+    name="hazard-half-life-positive",
+    rule=_A_TIME,
+    message="spot.hazardHalfLife must be a time above 0 such as 48h",
+)
+DECISION_PERIOD_POSITIVE: Final = Rule(
+    name="decision-period-positive",
+    rule=_A_TIME,
+    message="spec.decisionPeriod must be a time above 0 such as 24h",
+)
+DEADLINE_NEEDS_CHECKPOINT: Final = Rule(
+    name="deadline-needs-checkpoint",
+    rule="!has(self.cost) || !has(self.cost.objective) || self.cost.objective != 'Deadline' "
+    "|| !self.cost.allowSpot || has(self.checkpoint)",
+    message="a job with a deadline runs on spot only if it can resume from a checkpoint: add "
+    "spec.checkpoint, or set cost.allowSpot to false",
+    field=".cost",
+)
+
 
 WORKLOAD_NAME: Final = Rule(
     name="workload-name",

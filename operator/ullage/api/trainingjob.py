@@ -16,31 +16,165 @@ from ullage.api.base import (
     KindInfo,
     Model,
     ObjectName,
+    Quantity,
     Resource,
     condition_column,
 )
-from ullage.api.cost import Cost
-from ullage.api.elasticity import Elasticity, Members
+from ullage.api.durations import duration
 from ullage.api.gpurequest import Accelerators, GPURequest, TrustDomain
-from ullage.api.podtemplate import TrainingTemplate
+from ullage.api.podtemplate import Runtime, TrainingTemplate
 from ullage.api.rules import (
+    BUDGET_WITH_OBJECTIVE,
     COST_NEEDS_WORK,
+    COST_SAYS_SOMETHING,
+    DEADLINE_HOLDS_WORK,
     DEADLINE_NEEDS_CHECKPOINT,
+    DEADLINE_NEEDS_FALLBACK,
+    DEADLINE_POSITIVE,
+    DEADLINE_WITH_OBJECTIVE,
+    DIRTY_POSITIVE,
     ELASTICITY_NEEDS_CHECKPOINT,
     ELASTICITY_OR_REPLICAS,
+    ELASTICITY_ORDER,
+    ESTIMATED_WORK_POSITIVE,
+    FLUSH_NEEDS_TIERS,
     FROZEN_ACCELERATORS,
     FROZEN_ELASTICITY,
     FROZEN_GPU,
     FROZEN_REPLICAS,
+    LAG_COVERS_PUSHES,
+    MAX_TIME_POSITIVE,
+    MEMBERSHIP_NEEDS_BOUNDS,
     ONE_OBJECTIVE,
+    RELIABLE_WITHIN_BOUNDS,
     RESIZE_NEEDS_CHECKPOINT,
     SLOWDOWN_AT_LEAST_ONE,
+    STATE_POSITIVE,
     THROUGHPUT_POSITIVE,
+    TIERS_NEED_BACKUP,
+    TIERS_NEED_BOUNDS,
+    TIERS_NEED_RELIABLE,
     WORKLOAD_NAME,
     validations,
 )
-from ullage.api.runtime import Runtime
 from ullage.api.sharing import SharingRules
+from ullage.api.words import CostObjective, Membership, OnNotice, Tiers
+
+Steps = Annotated[int, Field(ge=1, le=100_000, json_schema_extra={"format": "int32"})]
+
+
+class Backup(Model):
+    """The copy of the state that the lead keeps in memory."""
+
+    model_config = ConfigDict(json_schema_extra=validations(LAG_COVERS_PUSHES))
+
+    every_steps: Steps = 1
+    """The owners push what they own every so many steps."""
+    max_lag_steps: Steps = 2
+    """Most steps that the job may be ahead of the copy, which is the most that a loss costs."""
+    state_bytes: Annotated[Quantity, Field(json_schema_extra=validations(STATE_POSITIVE))]
+    """Largest size of the state, such as 6Gi. The lead asks for twice that memory: it holds a whole
+    copy, and the one that arrives."""
+    dirty_bytes_per_step: Annotated[
+        Quantity | None, Field(json_schema_extra=validations(DIRTY_POSITIVE))
+    ] = None
+    """How much of the state a step changes; absent = all of it."""
+    shards: Annotated[int, Field(ge=1, le=4096, json_schema_extra={"format": "int32"})] = 64
+    """Pieces that the state is cut into, at least as many as there are members; the program finds
+    the number in ULLAGE_SHARDS."""
+    silence_seconds: Annotated[int, Field(ge=2, le=600, json_schema_extra={"format": "int32"})] = 10
+    """A member that the coordinator has not heard for so long counts as lost, and others take over
+    what it owned. A killed process is noticed at once, so this is for machines that vanish and
+    programs that hang. Members report every half second; a guard may pause one for ten seconds."""
+
+
+MAX_REPLICAS = 4096
+
+Members = Annotated[int, Field(ge=1, le=MAX_REPLICAS, json_schema_extra={"format": "int32"})]
+
+
+class Elasticity(Model):
+    """Bounds of a gang that may change its size at a checkpoint."""
+
+    model_config = ConfigDict(
+        json_schema_extra=validations(
+            ELASTICITY_ORDER,
+            MEMBERSHIP_NEEDS_BOUNDS,
+            TIERS_NEED_BOUNDS,
+            TIERS_NEED_RELIABLE,
+            RELIABLE_WITHIN_BOUNDS,
+            TIERS_NEED_BACKUP,
+            FLUSH_NEEDS_TIERS,
+        )
+    )
+
+    min_replicas: Members
+    """Minimum members that the job can train with; it waits until there is room for them."""
+    max_replicas: Members
+    """Maximum members; the job takes as many as there is room for, and grows when room lasts."""
+    on_notice: OnNotice = OnNotice.CHECKPOINT
+    """When a machine will be taken away. `Checkpoint`: the job saves its state at once and goes on
+    without that machine; `Ignore`: it runs on until the machine is gone; `Flush`, in tiers: the
+    member on that machine hands over what it has, and no step is lost; the job is not started where
+    noticeSeconds of its CapacityPools is too short for that."""
+    membership: Membership = Membership.RESTART
+    """How members come and go. `Restart`: another number of them comes by a restart of all at a
+    checkpoint; `InPlace`: the program itself goes on when a member is lost and when one joins
+    (elastic torchrun; JAX only with code of its own), so the others' pods are never stopped for it.
+    In tiers it is always so."""
+    reliable_replicas: Annotated[
+        int, Field(ge=0, le=MAX_REPLICAS, json_schema_extra={"format": "int32"})
+    ] = 0
+    """In tiers: so many members, those of the lowest ranks, run on machines of CapacityPools that
+    are not taken away (OnDemand, Reserved), where there are such pools."""
+    tiers: Tiers = Tiers.DISABLED
+    """Members own the state of the job in shards, and a lead that the operator starts keeps a copy
+    of them: a lost member costs at most backup.maxLagSteps, and no other member restarts. The
+    program must use ullage_run.group. `Auto`: by the ratio of transient to reliable members;
+    `Stage1` to `Stage3` fix it."""
+    backup: Backup | None = None
+    """The copy of the state; needed in tiers."""
+
+
+Price = Annotated[str, Field(max_length=16, pattern=r"^[0-9]{1,9}(\.[0-9]{1,6})?$")]
+
+
+class Cost(Model):
+    """Objective and bounds for choosing capacity; DeviceProfiles and CapacityPools set prices."""
+
+    model_config = ConfigDict(
+        json_schema_extra=validations(
+            COST_SAYS_SOMETHING,
+            DEADLINE_WITH_OBJECTIVE,
+            DEADLINE_NEEDS_FALLBACK,
+            DEADLINE_HOLDS_WORK,
+            BUDGET_WITH_OBJECTIVE,
+        )
+    )
+
+    objective: CostObjective | None = None
+    """`CostPerWork`: the cheapest capacity within maxTime; `Makespan`: the fastest capacity within
+    maxCost and budgetPerHour; `Deadline`: spot while the deadline leaves room for it, on-demand
+    otherwise. Absent = the recommendation minimises the quantity without a cap, and Ullage chooses
+    no pools."""
+    max_cost: Price | None = None
+    """Maximum cost of the whole training, as a quoted decimal number in the currency of the
+    prices."""
+    max_time: Annotated[str, duration(MAX_TIME_POSITIVE)] | None = None
+    """Maximum run time of the whole training, such as `60h` or `1h30m`."""
+    deadline: Annotated[str, duration(DEADLINE_POSITIVE)] | None = None
+    """Time from the creation of the job to its deadline, such as `60h`; with objective
+    Deadline."""
+    estimated_work: Annotated[str, duration(ESTIMATED_WORK_POSITIVE)] | None = None
+    """Undisturbed run time of the whole training on a pool of speed 1, such as `48h`; absent =
+    spec.work.steps at the known speed of the class."""
+    budget_per_hour: Price | None = None
+    """Maximum cost of the job's instances per hour, as a quoted decimal number; with an
+    objective."""
+    allow_spot: bool = True
+    """The job may run on capacity that the provider can take back."""
+    on_demand_fallback: bool = True
+    """The job may run on on-demand and reserved capacity."""
 
 
 class TrainingObjective(Model):

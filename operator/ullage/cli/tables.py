@@ -14,15 +14,16 @@ from ullage.api.contract import DesiredSlice, ObservedDevice, Reason
 from ullage.api.explanations.all import CONDITIONS, REASONS
 from ullage.api.reasons import ConditionType
 from ullage.api.times import rfc3339
-from ullage.cluster.records.scheduling_state import Exclusion
 from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot, WorkloadRecord
 from ullage.cluster.records.spec_fields import Elasticity
-from ullage.cluster.records.spend import Offer, SpendRecord
 from ullage.cluster.records.status import (
     Condition,
     DecisionRecord,
+    Exclusion,
+    Offer,
     Sharing,
     SizeRecord,
+    SpendRecord,
     WorkloadStatus,
 )
 

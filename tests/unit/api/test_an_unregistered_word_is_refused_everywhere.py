@@ -15,7 +15,7 @@ import pytest
 from builders import a_gpu_node, a_job, a_policy, a_snapshot
 from builders_raw import raw_policy, raw_pool
 from fakes.deciding import SETTINGS
-from ullage.api import cost, pricesource, schedulingpolicy
+from ullage.api import pricesource, schedulingpolicy, trainingjob
 from ullage.api.contract import WireError
 from ullage.app import replay
 from ullage.app.effects import effect_of
@@ -49,7 +49,7 @@ def test_the_schema_knows_the_words_of_the_registries() -> None:
     assert words(schedulingpolicy.RiskPredictor) == set(PREDICTORS)
     assert words(schedulingpolicy.Objective) == set(POLICIES)
     assert words(pricesource.PriceSourceType) == set(SOURCES)
-    assert words(cost.CostObjective) == set(capacity.OBJECTIVES)
+    assert words(trainingjob.CostObjective) == set(capacity.OBJECTIVES)
 
 
 def test_the_chart_and_the_settings_know_the_backends() -> None:

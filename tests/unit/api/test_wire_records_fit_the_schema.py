@@ -28,7 +28,6 @@ from ullage.api.contract import (
     SliceKey,
     SlicePhase,
 )
-from ullage.api.elasticity import Elasticity, Membership, OnNotice
 from ullage.api.gpunode import GPUNode
 from ullage.api.gpurequest import GPURequest, GPUShare
 from ullage.api.inferenceservice import InferenceService
@@ -36,26 +35,34 @@ from ullage.api.objective import LatencySLO
 from ullage.api.reasons import ConditionType, Reason
 from ullage.api.schedulingpolicy import SchedulingPolicySpec, TightSLO
 from ullage.api.sharing import Load, OnViolation, Resizable, SharingRules
-from ullage.api.trainingjob import FailurePolicy, TrainingJob, TrainingJobSpec
+from ullage.api.trainingjob import (
+    Elasticity,
+    FailurePolicy,
+    Membership,
+    OnNotice,
+    TrainingJob,
+    TrainingJobSpec,
+)
 from ullage.cluster.codecs.status import status_to_wire
 from ullage.cluster.records import snapshot as records
 from ullage.cluster.records import spec_fields as terms
-from ullage.cluster.records.account import Account
-from ullage.cluster.records.failure import FailureRecord
-from ullage.cluster.records.room import MadeRoom
-from ullage.cluster.records.scheduling_state import Exclusion, SchedulingState
 from ullage.cluster.records.snapshot import WorkloadKind
-from ullage.cluster.records.spend import SpendRecord
 from ullage.cluster.records.status import (
+    Account,
     AllocationRecord,
     Condition,
     DecisionRecord,
+    Exclusion,
+    FailureRecord,
+    MadeRoom,
     Placement,
     Progress,
     Recommended,
     RefusalLine,
+    SchedulingState,
     Sharing,
     SizeRecord,
+    SpendRecord,
     WorkloadStatus,
 )
 from ullage.cluster.records.tier import TierRecord

@@ -13,8 +13,14 @@ from builders import NOW, a_job
 from ullage.api.contract import Reason
 from ullage.cli import tables
 from ullage.cluster.records.snapshot import WorkloadRecord
-from ullage.cluster.records.spend import Offer, PoolShare, SpendDecision, SpendRecord
-from ullage.cluster.records.status import Condition, DecisionRecord
+from ullage.cluster.records.status import (
+    Condition,
+    DecisionRecord,
+    Offer,
+    PoolShare,
+    SpendDecision,
+    SpendRecord,
+)
 from ullage.metrics.spending import SpendSums
 from ullage.process.metric_families import families
 

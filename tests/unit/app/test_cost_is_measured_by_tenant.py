@@ -11,9 +11,8 @@ import pytest
 from prometheus_client.core import Metric
 
 from builders import NOW, a_job
-from ullage.cluster.records.account import Account
 from ullage.cluster.records.snapshot import WorkloadRecord
-from ullage.cluster.records.spend import SpendRecord
+from ullage.cluster.records.status import Account, SpendRecord
 from ullage.metrics.cost import CostSums
 from ullage.metrics.tenants import MOST_OF_A_NAMESPACE
 from ullage.process.metric_families import families

@@ -16,10 +16,8 @@ from typer.testing import CliRunner
 from builders import NOW, a_job, a_service, a_snapshot
 from ullage.cli import cost, main
 from ullage.cli.cost import By
-from ullage.cluster.records.account import Account
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
-from ullage.cluster.records.spend import SpendRecord
-from ullage.cluster.records.status import Progress
+from ullage.cluster.records.status import Account, Progress, SpendRecord
 
 RUNNER = CliRunner()
 

@@ -15,7 +15,7 @@ from builders_raw import (
     raw_profile,
 )
 from ullage.api.contract import SLOT_RESOURCE, SlicePhase, WireError
-from ullage.cluster.codecs.allocation import solve_to_wire
+from ullage.cluster.codecs.status import solve_to_wire
 from ullage.cluster.projection.node import project_gpu_node, project_node
 from ullage.cluster.projection.policy import project_policy
 from ullage.cluster.projection.rest import (

@@ -25,7 +25,7 @@ from ullage.api.contract import (
     ObservedSlice,
     WireError,
 )
-from ullage.cluster.codecs import allocation, pool, profile, speed, status
+from ullage.cluster.codecs import pool, profile, speed, status
 from ullage.cluster.records.profile import OpTable
 from ullage.cluster.records.snapshot import WorkloadKind
 from ullage_node.mps.records import Limits, Order, Report
@@ -46,7 +46,7 @@ CODECS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
         partial(status.status_from_wire, SERVICE),
         partial(status.status_to_wire, SERVICE),
     ),
-    "solve": (allocation.solve_from_wire, allocation.solve_to_wire),
+    "solve": (status.solve_from_wire, status.solve_to_wire),
     "capacitypool": (pool.pool_status_from_wire, pool.pool_status_to_wire),
     "workloadprofile": (profile.profile_status_from_wire, profile.profile_status_to_wire),
     "devicemodel": (profile.device_model_from_wire, profile.device_model_to_wire),

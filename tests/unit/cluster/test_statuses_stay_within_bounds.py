@@ -22,10 +22,9 @@ from ullage.api.inferenceservice import InferenceService
 from ullage.api.schedulingpolicy import SchedulingPolicy
 from ullage.api.trainingjob import TrainingJob
 from ullage.api.workloadprofile import WorkloadProfile
-from ullage.cluster.codecs.allocation import solve_to_wire
 from ullage.cluster.codecs.pool import pool_status_to_wire
 from ullage.cluster.codecs.profile import device_model_to_wire, profile_status_to_wire
-from ullage.cluster.codecs.status import status_to_wire
+from ullage.cluster.codecs.status import solve_to_wire, status_to_wire
 from ullage.cluster.records.pool import PoolStatus
 from ullage.cluster.records.profile import DeviceModel, ProfileStatus
 from ullage.cluster.records.snapshot import ObjectRef, WorkloadKind

@@ -13,7 +13,7 @@ from fakes.toy_pools import PoolPlay, a_pool, aim
 from ullage.api.contract import Reason
 from ullage.cluster.records.snapshot import PodStage
 from ullage.cluster.records.spec_fields import CostAim
-from ullage.cluster.records.spend import SpendDecision
+from ullage.cluster.records.status import SpendDecision
 from ullage.scheduling.inventory.instances import Watch, look
 from ullage.scheduling.model.plan import DecideSettings, DeletePod
 

@@ -20,8 +20,12 @@ from builders import (
 )
 from fakes.deciding import decided
 from ullage.api.contract import Reason, SlicePhase
-from ullage.cluster.records.scheduling_state import MOST_EXCLUSIONS, Exclusion, SchedulingState
-from ullage.cluster.records.status import DecisionRecord
+from ullage.cluster.records.status import (
+    MOST_EXCLUSIONS,
+    DecisionRecord,
+    Exclusion,
+    SchedulingState,
+)
 from ullage.scheduling.inventory.exclusions import EXCLUDED_S
 
 DEVICE = gpu("node-1", 0)

@@ -9,8 +9,8 @@ import pytest
 from builders import NOW, Part, WorkloadBuilder, a_gpu_node, a_job, a_pod, a_slice, gpu, reported
 from fakes.deciding import decided
 from ullage.api.contract import Reason, SlicePhase
-from ullage.cluster.records.scheduling_state import SchedulingState
 from ullage.cluster.records.snapshot import PodStage
+from ullage.cluster.records.status import SchedulingState
 from ullage.scheduling.model.plan import CreatePod, DecideSettings
 
 MOST_S = DecideSettings(epoch=1).preemption_backoff_max_s

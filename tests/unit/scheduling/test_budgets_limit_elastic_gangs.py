@@ -13,7 +13,7 @@ from fakes.toy_pools import PoolPlay, a_pool, aim
 from ullage.api.contract import Reason
 from ullage.cluster.records.pool import PoolRecord
 from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
-from ullage.cluster.records.spend import SpendRecord
+from ullage.cluster.records.status import SpendRecord
 from ullage.scheduling.capacity.budgets import limits_of
 from ullage.scheduling.capacity.capacity_choice import CapacityChoices, PoolChoice
 from ullage.scheduling.capacity.market import affordable

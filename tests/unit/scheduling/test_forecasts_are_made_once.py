@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from ullage.engines.admission.model import LearnedModel
 from ullage.engines.admission.records import ClassProfile, Forecast, ShareCurve, Tenant
-from ullage.scheduling.prediction.recall import Numbers, Recall, no_forecasts
+from ullage.scheduling.prediction.risk import Numbers, Recall, no_forecasts
 
 SLOW = ClassProfile(workload_class="slow", curve=ShareCurve(fixed_s=0.0, scaled_s=1.0))
 STEADY = ClassProfile(workload_class="slow", curve=ShareCurve(fixed_s=1.0, scaled_s=0.0))

@@ -24,9 +24,8 @@ from fakes.deciding import decided
 from fakes.toy_elastic import JOINS_S, UID, here, in_place, told
 from fakes.toy_rounds import FAST, Turns, a_turn_policy
 from ullage.api.contract import GATE, Reason, SlicePhase
-from ullage.cluster.records.room import MadeRoom
 from ullage.cluster.records.snapshot import PodRecord, PodStage
-from ullage.cluster.records.status import SizeRecord
+from ullage.cluster.records.status import MadeRoom, SizeRecord
 from ullage.scheduling.model.plan import (
     DeletePod,
     Emit,

@@ -9,7 +9,7 @@ from ullage.api.contract import Observation, Reason
 from ullage.cluster.records.snapshot import GPUNodeRecord
 from ullage.kube.manifests.applied import gpunode_body
 from ullage.scheduling.cycle.diff import diff
-from ullage.scheduling.learning.acknowledged import (
+from ullage.scheduling.learning.loop import (
     ENOUGH_ROWS,
     EVERY_S,
     GIVE_UP_S,

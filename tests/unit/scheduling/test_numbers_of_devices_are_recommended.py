@@ -17,8 +17,7 @@ from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
 from ullage.cluster.records.spec_fields import CostAim, Elasticity
 from ullage.cluster.records.status import Recommended
 from ullage.engines.admission.records import Fingerprint
-from ullage.scheduling.learning.gang_sizes import MOST_NUMBERS, numbers_of
-from ullage.scheduling.learning.recommend import Advisor
+from ullage.scheduling.learning.recommend import MOST_NUMBERS, Advisor, numbers_of
 from ullage.scheduling.learning.recommendation import advised, rows_of
 from ullage.scheduling.model.gang_speed import speed
 

@@ -19,11 +19,9 @@ from builders import (
 from fakes.toy_books import HOUR, Days, a_pool, cluster, on, one_spot_node
 from ullage.api.contract import DesiredSlice, Reason
 from ullage.api.reasons import ConditionType
-from ullage.cluster.records.account import Account
 from ullage.cluster.records.pool import CapacityType
 from ullage.cluster.records.snapshot import WorkloadKind
-from ullage.cluster.records.spend import SpendRecord
-from ullage.cluster.records.status import Condition, WorkloadStatus
+from ullage.cluster.records.status import Account, Condition, SpendRecord, WorkloadStatus
 from ullage.scheduling.accounting import cost_records
 from ullage.scheduling.accounting.account import Accountant
 from ullage.scheduling.accounting.events import cost_news

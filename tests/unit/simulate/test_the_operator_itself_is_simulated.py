@@ -14,7 +14,7 @@ from ullage.engines.allocation.round_records import RoundSettings
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.inventory.inventory import Inventory
-from ullage.scheduling.learning.acknowledged import ENOUGH_ROWS
+from ullage.scheduling.learning.loop import ENOUGH_ROWS
 from ullage.scheduling.lifecycle import training
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.plan import DecideSettings

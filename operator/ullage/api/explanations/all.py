@@ -12,16 +12,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from ullage.api.explanations.conditions import CONDITIONS as CONDITIONS
-from ullage.api.explanations.cost import COST
+from ullage.api.explanations.cost import COST, POOLS, SPENDING
 from ullage.api.explanations.explained import ConditionExplanation as ConditionExplanation
 from ullage.api.explanations.explained import Explanation as Explanation
-from ullage.api.explanations.life import LIFE
+from ullage.api.explanations.life import LIFE, ROUNDS, TIERS
 from ullage.api.explanations.node import NODE
-from ullage.api.explanations.pools import POOLS
-from ullage.api.explanations.rounds import ROUNDS
 from ullage.api.explanations.sharing import SHARING
-from ullage.api.explanations.spending import SPENDING
-from ullage.api.explanations.tiers import TIERS
 from ullage.api.explanations.waiting import WAITING
 from ullage.api.reasons import Reason
 

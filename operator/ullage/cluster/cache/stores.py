@@ -11,26 +11,84 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Final, Generic, TypeVar
 
 from ullage import ports
 from ullage.api.contract import section, text
+from ullage.api.reasons import ConditionType
 from ullage.cluster.cache.assume import Overlay, ProfileSet, Refusals
-from ullage.cluster.cache.invalid import UnreadBook
 from ullage.cluster.cache.table import ForeignTable, Table
 from ullage.cluster.cache.view import seen_profile
-from ullage.cluster.codecs.objects import Sharer, optional_text, read_meta
+from ullage.cluster.codecs.objects import (
+    Sharer,
+    identity,
+    optional_text,
+    read_conditions,
+    read_meta,
+)
 from ullage.cluster.projection.pod import ForeignUse, project_foreign
 from ullage.cluster.projection.pod_template import Seen
 from ullage.cluster.projection.policy import project_policy
 from ullage.cluster.projection.rest import project_profile
 from ullage.cluster.records.pod_shape import Resources
-from ullage.cluster.records.snapshot import PolicyRecord, ProfileRecord
+from ullage.cluster.records.snapshot import ObjectRef, PolicyRecord, ProfileRecord, Unread
+from ullage.cluster.records.status import Condition
 from ullage.cluster.values.memory import NodeRefusals
 from ullage.cluster.values.readable import called, complaint
 from ullage.ports import JsonObject
+
+
+class UnreadBook:
+    """Problems of unreadable objects, and the conditions that the objects show."""
+
+    def __init__(self) -> None:
+        self._entries: dict[tuple[str, Hashable], Unread] = {}
+
+    def note(self, kind: str, key: Hashable, raw: JsonObject, text: str) -> bool:
+        """An object as it is now, ``text`` empty where it can be read; says whether that is new."""
+        found = _entry(kind, raw, text)
+        if found is None or not (found.text or found.told):
+            return self.forget(kind, key)
+        if self._entries.get((kind, key)) == found:
+            return False
+        self._entries[kind, key] = found
+        return True
+
+    def forget(self, kind: str, key: Hashable) -> bool:
+        """The object is gone, or all is well with it; says whether it was noted."""
+        return self._entries.pop((kind, key), None) is not None
+
+    def keep(self, kind: str, keys: Set[Hashable]) -> bool:
+        """These are all objects of the kind that there are; says whether another was noted."""
+        gone = [entry for entry in self._entries if entry[0] == kind and entry[1] not in keys]
+        for one in gone:
+            del self._entries[one]
+        return bool(gone)
+
+    def shown(self) -> tuple[Unread, ...]:
+        """Every entry, in one order."""
+        entries = self._entries.values()
+        return tuple(
+            sorted(entries, key=lambda entry: (entry.ref.kind, entry.ref.namespace, entry.ref.name))
+        )
+
+
+def _entry(kind: str, raw: JsonObject, text: str) -> Unread | None:
+    try:
+        meta = identity(raw)
+        told = _told(raw)
+    except Exception:  # counted already where it could not be read: there is nothing to tell
+        return None
+    ref = ObjectRef(kind=kind, namespace=meta.namespace, name=meta.name, uid=meta.uid)
+    return Unread(ref=ref, generation=meta.generation, text=text, told=told)
+
+
+def _told(raw: JsonObject) -> Condition | None:
+    shown = read_conditions(section(raw, "status"))
+    return next((condition for condition in shown if condition.type == ConditionType.INVALID), None)
+
 
 Key = TypeVar("Key", bound=Hashable)
 Record = TypeVar("Record")

@@ -10,7 +10,6 @@ from typing import Final
 from ullage.api.contract import JsonObject, WireError, bounded, objects, section, text
 from ullage.api.readers import quoted
 from ullage.api.words import Inner, TightSLO
-from ullage.cluster.codecs.allocation import solve_from_wire
 from ullage.cluster.codecs.objects import (
     is_domain,
     one_of,
@@ -22,6 +21,7 @@ from ullage.cluster.codecs.objects import (
     strings,
     within,
 )
+from ullage.cluster.codecs.status import solve_from_wire
 from ullage.cluster.records.snapshot import PolicyRecord
 from ullage.cluster.records.spec_fields import Knowledge, RiskSettings, SpotTerms, Tenant
 from ullage.cluster.records.status import SolveRecord

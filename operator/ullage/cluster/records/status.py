@@ -24,6 +24,7 @@ from ullage.api.wire_fields import (
     KEPT,
     NEEDED,
     NO_LENGTH,
+    OPTIONAL,
     REASON,
     THRESHOLD,
     Count,
@@ -34,6 +35,7 @@ from ullage.api.wire_fields import (
     Listed,
     Message,
     Moment,
+    Money,
     Name,
     NeededCount,
     Percent,
@@ -45,18 +47,218 @@ from ullage.api.wire_fields import (
     Whole,
     Word,
     at_most,
+    atomic,
     between,
+    count,
     cut,
+    distinct,
     keyed,
     one_of,
     word,
 )
-from ullage.api.words import Source
-from ullage.cluster.records.failure import FailureRecord
-from ullage.cluster.records.room import MadeRoom
-from ullage.cluster.records.scheduling_state import NOTHING, SchedulingState
-from ullage.cluster.records.spend import SpendRecord
+from ullage.api.words import Source, SpendMode
 from ullage.cluster.records.tier import TierRecord
+from ullage.cluster.values.device_ref import DeviceRef
+
+Sum: TypeAlias = Annotated[int, count()]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """Cost as of ``as_of``, in the currency of the prices; the rates go on from there.
+
+    Money is decimal text, "" = not known. A service has no steps to lose and no end.
+    """
+
+    total: Money = ""
+    """Spent; absent = no price was known yet."""
+    on_demand_total: Money = ""
+    """What on-demand capacity of the same type would have taken for the same time; absent = its
+    price was never known."""
+    per_hour: Money = ""
+    """Cost per hour of the devices that are held now: their part of the price of their instances;
+    absent = none are held, or a price is missing."""
+    on_demand_per_hour: Money = ""
+    """The same on on-demand."""
+    vs_on_demand: Money = ""
+    """Spent / on-demand; 0.34 = 66 % saved."""
+    unpriced_seconds: Sum = 0
+    """Time in which devices were held and a price was missing; it is in no sum."""
+    message: Annotated[str, cut(1024)] = ""
+    """What keeps a figure from being known."""
+    since: Annotated[Moment, OPTIONAL]
+    """When devices were first held."""
+    as_of: Annotated[Moment, OPTIONAL]
+    """Until when the sums count; written at most once a minute, and not for less than 1 %."""
+    per_thousand_steps: Annotated[Money, "perWorkUnit"] = ""
+    """Cost of a thousand steps; work that a loss took counts once."""
+    on_demand_seconds: Sum = 0
+    """Time in which devices were held on on-demand or reserved capacity, of a job whose pools are
+    chosen (spec.cost.objective)."""
+    evictions: Annotated[int, count(INT32_MAX)] = 0
+    """Starts that ended because devices were taken away."""
+    first_step: Sum = 0
+    """Step that the first start resumed at: those before it are not of this job."""
+    earlier_steps: Sum = 0
+    """Steps of the starts that ended, those that were done again included."""
+    reached_steps: Annotated[Sum, "reachedStep"] = 0
+    """Step at which the last start ended; absent once the next one has told of its steps."""
+    lost_steps: Sum = 0
+    """Steps that are done again; absent = none, or the speed is not known."""
+    lost_seconds: Sum = 0
+    """The same as time of the whole gang."""
+    assumed_steps: Sum = 0
+    """Of the steps, those of the last loss: assumed until the next start says where it resumed."""
+    assumed_seconds: Sum = 0
+    """The same as time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolShare:
+    """Members of the job in one pool."""
+
+    pool: Name
+    """CapacityPool."""
+    replicas: Annotated[NeededCount, INT32]
+    """Members."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """Pools with the members in each, and what that costs."""
+
+    pools: Annotated[
+        tuple[PoolShare, ...], Listed(order=lambda one: one.pool), keyed("pool", most=64)
+    ] = ()
+    """Members by pool; none = the job waits."""
+    cost_per_work: Decimal = ""
+    """Expected cost of an hour of work of one member at speed 1, losses included."""
+    per_hour: Decimal = ""
+    """Cost per hour while every member runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpendDecision:
+    """Which pools the job may be placed in, and why."""
+
+    time: Moment
+    """When it was decided."""
+    epoch: NeededCount
+    """Term of the leader that decided."""
+    inputs_hash: Annotated[Word, KEPT]
+    """Hash of what the decision was made from; equal inputs give equal decisions."""
+    mode: Annotated[Name, NO_LENGTH, one_of(*SpendMode)]
+    """Spot, on-demand, or nothing for now."""
+    committed: Annotated[Flag, Schema(default=False)] = False
+    """The deadline needs the rest of the time: on-demand until the end."""
+    since: Time = 0.0
+    """When these pools were chosen."""
+    chosen: Annotated[Offer, KEPT, Schema(required=False, default={})]
+    """The pools that the job may be placed in."""
+    runner_up: Annotated[Offer | None, KEPT] = None
+    """The best of the others."""
+    reason: Annotated[Reason, word(Reason, Reason.WAITING_FOR_DECISION), NEEDED]
+    """Why, in one stable word."""
+    message: Annotated[str, cut(32_768), KEPT, OPTIONAL]
+    """The decision in a sentence, with numbers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpendRecord:
+    """What the job spent, and, with `spec.cost.objective` and pools, why it holds what it holds."""
+
+    account: Account | None = None
+    """Its cost; ``None`` = nothing has a price, or it never held devices."""
+    decision: SpendDecision | None = None
+    """Which pools the job may be placed in, and why."""
+    next_decision: Time = 0.0
+    """When prices are compared again, even if nothing else changes."""
+    expected_savings: Signed = ""
+    """How much less the rest of the work is expected to cost in the chosen pools than on on-demand
+    capacity of the same type, including time lost to interruptions; below 0 = more. As of the last
+    change of this status. Absent = the amount of work or a price is not known, or losses have no
+    bound because spot may take the job and it saves no checkpoint."""
+
+
+MOST_EXCLUSIONS: Final = 16
+"""Exclusions that one status holds; the oldest go first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exclusion:
+    """A device that failed the workload and is left out for it."""
+
+    reason: ReasonWord
+    """How it failed."""
+    node: Name
+    """Node of the device."""
+    gpu: Name
+    """UUID of the device."""
+    since: Moment
+    """When it failed."""
+    until: Time
+    """Until when it is left out; absent = with its whole node, until the node's agent reports."""
+    message: Annotated[str, cut(1024)]
+    """What happened, in a sentence."""
+
+    @property
+    def device(self) -> DeviceRef:
+        """The device that is left out."""
+        return DeviceRef(self.node, self.gpu)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulingState:
+    """What the operator remembers between its decisions; the operator alone writes it."""
+
+    exclusions: Annotated[
+        tuple[Annotated[Exclusion, IF_KNOWN], ...],
+        Listed(newest=MOST_EXCLUSIONS),
+        atomic(MOST_EXCLUSIONS),
+    ] = ()
+    """Devices that are left out, the latest last; one whose time is over binds nothing."""
+    preemptions: Annotated[int, count(INT32_MAX)] = 0
+    """Preemptions in a row: each doubles the wait before the next start."""
+    preempted_at: Time = 0.0
+    """When the last preemption happened."""
+
+
+NOTHING: Final = SchedulingState()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MadeRoom:
+    """The job's last restart with a smaller share to make room for another workload."""
+
+    time: Moment
+    """Time of the restart request; for ten minutes the job's starts request at most percent."""
+    percent: Percent
+    """Share that the job keeps, in percent of the device."""
+    node: Name
+    """Node of that device."""
+    gpu: Name
+    """UUID of the device."""
+    beneficiary: Annotated[Name, at_most(1024)]
+    """Namespace and name of the workload that got the rest."""
+    beneficiary_uid: Annotated[Word, NEEDED]
+    """UID of that workload; once it is gone, the limit no longer applies."""
+
+
+MOST_NODES: Final = 256
+"""Nodes that one record names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureRecord:
+    """A failure that was counted; it is uncounted if the node of another member turns out lost."""
+
+    time: Moment
+    """When it was counted."""
+    count: Annotated[int, count(INT32_MAX), NEEDED]
+    """How many of the restarts it accounts for: failures within 90 s of each other are one."""
+    nodes: Annotated[tuple[str, ...], Listed(most=MOST_NODES), KEPT, OPTIONAL, distinct(MOST_NODES)]
+    """Nodes of the members that did not fail."""
+
 
 MemoryMiB: TypeAlias = Annotated[int, between(0, MOST_COUNTED), NEEDED]
 Progressed: TypeAlias = Annotated[int, between(0, 100)]

@@ -9,9 +9,8 @@ because a field left out is a field given up.
 from __future__ import annotations
 
 from ullage.api.contract import API_VERSION
-from ullage.cluster.codecs.allocation import solve_to_wire
 from ullage.cluster.codecs.objects import condition_to_wire
-from ullage.cluster.codecs.status import status_to_wire
+from ullage.cluster.codecs.status import solve_to_wire, status_to_wire
 from ullage.cluster.records.snapshot import WorkloadKind
 from ullage.scheduling.model.plan import ApplyGPUNode, SetConditions, SetStatus
 

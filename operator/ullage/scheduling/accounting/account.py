@@ -11,10 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from ullage.api.words import SpendMode
-from ullage.cluster.records.account import Account
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
-from ullage.cluster.records.spend import SpendRecord
-from ullage.cluster.records.status import WorkloadStatus
+from ullage.cluster.records.status import Account, SpendRecord, WorkloadStatus
 from ullage.scheduling.accounting import cost_records
 from ullage.scheduling.accounting.losses import ending_of
 from ullage.scheduling.accounting.rates import Rates, Slices

@@ -8,9 +8,8 @@ from decimal import Decimal
 
 from ullage.api.contract import Reason
 from ullage.api.reasons import ConditionType
-from ullage.cluster.records.account import Account
 from ullage.cluster.records.snapshot import WorkloadRecord
-from ullage.cluster.records.status import WorkloadStatus
+from ullage.cluster.records.status import Account, WorkloadStatus
 from ullage.scheduling.model.plan import Emit
 
 

@@ -15,9 +15,8 @@ from typing import Final
 
 from ullage.api.contract import ObservedSlice, Reason
 from ullage.api.reasons import ConditionType
-from ullage.cluster.records.account import Account
 from ullage.cluster.records.snapshot import Snapshot, WorkloadKind, WorkloadRecord
-from ullage.cluster.records.status import Progress, WorkloadStatus
+from ullage.cluster.records.status import Account, Progress, WorkloadStatus
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.progress import standing
 

@@ -17,7 +17,7 @@ from typing import Final
 from ullage.api.contract import Reason
 from ullage.api.words import SpendMode
 from ullage.cluster.records.snapshot import WorkloadRecord
-from ullage.cluster.records.spend import SpendDecision, SpendRecord
+from ullage.cluster.records.status import SpendDecision, SpendRecord
 from ullage.engines.capacity.records import Decision
 from ullage.scheduling.capacity import choice
 from ullage.scheduling.capacity.choice import Facts

@@ -17,7 +17,7 @@ from typing import Final
 from ullage.api.words import CostObjective, SpendMode
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.spec_fields import SpotTerms
-from ullage.cluster.records.spend import SpendDecision
+from ullage.cluster.records.status import SpendDecision
 from ullage.engines.capacity import deadline
 from ullage.engines.capacity.cost import Terms, expected
 from ullage.engines.capacity.decide import Due, decide

@@ -17,7 +17,7 @@ from ullage.api.contract import Reason
 from ullage.api.words import SpendMode
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.snapshot import WorkloadRecord
-from ullage.cluster.records.spend import Offer, PoolShare, SpendDecision, SpendRecord
+from ullage.cluster.records.status import Offer, PoolShare, SpendDecision, SpendRecord
 from ullage.engines.capacity.records import Decision, Option, Why
 from ullage.scheduling.capacity.choice import Facts, mode_of
 from ullage.scheduling.capacity.remaining_work import TICK_S

@@ -13,8 +13,7 @@ from decimal import Decimal
 from typing import Final
 
 from ullage.cluster.records.snapshot import WorkloadRecord
-from ullage.cluster.records.spend import Offer
-from ullage.cluster.records.status import WorkloadStatus
+from ullage.cluster.records.status import Offer, WorkloadStatus
 from ullage.scheduling.capacity.capacity_choice import CapacityChoices
 from ullage.scheduling.capacity.choice import MOST_LOST, Facts
 from ullage.scheduling.capacity.market import Market, member_price

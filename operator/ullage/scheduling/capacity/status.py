@@ -14,8 +14,7 @@ from ullage.api.contract import Reason
 from ullage.api.reasons import ConditionType
 from ullage.api.words import SpendMode
 from ullage.cluster.records.snapshot import WorkloadRecord
-from ullage.cluster.records.spend import SpendDecision, SpendRecord
-from ullage.cluster.records.status import WorkloadStatus
+from ullage.cluster.records.status import SpendDecision, SpendRecord, WorkloadStatus
 from ullage.scheduling.capacity.capacity_choice import PoolChoice
 from ullage.scheduling.model.conditions import Said
 from ullage.scheduling.model.plan import Emit

@@ -35,8 +35,7 @@ from ullage.scheduling.lifecycle.taints import eviction_notices, node_taints
 from ullage.scheduling.model.faults import WORKLOADS, Fault, faults_of
 from ullage.scheduling.model.lifecycle_step import earliest
 from ullage.scheduling.model.plan import DecideSettings, Plan
-from ullage.scheduling.status.invalid_objects import unread_news
-from ullage.scheduling.status.policies import void_policies
+from ullage.scheduling.status.policies import unread_news, void_policies
 from ullage.scheduling.status.report import report
 from ullage.scheduling.timeslicing.division import Allocate
 from ullage.scheduling.timeslicing.rounds import division_news, next_turn

@@ -13,8 +13,8 @@ from typing import Final
 
 from ullage.api.contract import Reason
 from ullage.cluster.codecs.status import whole_second
-from ullage.cluster.records.scheduling_state import MOST_EXCLUSIONS, Exclusion
 from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.cluster.records.status import MOST_EXCLUSIONS, Exclusion
 from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.model.lifecycle_step import Passed, earliest
 from ullage.scheduling.model.view import Member, View

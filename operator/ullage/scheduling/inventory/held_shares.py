@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Final
 
-from ullage.cluster.records.room import MadeRoom
 from ullage.cluster.records.snapshot import Share, WorkloadRecord
+from ullage.cluster.records.status import MadeRoom
 
 HOLD_S: Final = 600.0
 """How long what was agreed binds, and how long a job runs at least before it may be asked for room

@@ -17,8 +17,8 @@ from typing import Final
 from ullage.api.contract import InterruptionKind, Reason
 from ullage.api.reasons import ConditionType
 from ullage.cluster.codecs.status import whole_second
-from ullage.cluster.records.failure import MOST_NODES, FailureRecord
 from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
+from ullage.cluster.records.status import MOST_NODES, FailureRecord
 from ullage.scheduling.inventory.instances import provider_notice, someone_wants_it_gone
 from ullage.scheduling.model.view import Member, View
 

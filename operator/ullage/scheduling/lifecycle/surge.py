@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from ullage.api.contract import Reason
-from ullage.cluster.records.scheduling_state import Exclusion
 from ullage.cluster.records.snapshot import DeploymentRecord, PodStage, WorkloadRecord
+from ullage.cluster.records.status import Exclusion
 from ullage.scheduling.feasibility.resource_requests import ResourceRequests
 from ullage.scheduling.inventory.exclusions import in_force
 from ullage.scheduling.lifecycle.replacement import Doomed, Marked, doomed_of, replaced_ahead

@@ -19,8 +19,8 @@ from typing import Final
 
 from ullage.api.contract import Reason, SlicePhase
 from ullage.cluster.codecs.status import whole_second
-from ullage.cluster.records.room import MadeRoom
 from ullage.cluster.records.snapshot import PodStage, WorkloadKind, WorkloadRecord
+from ullage.cluster.records.status import MadeRoom
 from ullage.engines.admission.filters import PEAK_MARGIN
 from ullage.scheduling.feasibility.occupancy import Occupancy, Occupant
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest, ResourceRequests

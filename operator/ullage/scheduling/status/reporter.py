@@ -10,9 +10,14 @@ from dataclasses import dataclass, field, replace
 from ullage.api.contract import DesiredSlice, Reason
 from ullage.api.reasons import ConditionType
 from ullage.cluster.codecs.status import whole_second
-from ullage.cluster.records.scheduling_state import SchedulingState
 from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
-from ullage.cluster.records.status import REFUSAL_LIMIT, DecisionRecord, RefusalLine, WorkloadStatus
+from ullage.cluster.records.status import (
+    REFUSAL_LIMIT,
+    DecisionRecord,
+    RefusalLine,
+    SchedulingState,
+    WorkloadStatus,
+)
 from ullage.scheduling.assignment.cycle_context import Assignments, CycleContext
 from ullage.scheduling.assignment.digest import decision_digest, in_bytes
 from ullage.scheduling.assignment.entry import Entry

@@ -15,13 +15,13 @@ from typing import Final
 from ullage.api.contract import Reason, SlicePhase
 from ullage.api.reasons import ConditionType
 from ullage.cluster.codecs.status import whole_second
-from ullage.cluster.records.room import MadeRoom
-from ullage.cluster.records.scheduling_state import SchedulingState
 from ullage.cluster.records.snapshot import PodStage, WorkloadKind, WorkloadRecord
 from ullage.cluster.records.status import (
     AllocationRecord,
     DecisionRecord,
+    MadeRoom,
     Placement,
+    SchedulingState,
     SizeRecord,
     WorkloadStatus,
 )

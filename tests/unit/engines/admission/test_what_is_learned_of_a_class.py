@@ -12,7 +12,7 @@ import pytest
 
 from ullage.engines.admission.bias import fit_bias
 from ullage.engines.admission.features import class_features
-from ullage.engines.admission.novelty import KNOWN_ROWS, group_of
+from ullage.engines.admission.model import KNOWN_ROWS, group_of
 from ullage.engines.admission.records import ClassProfile, Fingerprint, Group, ShareCurve
 
 PAIRS = np.array(list(itertools.permutations(range(8), 2)) * 6)
