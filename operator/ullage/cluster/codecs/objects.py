@@ -9,7 +9,7 @@ A reader never guesses: what has the wrong type is a ``WireError`` that names th
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -28,6 +28,7 @@ from ullage.api.contract import (
 )
 from ullage.api.readers import bounded as bounded
 from ullage.api.readers import count_of, quoted
+from ullage.api.readers import registered as registered
 from ullage.api.reasons import ConditionType
 from ullage.api.times import seconds
 from ullage.api.wire_fields import Kind
@@ -192,20 +193,6 @@ def one_of(raw: JsonObject, field: str, default: Word) -> Word:
         return default
     known = {one.value: one for one in type(default) if one.value}
     return known[registered(raw, field, known, default.value)]
-
-
-def registered(raw: JsonObject, field: str, registry: Collection[str], default: str) -> str:
-    """Read a word of a registry; absent or null is the default.
-
-    Raises:
-        WireError: the field is no string, or nothing is registered under it.
-    """
-    if raw.get(field) is None:
-        return default
-    stated = text(raw, field)
-    if stated not in registry:
-        raise WireError(f"{field}: {quoted(stated)} is none of {', '.join(registry)}")
-    return stated
 
 
 def version_of(annotations: Mapping[str, str]) -> str:

@@ -9,11 +9,8 @@ from typing import Final
 
 from ullage.api.contract import JsonObject, WireError, bounded, objects, section, text
 from ullage.api.readers import quoted
-from ullage.api.words import Inner, TightSLO
 from ullage.cluster.codecs.objects import (
     is_domain,
-    one_of,
-    optional_text,
     own_conditions,
     read_conditions,
     read_meta,
@@ -23,70 +20,37 @@ from ullage.cluster.codecs.objects import (
 )
 from ullage.cluster.codecs.status import solve_from_wire
 from ullage.cluster.records.snapshot import PolicyRecord
-from ullage.cluster.records.spec_fields import Knowledge, RiskSettings, SpotTerms, Tenant
+from ullage.cluster.records.spec_fields import (
+    DAY_S,
+    RISK_SETTINGS,
+    SPOT_TERMS,
+    TENANT,
+    Knowledge,
+    RiskSettings,
+    SpotTerms,
+    Tenant,
+)
 from ullage.cluster.records.status import SolveRecord
-from ullage.cluster.values.quantity import duration_s
-from ullage.engines.admission.predictors import PREDICTORS
 from ullage.engines.allocation.policies import POLICIES
 
 MOST_TENANTS: Final = 256
-DAY_S: Final = 86_400
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?|[*]")
 
 
 def _risk(spec: JsonObject) -> RiskSettings:
     with within("risk"):
-        raw, default = section(spec, "risk"), RiskSettings()
-        return RiskSettings(
-            predictor=registered(raw, "predictor", PREDICTORS, default.predictor),
-            eps_percent=bounded(raw, "epsPercent", 1, 50, default.eps_percent),
-            confidence_percent=bounded(
-                raw, "confidencePercent", 50, 99, default.confidence_percent
-            ),
-            min_combined_percent=bounded(
-                raw, "minCombinedPercent", 0, 400, default.min_combined_percent
-            ),
-            probation_seconds_per_class=bounded(
-                raw, "probationSecondsPerClass", 0, DAY_S, default.probation_seconds_per_class
-            ),
-            conformal=one_of(raw, "tightSLO", TightSLO.CONFORMAL) is TightSLO.CONFORMAL,
-        )
+        return RISK_SETTINGS.read(section(spec, "risk"))
 
 
 def _spot(spec: JsonObject) -> SpotTerms:
-    raw, default = section(spec, "spot"), SpotTerms()
-    return SpotTerms(
-        restart_cost_s=bounded(raw, "restartCostSeconds", 1, DAY_S, default.restart_cost_s),
-        min_gain_percent=bounded(raw, "minGainPercent", 0, 100, default.min_gain_percent),
-        min_hold_s=_time_s(raw, "minHold", default.min_hold_s),
-        hazard_half_life_s=_time_s(raw, "hazardHalfLife", default.hazard_half_life_s),
-        prior_hours=bounded(raw, "priorHours", 1, 10000, default.prior_hours),
-        decision_period_s=_time_s(spec, "decisionPeriod", default.decision_period_s),
-        min_savings_percent=bounded(spec, "minSavingsPercent", 0, 100, default.min_savings_percent),
-    )
-
-
-def _time_s(raw: JsonObject, field: str, default: float) -> float:
-    """A Go duration above 0 in seconds."""
-    stated = optional_text(raw, field)
-    found = duration_s(stated, field) if stated else default
-    if found <= 0:
-        raise WireError(f"{field}: must be above 0")
-    return found
-
-
-def _party(raw: JsonObject) -> Tenant:
-    return Tenant(
-        name=text(raw, "name"),
-        weight=bounded(raw, "weight", 1, 1000, 1),
-        fifo=one_of(raw, "inner", Inner.FAIRNESS) is Inner.FIFO,
-    )
+    beside = {name: spec.get(name) for name in ("decisionPeriod", "minSavingsPercent")}
+    return SPOT_TERMS.read({**section(spec, "spot"), **beside})
 
 
 def _parties(spec: JsonObject) -> tuple[Tenant, ...]:
     with within("tenants"):
         parties = sorted(
-            (_party(one) for one in objects(spec, "tenants")), key=lambda tenant: tenant.name
+            (TENANT.read(one) for one in objects(spec, "tenants")), key=lambda tenant: tenant.name
         )
         if len(parties) > MOST_TENANTS or len({party.name for party in parties}) < len(parties):
             raise WireError(f"name: at most {MOST_TENANTS} tenants, each once")

@@ -19,40 +19,40 @@ from ullage.api.contract import (
     WireError,
     objects,
     section,
-    text,
 )
 from ullage.api.readers import quoted
-from ullage.api.words import CostObjective, Inject, Membership, OnViolation, Resizable, Tiers
+from ullage.api.words import CostObjective, Inject, Membership, Tiers
 from ullage.cluster.codecs.objects import (
     bounded,
     is_accelerator,
     is_domain,
     one_of,
     optional_text,
-    registered,
     strings,
     within,
 )
 from ullage.cluster.records.snapshot import FailurePolicy, GPURequest, Share
 from ullage.cluster.records.spec_fields import (
+    COST_AIM,
     RENDEZVOUS,
+    SHARING_RULES,
     CostAim,
     Elasticity,
     OfferedLoad,
     OnNotice,
     SharingRules,
     TierTerms,
+    decimal,
+    positive,
 )
 from ullage.cluster.values.names import MAX_RANK
-from ullage.cluster.values.quantity import counted, duration_s, mib_up, of_a_mib, plain_bytes
-from ullage.engines.capacity.records import OBJECTIVES
+from ullage.cluster.values.quantity import counted, mib_up, of_a_mib, plain_bytes
 
 MOST_STEPS: Final = 10**12
 MOST_REPLICAS: Final = MAX_RANK + 1
 MOST_SERVING: Final = 1024
 _LEAST_STATE: Final = 1024
 _MOST_STEPS_BETWEEN: Final = 100_000
-_DECIMAL: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
 _NAME: Final = re.compile(r"[a-z]([-a-z0-9]{0,50}[a-z0-9])?")
 
 
@@ -155,33 +155,14 @@ def read_steps(spec: JsonObject) -> int:
         return bounded(section(spec, "work"), "steps", 1, MOST_STEPS)
 
 
-def _decimal(raw: JsonObject, field: str, least: float = 0.0) -> float | None:
-    """A decimal string of at least ``least``; absent is ``None``."""
-    if raw.get(field) is None:
-        return None
-    stated = text(raw, field)
-    if not _DECIMAL.fullmatch(stated):
-        raise WireError(f"{field}: {quoted(stated)} is no decimal number such as 1.5")
-    if float(stated) < least:
-        raise WireError(f"{field}: {stated!r} must be a number of at least {least:g}")
-    return float(stated)
-
-
-def _positive(raw: JsonObject, field: str) -> float | None:
-    value = _decimal(raw, field)
-    if value == 0:
-        raise WireError(f"{field}: must be above 0")
-    return value
-
-
 def read_objectives(spec: JsonObject) -> tuple[float | None, float | None]:
     """``spec.slo`` of a job: most slowdown and least throughput, one of them or neither."""
     if spec.get("slo") is None:
         return None, None
     with within("slo"):
         raw = section(spec, "slo")
-        slowdown = _decimal(raw, "maxSlowdown", 1.0)
-        throughput = _positive(raw, "minThroughput")
+        slowdown = decimal(raw, "maxSlowdown", 1.0)
+        throughput = positive(raw, "minThroughput")
         if (slowdown is None) == (throughput is None):
             raise WireError("maxSlowdown: give exactly one of maxSlowdown and minThroughput")
         return slowdown, throughput
@@ -204,7 +185,7 @@ def read_load(spec: JsonObject) -> OfferedLoad | None:
         return None
     with within("load"):
         raw = section(spec, "load")
-        rate, cv2 = _positive(raw, "requestsPerSecond"), _decimal(raw, "cv2")
+        rate, cv2 = positive(raw, "requestsPerSecond"), decimal(raw, "cv2")
         if rate is None:
             raise WireError("requestsPerSecond: missing")
         return OfferedLoad(requests_per_s=rate, cv2=1.0 if cv2 is None else cv2)
@@ -213,22 +194,7 @@ def read_load(spec: JsonObject) -> OfferedLoad | None:
 def read_sharing(spec: JsonObject) -> SharingRules:
     """``spec.sharing``."""
     with within("sharing"):
-        raw = section(spec, "sharing")
-        return SharingRules(
-            allow=_flag(raw, "allow"),
-            resizable=one_of(raw, "resizable", Resizable.NEVER) is Resizable.RESTART,
-            freeze_neighbours=(
-                one_of(raw, "onViolation", OnViolation.FREEZE_NEIGHBOURS) is not OnViolation.ALERT
-            ),
-        )
-
-
-def _flag(raw: JsonObject, field: str) -> bool:
-    """A flag that is on where it is not stated."""
-    value = raw.get(field)
-    if value is not None and not isinstance(value, bool):
-        raise WireError(f"{field}: expected true or false, got {type(value).__name__}")
-    return value is not False
+        return SHARING_RULES.read(section(spec, "sharing"))
 
 
 def read_elasticity(spec: JsonObject) -> Elasticity | None:
@@ -314,17 +280,7 @@ def read_cost(spec: JsonObject) -> CostAim | None:
     if spec.get("cost") is None:
         return None
     with within("cost"):
-        raw = section(spec, "cost")
-        aim = CostAim(
-            objective=registered(raw, "objective", OBJECTIVES, ""),
-            max_cost=_decimal(raw, "maxCost"),
-            max_time_s=_time_s(raw, "maxTime"),
-            deadline_s=_time_s(raw, "deadline"),
-            estimated_work_s=_time_s(raw, "estimatedWork"),
-            budget_per_hour=_positive(raw, "budgetPerHour"),
-            allow_spot=_flag(raw, "allowSpot"),
-            on_demand_fallback=_flag(raw, "onDemandFallback"),
-        )
+        aim = COST_AIM.read(section(spec, "cost"))
         _check_aim(aim)
         return aim
 
@@ -368,13 +324,3 @@ def check_whole(spec: JsonObject, cost: CostAim | None, sharing: SharingRules) -
         and not saves
     ):
         raise WireError("cost: a job with a deadline runs on spot only with spec.checkpoint")
-
-
-def _time_s(raw: JsonObject, field: str) -> float | None:
-    """A Go duration above 0 in seconds; absent is ``None``."""
-    if raw.get(field) is None:
-        return None
-    found = duration_s(text(raw, field), field)
-    if found <= 0:
-        raise WireError(f"{field}: must be above 0")
-    return found

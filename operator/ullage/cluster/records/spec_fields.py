@@ -2,16 +2,79 @@
 # SPDX-License-Identifier: Apache-2.0
 """Settings of a workload and of the policy about sharing: load, rules, risk budget.
 
-Values only, with the same defaults as the API's models; a test holds the two together.
+Fields say how the spec states them, with the bounds and the defaults of the API's models; a test
+holds the two together.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Final
+from enum import StrEnum
+from typing import Annotated, Final, TypeAlias
 
+from ullage.api.codec import derived
+from ullage.api.contract import JsonObject, WireError, flag, text
+from ullage.api.readers import quoted, registered
+from ullage.api.wire_fields import NEEDED, Kind, between
+from ullage.api.words import Inner, OnViolation, Resizable, TightSLO
 from ullage.api.words import OnNotice as OnNotice
+from ullage.cluster.values.quantity import duration_s
 from ullage.engines.admission.predictors import DEFAULT, PREDICTORS
+from ullage.engines.capacity.records import OBJECTIVES
+
+DAY_S: Final = 86_400
+_DECIMAL: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
+
+
+def decimal(raw: JsonObject, field: str, least: float = 0.0) -> float | None:
+    """A decimal string of at least ``least``; absent is ``None``.
+
+    Raises:
+        WireError: it is something else.
+    """
+    if raw.get(field) is None:
+        return None
+    stated = text(raw, field)
+    if not _DECIMAL.fullmatch(stated):
+        raise WireError(f"{field}: {quoted(stated)} is no decimal number such as 1.5")
+    if float(stated) < least:
+        raise WireError(f"{field}: {stated!r} must be a number of at least {least:g}")
+    return float(stated)
+
+
+def positive(raw: JsonObject, field: str) -> float | None:
+    """The same above 0."""
+    value = decimal(raw, field)
+    if value == 0:
+        raise WireError(f"{field}: must be above 0")
+    return value
+
+
+def _time_s(raw: JsonObject, field: str) -> float:
+    found = duration_s(text(raw, field), field)
+    if found <= 0:
+        raise WireError(f"{field}: must be above 0")
+    return found
+
+
+def _of(registry: Collection[str]) -> Kind:
+    """A word of a registry."""
+    return Kind(lambda raw, field: registered(raw, field, registry, ""))
+
+
+def _is(word: StrEnum) -> Kind:
+    """Whether it is this word of its list."""
+    words = [one.value for one in type(word)]
+    return Kind(lambda raw, field: registered(raw, field, words, "") == word)
+
+
+_Seconds: TypeAlias = Annotated[float, Kind(_time_s)]
+"""A duration above 0 as Go writes it."""
+_Switch: TypeAlias = Annotated[bool, Kind(flag)]
+_Day: TypeAlias = Annotated[int, between(1, DAY_S)]
+_Part: TypeAlias = Annotated[int, between(0, 100)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,11 +89,11 @@ class OfferedLoad:
 class SharingRules:
     """``spec.sharing``: what sharing may do to the workload and its neighbours."""
 
-    allow: bool = True
+    allow: _Switch = True
     """False: no one else may be on its device, though it asks for a share only."""
-    resizable: bool = False
+    resizable: Annotated[bool, _is(Resizable.RESTART)] = False
     """Another share may be given by a restart at a checkpoint."""
-    freeze_neighbours: bool = True
+    freeze_neighbours: Annotated[bool, _is(OnViolation.FREEZE_NEIGHBOURS), "onViolation"] = True
     """False (``onViolation: Alert``): a violation is reported, and no work is stopped for it."""
 
 
@@ -38,18 +101,18 @@ class SharingRules:
 class CostAim:
     """``spec.cost``: what capacity is chosen for; ``None`` = not asked."""
 
-    objective: str = ""
+    objective: Annotated[str, _of(OBJECTIVES)] = ""
     """``CostPerWork``, ``Deadline`` or ``Makespan``; empty = the quantity that no cap names."""
-    max_cost: float | None = None
-    max_time_s: float | None = None
-    deadline_s: float | None = None
+    max_cost: Annotated[float | None, Kind(decimal)] = None
+    max_time_s: Annotated[_Seconds | None, "maxTime"] = None
+    deadline_s: Annotated[_Seconds | None, "deadline"] = None
     """Seconds after the creation of the job."""
-    estimated_work_s: float | None = None
+    estimated_work_s: Annotated[_Seconds | None, "estimatedWork"] = None
     """Seconds of undisturbed running that the whole training takes at speed 1."""
-    budget_per_hour: float | None = None
+    budget_per_hour: Annotated[float | None, Kind(positive)] = None
     """Most dollars per hour for all of its instances."""
-    allow_spot: bool = True
-    on_demand_fallback: bool = True
+    allow_spot: _Switch = True
+    on_demand_fallback: _Switch = True
     """On-demand and reserved capacity may be used."""
 
 
@@ -98,29 +161,29 @@ class Elasticity:
 class SpotTerms:
     """``SchedulingPolicy.spec``: ``spot``, ``decisionPeriod`` and ``minSavingsPercent``."""
 
-    restart_cost_s: int = 900
+    restart_cost_s: Annotated[_Day, "restartCostSeconds"] = 900
     """Cost of one restart of a job, work since the last checkpoint included."""
-    min_gain_percent: int = 3
-    min_hold_s: float = 600.0
-    hazard_half_life_s: float = 172_800.0
+    min_gain_percent: _Part = 3
+    min_hold_s: Annotated[_Seconds, "minHold"] = 600.0
+    hazard_half_life_s: Annotated[_Seconds, "hazardHalfLife"] = 172_800.0
     """Time after which observations of a pool count half."""
-    prior_hours: int = 10
+    prior_hours: Annotated[int, between(1, 10_000)] = 10
     """Pool-hours that the prior of a pool's hazard counts as."""
-    decision_period_s: float = 86_400.0
-    min_savings_percent: int = 0
+    decision_period_s: Annotated[_Seconds, "decisionPeriod"] = 86_400.0
+    min_savings_percent: _Part = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RiskSettings:
     """``SchedulingPolicy.spec.risk``."""
 
-    predictor: str = DEFAULT
+    predictor: Annotated[str, _of(PREDICTORS)] = DEFAULT
     """A word of ``PREDICTORS``."""
-    eps_percent: int = 5
-    confidence_percent: int = 80
-    min_combined_percent: int = 100
-    probation_seconds_per_class: int = 60
-    conformal: bool = True
+    eps_percent: Annotated[int, between(1, 50)] = 5
+    confidence_percent: Annotated[int, between(50, 99)] = 80
+    min_combined_percent: Annotated[int, between(0, 400)] = 100
+    probation_seconds_per_class: Annotated[int, between(0, DAY_S)] = 60
+    conformal: Annotated[bool, _is(TightSLO.CONFORMAL), "tightSLO"] = True
     """False (``tightSLO: Refuse``): what no certified threshold covers is refused."""
 
     def __post_init__(self) -> None:
@@ -161,7 +224,14 @@ def _lists(namespaces: frozenset[str], namespace: str) -> bool:
 class Tenant:
     """One of ``SchedulingPolicy.spec.tenants``."""
 
-    name: str
-    weight: int = 1
-    fifo: bool = False
+    name: Annotated[str, Kind(text), NEEDED]
+    weight: Annotated[int, between(1, 1000)] = 1
+    fifo: Annotated[bool, _is(Inner.FIFO), "inner"] = False
     """True (``inner: FIFO``): its oldest job first; else its jobs share by their weights."""
+
+
+SHARING_RULES: Final = derived(SharingRules)
+COST_AIM: Final = derived(CostAim)
+SPOT_TERMS: Final = derived(SpotTerms)
+RISK_SETTINGS: Final = derived(RiskSettings)
+TENANT: Final = derived(Tenant)
