@@ -22,8 +22,7 @@ from demo.cluster import LocalCluster
 from e2e.karpenter import process
 from e2e.stack import Json
 
-TRAINER_CERTIFICATES: Final = Path("/tmp/k8s-webhook-server/serving-certs")
-"""Where Trainer looks for them; it has no flag for the folder."""
+CERTIFICATES: Final = ("tls.crt", "tls.key", "ca.crt", "ca.key")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +37,7 @@ class Neighbour:
         wide: Resources that the same holds for.
         config: API group and version of its configuration; empty = it has flags instead.
         settings: More of its configuration.
+        certificates: Folder where it looks for certificates, whatever its configuration says.
         prepare: Makes what must be there before it starts.
         webhooks: Name that it expects of its webhook configuration.
     """
@@ -49,6 +49,7 @@ class Neighbour:
     wide: tuple[str, ...] = ("pods",)
     config: str = ""
     settings: Json = field(default_factory=dict)
+    certificates: Path | None = None
     prepare: Callable[[LocalCluster, Path], None] | None = None
     webhooks: str = ""
 
@@ -62,12 +63,8 @@ def _of_pods_labelled(key: str) -> Json:
 
 
 def _prepare_trainer(cluster: LocalCluster, folder: Path) -> None:
-    """Its certificates as a Secret and as files; it would make others that name no address."""
-    key, certificate = (folder / name for name in ("tls.key", "tls.crt"))
-    files = {"tls.crt": certificate, "tls.key": key, "ca.crt": certificate, "ca.key": key}
-    TRAINER_CERTIFICATES.mkdir(parents=True, exist_ok=True)
-    for name, path in files.items():
-        (TRAINER_CERTIFICATES / name).write_bytes(path.read_bytes())
+    """Its certificates as a Secret; it would make others that name no address."""
+    files = {name: folder / name for name in CERTIFICATES}
     data = {name: base64.b64encode(path.read_bytes()).decode() for name, path in files.items()}
     place = {"name": "kubeflow-trainer-webhook-cert", "namespace": "kubeflow-system"}
     space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kubeflow-system"}}
@@ -94,6 +91,7 @@ TRAINER = Neighbour(
     tool="trainer",
     pod_label="jobset.sigs.k8s.io/jobset-name",
     port=19643,
+    certificates=Path("/tmp/k8s-webhook-server/serving-certs"),
     prepare=_prepare_trainer,
     webhooks="validator.trainer.kubeflow.org",
 )
@@ -118,6 +116,7 @@ KUEUE = Neighbour(
         "featureGates": {"VisibilityOnDemand": False},  # an API server of its own, on a fixed port
     },
     port=19743,
+    certificates=Path("/etc/kueue/metrics/certs"),
 )
 
 
@@ -139,7 +138,10 @@ def controller(cluster: LocalCluster, neighbour: Neighbour, folder: Path) -> Ite
     for body in _webhooks(neighbour, program.parent / "webhooks.yaml", authority):
         _apply(cluster, body)
     words = [str(program), *_arguments(neighbour, folder)]
-    with process(neighbour.tool, words, {"KUBECONFIG": str(cluster.kubeconfig)}):
+    with (
+        _certificates_in_place(neighbour, folder),
+        process(neighbour.tool, words, {"KUBECONFIG": str(cluster.kubeconfig)}),
+    ):
         yield
 
 
@@ -148,6 +150,23 @@ def remove_webhooks(cluster: LocalCluster, neighbour: Neighbour) -> None:
     for kind in ("mutating", "validating"):
         name = neighbour.configuration_name(kind)
         cluster.kubectl("delete", f"{kind}webhookconfigurations", name, "--ignore-not-found")
+
+
+@contextmanager
+def _certificates_in_place(neighbour: Neighbour, folder: Path) -> Iterator[None]:
+    """Files where it looks for them, while this lasts."""
+    place = neighbour.certificates
+    if place is None:
+        yield
+        return
+    place.mkdir(parents=True, exist_ok=True)
+    try:
+        for name in CERTIFICATES:
+            (place / name).write_bytes((folder / name).read_bytes())
+        yield
+    finally:
+        for name in CERTIFICATES:
+            (place / name).unlink(missing_ok=True)
 
 
 def _apply(cluster: LocalCluster, body: Json) -> None:
@@ -173,6 +192,8 @@ def _certificate(folder: Path) -> str:
         check=True,
         capture_output=True,
     )  # fmt: skip
+    for kind in ("crt", "key"):
+        (folder / f"ca.{kind}").write_bytes((folder / f"tls.{kind}").read_bytes())
     return base64.b64encode((folder / "tls.crt").read_bytes()).decode()
 
 
