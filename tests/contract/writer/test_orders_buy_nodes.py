@@ -43,12 +43,20 @@ class Market(Cluster):
         self.provisioner = provisioner
 
     def turn(self) -> None:
-        """kube-scheduler looks first, then the provisioner, then everyone else."""
+        """Pods end; kube-scheduler looks first, then the provisioner, then everyone else."""
+        self._end_pods()
         self._bind_orders()
         pods, nodes = self.server.objects(ports.POD), self.server.objects(ports.NODE)
         for node in self.provisioner.turn(pods, nodes).create:
             self.server.put(ports.NODE, node)
         super().turn()
+
+    def _end_pods(self) -> None:
+        """kubelet confirms that a pod that has to go is gone."""
+        for pod in self.server.objects(ports.POD):
+            meta = pod["metadata"]
+            if meta.get("deletionTimestamp"):
+                self.server.remove(ports.POD, meta["name"], meta["namespace"])
 
     def _bind_orders(self) -> None:
         bound = set()
@@ -76,6 +84,16 @@ class Market(Cluster):
             super()._scheduler_and_kubelet()
         finally:
             self.server.objects = held  # type: ignore[method-assign]
+
+    def lose(self, name: str) -> None:
+        """A machine is gone, with its pods."""
+        self.server.remove(ports.NODE, name)
+        if self.server.get(ports.GPU_NODE, name) is not None:
+            self.server.remove(ports.GPU_NODE, name)
+        for pod in self.server.objects(ports.POD):
+            if pod["spec"].get("nodeName") == name:
+                meta = pod["metadata"]
+                self.server.remove(ports.POD, meta["name"], meta["namespace"])
 
     def orders(self) -> list[Json]:
         """Placeholder pods."""
@@ -168,6 +186,63 @@ async def test_the_second_node_of_a_pool_is_bought_as_well(
         await converge(brain, market)
         assert market.provisioner.refused == []
         assert market.where() == {"spot-a-0", "spot-a-1"}
+
+
+def elastic(job: Json, least: int, most: int, membership: str) -> Json:
+    del job["spec"]["replicas"]
+    job["spec"]["work"] = {"steps": 10**9}
+    job["spec"]["elasticity"] = {
+        "minReplicas": least,
+        "maxReplicas": most,
+        "membership": membership,
+    }
+    return job
+
+
+async def runs_on(brain: Brain, market: Market, members: int) -> set[str]:
+    """Wait until so many members run and no request is left; where they are a minute later."""
+    quiet = 0
+    for _ in range(100):
+        await brain.cycle()
+        market.turn()
+        market.wall.seconds += 10.0
+        market.heartbeat()
+        done = (len(market.where()), market.orders()) == (members, [])
+        quiet = quiet + 1 if done else 0
+        if quiet == 6:
+            break
+    return market.where()
+
+
+@pytest.mark.parametrize("membership", [None, "InPlace", "Restart"], ids=str)
+async def test_a_running_gang_gets_a_node_for_one_that_vanished_and_no_other(
+    running: Running, membership: str | None
+) -> None:
+    async with running() as (brain, market):
+        job = a_job("train", 3)
+        if membership:
+            job = elastic(job, 2, 3, membership)
+        market.server.put(ports.TRAINING_JOB, job)
+        before = await runs_on(brain, market, 3)
+        lost = min(before)
+        market.lose(lost)
+        after = await runs_on(brain, market, 3)
+        assert (len(before), len(after)) == (3, 3)
+        assert before - after == {lost}
+        assert (len(market.provisioner.bought), market.orders()) == (4, [])
+        assert market.job()["status"]["phase"] == "Running"
+
+
+@pytest.mark.parametrize("membership", ["InPlace", "Restart"])
+async def test_an_elastic_gang_without_any_node_gets_nodes_for_its_greatest_size(
+    running: Running, rules: Autoscaler, membership: str
+) -> None:
+    async with running(rules=rules) as (brain, market):
+        job = elastic(a_job("train", 2), 2, 4, membership)
+        market.server.put(ports.TRAINING_JOB, job)
+        assert len(await runs_on(brain, market, 4)) == 4
+        assert (len(market.provisioner.bought), market.orders()) == (4, [])
+        assert market.job()["status"]["phase"] == "Running"
 
 
 async def test_an_order_is_owned_by_its_job_and_names_its_pool(running: Running) -> None:
