@@ -27,7 +27,7 @@ from ullage.api.contract import LABEL_ORDER
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
-from ullage.scheduling.inventory.node_orders import ORDER_S
+from ullage.scheduling.inventory.node_orders import LAUNCH_S, ORDER_S
 from ullage.scheduling.model.plan import Action, DecideSettings
 
 Json = dict[str, Any]
@@ -268,6 +268,44 @@ async def test_an_order_that_no_one_serves_is_taken_back(running: Running) -> No
         assert order["metadata"]["uid"] not in left
         events = {one["reason"] for one in market.server.objects(ports.EVENT)}
         assert "LaunchFailed" in events
+
+
+async def test_a_second_machine_for_one_order_serves_the_next_job(
+    running: Running, rules: Autoscaler
+) -> None:
+    async with running(replicas=1, rules=rules) as (brain, market):
+        market.provisioner.copies = 2
+        assert len(await runs_on(brain, market, 1)) == 1
+        market.server.put(ports.TRAINING_JOB, a_job("second", 1))
+        assert await runs_on(brain, market, 2) == {"spot-a-0", "spot-a-1"}
+        assert market.provisioner.bought == ["spot-a-0", "spot-a-1"]
+
+
+@pytest.mark.parametrize(
+    ("faults", "after_s"),
+    [
+        ({"delivers": {"spot-a": {"pool": "other"}}}, ORDER_S),
+        ({"never_ready": frozenset({"spot-a"})}, LAUNCH_S),
+    ],
+    ids=["another pool's", "never ready"],
+)
+async def test_a_machine_that_serves_no_order_is_bought_once_and_told(
+    running: Running, rules: Autoscaler, faults: dict[str, Any], after_s: float
+) -> None:
+    def told() -> set[str]:
+        return {one["reason"] for one in market.server.objects(ports.EVENT)}
+
+    async with running(replicas=1, rules=rules) as (brain, market):
+        for name, value in faults.items():
+            setattr(market.provisioner, name, value)
+        await converge(brain, market)
+        market.wall.seconds += after_s - 60
+        await converge(brain, market)
+        assert len(market.provisioner.bought) == 1
+        assert "LaunchFailed" not in told()
+        market.wall.seconds += 180
+        await brain.cycle()
+        assert "LaunchFailed" in told()
 
 
 async def test_a_new_leader_orders_nothing_twice(running: Running) -> None:
