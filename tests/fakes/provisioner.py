@@ -152,6 +152,7 @@ def unschedulable(pod: Json) -> Json:
 
 def machine(name: str, labels: Mapping[str, str], *, ready: bool = True) -> Json:
     """A node that KWOK plays."""
+    taint = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
     amounts = {"cpu": "64", "memory": "256Gi", "pods": "110", SLOT_RESOURCE: "16"}
     return {
         "apiVersion": "v1",
@@ -161,7 +162,7 @@ def machine(name: str, labels: Mapping[str, str], *, ready: bool = True) -> Json
             "labels": {**labels, HOSTNAME: name, "ullage.dev/node": "true", "type": "kwok"},
             "annotations": {"kwok.x-k8s.io/node": "fake"},
         },
-        "spec": {},
+        "spec": {} if ready else {"taints": [taint]},
         "status": {
             "allocatable": amounts,
             "capacity": amounts,

@@ -24,30 +24,16 @@ from pydantic import (
     StrictStr,
     WithJsonSchema,
 )
-from pydantic.alias_generators import to_camel
 from pydantic.config import JsonDict
 
+from ullage.api.codec import wire_name
 from ullage.api.contract import API_VERSION, MAX_EPOCH
 from ullage.api.readers import MOST_COUNTED
-
-ACRONYMS: Final = {
-    "workload_class": "class",
-    "pod_uid": "podUID",
-    "beneficiary_uid": "beneficiaryUID",
-    "memory_mib": "memoryMiB",
-    "memory_used_mib": "memoryUsedMiB",
-    "peak_memory_mib": "peakMemoryMiB",
-    "pcie_rx_kib_per_s": "pcieRxKiBPerS",
-    "pcie_tx_kib_per_s": "pcieTxKiBPerS",
-    "server_pid": "serverPID",
-    "context_overhead_mib": "contextOverheadMiB",
-}
-"""Names whose spelling in the API does not follow from the Python name."""
 
 
 def spelling(name: str) -> str:
     """The API's spelling of a Python attribute."""
-    return ACRONYMS.get(name) or to_camel(name)
+    return "class" if name == "workload_class" else wire_name(name)
 
 
 class Model(BaseModel):

@@ -27,7 +27,7 @@ from ullage.api.contract import LABEL_ORDER
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
-from ullage.scheduling.inventory.node_orders import ORDER_S
+from ullage.scheduling.inventory.node_orders import LAUNCH_S, ORDER_S
 from ullage.scheduling.model.plan import Action, DecideSettings
 
 Json = dict[str, Any]
@@ -43,12 +43,20 @@ class Market(Cluster):
         self.provisioner = provisioner
 
     def turn(self) -> None:
-        """kube-scheduler looks first, then the provisioner, then everyone else."""
+        """Pods end; kube-scheduler looks first, then the provisioner, then everyone else."""
+        self._end_pods()
         self._bind_orders()
         pods, nodes = self.server.objects(ports.POD), self.server.objects(ports.NODE)
         for node in self.provisioner.turn(pods, nodes).create:
             self.server.put(ports.NODE, node)
         super().turn()
+
+    def _end_pods(self) -> None:
+        """kubelet confirms that a pod that has to go is gone."""
+        for pod in self.server.objects(ports.POD):
+            meta = pod["metadata"]
+            if meta.get("deletionTimestamp"):
+                self.server.remove(ports.POD, meta["name"], meta["namespace"])
 
     def _bind_orders(self) -> None:
         bound = set()
@@ -76,6 +84,16 @@ class Market(Cluster):
             super()._scheduler_and_kubelet()
         finally:
             self.server.objects = held  # type: ignore[method-assign]
+
+    def lose(self, name: str) -> None:
+        """A machine is gone, with its pods."""
+        self.server.remove(ports.NODE, name)
+        if self.server.get(ports.GPU_NODE, name) is not None:
+            self.server.remove(ports.GPU_NODE, name)
+        for pod in self.server.objects(ports.POD):
+            if pod["spec"].get("nodeName") == name:
+                meta = pod["metadata"]
+                self.server.remove(ports.POD, meta["name"], meta["namespace"])
 
     def orders(self) -> list[Json]:
         """Placeholder pods."""
@@ -170,6 +188,63 @@ async def test_the_second_node_of_a_pool_is_bought_as_well(
         assert market.where() == {"spot-a-0", "spot-a-1"}
 
 
+def elastic(job: Json, least: int, most: int, membership: str) -> Json:
+    del job["spec"]["replicas"]
+    job["spec"]["work"] = {"steps": 10**9}
+    job["spec"]["elasticity"] = {
+        "minReplicas": least,
+        "maxReplicas": most,
+        "membership": membership,
+    }
+    return job
+
+
+async def runs_on(brain: Brain, market: Market, members: int) -> set[str]:
+    """Wait until so many members run and no request is left; where they are a minute later."""
+    quiet = 0
+    for _ in range(100):
+        await brain.cycle()
+        market.turn()
+        market.wall.seconds += 10.0
+        market.heartbeat()
+        done = (len(market.where()), market.orders()) == (members, [])
+        quiet = quiet + 1 if done else 0
+        if quiet == 6:
+            break
+    return market.where()
+
+
+@pytest.mark.parametrize("membership", [None, "InPlace", "Restart"], ids=str)
+async def test_a_running_gang_gets_a_node_for_one_that_vanished_and_no_other(
+    running: Running, membership: str | None
+) -> None:
+    async with running() as (brain, market):
+        job = a_job("train", 3)
+        if membership:
+            job = elastic(job, 2, 3, membership)
+        market.server.put(ports.TRAINING_JOB, job)
+        before = await runs_on(brain, market, 3)
+        lost = min(before)
+        market.lose(lost)
+        after = await runs_on(brain, market, 3)
+        assert (len(before), len(after)) == (3, 3)
+        assert before - after == {lost}
+        assert (len(market.provisioner.bought), market.orders()) == (4, [])
+        assert market.job()["status"]["phase"] == "Running"
+
+
+@pytest.mark.parametrize("membership", ["InPlace", "Restart"])
+async def test_an_elastic_gang_without_any_node_gets_nodes_for_its_greatest_size(
+    running: Running, rules: Autoscaler, membership: str
+) -> None:
+    async with running(rules=rules) as (brain, market):
+        job = elastic(a_job("train", 2), 2, 4, membership)
+        market.server.put(ports.TRAINING_JOB, job)
+        assert len(await runs_on(brain, market, 4)) == 4
+        assert (len(market.provisioner.bought), market.orders()) == (4, [])
+        assert market.job()["status"]["phase"] == "Running"
+
+
 async def test_an_order_is_owned_by_its_job_and_names_its_pool(running: Running) -> None:
     async with running(replicas=1) as (brain, market):
         for _ in range(3):
@@ -193,6 +268,44 @@ async def test_an_order_that_no_one_serves_is_taken_back(running: Running) -> No
         assert order["metadata"]["uid"] not in left
         events = {one["reason"] for one in market.server.objects(ports.EVENT)}
         assert "LaunchFailed" in events
+
+
+async def test_a_second_machine_for_one_order_serves_the_next_job(
+    running: Running, rules: Autoscaler
+) -> None:
+    async with running(replicas=1, rules=rules) as (brain, market):
+        market.provisioner.copies = 2
+        assert len(await runs_on(brain, market, 1)) == 1
+        market.server.put(ports.TRAINING_JOB, a_job("second", 1))
+        assert await runs_on(brain, market, 2) == {"spot-a-0", "spot-a-1"}
+        assert market.provisioner.bought == ["spot-a-0", "spot-a-1"]
+
+
+@pytest.mark.parametrize(
+    ("faults", "after_s"),
+    [
+        ({"delivers": {"spot-a": {"pool": "other"}}}, ORDER_S),
+        ({"never_ready": frozenset({"spot-a"})}, LAUNCH_S),
+    ],
+    ids=["another pool's", "never ready"],
+)
+async def test_a_machine_that_serves_no_order_is_bought_once_and_told(
+    running: Running, rules: Autoscaler, faults: dict[str, Any], after_s: float
+) -> None:
+    def told() -> set[str]:
+        return {one["reason"] for one in market.server.objects(ports.EVENT)}
+
+    async with running(replicas=1, rules=rules) as (brain, market):
+        for name, value in faults.items():
+            setattr(market.provisioner, name, value)
+        await converge(brain, market)
+        market.wall.seconds += after_s - 60
+        await converge(brain, market)
+        assert len(market.provisioner.bought) == 1
+        assert "LaunchFailed" not in told()
+        market.wall.seconds += 180
+        await brain.cycle()
+        assert "LaunchFailed" in told()
 
 
 async def test_a_new_leader_orders_nothing_twice(running: Running) -> None:

@@ -15,6 +15,7 @@ from builders import (
     WorkloadBuilder,
     a_gpu_node,
     a_job,
+    a_kube_service,
     a_node,
     a_pod,
     a_slice,
@@ -27,7 +28,14 @@ from fakes.toy_pools import a_pool, aim
 from ullage.api.contract import LABEL_REGISTERED, Reason, SlicePhase
 from ullage.cluster.records.pool import PoolRecord
 from ullage.cluster.records.snapshot import PodRecord, PodStage
-from ullage.cluster.records.status import SizeRecord
+from ullage.cluster.records.spec_fields import TierTerms
+from ullage.cluster.records.status import (
+    Offer,
+    PoolShare,
+    SizeRecord,
+    SpendDecision,
+    SpendRecord,
+)
 from ullage.scheduling.inventory.node_orders import AGENT_S
 from ullage.scheduling.model.gang_speed import HOLD_IN_PLACE_S, HOLD_S
 from ullage.scheduling.model.plan import CreatePod, DecideSettings, DeletePod
@@ -103,10 +111,6 @@ def test_nothing_is_requested_soon_after_a_change() -> None:
     assert orders(plan(*running(a_gang(since=NOW - HOLD_IN_PLACE_S + 1)))) == []
 
 
-def test_a_gang_that_never_had_more_requests_nothing() -> None:
-    assert orders(plan(*running(a_gang(Reason.SIZED)))) == []
-
-
 def test_no_more_is_requested_than_the_budget_pays_for() -> None:
     assert orders(plan(*running(a_gang(budget=3.0)))) == ["train-order-0"]
     assert orders(plan(*running(a_gang(budget=2.0)))) == []
@@ -117,7 +121,7 @@ def test_no_more_is_requested_than_the_pool_may_have() -> None:
 
 
 def test_requests_go_when_the_gang_is_whole_again() -> None:
-    gang = a_gang(Reason.GROWN)
+    gang = a_gang(Reason.GROWN).elastic(1, LEFT, in_place=True)
     (gone,) = plan(*running(gang), an_order(0, gang)).all(DeletePod)
     assert gone.reason is Reason.PLACED
 
@@ -136,3 +140,53 @@ def test_bought_nodes_whose_agents_still_start_count_as_room(age_s: float, keeps
     assert spend is not None
     assert spend.decision is not None
     assert bool(spend.decision.chosen.pools) is keeps
+
+
+@pytest.mark.parametrize(("left", "pool"), [((1, 2), "steady"), ((0, 1), "spot-a")])
+def test_a_job_in_tiers_requests_a_machine_that_stays_for_a_reliable_member_first(
+    left: tuple[int, ...], pool: str
+) -> None:
+    terms = TierTerms(reliable=1, state_bytes=1 << 20)
+    size = SizeRecord(since=LONG_AGO, reason=Reason.SHRUNK, message="a machine was lost")
+    chosen = Offer(pools=(PoolShare(pool="spot-a", replicas=3),), per_hour="3")
+    decision = SpendDecision(
+        time=NOW,
+        epoch=EPOCH,
+        inputs_hash="",
+        mode="Spot",
+        reason=Reason.POOL_ACQUIRED,
+        message="",
+        chosen=chosen,
+    )
+    gang = (
+        a_job()
+        .exclusive(2)
+        .elastic(1, 3, in_place=True, tiers=terms)
+        .gang(len(left))
+        .with_(cost=aim(), work_steps=10**9)
+        .status(
+            phase="Running",
+            replicas=len(left),
+            observed_generation=1,
+            start_time=LONG_AGO,
+            size=size,
+            spend=SpendRecord(decision=decision, next_decision=NOW + 3600),
+        )
+    )
+    lead = a_pod("train-lead", owner=gang.build(), rank=-1, stage=PodStage.RUNNING, node="node-9")
+    lead = replace(lead, gates=(), lead=True, address="10.0.0.9")
+    parts: list[Part] = [gang, lead, a_kube_service(gang.build(), "train-lead")]
+    for rank in left:
+        node, name = f"node-{rank}", "spot-a" if rank else "steady"
+        pod = a_pod(
+            f"train-{rank}", owner=gang.build(), stage=PodStage.RUNNING, node=node, rank=rank
+        )
+        slices = [a_slice(pod, device=gpu(node, at), percent=100, index=at) for at in range(2)]
+        seen = [reported(one, SlicePhase.ATTACHED) for one in slices]
+        parts += [pod, a_node(node, labels={"pool": name, LABEL_REGISTERED: "true"})]
+        parts.append(a_gpu_node(node, devices=2, desired=slices, observed=seen))
+    pools = [a_pool("spot-a", most=None), a_pool("steady", 8.0, spot=False, most=None)]
+    snapshot = replace(a_snapshot(*parts), pools={one.name: one for one in pools})
+    found = decided_on(snapshot, at=NOW, settings=SETTINGS)
+    asked = [one.order.pool for one in found.all(CreatePod) if one.order is not None]
+    assert asked == [pool]

@@ -20,8 +20,6 @@ from ullage.engines.admission.verdict import RiskSettings, Verdict
 
 LEAST_SECONDS: Final = 20.0
 MOST_SECONDS: Final = 60.0
-CLIENT_PRIORITY: Final = 1
-"""Of the MPS client on trial: below normal."""
 LEAST_WINDOWS: Final = 4
 """Windows with a finished step or request before a trial may end well."""
 VIOLATIONS: Final = 2
@@ -55,11 +53,10 @@ class Account:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """A share on trial: ``percent`` for at most ``seconds``, at a client priority below normal."""
+    """A share on trial: ``percent`` for at most ``seconds``."""
 
     percent: int
     seconds: float
-    client_priority: int = CLIENT_PRIORITY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

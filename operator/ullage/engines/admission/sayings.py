@@ -56,11 +56,6 @@ def outlooks(draft: Verdict, found: Margin) -> Verdict:
         group=forecast.group,
         band=found.band,
         rung=forecast.rung,
-        baseline_admits=all(
-            one.max_slowdown is None or total <= one.max_slowdown
-            for one, total in zip(found.tenants, sums, strict=True)
-        ),
-        model_version=forecast.version,
     )
 
 

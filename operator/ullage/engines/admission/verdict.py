@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ullage.api.contract import Reason
-from ullage.engines.admission.calibration import Band, Threshold, TightSLO
+from ullage.engines.admission.calibration import Band, Threshold
 from ullage.engines.admission.filters import Newcomer
 from ullage.engines.admission.prediction import Forecaster
 from ullage.engines.admission.records import Group, Rung
@@ -32,7 +32,6 @@ class RiskSettings:
     confidence_percent: float = 80.0
     min_combined_percent: float = 100.0
     """Least sum of normalised throughputs of two or more tenants."""
-    tight_slo: TightSLO = TightSLO.CONFORMAL
     probation_seconds_per_class: float = 60.0
     fragmentation_weight: float = 1.0
     eviction_weight: float = 1.0
@@ -138,9 +137,6 @@ class Verdict:
     rung: Rung | None = None
     chosen: Weighed | None = None
     runner_up: Weighed | None = None
-    baseline_admits: bool | None = None
-    """Whether the utilisation-sum rule would have admitted at this share."""
-    model_version: int = 0
 
     @property
     def admitted(self) -> bool:

@@ -41,7 +41,6 @@ class Claim(NamedTuple):
     type: str
     gang: int
     promised: float
-    urgency_s: float
     running: bool
 
 
@@ -214,8 +213,8 @@ def rank(
     running = state.running
     return tuple(
         [
-            Claim(who, kind, known[who[0]].gang, -less, -late, running.get(who) == kind)
-            for late, less, who, kind in order(state, known, settings)
+            Claim(who, kind, known[who[0]].gang, -less, running.get(who) == kind)
+            for _, less, who, kind in order(state, known, settings)
         ]
     )
 
@@ -327,7 +326,6 @@ def _spare(members: Members, kind: str, known: Mapping[str, RoundJob], *, runnin
         type=kind,
         gang=known[members[0]].gang,
         promised=0.0,
-        urgency_s=0.0,
         running=running,
     )
 

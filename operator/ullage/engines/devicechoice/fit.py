@@ -36,13 +36,11 @@ class Line:
         forward: Seconds per unit of each column of the design.
         backward: The same for the backward pass.
         rows: Ops that it was fitted on.
-        largest_bytes: Largest size among them; above it a prediction extrapolates.
     """
 
     forward: tuple[float, ...]
     backward: tuple[float, ...]
     rows: int
-    largest_bytes: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +151,6 @@ def _line(timed: Sequence[TimedOp], design: Design) -> Line:
         forward=solved([one.forward_s for one in timed]),
         backward=solved([one.backward_s for one in timed]),
         rows=len(timed),
-        largest_bytes=float(table[:, 1].max()),
     )
 
 

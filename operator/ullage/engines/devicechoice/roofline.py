@@ -59,12 +59,10 @@ class RooflineStep:
     Attributes:
         step_s: Seconds.
         confidence: 0 to 1.
-        compute_bound: Part of the time in ops that arithmetic limits.
     """
 
     step_s: float
     confidence: float
-    compute_bound: float
 
 
 def roofline_step(
@@ -92,19 +90,16 @@ def roofline_step(
     peak = device.peak(dtype)
     if not 0 < efficiency <= 1 or correction <= 0:
         raise ValueError("efficiency must be in (0, 1], correction above 0")
-    total = bound = 0.0
+    total = 0.0
     for op in ops:
         if op.on_cpu:
             continue
         arithmetic = op.flops / (peak * efficiency)
         moved = op.moved_bytes / device.bytes_per_s
-        seconds = op.count * max(arithmetic, moved) * (1 + BACKWARD_WORK)
-        total += seconds
-        bound += seconds if arithmetic >= moved else 0.0
+        total += op.count * max(arithmetic, moved) * (1 + BACKWARD_WORK)
     return RooflineStep(
         step_s=total * correction,
         confidence=FIRST_CONFIDENCE ** max(1, extrapolations),
-        compute_bound=bound / total if total else 0.0,
     )
 
 

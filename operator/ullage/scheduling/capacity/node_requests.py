@@ -29,7 +29,7 @@ from ullage.scheduling.inventory.reliable_machines import terms_of
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import Action, CreatePod, DeletePod, Emit, Order, RegisterNode
 from ullage.scheduling.model.view import View
-from ullage.scheduling.placement.attempt import Outcome, Requeue
+from ullage.scheduling.placement.attempt import Outcome, Refused, Requeue
 
 MOST_OUT: Final = 64
 """Orders of one pool that may be out at once."""
@@ -58,13 +58,14 @@ class Ordering:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lack:
-    """Members that a gang lost which runs on."""
+    """Members that a gang could have more: it lost them and runs on, or it never had them."""
 
     members: int
     reliable: int
     """Of them, those that count on machines that stay."""
+    lost: bool
     asks: bool
-    """Whether nodes may be requested for them now."""
+    """Whether nodes may be requested for them now, while it runs."""
 
 
 def order_nodes(
@@ -79,7 +80,7 @@ def order_nodes(
         view: The cycle's snapshot.
         spending: Pools that were chosen.
         outcomes: What placing said to those who wait, by uid.
-        lacking: Gangs that run and lost members, by uid.
+        lacking: Gangs that could use more members, by uid.
     """
     if not view.orders and (spending.market is None or not view.settings.orders):
         return Ordering()
@@ -87,19 +88,14 @@ def order_nodes(
     for order in view.orders:
         context.review(order)
     if view.settings.orders:
-        jobs = [view.snapshot.workloads[uid] for uid in spending.choices]
-        for job in sorted(
-            jobs, key=lambda workload: (-workload.priority, workload.created, workload.ref.uid)
-        ):
-            outcome = outcomes.get(job.ref.uid)
-            refused = outcome.refused if outcome is not None else None
-            lack = lacking.get(job.ref.uid)
-            if outcome is None and lack is not None and lack.asks:
-                context.replace_lost(job, lack)
-            if refused is None or refused.requeue is Requeue.ROOM_COMING:
-                continue
-            if refused.reason is not Reason.TRUST_DOMAIN_NOT_GRANTED:
-                context.give(job, refused.placed)
+        jobs = sorted(
+            (view.snapshot.workloads[uid] for uid in spending.choices),
+            key=lambda workload: (-workload.priority, workload.created, workload.ref.uid),
+        )
+        for job in jobs:
+            context.serve(job, outcomes.get(job.ref.uid))
+        for job in jobs:  # members that a gang never had come after everyone's first ones
+            context.grow(job, outcomes.get(job.ref.uid))
     moments = [moment for moment in context.moments if moment > view.now]
     return Ordering(
         steps=tuple(context.steps), events=tuple(context.events), wake_at=min(moments, default=0.0)
@@ -122,7 +118,8 @@ class _Desk:
     """Orders by uid of the job and pool."""
     oldest: dict[str, float] = field(default_factory=dict)
     """When the first order of a pool that waits for its node was created."""
-    given: int = 0
+    named: set[tuple[str, str]] = field(default_factory=set)
+    """Orders that this cycle gives."""
     _nodes: Mapping[str, Sequence[str]] | None = None
 
     def review(self, order: PodRecord) -> None:
@@ -172,7 +169,7 @@ class _Desk:
         if pool_choice is None or order.order not in pool_choice.pools | self._apart(job):
             return Reason.POOL_RELEASED, "the plan is another by now"
         if job.status.phase == Phase.RUNNING and job.ref.uid not in self.lacking:
-            return Reason.PLACED, "every member runs"
+            return Reason.PLACED, "it runs, and needs no more members"
         if self._is_registered(order.node) and serves(self.view.snapshot, order):
             return Reason.PLACED, f"members hold slices on {order.node}"
         if order.stage.finished:
@@ -184,36 +181,54 @@ class _Desk:
         self.moments.append(verdict.until)
         return _REASONS.get(verdict.fate), verdict.text
 
-    def give(self, job: WorkloadRecord, placed: int) -> None:
-        """Order the nodes that a job lacks."""
-        self._order(job, self._wanted(job, placed))
+    def serve(self, job: WorkloadRecord, outcome: Outcome | None) -> None:
+        """Order the nodes that a job lacks to start, or lost."""
+        lack = self.lacking.get(job.ref.uid)
+        refused = _without_room(outcome)
+        if refused is not None:
+            self._order(job, self._wanted(job, refused.placed))
+        elif outcome is None and lack is not None and lack.asks and lack.lost:
+            self._order(job, self._replacing(job, lack))
 
-    def replace_lost(self, job: WorkloadRecord, lack: Lack) -> None:
-        """Order nodes for members that a running gang lost: where the others run.
+    def grow(self, job: WorkloadRecord, outcome: Outcome | None) -> None:
+        """Order the nodes for members that an elastic gang never had."""
+        lack = self.lacking.get(job.ref.uid)
+        if lack is None or lack.lost:
+            return
+        refused = _without_room(outcome)
+        if refused is not None and not self._apart(job):
+            waiting = self._wanted(job, refused.placed)
+            self._order(job, _together([*waiting, *self._where_others_run(job, lack.members)]))
+        elif outcome is None and lack.asks:
+            self._order(job, self._replacing(job, lack))
+
+    def _replacing(self, job: WorkloadRecord, lack: Lack) -> list[tuple[PoolRecord, int]]:
+        """Pools of the members that a running gang could have more.
 
         In tiers members that count on machines that stay come first.
         """
         apart = self._apart(job)
         if lack.reliable and apart:
             steady = cheapest(job, apart, self.view.snapshot.pools)
-            self._order(job, [(steady, lack.reliable)] if steady is not None else [])
-            return
+            return [(steady, lack.reliable)] if steady is not None else []
+        return self._where_others_run(job, lack.members)
+
+    def _where_others_run(self, job: WorkloadRecord, members: int) -> list[tuple[PoolRecord, int]]:
         decision = self.spending.choices[job.ref.uid].spend.decision
-        for share in decision.chosen.pools[:1] if decision is not None else ():
-            pool = self.view.snapshot.pools.get(share.pool)
-            if pool is not None:
-                self._order(job, [(pool, lack.members)])
+        shares = decision.chosen.pools[:1] if decision is not None else ()
+        pools = self.view.snapshot.pools
+        return [(pools[one.pool], members) for one in shares if one.pool in pools]
 
     def _order(self, job: WorkloadRecord, wanted: Iterable[tuple[PoolRecord, int]]) -> None:
         for pool, members in wanted:
-            if pool.status.available is False or self.given >= MOST_A_CYCLE:
+            if pool.status.available is False or len(self.named) >= MOST_A_CYCLE:
                 return
             if not self._all_registered(pool.name):
                 continue
             each = members_per_node(pool, job)
             nodes = -(-members // each)
             nodes -= self.mine.get((job.ref.uid, pool.name), 0)
-            nodes = min(nodes, self._left(pool), MOST_A_CYCLE - self.given)
+            nodes = min(nodes, self._left(pool), MOST_A_CYCLE - len(self.named))
             for name in self._names(job, max(0, nodes)):
                 self._give(job, pool, name, min(each, members))
 
@@ -257,7 +272,8 @@ class _Desk:
         while len(found) < nodes:
             name = order_name(job.ref.name, number)
             key = (job.ref.namespace, name)
-            if key not in self.view.names and key not in self.view.snapshot.creating:
+            there = key in self.view.names or key in self.view.snapshot.creating
+            if not there and key not in self.named:
                 found.append(name)
             number += 1
         return found
@@ -310,8 +326,9 @@ class _Desk:
         market = self.spending.market
         nodes = market.nodes[pool.name] if market is not None else ()
         needs = job.shape.requests
-        self.given += 1
+        self.named.add((job.ref.namespace, name))
         self.out[pool.name] = self.out.get(pool.name, 0) + 1
+        self.mine[job.ref.uid, pool.name] = self.mine.get((job.ref.uid, pool.name), 0) + 1
         self.steps.append(
             CreatePod(
                 owner=job.ref,
@@ -338,3 +355,19 @@ class _Desk:
                 text=f"ordered a node of {pool.name}: none of its {len(nodes)} nodes has room",
             )
         )
+
+
+def _without_room(outcome: Outcome | None) -> Refused | None:
+    """Why a job waits, where no one is about to leave room for it; else ``None``."""
+    refused = outcome.refused if outcome is not None else None
+    if refused is None or refused.requeue is Requeue.ROOM_COMING:
+        return None
+    return refused if refused.reason is not Reason.TRUST_DOMAIN_NOT_GRANTED else None
+
+
+def _together(wanted: Iterable[tuple[PoolRecord, int]]) -> list[tuple[PoolRecord, int]]:
+    """Members by pool, each pool once."""
+    found: dict[str, tuple[PoolRecord, int]] = {}
+    for pool, members in wanted:
+        found[pool.name] = pool, found.get(pool.name, (pool, 0))[1] + members
+    return list(found.values())

@@ -242,19 +242,15 @@ class Resizer:
         """Members that a gang could have more; at most as many as its budget pays for."""
         return self._most(job) - job.replicas
 
-    def may_ask(self, job: WorkloadRecord) -> bool:
-        """Whether nodes may be requested for the members that a gang lacks.
-
-        Not while there is room that it waits for, not soon after its last change, and not where
-        a restart takes longer than more members save.
-        """
-        known = job.status.size
-        if known is None or known.room_since:
-            return False
-        hold_s = HOLD_IN_PLACE_S if _bounds(job).in_place else HOLD_S
-        if self.now - known.since < hold_s:
-            return False
+    def wants_more(self, job: WorkloadRecord) -> bool:
+        """Whether more members save a gang that runs more time than a restart costs it."""
         return job.in_place or is_worth_it(job, self._most(job), self.now)
+
+    def is_held(self, job: WorkloadRecord) -> bool:
+        """Whether the size of a gang that runs changed too lately to change again unforced."""
+        known = job.status.size
+        hold_s = HOLD_IN_PLACE_S if _bounds(job).in_place else HOLD_S
+        return known is None or self.now - known.since < hold_s
 
     def counted(self, job: WorkloadRecord, count: Headcount) -> Size | None:
         """The size of a gang in place, as its pods say it; ``None`` = as the status says."""

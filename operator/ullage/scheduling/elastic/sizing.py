@@ -26,7 +26,7 @@ from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.view import View
 from ullage.scheduling.placement.attempt import Outcome, Refused, Requeue, SchedulingAttempt
 from ullage.scheduling.placement.placement import Placer
-from ullage.scheduling.placement.preemption import priority_of
+from ullage.scheduling.placement.preemption import present, priority_of
 from ullage.scheduling.placement.queue import SchedulingQueue
 from ullage.scheduling.timeslicing.rounds import Rounds
 
@@ -46,6 +46,7 @@ class Sizing:
         joins: Gangs that so many members are to be created for, beside those that run, and the
             rank that none of them is below.
         leaves: Gangs that so many of those that run are to leave.
+        without_room: Gangs that run, may grow by now, and have no room for it.
         jobs: The elastic jobs, by uid.
     """
 
@@ -56,6 +57,7 @@ class Sizing:
     changes: dict[str, Size] = field(default_factory=dict)
     joins: list[tuple[WorkloadRecord, int, int]] = field(default_factory=list)
     leaves: list[tuple[WorkloadRecord, int]] = field(default_factory=list)
+    without_room: set[str] = field(default_factory=set)
     jobs: Mapping[str, WorkloadRecord] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -164,6 +166,8 @@ class Sizing:
                 growth = self._in_place(queue, resizer, job, contested)
             else:
                 growth = resizer.while_running(job, contested, self._models(uid))
+            if self._has_no_room(job, growth):
+                self.without_room.add(uid)
             if growth is None:
                 continue
             self._grow(job, growth)
@@ -171,22 +175,30 @@ class Sizing:
                 return  # the others count again when its places are kept
 
     def lacking(self) -> dict[str, Lack]:
-        """Gangs that run with fewer members than before a loss, by uid.
+        """Gangs that could use more members than they run, or wait, with, by uid.
 
         They may have as many as their bounds and their budget allow.
         """
         found: dict[str, Lack] = {}
         for uid, job in self.jobs.items():
             life, size = self.lifecycles[uid], job.status.size
-            runs = life.phase is Phase.RUNNING and job.status.phase == Phase.RUNNING
-            if not runs or size is None or size.reason is not Reason.SHRUNK:
-                continue
             members = self.resizer.lacking(job)
-            if members > 0:
-                due, _ = reliable_due(self.view, job)
-                asks = self.resizer.may_ask(job)
-                found[uid] = Lack(members=members, reliable=min(due, members), asks=asks)
+            if life.phase is Phase.PENDING and self._is_unstarted(job) and members > 0:
+                found[uid] = Lack(members=members, reliable=0, lost=False, asks=False)
+            elif job.status.phase != Phase.RUNNING or size is None:
+                continue
+            elif life.phase is not Phase.RUNNING:  # it is about to start again on what came
+                found[uid] = Lack(members=0, reliable=0, lost=False, asks=False)
+            elif members > 0 and (self.resizer.is_held(job) or self.resizer.wants_more(job)):
+                found[uid] = self._lack(job, members, lost=size.reason is Reason.SHRUNK)
         return found
+
+    def _lack(self, job: WorkloadRecord, members: int, *, lost: bool) -> Lack:
+        joining = max(0, len(present(self.view, self.view.members_of(job))) - job.replicas)
+        members = max(0, members - joining)
+        due, _ = reliable_due(self.view, job)
+        asks = members > 0 and job.ref.uid in self.without_room
+        return Lack(members=members, reliable=min(due, members), lost=lost, asks=asks)
 
     def _in_place(
         self,
@@ -197,13 +209,24 @@ class Sizing:
     ) -> Growth | None:
         """What joins a gang in place; nothing while anything else about it changes."""
         uid = job.ref.uid
-        headcount = self.lifecycles[uid].headcount
-        if uid in self.changes or (headcount is not None and not headcount.settled):
+        if not self._is_settled(uid):
             return None
         inventory = queue.placer.occupancy.inventory
         unlike = other_models(inventory, self.view.members_of(job))
         avoid = (lambda: contested() | unlike) if unlike else contested
         return resizer.while_in_place(job, avoid, self._models(uid))
+
+    def _has_no_room(self, job: WorkloadRecord, growth: Growth | None) -> bool:
+        if not self._is_settled(job.ref.uid) or self.resizer.is_held(job):
+            return False
+        if growth is None:
+            return True
+        changes = growth.life is not None or growth.joins or growth.leaves
+        return not changes and not growth.size.record.room_since
+
+    def _is_settled(self, uid: str) -> bool:
+        headcount = self.lifecycles[uid].headcount
+        return uid not in self.changes and (headcount is None or headcount.settled)
 
     def _is_expected(self, job: WorkloadRecord) -> bool:
         """Whether pods that are to join a gang in place were asked for and are not there yet."""

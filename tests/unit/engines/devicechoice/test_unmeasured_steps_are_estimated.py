@@ -68,10 +68,8 @@ def test_two_counts_give_a_third_and_never_a_faster_one() -> None:
 def test_the_slower_of_arithmetic_and_memory_binds() -> None:
     dense = roofline_step(DEVICE, [DENSE], "float32", efficiency=0.5)
     assert dense.step_s == pytest.approx(3 * 1e10 / 5e12)
-    assert dense.compute_bound == 1
     copy = roofline_step(DEVICE, [replace(COPY, count=2)], "float32")
     assert copy.step_s == pytest.approx(3 * 2 * 2e9 / 1e12)
-    assert copy.compute_bound == 0
 
 
 def test_confidence_falls_with_every_extrapolation() -> None:
