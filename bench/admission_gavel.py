@@ -14,14 +14,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.clopper_pearson import uncertified_scan
 from bench.colocations import Gavel
 from bench.single_numbers import point
 from ullage.engines.admission import calibration, pair_gp
 from ullage.engines.admission.bias import fit_bias
 from ullage.engines.admission.calibration import Scored
 from ullage.engines.admission.colocations import Pairs, Sides
-from ullage.engines.admission.judging import Risk, folds_of, leave_out, score, weigh
+from ullage.engines.admission.judging import Risk, as_new_as, folds_of, leave_out, score, weigh
 from ullage.engines.admission.ladder import NOMINAL_Z, Trim
 from ullage.engines.admission.learning import blocks_by
 from ullage.engines.admission.records import ClassProfile, Group, Rung
@@ -138,8 +137,9 @@ def ours(split: Split, train: Pairs, asked: Pairs, sides: Sides, group: Group) -
     split.tally("ours").add(point(mean, sd), observed)
     split.covered.append((asked.observed <= mean + NOMINAL_Z * sd).astype(float))
     if asked.kept[0].max_slowdown is not None:
-        past = score(train, out, rung, trims[rung], group)
-        select(split, past, asked, mean, sd)
+        out = out.where(as_new_as(group, train, sides, out))
+        past = score(train, sides, out, rung, trims[rung], group)
+        select(split, past, group, asked, mean, sd)
 
 
 def forecast(
@@ -160,16 +160,17 @@ def forecast(
     return np.maximum(asked.log_base + trim.mean(mean), 0.0), trim.spread * sd
 
 
-def select(split: Split, past: list[Scored], asked: Pairs, mean: Floats, sd: Floats) -> None:
-    """Admit test pairs by the certified rule, the uncertified scan and the mean alone."""
+def select(
+    split: Split, past: list[Scored], group: Group, asked: Pairs, mean: Floats, sd: Floats
+) -> None:
+    """Admit test pairs by the certified rule and by the mean alone."""
     certified = calibration.thresholds(past, eps=RISK.eps, confidence=RISK.confidence)
-    scan = uncertified_scan(past, eps=RISK.eps, confidence=RISK.confidence)
     for rows in blocks_by(asked.colocation):
         slo = asked.kept[rows[0]].max_slowdown or 1.0
         z = float(((math.log(slo) - mean[rows]) / sd[rows]).min())
         violated = bool((asked.observed[rows] > math.log(slo)).any())
-        threshold = certified[past[0].group, calibration.band_of(slo)]
-        for rule, limit in (("certified", threshold.value), ("scan", scan.value), ("mean", 0.0)):
+        threshold = certified[group, calibration.band_of(slo)]
+        for rule, limit in (("certified", threshold.value), ("mean", 0.0)):
             split.selected.setdefault(rule, []).append((z >= limit, violated))
 
 

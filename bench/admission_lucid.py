@@ -17,11 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.admission_gavel import forecast, part
-from bench.clopper_pearson import uncertified_scan
 from bench.colocations import Lucid
 from bench.single_numbers import point
 from ullage.engines.admission import pair_gp
-from ullage.engines.admission.calibration import Scored, fixed_sequence
+from ullage.engines.admission.calibration import fixed_sequence
 from ullage.engines.admission.colocations import Pairs, Sides, pairs, with_rows
 from ullage.engines.admission.judging import (
     LeftOut,
@@ -44,11 +43,6 @@ MAX_SLOWDOWN = 1.25
 """Both tenants keep 80 % of their speed."""
 RISK = Risk(eps=0.02)
 KNOWN_PAIRS = 30
-RULES = {"certified": fixed_sequence, "scan": uncertified_scan}
-"""Ways to set a margin. "ours" is the certified one, as in the operator, where the classes are
-known; for models never seen it is the scan, by choice and not by training rows: the certified one
-finds too few rows of a model for two percent. What comes of letting the training folds choose is
-reported beside."""
 
 
 @dataclass(slots=True)
@@ -60,7 +54,6 @@ class Unseen:
     covered: list[Floats] = field(default_factory=list)
     selected: dict[str, list[tuple[bool, bool]]] = field(default_factory=dict)
     rungs: list[Rung] = field(default_factory=list)
-    rules: list[str] = field(default_factory=list)
 
     def add(self, name: str, slowdown: Floats, observed: Floats) -> None:
         """Errors of speed, relative to the speed seen."""
@@ -172,19 +165,10 @@ def _select(
 ) -> None:
     out, group, rung, trim = judged
     train = trained.data
-    past = [
-        score(train, out.only(fold), rung, trim, group) for fold in np.unique(out.fold).tolist()
-    ]
-    everything = [one for fold in past for one in fold]
-    rule = chosen_rule(past)
-    result.rules.append(rule)
-    rules = {
-        name: set_margin(everything, eps=RISK.eps, confidence=RISK.confidence).value
-        for name, set_margin in RULES.items()
-    }
-    rules["ours"] = rules["certified" if group is Group.KNOWN else "scan"]
-    rules["set in training folds"] = rules[rule]
-    rules["tuned"] = tuned([one.z for one in everything], [one.violated for one in everything])
+    past = score(train, sides, out, rung, trim, group)
+    margin = fixed_sequence(past, eps=RISK.eps, confidence=RISK.confidence).value
+    rules = {"ours": margin}
+    rules["tuned"] = tuned([one.z for one in past], [one.violated for one in past])
     use = utilisation_sums(train, sides)
     busiest = -tuned([-value for value, _ in use], [broken for _, broken in use])
     slack = math.log(MAX_SLOWDOWN)
@@ -196,23 +180,6 @@ def _select(
         answers["utilisation sum, tuned"] = sums[place] <= busiest
         for name, admitted in answers.items():
             result.selected.setdefault(name, []).append((admitted, violated))
-
-
-def chosen_rule(past: Sequence[Sequence[Scored]]) -> str:
-    """The rule that admits most within the budget, each fold judged by a margin of the others.
-
-    The certified one where none keeps the budget.
-    """
-    found: list[tuple[int, str]] = []
-    for name, set_margin in RULES.items():
-        admitted: list[Scored] = []
-        for number, fold in enumerate(past):
-            others = [one for place, rest in enumerate(past) if place != number for one in rest]
-            margin = set_margin(others, eps=RISK.eps, confidence=RISK.confidence).value
-            admitted += [one for one in fold if one.z >= margin]
-        if sum(one.violated for one in admitted) <= RISK.eps * len(admitted):
-            found.append((len(admitted), name))
-    return max(found)[1] if found else "certified"
 
 
 def utilisation_sums(data: Pairs, sides: Sides) -> list[tuple[float, bool]]:

@@ -40,7 +40,9 @@ def windows(told: Sequence[Told], objective: float) -> list[tuple[tuple[str, ...
         z = min((limit - one.mean) / max(LEAST_SD, one.sd) for one in both)
         violated = any(one.row.slowdown > objective for one in both)
         group, band = Group(max(one.group for one in both)), band_of(objective)
-        found.append((both[0].row.pair, Scored(z=z, violated=violated, group=group, band=band)))
+        pair = both[0].row.pair
+        scored = Scored(z=z, violated=violated, group=group, band=band, pair=pair, trial=pair)
+        found.append((pair, scored))
     return found
 
 

@@ -20,7 +20,7 @@ from bench.gpu.catalogue import PROBES
 from bench.gpu.measured import Measured
 from bench.gpu.predictors import PREDICTORS, Predictor, World
 from bench.single_numbers import point
-from ullage.engines.admission.model import group_of
+from ullage.engines.admission.novelty import History, Named
 
 Floats = NDArray[np.float64]
 FOLDS: Final = 5
@@ -117,16 +117,16 @@ def foretell(world: World, fit: Predictor, folds: Sequence[Fold]) -> list[Told]:
         if len(train) < LEAST_TRAIN or not test:
             continue
         means, spreads = fit(world, train)(test)
-        counts: dict[str, int] = {}
-        for one in train:
-            counts[one.tenant] = counts.get(one.tenant, 0) + 1
-        families = {one.family for one in train}
-        seen = {one.pair for one in train}
+        history = History.of(_named(world, one) for one in train)
         for one, mean, sd in zip(test, means, spreads, strict=True):
-            names = [(name, world.profiles[name].family) for name in one.pair]
-            group = group_of(names, rows=counts, families=families, seen={(a, b) for a, b in seen})
+            group = history.group_of(_named(world, one))
             found.append(Told(row=one, mean=float(mean), sd=float(sd), group=str(group.value)))
     return found
+
+
+def _named(world: World, one: Measured) -> tuple[Named, Named]:
+    first, second = ((name, world.profiles[name].family) for name in one.pair)
+    return first, second
 
 
 def all_splits(

@@ -41,7 +41,7 @@ def row(number: int, partner: str, slowdown: float, *, gpu: str = GPU, share: in
         share=share,
         step_s=0.01 * slowdown,
         slowdown=slowdown,
-        at_s=START + 30 * number,
+        at_s=START - 2_000_000 + 1_000 * number,
         partners=(Partner(workload_class=partner, percent=100 - share),),
         max_slowdown=2.0,
     )
@@ -71,11 +71,11 @@ def profiles(many: int = 12, *, seed: int = 0, gpu: str = GPU) -> dict[Key, Prof
     """Both directions of so many co-locations."""
     dice, rows = random.Random(seed), {name: list[StepRow]() for name in CLASSES}
     for number in range(many):
-        a, b = dice.choice(CLASSES), dice.choice(CLASSES)
+        a, b = dice.sample(CLASSES, 2)
         for place, (one, other) in enumerate(((a, b), (b, a))):
             slowdown = 2.0 + 0.1 * len(other) * dice.lognormvariate(0, 0.05)
             entry = row(2 * number + place, other, slowdown, gpu=gpu)
-            rows[one].append(replace(entry, at_s=START + 30 * number))
+            rows[one].append(replace(entry, at_s=START - 2_000_000 + 1_000 * number))
     return {("default", name): profile(name, found, gpu) for name, found in rows.items()}
 
 

@@ -21,7 +21,7 @@ from ullage.api.base import (
 )
 from ullage.api.gpurequest import DomainName
 from ullage.api.spot import DecisionPeriod, Spot
-from ullage.api.words import Inner, Objective, RiskPredictor, TightSLO
+from ullage.api.words import Inner, Objective, RiskPredictor
 
 
 class Packing(Model):
@@ -98,9 +98,6 @@ class Risk(Model):
     probation_seconds_per_class: Annotated[int, Field(ge=0, le=86400), _Int32] = 60
     """Seconds of broken objectives that a new class may cost while it is on probation; 0 = no
     probation."""
-    tight_slo: Annotated[TightSLO, Field(alias="tightSLO")] = TightSLO.CONFORMAL
-    """`Conformal`: objectives without a certified threshold are admitted by a 95 % bound;
-    `Refuse`: not at all."""
 
 
 _OBJECTIVE: Final = (

@@ -77,13 +77,6 @@ class Inner(StrEnum):
     FIFO = "FIFO"
 
 
-class TightSLO(StrEnum):
-    """What happens to objectives so tight that too few observations back a risk threshold."""
-
-    CONFORMAL = "Conformal"
-    REFUSE = "Refuse"
-
-
 class CostObjective(StrEnum):
     """What the choice of capacity goes by."""
 

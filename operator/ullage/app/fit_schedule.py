@@ -18,7 +18,6 @@ from ullage.app.model_summary import Fitted, digest, essence, restored, slim
 from ullage.cluster.records.profile import ProfileRecord
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.spec_fields import Knowledge, RiskSettings
-from ullage.engines.admission.calibration import TightSLO
 from ullage.engines.admission.colocations import in_turn
 from ullage.engines.admission.judging import Risk
 from ullage.engines.admission.learning import MAX_CLASSES
@@ -304,7 +303,6 @@ def risk_of(settings: RiskSettings) -> Risk:
     return Risk(
         eps=settings.eps_percent / 100,
         confidence=settings.confidence_percent / 100,
-        tight=TightSLO.CONFORMAL if settings.conformal else TightSLO.REFUSE,
     )
 
 

@@ -17,7 +17,7 @@ from typing import Final
 
 from ullage.cluster.codecs.profile import device_model_from_wire, device_model_to_wire
 from ullage.cluster.records.profile import DeviceModel, ModelThreshold
-from ullage.engines.admission.calibration import Band, Threshold, TightSLO, rows_needed
+from ullage.engines.admission.calibration import Band, Threshold, trials_needed
 from ullage.engines.admission.judging import Risk
 from ullage.engines.admission.ladder import Trim
 from ullage.engines.admission.model import Cells, LearnedModel
@@ -32,6 +32,8 @@ _TRIMMED: Final = (Rung.BIAS, Rung.GP)
 _TRIM: Final = ("centre", "slope", "spread")
 _MATERN: Final = "kernel.matern"
 """Not there in what an older version stored: it knew Gaussian likeness alone."""
+_TRIALS: Final = "risk.trials"
+"""Says that thresholds count every pair of classes once; without it the model is fitted again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +59,7 @@ def stored(fitted: Fitted) -> DeviceModel:
     figures |= {
         "risk.eps": risk.eps,
         "risk.confidence": risk.confidence,
-        "risk.refuse": float(risk.tight is TightSLO.REFUSE),
+        _TRIALS: 1.0,
     }
     summary = DeviceModel(
         version=model.version,
@@ -86,11 +88,9 @@ def restored(accelerator: str, summary: DeviceModel) -> Fitted | None:
     """
     figures = dict(summary.hyperparameters)
     try:
-        risk = Risk(
-            eps=figures["risk.eps"],
-            confidence=figures["risk.confidence"],
-            tight=TightSLO.REFUSE if figures["risk.refuse"] else TightSLO.CONFORMAL,
-        )
+        if _TRIALS not in figures:
+            return None
+        risk = Risk(eps=figures["risk.eps"], confidence=figures["risk.confidence"])
         model = LearnedModel(
             accelerator=accelerator,
             version=summary.version,
@@ -126,8 +126,8 @@ def essence(model: LearnedModel) -> str:
         sorted(model.rungs.items()),
         sorted((*key, repr(trim)) for key, trim in model.trims.items()),
         sorted((name, repr(one)) for name, one in model.classes.items()),
-        sorted(model.families),
-        sorted(model.seen),
+        sorted(model.history.pairs),
+        sorted(model.history.family_pairs),
         sorted(model.bias_index.items()),
         sorted((*key, repr(one)) for key, one in model.thresholds.items()),
     )
@@ -176,7 +176,7 @@ def _trims(figures: Mapping[str, float]) -> dict[tuple[Group, Rung], Trim]:
 def _threshold(model_threshold: ModelThreshold, risk: Risk) -> Threshold:
     """A stored threshold; how many rows are missing follows from the budget (derived)."""
     refuses = model_threshold.threshold is None
-    least = rows_needed(0, risk.eps, risk.confidence)
+    least = trials_needed(risk.eps, risk.confidence)
     return Threshold(
         value=math.inf if model_threshold.threshold is None else model_threshold.threshold,
         rows=model_threshold.rows,

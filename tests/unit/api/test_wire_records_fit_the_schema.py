@@ -33,7 +33,7 @@ from ullage.api.gpurequest import GPURequest, GPUShare
 from ullage.api.inferenceservice import InferenceService
 from ullage.api.objective import LatencySLO
 from ullage.api.reasons import ConditionType, Reason
-from ullage.api.schedulingpolicy import SchedulingPolicySpec, TightSLO
+from ullage.api.schedulingpolicy import SchedulingPolicySpec
 from ullage.api.sharing import Load, OnViolation, Resizable, SharingRules
 from ullage.api.trainingjob import (
     Elasticity,
@@ -336,7 +336,6 @@ def test_defaults_of_the_schema_are_those_of_the_records() -> None:
     assert policy.gang_skip_limit == plain.gang_skip_limit
     risk, plain_risk = policy.risk, plain.risk
     assert plain_risk.predictor == risk.predictor
-    assert plain_risk.conformal is (risk.tight_slo is TightSLO.CONFORMAL)
     for name in (
         "eps_percent",
         "confidence_percent",

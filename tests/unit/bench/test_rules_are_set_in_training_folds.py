@@ -6,30 +6,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from bench.admission_lucid import chosen_rule, cut_down, tuned
+from bench.admission_lucid import cut_down, tuned
 from bench.colocations import Lucid
-from ullage.engines.admission.calibration import Band, Scored
 from ullage.engines.admission.colocations import Sides, pairs, with_rows
-from ullage.engines.admission.records import ClassProfile, Group, Partner, Row
-
-
-def fold(seed: int, wrong_below: float, count: int = 100) -> list[Scored]:
-    """Margins from -1 to 4; those below a margin broke their objective."""
-    margins = np.random.default_rng(seed).uniform(-1, 4, count)
-    return [
-        Scored(z=float(z), violated=bool(z < wrong_below), group=Group.KNOWN, band=Band.TIGHT)
-        for z in margins
-    ]
-
-
-def test_folds_alike_let_the_rule_that_admits_more_answer() -> None:
-    past = [fold(seed, 0.55) for seed in range(5)]
-    assert chosen_rule(past) == "scan"
-
-
-def test_a_rule_that_breaks_the_budget_in_other_folds_does_not_answer() -> None:
-    past = [fold(seed, wrong_below=2.0 * seed) for seed in range(3)]
-    assert chosen_rule(past) == "certified"
+from ullage.engines.admission.records import ClassProfile, Partner, Row
 
 
 def test_tuning_stops_at_two_percent() -> None:

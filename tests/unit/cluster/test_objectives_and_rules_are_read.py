@@ -72,7 +72,6 @@ def test_the_risk_budget_has_defaults_and_is_read() -> None:
         "confidencePercent": 90,
         "minCombinedPercent": 110,
         "probationSecondsPerClass": 0,
-        "tightSLO": "Refuse",
     }
     assert project_policy(raw_policy(risk=said))[1].risk == RiskSettings(
         predictor="UtilisationSum",
@@ -80,7 +79,6 @@ def test_the_risk_budget_has_defaults_and_is_read() -> None:
         confidence_percent=90,
         min_combined_percent=110,
         probation_seconds_per_class=0,
-        conformal=False,
     )
 
 

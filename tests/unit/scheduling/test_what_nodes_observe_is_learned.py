@@ -17,11 +17,12 @@ from fakes.deciding import decided
 from ullage.api.contract import Fingerprint, Observation, ObservedPartner, Reason
 from ullage.cluster.codecs.profile import profile_as_stored
 from ullage.cluster.projection.workload_class import profile_name
-from ullage.cluster.records.profile import ProfileRecord, SoloEntry
+from ullage.cluster.records.profile import ProfileRecord, SoloEntry, StepRow
 from ullage.cluster.records.snapshot import RefusedWrite, Snapshot
 from ullage.engines.admission.probation import Account
+from ullage.engines.admission.records import Partner
 from ullage.scheduling.learning.loop import WRITE_EVERY_S, Lessons, profiles_to_write
-from ullage.scheduling.learning.merge import MOST_ROWS
+from ullage.scheduling.learning.merge import MOST_ROWS, kept
 from ullage.scheduling.learning.sift import Dropped
 from ullage.scheduling.model.plan import CreateProfile, SetProfile
 from ullage.scheduling.prediction.rows import class_profiles, rows_of, share_curve
@@ -143,9 +144,9 @@ def test_the_newest_rows_stay_and_old_ones_do_not_come_back() -> None:
     profile = mine()
     for start in range(0, MOST_ROWS + 100, 100):
         profile = taught(*(beside(n, "bert") for n in range(start, start + 100)), profile=profile)
-    kept = profile.status.step_time
-    assert len(kept) == MOST_ROWS
-    assert kept[0].id == f"node-1/{MOST_ROWS + 99}"
+    held = profile.status.step_time
+    assert len(held) == MOST_ROWS
+    assert held[0].id == f"node-1/{MOST_ROWS + 99}"
     again = profiles_to_write(world(beside(3, "bert"), profile=profile), NOW + 1e4, 7)
     assert again.actions == ()
 
@@ -336,3 +337,33 @@ def test_a_refused_profile_is_not_asked_for_again_before_its_time() -> None:
     refused = {("WorkloadProfile", "default", profile_name(CLASS)): why}
     picture = replace(world(row(0)), refused_writes=refused)
     assert profiles_to_write(picture, NOW, 1).actions == ()
+
+
+def test_hours_beside_one_partner_displace_no_other_partner() -> None:
+    profile = taught(*(beside(n, "rare") for n in range(5)))
+    for start in range(5, MOST_ROWS + 205, 100):
+        profile = taught(*(beside(n, "bert") for n in range(start, start + 100)), profile=profile)
+    names = [row.partners[0].workload_class for row in profile.status.step_time]
+    assert len(names) == MOST_ROWS
+    assert names.count("rare") == 5
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 999), st.sampled_from("abcdef")), unique=True, max_size=500),
+    st.integers(0, 500),
+)
+def test_what_is_kept_does_not_depend_on_how_often_it_was_sifted(
+    seen: list[tuple[int, str]], cut: int
+) -> None:
+    rows = [
+        StepRow(
+            id=f"{number}{name}",
+            accelerator="nvidia-a",
+            share=50,
+            partners=(Partner(workload_class=name, percent=50),),
+            step_s=0.1,
+            at_s=float(number),
+        )
+        for number, name in seen
+    ]
+    assert kept([*kept(rows[:cut]), *rows[cut:]]) == kept(rows)

@@ -18,7 +18,7 @@ from ullage.api.codec import derived
 from ullage.api.contract import JsonObject, WireError, flag, text
 from ullage.api.readers import quoted, registered
 from ullage.api.wire_fields import NEEDED, Kind, between
-from ullage.api.words import Inner, OnViolation, Resizable, TightSLO
+from ullage.api.words import Inner, OnViolation, Resizable
 from ullage.api.words import OnNotice as OnNotice
 from ullage.cluster.values.quantity import duration_s
 from ullage.engines.admission.predictors import DEFAULT, PREDICTORS
@@ -183,8 +183,6 @@ class RiskSettings:
     confidence_percent: Annotated[int, between(50, 99)] = 80
     min_combined_percent: Annotated[int, between(0, 400)] = 100
     probation_seconds_per_class: Annotated[int, between(0, DAY_S)] = 60
-    conformal: Annotated[bool, _is(TightSLO.CONFORMAL), "tightSLO"] = True
-    """False (``tightSLO: Refuse``): what no certified threshold covers is refused."""
 
     def __post_init__(self) -> None:
         if self.predictor not in PREDICTORS:

@@ -11,28 +11,24 @@ Pure arithmetic; it must never look at a label to choose where a test begins.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 from itertools import product
 from typing import Final
 
-from ullage.api.words import TightSLO as TightSLO
 from ullage.engines.admission.records import Group
 
 GRID: Final = tuple(round(4.0 - 0.1 * step, 1) for step in range(41))
 """Margins tried, strict to loose, fixed before any row is seen. Below 0 the mean itself breaks an
 objective, so nothing looser is ever tried."""
 
-COVERAGE: Final = 0.95
-"""Of the conformal bound, used where the test below over-shoots."""
-FEASIBLE_FEW: Final = 1 / 3
-"""Below this share of co-locations that keep their objectives, ..."""
-ROWS_FEW: Final = 400
-"""... and with fewer rows than this, selective risk over-shoots (on 351 pairs of a V100: 28.6 %
-violations for a budget of 5 % where 31 % were feasible)."""
-RECENCY_HALF_LIFE_S: Final = 7 * 86_400.0
+LEAST_TRIALS: Final = 45
+"""See :func:`trials_needed`. With 29, what 10 % needs, one device type of 48 observed pairs broke
+17 % of what it admitted."""
+_ROUNDING: Final = 1e-9
 
 
 HARDER: Final = (Group.SEEN_PAIR, Group.KNOWN, Group.NEW_CONFIG, Group.NEW_FAMILY)
@@ -68,26 +64,28 @@ class Scored:
     """One past co-location as the predictor saw it beforehand, and how it ended.
 
     ``z`` is the smallest margin of its tenants, (log SLO - mean) / sd; ``violated`` says that any
-    tenant was above its objective; ``residual`` is the largest (observed - mean) / sd of log
-    slowdown among tenants that have an objective (``None`` = not kept).
+    tenant was above its objective.
     """
 
     z: float
     violated: bool
     group: Group
     band: Band
-    at_s: float = 0.0
-    residual: float | None = None
+    pair: tuple[str, ...] = ()
+    """Classes that met, sorted."""
+    trial: tuple[str, ...] = ()
+    """Names what was left out; all scores of one trial count as one (``()`` = of its own)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Threshold:
     """The smallest margin that is admitted; ``inf`` = nothing is.
 
-    ``rows`` is how many co-locations stand behind it, ``admitted`` how many of them it admits and
-    ``violations`` how many of those broke an objective. ``needed`` is the least number of admitted
-    rows that can certify the budget, 0 where rows are not what is missing. ``pooled`` names the
-    harder groups whose rows were lent because the group's own are too few.
+    ``rows`` is how many distinct pairs of classes stand behind it, ``admitted`` how many of them it
+    admits (rounded down) and ``violations`` how many of those broke an objective (rounded up).
+    ``needed`` is the least number of admitted pairs that can certify the budget, 0 where pairs are
+    not what is missing. ``pooled`` names the harder groups whose pairs were lent because the
+    group's own are too few.
     """
 
     value: float
@@ -166,25 +164,32 @@ def rows_needed(violations: int, eps: float, confidence: float) -> int:
     return rows
 
 
+def trials_needed(eps: float, confidence: float) -> int:
+    """Fewest admitted trials for which there is a certificate at all.
+
+    Enough for one violation, and never fewer than ``LEAST_TRIALS``: a certificate that few trials
+    give is given by luck where the risk is too high, and then every admission under it is one too
+    many (derived).
+
+    Args:
+        eps: Allowed share of violations among the admitted, 0..1.
+        confidence: Confidence of the certificate, 0..1.
+    """
+    return max(LEAST_TRIALS, rows_needed(1, eps, confidence))
+
+
 def thresholds(
-    scored: Iterable[Scored],
-    *,
-    eps: float,
-    confidence: float,
-    tight: TightSLO = TightSLO.CONFORMAL,
+    scored: Iterable[Scored], *, eps: float, confidence: float
 ) -> Mapping[tuple[Group, Band], Threshold]:
     """The threshold of every group and band; a pair without rows refuses.
 
-    The rule is the fixed-sequence test; where few co-locations keep their objectives and rows are
-    few, the conformal bound stands in for it, or nothing is admitted (``tight``). A group with
-    too few rows of its own is lent those of the next harder groups of one or two tenants: what
-    is certified where less is known holds where more is (derived).
+    A group with too few rows of its own is lent those of the next harder groups of one or two
+    tenants: what is certified where less is known holds where more is (derived).
 
     Args:
-        scored: Past co-locations, each once; rows without a finite margin do not count.
+        scored: Past co-locations; rows without a finite margin do not count.
         eps: Allowed share of violations among the admitted, 0..1.
         confidence: Confidence of the certificate, 0..1.
-        tight: What happens where the test over-shoots.
 
     Raises:
         ValueError: the risk or the confidence is not between 0 and 1.
@@ -194,53 +199,35 @@ def thresholds(
     for one in scored:
         if math.isfinite(one.z):
             found[one.group, one.band].append(one)
-    return {
-        key: _lent(
-            key, found, lambda rows: _rule(rows, eps=eps, confidence=confidence, tight=tight)
-        )
-        for key in found
-    }
+    return {key: _lent(key, found, eps=eps, confidence=confidence) for key in found}
 
 
 def _lent(
     key: tuple[Group, Band],
     found: Mapping[tuple[Group, Band], Sequence[Scored]],
-    rule: Callable[[Sequence[Scored]], Threshold],
+    *,
+    eps: float,
+    confidence: float,
 ) -> Threshold:
     group, band = key
     rows = list(found[key])
-    own = rule(rows)
+    own = result = fixed_sequence(rows, eps=eps, confidence=confidence)
     harder = HARDER[HARDER.index(group) + 1 :] if group in HARDER else ()
-    result = own
     for count, other in enumerate(harder, start=1):
         if not result.needed:
             break
-        rows += found[other, band]
-        result = replace(rule(rows), pooled=harder[:count])
+        held = {scored.pair for scored in rows if scored.pair}
+        rows += [scored for scored in found[other, band] if scored.pair not in held]
+        result = fixed_sequence(rows, eps=eps, confidence=confidence)
+        result = replace(result, pooled=harder[:count])
     return own if result.refuses else result
-
-
-def _rule(rows: Sequence[Scored], *, eps: float, confidence: float, tight: TightSLO) -> Threshold:
-    if not _over_shoots(rows):
-        return fixed_sequence(rows, eps=eps, confidence=confidence)
-    if tight is TightSLO.REFUSE:
-        return _nothing(rows, 0)
-    return conformal(rows)
-
-
-def _over_shoots(rows: Sequence[Scored]) -> bool:
-    if not rows or len(rows) >= ROWS_FEW:
-        return False
-    kept = sum(not row.violated for row in rows)
-    return rows[0].band is Band.TIGHT or kept < FEASIBLE_FEW * len(rows)
 
 
 def fixed_sequence(rows: Sequence[Scored], *, eps: float, confidence: float) -> Threshold:
     """The loosest margin that an unbroken run of exact tests certifies.
 
-    The first test is at the first margin of the grid with enough rows for one violation (for none,
-    where there are not that many), chosen from the margins alone; each next one is looser, and
-    the first that fails ends the run. Where the run starts is derived.
+    The first test is at the first margin of the grid that admits enough trials, chosen from the
+    margins alone; each next one is looser, and the first that fails ends the run.
 
     Args:
         rows: Past co-locations of one group and band, each with a finite margin.
@@ -253,90 +240,45 @@ def fixed_sequence(rows: Sequence[Scored], *, eps: float, confidence: float) -> 
     Raises:
         ValueError: the risk or the confidence is not between 0 and 1.
     """
-    margins = sorted((row.z for row in rows), reverse=True)
-    in_grid = sum(z >= GRID[-1] for z in margins)
-    least = rows_needed(0, eps, confidence)
-    start = rows_needed(1, eps, confidence)
-    start = start if in_grid >= start else least
+    weighed = list(zip(rows, weights(rows), strict=True))
+    in_grid = _count(weight for scored, weight in weighed if scored.z >= GRID[-1])
+    start = trials_needed(eps, confidence)
     passed: Threshold | None = None
     for value in GRID:
-        admitted = [scored for scored in rows if scored.z >= value]
-        if len(admitted) < start:
+        admitted = [(scored, weight) for scored, weight in weighed if scored.z >= value]
+        count = _count(weight for _, weight in admitted)
+        if count < start:
             continue
-        violations = sum(scored.violated for scored in admitted)
-        if binomial_tail(violations, len(admitted), eps) > 1 - confidence:
+        wrong = math.fsum(weight for scored, weight in admitted if scored.violated)
+        violations = math.ceil(wrong - _ROUNDING)
+        if binomial_tail(violations, count, eps) > 1 - confidence:
             break
-        passed = Threshold(
-            value=value, rows=len(rows), admitted=len(admitted), violations=violations
-        )
-    return passed or _nothing(rows, least if in_grid < least else 0)
+        passed = Threshold(value=value, rows=distinct(rows), admitted=count, violations=violations)
+    return passed or _nothing(rows, start if in_grid < start else 0)
 
 
-def conformal(rows: Sequence[Scored], *, coverage: float = COVERAGE) -> Threshold:
-    """The margin behind which a new co-location stays with the given probability.
+def weights(rows: Sequence[Scored]) -> list[float]:
+    """The part of a trial that each score is.
 
-    Recent rows weigh more. Rows without a residual do not count; with too few for the coverage
-    nothing is admitted. Source: split conformal prediction, weighted by age (derived).
-
-    Args:
-        rows: Past co-locations of one group and band.
-        coverage: Probability that a new residual stays below the margin, 0..1.
-
-    Returns:
-        A threshold in units of sd of log slowdown; ``inf`` where nothing is admitted.
+    A pair is scored in every fold that leaves it out, and at several shares: what is said of it
+    again and again is no further evidence. Pairs of the same two families, left out together, err
+    together (derived).
     """
-    known = [(row.residual, row.at_s) for row in rows if row.residual is not None]
-    needed = math.ceil(coverage / (1 - coverage) - 1e-9)
-    if len(known) < needed:
-        return _nothing(rows, needed)
-    weights = recency_weights([at for _, at in known])
-    bound = weighted_quantile([residual for residual, _ in known], weights, coverage)
-    value = max(bound, GRID[-1])
-    admitted = [scored for scored in rows if scored.z >= value]
-    violations = sum(scored.violated for scored in admitted)
-    if math.isinf(value):
-        return _nothing(rows, needed)
-    return Threshold(value=value, rows=len(rows), admitted=len(admitted), violations=violations)
+    counts = Counter(row.trial for row in rows)
+    return [1.0 / counts[row.trial] if row.trial else 1.0 for row in rows]
 
 
-def weighted_quantile(values: Sequence[float], weights: Sequence[float], coverage: float) -> float:
-    """Conformal quantile: the newcomer counts as one more value, at infinity, of full weight.
-
-    Args:
-        values: Any unit, shape (n,).
-        weights: Weight of each value, at least 0, shape (n,).
-        coverage: Part of the weight at or below the quantile, 0..1.
-
-    Returns:
-        One of the values, in their unit; ``inf`` where they do not reach the coverage.
-    """
-    total = math.fsum(weights) + max(weights, default=1.0)
-    seen = 0.0
-    for value, weight in sorted(zip(values, weights, strict=True)):
-        seen += weight
-        if seen >= coverage * total - 1e-12:
-            return value
-    return math.inf
+def distinct(rows: Sequence[Scored]) -> int:
+    """How many trials the scores are."""
+    return _count(weights(rows))
 
 
-def recency_weights(
-    at_s: Sequence[float], *, half_life_s: float = RECENCY_HALF_LIFE_S
-) -> tuple[float, ...]:
-    """Weights in (0, 1] that halve with every half-life before the newest row.
-
-    Args:
-        at_s: Time of each row, seconds, shape (n,).
-        half_life_s: Seconds in which a weight halves.
-
-    Returns:
-        One weight for each row, shape (n,); 1 for the newest.
-    """
-    newest = max(at_s, default=0.0)
-    return tuple(0.5 ** ((newest - at) / half_life_s) for at in at_s)
+def _count(parts: Iterable[float]) -> int:
+    return math.floor(math.fsum(parts) + _ROUNDING)
 
 
 def _nothing(rows: Sequence[Scored], needed: int) -> Threshold:
-    return Threshold(value=math.inf, rows=len(rows), admitted=0, violations=0, needed=needed)
+    return Threshold(value=math.inf, rows=distinct(rows), admitted=0, violations=0, needed=needed)
 
 
 def _check_risk(eps: float, confidence: float) -> None:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from statistics import median
 from typing import TypeVar
 
 import numpy as np
@@ -28,6 +29,8 @@ Ints = NDArray[np.int64]
 
 WINDOW_S = 30.0
 """Rows of one mixture closer than this in time are one co-location."""
+MEETING_GAP_S = 900.0
+"""Windows of one mixture further apart than this belong to two meetings (our choice)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +192,51 @@ def mixture(row: Row) -> tuple[tuple[str, int], ...]:
         *((partner.workload_class, partner.percent) for partner in row.partners),
     ]
     return tuple(sorted(everyone))
+
+
+def meetings(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """One row for each tenant of every meeting: the median of its windows.
+
+    Windows of one meeting say the same thing again and again: twenty of them are one trial, not
+    twenty (derived). A meeting is one mixture without a pause longer than ``MEETING_GAP_S``; its
+    rows carry the time of its last window and the objective and identity of their newest.
+
+    Args:
+        rows: Windows; those of lone tenants are left out.
+
+    Returns:
+        Rows of meetings, oldest first.
+    """
+    by_mixture: dict[tuple[tuple[str, int], ...], list[Row]] = {}
+    for row in rows:
+        if row.partners:
+            by_mixture.setdefault(mixture(row), []).append(row)
+    found = []
+    for windows in by_mixture.values():
+        windows.sort(key=lambda row: (row.at_s, row.id))
+        begun = 0
+        for place, row in enumerate(windows, start=1):
+            ends = place == len(windows)
+            if ends or windows[place].at_s - row.at_s > MEETING_GAP_S:
+                found += _met(windows[begun:place])
+                begun = place
+    return tuple(sorted(found, key=lambda row: (row.at_s, row.id)))
+
+
+def _met(windows: Sequence[Row]) -> list[Row]:
+    """One row for each tenant of a meeting, from its windows, oldest first."""
+    by_tenant: dict[tuple[str, int], list[Row]] = {}
+    for row in windows:
+        by_tenant.setdefault((row.workload_class, row.percent), []).append(row)
+    return [
+        replace(
+            own[-1],
+            slowdown=math.exp(median(math.log(row.slowdown) for row in own)),
+            step_s=median(row.step_s for row in own),
+            at_s=windows[-1].at_s,
+        )
+        for own in by_tenant.values()
+    ]
 
 
 def colocations(rows: Sequence[Row]) -> list[list[int]]:

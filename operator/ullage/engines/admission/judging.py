@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 
 from ullage.engines.admission import pair_gp
 from ullage.engines.admission.bias import fit_bias
-from ullage.engines.admission.calibration import Scored, TightSLO, band_of
+from ullage.engines.admission.calibration import Scored, band_of
 from ullage.engines.admission.colocations import Pairs, Sides
 from ullage.engines.admission.ladder import RECALL_SLACK, Outcomes, Trim, choose, fit_trim
+from ullage.engines.admission.novelty import History, Named, families_of, pair_of
 from ullage.engines.admission.pair_gp import Hyper, Rows
-from ullage.engines.admission.records import Group, Rung
+from ullage.engines.admission.records import Group, Row, Rung
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -40,7 +41,6 @@ class Risk:
 
     eps: float = 0.05
     confidence: float = 0.80
-    tight: TightSLO = TightSLO.CONFORMAL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,10 @@ class LeftOut:
 
     def only(self, fold: int) -> LeftOut:
         """The rows left out in one fold."""
-        mask = self.fold == fold
+        return self.where(self.fold == fold)
+
+    def where(self, mask: NDArray[np.bool_]) -> LeftOut:
+        """Some of the rows."""
         return LeftOut(
             index=self.index[mask],
             fold=self.fold[mask],
@@ -144,14 +147,20 @@ def folds_of(data: Pairs, sides: Sides) -> dict[Group, list[Ints]]:
         for out in (np.flatnonzero(data.colocation == number) for number in numbers)
     ]
     present = np.unique(np.concatenate([victim, aggressor]))
+    number = np.unique(family, return_inverse=True)[1]
+    low = np.minimum(number[victim], number[aggressor])
+    strangers = low * len(family) + np.maximum(number[victim], number[aggressor])
     siblings = [one for one in present if (family[present] == family[one]).sum() > 1]
     return {
         Group.SEEN_PAIR: _deal(repeated, FOLDS),
         Group.KNOWN: _deal([np.flatnonzero(pair == one) for one in np.unique(pair)], FOLDS),
-        Group.NEW_CONFIG: _deal(
-            [np.flatnonzero((victim == sibling) | (aggressor == sibling)) for sibling in siblings],
-            MOST_FOLDS,
-        ),
+        Group.NEW_CONFIG: [  # a class that met few, and two families that never met
+            *_deal(
+                [np.flatnonzero((victim == one) | (aggressor == one)) for one in siblings],
+                MOST_FOLDS,
+            ),
+            *_deal([np.flatnonzero(strangers == one) for one in np.unique(strangers)], FOLDS),
+        ],
         Group.NEW_FAMILY: _deal(
             [
                 np.flatnonzero((family[victim] == one) | (family[aggressor] == one))
@@ -160,6 +169,48 @@ def folds_of(data: Pairs, sides: Sides) -> dict[Group, list[Ints]]:
             MOST_FOLDS,
         ),
     }
+
+
+def as_new_as(group: Group, data: Pairs, sides: Sides, out: LeftOut) -> NDArray[np.bool_]:
+    """Which left-out rows were as new as the group says, by the rows that were not left out.
+
+    A fold that leaves one pair out leaves a class without any row where it met no other: a
+    prediction for it is one for a new class.
+
+    Args:
+        group: The group that the folds imitate.
+        data: Directional rows.
+        sides: Their classes.
+        out: Their left-out predictions.
+
+    Returns:
+        For each left-out prediction, whether it counts; shape (n,).
+    """
+    pairs = [named(row, sides) for row in data.kept]
+    counts = np.zeros(len(out.index), bool)
+    for fold in np.unique(out.fold):
+        places = np.flatnonzero(out.fold == fold)
+        rest = np.setdiff1d(np.arange(len(pairs)), out.index[places])
+        history = History.of(pairs[number] for number in rest)
+        for place in places:
+            counts[place] = history.group_of(pairs[out.index[place]]) is group
+    return counts
+
+
+def named(row: Row, sides: Sides) -> tuple[Named, Named]:
+    """The two classes of a row of two tenants, with their families."""
+    own, other = (
+        sides.profiles[sides.index[name]]
+        for name in (row.workload_class, row.partners[0].workload_class)
+    )
+    return (own.workload_class, own.family), (other.workload_class, other.family)
+
+
+def trial_of(classes: tuple[Named, Named], group: Group) -> tuple[str, str]:
+    """Names what is left out where a row of this group is: two classes, or two whole families."""
+    if group in (Group.SEEN_PAIR, Group.KNOWN):
+        return pair_of(*(name for name, _ in classes))
+    return families_of(*classes)
 
 
 def _deal(blocks: Sequence[Ints], folds: int) -> list[Ints]:
@@ -184,9 +235,12 @@ def judge(data: Pairs, sides: Sides, hyper: Hyper | None, *, plain: Rung, risk: 
         if not folds:
             continue
         out = leave_out(data.rows, data.target, folds, hyper=hyper, plain=plain)
+        out = out.where(as_new_as(group, data, sides, out))
+        if not len(out.index):
+            continue
         rungs[group], own = weigh(data, out, group, plain=plain, risk=risk)
         trims |= {(group, rung): trim for rung, trim in own.items()}
-        scored += score(data, out, rungs[group], own[rungs[group]], group)
+        scored += score(data, sides, out, rungs[group], own[rungs[group]], group)
     if Group.KNOWN in rungs:
         rungs.setdefault(Group.SEEN_PAIR, rungs[Group.KNOWN])
         rungs[Group.MANY] = rungs[Group.KNOWN]
@@ -230,11 +284,14 @@ def weigh(
     return choose(outcomes, eps=risk.eps, start=plain, slack=slack), trims
 
 
-def score(data: Pairs, out: LeftOut, rung: Rung, trim: Trim, group: Group) -> list[Scored]:
+def score(
+    data: Pairs, sides: Sides, out: LeftOut, rung: Rung, trim: Trim, group: Group
+) -> list[Scored]:
     """One score for every co-location and fold in which a tenant had an objective.
 
     Args:
         data: Directional rows.
+        sides: Their classes.
         out: Their left-out predictions.
         rung: The rung in force.
         trim: Its trim.
@@ -249,6 +306,7 @@ def score(data: Pairs, out: LeftOut, rung: Rung, trim: Trim, group: Group) -> li
     scores = []
     for _, places in sorted(found.items()):
         rows = [data.kept[out.index[place]] for place in places]
+        classes = named(rows[0], sides)
         logs = [math.log(row.max_slowdown or 1.0) for row in rows]
         seen = data.observed[out.index[places]]
         z = (np.array(logs) - mean[places]) / sd[places]
@@ -257,8 +315,8 @@ def score(data: Pairs, out: LeftOut, rung: Rung, trim: Trim, group: Group) -> li
             violated=bool((seen > np.array(logs)).any()),
             group=group,
             band=band_of(min(math.exp(value) for value in logs)),
-            at_s=max(row.at_s for row in rows),
-            residual=float(((seen - mean[places]) / sd[places]).max()),
+            pair=pair_of(*(name for name, _ in classes)),
+            trial=trial_of(classes, group),
         )
         scores.append(one)
     return scores

@@ -25,11 +25,14 @@ from ullage.engines.admission.colocations import (
     check_row,
     colocations,
     in_turn,
+    meetings,
+    mixture,
     pairs,
     with_rows,
 )
-from ullage.engines.admission.judging import Judged, Risk, judge
+from ullage.engines.admission.judging import Judged, Risk, judge, named
 from ullage.engines.admission.model import STEPS, WIDE_SD, Cells, LearnedModel
+from ullage.engines.admission.novelty import History
 from ullage.engines.admission.pair_gp import Hyper, Posterior
 from ullage.engines.admission.pair_kernel import Shape
 from ullage.engines.admission.prior import base, side_of
@@ -80,9 +83,10 @@ def learn(
     Raises:
         ValueError: a row or a profile holds what is no number; names it.
     """
-    own = [row for row in rows if row.accelerator == accelerator and row.partners]
-    for row in own:
+    windows = [row for row in rows if row.accelerator == accelerator and row.partners]
+    for row in windows:
         check_row(row)
+    own = meetings(windows)
     sides = Sides.of(with_rows(profiles, own))
     known = LearnedModel(accelerator=accelerator) if previous is None else previous
     data = pairs(own, sides)
@@ -109,7 +113,7 @@ def learn(
         return replace(model, thresholds=known.thresholds, scored=known.scored)
     many = score_many(model, own)
     scored = judged.scored + many
-    found = thresholds(scored, eps=risk.eps, confidence=risk.confidence, tight=risk.tight)
+    found = thresholds(scored, eps=risk.eps, confidence=risk.confidence)
     return replace(model, thresholds=found, scored=scored)
 
 
@@ -136,21 +140,20 @@ def score_many(model: LearnedModel, rows: Sequence[Row]) -> tuple[Scored, ...]:
         asked = [part for part in parts if part.max_slowdown is not None]
         if not asked:
             continue
-        margins, residuals, limits = [], [], []
+        margins, limits = [], []
         for row in asked:
             told = model.forecast(_tenants(model, row))
-            limit, seen = math.log(row.max_slowdown or 1.0), math.log(row.slowdown)
-            margins.append((limit - told.mean[0]) / told.sd[0])
-            residuals.append((seen - told.mean[0]) / told.sd[0])
             limits.append(row.max_slowdown or 1.0)
+            margins.append((math.log(limits[-1]) - told.mean[0]) / told.sd[0])
+        classes = tuple(name for name, _ in mixture(parts[0]))
         found.append(
             Scored(
                 z=min(margins),
                 violated=any(row.slowdown > (row.max_slowdown or 1.0) for row in asked),
                 group=Group.MANY,
                 band=band_of(min(limits)),
-                at_s=max(part.at_s for part in parts),
-                residual=max(residuals),
+                pair=classes,
+                trial=classes,
             )
         )
     return tuple(found)
@@ -207,10 +210,7 @@ def _assemble(
         rungs=judged.rungs,
         trims=judged.trims,
         classes=table,
-        families=frozenset(
-            profile.family for profile in table.values() if profile.rows and profile.family
-        ),
-        seen=frozenset(_pair(row) for row in data.kept),
+        history=History.of(named(row, sides) for row in data.kept),
         bias_index={
             one.workload_class: number for number, one in enumerate(sides.profiles) if one.rows
         },
@@ -218,11 +218,6 @@ def _assemble(
         base_sd=max(error, 0.01) if len(data.kept) >= LEAST_GP_ROWS else WIDE_SD,
         cells=cells,
     )
-
-
-def _pair(row: Row) -> tuple[str, str]:
-    low, high = sorted((row.workload_class, row.partners[0].workload_class))
-    return low, high
 
 
 def marks(data: Pairs, sides: Sides) -> dict[str, str]:

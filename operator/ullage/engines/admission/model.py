@@ -19,41 +19,10 @@ from numpy.typing import NDArray
 from ullage.engines.admission.bias import BiasModel
 from ullage.engines.admission.calibration import Band, Scored, Threshold
 from ullage.engines.admission.ladder import Trim
+from ullage.engines.admission.novelty import History
 from ullage.engines.admission.pair_kernel import Shape
 from ullage.engines.admission.prior import Side, base, side_of
 from ullage.engines.admission.records import ClassProfile, Forecast, Group, Rung, Tenant
-
-KNOWN_ROWS: Final = 10
-"""Rows from which a class counts as known."""
-
-
-def group_of(
-    classes: Sequence[tuple[str, str]],
-    *,
-    rows: Mapping[str, int],
-    families: Collection[str],
-    seen: Collection[tuple[str, str]],
-) -> Group:
-    """Novelty group of a mixture.
-
-    Args:
-        classes: Class and family of every tenant.
-        rows: Co-location rows of each class on this accelerator.
-        families: Families of which some class has rows there.
-        seen: Pairs of classes, each sorted, that were seen together there.
-    """
-    if len(classes) > 2:
-        return Group.MANY
-    known = [rows.get(workload_class, 0) for workload_class, _ in classes]
-    if len(classes) == 2 and tuple(sorted(workload_class for workload_class, _ in classes)) in seen:
-        return Group.SEEN_PAIR
-    if any(
-        not count and family not in families
-        for (_, family), count in zip(classes, known, strict=True)
-    ):
-        return Group.NEW_FAMILY
-    return Group.KNOWN if min(known, default=0) >= KNOWN_ROWS else Group.NEW_CONFIG
-
 
 Floats = NDArray[np.float64]
 Table = NDArray[np.float32]
@@ -148,8 +117,7 @@ class LearnedModel:
     rungs: Mapping[Group, Rung] = field(default_factory=dict)
     trims: Mapping[tuple[Group, Rung], Trim] = field(default_factory=dict)
     classes: Mapping[str, ClassProfile] = field(default_factory=dict)
-    families: frozenset[str] = frozenset()
-    seen: frozenset[tuple[str, str]] = frozenset()
+    history: History = field(default_factory=History)
     bias_index: Mapping[str, int] = field(default_factory=dict)
     bias: BiasModel | None = None
     base_sd: float = WIDE_SD
@@ -161,9 +129,7 @@ class LearnedModel:
 
     def group_of(self, tenants: Sequence[Tenant]) -> Group:
         """How new a mixture is to this model."""
-        found = [_identity(tenant) for tenant in tenants]
-        rows = {name: self.classes[name].rows for name, _ in found if name in self.classes}
-        return group_of(found, rows=rows, families=self.families, seen=self.seen)
+        return self.history.group_of([_identity(tenant) for tenant in tenants])
 
     def forecast(self, tenants: Sequence[Tenant]) -> Forecast:
         """Log slowdown of every tenant, by table look-ups.

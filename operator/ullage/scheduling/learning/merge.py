@@ -9,6 +9,7 @@ how often they were seen, so a restart of the operator changes nothing. Pure.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from statistics import median
@@ -79,16 +80,39 @@ class _Book:
 def news(status: ProfileStatus, seen: Sequence[Observation]) -> list[Observation]:
     """The observations that are not in the rows yet and would stay there, oldest first."""
     known = {row.id for row in status.step_time}
-    full = len(status.step_time) >= MOST_ROWS
-    oldest = status.step_time[-1].at_s if full else 0.0
     found = {
         observation.id: observation
         for observation in seen
         if observation.id not in known
-        and observation.at_s > max(status.since, oldest)
+        and observation.at_s > status.since
         and not _late(status, observation)
     }
+    if len(known) + len(found) > MOST_ROWS:
+        stay = {row.id for row in kept([*status.step_time, *map(_row, found.values())])}
+        found = {name: observation for name, observation in found.items() if name in stay}
     return sorted(found.values(), key=lambda observation: (observation.at_s, observation.id))
+
+
+def kept(rows: Sequence[StepRow]) -> tuple[StepRow, ...]:
+    """At most ``MOST_ROWS`` rows: the newest of every mixture before older ones of any.
+
+    So hours beside one partner displace no other partner. What is left out stays left out when
+    more rows come.
+
+    Args:
+        rows: Of one class, in any order.
+
+    Returns:
+        The kept rows, newest first.
+    """
+    ranks: Counter[tuple[object, ...]] = Counter()
+    ranked = []
+    for row in sorted(rows, key=newest_first):
+        mixture = (row.accelerator, row.share, row.partners)
+        ranked.append((ranks[mixture], row))
+        ranks[mixture] += 1
+    ranked.sort(key=lambda pair: pair[0])
+    return tuple(sorted((row for _, row in ranked[:MOST_ROWS]), key=newest_first))
 
 
 def _late(status: ProfileStatus, observation: Observation) -> bool:
@@ -251,7 +275,7 @@ def _measured(new: WireFingerprint) -> Fingerprint:
 def _closed(
     profile: ProfileRecord, book: _Book, inflicted: Mapping[str, Sequence[float]], now: float
 ) -> ProfileStatus:
-    rows = tuple(sorted(book.rows, key=newest_first)[:MOST_ROWS])
+    rows = kept(book.rows)
     solo = _solo_table(book, rows)
     status = replace(
         book.status,

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -78,19 +79,31 @@ def scored(group: Group, count: int, *, violated: bool = False) -> list[Scored]:
 
 
 def test_a_group_with_few_rows_is_lent_those_of_harder_groups_never_of_easier_ones() -> None:
-    rows = scored(Group.SEEN_PAIR, 5) + scored(Group.KNOWN, 10) + scored(Group.NEW_FAMILY, 20)
+    rows = scored(Group.SEEN_PAIR, 9) + scored(Group.KNOWN, 20) + scored(Group.NEW_FAMILY, 35)
     found = thresholds(rows, eps=0.05, confidence=0.8)
     lent = found[Group.SEEN_PAIR, Band.MEDIUM]
     assert not lent.refuses
-    assert lent.rows == 35
+    assert lent.rows == 64
     assert lent.pooled == (Group.KNOWN, Group.NEW_CONFIG, Group.NEW_FAMILY)
     assert found[Group.KNOWN, Band.MEDIUM].refuses
-    assert found[Group.KNOWN, Band.MEDIUM].said() == "none yet: rows 10 of 32"
+    assert found[Group.KNOWN, Band.MEDIUM].said() == "none yet: rows 20 of 59"
     assert found[Group.NEW_FAMILY, Band.MEDIUM].refuses
 
 
 def test_a_group_that_failed_its_own_test_is_lent_nothing() -> None:
-    rows = scored(Group.SEEN_PAIR, 40, violated=True) + scored(Group.KNOWN, 300)
+    rows = scored(Group.SEEN_PAIR, 80, violated=True) + scored(Group.KNOWN, 300)
     found = thresholds(rows, eps=0.05, confidence=0.8)
     assert found[Group.SEEN_PAIR, Band.MEDIUM].refuses
     assert not found[Group.KNOWN, Band.MEDIUM].refuses
+
+
+def test_what_is_lent_counts_a_pair_once() -> None:
+    """A pair that its own group scored says nothing more from a harder one."""
+    own = [
+        Scored(z=3.0, violated=False, group=Group.KNOWN, band=Band.MEDIUM, pair=(f"c{n}", "x"))
+        for n in range(40)
+    ]
+    again = [replace(one, group=Group.NEW_FAMILY) for one in own]
+    found = thresholds(own + again, eps=0.05, confidence=0.8)
+    assert found[Group.KNOWN, Band.MEDIUM].rows == 40
+    assert found[Group.KNOWN, Band.MEDIUM].refuses

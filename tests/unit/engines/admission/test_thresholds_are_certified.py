@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -13,28 +14,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import beta, binom
 
-from bench.clopper_pearson import risk_bound, uncertified_scan
+from bench.clopper_pearson import risk_bound
 from ullage.engines.admission.calibration import (
     GRID,
     Band,
     Scored,
-    TightSLO,
     band_of,
     binomial_tail,
-    conformal,
     fixed_sequence,
-    recency_weights,
     rows_needed,
     thresholds,
-    weighted_quantile,
+    trials_needed,
 )
 from ullage.engines.admission.records import Group
 
 RISK = {"eps": 0.05, "confidence": 0.80}
 
 
-def row(z: float, *, violated: bool = False, residual: float | None = None) -> Scored:
-    return Scored(z=z, violated=violated, group=Group.KNOWN, band=Band.MEDIUM, residual=residual)
+def row(z: float, *, violated: bool = False) -> Scored:
+    return Scored(z=z, violated=violated, group=Group.KNOWN, band=Band.MEDIUM)
 
 
 def test_clean_rows_that_certify_five_percent() -> None:
@@ -73,13 +71,13 @@ def test_the_risk_bound_is_clopper_pearsons(violations: int, rows: int) -> None:
     assert risk_bound(rows, rows, 0.8) == 1.0
 
 
-def test_thirty_one_clean_rows_admit_no_one_and_the_thirty_second_does() -> None:
-    few = fixed_sequence([row(5.0)] * 31, **RISK)
+def test_fifty_eight_clean_rows_admit_nothing_and_the_fifty_ninth_does() -> None:
+    few = fixed_sequence([row(5.0)] * 58, **RISK)
     assert few.refuses
-    assert few.said() == "none yet: rows 31 of 32"
-    enough = fixed_sequence([row(5.0)] * 32, **RISK)
+    assert few.said() == "none yet: rows 58 of 59"
+    enough = fixed_sequence([row(5.0)] * 59, **RISK)
     assert enough.value == GRID[-1]
-    assert (enough.admitted, enough.violations) == (32, 0)
+    assert (enough.admitted, enough.violations) == (59, 0)
 
 
 def test_the_run_ends_at_the_first_margin_that_fails_even_if_a_looser_one_would_pass() -> None:
@@ -87,8 +85,6 @@ def test_the_run_ends_at_the_first_margin_that_fails_even_if_a_looser_one_would_
     found = fixed_sequence(rows, **RISK)
     assert (found.admitted, found.violations) == (59, 0)
     assert found.value == pytest.approx(2.1)
-    scan = uncertified_scan(rows, **RISK)
-    assert scan.admitted == 263
 
 
 def test_a_violation_among_the_strictest_rows_ends_it_before_it_began() -> None:
@@ -142,47 +138,53 @@ def test_the_certificate_holds_as_often_as_it_says() -> None:
 
 
 def test_every_group_and_band_has_an_answer_and_rows_count_where_they_belong() -> None:
-    rows = [row(3.0)] * 40 + [
+    rows = [row(3.0)] * 60 + [
         Scored(z=3.0, violated=False, group=Group.MANY, band=Band.WIDE) for _ in range(11)
     ]
     rows += [row(math.inf), row(math.nan)]
     found = thresholds(rows, **RISK)
     assert len(found) == len(Group) * len(Band)
     assert not found[Group.KNOWN, Band.MEDIUM].refuses
-    assert found[Group.KNOWN, Band.MEDIUM].rows == 40
-    assert found[Group.MANY, Band.WIDE].said() == "none yet: rows 11 of 32"
+    assert found[Group.KNOWN, Band.MEDIUM].rows == 60
+    assert found[Group.MANY, Band.WIDE].said() == "none yet: rows 11 of 59"
     assert found[Group.SEEN_PAIR, Band.TIGHT].rows == 0
 
 
-def test_where_few_keep_their_objectives_the_conformal_bound_stands_in() -> None:
-    rows = [row(-1.0, violated=True, residual=r / 100) for r in range(100, 200)]
-    rows += [row(3.0, residual=0.5)] * 20
-    assert thresholds(rows, **RISK)[Group.KNOWN, Band.MEDIUM].value == pytest.approx(1.94)
-    strict = thresholds(rows, **RISK, tight=TightSLO.REFUSE)
-    assert strict[Group.KNOWN, Band.MEDIUM].refuses
+def test_what_is_said_of_one_pair_again_and_again_is_one_trial() -> None:
+    """Twenty windows of each of eight pairs are eight trials, not 160."""
+    many = [replace(row(3.0), trial=(f"c{pair}", "x")) for pair in range(8) for _ in range(20)]
+    found = fixed_sequence(many, **RISK)
+    assert found.refuses
+    assert found.said() == "none yet: rows 8 of 59"
+    distinct = [replace(row(3.0), trial=(f"c{pair}", "x")) for pair in range(59)]
+    assert fixed_sequence(distinct * 3, **RISK).admitted == 59
 
 
-def test_the_conformal_bound_covers_what_it_says() -> None:
-    rng = random.Random(3)
-    kept = 0
-    for _ in range(300):
-        rows = [row(1.0, residual=rng.gauss(0.4, 1.3)) for _ in range(60)]
-        kept += rng.gauss(0.4, 1.3) <= conformal(rows).value
-    assert kept / 300 >= 0.93
+def test_a_pair_that_is_wrong_in_some_of_its_scores_counts_in_part_and_is_rounded_up() -> None:
+    rows = [replace(row(3.0), trial=(f"c{pair}", "x")) for pair in range(58)]
+    rows += [replace(row(3.0, violated=bad), trial=("odd", "x")) for bad in (True, False, False)]
+    found = fixed_sequence(rows, **RISK)
+    assert (found.admitted, found.violations) == (59, 1)
 
 
-def test_too_few_rows_for_the_coverage_admit_nothing() -> None:
-    assert conformal([row(1.0, residual=0.1)] * 18).said() == "none yet: rows 18 of 19"
-    assert not conformal([row(1.0, residual=0.1)] * 19).refuses
-    assert conformal([row(1.0)] * 50).refuses
+@given(
+    st.lists(
+        st.tuples(st.floats(-1, 5), st.booleans(), st.integers(0, 80)), min_size=1, max_size=200
+    ),
+    st.integers(2, 4),
+)
+def test_saying_everything_again_changes_no_threshold(
+    scores: list[tuple[float, bool, int]], times: int
+) -> None:
+    rows = [replace(row(z, violated=bad), trial=(f"c{pair}", "x")) for z, bad, pair in scores]
+    assert fixed_sequence(rows * times, **RISK) == fixed_sequence(rows, **RISK)
 
 
-def test_recent_rows_weigh_more() -> None:
-    weights = recency_weights([0.0, 10.0, 20.0], half_life_s=10.0)
-    assert weights == (0.25, 0.5, 1.0)
-    values = [0.0] * 50 + [1.0] * 30
-    assert weighted_quantile(values, [1.0] * 80, 0.5) == 0.0
-    assert weighted_quantile(values, [0.01] * 50 + [1.0] * 30, 0.5) == 1.0
+@pytest.mark.parametrize(("eps", "trials"), [(0.02, 149), (0.05, 59), (0.10, 45)])
+def test_no_certificate_rests_on_few_trials(eps: float, trials: int) -> None:
+    assert trials_needed(eps, 0.8) == trials
+    assert fixed_sequence([row(5.0)] * (trials - 1), eps=eps, confidence=0.8).refuses
+    assert not fixed_sequence([row(5.0)] * trials, eps=eps, confidence=0.8).refuses
 
 
 @pytest.mark.parametrize(("eps", "confidence"), [(0.0, 0.8), (1.0, 0.8), (0.05, 1.0), (5, 80)])

@@ -12,7 +12,7 @@ import pytest
 
 from ullage.engines.admission.bias import fit_bias
 from ullage.engines.admission.features import class_features
-from ullage.engines.admission.model import KNOWN_ROWS, group_of
+from ullage.engines.admission.novelty import History
 from ullage.engines.admission.records import ClassProfile, Fingerprint, Group, ShareCurve
 
 PAIRS = np.array(list(itertools.permutations(range(8), 2)) * 6)
@@ -90,7 +90,15 @@ def test_a_counter_that_is_no_number_is_refused_by_name(value: float) -> None:
         class_features([profile("c0", sm=value)])
 
 
-ROWS = {"a": KNOWN_ROWS, "b": KNOWN_ROWS + 5, "young": KNOWN_ROWS - 1}
+HISTORY = History.of(
+    [
+        *((("a", "f"), (other, "f")) for other in ("b", "k", "m")),
+        *((("young", "f"), (other, "f")) for other in ("k", "m")),
+        *((("far", "h"), (other, "h")) for other in ("h1", "h2", "h3")),
+    ]
+    * 20
+)
+"""Twenty meetings make no class better known than one."""
 
 
 @pytest.mark.parametrize(
@@ -99,6 +107,7 @@ ROWS = {"a": KNOWN_ROWS, "b": KNOWN_ROWS + 5, "young": KNOWN_ROWS - 1}
         ([("a", "f"), ("b", "f")], Group.SEEN_PAIR),
         ([("a", "f"), ("a", "f")], Group.KNOWN),
         ([("a", "f"), ("young", "f")], Group.NEW_CONFIG),
+        ([("a", "f"), ("far", "h")], Group.NEW_CONFIG),
         ([("a", "f"), ("new", "f")], Group.NEW_CONFIG),
         ([("a", "f"), ("new", "g")], Group.NEW_FAMILY),
         ([("new", "")], Group.NEW_FAMILY),
@@ -110,5 +119,5 @@ ROWS = {"a": KNOWN_ROWS, "b": KNOWN_ROWS + 5, "young": KNOWN_ROWS - 1}
 def test_the_least_known_tenant_decides_and_three_are_a_group_of_their_own(
     classes: list[tuple[str, str]], group: Group
 ) -> None:
-    assert group_of(classes, rows=ROWS, families={"f"}, seen={("a", "b")}) is group
-    assert group_of(classes[::-1], rows=ROWS, families={"f"}, seen={("a", "b")}) is group
+    for order in (classes, classes[::-1]):
+        assert HISTORY.group_of(order) is group
