@@ -35,6 +35,15 @@ def made(kind: type, values: tuple[object, ...]) -> object:
     return one
 
 
+def values_of(one: object) -> tuple[object, ...] | None:
+    """The values of a record's fields; ``None`` where it is no record with slots."""
+    try:
+        taken_apart = _RECORDS[type(one)]
+    except KeyError:
+        return None
+    return taken_apart(one)[1][1]
+
+
 @cache  # bounded by the number of record classes, as is _RECORDS
 def _writers(kind: type) -> tuple[Callable[[object, object], None], ...]:
     return tuple(getattr(kind, name).__set__ for name in _names(kind))

@@ -4,17 +4,19 @@
 
 A large snapshot costs more to pickle than to decide on, and from one decision to the next little of
 it changes. The sender compares by identity, because the snapshot shares what did not change; the
-receiver keeps the last snapshot and patches it. Bytes in, bytes out; no processes here.
+receiver keeps the last snapshot and patches it. Of a record that is another one, only the fields
+that are others travel: the rest stays the very object that the receiver holds. Bytes in, bytes out;
+no processes here.
 """
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Final
 
-from ullage.app.pickling import dumps
+from ullage.app.pickling import dumps, made, values_of
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.scheduling.model.plan import Action, DecideSettings, Plan
 
@@ -31,7 +33,8 @@ _TABLES: Final = (
     "pools",
     "models",
 )
-"""Fields of a snapshot that are large and change piece by piece; the rest is sent whole."""
+"""Fields of a snapshot that are large and change piece by piece."""
+_REST: Final = tuple(one.name for one in fields(Snapshot) if one.name not in _TABLES)
 
 
 class LostBase(Exception):
@@ -44,12 +47,19 @@ class Delta:
 
     base: int
     number: int
-    rest: Snapshot
-    """The new snapshot with empty tables."""
+    rest: Mapping[str, object]
+    """Fields of the snapshot that are no tables, where they are others."""
     changed: Mapping[str, Mapping[object, object]]
-    """By table: records that are new or replaced."""
+    """By table: records that are new; of those that are others, :class:`Patch`."""
     removed: Mapping[str, tuple[object, ...]]
     """By table: keys that are gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """What of a record is another one: values by place of their field."""
+
+    values: tuple[tuple[int, object], ...]
 
 
 class Packer:
@@ -126,30 +136,55 @@ def _delta(last: Snapshot | None, snapshot: Snapshot, base: int, number: int) ->
         old: Mapping[object, object] = getattr(last, table) if last is not None else {}
         if new is old:
             continue
-        different = {key: one for key, one in new.items() if old.get(key) is not one}
+        different = {
+            key: _difference(old.get(key), one)
+            for key, one in new.items()
+            if old.get(key) is not one
+        }
         if different:
             changed[table] = different
         if len(new) - len(different) < len(old):
             gone = tuple(key for key in old if key not in new)
             if gone:
                 removed[table] = gone
-    empty: dict[str, object] = {table: {} for table in _TABLES}
-    rest = replace(snapshot, **empty)  # type: ignore[arg-type]
+    rest = {
+        name: getattr(snapshot, name)
+        for name in _REST
+        if last is None or getattr(last, name) is not getattr(snapshot, name)
+    }
     return Delta(base=base, number=number, rest=rest, changed=changed, removed=removed)
 
 
+def _difference(old: object, new: object) -> object:
+    """What leads from a record to another one of its kind."""
+    if type(old) is not type(new):
+        return new
+    before, after = values_of(old), values_of(new)
+    if before is None or after is None:
+        return new
+    pairs = enumerate(zip(before, after, strict=True))
+    return Patch(tuple((at, value) for at, (held, value) in pairs if held is not value))
+
+
 def _patched(base: Snapshot | None, delta: Delta) -> Snapshot:
-    tables: dict[str, object] = {}
+    parts = dict(delta.rest)
     for table in _TABLES:
-        old: Mapping[object, object] = getattr(base, table) if base is not None else {}
         changed = delta.changed.get(table)
         removed = delta.removed.get(table, ())
         if not changed and not removed:
-            tables[table] = old
             continue
+        old: Mapping[object, object] = getattr(base, table) if base is not None else {}
         merged = dict(old)
         for key in removed:
             merged.pop(key, None)
-        merged.update(changed or {})
-        tables[table] = merged
-    return replace(delta.rest, **tables)  # type: ignore[arg-type]
+        for key, one in (changed or {}).items():
+            merged[key] = _renewed(merged[key], one) if isinstance(one, Patch) else one
+        parts[table] = merged
+    return replace(base, **parts) if base is not None else Snapshot(**parts)  # type: ignore[arg-type]
+
+
+def _renewed(old: object, patch: Patch) -> object:
+    values = list(values_of(old) or ())
+    for at, value in patch.values:
+        values[at] = value
+    return made(type(old), tuple(values))

@@ -43,6 +43,19 @@ def test_changes_additions_and_removals_arrive() -> None:
     assert now == NOW + 1
 
 
+def test_what_did_not_change_stays_the_receivers_own_object() -> None:
+    packer, unpacker = Packer(), Unpacker()
+    before, _, _ = unpacker.unpack(packer.pack(FIRST, NOW, SETTINGS))
+    heard = replace(FIRST.gpu_nodes["node-1"], heartbeat=NOW + 9)
+    second = replace(FIRST, version=2, gpu_nodes={**FIRST.gpu_nodes, "node-1": heard})
+    after, _, _ = unpacker.unpack(packer.pack(second, NOW + 9, SETTINGS))
+    assert after == second
+    assert after.policy is before.policy
+    assert after.workloads is before.workloads
+    assert after.gpu_nodes["node-1"].heartbeat == NOW + 9
+    assert after.gpu_nodes["node-1"].devices is before.gpu_nodes["node-1"].devices
+
+
 def test_a_receiver_that_missed_a_piece_says_so() -> None:
     packer, unpacker = Packer(), Unpacker()
     packer.pack(FIRST, NOW, SETTINGS)
