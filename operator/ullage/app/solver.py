@@ -218,7 +218,7 @@ class Solver:
             text = str(error) if isinstance(error, Undecided) else fault_text(error)
             raise SolverRaised(text) from error
         self._fresh, self._under_way = False, self._tidy()
-        return unpack_answer(answer)
+        return unpack_answer(answer, snapshot)
 
     def _tidy(self) -> Future[None] | None:
         """Let the child collect before the next question; a dead one is found by that question."""

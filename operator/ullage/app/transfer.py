@@ -18,7 +18,7 @@ from typing import Final
 
 from ullage.app.pickling import dumps, made, values_of
 from ullage.cluster.records.snapshot import Snapshot
-from ullage.scheduling.model.plan import Action, DecideSettings, Plan
+from ullage.scheduling.model.plan import Action, ApplyGPUNode, DecideSettings, Plan
 
 _TABLES: Final = (
     "nodes",
@@ -53,6 +53,31 @@ class Delta:
     """By table: records that are new; of those that are others, :class:`Patch`."""
     removed: Mapping[str, tuple[object, ...]]
     """By table: keys that are gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class New:
+    """An item that the receiver does not hold."""
+
+    value: object
+
+
+@dataclass(frozen=True, slots=True)
+class Splice:
+    """A tuple that shares items with one that the receiver holds."""
+
+    items: tuple[int | New, ...]
+    """Places in the tuple held, and, as :class:`New`, what is not there."""
+
+    @classmethod
+    def of(cls, held: tuple[object, ...], items: tuple[object, ...]) -> Splice:
+        """What leads from the tuple that is held to the new one."""
+        places = {id(one): at for at, one in enumerate(held)}
+        return cls(tuple([New(one) if (at := places.get(id(one))) is None else at for one in items]))
+
+    def on(self, held: tuple[object, ...]) -> tuple[object, ...]:
+        """The new tuple."""
+        return tuple([one.value if isinstance(one, New) else held[one] for one in self.items])
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,24 +133,40 @@ class Unpacker:
 
 def pack_answer(plan: Plan, actions: tuple[Action, ...], snapshot: Snapshot) -> bytes:
     """A plan on its way back, less what already is as planned, and what to do about it."""
+    held = {name: record.desired for name, record in snapshot.gpu_nodes.items()}
     slices = {
-        name: wanted
+        name: Splice.of(held.get(name, ()), wanted)
         for name, wanted in plan.slices.items()
-        if name not in snapshot.gpu_nodes or snapshot.gpu_nodes[name].desired is not wanted
+        if held.get(name) is not wanted
     }
     statuses = {
         uid: status
         for uid, status in plan.statuses.items()
         if uid not in snapshot.workloads or snapshot.workloads[uid].status is not status
     }
-    brief = replace(plan, slices=slices, statuses=statuses)
-    return dumps((brief, actions))
+    brief = replace(plan, slices={}, statuses=statuses)
+    # what a node is to hold travels once, with the plan
+    acts = [
+        replace(act, slices=()) if isinstance(act, ApplyGPUNode) and act.name in slices else act
+        for act in actions
+    ]
+    return dumps((brief, slices, acts))
 
 
-def unpack_answer(payload: bytes) -> tuple[Plan, tuple[Action, ...]]:
-    """The plan's changes and the actions."""
-    plan, actions = pickle.loads(payload)
-    return plan, actions
+def unpack_answer(payload: bytes, snapshot: Snapshot) -> tuple[Plan, tuple[Action, ...]]:
+    """The plan's changes and the actions; ``snapshot`` is the one that was packed."""
+    brief, splices, acts = pickle.loads(payload)
+    slices = {
+        name: splice.on(record.desired if (record := snapshot.gpu_nodes.get(name)) else ())
+        for name, splice in splices.items()
+    }
+    actions = tuple(
+        replace(act, slices=slices[act.name])
+        if isinstance(act, ApplyGPUNode) and act.name in slices
+        else act
+        for act in acts
+    )
+    return replace(brief, slices=slices), actions
 
 
 def _delta(last: Snapshot | None, snapshot: Snapshot, base: int, number: int) -> Delta:
@@ -163,7 +204,14 @@ def _difference(old: object, new: object) -> object:
     if before is None or after is None:
         return new
     pairs = enumerate(zip(before, after, strict=True))
-    return Patch(tuple((at, value) for at, (held, value) in pairs if held is not value))
+    return Patch(tuple((at, _value(held, value)) for at, (held, value) in pairs if held is not value))
+
+
+def _value(held: object, value: object) -> object:
+    """The value of a field on its way; of a tuple, only items that the receiver lacks."""
+    if type(held) is tuple and type(value) is tuple and held and value:
+        return Splice.of(held, value)
+    return value
 
 
 def _patched(base: Snapshot | None, delta: Delta) -> Snapshot:
@@ -186,5 +234,6 @@ def _patched(base: Snapshot | None, delta: Delta) -> Snapshot:
 def _renewed(old: object, patch: Patch) -> object:
     values = list(values_of(old) or ())
     for at, value in patch.values:
-        values[at] = value
+        held = values[at]
+        values[at] = value.on(held) if isinstance(value, Splice) and isinstance(held, tuple) else value
     return made(type(old), tuple(values))

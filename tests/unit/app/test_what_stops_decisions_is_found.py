@@ -280,7 +280,7 @@ def test_a_workload_that_is_looked_at_for_ever_is_set_aside_in_the_same_decision
         return really(view, ground, job)
 
     monkeypatch.setattr(training, "_life", life)
-    plan, _ = unpack_answer(solve(_payload(cluster("bad"))))
+    plan, _ = unpack_answer(solve(_payload(cluster("bad"))), cluster("bad"))
     assert [one.key for one in plan.faults] == [BAD]
     assert "not decided within" in plan.faults[0].text
     assert plan.statuses["uid-two-job-3"].phase

@@ -73,7 +73,9 @@ def test_a_plain_snapshot_is_understood_too() -> None:
 def test_the_answer_bears_what_changes_and_no_more() -> None:
     job = a_job()
     found = decided(a_gpu_node(), a_gpu_node("node-2"), job, *job.pods())
-    plan, actions = unpack_answer(pack_answer(found.plan, found.actions, found.snapshot))
+    plan, actions = unpack_answer(
+        pack_answer(found.plan, found.actions, found.snapshot), found.snapshot
+    )
     assert actions == found.actions
     assert set(plan.slices) == {"node-1"}
     assert set(plan.statuses) == {job.build().ref.uid}

@@ -8,7 +8,7 @@ stands in a spec or in a status, because capacity is free only when it stands in
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -24,8 +24,9 @@ from ullage.scheduling.inventory.node_fit import amounts, counted
 from ullage.scheduling.inventory.pairing import paired, runs_here, says_no
 from ullage.scheduling.inventory.resource_usage import where_charged
 from ullage.scheduling.inventory.trust_domains import effective_domain
+from ullage.scheduling.model.changes import changed
 from ullage.scheduling.model.slice_ledger import Ledger
-from ullage.scheduling.model.view import View
+from ullage.scheduling.model.view import Member, View
 from ullage.scheduling.prediction.effort import Effort
 from ullage.scheduling.prediction.workload_classes import Classes, Known
 
@@ -114,6 +115,52 @@ class Domains:
         return next((one for one, at in self._numbers.items() if at == number), "unknown")
 
 
+_Charge = tuple[str, Resources, bool]
+"""A node by name, what a pod requests of it, and whether the pod is on its way out."""
+
+
+@dataclass(slots=True)
+class Charges:
+    """What our own pods request of nodes: where they are bound, or where their slice pins them."""
+
+    used: dict[str, dict[str, int]] = field(default_factory=dict)
+    """By name of the node, then of the amount."""
+    _members: Mapping[str, Sequence[Member]] = field(default_factory=dict)
+    _charges: dict[str, list[_Charge]] = field(default_factory=dict)
+    """By uid of the workload."""
+    _leaving: set[str] = field(default_factory=set)
+    """Workloads with a pod on its way out."""
+
+    def update(self, members: Mapping[str, Sequence[Member]]) -> None:
+        """Take in the members of all workloads; those that stayed the same are not read again."""
+        for uid in changed(self._members, members):
+            for node, wanted, _ in self._charges.pop(uid, ()):
+                self._count(node, wanted, -1)
+            charges = [
+                (node, member.pod.shape.requests, member.pod.deleting)
+                for member in members.get(uid, ())
+                if member.live and (node := where_charged(member))
+            ]
+            for node, wanted, _ in charges:
+                self._count(node, wanted, 1)
+            if charges:
+                self._charges[uid] = charges
+            self._leaving.discard(uid)
+            if any(leaves for _, _, leaves in charges):
+                self._leaving.add(uid)
+        self._members = members
+
+    def departing(self) -> Iterator[tuple[str, Resources]]:
+        """Where pods are charged that are on their way out, and with what."""
+        for uid in sorted(self._leaving):
+            yield from ((node, wanted) for node, wanted, leaves in self._charges[uid] if leaves)
+
+    def _count(self, node: str, wanted: Resources, times: int) -> None:
+        used = self.used.setdefault(node, {})
+        for name, amount in amounts(wanted):
+            used[name] = used.get(name, 0) + times * amount
+
+
 @dataclass(slots=True)
 class OccupantCache:
     """Occupants as the last cycle found them: they save the next one time."""
@@ -123,7 +170,10 @@ class OccupantCache:
     inventory: Inventory | None = None
     domains: Domains = field(default_factory=Domains)
     nodes: dict[str, NodeOccupants] = field(default_factory=dict)
+    occupants: list[tuple[Occupant, ...]] = field(default_factory=list)
+    """By device."""
     columns: dict[str, Ints] = field(default_factory=dict)
+    charges: Charges = field(default_factory=Charges)
 
     def stands(self, inventory: Inventory) -> bool:
         """Whether devices, models and trust domains may keep their numbers."""
@@ -327,9 +377,12 @@ def occupancy_of(
         cache.domains = Domains()
     occupancy = Occupancy(inventory, cache.domains)
     occupancy.turn = int(view.now / _TURN_S)
+    cache.charges.update(view.members)
     for node in inventory.nodes:
         free = dict(amounts(node.allocatable))
         free["pods"] = node.allocatable.pods
+        for what, amount in cache.charges.used.get(node.name, {}).items():
+            free[what] = free.get(what, 0) - amount
         occupancy.free.append(free)
     for name, use in view.snapshot.foreign_use.items():
         index = inventory.node_index.get(name)
@@ -342,7 +395,7 @@ def occupancy_of(
                 slots = dict(use.extended).get(SLOT_RESOURCE, 0)
                 occupancy.slot_holders[index] = f"{slots} held by {', '.join(holders)}"
     _seat_slices(view, occupancy, ledger, classes, cache, disturbed if stands else None)
-    _charge_pods(view, occupancy)
+    _note_departing(view, occupancy, cache.charges)
     occupancy.log.clear()
     return occupancy
 
@@ -359,22 +412,29 @@ def _seat_slices(
     if disturbed is not None:
         for name in _COUNTED:
             setattr(occupancy, name, cache.columns[name].copy())
-    stands, changed = disturbed is not None, {*(disturbed or ()), *ledger.changed_nodes()}
+        occupancy.occupants = list(map(list, cache.occupants))
+    again = {*(disturbed or ()), *ledger.changed_nodes()}
     after: dict[str, NodeOccupants] = {}
     for name, index in inventory.node_index.items():
         occupants = before.get(name)
-        if not stands or occupants is None or not occupants.settled or name in changed:
-            seated = occupants.seated if occupants is not None else {}
-            occupants = _seated_on(view, occupancy, ledger, classes, name, seated)
-            recounted: Iterable[int] = inventory.sites_on[index]
-        else:
-            recounted = ()
-        after[name] = occupants
+        if (
+            disturbed is not None
+            and occupants is not None
+            and occupants.settled
+            and name not in again
+        ):
+            after[name] = occupants
+            continue
+        seated = occupants.seated if occupants is not None else {}
+        after[name] = occupants = _seated_on(view, occupancy, ledger, classes, name, seated)
+        for site in inventory.sites_on[index]:
+            occupancy.occupants[site] = []
         for site, occupant in occupants.here:
             occupancy.occupants[site].append(occupant)
-        for site in recounted:
+        for site in inventory.sites_on[index]:
             occupancy._recount(site)
     cache.snapshot, cache.inventory, cache.nodes = view.snapshot, inventory, after
+    cache.occupants = list(map(tuple, occupancy.occupants))
     cache.columns = {name: getattr(occupancy, name).copy() for name in _COUNTED}
 
 
@@ -462,25 +522,12 @@ def _occupant(
     return found
 
 
-def _charge_pods(view: View, occupancy: Occupancy) -> None:
-    """Our own pods count where they are bound, or where their slice pins them to."""
+def _note_departing(view: View, occupancy: Occupancy, charges: Charges) -> None:
+    """Pods that are on their way out will give back what they are charged; leads count as well."""
     index = occupancy.inventory.node_index
-    alike: dict[tuple[int, int], int] = {}
-    requests: dict[int, Resources] = {}
-    for group in view.members.values():
-        for member in group:
-            pod = member.pod
-            node = index.get(where_charged(member))
-            if node is None or not member.live:
-                continue
-            wanted = pod.shape.requests
-            requests[id(wanted)] = wanted
-            key = (node, id(wanted))
-            alike[key] = alike.get(key, 0) + 1
-            if pod.deleting:
-                occupancy.departing(node, wanted)
-    for (node, kind), times in alike.items():
-        occupancy.charge(node, requests[kind], times)
+    for node, wanted in charges.departing():
+        if node in index:
+            occupancy.departing(index[node], wanted)
     for lead in view.leads.values():
         if lead.node in index and not lead.stage.finished:
             occupancy.charge(index[lead.node], lead.shape.requests)

@@ -63,6 +63,8 @@ class Inventory:
     model_names: tuple[str, ...]
     node_of: Ints
     model: Ints
+    sound: Ints
+    """1 where the device itself is healthy, whatever is the matter with its node."""
     health: Ints
     modes: Ints
     memory_mib: Ints
@@ -120,6 +122,7 @@ def _renewed(
     if [one.name for one in nodes] != [one.name for one in last.nodes]:
         return None
     sites, contexts, mps = list(last.sites), last.contexts.copy(), last.mps.copy()
+    sound = last.sound.copy()
     for name in changed(kept.records, records):
         node = last.node_index.get(name)
         if node is None:
@@ -133,12 +136,14 @@ def _renewed(
             sites[at] = replace(sites[at], device=device)
             contexts[at] = _contexts(records[name], device)
             mps[at] = _mps_is_away(device)
+            sound[at] = _is_sound(device)
     return replace(
         last,
         nodes=nodes,
         standing=standing,
         sites=tuple(sites),
-        health=_column([_health(site, standing) for site in sites]),
+        health=_health(sound, last.node_of, standing),
+        sound=sound,
         contexts=contexts,
         mps=mps,
     )
@@ -167,6 +172,8 @@ def _arranged(
     for index, site in enumerate(sites):
         on[site.node].append(index)
     models = {model: at for at, model in enumerate(sorted({site.device.model for site in sites}))}
+    node_of = _column([site.node for site in sites])
+    sound = _column([_is_sound(site.device) for site in sites])
     return Inventory(
         nodes=nodes,
         standing=standing,
@@ -176,9 +183,10 @@ def _arranged(
         site_index={(names[one.node], one.uuid): at for at, one in enumerate(sites)},
         models=models,
         model_names=tuple(models),
-        node_of=_column([site.node for site in sites]),
+        node_of=node_of,
         model=_column([models[site.device.model] for site in sites]),
-        health=_column([_health(site, standing) for site in sites]),
+        sound=sound,
+        health=_health(sound, node_of, standing),
         modes=_column([sum(MODE_BIT[mode] for mode in set(site.device.modes)) for site in sites]),
         memory_mib=_column([site.device.memory_mib for site in sites]),
         overhead_mib=_column([site.overhead_mib for site in sites]),
@@ -252,10 +260,15 @@ def utilisation(profile: ProfileRecord | None, model: str) -> float:
     return min(1.0, max(rows, key=lambda row: (row.share, -row.sm_util)).sm_util)
 
 
-def _health(site: Device, standing: tuple[str, ...]) -> int:
-    if standing[site.node]:
-        return NODE_UNHEALTHY
-    return HEALTHY if site.device.health is Health.HEALTHY else DEVICE_UNHEALTHY
+def _is_sound(device: ObservedDevice) -> int:
+    return int(device.health is Health.HEALTHY)
+
+
+def _health(sound: Ints, node_of: Ints, standing: tuple[str, ...]) -> Ints:
+    if not len(node_of):
+        return sound
+    troubled = np.array([bool(trouble) for trouble in standing])[node_of]
+    return np.where(troubled, NODE_UNHEALTHY, np.where(sound == 1, HEALTHY, DEVICE_UNHEALTHY))
 
 
 def _column(values: list[int]) -> Ints:

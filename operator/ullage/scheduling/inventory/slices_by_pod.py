@@ -7,7 +7,7 @@ Kept from cycle to cycle: only the nodes whose record changed are read again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TypeVar
@@ -40,20 +40,24 @@ class SlicesByPod:
         before = {name: self._records[name] for name in names if name in self._records}
         after = {name: records[name] for name in sorted(names) if name in records}
         self._records, self.touched = records, set()
-        pods = _replace(
-            self.desired,
-            self.touched,
-            names,
-            [(name, slice_) for name, one in before.items() for slice_ in one.desired],
-            [(name, slice_) for name, one in after.items() for slice_ in one.desired],
-        )
-        pods |= _replace(
-            self.observed,
-            self.touched,
-            names,
-            [(name, slice_) for name, one in before.items() for slice_ in one.observed],
-            [(name, slice_) for name, one in after.items() for slice_ in one.observed],
-        )
+        desired = [
+            _others(
+                name,
+                before[name].desired if name in before else (),
+                after[name].desired if name in after else (),
+            )
+            for name in names
+        ]
+        observed = [
+            _others(
+                name,
+                before[name].observed if name in before else (),
+                after[name].observed if name in after else (),
+            )
+            for name in names
+        ]
+        pods = _replace(self.desired, self.touched, desired)
+        pods |= _replace(self.observed, self.touched, observed)
         for name in before.keys() & after.keys():
             pods.update(_of_another_age(before[name], after[name]))
         return pods
@@ -67,21 +71,39 @@ def _of_another_age(before: GPUNodeRecord, after: GPUNodeRecord) -> Iterator[str
                 yield part.key.pod_uid
 
 
+def _others(
+    name: str, before: Sequence[Slice], after: Sequence[Slice]
+) -> tuple[list[tuple[str, Slice]], list[tuple[str, Slice]]]:
+    """Slices on a node, before and after, of the pods of which any is another object."""
+    if before is after:
+        return [], []
+    olds, news = set(map(id, before)), set(map(id, after))
+    uids = {one.key.pod_uid for one in before if id(one) not in news}
+    uids.update(one.key.pod_uid for one in after if id(one) not in olds)
+    return (
+        [(name, one) for one in before if one.key.pod_uid in uids],
+        [(name, one) for one in after if one.key.pod_uid in uids],
+    )
+
+
 def _replace(
     table: dict[str, Sequence[tuple[str, Slice]]],
     touched: set[DeviceRef],
-    nodes: Collection[str],
-    before: Iterable[tuple[str, Slice]],
-    after: Iterable[tuple[str, Slice]],
+    others: Sequence[tuple[Sequence[tuple[str, Slice]], Sequence[tuple[str, Slice]]]],
 ) -> set[str]:
-    """Enter the slices of some nodes in the place of those before; returns pods with others."""
-    read, pods = frozenset(nodes), set[str]()
-    fresh: dict[str, list[tuple[str, Slice]]] = {one.key.pod_uid: [] for _, one in before}
-    for located in after:
-        fresh.setdefault(located[1].key.pod_uid, []).append(located)
+    """Enter other slices of some nodes in the place of those before; returns pods with others."""
+    pods = set[str]()
+    fresh: dict[str, list[tuple[str, Slice]]] = {}
+    read: dict[str, set[str]] = {}
+    for before, after in others:
+        for node, one in before:
+            fresh.setdefault(one.key.pod_uid, [])
+            read.setdefault(one.key.pod_uid, set()).add(node)
+        for located in after:
+            fresh.setdefault(located[1].key.pod_uid, []).append(located)
     for uid, new in fresh.items():
-        old = table.pop(uid, [])
-        slices = sorted([*(one for one in old if one[0] not in read), *new], key=itemgetter(0))
+        old, away = table.pop(uid, []), read.get(uid, ())
+        slices = sorted([*(one for one in old if one[0] not in away), *new], key=itemgetter(0))
         if slices:
             table[uid] = slices
         if slices != old:
