@@ -29,8 +29,9 @@ from ullage.scheduling.status.workload_status import is_passing
 
 def diff(plan: Plan, snapshot: Snapshot) -> tuple[Action, ...]:
     """The actions that lead from the snapshot to the plan, in the order to carry them out."""
-    creates = any(isinstance(step, CreatePod) for step in plan.steps)
-    names = {(pod.namespace, pod.name) for pod in snapshot.pods.values()} if creates else set()
+    created = {step.name for step in plan.steps if isinstance(step, CreatePod)}
+    pods = snapshot.pods.values() if created else ()
+    names = {(pod.namespace, pod.name) for pod in pods if pod.name in created}
     names |= snapshot.creating
     steps = [step for step in plan.steps if _is_due(step, snapshot, names)]
     going = [step for step in steps if isinstance(step, (EvictPod, DeletePod))]
@@ -82,10 +83,15 @@ def _change(
 
 
 def _statuses(plan: Plan, snapshot: Snapshot) -> Iterator[SetStatus]:
-    for uid in sorted(plan.statuses):
-        workload = snapshot.workloads.get(uid)
-        status = plan.statuses[uid]
-        if workload is None or status is workload.status or status == workload.status:
+    workloads = snapshot.workloads
+    others = [
+        uid
+        for uid, status in plan.statuses.items()
+        if (workload := workloads.get(uid)) is not None and status is not workload.status
+    ]
+    for uid in sorted(others):
+        workload, status = workloads[uid], plan.statuses[uid]
+        if status == workload.status:
             continue
         decision = status.decision
         yield SetStatus(

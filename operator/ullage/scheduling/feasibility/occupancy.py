@@ -41,6 +41,7 @@ _COUNTED: Final = (
     "memory_used_mib",
     "loose",
     "unmeasured",
+    "going",
     "_kind",
 )
 """Columns that follow from who is on a device."""
@@ -205,6 +206,8 @@ class Occupancy:
         self.memory_used_mib: Ints = np.zeros(count, dtype=np.int64)
         self.loose: Ints = np.zeros(count, dtype=np.int64)
         self.unmeasured: Ints = np.zeros(count, dtype=np.int64)
+        self.going: Ints = np.zeros(count, dtype=np.int64)
+        """Slices on their way out."""
         self.blocked: Flags = np.zeros(count, dtype=np.bool_)
         self.held: Flags = np.zeros(count, dtype=np.bool_)
         """Of the blocked, those held for overdue work; the rest is taken soon anyway."""
@@ -264,9 +267,7 @@ class Occupancy:
     def leaving(self) -> bool:
         """Whether anything is on its way out; nothing starts leaving while a plan is made."""
         if self._leaving is None:
-            self._leaving = bool(self._departing) or any(
-                occupant.leaving for here in self.occupants for occupant in here
-            )
+            self._leaving = bool(self._departing) or bool(self.going.any())
         return self._leaving
 
     def later(self) -> Occupancy:
@@ -275,11 +276,11 @@ class Occupancy:
         for name in _COUNTED:
             setattr(occupancy, name, getattr(self, name).copy())
         occupancy._kinds, occupancy._alike = self._kinds, self._alike
-        for site, here in enumerate(self.occupants):
-            staying = [occupant for occupant in here if not occupant.leaving]
-            occupancy.occupants[site] = staying
-            if len(staying) != len(here):
-                occupancy._recount(site)
+        occupancy.occupants = list(map(list, self.occupants))
+        for site in np.flatnonzero(self.going).tolist():
+            here = occupancy.occupants[site]
+            occupancy.occupants[site] = [occupant for occupant in here if not occupant.leaving]
+            occupancy._recount(site)
         occupancy.blocked = self.blocked.copy()
         occupancy.held = self.held.copy()
         occupancy.blocker = dict(self.blocker)
@@ -334,7 +335,7 @@ class Occupancy:
     def _recount(self, site: int) -> None:
         here = self.occupants[site]
         overhead = self.inventory.sites[site].overhead_mib
-        percent = memory = loose = whole = unmeasured = 0
+        percent = memory = loose = whole = unmeasured = going = 0
         domain = NO_DOMAIN
         for occupant in here:
             percent += occupant.tenant.percent
@@ -342,6 +343,7 @@ class Occupancy:
             loose += occupant.loose
             whole += occupant.whole
             unmeasured += bool(occupant.unmeasured)
+            going += occupant.leaving
             domain = occupant.domain if domain in (NO_DOMAIN, occupant.domain) else MIXED
         self.sharers[site] = len(here)
         self.whole[site] = whole
@@ -351,6 +353,7 @@ class Occupancy:
         self.loose[site] = loose
         self._kind[site] = -1 if here else EMPTY
         self.unmeasured[site] = unmeasured
+        self.going[site] = going
 
 
 def occupancy_of(

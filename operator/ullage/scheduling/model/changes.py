@@ -5,13 +5,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import compress
+from operator import is_not
 
 
 def changed(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:
     """Keys whose record is another one, new or gone."""
     if old is new:
         return []
-    return [
-        *(key for key, one in new.items() if old.get(key) is not one),
-        *(key for key in old if key not in new),
-    ]
+    others = list(compress(new, map(is_not, map(old.get, new), new.values())))
+    if len(old) + sum(key not in old for key in others) > len(new):
+        others.extend(key for key in old if key not in new)
+    return others

@@ -8,8 +8,10 @@ class that was refused once is refused for the rest of the cycle.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Final
 
 from ullage.api.contract import Reason
@@ -44,6 +46,7 @@ _IN_ORDER: Final = 0.5
 """Part of a cycle's effort that goes strictly by the order of the queue."""
 _MOST_PREEMPTORS: Final = 64
 """Owners that may make room in one cycle."""
+_priority = attrgetter("priority")
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,18 +348,21 @@ class SchedulingQueue:
 
     def _eligible(self, attempt: SchedulingAttempt) -> list[Victim]:
         """Whom a workload may make leave, in the order to take them."""
+        victims = self.victims()
+        if not attempt.may_stop:  # they stand in order of priority
+            least = 0 if attempt.modest else bisect_left(victims, attempt.priority, key=_priority)
+            return [victim for victim in victims[:least] if victim.uid not in self._evicted]
         found = [
             victim
-            for victim in self.victims()
+            for victim in victims
             if victim.uid not in self._evicted
             and (
                 (victim.priority < attempt.priority and not attempt.modest)
                 or victim.uid in attempt.may_stop
             )
         ]
-        if attempt.may_stop:
-            last = len(attempt.may_stop)
-            found.sort(key=lambda victim: (victim.priority, attempt.may_stop.get(victim.uid, last)))
+        last = len(attempt.may_stop)
+        found.sort(key=lambda victim: (victim.priority, attempt.may_stop.get(victim.uid, last)))
         return found
 
     def _maybe_hold(self, attempt: SchedulingAttempt, request: ResourceRequest) -> None:
