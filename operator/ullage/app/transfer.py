@@ -73,7 +73,9 @@ class Splice:
     def of(cls, held: tuple[object, ...], items: tuple[object, ...]) -> Splice:
         """What leads from the tuple that is held to the new one."""
         places = {id(one): at for at, one in enumerate(held)}
-        return cls(tuple([New(one) if (at := places.get(id(one))) is None else at for one in items]))
+        return cls(
+            tuple([New(one) if (at := places.get(id(one))) is None else at for one in items])
+        )
 
     def on(self, held: tuple[object, ...]) -> tuple[object, ...]:
         """The new tuple."""
@@ -204,7 +206,9 @@ def _difference(old: object, new: object) -> object:
     if before is None or after is None:
         return new
     pairs = enumerate(zip(before, after, strict=True))
-    return Patch(tuple((at, _value(held, value)) for at, (held, value) in pairs if held is not value))
+    return Patch(
+        tuple((at, _value(held, value)) for at, (held, value) in pairs if held is not value)
+    )
 
 
 def _value(held: object, value: object) -> object:
@@ -235,5 +239,7 @@ def _renewed(old: object, patch: Patch) -> object:
     values = list(values_of(old) or ())
     for at, value in patch.values:
         held = values[at]
-        values[at] = value.on(held) if isinstance(value, Splice) and isinstance(held, tuple) else value
+        values[at] = (
+            value.on(held) if isinstance(value, Splice) and isinstance(held, tuple) else value
+        )
     return made(type(old), tuple(values))

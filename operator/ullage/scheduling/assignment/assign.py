@@ -7,6 +7,7 @@ The rules stand in ``placement`` and ``timeslicing``; here their outcomes are en
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ullage.api.contract import Reason
@@ -20,6 +21,7 @@ from ullage.scheduling.lifecycle.backoff import after_preemption_s, preemptions_
 from ullage.scheduling.lifecycle.in_place import JOIN_AGAIN_S
 from ullage.scheduling.model.lifecycle_step import LifecycleStep, delete, evict
 from ullage.scheduling.model.phases import Phase
+from ullage.scheduling.model.view import Member
 from ullage.scheduling.placement.attempt import Outcome
 from ullage.scheduling.placement.downsizing import remembered, starts_again
 from ullage.scheduling.placement.placement import Placement, slices_of
@@ -85,7 +87,7 @@ def _enter(
             context.ledger.add(node, wanted)
     members = context.view.members_of(workload)
     gang = workload.kind is WorkloadKind.TRAINING_JOB
-    if gang and not outcome.placements and all(member.gated for member in members):
+    if gang and not outcome.placements and _holds(members):
         for member in members:
             release(context.ledger, member)
     if outcome.victims:
@@ -95,6 +97,11 @@ def _enter(
         room = remembered(made, workload, context.view.now, occupancy)
         result.entries.of(made.uid).made_room = room
         context.lifecycles[made.uid] = starts_again(made, room)
+
+
+def _holds(members: Sequence[Member]) -> bool:
+    """Whether members hold slices, and no one has started."""
+    return any(member.held for member in members) and all(member.gated for member in members)
 
 
 def _make_leave(

@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 
 from ullage.scheduling.assignment.steady import SteadyCache
 from ullage.scheduling.feasibility.occupancy import OccupantCache
+from ullage.scheduling.feasibility.resource_requests import RequestCache
 from ullage.scheduling.inventory.inventory import InventoryCache
 from ullage.scheduling.lifecycle.members import MemberCache
+from ullage.scheduling.placement.attempt import AttemptCache
 from ullage.scheduling.prediction.risk import JudgementCache
 from ullage.scheduling.prediction.usual_requests import UsualCache
 from ullage.scheduling.prediction.workload_classes import ClassCache
@@ -31,3 +33,5 @@ class CycleCache:
     inventory: InventoryCache = field(default_factory=InventoryCache)
     steady: SteadyCache = field(default_factory=SteadyCache)
     members: MemberCache = field(default_factory=MemberCache)
+    requests: RequestCache = field(default_factory=RequestCache)
+    attempts: AttemptCache = field(default_factory=AttemptCache)

@@ -116,6 +116,7 @@ class Entries:
         """How many wait, by what they wait for."""
         found: dict[str, int] = {}
         for entry in self._entries.values():
-            if entry.requeue is not None:
-                found[entry.requeue.value] = found.get(entry.requeue.value, 0) + 1
+            requeue = entry.requeue
+            if requeue is not None:
+                found[requeue.value] = found.get(requeue.value, 0) + 1
         return dict(sorted(found.items()))

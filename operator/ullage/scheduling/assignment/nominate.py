@@ -4,20 +4,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
 from ullage.api.contract import Reason
-from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
 from ullage.scheduling.assignment.cycle_context import Assignments, CycleContext
 from ullage.scheduling.assignment.pods import create_pods, has_names, name_members
 from ullage.scheduling.elastic.sizing import Sizing, is_modest, sizing_of
+from ullage.scheduling.feasibility.resource_requests import ResourceRequest
 from ullage.scheduling.inventory.exclusions import excluded_devices
 from ullage.scheduling.inventory.held_shares import in_force
+from ullage.scheduling.inventory.reliable_machines import terms_of
+from ullage.scheduling.inventory.trust_domains import is_granted
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
-from ullage.scheduling.placement.attempt import Outcome, Refused, SchedulingAttempt
+from ullage.scheduling.placement.attempt import AttemptCache, Outcome, Refused, SchedulingAttempt
 from ullage.scheduling.placement.downsizing import DownsizeCandidate, residents
 from ullage.scheduling.placement.feasible import Infeasible
 from ullage.scheduling.placement.preemption import (
@@ -62,8 +65,14 @@ def with_turns(
     return replace(context, rounds=rounds)
 
 
-def nominate(context: CycleContext, result: Assignments) -> Nominations:
-    """Create the pods that are missing, and nominate every workload whose pods wait."""
+def nominate(context: CycleContext, result: Assignments, kept: AttemptCache) -> Nominations:
+    """Create the pods that are missing, and nominate every workload whose pods wait.
+
+    Args:
+        context: What the cycle found.
+        result: What it decides.
+        kept: Attempts of the last cycle; this one's take their place.
+    """
     lifecycles, workloads = context.lifecycles, context.view.snapshot.workloads
     sizing = sizing_of(context.requests, context.placer, lifecycles, context.rounds, context.limits)
     sizing.end()
@@ -78,13 +87,55 @@ def nominate(context: CycleContext, result: Assignments) -> Nominations:
             and context.view.members_of(job)
         ):
             name_members(context, job, result)
-    attempts = [
-        attempt_of(context, workloads[uid], life)
-        for uid, life in lifecycles.items()
-        if life.waiting
-    ]
-    attempts += sizing.coming()
-    return Nominations(attempts=attempts, queue=_queue(context), sizing=sizing)
+    attempts = [*_attempts(context, kept), *sizing.coming()]
+    return Nominations(attempts=attempts, queue=_queue(context, kept), sizing=sizing)
+
+
+def _attempts(context: CycleContext, kept: AttemptCache) -> Iterator[SchedulingAttempt]:
+    """A try for each workload that waits; one that waits as it did keeps that of the last cycle."""
+    snapshot, rests_on = context.view.snapshot, context.requests.rests_on
+    stands = kept.rests_on is rests_on and not snapshot.node_refusals
+    before = kept.attempts if stands else {}
+    kept.rests_on, kept.attempts = rests_on, {}
+    for uid, life in context.lifecycles.items():
+        if not life.waiting:
+            continue
+        last = before.get(uid)
+        if last is not None and context.undisturbed.get(uid) is life:
+            kept.attempts[uid] = last
+            yield last[0]
+            continue
+        attempt = attempt_of(context, snapshot.workloads[uid], life)
+        request = _lasting(context, attempt, life)
+        if request is not None:
+            kept.attempts[uid] = attempt, request
+        yield attempt
+
+
+def _lasting(
+    context: CycleContext, attempt: SchedulingAttempt, life: LifecycleStep
+) -> ResourceRequest | None:
+    """What all members of a workload ask for, where the attempt holds while nothing near changes.
+
+    ``None`` where members ask for various things, or something of it ends with time.
+    """
+    workload, view = attempt.workload, context.view
+    if (
+        context.rounds is not None
+        or workload.kind is not WorkloadKind.TRAINING_JOB
+        or workload.status.made_room is not None
+        or workload.status.scheduling.exclusions
+        or view.snapshot.node_refusals
+        or view.snapshot.pools
+        or terms_of(workload) is not None
+        or life.passed_over is not None
+        or not is_granted(view.snapshot.policy, workload)
+        or len(view.members_of(workload)) != len(attempt.members)
+        or any(member.held or view.lingering_nodes(member) for member in attempt.members)
+    ):
+        return None
+    first, *others = [context.requests.of(workload, one.pod.shape) for one in attempt.members]
+    return first if all(other is first for other in others) else None
 
 
 def _create_all(context: CycleContext, sizing: Sizing, result: Assignments) -> None:
@@ -159,7 +210,7 @@ def may_leave(life: LifecycleStep) -> bool:
     return life.phase in EVICTABLE and not life.waiting and not life.silent
 
 
-def _queue(context: CycleContext) -> SchedulingQueue:
+def _queue(context: CycleContext, kept: AttemptCache) -> SchedulingQueue:
     lifecycles = context.lifecycles
     ended = context.rounds.turnout.stops if context.rounds is not None else {}
 
@@ -187,4 +238,5 @@ def _queue(context: CycleContext) -> SchedulingQueue:
         residents=cache(asked) if context.rounds is None else None,
         narrow=narrow,
         idle=context.spending.idle(),
+        alike=kept.attempts,
     )

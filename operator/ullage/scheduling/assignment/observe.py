@@ -80,7 +80,9 @@ def observe(
     restated = restate(view, classes, ledger, disturbed)
     occupancy = occupancy_of(view, inventory, ledger, classes, cache.occupants, disturbed)
     devices = board_digest(occupancy)
-    requests = ResourceRequests(view, occupancy, classes, places(spending, inventory))
+    requests = ResourceRequests(
+        view, occupancy, classes, places(spending, inventory), cache.requests
+    )
     placer = Placer(
         occupancy, rule_of(snapshot, cache.usual.update(view, classes), cache.judgements)
     )

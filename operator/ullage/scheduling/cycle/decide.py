@@ -123,7 +123,7 @@ def _cycle(
     snapshot, result = view.snapshot, Assignments(Entries(view.snapshot.workloads))
     # 2. Queue: whose turn it is, and which workloads are tried in this cycle.
     context = with_turns(context, allocate, cache.division)
-    nominated = nominate(context, result)
+    nominated = nominate(context, result, cache.attempts)
     # 3. Assign: who gets which devices, and who leaves for whom.
     assign(context, nominated, result)
     # 4. Reconcile: Deployments, sizes of gangs, moves and orders for nodes follow.

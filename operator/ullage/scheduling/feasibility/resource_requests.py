@@ -27,7 +27,7 @@ from ullage.scheduling.inventory.trust_domains import effective_domain
 from ullage.scheduling.model.plan import Labels
 from ullage.scheduling.model.view import View
 from ullage.scheduling.prediction.latency import Barred
-from ullage.scheduling.prediction.workload_classes import Classes, Known
+from ullage.scheduling.prediction.workload_classes import SPARE, Classes, Known
 
 _CHOICES: Final = frozenset(word for word, aim in OBJECTIVES.items() if not aim.due)
 """Aims that a recommendation answers to."""
@@ -96,6 +96,31 @@ class ResourceRequest:
 
 
 @dataclass(slots=True)
+class _Kept:
+    """Classes of requests, kept over cycles while nothing that they rest on changes."""
+
+    rests_on: tuple[object, ...] = ()
+    known: dict[tuple[object, ...], ResourceRequest] = field(default_factory=dict)
+    last: dict[str, tuple[WorkloadRecord, PodShape, ResourceRequest]] = field(default_factory=dict)
+    """By uid of the workload: what was asked last without any device to avoid."""
+    shapes: dict[int, tuple[PodShape, PodShape]] = field(default_factory=dict)
+    """By identity: a shape, and the one object for all that are equal."""
+    by_value: dict[PodShape, PodShape] = field(default_factory=dict)
+
+    def is_small(self, workloads: int) -> bool:
+        """Whether most of it is about workloads that exist."""
+        most = 2 * workloads + SPARE
+        return max(len(self.known), len(self.last), len(self.shapes), len(self.by_value)) < most
+
+
+@dataclass(slots=True)
+class RequestCache:
+    """Classes of requests as the last cycle found them."""
+
+    kept: _Kept = field(default_factory=_Kept)
+
+
+@dataclass(slots=True)
 class ResourceRequests:
     """Finds the class of a request; equal requests get the same object."""
 
@@ -104,23 +129,40 @@ class ResourceRequests:
     classes: Classes
     places: Mapping[str, Place] = field(default_factory=dict)
     """Where jobs may be placed whose pools were chosen, by uid."""
-    _known: dict[tuple[object, ...], ResourceRequest] = field(default_factory=dict)
-    _last: dict[str, tuple[WorkloadRecord, PodShape, ResourceRequest]] = field(default_factory=dict)
-    """By uid of the workload: what was asked last without any device to avoid."""
-    _shapes: dict[int, PodShape] = field(default_factory=dict)
-    _by_value: dict[PodShape, PodShape] = field(default_factory=dict)
+    cache: RequestCache = field(default_factory=RequestCache)
+    _kept: _Kept = field(init=False)
     _steady: tuple[Labels, ...] | None = None
     """Labels of machines that stay, once someone asked."""
+
+    def __post_init__(self) -> None:
+        occupancy, snapshot = self.occupancy, self.view.snapshot
+        models = tuple(occupancy.inventory.models)
+        rests_on = (models, occupancy.domains, snapshot.policy, self.classes.rests_on)
+        kept = self.cache.kept
+        stands = len(kept.rests_on) == len(rests_on) and all(
+            one is other or one == other for one, other in zip(kept.rests_on, rests_on, strict=True)
+        )
+        # where pools were chosen, each request names its nodes by their numbers in this cycle
+        if self.places or not stands or not kept.is_small(len(snapshot.workloads)):
+            kept = self.cache.kept = _Kept(rests_on=() if self.places else rests_on)
+        self._kept = kept
+
+    @property
+    def rests_on(self) -> object:
+        """Another object as soon as the classes of the last cycle hold no more."""
+        return self._kept
 
     def of(
         self, workload: WorkloadRecord, shape: PodShape, avoid: frozenset[int] = frozenset()
     ) -> ResourceRequest:
         """The class of what one member of the workload asks for."""
-        last = self._last.get(workload.ref.uid)
+        kept = self._kept
+        last = kept.last.get(workload.ref.uid)
         if last is not None and not avoid and last[0] is workload and last[1] is shape:
             return last[2]
         asked, share = shape, workload.gpu.share
-        if share is not None and workload.status.made_room is not None:
+        bounds = share is not None and workload.status.made_room is not None
+        if share is not None and bounds:
             here = self.view.snapshot.workloads
             share = bounded(share, in_force(workload, self.view.now, here))
         company: tuple[object, ...] = ()
@@ -144,14 +186,14 @@ class ResourceRequests:
             id(place),
             prefers,
         )
-        known = self._known.get(key)
+        known = kept.known.get(key)
         if known is None:
             known = self._make(workload, shape, share, avoid)
             if place is not None or prefers is not None:
                 known = replace(known, place=place, prefers=prefers)
-            self._known[key] = known
-        if not avoid:
-            self._last[workload.ref.uid] = (workload, asked, known)
+            kept.known[key] = known
+        if not avoid and not bounds:  # a bound ends with time
+            kept.last[workload.ref.uid] = (workload, asked, known)
         return known
 
     def _make(
@@ -164,7 +206,7 @@ class ResourceRequests:
         models: Mapping[str, int] = self.occupancy.inventory.models
         domain = effective_domain(self.view.snapshot.policy, workload)
         return ResourceRequest(
-            number=len(self._known),
+            number=len(self._kept.known),
             shape=shape,
             mode=workload.gpu.mode,
             exclusive=workload.gpu.mode is GPUMode.EXCLUSIVE,
@@ -221,16 +263,16 @@ class ResourceRequests:
         if not is_pinned(shape.affinity):
             return self._canonical(shape)
         free = replace(shape, affinity=workload.shape.affinity)
-        return self._by_value.setdefault(free, free)
+        return self._kept.by_value.setdefault(free, free)
 
     def same(self, shape: PodShape) -> PodShape:
         """The one object for equal shapes; it lives as long as the cycle."""
-        return self._by_value.setdefault(shape, shape)
+        return self._kept.by_value.setdefault(shape, shape)
 
     def _canonical(self, shape: PodShape) -> PodShape:
         """One object for equal shapes; most are shared already, so identity is asked first."""
-        known = self._shapes.get(id(shape))
+        known = self._kept.shapes.get(id(shape))
         if known is None:
-            known = self._by_value.setdefault(shape, shape)
-            self._shapes[id(shape)] = known
-        return known
+            known = shape, self._kept.by_value.setdefault(shape, shape)
+            self._kept.shapes[id(shape)] = known
+        return known[1]

@@ -11,6 +11,7 @@ from enum import StrEnum
 from ullage.api.contract import Reason
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import RefusalLine
+from ullage.scheduling.feasibility.resource_requests import ResourceRequest
 from ullage.scheduling.model.view import Member
 from ullage.scheduling.placement.candidates import Candidate
 from ullage.scheduling.placement.downsizing import Downsize
@@ -59,6 +60,16 @@ class SchedulingAttempt:
     """Set while its pods are not there yet: places are kept if there are so many, 0 = it waits."""
     may_stop: Mapping[str, int] = field(default_factory=dict)
     """Workloads whose turn is over, by uid, with their place in the order to stop them."""
+
+
+@dataclass(slots=True)
+class AttemptCache:
+    """Attempts of the last cycle that hold as long as their workload only waits."""
+
+    rests_on: object = None
+    """What the classes of requests rest on."""
+    attempts: dict[str, tuple[SchedulingAttempt, ResourceRequest]] = field(default_factory=dict)
+    """By uid, with what each member of the workload asks for: all for the same."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,6 +74,8 @@ class SchedulingQueue:
     """Holds a want to some models."""
     idle: Mapping[str, tuple[Reason, str]] = field(default_factory=dict)
     """Who has no pool to be placed in now, by uid, and why."""
+    alike: Mapping[str, tuple[SchedulingAttempt, ResourceRequest]] = field(default_factory=dict)
+    """By uid: attempts of which all members ask for this, wherever they are."""
     budget: int = MOST_SEATED
     """Members that are still seated in this cycle."""
     _hopeless: dict[int, _Hopeless] = field(default_factory=dict)
@@ -127,6 +129,11 @@ class SchedulingQueue:
 
     def place(self, attempt: SchedulingAttempt) -> Outcome:
         """Place one workload, make way for it, or say why not."""
+        alike = self.alike.get(attempt.workload.ref.uid)
+        if alike is not None and alike[0] is attempt:
+            outcome = self._without_hope(attempt, alike[1].number, len(attempt.members))
+            if outcome is not None:
+                return outcome
         idle = self.idle.get(attempt.workload.ref.uid)
         if idle is not None:
             return Outcome(refused=Refused(idle[0], turn=lambda: idle[1]))
@@ -226,14 +233,9 @@ class SchedulingQueue:
     def _unit(self, attempt: SchedulingAttempt, unit: Sequence[PlacementRequest]) -> Outcome:
         """Place members that stand or fall together, or say why not."""
         number, near = _class_of(unit), set(attempt.near)
-        hopeless = self._hopeless.get(number)
-        if (
-            hopeless is not None
-            and len(unit) >= hopeless.members
-            and attempt.priority <= hopeless.priority
-            and (self._holder or not self._waited_too_long(attempt))
-        ):
-            return hopeless.outcome
+        hopeless = self._without_hope(attempt, number, len(unit))
+        if hopeless is not None:
+            return hopeless
         known = self._refused.get(number)
         if known is None or known[0] > len(unit):
             found = self.placer.placement(unit, near, explain=True)
@@ -245,6 +247,20 @@ class SchedulingQueue:
         if infeasible is not None:
             return Outcome(refused=Refused.for_good(infeasible))
         return self._make_way(attempt, unit, known[1])
+
+    def _without_hope(
+        self, attempt: SchedulingAttempt, number: int, members: int
+    ) -> Outcome | None:
+        """What others were told who ask for the same, where nothing can be done for this one."""
+        hopeless = self._hopeless.get(number)
+        if (
+            hopeless is not None
+            and members >= hopeless.members
+            and attempt.priority <= hopeless.priority
+            and (self._holder or not self._waited_too_long(attempt))
+        ):
+            return hopeless.outcome
+        return None
 
     def _infeasible(
         self, workload: WorkloadRecord, unit: Sequence[PlacementRequest]
