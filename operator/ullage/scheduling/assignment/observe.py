@@ -130,6 +130,7 @@ def look(
         members=dict(members.members),
         observed=dict(members.slices.observed),
         names={(pod.namespace, pod.name): pod for pod in pods},
+        index=members.index,
         starting=sum(pod.stage in _STARTING and pod.owner.uid in workloads for pod in pods),
         orders=tuple(pod for pod in pods if pod.order and pod.owner.uid in workloads),
         leads=leads_of(snapshot),

@@ -30,12 +30,12 @@ from ullage.scheduling.placement.room import elsewhere
 
 def reconcile(context: CycleContext, nominated: Nominations, result: Assignments) -> None:
     """Bring what belongs to each workload in line with what it was given."""
-    lifecycles, workloads = context.lifecycles, context.view.snapshot.workloads
-    for uid in lifecycles:
+    lifecycles = context.lifecycles
+    for uid, service in context.view.index.those(context.view.index.services):
         if lifecycles[uid].needs_deployment:
-            _deploy(context, workloads[uid], result)
-        elif workloads[uid].kind is WorkloadKind.INFERENCE_SERVICE and not lifecycles[uid].silent:
-            _leave(context, workloads[uid], result, None, busy=False)
+            _deploy(context, service, result)
+        elif not lifecycles[uid].silent:
+            _leave(context, service, result, None, busy=False)
     _resize(context, nominated, result)
     result.told = _move(context, result)
     outcomes = dict(result.entries.outcomes())

@@ -165,8 +165,8 @@ def spent(view: View, trials: Trials) -> dict[Class, float]:
             and eviction.reason is Reason.PROBATION_ROLLED_BACK
         ):
             found[owner.ref.namespace, owner.workload_class] = budget
-    for owner in view.snapshot.workloads.values():
-        if not (owner.status.scheduling.exclusions and owner.workload_class):
+    for _, owner in view.index.those(view.index.excluding):
+        if not owner.workload_class:
             continue
         if any(
             exclusion.reason is Reason.PROBATION_ROLLED_BACK for exclusion in in_force(view, owner)

@@ -139,7 +139,7 @@ def decide_pools(view: View) -> CapacityChoices:
 def _without_pools(view: View) -> CapacityChoices:
     """Where there are no pools no one chooses; jobs that did so before are told."""
     found = {}
-    for uid, job in view.snapshot.workloads.items():
+    for uid, job in view.index.those(view.index.spending):
         spend = job.status.spend
         if spend is not None and spend.decision is not None and chooses(job):
             said = lapsed(job, (), now=view.now, epoch=view.settings.epoch)

@@ -61,12 +61,7 @@ class Sizing:
     jobs: Mapping[str, WorkloadRecord] = field(init=False)
 
     def __post_init__(self) -> None:
-        workloads = self.view.snapshot.workloads
-        self.jobs = {
-            uid: workloads[uid]
-            for uid in sorted(self.lifecycles)
-            if workloads[uid].elasticity is not None
-        }
+        self.jobs = dict(self.view.index.those(self.view.index.elastic))
 
     def end(self) -> None:
         """Gangs that cannot go on as they are go on with what is left."""

@@ -113,9 +113,8 @@ def profiles_to_write(
     dropped: Counter[Dropped] = Counter()
     groups = _groups(snapshot, now, dropped)
     profiles = _by_class(snapshot.profiles.values())
-    inhabited = {
-        workload.ref.namespace for workload in snapshot.workloads.values() if not workload.deleting
-    }
+    workloads = snapshot.workloads.values() if groups or trials else ()
+    inhabited = {workload.ref.namespace for workload in workloads if not workload.deleting}
     inflicted: Mapping[Class, Mapping[str, list[float]]] | None = None
     actions: list[CreateProfile | SetProfile] = []
     events: list[Emit] = []

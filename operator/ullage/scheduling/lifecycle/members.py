@@ -19,6 +19,7 @@ from ullage.scheduling.model.changes import changed
 from ullage.scheduling.model.plan import DecideSettings
 from ullage.scheduling.model.slice_ledger import Ledger
 from ullage.scheduling.model.view import Held, Member, matching
+from ullage.scheduling.model.workload_index import WorkloadIndex
 
 Devices = tuple[DeviceRef, ...]
 
@@ -34,6 +35,7 @@ class MemberCache:
     """Devices of which a workload holds slices, by its uid."""
     devices_before: dict[str, Devices] = field(default_factory=dict)
     """The same of the last cycle, of workloads whose members were built again."""
+    index: WorkloadIndex = field(default_factory=WorkloadIndex)
     refused: set[str] = field(default_factory=set)
     """Workloads with a slice that a node refused for good."""
     _pods: Mapping[str, PodRecord] = field(default_factory=dict)
@@ -43,6 +45,7 @@ class MemberCache:
 
     def update(self, snapshot: Snapshot, settings: DecideSettings, ledger: Ledger) -> None:
         """Take in a snapshot; slices that do not stand are dropped from the ledger on the way."""
+        self.index.update(snapshot.workloads)
         pods = self._affected(snapshot)
         owners = _owners(self._pods, pods) | _owners(snapshot.pods, pods)
         self._unsettled = set()

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from ullage.api.contract import Reason
-from ullage.cluster.records.snapshot import PodStage, WorkloadKind, WorkloadRecord
+from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
 from ullage.scheduling.lifecycle.inference import is_rolling
 from ullage.scheduling.model.view import Member, View
 
@@ -34,12 +34,8 @@ _ON_THE_WAY: Final = frozenset(
 def replicas_that_serve(view: View) -> dict[str, int]:
     """By uid of the service, where it is not as many as wanted; at least one each."""
     found: dict[str, int] = {}
-    for uid, workload in view.snapshot.workloads.items():
-        if (
-            workload.kind is not WorkloadKind.INFERENCE_SERVICE
-            or workload.load is None
-            or workload.replicas <= 1
-        ):
+    for uid, workload in view.index.those(view.index.services):
+        if workload.load is None or workload.replicas <= 1:
             continue
         members = [
             member

@@ -20,6 +20,7 @@ from ullage.cluster.records.snapshot import (
 )
 from ullage.cluster.values.device_ref import DeviceRef
 from ullage.scheduling.model.plan import DecideSettings
+from ullage.scheduling.model.workload_index import WorkloadIndex
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +113,7 @@ class View:
     """What nodes report, by uid of the pod: (node, slice)."""
     names: Mapping[tuple[str, str], PodRecord]
     """Pods of ours by (namespace, name)."""
+    index: WorkloadIndex
     starting: int = 0
     """Pods of known workloads whose gate is gone and which do not run yet."""
     evictions: Mapping[str, PendingEviction] = field(default_factory=dict)

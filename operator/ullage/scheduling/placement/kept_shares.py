@@ -34,9 +34,7 @@ def keep_rooms(
 
     What it has now is about to be free; what it was left is taken, until it asks for it itself.
     """
-    for uid, workload in view.snapshot.workloads.items():
-        if workload.status.made_room is None:
-            continue
+    for uid, workload in view.index.those(view.index.made_room):
         made = in_force(workload, view.now, view.snapshot.workloads)
         life = lifecycles.get(uid)
         if made is None or life is None or not _is_on_its_way(view, workload, life):

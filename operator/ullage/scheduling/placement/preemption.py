@@ -20,7 +20,6 @@ from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
 from ullage.cluster.records.status import WorkloadStatus
 from ullage.scheduling.feasibility.occupancy import Occupancy, Occupant
 from ullage.scheduling.inventory.resource_usage import charged
-from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.view import Member, View
 from ullage.scheduling.placement.placement import GangPlacement, NoRoom, PlacementRequest, Placer
 
@@ -177,10 +176,8 @@ def pods_of(victims: Sequence[Victim], uid: str) -> frozenset[str]:
 def wave_is_leaving(view: View) -> bool:
     """Whether pods of an earlier preemption are still there; the next wave waits for them."""
     return any(
-        job.status.phase == Phase.RESTARTING
-        and _gave_way(job.status)
-        and any(one.live for one in view.members_of(job))
-        for job in view.snapshot.workloads.values()
+        _gave_way(job.status) and any(one.live for one in view.members_of(job))
+        for _, job in view.index.those(view.index.restarting)
     )
 
 

@@ -1,0 +1,64 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Workloads by traits that few of them have, so that what concerns few looks at few.
+
+Kept from cycle to cycle: only workloads whose record changed are read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
+from ullage.scheduling.model.changes import changed
+from ullage.scheduling.model.phases import Phase
+
+
+@dataclass(slots=True)
+class WorkloadIndex:
+    """uids of workloads by trait."""
+
+    elastic: set[str] = field(default_factory=set)
+    services: set[str] = field(default_factory=set)
+    spending: set[str] = field(default_factory=set)
+    """With books or a choice of pools."""
+    excluding: set[str] = field(default_factory=set)
+    """With devices that are left out for them."""
+    made_room: set[str] = field(default_factory=set)
+    restarting: set[str] = field(default_factory=set)
+    _workloads: Mapping[str, WorkloadRecord] = field(default_factory=dict)
+
+    def update(self, workloads: Mapping[str, WorkloadRecord]) -> None:
+        """Take in the workloads of a snapshot."""
+        tables = (
+            self.elastic,
+            self.services,
+            self.spending,
+            self.excluding,
+            self.made_room,
+            self.restarting,
+        )
+        for uid in changed(self._workloads, workloads):
+            workload = workloads.get(uid)
+            traits = _traits(workload) if workload is not None else (False,) * len(tables)
+            for table, has in zip(tables, traits, strict=True):
+                (table.add if has else table.discard)(uid)
+        self._workloads = workloads
+
+    def those(self, uids: set[str]) -> Iterator[tuple[str, WorkloadRecord]]:
+        """Workloads with a trait, in order of their uid."""
+        for uid in sorted(uids):
+            yield uid, self._workloads[uid]
+
+
+def _traits(workload: WorkloadRecord) -> tuple[bool, ...]:
+    status = workload.status
+    return (
+        workload.elasticity is not None,
+        workload.kind is WorkloadKind.INFERENCE_SERVICE,
+        status.spend is not None,
+        bool(status.scheduling.exclusions),
+        status.made_room is not None,
+        status.phase == Phase.RESTARTING,
+    )
