@@ -37,11 +37,16 @@ def made(kind: type, values: tuple[object, ...]) -> object:
 
 def values_of(one: object) -> tuple[object, ...] | None:
     """The values of a record's fields; ``None`` where it is no record with slots."""
+    taken_apart = _reader(type(one))
+    return taken_apart(one)[1][1] if taken_apart is not None else None
+
+
+@cache  # bounded by the number of classes
+def _reader(kind: type) -> Callable[[object], Reduced] | None:
     try:
-        taken_apart = _RECORDS[type(one)]
+        return _RECORDS[kind]
     except KeyError:
         return None
-    return taken_apart(one)[1][1]
 
 
 @cache  # bounded by the number of record classes, as is _RECORDS

@@ -12,13 +12,14 @@ no processes here.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Final
+from typing import Final, cast
 
 from ullage.app.pickling import dumps, made, values_of
 from ullage.cluster.records.snapshot import Snapshot
-from ullage.scheduling.model.plan import Action, ApplyGPUNode, DecideSettings, Plan
+from ullage.cluster.records.status import WorkloadStatus
+from ullage.scheduling.model.plan import Action, ApplyGPUNode, DecideSettings, Plan, SetStatus
 
 _TABLES: Final = (
     "nodes",
@@ -34,6 +35,7 @@ _TABLES: Final = (
     "models",
 )
 """Fields of a snapshot that are large and change piece by piece."""
+_NO_STATUS: Final = WorkloadStatus()
 _REST: Final = tuple(one.name for one in fields(Snapshot) if one.name not in _TABLES)
 
 
@@ -80,6 +82,37 @@ class Splice:
     def on(self, held: tuple[object, ...]) -> tuple[object, ...]:
         """The new tuple."""
         return tuple([one.value if isinstance(one, New) else held[one] for one in self.items])
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """A mapping that shares entries with one that the receiver holds."""
+
+    entries: tuple[int | New, ...]
+    """In order: places in the mapping held, and, as :class:`New`, what is not there."""
+
+    @classmethod
+    def of(cls, held: dict[object, object], new: dict[object, object]) -> Merge:
+        """What leads from the mapping that is held to the new one."""
+        places = {key: at for at, key in enumerate(held)}
+        return cls(
+            tuple(
+                [
+                    places[key] if key in places and held[key] is value else New((key, value))
+                    for key, value in new.items()
+                ]
+            )
+        )
+
+    def on(self, held: dict[object, object]) -> dict[object, object]:
+        """The new mapping."""
+        entries = list(held.items())
+        return dict(
+            [
+                cast(tuple[object, object], one.value) if isinstance(one, New) else entries[one]
+                for one in self.entries
+            ]
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,40 +168,53 @@ class Unpacker:
 
 def pack_answer(plan: Plan, actions: tuple[Action, ...], snapshot: Snapshot) -> bytes:
     """A plan on its way back, less what already is as planned, and what to do about it."""
-    held = {name: record.desired for name, record in snapshot.gpu_nodes.items()}
+    nodes, workloads = snapshot.gpu_nodes, snapshot.workloads
     slices = {
-        name: Splice.of(held.get(name, ()), wanted)
+        name: Splice.of(nodes[name].desired if name in nodes else (), wanted)
         for name, wanted in plan.slices.items()
-        if held.get(name) is not wanted
+        if name not in nodes or nodes[name].desired is not wanted
     }
     statuses = {
-        uid: status
+        uid: _difference(workloads[uid].status if uid in workloads else None, status)
         for uid, status in plan.statuses.items()
-        if uid not in snapshot.workloads or snapshot.workloads[uid].status is not status
+        if uid not in workloads or workloads[uid].status is not status
     }
-    brief = replace(plan, slices={}, statuses=statuses)
-    # what a node is to hold travels once, with the plan
-    acts = [
-        replace(act, slices=()) if isinstance(act, ApplyGPUNode) and act.name in slices else act
-        for act in actions
-    ]
-    return dumps((brief, slices, acts))
+    acts = tuple(_less(act, slices, statuses) for act in actions)
+    return dumps((replace(plan, slices={}, statuses={}), slices, statuses, acts))
 
 
 def unpack_answer(payload: bytes, snapshot: Snapshot) -> tuple[Plan, tuple[Action, ...]]:
     """The plan's changes and the actions; ``snapshot`` is the one that was packed."""
-    brief, splices, acts = pickle.loads(payload)
+    brief, splices, differences, acts = pickle.loads(payload)
+    nodes, workloads = snapshot.gpu_nodes, snapshot.workloads
     slices = {
-        name: splice.on(record.desired if (record := snapshot.gpu_nodes.get(name)) else ())
+        name: splice.on(nodes[name].desired if name in nodes else ())
         for name, splice in splices.items()
     }
-    actions = tuple(
-        replace(act, slices=slices[act.name])
-        if isinstance(act, ApplyGPUNode) and act.name in slices
-        else act
-        for act in acts
-    )
-    return replace(brief, slices=slices), actions
+    statuses = {
+        uid: _renewed(workloads[uid].status if uid in workloads else None, one)
+        for uid, one in differences.items()
+    }
+    plan = replace(brief, slices=slices, statuses=statuses)
+    return plan, tuple(_more(act, plan) for act in acts)
+
+
+def _less(act: Action, slices: Container[str], statuses: Container[str]) -> Action:
+    """An action without what travels with the plan."""
+    if isinstance(act, ApplyGPUNode) and act.name in slices:
+        return replace(act, slices=())
+    if isinstance(act, SetStatus) and act.owner.uid in statuses:
+        return replace(act, status=_NO_STATUS)
+    return act
+
+
+def _more(act: Action, plan: Plan) -> Action:
+    """The action as it was."""
+    if isinstance(act, ApplyGPUNode) and act.name in plan.slices:
+        return replace(act, slices=plan.slices[act.name])
+    if isinstance(act, SetStatus) and act.owner.uid in plan.statuses:
+        return replace(act, status=plan.statuses[act.owner.uid])
+    return act
 
 
 def _delta(last: Snapshot | None, snapshot: Snapshot, base: int, number: int) -> Delta:
@@ -212,10 +258,12 @@ def _difference(old: object, new: object) -> object:
 
 
 def _value(held: object, value: object) -> object:
-    """The value of a field on its way; of a tuple, only items that the receiver lacks."""
+    """The value of a field on its way: of what holds others only what the receiver lacks."""
     if type(held) is tuple and type(value) is tuple and held and value:
         return Splice.of(held, value)
-    return value
+    if type(held) is dict and type(value) is dict and held and value:
+        return Merge.of(held, value)
+    return _difference(held, value)
 
 
 def _patched(base: Snapshot | None, delta: Delta) -> Snapshot:
@@ -230,16 +278,22 @@ def _patched(base: Snapshot | None, delta: Delta) -> Snapshot:
         for key in removed:
             merged.pop(key, None)
         for key, one in (changed or {}).items():
-            merged[key] = _renewed(merged[key], one) if isinstance(one, Patch) else one
+            merged[key] = _renewed(merged.get(key), one)
         parts[table] = merged
     return replace(base, **parts) if base is not None else Snapshot(**parts)  # type: ignore[arg-type]
 
 
-def _renewed(old: object, patch: Patch) -> object:
+def _renewed(old: object, change: object) -> object:
+    """What a difference leads to."""
+    if isinstance(change, Splice):
+        assert isinstance(old, tuple)  # as the sender found it
+        return change.on(old)
+    if isinstance(change, Merge):
+        assert isinstance(old, dict)  # as the sender found it
+        return change.on(old)
+    if not isinstance(change, Patch):
+        return change
     values = list(values_of(old) or ())
-    for at, value in patch.values:
-        held = values[at]
-        values[at] = (
-            value.on(held) if isinstance(value, Splice) and isinstance(held, tuple) else value
-        )
+    for at, value in change.values:
+        values[at] = _renewed(values[at], value)
     return made(type(old), tuple(values))

@@ -11,6 +11,7 @@ import pytest
 
 from builders import EPOCH, NOW, a_gpu_node, a_job, a_node, a_snapshot
 from fakes.deciding import SETTINGS, decided
+from ullage.api.contract import SliceKey
 from ullage.app.transfer import LostBase, Packer, Unpacker, pack_answer, unpack_answer
 from ullage.scheduling.model.plan import ApplyGPUNode
 
@@ -54,6 +55,25 @@ def test_what_did_not_change_stays_the_receivers_own_object() -> None:
     assert after.workloads is before.workloads
     assert after.gpu_nodes["node-1"].heartbeat == NOW + 9
     assert after.gpu_nodes["node-1"].devices is before.gpu_nodes["node-1"].devices
+
+
+def test_of_what_holds_others_only_the_new_ones_travel() -> None:
+    packer, unpacker = Packer(), Unpacker()
+    node = FIRST.gpu_nodes["node-1"]
+    old = [SliceKey(pod_uid=f"pod-{at}", container="main", index=0) for at in range(2)]
+    node = replace(node, devices=node.devices * 2, desired_since=dict.fromkeys(old, NOW))
+    first = replace(FIRST, gpu_nodes={"node-1": node})
+    before, _, _ = unpacker.unpack(packer.pack(first, NOW, SETTINGS))
+    other = replace(node.devices[0], contexts=7)
+    new = SliceKey(pod_uid="pod-2", container="main", index=0)
+    since = {old[1]: NOW, new: NOW + 1, old[0]: NOW + 2}
+    changed = replace(node, devices=(other, node.devices[1]), desired_since=since)
+    second = replace(first, gpu_nodes={"node-1": changed})
+    after, _, _ = unpacker.unpack(packer.pack(second, NOW, SETTINGS))
+    assert after == second
+    found = after.gpu_nodes["node-1"]
+    assert list(found.desired_since.items()) == list(since.items())
+    assert found.devices[1] is before.gpu_nodes["node-1"].devices[1]
 
 
 def test_a_receiver_that_missed_a_piece_says_so() -> None:

@@ -150,12 +150,16 @@ def refusal_stands(status: WorkloadStatus, outcome: Outcome | None) -> bool:
     if outcome is None or outcome.refused is None or outcome.placements:
         return False
     decision, refused = status.decision, outcome.refused
-    return (
-        decision is not None
-        and decision.reason is refused.reason
-        and {refusal.reason for refusal in decision.refusals}
-        == {line.reason for line in refused.lines}
-    )
+    if decision is None or decision.reason is not refused.reason:
+        return False
+    pairs = zip(decision.refusals, refused.lines, strict=False)
+    if len(decision.refusals) == len(refused.lines) and all(
+        refusal.reason is line.reason for refusal, line in pairs
+    ):
+        return True
+    return {refusal.reason for refusal in decision.refusals} == {
+        line.reason for line in refused.lines
+    }
 
 
 def _only_waits(step: LifecycleStep) -> bool:
