@@ -19,6 +19,7 @@ from typing import Final, cast
 from ullage.app.pickling import dumps, made, values_of
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.status import WorkloadStatus
+from ullage.scheduling.model.changes import changed as changed_keys
 from ullage.scheduling.model.plan import Action, ApplyGPUNode, DecideSettings, Plan, SetStatus
 
 _TABLES: Final = (
@@ -225,17 +226,12 @@ def _delta(last: Snapshot | None, snapshot: Snapshot, base: int, number: int) ->
         old: Mapping[object, object] = getattr(last, table) if last is not None else {}
         if new is old:
             continue
-        different = {
-            key: _difference(old.get(key), one)
-            for key, one in new.items()
-            if old.get(key) is not one
-        }
+        keys = changed_keys(old, new)
+        different = {key: _difference(old.get(key), new[key]) for key in keys if key in new}
         if different:
             changed[table] = different
-        if len(new) - len(different) < len(old):
-            gone = tuple(key for key in old if key not in new)
-            if gone:
-                removed[table] = gone
+        if len(different) < len(keys):
+            removed[table] = tuple(key for key in keys if key not in new)
     rest = {
         name: getattr(snapshot, name)
         for name in _REST

@@ -7,9 +7,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import compress
 from operator import is_not
+from typing import TypeVar
 
 
-def changed(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:
+Key = TypeVar("Key")
+
+
+def changed(old: Mapping[Key, object], new: Mapping[Key, object]) -> list[Key]:
     """Keys whose record is another one, new or gone."""
     if old is new:
         return []
