@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Members, inventory and usual requests that follow a random cluster equal fresh ones."""
+"""Members, inventory, charges and requests that follow a random cluster equal fresh ones."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from ullage.api.contract import Health
 from ullage.cluster.records.snapshot import PodStage, Snapshot
 from ullage.engines.admission.limits import DEVICE_UNHEALTHY
 from ullage.scheduling.assignment.observe import look
+from ullage.scheduling.feasibility.occupancy import OccupantCache, occupancy_of
+from ullage.scheduling.feasibility.resource_requests import RequestCache, ResourceRequests
 from ullage.scheduling.inventory.inventory import Inventory, InventoryCache, take_inventory
 from ullage.scheduling.lifecycle.members import MemberCache
 from ullage.scheduling.model.plan import DecideSettings
@@ -32,13 +34,26 @@ class Kept:
     def __init__(self) -> None:
         self.members, self.inventory = MemberCache(), InventoryCache()
         self.usual, self.classes = UsualCache(), ClassCache()
+        self.occupants, self.requests = OccupantCache(), RequestCache()
 
     def read(self, snapshot: Snapshot, now: float) -> tuple[View, Inventory, Ledger, object]:
         ledger = Ledger(snapshot)
         view = look(snapshot, now, SETTINGS, ledger, self.members)
         inventory = take_inventory(view, self.inventory)
         classes = Classes(snapshot, inventory, cache=self.classes)
-        return view, inventory, ledger, self.usual.update(view, classes)
+        occupancy = occupancy_of(view, inventory, ledger, classes, self.occupants)
+        requests = ResourceRequests(view, occupancy, classes, cache=self.requests)
+        return view, inventory, ledger, (self.usual.update(view, classes), self._asked(requests))
+
+    def _asked(self, requests: ResourceRequests) -> object:
+        """What is free on every node, who leaves, and what each workload asks for."""
+        workloads = requests.view.snapshot.workloads
+        occupancy = requests.occupancy
+        return (
+            [{name: left for name, left in free.items() if left} for free in occupancy.free],
+            occupancy.leaving(),
+            {uid: replace(requests.of(one, one.shape), number=0) for uid, one in workloads.items()},
+        )
 
 
 def figures(inventory: Inventory) -> list[object]:

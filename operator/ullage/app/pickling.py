@@ -37,7 +37,8 @@ def made(kind: type, values: tuple[object, ...]) -> object:
 
 def values_of(one: object) -> tuple[object, ...] | None:
     """The values of a record's fields; ``None`` where it is no record with slots."""
-    taken_apart = _reader(type(one))
+    kind: type = type(one)
+    taken_apart = _reader(kind)
     return taken_apart(one)[1][1] if taken_apart is not None else None
 
 

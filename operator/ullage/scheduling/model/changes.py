@@ -9,7 +9,6 @@ from itertools import compress
 from operator import is_not
 from typing import TypeVar
 
-
 Key = TypeVar("Key")
 
 
