@@ -101,7 +101,8 @@ def _attempts(context: CycleContext, kept: AttemptCache) -> Iterator[SchedulingA
         if not life.waiting:
             continue
         last = before.get(uid)
-        if last is not None and context.undisturbed.get(uid) is life:
+        is_same = last is not None and last[0].members is life.waiting
+        if last is not None and is_same and context.undisturbed.get(uid) is life:
             kept.attempts[uid] = last
             yield last[0]
             continue
