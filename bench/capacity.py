@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Spot capacity on public traces and prices: deadlines, cost per work, hazards, dynamic pricing.
 
-``python -m bench.capacity [--data FOLDER] [--starts N]`` writes ``build/bench/capacity.json``. The
-tables are read where they are and never copied; without them nothing is measured, which is said.
+``python -m bench.capacity [--data FOLDER] [--zones NAME ...] [--days FIRST LAST]`` writes
+``build/bench/capacity.json``. The tables are read where they are and never copied; without them
+nothing is measured, which is said.
 """
 
 from __future__ import annotations
@@ -59,8 +60,26 @@ def zone(text: str) -> tuple[str, float]:
     return name, price
 
 
+def day(text: str) -> float:
+    """A day of the traces, from 0 on.
+
+    Raises:
+        argparse.ArgumentTypeError: it is no finite number from 0 on.
+    """
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not 0 <= found < math.inf:
+        raise argparse.ArgumentTypeError(f"{text}: give a number of days from 0 on")
+    return found
+
+
 def measure(
-    folder: Path, starts: int, zones: Mapping[str, float] = ZONES
+    folder: Path,
+    starts: int,
+    zones: Mapping[str, float] = ZONES,
+    days: tuple[float, float] = (capacity_zones.FIRST_DAY, capacity_zones.LAST_DAY),
 ) -> tuple[dict[str, Figure], list[Row]]:
     """All four parts.
 
@@ -68,6 +87,7 @@ def measure(
         folder: Of the tables.
         starts: Windows of each pool for the deadlines.
         zones: Dollars per hour of an instance, by zone, for the job by cost per work.
+        days: Of the traces, between which that job starts.
 
     Raises:
         TableError: a table is not there.
@@ -77,7 +97,7 @@ def measure(
         progress.say(f"read {len(traces)} traces and {len(prices.series)} series of prices")
         parts = (
             capacity_deadline.measure(traces, progress.say, starts),
-            capacity_zones.measure(traces, progress.say, prices=zones),
+            capacity_zones.measure(traces, progress.say, prices=zones, days=days),
             capacity_hazard.measure(traces, progress.say),
             capacity_study.measure(prices, progress.say),
         )
@@ -107,9 +127,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="NAME[=PRICE]",
         help="zones for the job by cost per work, with dollars per hour (default: all priced ones)",
     )
+    parser.add_argument(
+        "--days",
+        type=day,
+        nargs=2,
+        metavar=("FIRST", "LAST"),
+        default=[capacity_zones.FIRST_DAY, capacity_zones.LAST_DAY],
+        help="days of the traces between which the job by cost per work starts",
+    )
     given = parser.parse_args(arguments)
+    first, last = given.days
+    if last < first:
+        parser.error("--days: the last day comes before the first")
     try:
-        figures, rows = measure(given.data, given.starts, dict(given.zones or ZONES))
+        figures, rows = measure(given.data, given.starts, dict(given.zones or ZONES), (first, last))
     except TableError as error:
         print(f"bench capacity: no tables ({error}); name their folder with --data. Nothing ran.")
         return 0

@@ -9,7 +9,7 @@ import argparse
 import numpy as np
 import pytest
 
-from bench.capacity import zone
+from bench.capacity import day, main, zone
 from bench.capacity_live import live
 from ullage.cluster.records.spec_fields import SpotTerms
 from ullage.simulate.spot.market import Bools, Market, Series, market
@@ -69,3 +69,24 @@ def test_a_zone_without_a_price_is_refused(text: str) -> None:
 def test_a_zone_may_be_priced_by_hand() -> None:
     assert zone("mars-1=1.5") == ("mars-1", 1.5)
     assert zone("us-east-1a") == ("us-east-1a", 0.98)
+
+
+def test_a_pool_whose_launches_fail_is_tried_again_within_the_longest_wait() -> None:
+    # the cheap zone gives nothing for a day, then all; no other zone is there
+    cheap = always(there=False)
+    cheap[144:] = True
+    done = run(zones(cheap=cheap))
+    began = next(at for at, (_, _, spot, other) in enumerate(done.history) if spot + other)
+    assert 144 <= began <= 144 + 1800 // 600 + 1
+
+
+@pytest.mark.parametrize("text", ["", "later", "-1", "nan", "inf"])
+def test_a_day_is_a_number_from_0_on(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="number of days"):
+        day(text)
+
+
+def test_the_last_day_does_not_come_before_the_first() -> None:
+    assert day("2.5") == 2.5
+    with pytest.raises(SystemExit):
+        main(["--days", "9", "3"])

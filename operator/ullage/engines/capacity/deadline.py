@@ -76,31 +76,6 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lifetime:
-    """Estimate of the next spot lifetime.
-
-    Attributes:
-        seconds: Expected.
-        price_ratio: On-demand price / spot price.
-    """
-
-    seconds: float
-    price_ratio: float
-
-    def pays(self, changeover_s: int, starts: int) -> bool:
-        """Whether spot saves more than its starts cost: o > starts k d / (k - 1).
-
-        Source: "Can't Be Late" (NSDI 2024), rules with an estimate of the lifetime.
-
-        Args:
-            changeover_s: Seconds d of one start and restore.
-            starts: Starts to pay for: 1 from idle, 2 from on-demand.
-        """
-        k = self.price_ratio
-        return k > 1 and self.seconds > starts * k * changeover_s / (k - 1)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """Capacity that a gang should run on until the next decision.
 
@@ -136,13 +111,12 @@ def infeasible(line: Line, *, allow_spot: bool, allow_on_demand: bool) -> str | 
     return None
 
 
-def uniform_progress(line: Line, at: Progress, *, lifetime: Lifetime | None = None) -> Verdict:
+def uniform_progress(line: Line, at: Progress) -> Verdict:
     """What to run on.
 
     Args:
         line: Work and deadline.
         at: Where the job stands.
-        lifetime: What is known of the next spot lifetime, if anything.
     """
     if at.done_s >= line.work_s:
         return Verdict(mode=SpendMode.IDLE, reason=Why.FINISHED)
@@ -154,7 +128,7 @@ def uniform_progress(line: Line, at: Progress, *, lifetime: Lifetime | None = No
     if at.running is SpendMode.IDLE:
         if spare_s < line.reserve_s:
             return Verdict(mode=SpendMode.ON_DEMAND, reason=Why.SAFETY_NET, committed=True)
-        if at.spot_available and _pays(lifetime, line, 1):
+        if at.spot_available:
             return Verdict(mode=SpendMode.SPOT, reason=Why.ON_SPOT)
         if _behind(line, at, ahead_s=0):
             return Verdict(mode=SpendMode.ON_DEMAND, reason=Why.BEHIND)
@@ -162,7 +136,6 @@ def uniform_progress(line: Line, at: Progress, *, lifetime: Lifetime | None = No
     held = (
         not at.spot_available
         or _behind(line, at, ahead_s=2 * line.changeover_s)
-        or not _pays(lifetime, line, 2)
         # leaving may waste a changeover and a tick, and on-demand then has to start again
         or spare_s < line.reserve_s
     )
@@ -253,7 +226,3 @@ def _behind(line: Line, at: Progress, *, ahead_s: int) -> bool:
 def _beyond(line: Line, at: Progress, *, ahead_s: int) -> bool:
     """More is done than the line asks for some seconds ahead."""
     return at.done_s * line.deadline_s > (at.elapsed_s + ahead_s) * line.work_s
-
-
-def _pays(lifetime: Lifetime | None, line: Line, starts: int) -> bool:
-    return lifetime is None or lifetime.pays(line.changeover_s, starts)

@@ -15,7 +15,6 @@ from ullage.api.words import CostObjective
 from ullage.api.words import SpendMode as Mode
 from ullage.engines.capacity.cost import Terms
 from ullage.engines.capacity.deadline import (
-    Lifetime,
     Line,
     Progress,
     infeasible,
@@ -72,16 +71,6 @@ def test_near_the_end_on_demand_is_not_left_for_spot_that_may_not_last() -> None
     assert uniform_progress(short, near).mode is Mode.ON_DEMAND
     ample = at(50, 47.0, Mode.ON_DEMAND, spot_available=True)
     assert uniform_progress(short, ample).mode is Mode.SPOT
-
-
-def test_spot_too_short_for_its_starts_is_left_alone() -> None:
-    where = at(10, 8.4, spot_available=True)
-    short, long = Lifetime(seconds=1000, price_ratio=3), Lifetime(seconds=1100, price_ratio=3)
-    assert uniform_progress(LINE, where, lifetime=short).mode is Mode.IDLE
-    assert uniform_progress(LINE, where, lifetime=long).mode is Mode.SPOT
-    held = at(10, 8.4, Mode.ON_DEMAND, spot_available=True)
-    assert uniform_progress(LINE, held, lifetime=long).mode is Mode.ON_DEMAND
-    assert not Lifetime(seconds=1e9, price_ratio=1.0).pays(1, 1)
 
 
 def test_the_net_keeps_a_tick_where_decisions_are_further_apart_than_a_start() -> None:
