@@ -19,10 +19,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.kwok import kwok_cluster
+from bench.kwok import kubectl, kwok_cluster
 from bench.limits import for_each, job, limit_bare, limit_same_objects, until_running
 from bench.progress import Progress
 from bench.report import ROOT, Row, write
+from bench.request_counts import Counts, counted, rows_of
 from demo.progress import CommandFailed, ending_with_a_reason
 from ullage.api.contract import objects, section, text
 from ullage.cluster.values.streams import PODS
@@ -174,17 +175,24 @@ async def fill_ours(
     return Filled(seconds=seconds, told_s=told_s, used=used)
 
 
-async def measure(nodes: int, count: int) -> dict[str, float]:
-    """Run both limits and ours on one cluster."""
+async def measure(nodes: int, count: int) -> tuple[dict[str, float], list[Row]]:
+    """Run both limits and ours on one cluster; figures, and what a job costs the API server."""
+
+    async def counts(kubeconfig: Path) -> Counts:
+        return await asyncio.to_thread(counted, kubectl(), kubeconfig)
+
     with kwok_cluster(nodes) as kubeconfig, Progress() as progress:
         credentials = await find_credentials(str(kubeconfig))
         async with K8sCluster(credentials, user_agent="bench") as cluster:
             await limit_bare(cluster, nodes, WARM_UP, progress, "warm")  # connections, caches
             bare = await limit_bare(cluster, nodes, count, progress)
+            marks = [await counts(kubeconfig)]
             same = await limit_same_objects(cluster, nodes, count, progress)
+            marks.append(await counts(kubeconfig))
             load = os.getloadavg()[0]
             ours = await fill_ours(cluster, kubeconfig, nodes, count, progress)
-    return {
+            marks.append(await counts(kubeconfig))
+    figures = {
         "jobs": count,
         "seconds": round(ours.seconds, 2),
         "told_seconds": round(ours.told_s, 2),
@@ -196,6 +204,7 @@ async def measure(nodes: int, count: int) -> dict[str, float]:
         "rss_mib": round(ours.used.rss_mib, 1),
         "load_before": round(load, 2),
     }
+    return figures, rows_of(marks[2].since(marks[1]), marks[1].since(marks[0]), count)
 
 
 def main() -> None:
@@ -205,7 +214,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=4000)
     options = parser.parse_args()
     with ending_with_a_reason(ApiError):
-        figures = asyncio.run(measure(options.nodes, options.jobs))
+        figures, requests = asyncio.run(measure(options.nodes, options.jobs))
     rows = [
         Row(
             what=f"fill {options.jobs} devices, seconds",
@@ -224,7 +233,7 @@ def main() -> None:
         Row(what="operator, CPU seconds", ours=f"{figures['cpu_s']:.1f}"),
         Row(what="operator, peak RSS MiB (with solver)", ours=f"{figures['rss_mib']:.0f}"),
     ]
-    write("fill", figures, rows)
+    write("fill", figures, [*rows, *requests])
 
 
 if __name__ == "__main__":

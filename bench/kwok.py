@@ -49,6 +49,16 @@ def kwok_cluster(nodes: int, *, scheduler_qps: int = 2000) -> Iterator[Path]:
             run(LOCALCLUSTER, "down", env=environment)
 
 
+def kubectl() -> str:
+    """Path of the cluster's own kubectl.
+
+    Raises:
+        CommandFailed: the cluster does not run.
+    """
+    status = json.loads(run(LOCALCLUSTER, "status", "--json", env={"LOCALCLUSTER_HOME": str(HOME)}))
+    return str(status["kubectl"])
+
+
 @contextmanager
 def _alone(home: Path) -> Iterator[None]:
     """Keep other benchmarks from a cluster until this one ends, however it ends."""
