@@ -299,6 +299,7 @@ class Operator:
             idle_s=settings.trigger.idle_seconds,
             max_s=settings.trigger.max_seconds,
             resync_s=settings.trigger.resync_seconds,
+            rest_most_s=settings.trigger.rest_max_seconds,
         )
         name = settings.identity or socket.gethostname()
         return Replica(

@@ -74,6 +74,8 @@ class TriggerTimes:
     """... or this long after the first change."""
     resync_seconds: float = 30.0
     """A decision is made at least this often."""
+    rest_max_seconds: float = 5.0
+    """Longest pause after a decision, which is twice as long as the decision took."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +100,11 @@ class WriteSettings:
     """Writes a second, on average."""
     in_flight: int = 20
     """Writes under way at once."""
+    passing_seconds: float = 3.0
+    """A TrainingJob's status that only says that things move (reserving, starting) waits this long
+    for the next one."""
+    passing_again_seconds: float = 10.0
+    """The next such status of the same job waits this long; any other status is written at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,9 @@
 
 After Karpenter's batcher: a window opens at the first poke, each further poke extends it by the
 idle time, and the maximum caps it. The gap between decisions is at least twice the duration of the
-last one, so that slow decisions never take more than a third of a core. Never reads cluster state.
+last one, so that decisions take a third of a core at most; a limit of the gap keeps one decision on
+a busy machine, or one that began with the child's imports, from a pause that users feel. Never
+reads cluster state.
 """
 
 from __future__ import annotations
@@ -17,10 +19,14 @@ from collections import Counter
 class Trigger:
     """Collects pokes and says when the next decision is due."""
 
-    def __init__(self, *, idle_s: float, max_s: float, resync_s: float) -> None:
+    def __init__(
+        self, *, idle_s: float, max_s: float, resync_s: float, rest_most_s: float = 5.0
+    ) -> None:
+        """Times in seconds; ``rest_most_s`` is the longest pause after a decision."""
         self._idle_s = idle_s
         self._max_s = max_s
         self._resync_s = resync_s
+        self._rest_most_s = rest_most_s
         self._poked = asyncio.Event()
         self._reasons: set[str] = set()
         self._last_poke = 0.0
@@ -40,8 +46,9 @@ class Trigger:
         self._wake_at = asyncio.get_running_loop().time() + max(0.0, seconds)
 
     def rest(self, seconds: float) -> None:
-        """A decision took this long: leave at least twice as much time before the next one."""
-        self._not_before = asyncio.get_running_loop().time() + 2 * seconds
+        """A decision took this long: leave twice as much time before the next one, to a limit."""
+        pause = min(2 * seconds, self._rest_most_s)
+        self._not_before = asyncio.get_running_loop().time() + pause
 
     def retry_in(self, seconds: float) -> None:
         """A decision failed: decide again after this time, whatever changes meanwhile."""

@@ -56,3 +56,14 @@ async def test_a_slow_decision_is_followed_by_a_longer_pause() -> None:
     trigger.poke("pods")
     await trigger.wait()
     assert loop.time() - began >= 0.19
+
+
+async def test_one_very_slow_decision_does_not_stop_decisions_for_twice_its_time() -> None:
+    trigger = Trigger(idle_s=0.0, max_s=0.0, resync_s=10.0, rest_most_s=0.1)
+    loop = asyncio.get_running_loop()
+    trigger.rest(25.0)
+    trigger.poke("pods")
+    async with asyncio.timeout(5.0):
+        began = loop.time()
+        await trigger.wait()
+    assert loop.time() - began >= 0.09

@@ -9,7 +9,7 @@ PAGE = """\
 # TYPE apiserver_request_total counter
 apiserver_request_total{code="201",dry_run="",resource="pods",subresource="",verb="POST"} 3
 apiserver_request_total{code="409",dry_run="",resource="pods",subresource="",verb="POST"} 1
-apiserver_request_total{code="200",dry_run="",resource="gpunodes",subresource="status",verb="APPLY"} 8
+apiserver_request_total{code="200",resource="gpunodes",subresource="status",verb="APPLY"} 8
 apiserver_request_total{code="200",dry_run="",resource="pods",subresource="",verb="WATCH"} 90
 # TYPE apiserver_request_body_size_bytes histogram
 apiserver_request_body_size_bytes_bucket{group="",resource="pods",verb="create",le="+Inf"} 4
