@@ -219,5 +219,5 @@ bench-spot-cluster: $(VENV)/.ready ## a replayed preemption trace against an ela
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.spot_cluster $(if $(DATA),--data $(DATA)) $(if $(MINUTES),--minutes $(MINUTES))
 
 .PHONY: bench-tiers
-bench-tiers: $(VENV)/.ready ## losses with a state keeper and with checkpoints, on local processes (about 25 min; DATA=folder)
+bench-tiers: $(VENV)/.ready ## losses with a state store and with checkpoints, on local processes (about 25 min; DATA=folder)
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.tiers $(if $(DATA),--data $(DATA))

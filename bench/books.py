@@ -178,7 +178,7 @@ def is_running(pod: Json) -> bool:
 
 
 @dataclass(slots=True)
-class Standing:
+class ProblemLog:
     """Since when each problem stands, and those that stood too long."""
 
     since: dict[Problem, float] = field(default_factory=dict)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.api_client import ApiClient, NotAnswered
-from bench.books import Books, Kind, Standing, problems
+from bench.books import Books, Kind, ProblemLog, problems
 from bench.faults_churn import JOBS, NAMESPACE, SERVICES, Churn
 from bench.faults_inject import NODES, Faults
 from bench.hostile_objects import collection
@@ -71,7 +71,7 @@ class Run:
     said: Said
     cdi: Mapping[str, Path]
     """Folders of the nodes' CDI files."""
-    standing: Standing = field(default_factory=Standing)
+    problem_log: ProblemLog = field(default_factory=ProblemLog)
     looks: int = 0
     unanswered: int = 0
     left: list[str] = field(default_factory=list)
@@ -121,10 +121,10 @@ class Run:
             return {"the API server does not answer"}
         now = time.monotonic()
         if now - self._seen > 5 * STEP_S:
-            self.standing.blind(now - self._seen)
+            self.problem_log.blind(now - self._seen)
         self._seen, self.looks = now, self.looks + 1
         found = problems(books)
-        for one in self.standing.look(found, now):
+        for one in self.problem_log.look(found, now):
             self.said(f"FAULT {one.kind}: {one.text}")
         return {f"{one.kind}: {one.text}" for one in found}
 
@@ -211,7 +211,7 @@ class Run:
     def _tell(self) -> None:
         minutes = (time.monotonic() - self._began) / 60
         faults = sum(self.faults.counts.values())
-        wrong = len(self.standing.faults)
+        wrong = len(self.problem_log.faults)
         self.said(
             f"{minutes:.1f} min: {dict(self.churn.counts)}, {faults} faults, {self.looks} looks, "
             f"{wrong} found wrong"
@@ -226,7 +226,7 @@ class Run:
             "faults": sum(self.faults.counts.values()),
             "looks": self.looks,
             "unanswered": self.unanswered,
-            **{str(kind): self.standing.count(kind) for kind in Kind},
+            **{str(kind): self.problem_log.count(kind) for kind in Kind},
             "unfinished": len(self.unfinished),
             "left_at_the_end": len(self.left),
             **{f"churn_{name}": count for name, count in sorted(self.churn.counts.items())},

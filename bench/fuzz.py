@@ -150,7 +150,7 @@ def _decide(state: ClusterState, tally: Tally, place: str, judge: Judge | None =
         state,
         pre_stop_sleep_s=5,
         order_image="order",
-        leads=Coordinators(image="lead", namespace="ops"),
+        coordinators=Coordinators(image="lead", namespace="ops"),
     )
     for action in actions:
         try:

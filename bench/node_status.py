@@ -34,7 +34,7 @@ from ullage.api.contract import (
     SliceKey,
     SlicePhase,
 )
-from ullage_node.kubelet.registrar import Standing
+from ullage_node.kubelet.registrar import Registration
 from ullage_node.status import NodeFacts, StatusFacts, body_of, judge, with_transitions
 from ullage_node.telemetry.observations import ObservationBook
 
@@ -149,7 +149,7 @@ def rows(count: int) -> tuple[Observation, ...]:
 
 def status_body(sharers: int, observations: Sequence[Observation]) -> JsonObject:
     """The apply body of the agent."""
-    told = judge(NodeFacts(standing=Standing(registered=True)))
+    told = judge(NodeFacts(registration=Registration(registered=True)))
     return body_of(
         StatusFacts(
             name="gpu-node-0001.example.internal",

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What losses cost an elastic job with a state keeper, without one, and with checkpoints.
+"""What losses cost an elastic job with a state store, without one, and with checkpoints.
 
 ``python -m bench.tiers [--steps N] [--step-seconds S] [--interval S] [--data DIR]`` writes
 ``build/bench/tiers.json``. Real processes, a state of 50 MB and a link of 200 Mbit/s: the copy is
@@ -188,7 +188,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     write("tiers", figures, rows)
     print(
         "Local processes: a loss is seen at once, where a cluster needs its own time for that. The "
-        "link is the keeper client's own rate, not a shaped network. Replacements start at once; "
+        "link is the state store client's own rate, not a shaped network. Replacements start at "
+        "once; "
         "in the replayed trace machines come when it says so. With checkpoints all start again."
     )
     return judge(figures, {**BARS, **(STROKE_BARS if given.strokes else {})})

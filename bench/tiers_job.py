@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A small elastic job of real processes: the product's lead and keeper, and four members.
+"""A small elastic job of real processes: coordinator, state store and four members.
 
-One machine is reliable (lead, state keeper and a member), three are transient. What an operator
-and a kubelet do is done here: processes that are gone are started again. It must never tell lead or
-members anything that a cluster would not.
+One machine is reliable (coordinator, state store and a member), three are transient. What an
+operator and a kubelet do is done here: processes that are gone are started again. It must never
+tell coordinator or members anything that a cluster would not.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from ullage_run.orders import (
     ENV_TIER,
 )
 
-LEAD = "lead"
+COORDINATOR = "lead"
 
 
 class Job:
     """Runs one arm of the bench.
 
     Args:
-        copy: Where the state is saved: nowhere, in the keeper, in files.
+        copy: Where the state is saved: nowhere, in the state store, in files.
         steps: How many there are.
         step_s: Length of a step.
         interval_s: Between checkpoints.
@@ -72,7 +72,7 @@ class Job:
         self._folder = tempfile.TemporaryDirectory()
         self._processes: dict[str, subprocess.Popen[str]] = {}
         self._changed = threading.Condition()
-        self._lead_at = self._keeper_at = ""
+        self._coordinator_at = self._state_store_at = ""
         self._at = 0
         self._next_name = len(SPOTS) + 1
         self._on = dict(enumerate(SPOTS))
@@ -104,7 +104,7 @@ class Job:
         timers += [threading.Timer(one.at_s, self._change, (one,)) for one in changes]
         for timer in timers:
             timer.start()
-        while (code := self._processes[LEAD].wait()) == STATE_LOST and self._copy == "files":
+        while (code := self._processes[COORDINATOR].wait()) == STATE_LOST and self._copy == "files":
             self._restart()
         for timer in timers:
             timer.cancel()
@@ -124,11 +124,16 @@ class Job:
             "--notice-seconds", str(NOTICE_S),
             "--join-seconds", str(PATIENCE_S),
         ]  # fmt: skip
-        lead = self._spawn(LEAD, [*command, *(["--no-copy"] if self._copy != "keeper" else [])], {})
-        assert lead.stdout is not None
-        _, host, port, keeper_host, keeper_port = lead.stdout.readline().split()
-        self._lead_at, self._keeper_at = f"{host}:{port}", f"{keeper_host}:{keeper_port}"
-        self._follow(lead.stdout, self._told)
+        coordinator = self._spawn(
+            COORDINATOR, [*command, *(["--no-copy"] if self._copy != "keeper" else [])], {}
+        )
+        assert coordinator.stdout is not None
+        _, host, port, state_store_host, state_store_port = coordinator.stdout.readline().split()
+        self._coordinator_at, self._state_store_at = (
+            f"{host}:{port}",
+            f"{state_store_host}:{state_store_port}",
+        )
+        self._follow(coordinator.stdout, self._told)
         for name in (RELIABLE, *SPOTS):
             self._start(name)
 
@@ -144,8 +149,8 @@ class Job:
         if self._copy == "files":
             command += ["--folder", self._folder.name, "--save-every", str(self._save_every)]
         environment = {
-            ENV_LEAD: self._lead_at,
-            ENV_KEEPER: self._keeper_at,
+            ENV_LEAD: self._coordinator_at,
+            ENV_KEEPER: self._state_store_at,
             ENV_MEMBER: name,
             ENV_NODE: f"node-{name}",
             ENV_POOL: "on-demand" if name == RELIABLE else f"pool-{int(name[1:]) % 2}",
@@ -175,7 +180,7 @@ class Job:
         threading.Thread(target=read, daemon=True).start()
 
     def _told(self, event: dict[str, object]) -> None:
-        """One event of the lead; who went without notice is replaced at once."""
+        """One event of the coordinator; who went without notice is replaced at once."""
         owners = event.get("owners")
         if isinstance(owners, list):
             self._owners = {str(one) for one in owners}
@@ -186,7 +191,7 @@ class Job:
                 self.outcome.lost_to.setdefault(self.outcome.told[-1], []).append(lost)
         elif event["event"] == "MemberGone" and self._copy == "keeper" and self._refills:
             gone = str(event["member"])
-            if gone != RELIABLE and self._processes[LEAD].poll() is None:
+            if gone != RELIABLE and self._processes[COORDINATOR].poll() is None:
                 self._start_another()
 
     def _start_another(self) -> str:
@@ -238,7 +243,7 @@ class Job:
         running = [
             name
             for name, one in list(self._processes.items())
-            if name not in (LEAD, RELIABLE) and one.poll() is None
+            if name not in (COORDINATOR, RELIABLE) and one.poll() is None
         ]
         owners = [name for name in running if name in self._owners]
         victims = running if what == "all" else owners[:1]

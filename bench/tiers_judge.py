@@ -62,7 +62,7 @@ def judged(arms: Arms, step_s: float, interval_s: float) -> tuple[dict[str, Figu
     copied_s = statistics.fmean(one for run in arms.copied for one in run.step_s)
     undisturbed_s = len(arms.killed.losses) * alone_s
     ours_s, theirs_s = arms.killed.wall_s - undisturbed_s, arms.saved.wall_s - undisturbed_s
-    travel_s = push_s(LINK, owners=2, keepers=1)
+    travel_s = push_s(LINK, owners=2, state_stores=1)
     pace = Pace(step_s=step_s, recover_s=max(back_s, default=0.0))
     figures: dict[str, Figure] = {
         "lost_steps_notice": sum(to_notice),

@@ -49,7 +49,7 @@ class Pace:
             raise ValueError("the announced part of losses lies in 0..1")
 
 
-def push_s(link: Link, *, owners: int, keepers: int) -> float:
+def push_s(link: Link, *, owners: int, state_stores: int) -> float:
     """Seconds that one push of all owners travels; the whole interval's changes, at most the state.
 
     Bytes over the slower of all senders and all receivers (derived).
@@ -57,15 +57,15 @@ def push_s(link: Link, *, owners: int, keepers: int) -> float:
     Args:
         link: Sizes (bytes) and rates (bytes/s) of the copy.
         owners: Hosts that send.
-        keepers: Hosts that receive.
+        state_stores: Hosts that receive.
 
     Raises:
         ValueError: no one to send or to receive.
     """
-    if owners < 1 or keepers < 1:
+    if owners < 1 or state_stores < 1:
         raise ValueError("a push needs an owner and a holder of the copy")
     size = min(link.state_bytes, link.dirty_bytes_per_step * link.every_steps)
-    way = min(link.host_bytes_per_s * owners, link.keeper_bytes_per_s * keepers)
+    way = min(link.host_bytes_per_s * owners, link.state_store_bytes_per_s * state_stores)
     return size / way
 
 

@@ -21,7 +21,7 @@ LINK: Final = Link(
     state_bytes=STATE_BYTES,
     dirty_bytes_per_step=STATE_BYTES,
     host_bytes_per_s=WAY,
-    keeper_bytes_per_s=WAY,
+    state_store_bytes_per_s=WAY,
 )
 SETTINGS: Final = Settings(owner_part=0.6, shards=SHARDS, blocks=SHARDS)
 """Two of two and two of three members own: about half."""

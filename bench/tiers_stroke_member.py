@@ -17,13 +17,13 @@ from collections.abc import Mapping
 from typing import Final
 
 from ullage_run.frames import Buffer, Ending
-from ullage_run.group import Group, LeadUnavailable
+from ullage_run.group import CoordinatorUnavailable, Group
 
 SHARDS: Final = 6
 SHARD_BYTES: Final = 32 * 1024
 """Large enough that a push takes several reads, small enough for steps of milliseconds."""
 LEFT_ALONE: Final = 75
-"""Exit code of a member whose lead is gone, or gave it up."""
+"""Exit code of a member whose coordinator is gone, or gave it up."""
 
 
 def beginning(shard: int) -> bytes:
@@ -104,7 +104,7 @@ def main() -> int:
 
     try:
         ending = group.run(train, until=given.steps)
-    except LeadUnavailable:
+    except CoordinatorUnavailable:
         return LEFT_ALONE
     finally:
         group.close()

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random strokes against the members of a job in tiers: the state is never lost, nor one bit of it.
 
-Real processes: the product's lead and keeper, which stay, and four members, which are killed or
-stopped one, two or all at a time, at random moments, and replaced at random times. The random
-choices follow from a seed; the moments depend on the machine as well.
+Real processes: the product's coordinator and state store, which stay, and four members, which are
+killed or stopped one, two or all at a time, at random moments, and replaced at random times. The
+random choices follow from a seed; the moments depend on the machine as well.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from bench.tiers_stroke_member import SHARD_BYTES, SHARDS, undisturbed
 from ullage_run.coordinator_server import STATE_LOST
 from ullage_run.orders import ENV_KEEPER, ENV_LEAD, ENV_MEMBER, ENV_NODE, ENV_POOL, ENV_TIER
 
-LEAD: Final = "lead"
+COORDINATOR: Final = "lead"
 TRANSIENT: Final = 3
 """Members beside the reliable one."""
 STEP_S: Final = 0.02
 SILENT_S: Final = 2.0
-"""Silence limit of the rig's lead: how long each stopped member holds the others up."""
+"""Silence limit of the rig's coordinator: how long each stopped member holds the others up."""
 STEPS: Final = 600
 """Of one job; strokes go on in the next one when its steps are done."""
 CALM_STEPS: Final = 4
@@ -117,11 +117,11 @@ class Victims:
         """First and last step begun, by epoch."""
         self._digests: dict[int, str] = {}
         self._made = 0
-        self._lead_at = self._keeper_at = ""
+        self._coordinator_at = self._state_store_at = ""
         self._last: Stroke | None = None
 
     def __enter__(self) -> Self:
-        self._start_lead()
+        self._start_coordinator()
         self._refill()
         return self
 
@@ -164,7 +164,7 @@ class Victims:
             furthest = max(furthest, last)
         return worst
 
-    def _start_lead(self) -> None:
+    def _start_coordinator(self) -> None:
         command = [
             sys.executable, "-m", "ullage_run.coordinator_server",
             "--members", str(1 + TRANSIENT),
@@ -175,15 +175,18 @@ class Victims:
             "--silent-seconds", str(SILENT_S),
             "--join-seconds", str(PATIENCE_S),
         ]  # fmt: skip
-        lead = self._spawn(LEAD, command, {})
-        assert lead.stdout is not None
-        _, host, port, keeper_host, keeper_port = lead.stdout.readline().split()
-        self._lead_at, self._keeper_at = f"{host}:{port}", f"{keeper_host}:{keeper_port}"
-        self._follow(lead.stdout, self._told)
+        coordinator = self._spawn(COORDINATOR, command, {})
+        assert coordinator.stdout is not None
+        _, host, port, state_store_host, state_store_port = coordinator.stdout.readline().split()
+        self._coordinator_at, self._state_store_at = (
+            f"{host}:{port}",
+            f"{state_store_host}:{state_store_port}",
+        )
+        self._follow(coordinator.stdout, self._told)
 
     def _refill(self) -> None:
         """Start members until one reliable and all transient ones run."""
-        here = [name for name in self._here() if name != LEAD]
+        here = [name for name in self._here() if name != COORDINATOR]
         reliable = sum(name.startswith("r") for name in here)
         wanted = ["r"] * (1 - reliable) + ["s"] * (TRANSIENT - (len(here) - reliable))
         for kind in wanted:
@@ -197,8 +200,8 @@ class Victims:
             "--step-seconds", str(STEP_S),
         ]  # fmt: skip
         environment = {
-            ENV_LEAD: self._lead_at,
-            ENV_KEEPER: self._keeper_at,
+            ENV_LEAD: self._coordinator_at,
+            ENV_KEEPER: self._state_store_at,
             ENV_MEMBER: name,
             ENV_NODE: f"node-{name}",
             ENV_POOL: "on-demand" if reliable else f"pool-{self._made % 2}",
@@ -214,7 +217,7 @@ class Victims:
         made = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
-            stderr=None if name == LEAD else subprocess.DEVNULL,
+            stderr=None if name == COORDINATOR else subprocess.DEVNULL,
             text=True,
             env={**os.environ, **environment},
         )
@@ -235,7 +238,7 @@ class Victims:
         self._readers.append(reader)
 
     def _told(self, event: dict[str, object]) -> None:
-        """One event of the lead."""
+        """One event of the coordinator."""
         owners = event.get("owners")
         if isinstance(owners, list):
             self._owners = {str(owner) for owner in owners}
@@ -268,11 +271,11 @@ class Victims:
         """All members are in and have done some steps; ``False`` = the job is about to end."""
         until = time.monotonic() + PATIENCE_S
         quiet_from: int | None = None
-        while self._processes[LEAD].poll() is None and time.monotonic() < until:
+        while self._processes[COORDINATOR].poll() is None and time.monotonic() < until:
             self._refill()
             with self._changed:
                 self._changed.wait(0.05)
-                members = {name for name in self._here() if name != LEAD}
+                members = {name for name in self._here() if name != COORDINATOR}
                 furthest = max((last for _, last in self._begun.values()), default=0)
                 if furthest > self._steps - AHEAD:
                     return False
@@ -308,7 +311,7 @@ class Victims:
             self._processes[name].send_signal(signal.SIGCONT)
 
     def _victims(self, who: Who) -> list[str]:
-        members = sorted(name for name in self._here() if name != LEAD)
+        members = sorted(name for name in self._here() if name != COORDINATOR)
         reliable = [name for name in members if name.startswith("r")]
         transient = [name for name in members if not name.startswith("r")]
         owners = [name for name in transient if name in self._owners]
@@ -323,21 +326,21 @@ class Victims:
         return choices[who]
 
     def _await_end(self) -> int | None:
-        """Keep the job complete until its lead ends; ``None`` = it does not."""
+        """Keep the job complete until its coordinator ends; ``None`` = it does not."""
         until = time.monotonic() + PATIENCE_S + 4 * self._steps * STEP_S
-        lead = self._processes[LEAD]
-        while lead.poll() is None and time.monotonic() < until:
+        coordinator = self._processes[COORDINATOR]
+        while coordinator.poll() is None and time.monotonic() < until:
             time.sleep(0.05)
             if not any(last >= self._steps - 1 for _, last in self._begun.values()):
                 self._refill()
-        if lead.poll() is None:
+        if coordinator.poll() is None:
             return None
         for name in self._here():
             try:
                 self._processes[name].wait(10.0)
             except subprocess.TimeoutExpired:
                 continue  # judged by the shards that are missing
-        return lead.returncode
+        return coordinator.returncode
 
 
 def strike(

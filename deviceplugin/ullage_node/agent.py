@@ -410,7 +410,7 @@ class Agent:
         """Why the node does not serve though it should, empty if it does or need not."""
         if not self.watch.known and self.watch.problem is None:
             return "looking for devices"
-        standing = self.registrar.standing
-        if not self._serving_wanted() or standing.registered or standing.foreign:
+        registration = self.registrar.registration
+        if not self._serving_wanted() or registration.registered or registration.foreign:
             return "" if self._taken_in or self._gate_open else "waiting for the first spec"
-        return standing.problem or "not registered with kubelet yet"
+        return registration.problem or "not registered with kubelet yet"

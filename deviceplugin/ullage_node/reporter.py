@@ -110,7 +110,7 @@ class Reporter:
     def _node_facts(self, problems: tuple[str, ...]) -> NodeFacts:
         parts = self._parts
         return NodeFacts(
-            standing=parts.registrar.standing,
+            registration=parts.registrar.registration,
             late_binding=parts.settings.late_binding,
             retired=self.retired,
             backend_problem=parts.watch.problem,

@@ -29,7 +29,7 @@ from ullage.api.contract import (
     Reason,
     SlicePhase,
 )
-from ullage_node.kubelet.registrar import Standing
+from ullage_node.kubelet.registrar import Registration
 from ullage_node.model.devices import Attachment, AttachState, ContainerKey, Progress
 from ullage_node.model.guard import Mark, Tally
 from ullage_node.model.slices import HeldSlice, Refusal
@@ -69,7 +69,7 @@ class Condition:
 class NodeFacts:
     """State of the agent as a whole."""
 
-    standing: Standing
+    registration: Registration
     late_binding: bool = True
     retired: bool = False
     backend_problem: Refusal | None = None
@@ -104,10 +104,10 @@ class StatusFacts:
 def judge(facts: NodeFacts) -> tuple[Condition, ...]:
     """The node's conditions; each False or True one says why."""
     degraded = _degraded(facts)
-    away = Refusal(reason=Reason.KUBELET_AWAY, message=facts.standing.problem)
+    away = Refusal(reason=Reason.KUBELET_AWAY, message=facts.registration.problem)
     if facts.retired:
         unready: Refusal | None = Refusal(reason=Reason.RETIRED, message="taken out of service")
-    elif not facts.standing.registered:
+    elif not facts.registration.registered:
         unready = degraded or away
     else:
         unready = degraded if facts.backend_problem else None
@@ -144,11 +144,11 @@ def _degraded(facts: NodeFacts) -> Refusal | None:
         return Refusal(reason=Reason.CDI_UNAVAILABLE, message="no slots are offered without CDI")
     if facts.backend_problem is not None:
         return facts.backend_problem
-    if facts.standing.foreign:
+    if facts.registration.foreign:
         return Refusal(
             reason=Reason.FOREIGN_PLUGIN,
-            message=f"another plugin offers {facts.standing.foreign} on this node; remove it or "
-            "the label ullage.dev/node",
+            message=f"another plugin offers {facts.registration.foreign} on this node; "
+            "remove it or the label ullage.dev/node",
         )
     if facts.problems:
         return Refusal(reason=Reason.INVALID_OBJECT, message="; ".join(facts.problems))

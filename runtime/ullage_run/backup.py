@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Pushes an owner's shards to the state keeper behind the steps, and recovers them.
+"""Pushes an owner's shards to the state store behind the steps, and recovers them.
 
 ::
 
-    keeper = KeeperLink("keeper.my-job", 7070)
-    backup = Backup(keeper, epoch=held.epoch, max_lag_steps=2)
+    state_store = StateStoreLink("my-job-lead", 7071)
+    backup = Backup(state store, epoch=held.epoch, max_lag_steps=2)
     for step in steps:
         train(step)
         backup.push(step, {shard: values})  # copies, returns at once, waits only for the lag
@@ -25,21 +25,21 @@ from collections.abc import Mapping
 
 from ullage_run.frames import Buffer, Receipt
 from ullage_run.link import (
-    KeeperLink,
-    KeeperRefused,
-    KeeperUnavailable,
     NothingHeld,
     Recovered,
+    StateStoreLink,
+    StateStoreRefused,
+    StateStoreUnavailable,
 )
 
 __all__ = [
     "Backup",
     "EpochChanged",
-    "KeeperLink",
-    "KeeperRefused",
-    "KeeperUnavailable",
     "NothingHeld",
     "Recovered",
+    "StateStoreLink",
+    "StateStoreRefused",
+    "StateStoreUnavailable",
 ]
 
 
@@ -54,7 +54,7 @@ class Backup:
     push the last finished step again under the new ones; else the lag would wait for it.
 
     Args:
-        keeper: Used by the background thread alone from now on.
+        state_store: Used by the background thread alone from now on.
         epoch: Of the maps that this owner has.
         committed: The copy's step when these maps began; ``None`` = there was no copy.
         every_steps: Steps between two pushes.
@@ -64,7 +64,7 @@ class Backup:
 
     def __init__(
         self,
-        keeper: KeeperLink,
+        state_store: StateStoreLink,
         *,
         epoch: int,
         committed: int | None = None,
@@ -77,7 +77,7 @@ class Backup:
                 f"max_lag_steps {max_lag_steps} is below every_steps {every_steps}: the job would "
                 "wait for a push that is not due"
             )
-        self._keeper = keeper
+        self._state_store = state_store
         self._epoch = epoch
         self._every_steps = every_steps
         self._max_lag_steps = max_lag_steps
@@ -101,7 +101,7 @@ class Backup:
     def copies(self, step: int) -> dict[int, bytes]:
         """This owner's shards as they were pushed after a step; none if they are not here now.
 
-        Who rolls back to a step that the keeper has need not ask it for what itself had sent.
+        Who rolls back to a step that the state store has need not ask it for what itself had sent.
         """
         with self._changed:
             known = [*self._queue] if self._complete is None else [self._complete, *self._queue]
@@ -119,8 +119,8 @@ class Backup:
 
         Raises:
             EpochChanged: new maps hold.
-            KeeperUnavailable: the copy did not follow in time.
-            KeeperRefused: it does not fit.
+            StateStoreUnavailable: the copy did not follow in time.
+            StateStoreRefused: it does not fit.
         """
         due = now or step % self._every_steps == 0
         copied = {number: bytes(data) for number, data in sorted(shards.items())} if due else {}
@@ -143,14 +143,14 @@ class Backup:
 
         Raises:
             EpochChanged: new maps hold.
-            KeeperUnavailable: it was not complete in time.
+            StateStoreUnavailable: it was not complete in time.
         """
         limit_s = self._patience_s if timeout_s is None else timeout_s
         with self._changed:
             done = self._changed.wait_for(lambda: self._error or not self._queue, limit_s)
             self._raise()
             if not done:
-                raise KeeperUnavailable(
+                raise StateStoreUnavailable(
                     f"{len(self._queue)} pushes are incomplete after {limit_s} s"
                 )
             return self._committed
@@ -161,9 +161,9 @@ class Backup:
             self._ending = True
             self._error = self._error or EpochChanged(f"epoch {self._epoch} was given up")
             self._changed.notify_all()
-        self._keeper.abort()
+        self._state_store.abort()
         self._thread.join()
-        self._keeper.close()
+        self._state_store.close()
 
     def _await(self, needed: int) -> None:
         """Wait until the copy has a step; without any copy the first ones wait for nothing."""
@@ -179,9 +179,9 @@ class Backup:
         )
         self._raise()
         if not done:
-            raise KeeperUnavailable(
+            raise StateStoreUnavailable(
                 f"the copy is behind step {last_due} after {self._patience_s} s; another owner or "
-                "the keeper is stuck"
+                "the state store is stuck"
             )
 
     def _raise(self) -> None:
@@ -197,7 +197,7 @@ class Backup:
                 step, shards = self._queue[0]
             try:
                 self._send(step, shards)
-            except (EpochChanged, KeeperUnavailable, KeeperRefused) as error:
+            except (EpochChanged, StateStoreUnavailable, StateStoreRefused) as error:
                 with self._changed:
                     self._error = self._error or error  # closing comes first
                     self._changed.notify_all()
@@ -209,24 +209,26 @@ class Backup:
     def _send(self, step: int, shards: dict[int, bytes]) -> None:
         for shard, data in shards.items():
             until = time.monotonic() + self._patience_s
-            while (verdict := self._keeper.push(shard, step, data, epoch=self._epoch)) in (
+            while (verdict := self._state_store.push(shard, step, data, epoch=self._epoch)) in (
                 Receipt.BUSY,
                 Receipt.NEW_EPOCH,
             ):
                 if self._ending:
                     return
                 if time.monotonic() > until:
-                    raise KeeperUnavailable(f"shard {shard} of step {step} waits for other owners")
+                    raise StateStoreUnavailable(
+                        f"shard {shard} of step {step} waits for other owners"
+                    )
                 time.sleep(0.01)
             if verdict is Receipt.OLD_EPOCH:
                 raise EpochChanged(f"epoch {self._epoch} holds no more")
         self._follow(step)
 
     def _follow(self, step: int) -> None:
-        """Wait until a step is complete: the keeper takes no later one before."""
+        """Wait until a step is complete: the state store takes no later one before."""
         until = time.monotonic() + self._patience_s
         while not self._ending:
-            held = self._keeper.held(wait_for=step)
+            held = self._state_store.held(wait_for=step)
             if held.epoch != self._epoch:
                 raise EpochChanged(f"epoch {held.epoch} holds, not {self._epoch}")
             with self._changed:
@@ -235,4 +237,4 @@ class Backup:
             if held.committed is not None and held.committed >= step:
                 return
             if time.monotonic() > until:
-                raise KeeperUnavailable(f"other owners' shards of step {step} are missing")
+                raise StateStoreUnavailable(f"other owners' shards of step {step} are missing")

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Coordinates a job in tiers: assigns owners and blocks, and begins each step.
 
-It runs beside the state keeper, on a machine that stays, and decides by ``engines.tiers``. A step
+It runs beside the state store, on a machine that stays, and decides by ``engines.tiers``. A step
 counts when all have finished it. It must never begin a step under maps that someone has not
-carried out, and never roll back further than the keeper's last complete copy.
+carried out, and never roll back further than the state store's last complete copy.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Final
 
 from ullage.engines.tiers.decide import decide
-from ullage.engines.tiers.records import Decision, Situation, Source, Standing
+from ullage.engines.tiers.records import Decision, Maps, Situation, Source
 from ullage.engines.tiers.stages import Stage
 from ullage_run.coordinator_maps import Terms, assignment_of, member_of
 from ullage_run.coordinator_status import CoordinatorState
@@ -48,7 +48,7 @@ class Coordinator:
 
     Args:
         roster: Its members.
-        store: The keeper's copies.
+        store: The state store's copies.
         terms: What it is led by.
         report: Is told what happens.
     """
@@ -58,7 +58,7 @@ class Coordinator:
         self._store = store
         self._terms = terms
         self._report = report
-        self._standing: Standing | None = None
+        self._maps: Maps | None = None
         self._epoch = 0
         self._changed_at = time.monotonic()
         self._leaves_at: dict[str, float] = {}
@@ -67,9 +67,9 @@ class Coordinator:
         self._step_s = 0.0
         self._last = 0
 
-    def stand(self) -> CoordinatorState | None:
+    def progress(self) -> CoordinatorState | None:
         """Progress of the job, from any thread; ``None`` before its first maps."""
-        maps = self._standing
+        maps = self._maps
         if maps is None:
             return None
         here = [
@@ -175,10 +175,10 @@ class Coordinator:
             Lost: who has to push is gone.
             _StateLost: no copy is kept.
         """
-        old = self._standing
+        old = self._maps
         seen = self._situation(last, committed=self._store.held().committed, heard=0)
         before = decide(seen, self._terms.settings)
-        if old is None or before.standing.owners == old.owners or before.source is not Source.NONE:
+        if old is None or before.maps.owners == old.owners or before.source is not Source.NONE:
             return
         if not self._terms.copy:
             raise _StateLost("shards have to move and no copy is kept")
@@ -210,8 +210,8 @@ class Coordinator:
         """Ask the engine for maps and carry them out; the step that holds afterwards.
 
         A transition that a loss interrupts has changed nothing: it is decided again from the maps
-        that all members had, under an epoch that no one has heard of. The keeper is fenced first:
-        otherwise a push could complete a later step after the cut was read.
+        that all members had, under an epoch that no one has heard of. The state store is fenced
+        first: otherwise a push could complete a later step after the cut was read.
         """
         self._await_someone()
         self._make_copy_whole(last)
@@ -225,19 +225,19 @@ class Coordinator:
             self._terms.settings,
         )
         if decision.source is Source.CHECKPOINT or (
-            decision.source is Source.KEEPER and held.committed is None
+            decision.source is Source.STATE_STORE and held.committed is None
         ):
             raise _StateLost(decision.text)
-        back = held.committed if decision.source is Source.KEEPER else last
+        back = held.committed if decision.source is Source.STATE_STORE else last
         assert back is not None
-        self._epoch = decision.standing.epoch
+        self._epoch = decision.maps.epoch
         self._store.begin(self._epoch, shards)
         self._carry_out(decision, back)
         return back
 
     def _carry_out(self, found: Decision, back: int) -> None:
         """Give every member its part and wait until all have it."""
-        old, maps = self._standing, found.standing
+        old, maps = self._maps, found.maps
         leaving = (self._roster.peers().keys() & self._known()) - self._ended
         names = sorted(self._present() | leaving)
         committed, push = self._store.held().committed, self._terms.copy
@@ -248,7 +248,7 @@ class Coordinator:
         self._gather(names, Kind.READY, back)
         if old is None or maps.stage is not old.stage:
             self._changed_at = time.monotonic()
-        self._standing, self._assigned = maps, self._present() & set(names)
+        self._maps, self._assigned = maps, self._present() & set(names)
         for name in sorted(set(names) - self._assigned):
             self._roster.tell(name, Frame(kind=Kind.LEAVE, flags=Ending.MOVED))
             self._ended.add(name)
@@ -273,7 +273,7 @@ class Coordinator:
             ),
             link=self._terms.link,
             notice_s=self._terms.notice_s,
-            standing=self._standing,
+            maps=self._maps,
             since_s=now - self._changed_at,
             step=last,
             step_s=self._step_s,
@@ -334,9 +334,9 @@ class Coordinator:
                 missing.discard(said.name)
 
     def _push_s(self) -> float:
-        """Seconds that the whole state takes on its way to the keeper."""
+        """Seconds that the whole state takes on its way to the state store."""
         link = self._terms.link
-        return link.state_bytes / min(link.host_bytes_per_s, link.keeper_bytes_per_s)
+        return link.state_bytes / min(link.host_bytes_per_s, link.state_store_bytes_per_s)
 
     def _tell(self, name: str, frame: Frame, data: bytes = b"") -> None:
         if not self._roster.tell(name, frame, data):
@@ -380,11 +380,11 @@ class Coordinator:
 
     def _known(self) -> set[str]:
         """Members with a part in the maps."""
-        old = self._standing
+        old = self._maps
         return set() if old is None else {*old.owners, *old.backups, *old.workers}
 
     def _owners(self) -> set[str]:
-        return set() if self._standing is None else set(self._standing.owners)
+        return set() if self._maps is None else set(self._maps.owners)
 
     def _active(self) -> list[str]:
         return sorted(self._known())

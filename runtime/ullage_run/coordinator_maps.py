@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ullage.engines.tiers.flush import Link
-from ullage.engines.tiers.records import Decision, Member, Settings, Source, Standing
+from ullage.engines.tiers.records import Decision, Maps, Member, Settings, Source
 from ullage_run.orders import Assignment, Identity
 
 
@@ -57,13 +57,13 @@ def member_of(identity: Identity, leaves_at: float | None, now: float) -> Member
 
 
 def assignment_of(
-    found: Decision, old: Standing | None, name: str, members: Sequence[str]
+    found: Decision, old: Maps | None, name: str, members: Sequence[str]
 ) -> Assignment:
     """A member's part of new maps; shards that it did not have come from the copy."""
-    maps = found.standing
+    maps = found.maps
     mine = tuple(number for number, owner in enumerate(maps.owners) if owner == name)
     load: tuple[int, ...] = ()
-    if found.source is Source.KEEPER:
+    if found.source is Source.STATE_STORE:
         load = mine
     elif old is not None:
         load = tuple(number for number in mine if old.owners[number] != name)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A job's lead and its state keeper in one process, on a machine that stays.
+"""A job's coordinator and its state store in one process, on a machine that stays.
 
 ``python -m ullage_run.coordinator_server --members N --state-bytes N [--dirty-bytes N] [--shards N]
 [--listen HOST:PORT] [--keeper HOST:PORT] [--status HOST:PORT] [--token-file FILE] ...``
@@ -21,12 +21,12 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ullage.engines.tiers.flush import KEEPERS, Link
+from ullage.engines.tiers.flush import STATE_STORES, Link
 from ullage.engines.tiers.records import OnNotice, Settings
 from ullage.engines.tiers.stages import Stage
 from ullage_run.coordinator import Coordinator, NeverJoined
 from ullage_run.coordinator_maps import Terms
-from ullage_run.coordinator_status import Tale, Teller
+from ullage_run.coordinator_status import StatusServer, Tale
 from ullage_run.frames import Ending, address_of
 from ullage_run.roster import SILENT_S, Roster
 from ullage_run.state_store import StateStoreServer, Store
@@ -36,7 +36,7 @@ NEVER_JOINED = 3
 STATE_LOST = 75
 """As EX_TEMPFAIL of sysexits.h: to be begun again from a checkpoint."""
 MOST_LINKS = 2048
-"""To the keeper at a time: a member has two while it takes over shards."""
+"""To the state store at a time: a member has two while it takes over shards."""
 ENDED = 143
 """The exit code of a shell for SIGTERM."""
 
@@ -60,8 +60,10 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--silent-seconds", type=float, default=SILENT_S, help="then one is gone")
     made.add_argument("--join-seconds", type=float, default=600.0, help="for the first members")
     made.add_argument("--no-copy", action="store_true", help="every loss begins again")
-    made.add_argument("--listen", default="127.0.0.1:0", help="HOST:PORT of the lead")
-    made.add_argument("--keeper", default="127.0.0.1:0", help="HOST:PORT of the state keeper")
+    made.add_argument("--listen", default="127.0.0.1:0", help="HOST:PORT of the coordinator")
+    made.add_argument(
+        "--keeper", dest="state_store", default="127.0.0.1:0", help="HOST:PORT of the state store"
+    )
     made.add_argument("--status", help="HOST:PORT where GET /status is answered (default: nowhere)")
     made.add_argument("--token-file", type=Path, help="what every peer must show")
     return made
@@ -81,7 +83,7 @@ def terms_of(given: argparse.Namespace) -> Terms:
             state_bytes=given.state_bytes,
             dirty_bytes_per_step=dirty,
             host_bytes_per_s=given.bytes_per_second,
-            keeper_bytes_per_s=given.bytes_per_second,
+            state_store_bytes_per_s=given.bytes_per_second,
             every_steps=given.every_steps,
             max_lag_steps=given.max_lag_steps,
         ),
@@ -91,7 +93,7 @@ def terms_of(given: argparse.Namespace) -> Terms:
             owner_part=given.owner_part,
             shards=given.shards,
             blocks=given.blocks,
-            keepers=KEEPERS,
+            state_stores=STATE_STORES,
         ),
         notice_s=given.notice_seconds,
         copy=not given.no_copy,
@@ -117,34 +119,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
         terms = terms_of(given)
         token = given.token_file.read_bytes().strip() if given.token_file else b""
         store = Store(given.state_bytes)
-        keeper_at = address_of(given.keeper, "--keeper")
+        state_store_at = address_of(given.state_store, "--keeper")
         roster_at = address_of(given.listen, "--listen")
         told_at = address_of(given.status, "--status") if given.status else None
-        keeper = StateStoreServer(store, keeper_at, token=token, most_links=MOST_LINKS)
+        state_store = StateStoreServer(store, state_store_at, token=token, most_links=MOST_LINKS)
         roster = Roster(roster_at, token=token, silent_s=given.silent_seconds)
-        teller = Teller(told_at, tale.told) if told_at is not None else None
+        status_server = StatusServer(told_at, tale.told) if told_at is not None else None
     except (OSError, ValueError) as error:
         print(f"lead: {error}", file=sys.stderr)
         return BAD_ARGUMENTS
-    threading.Thread(target=keeper.serve, name="ullage-keeper", daemon=True).start()
-    print("listening", *roster.address, *keeper.address, flush=True)
+    threading.Thread(target=state_store.serve, name="ullage-state-store", daemon=True).start()
+    print("listening", *roster.address, *state_store.address, flush=True)
 
     def report(event: str, figures: Mapping[str, object]) -> None:
         tale.note(event, figures)
         say(event, figures)
 
-    lead = Coordinator(roster, store, terms, report)
-    tale.ask(lead.stand)
+    coordinator = Coordinator(roster, store, terms, report)
+    tale.ask(coordinator.progress)
     try:
-        ending = lead.run()
+        ending = coordinator.run()
     except NeverJoined as error:
         print(f"lead: {error}", file=sys.stderr)
         return NEVER_JOINED
     finally:
         roster.close()
-        keeper.close()
-        if teller is not None:
-            teller.close()
+        state_store.close()
+        if status_server is not None:
+            status_server.close()
     return 0 if ending is Ending.FINISHED else STATE_LOST
 
 

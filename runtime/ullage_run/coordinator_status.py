@@ -3,7 +3,7 @@
 """What a coordinator reports of its job: ``GET /status``, JSON, and nothing else.
 
 Read-only, small, without a token: only figures and names of members that the pods bear anyway. It
-must never keep the lead from its work: it reads what is there, in threads of its own.
+must never keep the coordinator from its work: it reads what is there, in threads of its own.
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ class Tale:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._ask: Callable[[], CoordinatorState | None] = lambda: None
+        self._progress: Callable[[], CoordinatorState | None] = lambda: None
         self._lost_steps = 0
         self._recoveries = 0
         self._state_lost = False
 
-    def ask(self, stand: Callable[[], CoordinatorState | None]) -> None:
+    def ask(self, progress: Callable[[], CoordinatorState | None]) -> None:
         """Whom to ask where the job stands."""
-        self._ask = stand
+        self._progress = progress
 
     def note(self, event: str, figures: Mapping[str, object]) -> None:
-        """Count an event of the lead."""
+        """Count an event of the coordinator."""
         lost = figures.get("lostSteps", 0)
         with self._lock:
             if event == "Recovered" and isinstance(lost, int):
@@ -75,7 +75,7 @@ class Tale:
 
     def told(self) -> dict[str, object]:
         """The answer to ``GET /status``."""
-        coordinator_state = self._ask()
+        coordinator_state = self._progress()
         with self._lock:
             counts: dict[str, object] = {
                 "lostSteps": self._lost_steps,
@@ -85,7 +85,7 @@ class Tale:
         return counts if coordinator_state is None else asdict(coordinator_state) | counts
 
 
-class Teller:
+class StatusServer:
     """Answers on an address until it is closed.
 
     Args:
@@ -110,7 +110,7 @@ class Teller:
                 self.wfile.write(body)
 
             def log_message(self, format: str, *args: object) -> None:
-                """The log is the lead's."""
+                """The log is the coordinator's."""
 
         class Server(ThreadingHTTPServer):
             address_family = socket.AF_INET6 if ":" in listen[0] else socket.AF_INET
@@ -135,7 +135,7 @@ class Teller:
                 super().shutdown_request(request)
 
             def handle_error(self, request: object, client_address: object) -> None:
-                """A client may go at any moment; the log is the lead's."""
+                """A client may go at any moment; the log is the coordinator's."""
 
         self._server = Server(listen, Answer)
         host, port = self._server.server_address[:2]

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Messages between the members of a job, its lead and its state keeper.
+"""Messages between the members of a job, its coordinator and its state store.
 
 A message is a header of fixed size, with a checksum of its own, and a payload whose length the
 receiver accepts before it reserves memory for it. It must never allocate what a peer merely claims,
@@ -70,29 +70,29 @@ class Kind(IntEnum):
     REFUSED = 19
     """Answer: payload says why; the connection ends."""
     JOIN = 32
-    """Member to lead: I run; payload: who it is. ``step``: after which its own state holds."""
+    """Member to coordinator: I run; payload: who it is. ``step``: its own state's."""
     READY = 33
-    """Member to lead: these maps are carried out."""
+    """Member to coordinator: these maps are carried out."""
     PART = 34
-    """Member to lead: what it gives to a gathering, whose number in the step is in ``shard``."""
+    """Member to coordinator: its part of a gathering, whose number in the step is in ``shard``."""
     DONE = 35
-    """Member to lead: the step is finished."""
+    """Member to coordinator: the step is finished."""
     FLUSHED = 36
-    """Member to lead: what it owns is in the copy."""
+    """Member to coordinator: what it owns is in the copy."""
     LEAVING = 37
-    """Member to lead: its machine goes; payload: milliseconds that are left."""
+    """Member to coordinator: its machine goes; payload: milliseconds that are left."""
     BEAT = 38
-    """Member to lead: alive, and nothing else to say."""
+    """Member to coordinator: alive, and nothing else to say."""
     ASSIGN = 48
-    """Lead to member: new maps; payload: its part of them."""
+    """Coordinator to member: new maps; payload: its part of them."""
     GO = 49
-    """Lead to member: begin the step."""
+    """Coordinator to member: begin the step."""
     PARTS = 50
-    """Lead to member: what all gave, by name."""
+    """Coordinator to member: what all gave, by name."""
     FLUSH = 51
-    """Lead to member: wait until what you own is in the copy; with a flag: push it first."""
+    """Coordinator to member: wait until what you own is in the copy; with a flag: push it first."""
     LEAVE = 52
-    """Lead to member: end; the reason is in ``flags``."""
+    """Coordinator to member: end; the reason is in ``flags``."""
 
 
 class Ending(IntEnum):
@@ -118,13 +118,13 @@ class Receipt(IntEnum):
     OLD_EPOCH = 3
     """Sent under maps that hold no more: dropped."""
     NEW_EPOCH = 4
-    """Sent under maps that the keeper does not know yet."""
+    """Sent under maps that the state store does not know yet."""
     REPEATED = 5
     """This shard of this step, or a later step, is here already."""
     BUSY = 6
     """An earlier step is still incomplete: to be offered again."""
     TOO_LARGE = 7
-    """The copy would be larger than the keeper may hold."""
+    """The copy would be larger than the state store may hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,7 +237,7 @@ def receive(link: socket.socket) -> Frame:
     head = bytes(raw[: _HEADER.size])
     magic, version, kind, flags, shard, epoch, step, length, checksum = _HEADER.unpack(head)
     if magic != MAGIC or zlib.crc32(head) != _CHECK.unpack(raw[_HEADER.size :])[0]:
-        raise FrameError("the peer does not speak the state keeper's protocol")
+        raise FrameError("the peer does not speak the state store's protocol")
     if version != VERSION:
         raise FrameError(f"protocol version {version}, ours is {VERSION}: use one release of both")
     try:

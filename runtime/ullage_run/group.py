@@ -51,11 +51,11 @@ from ullage_run.orders import (
 )
 
 BEAT_S: Final = 0.5
-"""A lead gives up who is silent for several of these."""
+"""A coordinator gives up who is silent for several of these."""
 CONNECT_S: Final = 3.0
 """For one attempt: the name may still lead to a pod that is gone, where no one refuses."""
 JOIN_S: Final = 60.0
-"""How long a lead is looked for: its pod may start after ours."""
+"""How long a coordinator is looked for: its pod may start after ours."""
 RETRY_S: Final = 0.2
 GRACE_S: Final = 25.0
 """Left after a notice, unless the program says more: within the 30 s of Kubernetes."""
@@ -67,7 +67,7 @@ _VOID: Final = (Kind.ASSIGN, Kind.LEAVE, Kind.FLUSH)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Order:
-    """A message of the lead; new maps come with what they need, which is on its way."""
+    """A message of the coordinator; new maps come with what they need, which is on its way."""
 
     frame: Frame
     data: bytes
@@ -79,29 +79,29 @@ class MembersChanged(RuntimeError):
     """The step cannot be finished with those who were in it; it is done again."""
 
 
-class LeadUnavailable(ConnectionError):
-    """The job's lead does not answer; the text names it."""
+class CoordinatorUnavailable(ConnectionError):
+    """The job's coordinator does not answer; the text names it."""
 
 
 class Group:
-    """This member's side of the channel to its lead.
+    """This member's side of the channel to its coordinator.
 
     Args:
-        lead: Host and port.
-        keeper: Host and port of the state keeper.
+        coordinator: Host and port.
+        state_store: Host and port of the state store.
         identity: Who this is.
         state: What is owned.
         token: Of the job.
         at_step: After which ``take(shard, None)`` gives values: of a checkpoint, else 0.
         every_steps: Steps between two pushes.
         max_lag_steps: Most steps by which the job may be ahead of the copy.
-        bytes_per_s: Most that is sent to the keeper; ``None`` = as fast as the link.
+        bytes_per_s: Most that is sent to the state store; ``None`` = as fast as the link.
     """
 
     def __init__(
         self,
-        lead: tuple[str, int],
-        keeper: tuple[str, int],
+        coordinator: tuple[str, int],
+        state_store: tuple[str, int],
         identity: Identity,
         state: State,
         *,
@@ -116,7 +116,7 @@ class Group:
         self.epoch = 0
         self._holding = Holding(
             state,
-            keeper,
+            state_store,
             token=token,
             every_steps=every_steps,
             max_lag_steps=max_lag_steps,
@@ -130,7 +130,7 @@ class Group:
         self._inbox: deque[_Order] = deque()
         self._lost: OSError | None = None
         self._sending = threading.Lock()
-        self._link = _connect(lead, token)
+        self._link = _connect(coordinator, token)
         self._send(Frame(kind=Kind.JOIN, step=at_step), identity.encode())
         threading.Thread(target=self._listen, name="ullage-group", daemon=True).start()
         threading.Thread(target=self._beat, name="ullage-beat", daemon=True).start()
@@ -142,7 +142,7 @@ class Group:
 
         Raises:
             ValueError: this process is no member of a job in tiers.
-            LeadUnavailable: the lead was not there in time.
+            CoordinatorUnavailable: the coordinator was not there in time.
         """
         env = os.environ if environment is None else environment
         identity = Identity.from_environment(env)
@@ -168,7 +168,7 @@ class Group:
         return self.assignment.shards
 
     def run(self, train: Callable[[int], None], *, until: int, grace_s: float = GRACE_S) -> Ending:
-        """Do what the lead says until the last step is finished, or this member has to go.
+        """Do what the coordinator says until the last step is finished, or this member has to go.
 
         Args:
             train: Does one step, whose number it is given.
@@ -176,8 +176,8 @@ class Group:
             grace_s: Seconds that SIGTERM leaves.
 
         Raises:
-            LeadUnavailable: the lead is gone.
-            RuntimeError: the copy is not of the step that the lead named.
+            CoordinatorUnavailable: the coordinator is gone.
+            RuntimeError: the copy is not of the step that the coordinator named.
             Exception: whatever ``train`` raises.
         """
 
@@ -199,7 +199,7 @@ class Group:
                 elif frame.kind is Kind.GO and frame.epoch == self.epoch:
                     self._do(frame.step, train, until)
             except (MembersChanged, EpochChanged):
-                continue  # the lead knows: new maps follow
+                continue  # the coordinator knows: new maps follow
 
     def gather(self, data: Buffer) -> dict[str, bytes]:
         """Give something to all members, and get what each of them gave.
@@ -248,7 +248,7 @@ class Group:
         self._send(Frame(kind=Kind.DONE, epoch=self.epoch, step=step, flags=step >= until))
 
     def _carry_out(self, order: _Order) -> None:
-        """Have what new maps say, and tell the lead."""
+        """Have what new maps say, and tell the coordinator."""
         given, fetch, frame = order.assignment, order.fetch, order.frame
         assert given is not None
         assert fetch is not None
@@ -270,7 +270,9 @@ class Group:
 
     def _raise_if_lost(self) -> None:
         if self._lost is not None:
-            raise LeadUnavailable(f"the job's lead is gone: {self._lost}") from self._lost
+            raise CoordinatorUnavailable(
+                f"the job's coordinator is gone: {self._lost}"
+            ) from self._lost
 
     def _listen(self) -> None:
         """Read orders; new maps break off what is being pushed, and what they ask for is loaded."""
@@ -293,7 +295,7 @@ class Group:
         most = MAX_PARTS_BYTES if frame.kind is Kind.PARTS else MAX_ORDER_BYTES
         data = bytes(frames.payload(self._link, frame, most))
         if frame.kind is Kind.REFUSED:
-            raise FrameError(f"the lead refuses: {data.decode(errors='replace')}")
+            raise FrameError(f"the coordinator refuses: {data.decode(errors='replace')}")
         if frame.kind is not Kind.ASSIGN:
             return _Order(frame=frame, data=data)
         given = Assignment.decode(data)
@@ -305,14 +307,14 @@ class Group:
             time.sleep(BEAT_S)
             try:
                 self._send(Frame(kind=Kind.BEAT))
-            except LeadUnavailable:
+            except CoordinatorUnavailable:
                 return
 
     def _say_leaving(self, left_ms: bytes) -> None:
         """In a thread of its own: the signal may have interrupted one that is sending."""
         try:
             self._send(Frame(kind=Kind.LEAVING), left_ms)
-        except LeadUnavailable:
+        except CoordinatorUnavailable:
             return  # the main thread hears of it as well
 
     def _send(self, frame: Frame, data: Buffer = b"") -> None:
@@ -320,7 +322,7 @@ class Group:
             with self._sending:
                 frames.send(self._link, frame, data)
         except OSError as error:
-            raise LeadUnavailable(f"the job's lead is gone: {error}") from error
+            raise CoordinatorUnavailable(f"the job's coordinator is gone: {error}") from error
 
 
 def _connect(address: tuple[str, int], token: bytes) -> socket.socket:
@@ -332,7 +334,9 @@ def _connect(address: tuple[str, int], token: bytes) -> socket.socket:
         except OSError as error:
             if time.monotonic() > until:
                 where = f"{address[0]}:{address[1]}"
-                raise LeadUnavailable(f"no lead at {where} after {JOIN_S:g} s: {error}") from error
+                raise CoordinatorUnavailable(
+                    f"no coordinator at {where} after {JOIN_S:g} s: {error}"
+                ) from error
             time.sleep(RETRY_S)
     link.settimeout(None)
     link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

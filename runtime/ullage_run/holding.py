@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from ullage_run.backup import Backup, EpochChanged, KeeperLink, KeeperUnavailable
+from ullage_run.backup import Backup, EpochChanged, StateStoreLink, StateStoreUnavailable
 from ullage_run.frames import Buffer
 from ullage_run.orders import Assignment
 
@@ -38,14 +38,14 @@ class Fetch:
     """Shards of a consistent step on their way from the copy, in the background.
 
     Args:
-        link: To the keeper; used by no one else.
+        link: To the state store; used by no one else.
         step: That the copy must be of.
         shards: Which.
         kept: Those of that step that are here anyway, as they were pushed.
     """
 
     def __init__(
-        self, link: KeeperLink, step: int, shards: Iterable[int], kept: Mapping[int, bytes]
+        self, link: StateStoreLink, step: int, shards: Iterable[int], kept: Mapping[int, bytes]
     ) -> None:
         self._link = link
         self._step = step
@@ -61,7 +61,7 @@ class Fetch:
 
         Raises:
             EpochChanged: newer maps hold.
-            KeeperUnavailable: the keeper does not answer.
+            StateStoreUnavailable: the state store does not answer.
             RuntimeError: the copy is of another step.
         """
         self._thread.join()
@@ -83,30 +83,30 @@ class Fetch:
                 if recovered.step != self._step:
                     raise RuntimeError(f"the copy is of step {recovered.step}, not {self._step}")
                 self._found[number] = recovered.data
-        except (KeeperUnavailable, LookupError, RuntimeError, ValueError) as error:
+        except (StateStoreUnavailable, LookupError, RuntimeError, ValueError) as error:
             self._error = error  # told by result()
         finally:
             self._link.close()
 
 
 class Holding:
-    """This member's shards, and their way from and to the state keeper.
+    """This member's shards, and their way from and to the state store.
 
     :meth:`prepare` and :meth:`break_off` may be called from another thread than the rest.
 
     Args:
         state: What is owned.
-        keeper: Host and port of the state keeper.
+        state_store: Host and port of the state store.
         token: Of the job.
         every_steps: Steps between two pushes.
         max_lag_steps: Most steps by which the job may be ahead of the copy.
-        bytes_per_s: Most that is sent to the keeper; ``None`` = as fast as the link.
+        bytes_per_s: Most that is sent to the state store; ``None`` = as fast as the link.
     """
 
     def __init__(
         self,
         state: State,
-        keeper: tuple[str, int],
+        state_store: tuple[str, int],
         *,
         token: bytes,
         every_steps: int,
@@ -114,7 +114,7 @@ class Holding:
         bytes_per_s: float | None,
     ) -> None:
         self._state = state
-        self._address = keeper
+        self._address = state_store
         self._token = token
         self._every_steps = every_steps
         self._max_lag_steps = max_lag_steps
@@ -152,7 +152,7 @@ class Holding:
 
         Raises:
             EpochChanged: newer maps hold; nothing has changed.
-            KeeperUnavailable: the keeper does not answer.
+            StateStoreUnavailable: the state store does not answer.
             RuntimeError: the copy is of another step.
         """
         loaded = fetch.result()
@@ -186,7 +186,7 @@ class Holding:
 
         Raises:
             EpochChanged: new maps hold.
-            KeeperUnavailable: the copy did not follow in time.
+            StateStoreUnavailable: the copy did not follow in time.
         """
         if self._backup is not None and self._mine:
             values = {number: self._state.values(number) for number in self._mine}
@@ -203,7 +203,7 @@ class Holding:
 
         Raises:
             EpochChanged: new maps hold.
-            KeeperUnavailable: it was not complete in time.
+            StateStoreUnavailable: it was not complete in time.
         """
         if not self._mine:
             return
@@ -225,5 +225,5 @@ class Holding:
             max_lag_steps=self._max_lag_steps,
         )
 
-    def _link(self) -> KeeperLink:
-        return KeeperLink(*self._address, token=self._token, bytes_per_s=self._bytes_per_s)
+    def _link(self) -> StateStoreLink:
+        return StateStoreLink(*self._address, token=self._token, bytes_per_s=self._bytes_per_s)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""An owner's connection to the state keeper: idempotent calls, clear errors.
+"""An owner's connection to the state store: idempotent calls, clear errors.
 
 It must never hand on bytes that changed on the way, nor wait without a limit.
 """
@@ -23,16 +23,16 @@ TIMEOUT_S: Final = 10.0
 T = TypeVar("T")
 
 
-class KeeperUnavailable(ConnectionError):
-    """The keeper does not answer; the state has no copy until another one does."""
+class StateStoreUnavailable(ConnectionError):
+    """The state store does not answer; the state has no copy until another one does."""
 
 
-class KeeperRefused(ValueError):
-    """The keeper refuses what was asked: it says why."""
+class StateStoreRefused(ValueError):
+    """The state store refuses what was asked: it says why."""
 
 
 class NothingHeld(LookupError):
-    """The keeper has no complete copy to recover from: use a checkpoint."""
+    """The state store has no complete copy to recover from: use a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,14 +45,14 @@ class Recovered:
     data: bytearray
 
 
-class KeeperLink:
-    """One connection to a keeper; opened when it is needed, again after it broke.
+class StateStoreLink:
+    """One connection to a state store; opened when it is needed, again after it broke.
 
-    Every call may be repeated: the keeper counts a push once. One thread at a time is served.
+    Every call may be repeated: the state store counts a push once. One thread at a time is served.
 
     Args:
-        host: Of the keeper.
-        port: Of the keeper.
+        host: Of the state store.
+        port: Of the state store.
         token: Of the job.
         timeout_s: For connecting and for each silence.
         bytes_per_s: Most that is sent or recovered; ``None`` = as fast as the link.
@@ -98,7 +98,7 @@ class KeeperLink:
         self.close()
 
     def held(self, *, wait_for: int | None = None) -> Held:
-        """The keeper's contents; with a step it waits up to a second until that is committed."""
+        """What is held; with a step it waits up to a second until that is committed."""
         step = NO_STEP if wait_for is None else wait_for
         return _held(self._ask(Frame(kind=Kind.ASK, step=step))[0])
 
@@ -109,21 +109,21 @@ class KeeperLink:
         before may have been followed by another.
 
         Args:
-            epoch: Of the maps; an older one than the keeper's changes nothing.
+            epoch: Of the maps; an older one than the state store's changes nothing.
             shards: How many there are.
             maps: What :meth:`maps` gives back, in any form; at most 1 MiB.
 
         Raises:
-            KeeperRefused: the copy has another number of shards, or the maps are too large.
-            KeeperUnavailable: no answer.
+            StateStoreRefused: the copy has another number of shards, or the maps are too large.
+            StateStoreUnavailable: no answer.
         """
         return _held(self._ask(Frame(kind=Kind.BEGIN, epoch=epoch, shard=shards), maps)[0])
 
     def maps(self) -> tuple[int, bytes]:
-        """Epoch and maps that the keeper knows; epoch 0 = none yet.
+        """Epoch and maps that the state store knows; epoch 0 = none yet.
 
         Raises:
-            KeeperUnavailable: no answer.
+            StateStoreUnavailable: no answer.
         """
         frame, maps = self._ask(Frame(kind=Kind.MAPS))
         return frame.epoch, bytes(maps)
@@ -132,16 +132,17 @@ class KeeperLink:
         """Offer a shard and send it if it is welcome; does not wait for the other shards.
 
         Raises:
-            KeeperRefused: it does not fit into the keeper.
-            KeeperUnavailable: no answer.
+            StateStoreRefused: it does not fit into the state store.
+            StateStoreUnavailable: no answer.
         """
         size = memoryview(data).nbytes
         offer = Frame(kind=Kind.OFFER, shard=shard, step=step, epoch=epoch)
         with self._lock:
             verdict = self._twice(lambda link: self._push(link, offer, size, data))
         if verdict is Receipt.TOO_LARGE:
-            raise KeeperRefused(
-                f"shard {shard} with {size} bytes does not fit: raise the keeper's --state-bytes"
+            raise StateStoreRefused(
+                f"shard {shard} with {size} bytes does not fit: raise the state store's "
+                "--state-bytes"
             )
         return verdict
 
@@ -150,11 +151,11 @@ class KeeperLink:
 
         Raises:
             NothingHeld: there is no complete copy.
-            KeeperUnavailable: no answer.
+            StateStoreUnavailable: no answer.
         """
         frame, data = self._ask(Frame(kind=Kind.FETCH, shard=shard))
         if frame.kind is not Kind.STATE:
-            raise NothingHeld(f"the keeper has no complete copy with a shard {shard}")
+            raise NothingHeld(f"the state store has no complete copy with a shard {shard}")
         return Recovered(shard=shard, step=frame.step, epoch=frame.epoch, data=data)
 
     def _push(self, link: socket.socket, offer: Frame, size: int, data: Buffer) -> Receipt:
@@ -208,7 +209,7 @@ class KeeperLink:
         data = frames.payload(link, frame, most, self._pace)
         if frame.kind is Kind.REFUSED:
             self._drop()
-            raise KeeperRefused(f"the state keeper refuses: {bytes(data).decode()}")
+            raise StateStoreRefused(f"the state store refuses: {bytes(data).decode()}")
         return frame, data
 
     def _drop(self) -> None:
@@ -216,9 +217,9 @@ class KeeperLink:
             self._link.close()
             self._link = None
 
-    def _unavailable(self, error: OSError) -> KeeperUnavailable:
+    def _unavailable(self, error: OSError) -> StateStoreUnavailable:
         host, port = self._address
-        return KeeperUnavailable(f"state keeper {host}:{port} does not answer: {error}")
+        return StateStoreUnavailable(f"state store {host}:{port} does not answer: {error}")
 
 
 def _held(frame: Frame) -> Held:

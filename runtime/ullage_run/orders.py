@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Messages between a lead and the members of its job, as values and as bytes.
+"""Messages between a coordinator and the members of its job, as values and as bytes.
 
 It must never accept a value of the wrong shape from a peer: members act on what they receive.
 """

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A lead's connections: which members run, their messages, which are gone.
+"""A coordinator's connections: which members run, their messages, which are gone.
 
-One thread reads each member; one queue brings everything to the lead in the order of arrival. It
-must never wait for a member without a limit, nor count one twice that comes again.
+One thread reads each member; one queue brings everything to the coordinator in the order of
+arrival. It must never wait for a member without a limit, nor count one twice that comes again.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ SILENT_S: Final = 4 * BEAT_S
 """A machine that vanishes says nothing; its connection would stay open for minutes."""
 SEND_S: Final = 10.0
 MOST_UNHEARD: Final = 4096
-"""Messages that wait for the lead."""
+"""Messages that wait for the coordinator."""
 MOST_NAMES: Final = 65_536
-"""Members that a lead tells apart in its life."""
+"""Members that a coordinator tells apart in its life."""
 _TIMEVAL: Final = struct.Struct("ll")
 
 
@@ -74,7 +74,7 @@ class Roster(Server[Peer]):
         self._silent_s = silent_s
         self._starts: Counter[str] = Counter()
         self._peers: dict[str, Peer] = {}
-        # Bounded: who says more than the lead can hear has to wait.
+        # Bounded: who says more than the coordinator can hear has to wait.
         self._said: queue.Queue[Said] = queue.Queue(MOST_UNHEARD)
         threading.Thread(target=self.serve, name="ullage-roster", daemon=True).start()
 
@@ -119,7 +119,7 @@ class Roster(Server[Peer]):
         _limit(link, socket.SO_RCVTIMEO, self._silent_s)
 
     def talk(self, link: socket.socket, peer: Peer) -> NoReturn:
-        """Bring what a member says to the lead."""
+        """Bring what a member says to the coordinator."""
         while True:
             frame = frames.receive(link)
             most = MAX_PARTS_BYTES if frame.kind is Kind.PART else MAX_ORDER_BYTES
@@ -156,7 +156,7 @@ class Roster(Server[Peer]):
         return peer
 
     def gone(self, link: socket.socket) -> None:
-        """Tell the lead of a member that is gone."""
+        """Tell the coordinator of a member that is gone."""
         with self._lock:
             names = [name for name, peer in self._peers.items() if peer.link is link]
             for name in names:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The state keeper: holds the last consistent step of a job's state in memory.
+"""The state store: holds the last consistent step of a job's state in memory.
 
 It runs on a machine that stays, so that losing all others costs a few steps and no checkpoint.
 
@@ -37,7 +37,7 @@ MAX_SHARDS: Final = 65_536
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """Contents of the keeper.
+    """Contents of the state store.
 
     Attributes:
         epoch: Of the maps it knows.
@@ -59,7 +59,7 @@ class Store:
 
     def __init__(self, state_bytes: int) -> None:
         if state_bytes < 1:
-            raise ValueError("a keeper needs room: give the size of the state in bytes")
+            raise ValueError("a state store needs room: give the size of the state in bytes")
         self.state_bytes = state_bytes
         self._changed = threading.Condition()
         self._epoch = 0
@@ -291,17 +291,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         listen = frames.address_of(given.listen, "--listen")
         token = given.token_file.read_bytes().strip() if given.token_file else b""
-        keeper = StateStoreServer(Store(given.state_bytes), listen, token=token)
+        state_store = StateStoreServer(Store(given.state_bytes), listen, token=token)
     except (OSError, ValueError) as error:
-        print(f"state keeper: {error}", file=sys.stderr)
+        print(f"state store: {error}", file=sys.stderr)
         return 2
 
     def stop(_number: int, _frame: FrameType | None) -> None:
-        keeper.close()
+        state_store.close()
 
     signal.signal(signal.SIGTERM, stop)
-    print("listening", *keeper.address, flush=True)
-    keeper.serve()
+    print("listening", *state_store.address, flush=True)
+    state_store.serve()
     return 0
 
 

@@ -19,7 +19,7 @@ from digits.tiered import Model
 from e2e.stack import Json, Stack, eventually
 
 NAME = "digits-tiers"
-LEAD = f"{NAME}-lead"
+COORDINATOR = f"{NAME}-lead"
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "07-tiers.yaml"
 STEPS = 12_000
 EVERY = 500
@@ -78,8 +78,8 @@ def _run(stack: Stack, namespace: str, members: int) -> dict[str, str]:
 
 
 def _said(stack: Stack, namespace: str) -> list[Json]:
-    """Events that the lead has printed."""
-    lines = stack.logs(LEAD, namespace).splitlines()
+    """Events that the coordinator has printed."""
+    lines = stack.logs(COORDINATOR, namespace).splitlines()
     return [json.loads(line) for line in lines if line.startswith("{")]
 
 
@@ -117,10 +117,10 @@ def test_members_go_with_and_without_a_word_and_no_work_is_lost(
     stack.apply(_example(namespace, STEPS, shared))
     members = _run(stack, namespace, 3)
     assert _members(stack, namespace, "reliable").keys() == {f"{NAME}-0"}
-    lead = stack.get("pods", LEAD, namespace)
-    assert lead is not None
+    coordinator = stack.get("pods", COORDINATOR, namespace)
+    assert coordinator is not None
     tier = eventually(
-        lambda: stack.job(NAME, namespace).get("tier"), within_s=60, what="the lead is asked"
+        lambda: stack.job(NAME, namespace).get("tier"), within_s=60, what="the coordinator is asked"
     )
     assert tier["ratio"].endswith(":1")
     uid = (stack.get("trainingjobs.ullage.dev", NAME, namespace) or {})["metadata"]["uid"]
@@ -137,7 +137,7 @@ def test_members_go_with_and_without_a_word_and_no_work_is_lost(
     eventually(
         lambda: any(one["event"] == "EvictionNotice" for one in _said(stack, namespace)),
         within_s=30,
-        what="the lead hears that a member goes",
+        what="the coordinator hears that a member goes",
     )
     eventually(
         lambda: first not in _members(stack, namespace), within_s=60, what=f"{first} has left"
@@ -160,13 +160,13 @@ def test_members_go_with_and_without_a_word_and_no_work_is_lost(
     survivor = stack.get("pods", f"{NAME}-0", namespace)
     assert survivor is not None
     assert survivor["metadata"]["uid"] == members[f"{NAME}-0"], "no one else was touched"
-    same = stack.get("pods", LEAD, namespace)
+    same = stack.get("pods", COORDINATOR, namespace)
     assert same is not None
-    assert same["metadata"]["uid"] == lead["metadata"]["uid"]
+    assert same["metadata"]["uid"] == coordinator["metadata"]["uid"]
     eventually(
-        lambda: (stack.get("pods", LEAD, namespace) or {})["status"]["phase"] == "Succeeded",
+        lambda: (stack.get("pods", COORDINATOR, namespace) or {})["status"]["phase"] == "Succeeded",
         within_s=30,
-        what="the lead ends with its job",
+        what="the coordinator ends with its job",
     )
     log = stack.logs(f"{NAME}-0", namespace)
     accuracy = re.search(r"test accuracy ([0-9.]+)", log)
@@ -185,8 +185,8 @@ def test_a_lost_lead_means_another_start_from_the_checkpoint(
     stack.apply(_example(namespace, STEPS, shared))
     before = _run(stack, namespace, 3)
     _passes(stack, namespace, 2 * EVERY)
-    lead = (stack.get("pods", LEAD, namespace) or {})["metadata"]["uid"]
-    stack.delete("pod", LEAD, namespace, "--grace-period=0", "--force", "--wait=false")
+    coordinator = (stack.get("pods", COORDINATOR, namespace) or {})["metadata"]["uid"]
+    stack.delete("pod", COORDINATOR, namespace, "--grace-period=0", "--force", "--wait=false")
     eventually(
         lambda: "LeadLost" in {event["reason"] for event in stack.events(namespace, NAME)},
         within_s=60,
@@ -200,11 +200,11 @@ def test_a_lost_lead_means_another_start_from_the_checkpoint(
 
     eventually(again, within_s=180, what="every member started again")
     again = eventually(
-        lambda: (stack.get("pods", LEAD, namespace) or {}).get("metadata", {}).get("uid"),
+        lambda: (stack.get("pods", COORDINATOR, namespace) or {}).get("metadata", {}).get("uid"),
         within_s=30,
-        what="there is a new lead",
+        what="there is a new coordinator",
     )
-    assert again != lead
+    assert again != coordinator
     begun = eventually(
         lambda: re.search(r"begins at step (\d+)", stack.logs(f"{NAME}-0", namespace)),
         within_s=90,

@@ -111,7 +111,7 @@ class NodeRig:
         agent = self.agent
         assert agent is not None
         # The count alone may still be the one of an agent that has just died.
-        await self.until(lambda: agent.registrar.standing.registered)
+        await self.until(lambda: agent.registrar.registration.registered)
         await self.kubelet.allocatable(self.slot_count)
         return agent
 

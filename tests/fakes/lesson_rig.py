@@ -97,7 +97,7 @@ class Stage:
     device_profiles: Mapping[str, DeviceProfileRecord] = field(
         default_factory=lambda: {GPU: DeviceProfileRecord(name=GPU)}
     )
-    leading: bool = True
+    is_leader: bool = True
     risk: RiskSettings = field(default_factory=RiskSettings)
     time_s: float = START + 10_000
     published: list[Mapping[str, LearnedModel]] = field(default_factory=list)
@@ -110,7 +110,7 @@ class Stage:
         return self.time_s
 
     def picture(self) -> Snapshot | None:
-        if not self.leading:
+        if not self.is_leader:
             return None
         return Snapshot(
             version=next(self._version),

@@ -71,7 +71,7 @@ class Running:
     task: asyncio.Task[None]
 
     @property
-    def leads(self) -> bool:
+    def is_leader(self) -> bool:
         return self.operator.lease.held_for_write()
 
     @property
@@ -91,7 +91,7 @@ class Running:
     def decided_since(self, moment: float) -> bool:
         """Whether this leader completed a decision after this moment of the loop's time."""
         stats = self.operator.replica.counters.loop
-        return self.leads and stats.cycles > 0 and stats.last_completed > moment and (
+        return self.is_leader and stats.cycles > 0 and stats.last_completed > moment and (
             stats.obstacle == ""
         )  # fmt: skip
 
@@ -148,7 +148,7 @@ class World:
 
     @property
     def leader(self) -> Running | None:
-        return next((one for one in self.replicas if one.leads), None)
+        return next((one for one in self.replicas if one.is_leader), None)
 
     async def until(self, condition: Callable[[], object], most_s: float) -> float:
         """Seconds until it holds; fails beyond ``most_s``."""
@@ -167,7 +167,8 @@ class World:
 
     def told(self) -> str:
         return "; ".join(
-            f"{one.name}: leads={one.leads} unready={one.unready()}" for one in self.replicas
+            f"{one.name}: is_leader={one.is_leader} unready={one.unready()}"
+            for one in self.replicas
         )
 
     async def play(self) -> None:
@@ -179,7 +180,7 @@ class World:
                 self.cluster.turn()
 
     def _one_leads_at_most(self) -> None:
-        leaders = [one for one in self.replicas if one.leads]
+        leaders = [one for one in self.replicas if one.is_leader]
         assert len(leaders) <= 1, self.told()
         for one in leaders:
             if one.epoch not in self.epochs:
@@ -187,7 +188,7 @@ class World:
                 self.epochs.append(one.epoch)
 
     def _may_write(self, running: Running) -> None:
-        assert running.leads, f"{running.name} writes and does not lead"
+        assert running.is_leader, f"{running.name} writes and does not lead"
         self._one_leads_at_most()
 
     async def close(self) -> None:
@@ -208,15 +209,15 @@ def play(story: Callable[[World], Coroutine[Any, Any, None]]) -> None:
     async def main() -> None:
         world = World()
         playing = asyncio.create_task(world.play())
-        telling = asyncio.create_task(story(world))
+        told = asyncio.create_task(story(world))
         try:
-            done, _ = await asyncio.wait([playing, telling], return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait([playing, told], return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
         finally:
-            for task in (playing, telling):
+            for task in (playing, told):
                 task.cancel()
-            await asyncio.gather(playing, telling, return_exceptions=True)
+            await asyncio.gather(playing, told, return_exceptions=True)
             await world.close()
 
     with capture_logs():

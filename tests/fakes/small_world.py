@@ -203,7 +203,7 @@ class Brain:
                 moved_on_s=0.0,
                 passing_s=0.0,
                 passing_again_s=0.0,
-                leads=Coordinators(image="ullage-operator:1", namespace="ullage-system"),
+                coordinators=Coordinators(image="ullage-operator:1", namespace="ullage-system"),
             ),
             stats=self.stats,
         )

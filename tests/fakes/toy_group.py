@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A job whose result hangs on every step of every shard, with members that are threads.
 
-A death is the end of a connection, as the lead sees it when a process is killed.
+A death is the end of a connection, as the coordinator sees it when a process is killed.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Self
 from ullage.engines.tiers.flush import Link
 from ullage.engines.tiers.records import Settings
 from ullage.engines.tiers.stages import Stage
-from ullage_run.backup import EpochChanged, KeeperUnavailable
+from ullage_run.backup import EpochChanged, StateStoreUnavailable
 from ullage_run.coordinator import Coordinator
 from ullage_run.coordinator_maps import Terms
 from ullage_run.frames import Buffer, Ending
-from ullage_run.group import Group, LeadUnavailable
+from ullage_run.group import CoordinatorUnavailable, Group
 from ullage_run.orders import Identity
 from ullage_run.roster import Roster
 from ullage_run.state_store import StateStoreServer, Store
@@ -84,8 +84,8 @@ class ToyMember:
     def __post_init__(self) -> None:
         who = Identity(name=self.name, node=f"node-{self.name}", reliable=self.reliable)
         self.group = Group(
-            self.rig.lead_at,
-            self.rig.keeper_at,
+            self.rig.coordinator_at,
+            self.rig.state_store_at,
             who,
             self.state,
             every_steps=self.rig.every_steps,
@@ -109,7 +109,7 @@ class ToyMember:
     def _run(self) -> None:
         try:
             self.ending = self.group.run(self._train, until=self.until)
-        except (LeadUnavailable, KeeperUnavailable, EpochChanged, OSError) as error:
+        except (CoordinatorUnavailable, StateStoreUnavailable, EpochChanged, OSError) as error:
             self.error = error
         finally:
             self.die()
@@ -127,7 +127,7 @@ class ToyMember:
 
 
 class ToyJob:
-    """Keeper, lead and members."""
+    """State store, coordinator and members."""
 
     def __init__(self, *, members: int = 4, blocks: int = SHARDS, silent_s: float = 30.0,
                  copy: bool = True, join_s: float = 20.0, pinned: Stage | None = None,
@@ -136,26 +136,26 @@ class ToyJob:
         self.members: list[ToyMember] = []
         self.every_steps = every_steps
         self.store = store or Store(STATE_BYTES)
-        self._keeper = StateStoreServer(self.store)
+        self._state_store = StateStoreServer(self.store)
         self._roster = Roster(("127.0.0.1", 0), silent_s=silent_s)
-        self.lead_at, self.keeper_at = self._roster.address, self._keeper.address
+        self.coordinator_at, self.state_store_at = self._roster.address, self._state_store.address
         link = Link(
             state_bytes=STATE_BYTES,
             dirty_bytes_per_step=STATE_BYTES,
             host_bytes_per_s=1e8,
-            keeper_bytes_per_s=1e8,
+            state_store_bytes_per_s=1e8,
             every_steps=every_steps,
             max_lag_steps=max(2, every_steps),
         )
         settings = Settings(owner_part=0.6, shards=SHARDS, blocks=blocks, pinned=pinned)
         terms = Terms(members=members, link=link, settings=settings, notice_s=30.0, copy=copy,
                       join_s=join_s)  # fmt: skip
-        self._lead = Coordinator(self._roster, self.store, terms, self._note)
+        self._coordinator = Coordinator(self._roster, self.store, terms, self._note)
         self.ending: Ending | None = None
         self.error: BaseException | None = None
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self._keeper.serve, daemon=True).start()
+        threading.Thread(target=self._state_store.serve, daemon=True).start()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
         return self
@@ -164,7 +164,7 @@ class ToyJob:
         for one in self.members:
             one.die()
         self._roster.close()
-        self._keeper.close()
+        self._state_store.close()
         for one in self.members:
             one.thread.join(10)
 
@@ -208,7 +208,7 @@ class ToyJob:
 
     def _run(self) -> None:
         try:
-            self.ending = self._lead.run()
+            self.ending = self._coordinator.run()
         except Exception as error:  # told by finish()
             self.error = error
 

@@ -134,7 +134,7 @@ class PoolPlay:
         return self.toy.workloads[f"uid-default-{name}"]
 
     def here(self) -> dict[int, str]:
-        """Pools of the members that run, by rank; its lead is none of them."""
+        """Pools of the members that run, by rank; its coordinator is none of them."""
         members = sorted(self.toy.members(self.job().ref.uid), key=lambda one: one.rank)
         return {
             one.rank: self.toy.nodes[one.node].labels["pool"]

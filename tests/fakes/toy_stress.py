@@ -3,7 +3,7 @@
 """Random stress on a toy cluster, and what must hold whatever happens.
 
 ``StressRun(seed)`` makes a cluster, sends it events in random order with decisions in between whose
-actions land only in part, and checks after each step. ``calm`` ends the events and waits until
+actions land only in part, and checks after each step. ``settle`` ends the events and waits until
 nothing happens any more.
 """
 
@@ -33,7 +33,7 @@ from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.model.plan import Action, DecideSettings, Plan
 
 MOST_WORKLOADS = 12
-MOST_CALM_STEPS = 600
+MOST_SETTLE_STEPS = 600
 
 
 class StressRun:
@@ -90,7 +90,7 @@ class StressRun:
         try:
             for _ in range(2):
                 self.run(events // 2)
-                self.calm()
+                self.settle()
         except AssertionError as error:
             raise AssertionError(f"seed {seed}: {error}") from error
 
@@ -114,7 +114,7 @@ class StressRun:
         """What must hold at any moment."""
         toy_rules.check_devices(self.toy)
 
-    def calm(self) -> None:
+    def settle(self) -> None:
         """Stop the weather; everything must come to rest, and nothing be left behind.
 
         Now and then one agent stays away for good, while its node says that it is well.
@@ -124,7 +124,7 @@ class StressRun:
         for name in list(toy.nodes):
             toy.nodes[name] = replace(toy.nodes[name], ready=True, unschedulable=False)
             toy.agents[name].up, toy.agents[name].refuse_next = name != away, 0
-        for _ in range(MOST_CALM_STEPS):
+        for _ in range(MOST_SETTLE_STEPS):
             before = self._fingerprint()
             toy.move()
             toy.control_deployments()

@@ -190,4 +190,4 @@ def test_no_action_touches_another_namespace(
     uids = {raw["metadata"]["uid"] for raw in forged}
     assert {subject(one) for one in found.actions} <= {"tenant-a"}
     assert not {one.key.pod_uid for _, one in found.slices()} & uids
-    assert not {pod.uid for pod in state.lead_pods().values()} & uids
+    assert not {pod.uid for pod in state.coordinator_pods().values()} & uids

@@ -27,7 +27,7 @@ from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.inventory.held_shares import HOLD_S
 from ullage.scheduling.model.plan import DecideSettings, EvictPod
 
-TOWNS = min(8, max(2, int(os.environ.get("ULLAGE_STRESS_EVENTS", "20000")) // 5000))
+CLUSTERS = min(8, max(2, int(os.environ.get("ULLAGE_STRESS_EVENTS", "20000")) // 5000))
 ASKED = (0, 1)
 """Towns in which someone is asked for sure; not every town has one who could make room."""
 ROUNDS = 40
@@ -35,7 +35,7 @@ STEPS_A_ROUND = 8
 """Cycles in a row, a second apart: enough for a pod to leave and the next to start."""
 
 
-class Town:
+class SharingCluster:
     """A small cluster with jobs that may be resized, and the history of what they were asked."""
 
     def __init__(self, seed: int) -> None:
@@ -114,27 +114,27 @@ class Town:
             assert not held or on_its_way or one.percent <= made.percent
 
 
-def _lived(seed: int) -> Town:
-    town = Town(seed)
+def _lived(seed: int) -> SharingCluster:
+    cluster = SharingCluster(seed)
     for turn in range(ROUNDS):
         if turn < ROUNDS // 2:
-            for _ in range(town.chance.randint(0, 2)):
-                town.arrive()
-            if town.chance.random() < 0.3:
-                town.leave()
+            for _ in range(cluster.chance.randint(0, 2)):
+                cluster.arrive()
+            if cluster.chance.random() < 0.3:
+                cluster.leave()
         for _ in range(STEPS_A_ROUND):
-            town.cycle()
-        town.toy.now += town.chance.choice((20, 60, 300))
-        for name, one in town.toy.gpu_nodes.items():
-            town.toy.gpu_nodes[name] = replace(one, heartbeat=town.toy.now)
-    return town
+            cluster.cycle()
+        cluster.toy.now += cluster.chance.choice((20, 60, 300))
+        for name, one in cluster.toy.gpu_nodes.items():
+            cluster.toy.gpu_nodes[name] = replace(one, heartbeat=cluster.toy.now)
+    return cluster
 
 
-@pytest.mark.parametrize("seed", range(TOWNS))
+@pytest.mark.parametrize("seed", range(CLUSTERS))
 def test_who_makes_room_does_so_seldom_and_never_below_its_least(seed: int) -> None:
-    town = _lived(seed)
-    assert town.asked or seed not in ASKED, "no one was asked at all"
-    for uid, times in town.asked.items():
-        assert town.gone[uid] <= len(times), "stopped more often than asked"
-        workload = town.toy.workloads.get(uid)
+    cluster = _lived(seed)
+    assert cluster.asked or seed not in ASKED, "no one was asked at all"
+    for uid, times in cluster.asked.items():
+        assert cluster.gone[uid] <= len(times), "stopped more often than asked"
+        workload = cluster.toy.workloads.get(uid)
         assert workload is None or workload.status.restarts == 0

@@ -44,9 +44,9 @@ class _InPlace(StressRun):
     def _say(self, node: str, notice: Interruption | None) -> None:
         self.toy.gpu_nodes[node] = replace(self.toy.gpu_nodes[node], interruption=notice)
 
-    def calm(self) -> None:
+    def settle(self) -> None:
         self._withdraw()
-        super().calm()
+        super().settle()
 
     def _create(self) -> None:
         before = set(self.toy.workloads)

@@ -42,6 +42,6 @@ def _stress(seed: int, events: int) -> None:
     try:
         for _ in range(2):
             stress.run(events // 2)
-            stress.calm()
+            stress.settle()
     except AssertionError as error:
         raise AssertionError(f"seed {seed}: {error}") from error

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.examples import examples
-from oracles.keeper_book import Ledger, Receipt, consistent_cut, new_epoch, receive
+from oracles.state_store_book import Ledger, Receipt, consistent_cut, new_epoch, receive
 from ullage.engines.tiers.decide import decide
 from ullage.engines.tiers.flush import Link, feasibility
 from ullage.engines.tiers.maps import divide, hosts
@@ -23,7 +23,7 @@ LINK = Link(
     state_bytes=50_000_000,
     dirty_bytes_per_step=25_000_000,
     host_bytes_per_s=25e6,
-    keeper_bytes_per_s=25e6,
+    state_store_bytes_per_s=25e6,
 )
 NAMES = ("k0", "k1", *(f"s{number}" for number in range(5)))
 MEMBERS = st.lists(
@@ -64,13 +64,13 @@ EVENTS = st.lists(
 def test_invariants_hold_through_any_schedule(
     chosen: Settings, events: list[tuple[tuple[Member, ...], int | None, float, bool]]
 ) -> None:
-    standing, heard = None, 0
+    maps, heard = None, 0
     for step, (members, lag, since_s, interrupted) in enumerate(events, 3):
         seen = Situation(
             members=members,
             link=LINK,
             notice_s=30.0,
-            standing=standing,
+            maps=maps,
             since_s=since_s,
             step=step,
             step_s=1.0,
@@ -81,28 +81,28 @@ def test_invariants_hold_through_any_schedule(
         assert decide(replace(seen, members=members[::-1]), chosen) == found
         running = {one.name for one in members}
         staying = {one.name for one in members if one.stays or chosen.on_notice is OnNotice.IGNORE}
-        new = found.standing
+        new = found.maps
         assert len(new.owners) == chosen.shards  # one owner each
         if staying:
             assert {*new.owners, *new.backups, *new.workers} <= (staying or running)
             assert new.stage is not Stage.RELIABLE or not new.backups
             assert not set(new.owners) & set(new.backups)
-        if standing is None or new != standing:
-            assert new.epoch == max(heard, standing.epoch if standing else 0) + 1
+        if maps is None or new != maps:
+            assert new.epoch == max(heard, maps.epoch if maps else 0) + 1
         else:
             assert not staying or heard <= new.epoch  # who heard of other maps is told
-        if standing is not None and staying:
-            gone = set(standing.owners) - running
+        if maps is not None and staying:
+            gone = set(maps.owners) - running
             assert not gone or found.source is not Source.NONE
             if gone:  # the store is none of the members: it is there whoever is gone
-                assert (found.source is Source.KEEPER) == (lag is not None)
-            if found.source is Source.KEEPER:
+                assert (found.source is Source.STATE_STORE) == (lag is not None)
+            if found.source is Source.STATE_STORE:
                 assert found.lost_steps == lag
             if not gone and found.reason not in (Why.ROLLED_BACK, Why.ALL_OWNERS_LOST):
                 assert found.lost_steps in (0, None)
         heard = max(heard, new.epoch)
         if not interrupted:
-            standing = new
+            maps = new
 
 
 @examples(60, many=100)
@@ -183,39 +183,39 @@ def test_hosts_are_spread_and_then_the_least_endangered(
 @given(
     dirty=st.integers(1, 50_000_000),
     host=st.floats(1e5, 1e9),
-    keeper=st.floats(1e5, 1e9),
+    state_store=st.floats(1e5, 1e9),
     owners=st.integers(1, 8),
-    keepers=st.integers(1, 4),
+    state_stores=st.integers(1, 4),
     notice_s=st.floats(1, 200),
 )
 def test_what_is_said_to_help_is_the_least_that_does(
-    dirty: int, host: float, keeper: float, owners: int, keepers: int, notice_s: float
+    dirty: int, host: float, state_store: float, owners: int, state_stores: int, notice_s: float
 ) -> None:
     link = replace(
-        LINK, dirty_bytes_per_step=dirty, host_bytes_per_s=host, keeper_bytes_per_s=keeper
+        LINK, dirty_bytes_per_step=dirty, host_bytes_per_s=host, state_store_bytes_per_s=state_store
     )
 
     def fits(n: int, k: int, lag: int = 2) -> bool:
         made = replace(link, max_lag_steps=lag)
-        return feasibility(made, owners=n, keepers=k, notice_s=notice_s, shards=8).feasible
+        return feasibility(made, owners=n, state_stores=k, notice_s=notice_s, shards=8).feasible
 
-    found = feasibility(link, owners=owners, keepers=keepers, notice_s=notice_s, shards=8)
+    found = feasibility(link, owners=owners, state_stores=state_stores, notice_s=notice_s, shards=8)
     if found.feasible:
         assert found.flush_s <= notice_s / 2
         return
-    by_owners = next((n for n in range(1, 9) if fits(n, keepers)), None)
+    by_owners = next((n for n in range(1, 9) if fits(n, state_stores)), None)
     assert found.owners_needed == by_owners
-    if found.keepers_needed is not None:
-        assert found.keepers_needed == 1 or not fits(owners, found.keepers_needed - 1)
+    if found.state_stores_needed is not None:
+        assert found.state_stores_needed == 1 or not fits(owners, found.state_stores_needed - 1)
         assert found.flush_s > notice_s / 2
-        assert fits(owners, found.keepers_needed)
+        assert fits(owners, found.state_stores_needed)
     lags = (lag for lag in range(link.max_lag_steps - 1, link.every_steps - 1, -1))
-    assert found.lag_needed == next((lag for lag in lags if fits(owners, keepers, lag)), None)
+    assert found.lag_needed == next((lag for lag in lags if fits(owners, state_stores, lag)), None)
 
 
 def test_a_lag_that_helps_is_known_when_the_state_is_smaller_than_what_changes() -> None:
     link = replace(
-        LINK, dirty_bytes_per_step=25_050_001, host_bytes_per_s=1e5, keeper_bytes_per_s=1e5
+        LINK, dirty_bytes_per_step=25_050_001, host_bytes_per_s=1e5, state_store_bytes_per_s=1e5
     )
-    found = feasibility(link, owners=4, keepers=3, notice_s=167.0, shards=8)
+    found = feasibility(link, owners=4, state_stores=3, notice_s=167.0, shards=8)
     assert (found.feasible, found.lag_needed) == (False, None)

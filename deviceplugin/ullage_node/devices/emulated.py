@@ -297,8 +297,8 @@ def judge(limits: CpuLimits, share: Share) -> tuple[AttachState, Reason | None, 
     """
     quota, wanted = limits.quota_us, share.quota_us
     if quota is None or quota > wanted:
-        stands = "no CPU quota" if quota is None else f"a CPU quota of {quota} us"
-        text = f"{stands} per {PERIOD_US} us stands where {wanted} us was decided"
+        quota_text = "no CPU quota" if quota is None else f"a CPU quota of {quota} us"
+        text = f"{quota_text} per {PERIOD_US} us stands where {wanted} us was decided"
         return AttachState.UNENFORCED, Reason.UNENFORCED, text
     if parse_cores(limits.cores) != share.cores:
         text = f"runs on cores '{limits.cores}' where '{format_cores(share.cores)}' was decided"

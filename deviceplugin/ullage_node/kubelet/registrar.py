@@ -49,7 +49,7 @@ class RegistrationFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class Registration:
     """State of our registration with kubelet."""
 
     registered: bool = False
@@ -88,7 +88,7 @@ class Registrar:
         self._registered_with: tuple[int, int] | None = None
         self._checked_at = 0.0
         self._backoff = BACKOFF_FIRST_SECONDS
-        self.standing = Standing()
+        self.registration = Registration()
         self.registrations = 0
         self.on_change: Callable[[], None] = lambda: None
         """Called after every change of :attr:`standing`."""
@@ -123,7 +123,7 @@ class Registrar:
         try:
             await self._look()
         except (RegistrationFailed, KubeletUnavailable, OSError) as error:
-            self._set(replace(self.standing, registered=False, problem=str(error)))
+            self._set(replace(self.registration, registered=False, problem=str(error)))
             self._registered_with = None
             pause = self._backoff * random.uniform(0.7, 1.3)  # jitter; nothing is decided from it
             self._backoff = min(self._backoff * 2, BACKOFF_MOST_SECONDS)
@@ -138,7 +138,7 @@ class Registrar:
         due = time.monotonic() - self._checked_at >= self._rhythm.check
         if due or (self._wanted and self._registered_with is None):
             await self._check(identity)
-        if not self._wanted or self.standing.foreign:
+        if not self._wanted or self.registration.foreign:
             await self._withdraw()
         elif self._registered_with is None:
             await self._register(identity)
@@ -154,8 +154,8 @@ class Registrar:
             if self._registered_with is None:
                 raise
             return  # busy or starting; leaving it now would only take the slots away for a while
-        if believed.foreign != self.standing.foreign:
-            self._set(replace(self.standing, foreign=believed.foreign))
+        if believed.foreign != self.registration.foreign:
+            self._set(replace(self.registration, foreign=believed.foreign))
         offered = {slot for slot, healthy in self._board.slots.items() if healthy}
         if self._registered_with is not None and offered and not offered & believed.slots:
             _log.warning("kubelet lost our slots", offered=len(offered))
@@ -165,7 +165,7 @@ class Registrar:
         if self._server.running:
             await self._server.stop()
             self._registered_with = None
-        self._set(replace(self.standing, registered=False, problem=""))
+        self._set(replace(self.registration, registered=False, problem=""))
 
     async def _register(self, identity: tuple[int, int] | None) -> None:
         # The old stream must end before the new registration: kubelet would take its end for ours.
@@ -186,13 +186,13 @@ class Registrar:
         self._checked_at = time.monotonic()
         self.registrations += 1
         _log.info("registered", slots=len(self._board.slots), registrations=self.registrations)
-        self._set(replace(self.standing, registered=True, problem=""))
+        self._set(replace(self.registration, registered=True, problem=""))
 
-    def _set(self, standing: Standing) -> None:
-        if standing != self.standing:
-            if standing.problem and standing.problem != self.standing.problem:
-                _log.warning("not registered", problem=standing.problem)
-            self.standing = standing
+    def _set(self, registration: Registration) -> None:
+        if registration != self.registration:
+            if registration.problem and registration.problem != self.registration.problem:
+                _log.warning("not registered", problem=registration.problem)
+            self.registration = registration
             self.on_change()
 
 

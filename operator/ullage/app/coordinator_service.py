@@ -18,8 +18,8 @@ import structlog
 
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.snapshot import PodRecord, PodStage
-from ullage.cluster.records.tier import LeadReport
-from ullage.kube.coordinator_reader import LeadReader, LeadSilent
+from ullage.cluster.records.tier import CoordinatorReport
+from ullage.kube.coordinator_reader import CoordinatorReader, CoordinatorSilent
 from ullage.process.doubling import doubled_s
 from ullage.process.faults import fault_text
 
@@ -29,9 +29,9 @@ LOOK_EVERY_S: Final = 3.0
 WAIT_S: Final = 2.5
 """Answers that take longer count with the next look."""
 AT_ONCE_OF_A_NAMESPACE: Final = 4
-"""Leads of one namespace that are asked at the same time: the others keep most of the turns."""
+"""Coordinators of one namespace asked at a time: the others keep most of the turns."""
 CHANCES: Final = 3
-"""Questions that a lead may leave open before it is asked less often ..."""
+"""Questions that a coordinator may leave open before it is asked less often ..."""
 REST_MOST_S: Final = 60.0
 """... up to a minute apart."""
 
@@ -41,7 +41,7 @@ class _Asked:
     """One lead: what it was asked, and since when it is silent."""
 
     pod: PodRecord
-    task: asyncio.Task[LeadReport | None] | None = None
+    task: asyncio.Task[CoordinatorReport | None] | None = None
     silences: int = 0
     """Questions in a row without an answer."""
     due: float = 0.0
@@ -49,22 +49,22 @@ class _Asked:
 
 
 class CoordinatorService:
-    """Asks every lead every few seconds; who is silent is asked ever less often."""
+    """Asks every coordinator every few seconds; who is silent is asked ever less often."""
 
     def __init__(
         self,
-        reader: LeadReader,
+        reader: CoordinatorReader,
         picture: ClusterState,
         *,
-        leads: Callable[[], bool],
+        is_leader: Callable[[], bool],
         poke: Callable[[str], None],
     ) -> None:
-        """``leads`` says whether this replica leads on a whole snapshot."""
+        """``is_leader`` says whether this replica leads on a whole snapshot."""
         self._reader = reader
         self._picture = picture
-        self._leads = leads
+        self._is_leader = is_leader
         self._poke = poke
-        self._told: dict[str, LeadReport] = {}
+        self._told: dict[str, CoordinatorReport] = {}
         self._asked: dict[str, _Asked] = {}
         """By uid of the job."""
         self._turns: dict[str, asyncio.Semaphore] = {}
@@ -81,12 +81,12 @@ class CoordinatorService:
             await self._reader.close()
 
     async def look(self) -> None:
-        """Ask every lead that runs and is due once; one that is slow is not waited for."""
-        if not self._leads():
+        """Ask every coordinator that runs and is due once; one that is slow is not waited for."""
+        if not self._is_leader():
             return
         there = {
             uid: pod
-            for uid, pod in self._picture.lead_pods().items()
+            for uid, pod in self._picture.coordinator_pods().items()
             if pod.stage is PodStage.RUNNING and pod.address
         }
         if not there and not self._told:
@@ -104,12 +104,12 @@ class CoordinatorService:
             uid: _news(one) for uid, one in self._told.items()
         }
         self._told = told
-        self._picture.set_leads(told)
+        self._picture.set_coordinators(told)
         if is_news:
             self._poke("lead")
 
     def _ask_all(self, there: Mapping[str, PodRecord]) -> None:
-        """Begin to ask those that are due; a new pod of a job is another lead."""
+        """Begin to ask those that are due; a new pod of a job is another coordinator."""
         self._forget(
             {
                 uid
@@ -128,13 +128,13 @@ class CoordinatorService:
             if asked.task is None and asked.due <= now:
                 asked.task = asyncio.create_task(self._ask(pod))
 
-    async def _ask(self, pod: PodRecord) -> LeadReport | None:
+    async def _ask(self, pod: PodRecord) -> CoordinatorReport | None:
         async with self._turns[pod.namespace]:
             return await self._reader.read(pod.address)
 
-    def _heard(self) -> dict[str, LeadReport]:
+    def _heard(self) -> dict[str, CoordinatorReport]:
         """Answers received so far, by uid of the job."""
-        heard: dict[str, LeadReport] = {}
+        heard: dict[str, CoordinatorReport] = {}
         now = asyncio.get_running_loop().time()
         for uid, one in self._asked.items():
             if one.task is None or not one.task.done():
@@ -154,21 +154,21 @@ class CoordinatorService:
         """Say it once, and ask less often."""
         if not one.silences:
             where = f"{one.pod.namespace}/{one.pod.name}"
-            odd = None if isinstance(error, LeadSilent) else error
-            log.warning("lead silent", pod=where, error=fault_text(error), exc_info=odd)
+            odd = None if isinstance(error, CoordinatorSilent) else error
+            log.warning("coordinator silent", pod=where, error=fault_text(error), exc_info=odd)
         one.silences += 1
         more = one.silences - CHANCES
         one.due = now + (doubled_s(LOOK_EVERY_S, more, REST_MOST_S) if more >= 0 else 0.0)
 
     def _forget(self, uids: set[str]) -> None:
-        """Leads that are gone are asked no more."""
+        """Coordinators that are gone are asked no more."""
         for uid in uids:
             task = self._asked.pop(uid).task
             if task is not None:
                 task.cancel()
 
 
-def _news(report: LeadReport) -> tuple[object, ...]:
+def _news(report: CoordinatorReport) -> tuple[object, ...]:
     """The changes that wake a decision at once."""
     return (
         report.stage,

@@ -80,7 +80,7 @@ class Answer:
 
 
 _SHELF: dict[Key, ProfileRecord] = {}
-"""The profiles that this process was sent; the syllabus bounds their number."""
+"""The profiles that this process was sent; the schedule bounds their number."""
 
 
 def settle_in(niceness: int = NICE) -> None:

@@ -38,7 +38,7 @@ class HealthView:
     """
 
     loop_lag_s: float
-    leading: bool
+    is_leader: bool
     decision_age_s: float
     cycle_age_s: float
     max_age_s: float
@@ -57,9 +57,9 @@ def health_problems(view: HealthView) -> list[str]:
     problems = [f"stream {name}: {why}" for name, why in sorted(view.stuck.items())]
     if view.loop_lag_s > MAX_LOOP_LAG_S:
         problems.append(f"event loop lags {view.loop_lag_s:.1f} s")
-    if view.leading and view.cycle_age_s > view.max_age_s:
+    if view.is_leader and view.cycle_age_s > view.max_age_s:
         problems.append(f"no decision was tried for {view.cycle_age_s:.0f} s")
-    if view.leading and view.cycles_failing_s >= FAILING_S:
+    if view.is_leader and view.cycles_failing_s >= FAILING_S:
         problems.append(f"decisions fail for {view.cycles_failing_s:.0f} s: {view.obstacle}")
     problems += [f"task {name} fails: {why}" for name, why in sorted(view.failing_tasks.items())]
     return problems
@@ -74,7 +74,7 @@ def readiness_problems(view: HealthView) -> list[str]:
         problems.append(
             f"no look at the Lease for {view.lease_failing_s:.0f} s: {view.lease_error}"
         )
-    if view.leading and view.decision_age_s > view.max_age_s:
+    if view.is_leader and view.decision_age_s > view.max_age_s:
         why = f": {view.obstacle}" if view.obstacle else ""
         problems.append(f"no decision completed for {view.decision_age_s:.0f} s{why}")
     return problems + health_problems(view)

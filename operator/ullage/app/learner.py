@@ -61,7 +61,7 @@ class LearnerStats:
 
 
 class Learner:
-    """Owns the process and carries the syllabus out."""
+    """Owns the process and carries the schedule out."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Learner:
         self._deadline_s = deadline_s
         self._work = work
         self._pace = pace
-        self._syllabus = FitSchedule(pace)
+        self._schedule = FitSchedule(pace)
         self._executor = executor
         self._pool: Executor | None = None
         self._fresh = True
@@ -100,12 +100,12 @@ class Learner:
     @property
     def courses(self) -> Mapping[str, FitState]:
         """State of each accelerator."""
-        return self._syllabus.courses
+        return self._schedule.courses
 
     @property
     def rebuilding(self) -> bool:
         """Whether a model that was learned before a restart is still to come."""
-        return not self._looked or self._syllabus.rebuilding
+        return not self._looked or self._schedule.rebuilding
 
     def start(self) -> None:
         """Start the process before it is needed."""
@@ -135,23 +135,23 @@ class Learner:
         picture = self._picture()
         if picture is None:
             return False
-        self._syllabus.see(picture, self._clock.now())
+        self._schedule.see(picture, self._clock.now())
         self._looked = True
-        task = self._syllabus.next(self._clock.now(), self._clock.monotonic())
+        task = self._schedule.next(self._clock.now(), self._clock.monotonic())
         if task is None:
             return False
         try:
             answer = await self._teach(task)
         except LessonFailed as error:
             log.warning("learning failed", accelerator=task.accelerator, error=str(error))
-            self._syllabus.failed(task, str(error), self._clock.monotonic())
+            self._schedule.failed(task, str(error), self._clock.monotonic())
             return True
         self.stats.lessons += 1
         self.stats.fits += task.fit
         self.stats.seconds += answer.seconds
         self._note(task.accelerator, answer.refused)
         now, monotonic = self._clock.now(), self._clock.monotonic()
-        if self._syllabus.learned(task, answer, now, monotonic):
+        if self._schedule.learned(task, answer, now, monotonic):
             model = self.courses[task.accelerator].model
             log.info(
                 "learned",
@@ -161,7 +161,7 @@ class Learner:
                 version=model.version if model else 0,
                 seconds=round(answer.seconds, 3),
             )
-            self._publish(self._syllabus.models())
+            self._publish(self._schedule.models())
         return True
 
     def _note(self, accelerator: str, refused: Mapping[Key, int]) -> None:
@@ -179,7 +179,7 @@ class Learner:
 
     def forget(self) -> None:
         """Know nothing, as at the start; a process that is busy is replaced."""
-        self._syllabus = FitSchedule(self._pace)
+        self._schedule = FitSchedule(self._pace)
         self._looked, self._fresh = False, True
         if self._busy:
             self.close()
@@ -206,10 +206,10 @@ class Learner:
         self._ready()
         whole = self._fresh
         if whole:
-            self._syllabus.send_all()
+            self._schedule.send_all()
             self._fresh = False
         while True:
-            changed, removed = self._syllabus.unsent(BATCH)
+            changed, removed = self._schedule.unsent(BATCH)
             last = len(changed) + len(removed) < BATCH
             lesson = Fit(whole=whole, changed=changed, removed=removed, task=task if last else None)
             whole = False

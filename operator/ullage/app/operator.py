@@ -157,7 +157,7 @@ class Operator:
             running = [
                 tasks.create_task(supervisor.run(name, work))
                 for name, work in (
-                    ("pulse", lambda: self.pulse.run(replica.calm.since)),
+                    ("pulse", lambda: self.pulse.run(replica.api_backpressure.since)),
                     ("self-test", self._self_test),
                     ("memory", give_back),
                     ("pools", self.pools.run),
@@ -268,7 +268,7 @@ class Operator:
             untested=self._untested,
             lease_failing_s=unheld.seconds(now),
             lease_error=unheld.text,
-            leading=self.lease.held,
+            is_leader=self.lease.held,
             decision_age_s=replica.decision_age_s(),
             cycle_age_s=now - stats.last_begun,
             max_age_s=3 * self._settings.trigger.resync_seconds,
@@ -320,7 +320,7 @@ class Operator:
                 times=_lease_times(settings.lease),
             ),
             trigger=trigger,
-            calm=ApiBackpressure(self._traffic, clock),
+            api_backpressure=ApiBackpressure(self._traffic, clock),
             supervisor=Supervisor(clock.monotonic),
             counters=Counters(),
             solver=around.solver(settings.decide.deadline_seconds),

@@ -62,7 +62,7 @@ class ReplicaFigures:
         plan = term.loop.last_plan
         waiting = [w.status.decision for w in workloads if w.status.phase == Phase.PENDING]
         return OperatorFigures(
-            leading=replica.lease.held,
+            is_leader=replica.lease.held,
             epoch=replica.lease.epoch,
             loop_lag_s=self._loop_lag_s(),
             streams=_streams(replica.reflectors),

@@ -94,7 +94,7 @@ class PoolService:
             return
         epoch, written = self._hooks.epoch(), self._picture.pools_written()
         snapshot = self._picture.freeze(self._clock.now())
-        self._keeper.look(snapshot, written, self._prices.news, leading=epoch is not None)
+        self._keeper.look(snapshot, written, self._prices.news, is_leader=epoch is not None)
         if epoch is None:
             return
         writes = self._keeper.writes(written, snapshot.taken_at, epoch)

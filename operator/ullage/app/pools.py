@@ -52,7 +52,7 @@ class PoolKeeper:
         written: Mapping[str, PoolRecord],
         news: Mapping[str, PriceNews],
         *,
-        leading: bool,
+        is_leader: bool,
     ) -> None:
         """Take in what happened since the last look.
 
@@ -60,7 +60,7 @@ class PoolKeeper:
             snapshot: The snapshot, whose time is the moment of the look.
             written: The pools as the API shows them.
             news: What asking for prices has brought, by uid of the pool.
-            leading: This replica asks for prices itself; else it believes what the leader wrote.
+            is_leader: This replica asks for prices itself; else it believes what the leader wrote.
         """
         if not written and not self._known:
             return
@@ -71,7 +71,7 @@ class PoolKeeper:
             if pool.uid not in sightings:
                 continue
             before = self._known.get(pool.uid, pool.status)
-            if not leading:
+            if not is_leader:
                 before = _as_the_leader_prices(before, pool.status)
             seen = sightings[pool.uid]
             try:

@@ -55,7 +55,7 @@ class Replica:
     reflectors: Sequence[Reflector]
     lease: Lease
     trigger: Trigger
-    calm: ApiBackpressure
+    api_backpressure: ApiBackpressure
     supervisor: Supervisor
     counters: Counters
     solver: Solver
@@ -65,13 +65,13 @@ class Replica:
         """The snapshot is whole and in step with the API server."""
         return all(reflector.synced for reflector in self.reflectors)
 
-    def leads(self) -> bool:
+    def is_leader(self) -> bool:
         """This replica holds the Lease, and its snapshot is whole."""
         return self.lease.held and self.synced()
 
     def picture(self) -> Snapshot | None:
         """The snapshot, where this replica leads."""
-        return self.state.freeze(self.clock.now()) if self.leads() else None
+        return self.state.freeze(self.clock.now()) if self.is_leader() else None
 
     def epoch(self) -> int | None:
         """Epoch of this leader; ``None`` where it does not lead."""

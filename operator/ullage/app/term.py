@@ -17,7 +17,7 @@ from ullage.app.device_models import ModelTeller
 from ullage.app.foreign_pods import ForeignPodReporter
 from ullage.app.loop import DecisionLoop
 from ullage.app.replica import Replica
-from ullage.kube.coordinator_reader import LeadReader
+from ullage.kube.coordinator_reader import CoordinatorReader
 from ullage.kube.coordinators import Coordinators
 from ullage.kube.writer.limits import WriteLimits
 from ullage.kube.writer.writer import Writer
@@ -58,8 +58,11 @@ class Term:
         )
         self._models = ModelTeller()
         self._foreign = ForeignPodReporter()
-        self._leads = CoordinatorService(
-            LeadReader(), replica.state, leads=replica.leads, poke=replica.trigger.poke
+        self._coordinator_service = CoordinatorService(
+            CoordinatorReader(),
+            replica.state,
+            is_leader=replica.is_leader,
+            poke=replica.trigger.poke,
         )
 
     async def run(self) -> None:
@@ -82,7 +85,7 @@ class Term:
             tasks.create_task(self.loop.run())
             tasks.create_task(replica.learner.run())
             supervised("models", self._tell_models)
-            supervised("leads", self._leads.run)
+            supervised("leads", self._coordinator_service.run)
 
     async def close(self) -> None:
         """End what ``run`` leaves behind: nothing of this leadership goes on after this."""
@@ -121,7 +124,7 @@ class Term:
             reserve_timeout_s=times.reserve_timeout_seconds,
             schedule_timeout_s=times.schedule_timeout_seconds,
             start_timeout_s=times.start_timeout_seconds,
-            backpressure_ended_at=self._replica.calm.since(),
+            backpressure_ended_at=self._replica.api_backpressure.since(),
             restart_backoff_s=times.restart_backoff_seconds,
             restart_backoff_max_s=times.restart_backoff_max_seconds,
             preemption_backoff_s=times.preemption_backoff_seconds,
@@ -148,7 +151,7 @@ class Term:
                 passing_again_s=settings.write.passing_again_seconds,
                 pre_stop_sleep_s=settings.decide.pre_stop_sleep_seconds,
                 order_image=settings.decide.order_image,
-                leads=Coordinators(
+                coordinators=Coordinators(
                     image=settings.decide.lead_image, namespace=settings.lease.namespace
                 ),
             ),

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Asks the lead of a job in tiers where the job stands.
+"""Asks the coordinator of a job in tiers where the job stands.
 
 Read-only, within bounds of time and size, without a token; the answer is untrusted until every
 figure of it was checked.
@@ -16,22 +16,22 @@ import aiohttp
 import orjson
 
 from ullage.api.contract import WireError
-from ullage.cluster.records.tier import LeadReport, report_from_wire
+from ullage.cluster.records.tier import CoordinatorReport, report_from_wire
 from ullage.kube.manifests.tiers import STATUS_PATH, STATUS_PORT
 from ullage.process.faults import fault_text, shortened
 
 TIMEOUT_S: Final = 2.0
 MOST_BYTES: Final = 16 * 1024
 AT_ONCE: Final = 16
-"""Leads that are asked at the same time."""
+"""Coordinators that are asked at the same time."""
 
 
-class LeadSilent(Exception):
-    """A lead did not answer, or said what no lead says; the text says what."""
+class CoordinatorSilent(Exception):
+    """A coordinator did not answer, or said what no coordinator says; the text says what."""
 
 
-class LeadReader:
-    """Reads ``GET /status`` of leads."""
+class CoordinatorReader:
+    """Reads ``GET /status`` of coordinators."""
 
     def __init__(self, *, port: int = STATUS_PORT, timeout_s: float = TIMEOUT_S) -> None:
         self._port = port
@@ -39,30 +39,32 @@ class LeadReader:
         self._session: aiohttp.ClientSession | None = None
         self._turn = asyncio.Semaphore(AT_ONCE)
 
-    async def read(self, address: str) -> LeadReport | None:
+    async def read(self, address: str) -> CoordinatorReport | None:
         """Where a job stands; ``None`` before its first maps.
 
         Args:
-            address: Of the lead's pod.
+            address: Of the coordinator's pod.
 
         Raises:
-            LeadSilent: it does not say.
+            CoordinatorSilent: it does not say.
         """
         try:
             host = ipaddress.ip_address(address)
         except ValueError as error:
-            raise LeadSilent(f"{shortened(address)!r} is no address of a pod") from error
+            raise CoordinatorSilent(f"{shortened(address)!r} is no address of a pod") from error
         if _is_of_a_machine(host):
-            raise LeadSilent(f"{host} is no address of a pod")
+            raise CoordinatorSilent(f"{host} is no address of a pod")
         shown = f"[{host}]" if host.version == 6 else str(host)
         async with self._turn:
             try:
                 return report_from_wire(await self._get(f"http://{shown}:{self._port}"))
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                raise LeadSilent(f"{shown}: {fault_text(error)}") from error
+                raise CoordinatorSilent(f"{shown}: {fault_text(error)}") from error
             except (orjson.JSONDecodeError, WireError) as error:
                 text = shortened(str(error))
-                raise LeadSilent(f"{shown} does not answer as a lead: {text}") from error
+                raise CoordinatorSilent(
+                    f"{shown} does not answer as a coordinator: {text}"
+                ) from error
 
     async def close(self) -> None:
         """End the connections."""

@@ -16,13 +16,18 @@ from typing import Final
 from ullage import ports
 from ullage.cluster.projection.pod_template import Blueprint
 from ullage.cluster.records.snapshot import ObjectRef
-from ullage.kube.manifests.coordinator import lead_body, lead_policy, lead_secret, lead_service
+from ullage.kube.manifests.coordinator import (
+    coordinator_body,
+    coordinator_policy,
+    coordinator_secret,
+    coordinator_service,
+)
 from ullage.ports import BadRequest, Conflict, JsonObject, Kind
 from ullage.scheduling.model.plan import ApplyService, CreatePod
 from ullage.scheduling.model.selectors import owner_labels
 
 TOKEN_BYTES: Final = 32
-"""Of randomness in what the members of a job show to its lead."""
+"""Of randomness in what the members of a job show to its coordinator."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +41,8 @@ class Coordinators:
         """Objects that must exist before the pod: its NetworkPolicy and its token."""
         ours = owner_labels(owner)
         return {
-            ports.NETWORK_POLICY: lead_policy(owner, ours, self.namespace),
-            ports.SECRET: lead_secret(owner, ours, token_urlsafe(TOKEN_BYTES)),
+            ports.NETWORK_POLICY: coordinator_policy(owner, ours, self.namespace),
+            ports.SECRET: coordinator_secret(owner, ours, token_urlsafe(TOKEN_BYTES)),
         }
 
     def pod(self, action: CreatePod, blueprint: Blueprint) -> JsonObject:
@@ -45,16 +50,16 @@ class Coordinators:
 
         Raises:
             Conflict: the job is in tiers no more.
-            BadRequest: no one said which image leads run.
+            BadRequest: no one said which image coordinators run.
         """
         if blueprint.tiers is None:
             raise Conflict(409, "the job is in no tiers any more", "Conflict")
         if not self.image:
             text = "no image for leads of jobs in tiers: set ULLAGE_DECIDE_LEAD_IMAGE"
             raise BadRequest(400, text, "BadRequest")
-        return lead_body(action, blueprint, self.image, owner_labels(action.owner))
+        return coordinator_body(action, blueprint, self.image, owner_labels(action.owner))
 
 
 def named(action: ApplyService, uid: str) -> JsonObject:
-    """The Service in front of a lead."""
-    return lead_service(action.owner, action.name, owner_labels(action.owner), uid)
+    """The Service in front of a coordinator."""
+    return coordinator_service(action.owner, action.name, owner_labels(action.owner), uid)

@@ -84,7 +84,7 @@ def decide(
     *,
     identity: str,
     former: str = "",
-    leading: bool,
+    is_leader: bool,
     fresh: bool,
     now: float,
     times: LeaseTimes,
@@ -96,7 +96,7 @@ def decide(
     identity of this process's last leadership, once nothing of it can be under way any more: its
     Lease is as good as released.
     """
-    if leading:
+    if is_leader:
         return Move.RENEW if view is not None and view.holder == identity else Move.LOST
     stale = now - watched.since >= times.duration_s
     if view is None:

@@ -183,7 +183,7 @@ class Lease:
             self._watched,
             identity=self.identity,
             former=self._former if now >= self._former_ends else "",
-            leading=self.held,
+            is_leader=self.held,
             fresh=highest == 0 and not self._met,
             now=now,
             times=self._times,

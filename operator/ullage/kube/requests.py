@@ -192,14 +192,15 @@ class Requests:
         *,
         pre_stop_sleep_s: int,
         order_image: str = "",
-        leads: Coordinators | None = None,
+        coordinators: Coordinators | None = None,
     ) -> None:
         """``pre_stop_sleep_s`` is given to serving pods that have no preStop of their own.
 
-        ``order_image`` is what the placeholder pods of orders run, ``leads`` those that lead.
+        ``order_image`` is what the placeholder pods of orders run, ``coordinators`` those of jobs
+        in tiers.
         """
         self._source = source
-        self._order_image, self._leads = order_image, leads or Coordinators()
+        self._order_image, self._coordinators = order_image, coordinators or Coordinators()
         self._pre_stop_sleep_s = pre_stop_sleep_s
 
     def request(self, action: Action, resource_version: str = "") -> Request:
@@ -261,7 +262,7 @@ class Requests:
         space, name = action.owner.namespace, guard_name(action.owner)
         return tuple(
             Request(verb=Verb.CREATE, kind=kind, namespace=space, name=name, body=body)
-            for kind, body in self._leads.guards(action.owner).items()
+            for kind, body in self._coordinators.guards(action.owner).items()
         )
 
     def seen(self, request: Request) -> Seen | None:
@@ -334,7 +335,7 @@ class Requests:
             body = order_body(action, action.order, blueprint.template(), self._order_image)
             return self._created(action, body)
         if action.lead is not None:
-            return self._created(action, self._leads.pod(action, blueprint))
+            return self._created(action, self._coordinators.pod(action, blueprint))
         return self._created(action, children.pod_body(action, blueprint))
 
     def _created(self, action: CreatePod, body: JsonObject) -> Request:

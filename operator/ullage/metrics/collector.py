@@ -62,7 +62,7 @@ class StreamFigures:
 class OperatorFigures:
     """Everything the collector tells, gathered at scrape time; a fault costs its field alone."""
 
-    leading: bool = gauge("ullage_leader", "Whether this replica leads.")
+    is_leader: bool = gauge("ullage_leader", "Whether this replica leads.")
     epoch: int = gauge("ullage_lease_epoch", "Epoch of this replica's last leadership.")
     loop_lag_s: float = gauge("ullage_event_loop_lag_seconds", "How late the event loop is.")
     task_failures: Mapping[str, int] = counter(

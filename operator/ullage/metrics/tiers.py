@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ullage.cluster.records.tier import LeadReport
+from ullage.cluster.records.tier import CoordinatorReport
 from ullage.process.metric_families import counter, gauge
 
 
@@ -18,7 +18,7 @@ class TierFigures:
 
     stages: Mapping[int, int] = gauge(
         "ullage_job_stage",
-        "Jobs in tiers whose lead tells where they stand, by stage.",
+        "Jobs in tiers whose coordinator tells where they stand, by stage.",
         "stage",
     )
     most_lag: int = gauge(
@@ -38,14 +38,14 @@ class TierSums:
     lost_steps: int = 0
     _seen: dict[str, int] = field(default_factory=dict)
 
-    def figures(self, reports: Mapping[str, LeadReport]) -> TierFigures:
+    def figures(self, reports: Mapping[str, CoordinatorReport]) -> TierFigures:
         """Add what is new, and tell everything as of now.
 
         Args:
-            reports: What leads tell, by uid of the job.
+            reports: What coordinators tell, by uid of the job.
         """
         for uid, one in reports.items():
-            # of a lead that is met for the first time no one knows when it lost them
+            # of a coordinator that is met for the first time no one knows when it lost them
             self.lost_steps += max(0, one.lost_steps - self._seen.get(uid, one.lost_steps))
         self._seen = {uid: one.lost_steps for uid, one in reports.items()}
         return TierFigures(

@@ -1,6 +1,7 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""From a TrainingJob in tiers to members that run beside their lead, and to a lead that is lost.
+"""From a TrainingJob in tiers to members that run beside their coordinator, and to a coordinator
+that is lost.
 
 Picture, decision and writer are the product's own; the server is the fake with the real one's
 rules.
@@ -30,8 +31,8 @@ ELASTICITY = {
 }
 
 
-class Town(Cluster):
-    """A cluster that runs leads as well; none of them has an affinity here."""
+class TieredCluster(Cluster):
+    """A cluster that runs coordinators as well; none of them has an affinity here."""
 
     def turn(self) -> None:
         """Whoever was asked to end has ended."""
@@ -41,26 +42,26 @@ class Town(Cluster):
                 self.server.remove(ports.POD, meta["name"], meta["namespace"])
         super().turn()
 
-    def leads(self) -> list[Json]:
+    def coordinators(self) -> list[Json]:
         found = self.server.objects(ports.POD)
         return [pod for pod in found if pod["metadata"]["labels"].get(LABEL_LEAD) == "true"]
 
-    def end_lead(self, exit_code: int) -> None:
-        """The lead ends by itself."""
-        (pod,) = self.leads()
+    def end_coordinator(self, exit_code: int) -> None:
+        """The coordinator ends by itself."""
+        (pod,) = self.coordinators()
         ended = {"name": "lead", "state": {"terminated": {"exitCode": exit_code}}}
         phase = "Failed" if exit_code else "Succeeded"
         pod["status"] = {"phase": phase, "containerStatuses": [ended]}
         self.server.put(ports.POD, pod)
 
     def _scheduler_and_kubelet(self) -> None:
-        leads = self.leads()
-        for pod in leads:
+        coordinators = self.coordinators()
+        for pod in coordinators:
             if (pod.get("status") or {}).get("phase", "Pending") == "Pending":
                 pod["spec"]["nodeName"] = "node-1"
                 pod["status"] = {"phase": "Running", "podIP": "10.1.0.7"}
                 self.server.put(ports.POD, pod)
-        names = {pod["metadata"]["name"] for pod in leads}
+        names = {pod["metadata"]["name"] for pod in coordinators}
         held = self.server.objects
         self.server.objects = lambda kind: [  # type: ignore[method-assign]
             one
@@ -83,11 +84,11 @@ class Town(Cluster):
 
 
 @asynccontextmanager
-async def _running() -> AsyncIterator[tuple[Brain, Town]]:
+async def _running() -> AsyncIterator[tuple[Brain, TieredCluster]]:
     wall = Wall()
     async with FakeApiServer(wall=wall.now) as server, make_cluster(server.url) as port:
-        town = Town(server, wall)
-        town.add_node("node-1")
+        cluster = TieredCluster(server, wall)
+        cluster.add_node("node-1")
         spec = {
             "elasticity": ELASTICITY,
             "gpu": {"mode": "Exclusive", "count": 1},
@@ -96,23 +97,23 @@ async def _running() -> AsyncIterator[tuple[Brain, Town]]:
         }
         job = {"metadata": {"name": "train", "namespace": "team"}, "spec": spec}
         server.put(ports.TRAINING_JOB, job)
-        brain = Brain(Mortal(port), town, 1, products_decision)
-        yield brain, town
+        brain = Brain(Mortal(port), cluster, 1, products_decision)
+        yield brain, cluster
         await brain.stop()
 
 
 async def test_members_run_beside_one_lead() -> None:
-    async with _running() as (brain, town):
-        await converge(brain, town)
-        assert town.job()["status"]["phase"] == "Running"
+    async with _running() as (brain, cluster):
+        await converge(brain, cluster)
+        assert cluster.job()["status"]["phase"] == "Running"
         assert brain.failures == []
-        assert len(town.leads()) == 1
-        assert {pod["status"]["phase"] for pod in town.members()} == {"Running"}
-        services = {one["metadata"]["name"] for one in town.server.objects(ports.SERVICE)}
+        assert len(cluster.coordinators()) == 1
+        assert {pod["status"]["phase"] for pod in cluster.members()} == {"Running"}
+        services = {one["metadata"]["name"] for one in cluster.server.objects(ports.SERVICE)}
         assert "train-lead" in services
-        (secret,) = town.server.objects(ports.SECRET)
-        (policy,) = town.server.objects(ports.NETWORK_POLICY)
-        for one in (secret, policy, *town.leads()):
+        (secret,) = cluster.server.objects(ports.SECRET)
+        (policy,) = cluster.server.objects(ports.NETWORK_POLICY)
+        for one in (secret, policy, *cluster.coordinators()):
             assert one["metadata"]["ownerReferences"][0]["name"] == "train"
         assert brain.actions[-1:], "something was done"
         before = len(brain.actions)
@@ -121,34 +122,34 @@ async def test_members_run_beside_one_lead() -> None:
 
 
 async def test_a_new_leader_makes_no_second_lead_nor_token() -> None:
-    async with _running() as (brain, town):
-        await converge(brain, town)
-        (secret,) = town.server.objects(ports.SECRET)
+    async with _running() as (brain, cluster):
+        await converge(brain, cluster)
+        (secret,) = cluster.server.objects(ports.SECRET)
         await brain.stop()
-        second = Brain(brain.port, town, 2, products_decision)
-        await converge(second, town)
-        assert len(town.leads()) == 1
-        assert town.server.objects(ports.SECRET) == [secret]
+        second = Brain(brain.port, cluster, 2, products_decision)
+        await converge(second, cluster)
+        assert len(cluster.coordinators()) == 1
+        assert cluster.server.objects(ports.SECRET) == [secret]
         await second.stop()
 
 
 @pytest.mark.parametrize(("code", "restarts"), [(75, 0), (1, 1)])
 async def test_a_lost_lead_is_replaced_and_everyone_starts_again(code: int, restarts: int) -> None:
-    async with _running() as (brain, town):
-        await converge(brain, town)
-        first = town.leads()[0]["metadata"]["uid"]
-        members = {pod["metadata"]["uid"] for pod in town.members()}
-        (secret,) = town.server.objects(ports.SECRET)
-        town.end_lead(code)
+    async with _running() as (brain, cluster):
+        await converge(brain, cluster)
+        first = cluster.coordinators()[0]["metadata"]["uid"]
+        members = {pod["metadata"]["uid"] for pod in cluster.members()}
+        (secret,) = cluster.server.objects(ports.SECRET)
+        cluster.end_coordinator(code)
         for _ in range(30):
             await brain.cycle()
-            town.turn()
-            town.wall.seconds += 1.0
-        (lead,) = town.leads()
-        assert lead["metadata"]["uid"] != first
-        assert {pod["metadata"]["uid"] for pod in town.members()}.isdisjoint(members)
-        assert town.job()["status"]["phase"] == "Running"
-        assert town.job()["status"].get("restarts", 0) == restarts
-        assert town.server.objects(ports.SECRET) == [secret]
-        events = {one["reason"] for one in town.server.objects(ports.EVENT)}
+            cluster.turn()
+            cluster.wall.seconds += 1.0
+        (coordinator,) = cluster.coordinators()
+        assert coordinator["metadata"]["uid"] != first
+        assert {pod["metadata"]["uid"] for pod in cluster.members()}.isdisjoint(members)
+        assert cluster.job()["status"]["phase"] == "Running"
+        assert cluster.job()["status"].get("restarts", 0) == restarts
+        assert cluster.server.objects(ports.SECRET) == [secret]
+        events = {one["reason"] for one in cluster.server.objects(ports.EVENT)}
         assert "LeadLost" in events

@@ -24,7 +24,7 @@ Json = dict[str, Any]
 JOINS_S = HOLD_IN_PLACE_S + ROOM_LASTS_IN_PLACE_S + 20
 
 
-class Town(Cluster):
+class GangCluster(Cluster):
     """A cluster whose kubelet ends what is asked to end."""
 
     def turn(self) -> None:
@@ -65,19 +65,19 @@ class Town(Cluster):
         self.server.put(ports.POD, pod)
 
 
-async def _pass(brain: Brain, town: Town, seconds: float, step_s: float = 1.0) -> None:
+async def _pass(brain: Brain, cluster: GangCluster, seconds: float, step_s: float = 1.0) -> None:
     for _ in range(round(seconds / step_s)):
         await brain.cycle()
-        town.turn()
-        town.wall.seconds += step_s
+        cluster.turn()
+        cluster.wall.seconds += step_s
 
 
 @asynccontextmanager
-async def _running() -> AsyncIterator[tuple[Brain, Town]]:
+async def _running() -> AsyncIterator[tuple[Brain, GangCluster]]:
     wall = Wall()
     async with FakeApiServer(wall=wall.now) as server, make_cluster(server.url) as port:
-        town = Town(server, wall)
-        town.add_node("node-1")  # two devices
+        cluster = GangCluster(server, wall)
+        cluster.add_node("node-1")  # two devices
         spec = {
             "elasticity": {"minReplicas": 1, "maxReplicas": 2, "membership": "InPlace"},
             "gpu": {"mode": "Exclusive", "count": 1},
@@ -86,72 +86,72 @@ async def _running() -> AsyncIterator[tuple[Brain, Town]]:
         }
         job = {"metadata": {"name": "train", "namespace": "team"}, "spec": spec}
         server.put(ports.TRAINING_JOB, job)
-        brain = Brain(Mortal(port), town, 1, products_decision)
-        await converge(brain, town)
-        assert sorted(town.pods()) == ["train-0", "train-1"]
-        assert town.job()["status"]["phase"] == "Running"
-        yield brain, town
+        brain = Brain(Mortal(port), cluster, 1, products_decision)
+        await converge(brain, cluster)
+        assert sorted(cluster.pods()) == ["train-0", "train-1"]
+        assert cluster.job()["status"]["phase"] == "Running"
+        yield brain, cluster
         assert brain.failures == []
         await brain.stop()
 
 
 async def test_a_lost_pod_is_made_again_and_the_other_stays() -> None:
-    async with _running() as (brain, town):
-        before = town.uids()
-        town.lose("train-0")
-        await _pass(brain, town, 3)
-        status = town.job()["status"]
+    async with _running() as (brain, cluster):
+        before = cluster.uids()
+        cluster.lose("train-0")
+        await _pass(brain, cluster, 3)
+        status = cluster.job()["status"]
         assert (status["phase"], status["replicas"]) == ("Running", 1)
         assert status["size"]["message"] == (
             "train-0 is gone; goes on in place with 1 of 2 members"
         )
-        assert town.uids() == {"train-1": before["train-1"]}
-        await _pass(brain, town, JOINS_S)
-        after = town.uids()
+        assert cluster.uids() == {"train-1": before["train-1"]}
+        await _pass(brain, cluster, JOINS_S)
+        after = cluster.uids()
         assert sorted(after) == ["train-0", "train-1"]
         assert after["train-1"] == before["train-1"]
-        assert town.job()["status"]["replicas"] == 2
-        reasons = {one["reason"] for one in town.server.objects(ports.EVENT)}
+        assert cluster.job()["status"]["replicas"] == 2
+        reasons = {one["reason"] for one in cluster.server.objects(ports.EVENT)}
         assert {"Shrunk", "Grown"} <= reasons
         written = len(brain.actions)
-        await _pass(brain, town, 3)
+        await _pass(brain, cluster, 3)
         assert len(brain.actions) == written, "a steady state writes nothing"
 
 
 async def test_a_failure_is_counted_before_its_pod_goes() -> None:
-    async with _running() as (brain, town):
-        before = town.uids()
-        town.fail("train-1", 7)
+    async with _running() as (brain, cluster):
+        before = cluster.uids()
+        cluster.fail("train-1", 7)
         await brain.cycle()
-        assert town.job()["status"]["restarts"] == 1
-        assert "train-1" in town.pods()
+        assert cluster.job()["status"]["restarts"] == 1
+        assert "train-1" in cluster.pods()
         await brain.stop()
         # another leader finds it counted
-        second = Brain(brain.port, town, 2, products_decision)
-        await _pass(second, town, JOINS_S)
-        status = town.job()["status"]
+        second = Brain(brain.port, cluster, 2, products_decision)
+        await _pass(second, cluster, JOINS_S)
+        status = cluster.job()["status"]
         assert (status["restarts"], status["replicas"]) == (1, 2)
-        assert town.uids()["train-0"] == before["train-0"]
-        assert town.uids()["train-1"] != before["train-1"]
+        assert cluster.uids()["train-0"] == before["train-0"]
+        assert cluster.uids()["train-1"] != before["train-1"]
         await second.stop()
 
 
 @pytest.mark.parametrize("writes", range(12))
 async def test_whenever_the_operator_dies_the_other_member_stays(writes: int) -> None:
-    async with _running() as (brain, town):
-        before = town.uids()
+    async with _running() as (brain, cluster):
+        before = cluster.uids()
         await brain.stop()
-        town.fail("train-0", 7)
-        first = Brain(Mortal(brain.port, writes_left=writes), town, 2, products_decision)
+        cluster.fail("train-0", 7)
+        first = Brain(Mortal(brain.port, writes_left=writes), cluster, 2, products_decision)
         try:
-            await _pass(first, town, JOINS_S, 4.0)
+            await _pass(first, cluster, JOINS_S, 4.0)
             await first.stop()
         except Dead:
-            assert town.uids()["train-1"] == before["train-1"]
-        second = Brain(brain.port, town, 3, products_decision)
-        await _pass(second, town, JOINS_S, 4.0)
+            assert cluster.uids()["train-1"] == before["train-1"]
+        second = Brain(brain.port, cluster, 3, products_decision)
+        await _pass(second, cluster, JOINS_S, 4.0)
         await second.stop()
-        after, status = town.uids(), town.job()["status"]
+        after, status = cluster.uids(), cluster.job()["status"]
         assert sorted(after) == ["train-0", "train-1"]
         assert after["train-1"] == before["train-1"]
         assert after["train-0"] != before["train-0"]
@@ -160,12 +160,12 @@ async def test_whenever_the_operator_dies_the_other_member_stays(writes: int) ->
 
 
 async def test_its_pods_are_told_their_bounds() -> None:
-    async with _running() as (_, town):
-        for name, pod in town.pods().items():
+    async with _running() as (_, cluster):
+        for name, pod in cluster.pods().items():
             env = {one["name"]: one.get("value") for one in pod["spec"]["containers"][0]["env"]}
             assert env["PET_NNODES"] == "1:2"
             assert env["PET_RDZV_ENDPOINT"] == "train-0.train-workers:29500"
             assert env["ULLAGE_MEMBER"] == name
             assert not env.keys() & {"RANK", "WORLD_SIZE", "PET_NODE_RANK", "JAX_PROCESS_ID"}
-        names = {one["metadata"]["name"] for one in town.server.objects(ports.SERVICE)}
+        names = {one["metadata"]["name"] for one in cluster.server.objects(ports.SERVICE)}
         assert "train-workers" in names

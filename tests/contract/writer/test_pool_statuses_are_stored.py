@@ -28,7 +28,7 @@ async def kept(brain: Brain, keeper: PoolKeeper, price: float = 0.95) -> int:
         pool.uid: PriceNews(record=PriceRecord(quote=Quote(price_per_hour=price, at_s=now)))
         for pool in written.values()
     }
-    keeper.look(brain.state.freeze(now), written, news, leading=True)
+    keeper.look(brain.state.freeze(now), written, news, is_leader=True)
     writes = keeper.writes(written, now, epoch=1)
     brain.state.set_pools(keeper.told)
     await brain.carry_out(*writes)

@@ -16,7 +16,7 @@ from fakes import wild
 from fakes.kubelet_backend import a_device
 from ullage.api.contract import SlicePhase, WireError
 from ullage.api.gpunode import GPUNode
-from ullage_node.kubelet.registrar import Standing
+from ullage_node.kubelet.registrar import Registration
 from ullage_node.mirrors import NodeMirror, PodMirror
 from ullage_node.model.slices import Device
 from ullage_node.slices.desired import (
@@ -176,7 +176,7 @@ DEVICES = tuple(Device(uuid=f"gpu-{n}", memory_mib=16_384, contexts=8) for n in 
 def status_of(table: SliceTable, node: NodeMirror) -> dict[str, Any]:
     assert node.spec is not None
     said = with_transitions(
-        judge(NodeFacts(standing=Standing(registered=True), problems=node.spec.problems)),
+        judge(NodeFacts(registration=Registration(registered=True), problems=node.spec.problems)),
         node.conditions,
         "2026-01-01T00:00:00Z",
         node.spec.generation,

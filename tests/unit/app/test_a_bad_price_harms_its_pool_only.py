@@ -174,7 +174,7 @@ def test_a_pool_that_cannot_be_looked_at_is_told_and_the_others_are_kept(
     pools = {one.name: one for one in (a_pool("bad"), a_pool("well"))}
     for moment_s in (1.0, 6.0, 11.0):
         snapshot = Snapshot(version=1, taken_at=NOW_S + moment_s)
-        keeper.look(snapshot, pools, {}, leading=True)
+        keeper.look(snapshot, pools, {}, is_leader=True)
         writes = {one.target.name: one for one in keeper.writes(pools, NOW_S + moment_s, epoch=3)}
         if moment_s == 1.0:
             assert writes.keys() == {"bad", "well"}

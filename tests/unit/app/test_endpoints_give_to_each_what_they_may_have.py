@@ -29,7 +29,7 @@ INPUTS: Inputs = (
 def healthy() -> HealthView:
     return HealthView(
         loop_lag_s=0.0,
-        leading=True,
+        is_leader=True,
         decision_age_s=0.0,
         cycle_age_s=0.0,
         max_age_s=90.0,

@@ -10,7 +10,7 @@ from ullage.app.health import HealthView, health_problems, readiness_problems
 
 WELL = HealthView(
     loop_lag_s=0.01,
-    leading=True,
+    is_leader=True,
     decision_age_s=10.0,
     cycle_age_s=5.0,
     max_age_s=90.0,
@@ -47,7 +47,7 @@ def test_a_working_leader_is_healthy_and_ready() -> None:
             id="the solver fails, whose process is replaced each time",
         ),
         pytest.param(
-            {"leading": False, "decision_age_s": 400.0, "cycle_age_s": 400.0},
+            {"is_leader": False, "decision_age_s": 400.0, "cycle_age_s": 400.0},
             [],
             [],
             id="a standby decides nothing",

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The leader alone asks leads, news alone wakes decisions, silence changes nothing."""
+"""The leader alone asks coordinators, news alone wakes decisions, silence changes nothing."""
 
 from __future__ import annotations
 
@@ -15,44 +15,44 @@ from ullage.app.coordinator_service import AT_ONCE_OF_A_NAMESPACE, WAIT_S, Coord
 from ullage.app.effects import effect_of
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.snapshot import Snapshot
-from ullage.cluster.records.tier import LeadReport
+from ullage.cluster.records.tier import CoordinatorReport
 from ullage.cluster.values import streams
-from ullage.kube.coordinator_reader import LeadSilent
+from ullage.kube.coordinator_reader import CoordinatorSilent
 from ullage.ports import JsonObject
 
-REPORT = LeadReport(stage=2, epoch=4, step=102, committed=101, reliable=1, transient=2)
+REPORT = CoordinatorReport(stage=2, epoch=4, step=102, committed=101, reliable=1, transient=2)
 
 
 class Replica:
     """One operator's look at leads; ``answers`` are by address."""
 
     def __init__(self) -> None:
-        self.leading = True
-        self.answers: dict[str, LeadReport | None] = {"10.0.0.9": REPORT}
+        self.is_leader = True
+        self.answers: dict[str, CoordinatorReport | None] = {"10.0.0.9": REPORT}
         self.asked: list[str] = []
         self.pokes: list[str] = []
         self.state = ClusterState(effect_of)
         self.service = CoordinatorService(
             self,
             self.state,
-            leads=lambda: self.leading,
+            is_leader=lambda: self.is_leader,
             poke=self.pokes.append,
         )
 
-    def lead(self, **status: object) -> None:
+    def coordinator(self, **status: object) -> None:
         """Its pod, in this state."""
         self.state.upsert(streams.PODS, a_pod(status), 0.0)
 
-    async def read(self, address: str) -> LeadReport | None:
+    async def read(self, address: str) -> CoordinatorReport | None:
         self.asked.append(address)
         if address not in self.answers:
-            raise LeadSilent("no one")
+            raise CoordinatorSilent("no one")
         return self.answers[address]
 
     async def close(self) -> None:
         return None
 
-    def told(self) -> LeadReport | None:
+    def told(self) -> CoordinatorReport | None:
         return self.state.freeze(0.0).leads.get("uid-train")
 
 
@@ -81,7 +81,7 @@ def a_pod(status: dict[str, object]) -> JsonObject:
 
 async def test_what_a_lead_says_reaches_decisions() -> None:
     replica = Replica()
-    replica.lead()
+    replica.coordinator()
     await replica.service.look()
     assert replica.told() == REPORT
     assert replica.pokes == ["lead"]
@@ -89,7 +89,7 @@ async def test_what_a_lead_says_reaches_decisions() -> None:
 
 async def test_steps_wake_no_one() -> None:
     replica = Replica()
-    replica.lead()
+    replica.coordinator()
     await replica.service.look()
     replica.answers["10.0.0.9"] = replace(REPORT, step=200, committed=199)
     await replica.service.look()
@@ -102,7 +102,7 @@ async def test_steps_wake_no_one() -> None:
 
 async def test_silence_leaves_what_was_said() -> None:
     replica = Replica()
-    replica.lead()
+    replica.coordinator()
     await replica.service.look()
     del replica.answers["10.0.0.9"]
     await replica.service.look()
@@ -111,20 +111,20 @@ async def test_silence_leaves_what_was_said() -> None:
 
 async def test_a_lead_that_ended_is_forgotten() -> None:
     replica = Replica()
-    replica.lead()
+    replica.coordinator()
     await replica.service.look()
-    replica.lead(phase="Failed")
+    replica.coordinator(phase="Failed")
     await replica.service.look()
     assert replica.told() is None
 
 
 async def test_only_the_leader_asks_and_only_leads_that_run() -> None:
     replica = Replica()
-    replica.lead(phase="Pending", podIP="")
+    replica.coordinator(phase="Pending", podIP="")
     await replica.service.look()
     assert replica.asked == []
-    replica.lead()
-    replica.leading = False
+    replica.coordinator()
+    replica.is_leader = False
     await replica.service.look()
     assert replica.asked == []
 
@@ -138,17 +138,17 @@ async def test_no_picture_is_made_to_look_for_leads(monkeypatch: pytest.MonkeyPa
     version = replica.state.version
     await replica.service.look()
     assert (replica.asked, replica.pokes, replica.state.version) == ([], [], version)
-    replica.lead()
+    replica.coordinator()
     await replica.service.look()
     assert replica.asked == ["10.0.0.9"]
 
 
 async def test_a_lead_that_is_gone_is_asked_no_more() -> None:
     replica = Replica()
-    replica.lead()
+    replica.coordinator()
     await replica.service.look()
     replica.state.remove(streams.PODS, a_pod({}), 1.0)
-    assert replica.state.lead_pods() == {}
+    assert replica.state.coordinator_pods() == {}
     replica.asked.clear()
     await replica.service.look()
     assert replica.asked == []
@@ -161,9 +161,9 @@ def test_only_pods_that_lead_are_found_and_a_full_list_forgets_the_rest() -> Non
     member["metadata"] = {**member["metadata"], "name": "train-0", "uid": "uid-0"}  # type: ignore[dict-item]
     del member["metadata"]["labels"]["ullage.dev/lead"]  # type: ignore[index]
     state.replace(streams.PODS, [a_pod({}), member], 0.0)
-    assert [pod.name for pod in state.lead_pods().values()] == ["train-lead"]
+    assert [pod.name for pod in state.coordinator_pods().values()] == ["train-lead"]
     state.replace(streams.PODS, [member], 1.0)
-    assert state.lead_pods() == {}
+    assert state.coordinator_pods() == {}
 
 
 class Crowd:
@@ -175,7 +175,9 @@ class Crowd:
         self.now_open: Counter[str] = Counter()
         self.most_open = 0
         self.fault: Exception | None = None
-        self.service = CoordinatorService(self, self.state, leads=lambda: True, poke=lambda _: None)
+        self.service = CoordinatorService(
+            self, self.state, is_leader=lambda: True, poke=lambda _: None
+        )
         for at in range(hostile):
             self._add(f"bad-{at}", "tenant-b", f"10.1.{at // 250}.{at % 250}")
         self._add("well", "tenant-a", "10.0.0.9")
@@ -195,7 +197,7 @@ class Crowd:
         }
         self.state.upsert(streams.PODS, pod, 0.0)
 
-    async def read(self, address: str) -> LeadReport | None:
+    async def read(self, address: str) -> CoordinatorReport | None:
         self.asked[address] += 1
         if address == "10.0.0.9":
             return REPORT
@@ -203,12 +205,12 @@ class Crowd:
         self.most_open = max(self.most_open, self.now_open["bad"])
         await asyncio.sleep(2.0)
         self.now_open["bad"] -= 1
-        raise self.fault or LeadSilent("it does not answer")
+        raise self.fault or CoordinatorSilent("it does not answer")
 
     async def close(self) -> None:
         return None
 
-    def told(self) -> LeadReport | None:
+    def told(self) -> CoordinatorReport | None:
         return self.state.freeze(0.0).leads.get("uid-well")
 
 

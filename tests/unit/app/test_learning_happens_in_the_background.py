@@ -177,7 +177,7 @@ def explode() -> Snapshot:
 
 
 async def test_only_the_leader_learns() -> None:
-    stage = Stage(leading=False)
+    stage = Stage(is_leader=False)
     async with learning(stage, die) as learner:
         assert not await learner.step()
         assert learner.rebuilding

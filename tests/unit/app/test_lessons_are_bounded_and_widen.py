@@ -106,13 +106,13 @@ def test_no_more_profiles_are_sent_than_the_bound_the_newest_first() -> None:
         )
         for n in range(MOST_PROFILES + 50)
     }
-    syllabus = FitSchedule(Pace())
-    syllabus.see(Snapshot(version=1, taken_at=0.0, profiles=many, device_profiles=TYPES), START)
-    sent, removed = syllabus.unsent(10 * MOST_PROFILES)
+    schedule = FitSchedule(Pace())
+    schedule.see(Snapshot(version=1, taken_at=0.0, profiles=many, device_profiles=TYPES), START)
+    sent, removed = schedule.unsent(10 * MOST_PROFILES)
     assert len(sent) == MOST_PROFILES
     assert removed == ()
     assert ("default", "p-00049") not in sent
-    assert syllabus.unsent(10) == ({}, ())
+    assert schedule.unsent(10) == ({}, ())
 
 
 def test_a_flood_of_profiles_of_one_namespace_displaces_no_other() -> None:
@@ -124,10 +124,10 @@ def test_a_flood_of_profiles_of_one_namespace_displaces_no_other() -> None:
         )
         for n in range(MOST_PROFILES + 50)
     }
-    syllabus, mine = FitSchedule(Pace()), nine_classes()
+    schedule, mine = FitSchedule(Pace()), nine_classes()
     held = mine | flood
-    syllabus.see(Snapshot(version=1, taken_at=0.0, profiles=held, device_profiles=TYPES), START)
-    sent, _ = syllabus.unsent(10 * MOST_PROFILES)
+    schedule.see(Snapshot(version=1, taken_at=0.0, profiles=held, device_profiles=TYPES), START)
+    sent, _ = schedule.unsent(10 * MOST_PROFILES)
     assert len(sent) == MOST_PROFILES
     assert mine.keys() <= sent.keys()
 
@@ -145,14 +145,14 @@ def test_a_flood_of_rows_of_one_namespace_displaces_no_other() -> None:
 
 
 def test_another_word_of_who_learns_from_whom_is_a_lesson() -> None:
-    syllabus, held = FitSchedule(Pace()), nine_classes()
+    schedule, held = FitSchedule(Pace()), nine_classes()
     alone = Snapshot(version=1, taken_at=0.0, profiles=held, device_profiles=TYPES)
-    syllabus.see(alone, START)
-    before = syllabus.courses[GPU].mark
+    schedule.see(alone, START)
+    before = schedule.courses[GPU].mark
     together = PolicyRecord(knowledge=Knowledge(shared=frozenset({"default"})))
-    syllabus.see(replace(alone, policy=together), START)
-    assert syllabus.courses[GPU].mark != before
-    task = syllabus.next(START, START)
+    schedule.see(replace(alone, policy=together), START)
+    assert schedule.courses[GPU].mark != before
+    task = schedule.next(START, START)
     assert task is not None
     assert task.knowledge == together.knowledge
 
@@ -170,27 +170,27 @@ def test_a_declared_figure_that_is_none_stops_no_lesson(value: float) -> None:
 
 @pytest.mark.parametrize("gone", ["all", "one"])
 def test_a_profile_that_is_gone_is_forgotten(gone: str) -> None:
-    syllabus, held = FitSchedule(Pace()), nine_classes()
-    syllabus.see(Snapshot(version=1, taken_at=0.0, profiles=held, device_profiles=TYPES), START)
-    syllabus.unsent(100)
-    rows = syllabus.courses[GPU].rows
+    schedule, held = FitSchedule(Pace()), nine_classes()
+    schedule.see(Snapshot(version=1, taken_at=0.0, profiles=held, device_profiles=TYPES), START)
+    schedule.unsent(100)
+    rows = schedule.courses[GPU].rows
     rest = {} if gone == "all" else {key: held[key] for key in list(held)[1:]}
-    syllabus.see(Snapshot(version=2, taken_at=0.0, profiles=rest, device_profiles=TYPES), START)
-    assert syllabus.courses[GPU].rows == (0 if gone == "all" else rows - 4)
-    _, removed = syllabus.unsent(100)
+    schedule.see(Snapshot(version=2, taken_at=0.0, profiles=rest, device_profiles=TYPES), START)
+    assert schedule.courses[GPU].rows == (0 if gone == "all" else rows - 4)
+    _, removed = schedule.unsent(100)
     assert len(removed) == (9 if gone == "all" else 1)
 
 
 def test_types_of_devices_that_a_profile_makes_up_are_not_learned_of() -> None:
-    syllabus = FitSchedule(Pace())
+    schedule = FitSchedule(Pace())
     made_up = {
         ("default", f"p-{n}"): profile(
             f"p-{n}", [row(n, "b", 2.0, gpu=f"made-up-{n}")], gpu=f"made-up-{n}"
         )
         for n in range(50)
     }
-    syllabus.see(Snapshot(version=1, taken_at=0.0, profiles=made_up, device_profiles=TYPES), START)
-    assert not syllabus.courses
+    schedule.see(Snapshot(version=1, taken_at=0.0, profiles=made_up, device_profiles=TYPES), START)
+    assert not schedule.courses
     types = {**TYPES, "made-up-7": DeviceProfileRecord(name="made-up-7")}
-    syllabus.see(Snapshot(version=2, taken_at=0.0, profiles=made_up, device_profiles=types), START)
-    assert {name: one.rows for name, one in syllabus.courses.items()} == {"made-up-7": 1}
+    schedule.see(Snapshot(version=2, taken_at=0.0, profiles=made_up, device_profiles=types), START)
+    assert {name: one.rows for name, one in schedule.courses.items()} == {"made-up-7": 1}

@@ -23,7 +23,7 @@ def _figures() -> OperatorFigures:
     for value in (0.004, 0.3, 7.0):
         seconds.observe(value)
     return OperatorFigures(
-        leading=True,
+        is_leader=True,
         epoch=4,
         loop_lag_s=0.001,
         streams=StreamFigures(

@@ -39,16 +39,18 @@ class Watch:
 )
 def test_patience_counts_from_the_end_of_congestion(busy: Traffic) -> None:
     now, clock = [QUIET], Watch()
-    calm = ApiBackpressure(lambda: now[0], clock)
-    assert calm.since() == 0.0
+    api_backpressure = ApiBackpressure(lambda: now[0], clock)
+    assert api_backpressure.since() == 0.0
     now[0] = busy
-    assert calm.since() == 1_000.0
+    assert api_backpressure.since() == 1_000.0
     clock.wall = 1_005.0
-    assert calm.since() == 1_005.0
+    assert api_backpressure.since() == 1_005.0
     now[0], clock.wall = QUIET, 1_030.0
-    assert calm.since() == 1_005.0
+    assert api_backpressure.since() == 1_005.0
 
 
 def test_an_old_average_says_nothing() -> None:
-    calm = ApiBackpressure(lambda: replace(QUIET, answer_s=2.0, answered_at=80.0), Watch())
-    assert calm.since() == 0.0
+    api_backpressure = ApiBackpressure(
+        lambda: replace(QUIET, answer_s=2.0, answered_at=80.0), Watch()
+    )
+    assert api_backpressure.since() == 0.0

@@ -36,14 +36,14 @@ class House:
         self.lossy = False
         self.written = 0
 
-    def look(self, *nodes: NodeRecord, after_s: float = 0.0, leading: bool = True) -> int:
+    def look(self, *nodes: NodeRecord, after_s: float = 0.0, is_leader: bool = True) -> int:
         """Let time pass and look; how many statuses were written."""
         self.now += after_s
         pools = {self.pool.name: self.pool}
         snapshot = Snapshot(version=1, taken_at=self.now, nodes={n.name: n for n in nodes})
-        news = {self.pool.uid: PriceNews(record=self.price)} if self.price and leading else {}
-        self.keeper.look(snapshot, pools, news, leading=leading)
-        if not leading:
+        news = {self.pool.uid: PriceNews(record=self.price)} if self.price and is_leader else {}
+        self.keeper.look(snapshot, pools, news, is_leader=is_leader)
+        if not is_leader:
             return 0
         writes = self.keeper.writes(pools, self.now, epoch=3)
         for one in writes:
@@ -130,14 +130,14 @@ def test_a_write_that_was_lost_is_written_again() -> None:
 def test_a_standby_knows_what_happened_while_it_watched(house: House) -> None:
     leader, standby = house.keeper, PoolKeeper()
     house.keeper = standby
-    house.look(*NODES, leading=False)
+    house.look(*NODES, is_leader=False)
     house.keeper = leader
     house.quote(1.5)
     house.look(*NODES, after_s=5.0)
     house.keeper = standby
-    house.look(*NODES, leading=False)
+    house.look(*NODES, is_leader=False)
     house.price = None
-    house.look(*NODES[1:], after_s=5.0, leading=False)  # the leader died before it told
+    house.look(*NODES[1:], after_s=5.0, is_leader=False)  # the leader died before it told
     assert house.look(*NODES[1:], after_s=5.0) == 1
     status = house.pool.status
     assert status.last_loss is not None
@@ -179,7 +179,7 @@ class PoolKeeperOf:
         self.pools = {pool.name: replace(pool, status=a_pool().status)}
         self.keeper = PoolKeeper()
         snapshot = Snapshot(version=1, taken_at=START_S, nodes={n.name: n for n in NODES})
-        self.keeper.look(snapshot, self.pools, {}, leading=True)
+        self.keeper.look(snapshot, self.pools, {}, is_leader=True)
 
     def writes(self):  # type: ignore[no-untyped-def]
         return self.keeper.writes(self.pools, START_S, 1)

@@ -56,7 +56,7 @@ def test_a_lost_lease_ends_the_term_and_the_same_process_leads_again() -> None:
         await world.until(lambda: not one.operator.lease.held, 12.0)
         lost_at = now()
         await asyncio.sleep(60.0)
-        assert not one.leads
+        assert not one.is_leader
         assert one.operator.term is not first
         assert one.unhealthy() == []
         world.api.come_back()
@@ -141,7 +141,7 @@ def test_a_leader_that_alone_is_cut_off_is_succeeded_and_stands_by() -> None:
         await world.until(lambda: world.phase("before") == "Running", 30.0)
         a.client.cut_off = True
         world.api.core.watches.end_all()
-        await world.until(lambda: b.leads, BACK_S)
+        await world.until(lambda: b.is_leader, BACK_S)
         world.add_job("meanwhile")
         await world.until(lambda: world.phase("meanwhile") == "Running", 30.0)
         await asyncio.sleep(60.0)
@@ -150,10 +150,10 @@ def test_a_leader_that_alone_is_cut_off_is_succeeded_and_stands_by() -> None:
         a.client.cut_off = False
         await asyncio.sleep(10.0)
         assert a.unready() == []
-        assert (a.leads, b.leads) == (False, True)
+        assert (a.is_leader, b.is_leader) == (False, True)
         b.operator.stop()
         await world.until(lambda: b.task.done(), 12.0)
-        await world.until(lambda: a.leads, 5.0)
+        await world.until(lambda: a.is_leader, 5.0)
         await asyncio.sleep(30.0)
         assert len(world.api.server.objects(ports.POD)) == 2, "what b decided stands"
         assert world.epochs == [1, 2, 3]
@@ -190,7 +190,7 @@ def test_a_fault_of_our_own_ends_the_term_alone_and_another_replica_leads() -> N
         await asyncio.sleep(5.0)
         a.operator.term.writer._queue = None  # type: ignore[assignment]
         a.operator.term.writer._wake.set()
-        await world.until(lambda: b.leads or (a.leads and a.epoch > 1), BACK_S)
+        await world.until(lambda: b.is_leader or (a.is_leader and a.epoch > 1), BACK_S)
         world.add_job("job")
         await world.until(lambda: world.phase("job") == "Running", BACK_S)
         assert a.operator.replica.supervisor.failures["leadership"] == 1
@@ -210,6 +210,6 @@ def test_a_replica_that_is_told_to_stop_hands_over_at_once() -> None:
         await world.until(lambda: a.task.done(), 10.0)
         a.task.result()
         assert await world.decides(5.0) < 5.0
-        assert b.leads
+        assert b.is_leader
 
     play(story)

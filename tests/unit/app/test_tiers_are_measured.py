@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ullage.cluster.records.tier import LeadReport
+from ullage.cluster.records.tier import CoordinatorReport
 from ullage.metrics.tiers import TierFigures, TierSums
 from ullage.process.metric_families import families
 
-REPORT = LeadReport(stage=2, epoch=4, step=102, committed=101, reliable=1, transient=2)
+REPORT = CoordinatorReport(stage=2, epoch=4, step=102, committed=101, reliable=1, transient=2)
 
 
 def test_stages_and_the_worst_lag() -> None:
@@ -30,8 +30,8 @@ def test_lost_steps_count_once() -> None:
     assert sums.figures({"a": replace(REPORT, lost_steps=7)}).lost_steps == 2
     assert sums.figures({"a": replace(REPORT, lost_steps=7)}).lost_steps == 2
     sums.figures({})
-    new_lead = {"a": replace(REPORT, lost_steps=1)}
-    assert sums.figures(new_lead).lost_steps == 2
+    new_coordinator = {"a": replace(REPORT, lost_steps=1)}
+    assert sums.figures(new_coordinator).lost_steps == 2
     assert sums.figures({"a": replace(REPORT, lost_steps=2)}).lost_steps == 3
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bench.books import PATIENCE_S, Books, Kind, Problem, Standing, problems
+from bench.books import PATIENCE_S, Books, Kind, Problem, ProblemLog, problems
 
 Json = dict[str, Any]
 
@@ -123,25 +123,25 @@ def test_a_gang_of_which_one_has_succeeded_is_no_half_start() -> None:
 
 
 def test_a_problem_counts_when_it_outlasts_the_patience_for_its_kind() -> None:
-    standing, leak = Standing(), Problem(kind=Kind.LEAKED, text="x")
-    assert standing.look({leak}, 0.0) == []
-    assert standing.look({leak}, PATIENCE_S[Kind.LEAKED]) == []
-    assert standing.look({leak}, PATIENCE_S[Kind.LEAKED] + 1) == [leak]
-    assert standing.look({leak}, PATIENCE_S[Kind.LEAKED] + 2) == []
-    assert standing.count(Kind.LEAKED) == 1
+    problem_log, leak = ProblemLog(), Problem(kind=Kind.LEAKED, text="x")
+    assert problem_log.look({leak}, 0.0) == []
+    assert problem_log.look({leak}, PATIENCE_S[Kind.LEAKED]) == []
+    assert problem_log.look({leak}, PATIENCE_S[Kind.LEAKED] + 1) == [leak]
+    assert problem_log.look({leak}, PATIENCE_S[Kind.LEAKED] + 2) == []
+    assert problem_log.count(Kind.LEAKED) == 1
 
 
 def test_a_problem_that_went_meanwhile_begins_to_count_again() -> None:
-    standing, leak = Standing(), Problem(kind=Kind.LEAKED, text="x")
-    standing.look({leak}, 0.0)
-    standing.look(set(), 60.0)
-    standing.look({leak}, 70.0)
-    assert standing.look({leak}, 130.0) == []
+    problem_log, leak = ProblemLog(), Problem(kind=Kind.LEAKED, text="x")
+    problem_log.look({leak}, 0.0)
+    problem_log.look(set(), 60.0)
+    problem_log.look({leak}, 70.0)
+    assert problem_log.look({leak}, 130.0) == []
 
 
 def test_time_in_which_nothing_could_be_seen_does_not_count() -> None:
-    standing, leak = Standing(), Problem(kind=Kind.LEAKED, text="x")
-    standing.look({leak}, 0.0)
-    standing.blind(100.0)
-    assert standing.look({leak}, 150.0) == []
-    assert standing.look({leak}, 230.0) == [leak]
+    problem_log, leak = ProblemLog(), Problem(kind=Kind.LEAKED, text="x")
+    problem_log.look({leak}, 0.0)
+    problem_log.blind(100.0)
+    assert problem_log.look({leak}, 150.0) == []
+    assert problem_log.look({leak}, 230.0) == [leak]

@@ -73,7 +73,7 @@ def test_a_forged_pod_is_foreign_and_the_honest_one_stays(raw: dict[str, Any]) -
     state = a_state(HONEST, raw)
     snapshot = state.freeze(0.0)
     assert set(snapshot.pods) == {"uid-honest"}
-    assert not state.lead_pods()
+    assert not state.coordinator_pods()
     (found,) = state.foreign_pods().values()
     assert (found.namespace, found.name) == (
         raw["metadata"]["namespace"],

@@ -26,7 +26,7 @@ def lease(holder: str, version: str = "5") -> LeaseView:
 
 
 @pytest.mark.parametrize(
-    ("view", "leading", "fresh", "now", "move"),
+    ("view", "is_leader", "fresh", "now", "move"),
     [
         (None, False, True, 0.0, Move.CREATE),
         (lease(""), False, False, 0.0, Move.TAKE),
@@ -45,10 +45,12 @@ def lease(holder: str, version: str = "5") -> LeaseView:
     ],
 )
 def test_each_sight_has_its_move(
-    view: LeaseView | None, leading: bool, fresh: bool, now: float, move: Move
+    view: LeaseView | None, is_leader: bool, fresh: bool, now: float, move: Move
 ) -> None:
     watched = Watched(version=view.version if view else "", since=0.0)
-    found = decide(view, watched, identity=ME, leading=leading, fresh=fresh, now=now, times=TIMES)
+    found = decide(
+        view, watched, identity=ME, is_leader=is_leader, fresh=fresh, now=now, times=TIMES
+    )
     assert found is move
 
 

@@ -89,10 +89,10 @@ def test_the_runtime_knows_the_contract_only(graph: grimp.ImportGraph) -> None:
     own = _inside(graph, "ullage_run")
     imported = _imported(graph, own)
     assert _foreign(imported) == set()
-    lead = {name for name in own if name.startswith("ullage_run.coordinator")}
-    assert _ours(_imported(graph, own - lead)) - own <= {"ullage.api.contract"}
+    coordinator = {name for name in own if name.startswith("ullage_run.coordinator")}
+    assert _ours(_imported(graph, own - coordinator)) - own <= {"ullage.api.contract"}
     tiers = _inside(graph, "ullage.engines.tiers")
-    assert _ours(_imported(graph, lead)) - own <= tiers
+    assert _ours(_imported(graph, coordinator)) - own <= tiers
 
 
 def test_the_agent_takes_the_contract_and_engines_from_us(graph: grimp.ImportGraph) -> None:

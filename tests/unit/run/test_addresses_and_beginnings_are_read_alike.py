@@ -14,7 +14,7 @@ from ullage_run.frames import address_of
 from ullage_run.group import _steps
 
 LINK = Link(
-    state_bytes=10, dirty_bytes_per_step=10, host_bytes_per_s=1e6, keeper_bytes_per_s=1e6
+    state_bytes=10, dirty_bytes_per_step=10, host_bytes_per_s=1e6, state_store_bytes_per_s=1e6
 )  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Owners and keeper over real sockets, the keeper in a process of its own where that matters."""
+"""Owners and state store over real sockets, in a process of its own where that matters."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from ullage_run import frames
 from ullage_run.backup import (
     Backup,
     EpochChanged,
-    KeeperLink,
-    KeeperRefused,
-    KeeperUnavailable,
     NothingHeld,
+    StateStoreLink,
+    StateStoreRefused,
+    StateStoreUnavailable,
 )
 from ullage_run.frames import Frame, FrameError, Kind, Pace, Receipt
 from ullage_run.state_store import StateStoreServer, Store
@@ -30,7 +30,7 @@ BYTES = 1_000_000
 
 
 @pytest.fixture
-def keeper() -> Iterator[StateStoreServer]:
+def state_store() -> Iterator[StateStoreServer]:
     made = StateStoreServer(Store(BYTES), token=b"secret", most_links=4)
     thread = threading.Thread(target=made.serve)
     thread.start()
@@ -39,7 +39,7 @@ def keeper() -> Iterator[StateStoreServer]:
     thread.join()
 
 
-OPENED: list[KeeperLink] = []
+OPENED: list[StateStoreLink] = []
 
 
 @pytest.fixture(autouse=True)
@@ -49,14 +49,14 @@ def _links_are_closed() -> Iterator[None]:
         OPENED.pop().close()
 
 
-def to(address: tuple[str, int], **fields: object) -> KeeperLink:
-    made = KeeperLink(*address, **({"timeout_s": 20.0} | fields))  # type: ignore[arg-type]
+def to(address: tuple[str, int], **fields: object) -> StateStoreLink:
+    made = StateStoreLink(*address, **({"timeout_s": 20.0} | fields))  # type: ignore[arg-type]
     OPENED.append(made)
     return made
 
 
-def link(keeper: StateStoreServer, **fields: object) -> KeeperLink:
-    return to(keeper.address, **({"token": b"secret"} | fields))
+def link(state_store: StateStoreServer, **fields: object) -> StateStoreLink:
+    return to(state_store.address, **({"token": b"secret"} | fields))
 
 
 @pytest.fixture
@@ -89,15 +89,15 @@ def test_a_state_survives_its_owner(
     assert child.wait(20) == 0
 
 
-def test_the_keeper_remembers_the_maps_for_who_leads_the_job(keeper: StateStoreServer) -> None:
-    first = link(keeper)
+def test_the_keeper_remembers_the_maps_for_who_leads_the_job(state_store: StateStoreServer) -> None:
+    first = link(state_store)
     assert first.maps() == (0, b"")
     first.begin(3, 1, b"who owns what")
     first.begin(2, 1, b"too late")
-    assert link(keeper).maps() == (3, b"who owns what")
-    with pytest.raises((KeeperRefused, KeeperUnavailable)):
+    assert link(state_store).maps() == (3, b"who owns what")
+    with pytest.raises((StateStoreRefused, StateStoreUnavailable)):
         first.begin(4, 1, bytes(frames.MAX_MAPS_BYTES + 1))
-    assert link(keeper).maps()[0] == 3
+    assert link(state_store).maps()[0] == 3
 
 
 def test_a_killed_keeper_is_named(process: tuple[subprocess.Popen[str], tuple[str, int]]) -> None:
@@ -106,45 +106,47 @@ def test_a_killed_keeper_is_named(process: tuple[subprocess.Popen[str], tuple[st
     owner.begin(1, 1)
     child.kill()
     child.wait()
-    with pytest.raises(KeeperUnavailable, match=f"{address[0]}:{address[1]} does not answer"):
+    with pytest.raises(StateStoreUnavailable, match=f"{address[0]}:{address[1]} does not answer"):
         owner.push(0, 1, b"x", epoch=1)
 
 
-def test_a_link_that_broke_is_opened_again(keeper: StateStoreServer) -> None:
-    owner = link(keeper)
+def test_a_link_that_broke_is_opened_again(state_store: StateStoreServer) -> None:
+    owner = link(state_store)
     owner.begin(1, 1)
-    for inner in list(keeper._links):
+    for inner in list(state_store._links):
         inner.shutdown(socket.SHUT_RDWR)
     assert owner.push(0, 1, b"x", epoch=1) is Receipt.COMMITTED
     assert owner.push(0, 1, b"x", epoch=1) is Receipt.REPEATED
 
 
-def test_strangers_and_too_large_states_are_refused(keeper: StateStoreServer) -> None:
-    with pytest.raises(KeeperRefused, match="token"):
-        link(keeper, token=b"guess").held()
-    owner = link(keeper)
+def test_strangers_and_too_large_states_are_refused(state_store: StateStoreServer) -> None:
+    with pytest.raises(StateStoreRefused, match="token"):
+        link(state_store, token=b"guess").held()
+    owner = link(state_store)
     owner.begin(1, 1)
-    with pytest.raises(KeeperRefused, match="raise the keeper's --state-bytes"):
+    with pytest.raises(StateStoreRefused, match="raise the state store's --state-bytes"):
         owner.push(0, 1, bytes(BYTES + 1), epoch=1)
-    with pytest.raises(KeeperRefused, match="shard 5 of 1"):
+    with pytest.raises(StateStoreRefused, match="shard 5 of 1"):
         owner.push(5, 1, b"x", epoch=1)
     with pytest.raises(NothingHeld, match="no complete copy"):
         owner.recover(0)
 
 
-def test_more_peers_than_allowed_are_told_so(keeper: StateStoreServer) -> None:
-    links = [link(keeper) for _ in range(5)]
+def test_more_peers_than_allowed_are_told_so(state_store: StateStoreServer) -> None:
+    links = [link(state_store) for _ in range(5)]
     for one in links[:4]:
         one.held()
-    with pytest.raises((KeeperRefused, KeeperUnavailable)):
+    with pytest.raises((StateStoreRefused, StateStoreUnavailable)):
         links[4].held()
 
 
-def test_an_owner_that_dies_while_it_pushes_leaves_the_last_step(keeper: StateStoreServer) -> None:
-    owner = link(keeper)
+def test_an_owner_that_dies_while_it_pushes_leaves_the_last_step(
+    state_store: StateStoreServer,
+) -> None:
+    owner = link(state_store)
     owner.begin(1, 1)
     owner.push(0, 1, b"whole", epoch=1)
-    with socket.create_connection(keeper.address) as dying:
+    with socket.create_connection(state_store.address) as dying:
         frames.send(dying, Frame(kind=Kind.HELLO), b"secret")
         frames.receive(dying)
         frames.send(
@@ -157,10 +159,10 @@ def test_an_owner_that_dies_while_it_pushes_leaves_the_last_step(keeper: StateSt
     assert owner.recover(0).data == b"again"
 
 
-def test_changed_bytes_are_never_kept(keeper: StateStoreServer) -> None:
-    owner = link(keeper)
+def test_changed_bytes_are_never_kept(state_store: StateStoreServer) -> None:
+    owner = link(state_store)
     owner.begin(1, 1)
-    with socket.create_connection(keeper.address) as liar:
+    with socket.create_connection(state_store.address) as liar:
         frames.send(liar, Frame(kind=Kind.HELLO), b"secret")
         frames.receive(liar)
         offered = Frame(kind=Kind.OFFER, shard=0, step=2, epoch=1)
@@ -211,33 +213,33 @@ def test_the_rate_is_kept_on_average(monkeypatch: pytest.MonkeyPatch) -> None:
         Pace(0)
 
 
-def test_the_job_never_runs_further_ahead_than_the_lag(keeper: StateStoreServer) -> None:
-    link(keeper).begin(1, 2)
-    first = Backup(link(keeper), epoch=1, max_lag_steps=2, patience_s=0.3)
+def test_the_job_never_runs_further_ahead_than_the_lag(state_store: StateStoreServer) -> None:
+    link(state_store).begin(1, 2)
+    first = Backup(link(state_store), epoch=1, max_lag_steps=2, patience_s=0.3)
     first.push(1, {0: b"a1"})
     first.push(2, {0: b"a2"})
-    with pytest.raises(KeeperUnavailable):  # no one pushes shard 1
+    with pytest.raises(StateStoreUnavailable):  # no one pushes shard 1
         first.push(3, {0: b"a3"})
     first.close()
 
 
-def test_the_lag_holds_across_new_maps(keeper: StateStoreServer) -> None:
-    link(keeper).begin(1, 2)
-    near = Backup(link(keeper), epoch=1, committed=5, max_lag_steps=2, patience_s=0.3)
+def test_the_lag_holds_across_new_maps(state_store: StateStoreServer) -> None:
+    link(state_store).begin(1, 2)
+    near = Backup(link(state_store), epoch=1, committed=5, max_lag_steps=2, patience_s=0.3)
     near.push(6, {0: b"a6"})
     near.push(7, {0: b"a7"})
-    with pytest.raises(KeeperUnavailable):  # step 6 is not complete under these maps
+    with pytest.raises(StateStoreUnavailable):  # step 6 is not complete under these maps
         near.push(8, {0: b"a8"})
     near.close()
-    far = Backup(link(keeper), epoch=1, committed=3, max_lag_steps=2, patience_s=0.3)
-    with pytest.raises(KeeperUnavailable):  # steps 4 and 5 were dropped with the old maps
+    far = Backup(link(state_store), epoch=1, committed=3, max_lag_steps=2, patience_s=0.3)
+    with pytest.raises(StateStoreUnavailable):  # steps 4 and 5 were dropped with the old maps
         far.push(6, {0: b"a6"})
     far.close()
 
 
-def test_closing_breaks_off_a_slow_push_and_tells_who_waits(keeper: StateStoreServer) -> None:
-    link(keeper).begin(1, 1)
-    owner = Backup(link(keeper, bytes_per_s=1e5), epoch=1, max_lag_steps=1, patience_s=1e4)
+def test_closing_breaks_off_a_slow_push_and_tells_who_waits(state_store: StateStoreServer) -> None:
+    link(state_store).begin(1, 1)
+    owner = Backup(link(state_store, bytes_per_s=1e5), epoch=1, max_lag_steps=1, patience_s=1e4)
     owner.push(1, {0: bytes(BYTES)})  # takes ten seconds
     told: list[str] = []
 
@@ -254,9 +256,9 @@ def test_closing_breaks_off_a_slow_push_and_tells_who_waits(keeper: StateStoreSe
 
 
 def test_a_link_that_is_broken_off_while_it_connects_sends_nothing(
-    keeper: StateStoreServer, monkeypatch: pytest.MonkeyPatch
+    state_store: StateStoreServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    owner = link(keeper)
+    owner = link(state_store)
     connect = socket.create_connection
 
     def broken_off(*where: object) -> socket.socket:
@@ -264,30 +266,30 @@ def test_a_link_that_is_broken_off_while_it_connects_sends_nothing(
         return connect(*where)  # type: ignore[arg-type]
 
     monkeypatch.setattr(socket, "create_connection", broken_off)
-    with pytest.raises(KeeperUnavailable, match="broken off"):
+    with pytest.raises(StateStoreUnavailable, match="broken off"):
         owner.begin(1, 1)
     monkeypatch.undo()
-    assert link(keeper).held().epoch == 0
+    assert link(state_store).held().epoch == 0
 
 
-def test_two_owners_commit_together_and_flush(keeper: StateStoreServer) -> None:
-    link(keeper).begin(1, 2)
-    owners = [Backup(link(keeper), epoch=1, every_steps=2, max_lag_steps=3) for _ in range(2)]
+def test_two_owners_commit_together_and_flush(state_store: StateStoreServer) -> None:
+    link(state_store).begin(1, 2)
+    owners = [Backup(link(state_store), epoch=1, every_steps=2, max_lag_steps=3) for _ in range(2)]
     for step in range(1, 10):
         for number, owner in enumerate(owners):
             owner.push(step, {number: bytes([step])})
             if owner.committed is not None:
                 assert step - owner.committed <= 3 + 1
     assert [owner.flush() for owner in owners] == [8, 8]
-    assert link(keeper).recover(1).data == bytes([8])
+    assert link(state_store).recover(1).data == bytes([8])
     for owner in owners:
         owner.close()
 
 
-def test_an_owner_of_old_maps_is_told(keeper: StateStoreServer) -> None:
-    controller = link(keeper)
+def test_an_owner_of_old_maps_is_told(state_store: StateStoreServer) -> None:
+    controller = link(state_store)
     controller.begin(1, 1)
-    owner = Backup(link(keeper), epoch=1)
+    owner = Backup(link(state_store), epoch=1)
     owner.push(1, {0: b"1"})
     owner.flush()
     controller.begin(2, 1)
@@ -298,9 +300,9 @@ def test_an_owner_of_old_maps_is_told(keeper: StateStoreServer) -> None:
     assert controller.recover(0).step == 1
 
 
-def test_a_lag_shorter_than_the_interval_is_refused(keeper: StateStoreServer) -> None:
+def test_a_lag_shorter_than_the_interval_is_refused(state_store: StateStoreServer) -> None:
     with pytest.raises(ValueError, match="not due"):
-        Backup(link(keeper), epoch=1, every_steps=3, max_lag_steps=2)
+        Backup(link(state_store), epoch=1, every_steps=3, max_lag_steps=2)
 
 
 def test_a_keeper_that_cannot_listen_says_why(tmp_path: Path) -> None:

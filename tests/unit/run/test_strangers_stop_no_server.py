@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Silent, slow and wild peers at the ports of a lead: others are served, and nothing grows."""
+"""Silent, slow and wild peers at a coordinator's ports: others are served, nothing grows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 
 from fakes import wild
 from ullage_run import doorway, frames
-from ullage_run.coordinator_status import MOST_ASKERS, Teller
+from ullage_run.coordinator_status import MOST_ASKERS, StatusServer
 from ullage_run.doorway import MOST_STRANGERS
 from ullage_run.frames import Frame, Kind
 from ullage_run.orders import Identity
@@ -26,12 +26,12 @@ from ullage_run.roster import Roster
 from ullage_run.state_store import StateStoreServer, Store
 
 TOKEN = b"t" * 32
-SERVERS = ["keeper", "roster"]
+SERVERS = ["state_store", "roster"]
 NUMBERS = itertools.count()
 
 
 @pytest.fixture
-def keeper() -> Iterator[StateStoreServer]:
+def state_store() -> Iterator[StateStoreServer]:
     made = StateStoreServer(Store(1 << 20), token=TOKEN)
     serving = threading.Thread(target=made.serve, daemon=True)
     serving.start()
@@ -57,7 +57,7 @@ def connect(at: tuple[str, int]) -> socket.socket:
 
 
 def greet(at: tuple[str, int], name: str = "m0", token: bytes = TOKEN) -> socket.socket:
-    """A member as it should be; the keeper takes its JOIN for a question."""
+    """A member as it should be; the state store takes its JOIN for a question."""
     link = connect(at)
     frames.send(link, Frame(kind=Kind.HELLO), token)
     return link
@@ -66,7 +66,7 @@ def greet(at: tuple[str, int], name: str = "m0", token: bytes = TOKEN) -> socket
 def is_served(server: str, at: tuple[str, int], request: pytest.FixtureRequest) -> None:
     """A member with the token is served now."""
     link = greet(at)
-    if server == "keeper":
+    if server == "state_store":
         assert frames.receive(link).kind is Kind.HELD
     else:
         made: Roster = request.getfixturevalue("roster")
@@ -187,7 +187,7 @@ def test_a_failed_accept_ends_no_server(
 
 
 def test_a_fault_over_a_push_gives_its_room_back(
-    keeper: StateStoreServer, monkeypatch: pytest.MonkeyPatch
+    state_store: StateStoreServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = frames.payload
 
@@ -199,9 +199,9 @@ def test_a_fault_over_a_push_gives_its_room_back(
         return real(link, frame, most, pace)
 
     monkeypatch.setattr(frames, "payload", payload)
-    keeper._store.begin(1, 1)
+    state_store._store.begin(1, 1)
     for _ in range(3):
-        link = greet(keeper.address)
+        link = greet(state_store.address)
         assert frames.receive(link).kind is Kind.HELD
         offer = Frame(kind=Kind.OFFER, shard=0, step=1, epoch=1)
         frames.send(link, offer, (5).to_bytes(8, "big"))
@@ -213,16 +213,16 @@ def test_a_fault_over_a_push_gives_its_room_back(
 
 
 def test_whoever_asks_for_the_status_is_answered_beside_silent_ones() -> None:
-    teller = Teller(("127.0.0.1", 0), lambda: {"step": 7})
+    status_server = StatusServer(("127.0.0.1", 0), lambda: {"step": 7})
     before = threading.active_count()
-    silent = [connect(teller.address) for _ in range(4 * MOST_ASKERS)]
-    asked = http.client.HTTPConnection(*teller.address, timeout=10.0)
+    silent = [connect(status_server.address) for _ in range(4 * MOST_ASKERS)]
+    asked = http.client.HTTPConnection(*status_server.address, timeout=10.0)
     asked.request("GET", "/status")
     assert json.loads(asked.getresponse().read()) == {"step": 7}
     assert threading.active_count() - before <= MOST_ASKERS + 4
     for link in silent:
         link.close()
-    teller.close()
+    status_server.close()
 
 
 def test_the_oldest_stranger_goes_first() -> None:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The keeper's copies: whole steps only, bounded memory, the same book as the operator's engine."""
+"""The state store's copies: whole steps, bounded memory, the book of the operator's engine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oracles import keeper_book
+from oracles import state_store_book
 from ullage_run.frames import Frame, FrameError, Kind, Receipt
 from ullage_run.state_store import Store
 
@@ -84,12 +84,12 @@ PUSHES = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 4), st.integers(1,
 @settings(max_examples=100, deadline=None)
 @given(pushes=PUSHES)
 def test_the_keeper_and_the_engine_judge_alike(pushes: list[tuple[int, int, int]]) -> None:
-    store, book = begun(shards=3), keeper_book.Ledger(shards=3, epoch=1)
+    store, book = begun(shards=3), state_store_book.Ledger(shards=3, epoch=1)
     for shard, step, epoch in pushes:
         if (shard + step) % 5 == 0 and epoch > book.epoch:
             store.begin(epoch, 3)
-            book = keeper_book.new_epoch(book, epoch)
-        book, verdict = keeper_book.receive(book, shard=shard, step=step, epoch=epoch)
+            book = state_store_book.new_epoch(book, epoch)
+        book, verdict = state_store_book.receive(book, shard=shard, step=step, epoch=epoch)
         found = put(store, offer(shard, step, epoch), bytes([step]))
         assert found.name == verdict.name
         assert (store.held().committed, store.held().epoch) == (book.committed, book.epoch)

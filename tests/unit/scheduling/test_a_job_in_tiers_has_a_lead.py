@@ -27,7 +27,7 @@ from fakes.toy_pools import a_pool
 from ullage.api.contract import LABEL_POOL, DesiredSlice, Reason, SlicePhase
 from ullage.cluster.records.snapshot import GPUNodeRecord, PodRecord, PodStage, ServiceRecord
 from ullage.cluster.records.spec_fields import TierTerms
-from ullage.cluster.records.tier import LeadReport
+from ullage.cluster.records.tier import CoordinatorReport
 from ullage.scheduling.model.plan import ApplyService, CreatePod, DeletePod, UngatePod
 
 TERMS = TierTerms(reliable=1, state_bytes=1 << 30)
@@ -38,7 +38,7 @@ def job(**status: object) -> WorkloadBuilder:
     return built.status(replicas=2, **status)
 
 
-def a_lead(stage: PodStage = PodStage.RUNNING, **fields: object) -> PodRecord:
+def a_coordinator(stage: PodStage = PodStage.RUNNING, **fields: object) -> PodRecord:
     said: dict[str, object] = {"gates": (), "lead": True, "node": "node-9", "address": "10.0.0.9"}
     pod = a_pod("train-lead", owner=job().build(), rank=-1, stage=stage)
     return replace(pod, **(said | fields))  # type: ignore[arg-type]
@@ -83,16 +83,16 @@ def running(*parts: object, built: WorkloadBuilder | None = None) -> Decided:
 
 def ran() -> WorkloadBuilder:
     """A job whose members ran, as its status tells."""
-    return job().with_(status=running(a_lead(), named()).status(job()))
+    return job().with_(status=running(a_coordinator(), named()).status(job()))
 
 
-def leads(found: Decided) -> list[CreatePod]:
+def coordinators(found: Decided) -> list[CreatePod]:
     return [one for one in found.all(CreatePod) if one.lead is not None]
 
 
 def test_the_lead_comes_before_anyone_is_let_go() -> None:
     found = starting()
-    (made,) = leads(found)
+    (made,) = coordinators(found)
     assert (made.name, made.rank, made.lead.members if made.lead else 0) == ("train-lead", -1, 2)
     assert [one.name for one in found.all(ApplyService) if one.lead] == ["train-lead"]
     assert found.all(UngatePod) == []
@@ -104,77 +104,79 @@ def test_the_lead_comes_before_anyone_is_let_go() -> None:
 
 
 def test_it_is_made_once() -> None:
-    again = starting(a_lead(PodStage.UNSCHEDULED, scheduling_message="0/3 nodes"), named())
-    assert leads(again) == []
+    again = starting(a_coordinator(PodStage.UNSCHEDULED, scheduling_message="0/3 nodes"), named())
+    assert coordinators(again) == []
     assert [one for one in again.all(ApplyService) if one.lead] == []
     assert again.all(UngatePod) == []
     assert "0/3 nodes" in again.decision(job()).message
 
 
 def test_members_are_let_go_when_it_runs() -> None:
-    found = starting(a_lead(), named())
+    found = starting(a_coordinator(), named())
     assert {one.pod.name for one in found.all(UngatePod)} == {"train-0", "train-1"}
     assert found.status(job()).phase == "Starting"
 
 
 def test_who_waits_for_room_has_no_lead_yet() -> None:
     found = decided(job(), *job().pods())
-    assert leads(found) == []
+    assert coordinators(found) == []
 
 
 def test_work_in_no_tiers_has_none() -> None:
     plain = a_job().elastic(2, 3, in_place=True).gang(2).status(replicas=2)
     found = starting(built=plain)
-    assert leads(found) == []
+    assert coordinators(found) == []
     assert len(found.all(UngatePod)) == 2
 
 
 def test_what_runs_is_left_alone() -> None:
-    found = running(a_lead(), named())
+    found = running(a_coordinator(), named())
     assert found.all(CreatePod) == []
     assert found.all(DeletePod) == []
     assert found.status(job()).phase == "Running"
 
 
 def test_a_name_that_vanished_is_made_again() -> None:
-    found = running(a_lead())
+    found = running(a_coordinator())
     assert [one.name for one in found.all(ApplyService) if one.lead] == ["train-lead"]
 
 
 @pytest.mark.parametrize(
-    ("lead", "counted", "says"),
+    ("coordinator", "counted", "says"),
     [
         (None, 0, "is gone"),
-        (a_lead(PodStage.FAILED, exit_code=75), 0, "more members were lost"),
-        (a_lead(deleting=True), 0, "is gone"),
-        (a_lead(PodStage.FAILED, exit_code=3), 1, "ullage_run.group"),
-        (a_lead(PodStage.FAILED, exit_code=137), 1, "stateBytes"),
-        (a_lead(PodStage.FAILED, exit_code=1, disrupted=True), 0, "is gone"),
+        (a_coordinator(PodStage.FAILED, exit_code=75), 0, "more members were lost"),
+        (a_coordinator(deleting=True), 0, "is gone"),
+        (a_coordinator(PodStage.FAILED, exit_code=3), 1, "ullage_run.group"),
+        (a_coordinator(PodStage.FAILED, exit_code=137), 1, "stateBytes"),
+        (a_coordinator(PodStage.FAILED, exit_code=1, disrupted=True), 0, "is gone"),
     ],
 )
-def test_a_lost_lead_means_another_start(lead: PodRecord | None, counted: int, says: str) -> None:
-    found = running(*([lead] if lead else []), named())
+def test_a_lost_lead_means_another_start(
+    coordinator: PodRecord | None, counted: int, says: str
+) -> None:
+    found = running(*([coordinator] if coordinator else []), named())
     status = found.status(job())
     assert status.phase == "Restarting"
     assert status.restarts == counted
     assert says in found.decision(job()).message
-    assert leads(found) == []
+    assert coordinators(found) == []
 
 
 @pytest.mark.parametrize("seen", [True, False])
 def test_members_that_say_that_the_state_is_lost_are_not_to_blame(seen: bool) -> None:
-    """They end seconds before the lead does; the lead had led, or their word is a failure."""
+    """They end seconds before it does; the coordinator had led, or their word is a failure."""
     built = ran()
     held = _slices(built.pods())
     pods = [
         replace(pod, node=f"node-{at}", exit_code=75)
         for at, pod in enumerate(built.pods(PodStage.FAILED, since=NOW - 5))
     ]
-    parts = [built, *pods, *_nodes(held, SlicePhase.ATTACHED), a_lead(), named()]
+    parts = [built, *pods, *_nodes(held, SlicePhase.ATTACHED), a_coordinator(), named()]
     snapshot = a_snapshot(*parts)  # type: ignore[arg-type]
-    report = LeadReport(stage=2, epoch=3, step=9)
-    leads_tell = {built.build().ref.uid: report} if seen else {}
-    found = decided_on(replace(snapshot, leads=leads_tell))
+    report = CoordinatorReport(stage=2, epoch=3, step=9)
+    reports = {built.build().ref.uid: report} if seen else {}
+    found = decided_on(replace(snapshot, leads=reports))
     status = found.status(built)
     assert status.phase == "Restarting"
     assert status.restarts == (0 if seen else 1)
@@ -189,61 +191,65 @@ def test_members_that_fail_with_their_lead_are_not_to_blame() -> None:
         replace(pod, node=f"node-{at}", exit_code=1)
         for at, pod in enumerate(built.pods(PodStage.FAILED, since=NOW - 5))
     ]
-    gone = a_lead(PodStage.FAILED, disrupted=True)
+    gone = a_coordinator(PodStage.FAILED, disrupted=True)
     found = decided(built, *pods, *_nodes(held, SlicePhase.ATTACHED), gone, named())
     status = found.status(built)
     assert (status.phase, status.restarts) == ("Restarting", 0)
 
 
 def test_a_lead_that_finished_is_no_loss() -> None:
-    found = running(a_lead(PodStage.SUCCEEDED), named())
+    found = running(a_coordinator(PodStage.SUCCEEDED), named())
     assert found.status(job()).phase == "Running"
 
 
 def test_what_is_left_of_a_lost_lead_goes_before_the_next_start() -> None:
     built = job(phase="Restarting")
     pods = built.pods()
-    found = decided(built, *pods, a_lead(PodStage.FAILED, exit_code=75), named())
+    found = decided(built, *pods, a_coordinator(PodStage.FAILED, exit_code=75), named())
     assert "train-lead" in {one.pod.name for one in found.all(DeletePod)}
-    assert leads(found) == []
+    assert coordinators(found) == []
 
 
 def test_a_lead_outlives_a_restart_of_its_members() -> None:
     built = job(phase="Restarting")
-    found = decided(built, *built.pods(), a_lead(), named())
+    found = decided(built, *built.pods(), a_coordinator(), named())
     assert "train-lead" not in {one.pod.name for one in found.all(DeletePod)}
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_it_goes_when_the_job_ends(phase: str) -> None:
     ended = job(phase=phase, completion_time=NOW - 5)
-    assert [one.pod.name for one in decided(ended, a_lead()).all(DeletePod)] == ["train-lead"]
-    left = a_lead(PodStage.SUCCEEDED)
+    assert [one.pod.name for one in decided(ended, a_coordinator()).all(DeletePod)] == [
+        "train-lead"
+    ]
+    left = a_coordinator(PodStage.SUCCEEDED)
     assert decided(ended, left).all(DeletePod) == [], "its log stays readable"
 
 
 def test_it_goes_when_the_job_is_suspended() -> None:
     paused = job(phase="Suspended").suspended()
-    assert [one.pod.name for one in decided(paused, a_lead()).all(DeletePod)] == ["train-lead"]
+    assert [one.pod.name for one in decided(paused, a_coordinator()).all(DeletePod)] == [
+        "train-lead"
+    ]
 
 
 def test_a_lead_on_a_silent_node_is_not_waited_for() -> None:
     built = job(phase="Restarting")
-    gone = a_lead(deleting=True)
+    gone = a_coordinator(deleting=True)
     found = decided(built, *built.pods(), gone, named(), a_node("node-9", ready=False))
     (step,) = [one for one in found.all(DeletePod) if one.pod.name == "train-lead"]
     assert step.at_once
 
 
 def test_a_lead_is_no_member_and_counts_on_its_node() -> None:
-    found = running(a_lead(), named())
+    found = running(a_coordinator(), named())
     assert {one.pod for one in found.status(job()).placement} == {"train-0", "train-1"}
 
 
 def test_reliable_members_and_the_lead_run_where_no_one_takes_machines_away() -> None:
     stays, goes = a_pool("steady", spot=False), a_pool("spot-a")
     found = starting(stays, goes)
-    (made,) = leads(found)
+    (made,) = coordinators(found)
     assert made.on == ((("pool", "steady"),),)
     fresh = decided(job(), stays, goes, *_nodes_free())
     members = {one.name: one.on for one in fresh.all(CreatePod)}
@@ -258,7 +264,7 @@ def test_without_such_pools_they_may_run_anywhere() -> None:
 
 def test_members_are_told_their_pool() -> None:
     found = starting(
-        a_lead(),
+        a_coordinator(),
         named(),
         a_pool("spot-a"),
         a_node("node-0", labels={"pool": "spot-a"}),
@@ -273,4 +279,4 @@ def _nodes_free() -> list[GPUNodeRecord]:
 
 
 def test_epochs_stand_in_every_step() -> None:
-    assert {one.epoch for one in leads(starting())} == {EPOCH}
+    assert {one.epoch for one in coordinators(starting())} == {EPOCH}

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a lead tells becomes the job's status: news at once, steps once a minute, nothing twice."""
+"""What a coordinator tells is the job's status: news at once, steps once a minute."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from fakes.deciding import Decided, decided_on
 from ullage.api.contract import SlicePhase
 from ullage.cluster.records.snapshot import PodRecord, PodStage
 from ullage.cluster.records.spec_fields import TierTerms
-from ullage.cluster.records.tier import LeadReport
+from ullage.cluster.records.tier import CoordinatorReport
 from ullage.scheduling.model.plan import Emit, SetStatus
 
 TERMS = TierTerms(reliable=1, state_bytes=1 << 30)
-REPORT = LeadReport(stage=2, epoch=4, step=102, committed=101, reliable=1, transient=2)
+REPORT = CoordinatorReport(stage=2, epoch=4, step=102, committed=101, reliable=1, transient=2)
 JOB = a_job().elastic(2, 3, in_place=True, tiers=TERMS).gang(2)
 
 
 def running(
-    report: LeadReport | None,
+    report: CoordinatorReport | None,
     built: WorkloadBuilder | None = None,
     *,
     at: float = NOW,
-    lead: bool = True,
+    coordinator: bool = True,
 ) -> Decided:
-    """Every member runs beside its lead, which tells this."""
+    """Every member runs beside its coordinator, which tells this."""
     built = built or JOB.status(phase="Running", replicas=2, start_time=NOW - 100)
     pods = tuple(
         replace(pod, node=f"node-{rank}")
@@ -49,8 +49,8 @@ def running(
         seen = [reported(held, SlicePhase.ATTACHED)]
         nodes.append(a_gpu_node(f"node-{rank}", devices=1, desired=[held], observed=seen))
     parts: list[object] = [built, *pods, *nodes, a_kube_service(JOB.build(), "train-lead")]
-    if lead:
-        parts.append(a_lead())
+    if coordinator:
+        parts.append(a_coordinator())
     parts.append(a_kube_service(JOB.build(), "train-workers"))
     snapshot = a_snapshot(*parts, now=at)  # type: ignore[arg-type]
     uid = built.build().ref.uid
@@ -58,15 +58,17 @@ def running(
     return decided_on(replace(snapshot, leads=told), at=at)
 
 
-def a_lead() -> PodRecord:
+def a_coordinator() -> PodRecord:
     pod = a_pod("train-lead", owner=JOB.build(), rank=-1, stage=PodStage.RUNNING)
     return replace(pod, lead=True, node="node-9", address="10.0.0.9")
 
 
-def after(report: LeadReport | None, found: Decided, *, at: float, lead: bool = True) -> Decided:
+def after(
+    report: CoordinatorReport | None, found: Decided, *, at: float, coordinator: bool = True
+) -> Decided:
     """The next look, with the status as it was told."""
     status = found.status("train")
-    return running(report, JOB.with_(status=status, replicas=2), at=at, lead=lead)
+    return running(report, JOB.with_(status=status, replicas=2), at=at, coordinator=coordinator)
 
 
 def reasons(found: Decided) -> list[str]:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is written for a job in tiers is what its lead and its members read."""
+"""What is written for a job in tiers is what its coordinator and its members read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ullage.kube.manifests.tiers import guard_name, narrowed
 from ullage.kube.manifests.ungate import ungate_patch
 from ullage.ports import NETWORK_POLICY, SECRET, BadRequest, Conflict
 from ullage.scheduling.lifecycle import coordinator
-from ullage.scheduling.model.plan import ApplyService, CreatePod, Labels, Lead
+from ullage.scheduling.model.plan import ApplyService, CoordinatorStart, CreatePod, Labels
 from ullage.scheduling.model.selectors import owner_labels
 from ullage_run import coordinator_server as server
 from ullage_run import orders
@@ -43,7 +43,7 @@ TEMPLATE: Json = {
         "nodeSelector": {"accelerator": "h100"},
     },
 }
-LEADS = Coordinators(image="ullage-operator:1", namespace="ullage-system")
+COORDINATORS = Coordinators(image="ullage-operator:1", namespace="ullage-system")
 
 
 def blueprint(terms: TierTerms | None = TERMS) -> Blueprint:
@@ -57,13 +57,13 @@ def blueprint(terms: TierTerms | None = TERMS) -> Blueprint:
     )
 
 
-def a_lead(on: tuple[Labels, ...] = (), notice_s: float | None = 120.0) -> CreatePod:
+def a_coordinator(on: tuple[Labels, ...] = (), notice_s: float | None = 120.0) -> CreatePod:
     return CreatePod(
         owner=OWNER,
         name="train-lead",
         rank=-1,
         template_hash="abc",
-        lead=Lead(members=3, notice_s=notice_s),
+        lead=CoordinatorStart(members=3, notice_s=notice_s),
         on=on,
         epoch=EPOCH,
         reason=Reason.WAITS_FOR_LEAD,
@@ -71,8 +71,8 @@ def a_lead(on: tuple[Labels, ...] = (), notice_s: float | None = 120.0) -> Creat
     )
 
 
-def lead_pod(**how: Any) -> Json:
-    return cast(Json, LEADS.pod(a_lead(**how), blueprint()))
+def coordinator_pod(**how: Any) -> Json:
+    return cast(Json, COORDINATORS.pod(a_coordinator(**how), blueprint()))
 
 
 def member(rank: int = 0, **more: Any) -> Json:
@@ -98,7 +98,7 @@ def environment(pod: Json) -> Json:
 
 
 def test_the_lead_understands_how_it_is_started() -> None:
-    command = lead_pod()["spec"]["containers"][0]["command"]
+    command = coordinator_pod()["spec"]["containers"][0]["command"]
     assert command[:3] == ["python", "-m", "ullage_run.coordinator_server"]
     given = parser().parse_args(command[3:])
     terms = terms_of(given)
@@ -124,7 +124,7 @@ def test_a_lead_ends_with_the_exit_codes_that_are_read() -> None:
 
 
 def test_the_lead_assumes_the_link_that_notices_are_judged_by() -> None:
-    given = parser().parse_args(lead_pod()["spec"]["containers"][0]["command"][3:])
+    given = parser().parse_args(coordinator_pod()["spec"]["containers"][0]["command"][3:])
     assert given.bytes_per_second == BYTES_PER_SECOND
     by_hand = parser().parse_args(["--members", "1", "--state-bytes", "1"])
     assert by_hand.bytes_per_second == BYTES_PER_SECOND
@@ -132,14 +132,14 @@ def test_the_lead_assumes_the_link_that_notices_are_judged_by() -> None:
 
 def test_a_step_changes_no_more_than_the_state() -> None:
     odd = replace(TERMS, dirty_bytes=TERMS.state_bytes + 1)
-    pod = cast(Json, LEADS.pod(a_lead(), blueprint(odd)))
+    pod = cast(Json, COORDINATORS.pod(a_coordinator(), blueprint(odd)))
     given = parser().parse_args(pod["spec"]["containers"][0]["command"][3:])
     assert terms_of(given).link.dirty_bytes_per_step == TERMS.state_bytes
 
 
 def test_what_no_one_stated_is_left_to_the_lead() -> None:
     plain = replace(TERMS, stage=0, dirty_bytes=0)
-    pod = cast(Json, LEADS.pod(a_lead(notice_s=None), blueprint(plain)))
+    pod = cast(Json, COORDINATORS.pod(a_coordinator(notice_s=None), blueprint(plain)))
     given = parser().parse_args(pod["spec"]["containers"][0]["command"][3:])
     assert (given.stage, given.dirty_bytes, given.notice_seconds) == (None, None, None)
 
@@ -165,12 +165,12 @@ def test_what_the_template_sets_itself_stays() -> None:
 
 
 def test_members_and_lead_share_one_token_that_stands_in_no_pod() -> None:
-    guards = LEADS.guards(OWNER)
+    guards = COORDINATORS.guards(OWNER)
     secret = cast(Json, guards[SECRET])
     token = secret["stringData"]["token"]
     assert len(token) >= 40
-    assert token != cast(Json, LEADS.guards(OWNER)[SECRET])["stringData"]["token"]
-    for pod in (lead_pod(), member()):
+    assert token != cast(Json, COORDINATORS.guards(OWNER)[SECRET])["stringData"]["token"]
+    for pod in (coordinator_pod(), member()):
         volume = next(one for one in pod["spec"]["volumes"] if "secret" in one)
         assert volume["secret"]["secretName"] == secret["metadata"]["name"]
         mounts = pod["spec"]["containers"][0]["volumeMounts"]
@@ -183,8 +183,8 @@ def test_an_earlier_job_of_the_name_has_another_token() -> None:
 
 
 def test_only_the_jobs_own_pods_reach_the_lead() -> None:
-    policy = cast(Json, LEADS.guards(OWNER)[NETWORK_POLICY])["spec"]
-    labels = lead_pod()["metadata"]["labels"]
+    policy = cast(Json, COORDINATORS.guards(OWNER)[NETWORK_POLICY])["spec"]
+    labels = coordinator_pod()["metadata"]["labels"]
     assert policy["podSelector"]["matchLabels"].items() <= labels.items()
     members, status = policy["ingress"]
     assert members["from"] == [{"podSelector": {"matchLabels": owner_labels(OWNER)}}]
@@ -203,14 +203,14 @@ def test_the_service_names_the_lead_alone() -> None:
     )  # fmt: skip
     body = cast(Json, named(step, "uid-1"))
     selector = body["spec"]["selector"]
-    assert selector.items() <= lead_pod()["metadata"]["labels"].items()
+    assert selector.items() <= coordinator_pod()["metadata"]["labels"].items()
     assert selector[LABEL_LEAD] == "true"
     assert LABEL_LEAD not in member()["metadata"]["labels"]
     assert body["metadata"]["uid"] == "uid-1"
 
 
 def test_the_lead_is_confined_and_has_room_for_two_copies() -> None:
-    spec = lead_pod()["spec"]
+    spec = coordinator_pod()["spec"]
     container = spec["containers"][0]
     assert spec["securityContext"]["runAsNonRoot"]
     assert not spec["automountServiceAccountToken"]
@@ -244,7 +244,7 @@ def test_machines_that_stay_are_required_beside_what_the_template_asks() -> None
     ]
     assert found["podAntiAffinity"] == {"x": 1}
     assert "affinity" in member(on=on)["spec"]
-    assert "affinity" in lead_pod(on=on)["spec"]
+    assert "affinity" in coordinator_pod(on=on)["spec"]
     assert "affinity" not in member()["spec"]
 
 
@@ -256,9 +256,9 @@ def test_a_pod_is_told_its_pool_when_it_is_let_go() -> None:
 
 def test_without_an_image_it_is_said_what_to_set() -> None:
     with pytest.raises(BadRequest, match="ULLAGE_DECIDE_LEAD_IMAGE"):
-        Coordinators().pod(a_lead(), blueprint())
+        Coordinators().pod(a_coordinator(), blueprint())
 
 
 def test_a_job_that_left_its_tiers_gets_no_lead() -> None:
     with pytest.raises(Conflict):
-        LEADS.pod(a_lead(), blueprint(None))
+        COORDINATORS.pod(a_coordinator(), blueprint(None))

@@ -50,7 +50,7 @@ def by_name(*pools: PoolRecord) -> dict[str, PoolRecord]:
 
 
 def running(*pools: PoolRecord, built: WorkloadBuilder) -> Decided:
-    """Every member runs beside its lead."""
+    """Every member runs beside its coordinator."""
     pods = tuple(
         replace(pod, node=f"node-{at}")
         for at, pod in enumerate(built.pods(PodStage.RUNNING, since=NOW - 50))
@@ -60,8 +60,8 @@ def running(*pools: PoolRecord, built: WorkloadBuilder) -> Decided:
         held = a_slice(pod, device=gpu(f"node-{at}"), percent=100, memory_mib=16_384)
         seen = [reported(held, SlicePhase.ATTACHED)]
         nodes.append(a_gpu_node(f"node-{at}", devices=1, desired=[held], observed=seen))
-    lead = a_pod("train-lead", owner=built.build(), rank=-1, stage=PodStage.RUNNING)
-    return decided(built, *pods, *nodes, replace(lead, lead=True, node="node-9"), *pools)
+    coordinator = a_pod("train-lead", owner=built.build(), rank=-1, stage=PodStage.RUNNING)
+    return decided(built, *pods, *nodes, replace(coordinator, lead=True, node="node-9"), *pools)
 
 
 def test_the_shortest_notice_of_the_pools_that_it_may_use_counts() -> None:
@@ -152,7 +152,7 @@ def test_members_that_wait_give_back_what_they_hold() -> None:
     ]
     found = decided(built, *pods, *nodes, SHORT)
     assert found.all(UngatePod) == []
-    assert found.all(CreatePod) == [], "no lead either"
+    assert found.all(CreatePod) == [], "no coordinator either"
     assert found.slices() == []
 
 

@@ -17,7 +17,7 @@ from ullage.cluster.records.snapshot import PodStage
 from ullage.cluster.records.status import Progress
 from ullage.scheduling.model.gang_speed import left_s
 from ullage.scheduling.model.plan import SetStatus
-from ullage.scheduling.model.progress import standing
+from ullage.scheduling.model.progress import gang_progress
 
 STEP_US = 100_000
 JOB = a_job().gang(2).with_(work_steps=10_000)
@@ -30,7 +30,7 @@ def says(steps: int, resumed_at: int = 0) -> ObservedSlice:
 
 def at(*members: ObservedSlice | None, before: Progress | None = None) -> tuple[int, int] | None:
     """Steps done, and the step that the start went on from."""
-    found = standing(((f"pod-{n}", one) for n, one in enumerate(members)), before)
+    found = gang_progress(((f"pod-{n}", one) for n, one in enumerate(members)), before)
     return (found.steps, found.resumed_at) if found is not None else None
 
 

@@ -175,7 +175,7 @@ class Overlay:
             return None
         return found.effect, found.since
 
-    def standing(self, target: Hashable, *kinds: type[Effect]) -> tuple[Assumption | None, ...]:
+    def assumptions(self, target: Hashable, *kinds: type[Effect]) -> tuple[Assumption | None, ...]:
         """Assumptions about a target, by kind; the same objects as long as nothing changed."""
         return tuple(self._kept.get(kind, {}).get(target) for kind in kinds)
 

@@ -62,7 +62,7 @@ from ullage.cluster.records.snapshot import (
     WorkloadKind,
     WorkloadRecord,
 )
-from ullage.cluster.records.tier import LeadReport
+from ullage.cluster.records.tier import CoordinatorReport
 from ullage.cluster.values import streams
 from ullage.cluster.values.streams import Stream
 from ullage.engines.admission.model import LearnedModel
@@ -133,7 +133,7 @@ class ClusterState:
         self._seen_pod = Overlaid(self._overlay, (PodUngated, PodLeaving), seen_pod)
         self._seen_workload = Overlaid(self._overlay, (StatusSet, WorkloadLeaving), seen_workload)
         self._models: Mapping[str, LearnedModel] = {}
-        self._leads: Mapping[str, LeadReport] = {}
+        self._coordinators: Mapping[str, CoordinatorReport] = {}
         self._frozen: Snapshot | None = None
 
     # -- Sink ------------------------------------------------------------------------------
@@ -157,9 +157,9 @@ class ClusterState:
         self._models = models
         self._context.touch()
 
-    def set_leads(self, reports: Mapping[str, LeadReport]) -> None:
+    def set_coordinators(self, reports: Mapping[str, CoordinatorReport]) -> None:
         """Sets the reports of coordinators, by uid of the job."""
-        self._leads = reports
+        self._coordinators = reports
         self._context.touch()
 
     def set_pools(self, told: Mapping[str, PoolStatus]) -> bool:
@@ -220,7 +220,7 @@ class ClusterState:
         self._overlay.clear()
         self._refusals.clear()
         self._pools.tell({})
-        self._models, self._leads = {}, {}
+        self._models, self._coordinators = {}, {}
         self._context.touch()
 
     def next_retry(self) -> float | None:
@@ -266,9 +266,9 @@ class ClusterState:
         """Identity of a GPUNode, Deployment or Service as the watch shows it."""
         return self._context.seen.get((kind, namespace, name))
 
-    def lead_pods(self) -> Mapping[str, PodRecord]:
+    def coordinator_pods(self) -> Mapping[str, PodRecord]:
         """Pods that lead jobs in tiers as the watch shows them, by uid of the job; no snapshot."""
-        return {pod.owner.uid: pod for pod in self._pods.leads() if pod.owner.uid}
+        return {pod.owner.uid: pod for pod in self._pods.coordinators() if pod.owner.uid}
 
     def foreign_pods(self) -> Mapping[str, ForeignPod]:
         """Pods that claim a workload which did not create them, by uid; in no snapshot."""
@@ -317,7 +317,7 @@ class ClusterState:
             device_profiles=self._device_profiles.table.view(),
             pools=self._pools.seen(),
             models=self._models,
-            leads=self._leads,
+            leads=self._coordinators,
             policy=self._policies.binding(),
             idle_policies=self._policies.idle(),
             unread=self._context.unread.shown(),

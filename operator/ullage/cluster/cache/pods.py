@@ -52,7 +52,7 @@ class PodRoom(Room[str]):
         """Pods by the uid of the workload that they claim."""
         self._services: dict[tuple[str, str], str] = {}
         self._serving: dict[tuple[str, str], set[str]] = {}
-        self._leads: set[str] = set()
+        self._coordinators: set[str] = set()
 
     def __len__(self) -> int:
         return len(self.table) + len(self._foreign)
@@ -61,9 +61,9 @@ class PodRoom(Room[str]):
         """Uid of every pod."""
         return (*self.table.keys(), *self._foreign)
 
-    def leads(self) -> Iterable[PodRecord]:
+    def coordinators(self) -> Iterable[PodRecord]:
         """Pods that lead jobs in tiers, found without looking at the others."""
-        found = (self.table.get(uid) for uid in self._leads)
+        found = (self.table.get(uid) for uid in self._coordinators)
         return [pod for pod in found if pod is not None]
 
     def foreign(self) -> Mapping[str, ForeignPod]:
@@ -159,9 +159,9 @@ class PodRoom(Room[str]):
         if record != self.table.get(uid):
             self.table.put(uid, record)
             if record.lead:
-                self._leads.add(uid)
+                self._coordinators.add(uid)
             else:
-                self._leads.discard(uid)
+                self._coordinators.discard(uid)
             self.context.touch()
         elif settled:
             self.context.touch()
@@ -169,7 +169,7 @@ class PodRoom(Room[str]):
 
     def _let_go(self, uid: str) -> bool:
         """Take a pod out of those that are ours; says whether it was one."""
-        self._leads.discard(uid)
+        self._coordinators.discard(uid)
         self.context.overlay.drop_target(PodUngated, uid)
         self.context.overlay.drop_target(PodLeaving, uid)
         self.context.node_refusals.forget(uid)

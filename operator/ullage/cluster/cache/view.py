@@ -61,10 +61,10 @@ class Overlaid(Generic[Record]):
             record = observed.get(uid)
             if record is None:
                 continue
-            standing = self._overlay.standing(uid, *self._kinds)
+            assumptions = self._overlay.assumptions(uid, *self._kinds)
             known = self._kept.get(uid)
-            if known is None or known[0] is not record or not _same(known[1], standing):
-                known = record, standing, self._see(record, self._overlay)
+            if known is None or known[0] is not record or not _same(known[1], assumptions):
+                known = record, assumptions, self._see(record, self._overlay)
             kept[uid] = known
         self._kept = kept
         return {uid: seen for uid, (_, _, seen) in kept.items()}

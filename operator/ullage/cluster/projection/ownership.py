@@ -14,7 +14,13 @@ from dataclasses import dataclass
 from ullage.api.contract import LABEL_KIND, LABEL_LEAD, LABEL_ORDER, LABEL_OWNER, LABEL_RANK
 from ullage.cluster.codecs.objects import Meta
 from ullage.cluster.records.snapshot import ObjectRef, WorkloadKind
-from ullage.cluster.values.names import MAX_RANK, is_order_name, lead_name, number_of, pod_name
+from ullage.cluster.values.names import (
+    MAX_RANK,
+    coordinator_name,
+    is_order_name,
+    number_of,
+    pod_name,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +65,7 @@ def _against_child(meta: Meta, job: str) -> str:
     if not holder.uid:
         return "its controller has no uid"
     if meta.labels.get(LABEL_LEAD) == "true":
-        fits = meta.name == lead_name(job)
+        fits = meta.name == coordinator_name(job)
     elif meta.labels.get(LABEL_ORDER):
         fits = is_order_name(job, meta.name)
     else:

@@ -134,7 +134,7 @@ def project_pod(raw: JsonObject, now: float, share: Sharer) -> tuple[PodRecord, 
         failed_why in _RACE_REASONS or failed_why.startswith(_RACE_PREFIX)
     )
     waiting_reason, waiting_message = _waiting(status, shape.device_container)
-    lead = meta.labels.get(LABEL_LEAD) == "true"
+    coordinator = meta.labels.get(LABEL_LEAD) == "true"
     record = PodRecord(
         uid=meta.uid,
         namespace=meta.namespace,
@@ -157,8 +157,8 @@ def project_pod(raw: JsonObject, now: float, share: Sharer) -> tuple[PodRecord, 
         waiting_message=waiting_message,
         scheduling_message=share(_scheduling_message(status)),
         order=share(meta.labels.get(LABEL_ORDER, "")),
-        lead=lead,
-        address=optional_text(status, "podIP") if lead else "",
+        lead=coordinator,
+        address=optional_text(status, "podIP") if coordinator else "",
         template_hash=share(version_of(meta.annotations)),
         grace_s=optional_whole(spec, "terminationGracePeriodSeconds", 30),
         world_size=max(0, number_of(meta.annotations.get(ANNOTATION_WORLD_SIZE, ""))),

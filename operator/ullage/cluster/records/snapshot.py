@@ -40,7 +40,7 @@ from ullage.cluster.records.spec_fields import (
     Tenant,
 )
 from ullage.cluster.records.status import Condition, SolveRecord, WorkloadStatus
-from ullage.cluster.records.tier import LeadReport
+from ullage.cluster.records.tier import CoordinatorReport
 from ullage.engines.admission.model import LearnedModel
 from ullage.engines.allocation.policies import POLICIES
 
@@ -108,7 +108,7 @@ class PodRecord:
     lead: bool = False
     """It leads a job in tiers; such a pod is no member of its owner."""
     address: str = ""
-    """Where it answers, of a lead."""
+    """Where it answers, of a coordinator."""
     grace_s: int = 30
     """Seconds between SIGTERM and SIGKILL."""
     world_size: int = 0
@@ -381,7 +381,7 @@ class Snapshot:
     device_profiles: Mapping[str, DeviceProfileRecord] = field(default_factory=dict)
     pools: Mapping[str, PoolRecord] = field(default_factory=dict)
     """CapacityPools by name, with what is known of them now."""
-    leads: Mapping[str, LeadReport] = field(default_factory=dict)
+    leads: Mapping[str, CoordinatorReport] = field(default_factory=dict)
     """Reports of coordinators, by uid of the job."""
     models: Mapping[str, LearnedModel] = field(default_factory=dict)
     """Learned model of each accelerator; one that is missing has no history."""

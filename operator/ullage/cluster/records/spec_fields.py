@@ -118,7 +118,7 @@ class CostAim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierTerms:
-    """``spec.elasticity`` of a job in tiers: what its lead is started with."""
+    """``spec.elasticity`` of a job in tiers: what its coordinator is started with."""
 
     reliable: int
     """Members, of the lowest ranks, on machines that are not taken away."""

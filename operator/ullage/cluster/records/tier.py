@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where a job in tiers stands: as its lead tells, and as the job's status keeps it."""
+"""Where a job in tiers stands: as its coordinator tells, and as the job's status keeps it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _Stage: TypeAlias = Annotated[int, between(STAGES[0], STAGES[-1]), NEEDED]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeadReport:
-    """What a lead tells; ``committed`` is ``None`` while its copy holds no step whole."""
+class CoordinatorReport:
+    """What a coordinator tells; ``committed`` is ``None`` while its copy holds no step whole."""
 
     stage: _Stage
     epoch: _Figure = 0
@@ -38,7 +38,7 @@ class LeadReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierRecord:
-    """Where a job in tiers stands, as its lead reports."""
+    """Where a job in tiers stands, as its coordinator reports."""
 
     stage: _Stage
     """1: reliable members own the state; 2: transient ones do, and push; 3: reliable ones do not
@@ -46,7 +46,7 @@ class TierRecord:
     ratio: Annotated[Word, NEEDED]
     """Transient to reliable members that run, such as 7:1."""
     observed_at: Moment
-    """When the lead reported it; progress alone is reported once a minute."""
+    """When the coordinator reported it; progress alone is reported once a minute."""
     epoch: NeededCount
     """Grows with every change of who owns what."""
     last_consistent_step: Count | None = None
@@ -54,16 +54,16 @@ class TierRecord:
     backup_lag_steps: Annotated[Count, INT32] = 0
     """Steps that the job was ahead of the copy then."""
     lost_steps: Count = 0
-    """Steps that were done again after losses without notice, of this lead."""
+    """Steps that were done again after losses without notice, of this coordinator."""
 
 
-_REPORT: Final = derived(LeadReport)
+_REPORT: Final = derived(CoordinatorReport)
 
 
-def report_from_wire(raw: JsonObject) -> LeadReport | None:
-    """What a lead answered; ``None`` before its first maps.
+def report_from_wire(raw: JsonObject) -> CoordinatorReport | None:
+    """What a coordinator answered; ``None`` before its first maps.
 
     Raises:
-        WireError: it is no answer of a lead.
+        WireError: it is no answer of a coordinator.
     """
     return _REPORT.read(raw) if "stage" in raw else None

@@ -28,7 +28,7 @@ def workers_service(job: str) -> str:
     return f"{job}-workers"
 
 
-def lead_name(job: str) -> str:
+def coordinator_name(job: str) -> str:
     """Name of the pod that leads a job in tiers, and of the Service in front of it."""
     return f"{job}-lead"
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The decision of one job: its members and what the keeper holds to maps and a verdict.
+"""The decision of one job: its members and what the state store holds to maps and a verdict.
 
 Read :func:`decide` top to bottom: what was lost, which stage, who owns, who copies, who computes.
 Where no member stays, the maps stand as they are.
@@ -19,13 +19,13 @@ from ullage.engines.tiers.records import (
     Decision,
     Loss,
     Map,
+    Maps,
     Member,
     OnNotice,
     Option,
     Settings,
     Situation,
     Source,
-    Standing,
     Why,
 )
 from ullage.engines.tiers.stages import Hold, Stage, nearest_other, ratio, settle, target
@@ -56,27 +56,27 @@ def decide(seen: Situation, settings: Settings = DEFAULT) -> Decision:
     """The maps from the next step boundary on.
 
     Args:
-        seen: Members, sizes, the maps that hold and what the keeper has.
+        seen: Members, sizes, the maps that hold and what the state store has.
         settings: Of the job and the policy.
     """
     members = tuple(sorted(seen.members, key=lambda member: member.name))
     seen = replace(seen, members=members)
     scene = _scene(seen, settings)
-    if seen.standing is not None and not scene.reliable + scene.transient:
-        return _unchanged(scene, seen.standing)
+    if seen.maps is not None and not scene.reliable + scene.transient:
+        return _unchanged(scene, seen.maps)
     stage, hold = _stage(scene)
-    option, standing = _maps(scene, stage)
-    if seen.standing is not None and seen.heard <= seen.standing.epoch:
-        same = replace(standing, epoch=seen.standing.epoch) == seen.standing
-        standing = seen.standing if same else standing
-    why = _why(scene, standing, hold)
+    option, maps = _maps(scene, stage)
+    if seen.maps is not None and seen.heard <= seen.maps.epoch:
+        same = replace(maps, epoch=seen.maps.epoch) == seen.maps
+        maps = seen.maps if same else maps
+    why = _why(scene, maps, hold)
     other = _runner_up(scene, stage)
     return Decision(
         chosen=option,
         runner_up=other,
         reason=why,
         text=text(why, seen, option, other, q=scene.q, loss=scene.loss, divided=_divided(scene)),
-        standing=standing,
+        maps=maps,
         source=scene.loss.source,
         lost_steps=scene.loss.lost_steps,
     )
@@ -86,7 +86,7 @@ def _scene(seen: Situation, settings: Settings) -> _Scene:
     """Who stays, and what was lost; no one is told anything where notices are ignored."""
     ignored = settings.on_notice is OnNotice.IGNORE
     staying = [member for member in seen.members if ignored or member.stays]
-    if not staying and seen.standing is None:
+    if not staying and seen.maps is None:
         staying = list(seen.members)
     return _Scene(
         seen=seen,
@@ -99,7 +99,7 @@ def _scene(seen: Situation, settings: Settings) -> _Scene:
 
 def _loss(seen: Situation, settings: Settings, staying: set[str]) -> Loss:
     """Owners that are gone or cannot be saved in time, owners that hand over, and the source."""
-    old = seen.standing
+    old = seen.maps
     if old is None:
         return Loss()
     running = {member.name: member for member in seen.members}
@@ -112,7 +112,7 @@ def _loss(seen: Situation, settings: Settings, staying: set[str]) -> Loss:
     source: Source = Source.NONE
     lost: int | None = 0
     if gone and seen.committed is not None:  # whoever is gone, the store is none of the members
-        source, lost = Source.KEEPER, seen.step - seen.committed
+        source, lost = Source.STATE_STORE, seen.step - seen.committed
     elif gone:
         source, lost = Source.CHECKPOINT, None
     elif told and settings.on_notice is OnNotice.CHECKPOINT:
@@ -125,7 +125,7 @@ def _is_too_late(seen: Situation, settings: Settings, member: Member) -> bool:
 
     Without a copy it saves to storage and hands over itself; that is not judged here.
     """
-    old = seen.standing
+    old = seen.maps
     if old is None or not old.backups:
         return False
     told = {one.name for one in seen.members if not one.stays and one.name in old.owners}
@@ -135,8 +135,8 @@ def _is_too_late(seen: Situation, settings: Settings, member: Member) -> bool:
         state_bytes=math.ceil(seen.link.state_bytes * part),
         dirty_bytes_per_step=math.floor(seen.link.dirty_bytes_per_step * part),
     )
-    keepers = settings.keepers_of(len(set(old.backups)))
-    flush_s = flush_time_s(link, owners=len(told), keepers=keepers)
+    state_stores = settings.state_stores_of(len(set(old.backups)))
+    flush_s = flush_time_s(link, owners=len(told), state_stores=state_stores)
     answer = answer_notice(
         step_left_s=seen.step_s, flush_s=flush_s, notice_left_s=member.notice_left_s or 0.0
     )
@@ -145,7 +145,7 @@ def _is_too_late(seen: Situation, settings: Settings, member: Member) -> bool:
 
 def _stage(scene: _Scene) -> tuple[Stage, Hold]:
     """The stage by pin, loss or ratio, within what the members allow."""
-    old, pinned = scene.seen.standing, scene.settings.pinned
+    old, pinned = scene.seen.maps, scene.settings.pinned
     hold = Hold.FREE
     if old is not None and old.stage is not Stage.RELIABLE and _all_owners_gone(scene):
         stage = Stage.RELIABLE
@@ -175,16 +175,16 @@ def _possible(scene: _Scene, stage: Stage) -> Stage:
 
 
 def _all_owners_gone(scene: _Scene) -> bool:
-    old = scene.seen.standing
+    old = scene.seen.maps
     return old is not None and scene.loss.gone >= set(old.owners)
 
 
 def _owners(scene: _Scene, stage: Stage) -> tuple[int, Flush]:
     """How many own shards: the part of the transient members, more if a notice asks for it."""
     reliable, shards = len(scene.reliable), scene.settings.shards
-    keepers = scene.settings.keepers_of(reliable)
+    state_stores = scene.settings.state_stores_of(reliable)
     if stage is Stage.RELIABLE:
-        none = feasibility(scene.seen.link, owners=0, keepers=keepers, notice_s=None)
+        none = feasibility(scene.seen.link, owners=0, state_stores=state_stores, notice_s=None)
         return min(max(1, reliable), shards), none
     most = min(len(scene.transient), shards)
     count = min(most, max(1, math.ceil(scene.settings.owner_part * len(scene.transient) - 1e-9)))
@@ -193,7 +193,7 @@ def _owners(scene: _Scene, stage: Stage) -> tuple[int, Flush]:
         return feasibility(
             scene.seen.link,
             owners=owners,
-            keepers=keepers,
+            state_stores=state_stores,
             notice_s=scene.seen.notice_s,
             shards=shards,
         )
@@ -213,10 +213,10 @@ def _option(scene: _Scene, stage: Stage) -> Option:
     return Option(stage=stage, owners=count, workers=workers, flush=flush)
 
 
-def _maps(scene: _Scene, stage: Stage) -> tuple[Option, Standing]:
+def _maps(scene: _Scene, stage: Stage) -> tuple[Option, Maps]:
     """The new maps; the epoch is the next one."""
-    option, settings, old = _option(scene, stage), scene.settings, scene.seen.standing
-    was = old or Standing(stage=stage, epoch=0, owners=())
+    option, settings, old = _option(scene, stage), scene.settings, scene.seen.maps
+    was = old or Maps(stage=stage, epoch=0, owners=())
     reliable = [member.name for member in scene.reliable]
     if stage is Stage.RELIABLE:
         owners = divide(settings.shards, reliable, now=was.backups or was.owners)
@@ -229,7 +229,7 @@ def _maps(scene: _Scene, stage: Stage) -> tuple[Option, Standing]:
     if stage is not Stage.TRANSIENT or not names:
         names += reliable
     workers = divide(settings.blocks, sorted(names), now=was.workers, homes=was.homes)
-    standing = Standing(
+    maps = Maps(
         stage=stage,
         epoch=max(was.epoch, scene.seen.heard) + 1,
         owners=owners,
@@ -237,10 +237,10 @@ def _maps(scene: _Scene, stage: Stage) -> tuple[Option, Standing]:
         workers=workers,
         homes=_homes(was, workers),
     )
-    return option, standing
+    return option, maps
 
 
-def _homes(was: Standing, workers: Map) -> Map:
+def _homes(was: Maps, workers: Map) -> Map:
     """Who had each block before its present worker."""
     if not was.workers or len(was.workers) != len(workers):
         return was.homes if len(was.homes) == len(workers) else workers
@@ -251,8 +251,8 @@ def _homes(was: Standing, workers: Map) -> Map:
     )
 
 
-def _why(scene: _Scene, standing: Standing, hold: Hold) -> Why:
-    old, loss = scene.seen.standing, scene.loss
+def _why(scene: _Scene, maps: Maps, hold: Hold) -> Why:
+    old, loss = scene.seen.maps, scene.loss
     if old is None:
         return Why.STARTED
     if loss.gone:
@@ -261,11 +261,11 @@ def _why(scene: _Scene, standing: Standing, hold: Hold) -> Why:
         return Why.ALL_OWNERS_LOST if _all_owners_gone(scene) else Why.ROLLED_BACK
     if loss.told:
         return Why.FLUSHED
-    if standing.stage is not old.stage:
+    if maps.stage is not old.stage:
         return Why.STAGE_CHANGED
-    if standing.backups != old.backups:
-        return Why.KEEPER_MOVED
-    if standing != old:
+    if maps.backups != old.backups:
+        return Why.STATE_STORE_MOVED
+    if maps != old:
         return Why.MEMBERS_CHANGED
     return {Hold.BAND: Why.IN_BAND, Hold.REST: Why.TOO_SOON, Hold.FREE: Why.KEPT}[hold]
 
@@ -280,19 +280,21 @@ def _runner_up(scene: _Scene, stage: Stage) -> Option | None:
 
 def _divided(scene: _Scene) -> bool:
     """Whether each reliable member more would take a part of a flush."""
-    return scene.settings.keepers is None
+    return scene.settings.state_stores is None
 
 
-def _unchanged(scene: _Scene, standing: Standing) -> Decision:
+def _unchanged(scene: _Scene, maps: Maps) -> Decision:
     """Maps that must stand: no one is left to hand over to."""
     seen = scene.seen
-    keepers = scene.settings.keepers_of(len(set(standing.backups)))
-    owners = len(set(standing.owners)) if standing.backups else 0
+    state_stores = scene.settings.state_stores_of(len(set(maps.backups)))
+    owners = len(set(maps.owners)) if maps.backups else 0
     option = Option(
-        stage=standing.stage,
-        owners=len(set(standing.owners)),
-        workers=len(set(standing.workers)),
-        flush=feasibility(seen.link, owners=owners, keepers=keepers, notice_s=seen.notice_s),
+        stage=maps.stage,
+        owners=len(set(maps.owners)),
+        workers=len(set(maps.workers)),
+        flush=feasibility(
+            seen.link, owners=owners, state_stores=state_stores, notice_s=seen.notice_s
+        ),
     )
     return Decision(
         chosen=option,
@@ -301,5 +303,5 @@ def _unchanged(scene: _Scene, standing: Standing) -> Decision:
         text=text(
             Why.FLUSHED, seen, option, None, q=scene.q, loss=scene.loss, divided=_divided(scene)
         ),
-        standing=standing,
+        maps=maps,
     )

@@ -21,7 +21,7 @@ _SAYS: Final = {
     Why.FLUSHED: "{stage}: {told} under notice, what is pending is saved and handed over",
     Why.STAGE_CHANGED: "go to {stage}",
     Why.STARTED: "begin in {stage}",
-    Why.KEEPER_MOVED: "{stage}: the copy moves to other reliable replicas",
+    Why.STATE_STORE_MOVED: "{stage}: the copy moves to other reliable replicas",
     Why.MEMBERS_CHANGED: "{stage}: work is divided again",
     Why.IN_BAND: "stay in {stage}: the threshold is passed by less than the band",
     Why.TOO_SOON: "stay in {stage}: the last change was {since:.0f} s ago",
@@ -86,8 +86,8 @@ def shortfall(flush: Flush, *, owners: int, divided: bool = True) -> str:
         helps.append(f"{flush.owners_needed} owners instead of {owners}")
     if flush.lag_needed is not None:
         helps.append(f"backup.maxLagSteps {flush.lag_needed}")
-    if divided and flush.keepers_needed is not None:
-        helps.append(f"elasticity.reliableReplicas {flush.keepers_needed}")
+    if divided and flush.state_stores_needed is not None:
+        helps.append(f"elasticity.reliableReplicas {flush.state_stores_needed}")
     more = "more owners and more reliableReplicas, or less state" if divided else _LESS
     needs = " or ".join(helps) or more
     return (

@@ -17,8 +17,8 @@ from typing import Final
 
 NOTICE_PART: Final = 0.5
 """Of a notice that a flush may take: the rest is for detection, handover and exit."""
-KEEPERS: Final = 1
-"""The lead's process has the whole copy; reliable members hold none of it."""
+STATE_STORES: Final = 1
+"""The coordinator's process has the whole copy; reliable members hold none of it."""
 BYTES_PER_SECOND: Final = 125_000_000
 """Assumed of every machine, in and out (our choice: 1 Gbit/s, which any machine with a device has).
 The one source for leads and for what is told before they run."""
@@ -51,7 +51,7 @@ class Link:
     state_bytes: int
     dirty_bytes_per_step: int
     host_bytes_per_s: float
-    keeper_bytes_per_s: float
+    state_store_bytes_per_s: float
     every_steps: int = 1
     max_lag_steps: int = 2
 
@@ -63,8 +63,8 @@ class Link:
         """
         if not 0 <= self.dirty_bytes_per_step <= self.state_bytes:
             raise ValueError("a step changes between nothing and the whole state")
-        if not (self.host_bytes_per_s > 0 and self.keeper_bytes_per_s > 0):
-            raise ValueError("bandwidth to the state keeper must be above 0")
+        if not (self.host_bytes_per_s > 0 and self.state_store_bytes_per_s > 0):
+            raise ValueError("bandwidth to the state store must be above 0")
         if not 1 <= self.every_steps <= self.max_lag_steps:
             raise ValueError(
                 f"backup.maxLagSteps {self.max_lag_steps} is below everySteps {self.every_steps}: "
@@ -96,11 +96,11 @@ class Flush:
     allowed_s: float
     feasible: bool
     owners_needed: int | None = None
-    keepers_needed: int | None = None
+    state_stores_needed: int | None = None
     lag_needed: int | None = None
 
 
-def flush_time_s(link: Link, *, owners: int, keepers: int, shards: int = 0) -> float:
+def flush_time_s(link: Link, *, owners: int, state_stores: int, shards: int = 0) -> float:
     """Seconds to save what is pending, all owners at once.
 
     The bytes of the fullest owner over its own way out, or all bytes over the way in (derived).
@@ -108,48 +108,50 @@ def flush_time_s(link: Link, *, owners: int, keepers: int, shards: int = 0) -> f
     Args:
         link: Sizes (bytes) and bandwidths (bytes/s).
         owners: Hosts that push.
-        keepers: Hosts that receive.
+        state_stores: Hosts that receive.
         shards: Pieces that are not cut further; 0 = the state divides evenly.
     """
     if link.pending_bytes == 0 or owners == 0:
         return 0.0
-    if keepers == 0:
+    if state_stores == 0:
         return math.inf
     way_out_s = link.pending_bytes * _part(owners, shards) / link.host_bytes_per_s
-    way_in_s = link.pending_bytes / (link.keeper_bytes_per_s * keepers)
+    way_in_s = link.pending_bytes / (link.state_store_bytes_per_s * state_stores)
     return max(way_out_s, way_in_s)
 
 
 def feasibility(
-    link: Link, *, owners: int, keepers: int, notice_s: float | None, shards: int = 0
+    link: Link, *, owners: int, state_stores: int, notice_s: float | None, shards: int = 0
 ) -> Flush:
     """Whether owners under notice can save what is pending in half of it, and what would help.
 
     Args:
         link: Sizes (bytes) and bandwidths (bytes/s).
         owners: Transient members that own shards; 0 = nothing has to be saved.
-        keepers: Reliable members that hold the copy.
+        state_stores: Reliable members that hold the copy.
         notice_s: Seconds of the shortest notice; ``None`` = none: then nothing can be flushed.
         shards: Pieces that are not cut further; 0 = the state divides evenly.
     """
     allowed_s = math.inf if owners == 0 else NOTICE_PART * (notice_s or 0.0)
-    taken_s = flush_time_s(link, owners=owners, keepers=keepers, shards=shards)
+    taken_s = flush_time_s(link, owners=owners, state_stores=state_stores, shards=shards)
     verdict = Flush(flush_s=taken_s, allowed_s=allowed_s, feasible=taken_s <= allowed_s)
     if verdict.feasible or allowed_s <= 0:
         return verdict
 
-    def fits(owners: int, keepers: int, lag: int = link.max_lag_steps) -> bool:
+    def fits(owners: int, state_stores: int, lag: int = link.max_lag_steps) -> bool:
         made = replace(link, max_lag_steps=lag)
-        return flush_time_s(made, owners=owners, keepers=keepers, shards=shards) <= allowed_s
+        return (
+            flush_time_s(made, owners=owners, state_stores=state_stores, shards=shards) <= allowed_s
+        )
 
     most_owners = shards or _smallest(link.pending_bytes / link.host_bytes_per_s / allowed_s)
-    most_keepers = _smallest(link.pending_bytes / link.keeper_bytes_per_s / allowed_s)
+    most_state_stores = _smallest(link.pending_bytes / link.state_store_bytes_per_s / allowed_s)
     lags = range(link.max_lag_steps - 1, link.every_steps - 1, -1)
     return replace(
         verdict,
-        owners_needed=_fewest(most_owners, lambda n: fits(n, keepers)),
-        keepers_needed=_fewest(most_keepers, lambda n: fits(owners, n)),
-        lag_needed=next((lag for lag in lags if fits(owners, keepers, lag)), None),
+        owners_needed=_fewest(most_owners, lambda n: fits(n, state_stores)),
+        state_stores_needed=_fewest(most_state_stores, lambda n: fits(owners, n)),
+        lag_needed=next((lag for lag in lags if fits(owners, state_stores, lag)), None),
     )
 
 

@@ -24,7 +24,7 @@ class Source(IntEnum):
 
     NONE = 0
     """Nothing was lost."""
-    KEEPER = 1
+    STATE_STORE = 1
     """The last consistent cut in the memory of the backup."""
     CHECKPOINT = 2
     """Storage: no complete copy is in memory."""
@@ -45,7 +45,7 @@ class Why(StrEnum):
     """Transient against reliable machines passed a threshold by more than the band."""
     STARTED = "TiersStarted"
     """The first maps."""
-    KEEPER_MOVED = "KeeperMoved"
+    STATE_STORE_MOVED = "KeeperMoved"
     """The copy goes to other reliable members."""
     MEMBERS_CHANGED = "MembersChanged"
     """Members came or went that own nothing."""
@@ -84,8 +84,8 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """The maps that hold now, as the job's status and the keeper know them.
+class Maps:
+    """The maps that hold now, as the job's status and the state store know them.
 
     Attributes:
         stage: Of the job.
@@ -115,7 +115,8 @@ class Settings:
         owner_part: Part of the transient members that owns shards.
         shards: Pieces of the state; at least as many as there will be owners.
         blocks: Pieces of the data; at least as many as there will be workers.
-        keepers: Machines that a flush goes to; ``None`` = every reliable member keeps its part.
+        state_stores: Machines that a flush goes to; ``None`` = every reliable member keeps its
+            part.
     """
 
     rule: Rule = field(default_factory=Rule)
@@ -124,7 +125,7 @@ class Settings:
     owner_part: float = 0.5
     shards: int = 64
     blocks: int = 256
-    keepers: int | None = None
+    state_stores: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse what divides nothing.
@@ -135,9 +136,9 @@ class Settings:
         if self.shards < 1 or self.blocks < 1 or not 0 < self.owner_part <= 1:
             raise ValueError("tiers need at least 1 shard and block, and a part of owners in 0..1")
 
-    def keepers_of(self, reliable: int) -> int:
+    def state_stores_of(self, reliable: int) -> int:
         """Machines that a flush goes to, with so many reliable members that have a part."""
-        return reliable if self.keepers is None else min(self.keepers, reliable)
+        return reliable if self.state_stores is None else min(self.state_stores, reliable)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,21 +149,22 @@ class Situation:
         members: That run now; who is in a map and not here is lost.
         link: State size and bandwidths.
         notice_s: The shortest notice of the pools in use; ``None`` = they give none.
-        standing: The maps that hold; ``None`` before the first decision.
+        maps: The maps that hold; ``None`` before the first decision.
         since_s: Seconds since the stage last changed.
         step: The last finished step.
         step_s: Seconds that a step takes; bounds what is left of the running one.
-        committed: The keeper's consistent cut; ``None`` = it has none. After a loss it is read from
-            the answer to a new epoch: only then no push on its way can complete a later one.
-        heard: The latest epoch that any member or the keeper may have heard of. It is above the
-            standing one's after a transition that a loss interrupted: that one is decided again
+        committed: The state store's consistent cut; ``None`` = it has none. After a loss it is
+            read from the answer to a new epoch: only then no push on its way can complete a later
+            one.
+        heard: The latest epoch that any member or the state store may have heard of. It is above
+            the standing one's after a transition that a loss interrupted: that one is decided again
             from the maps that all had, under an epoch that no one knows.
     """
 
     members: tuple[Member, ...]
     link: Link
     notice_s: float | None = None
-    standing: Standing | None = None
+    maps: Maps | None = None
     since_s: float = 0.0
     step: int = 0
     step_s: float = 0.0
@@ -180,7 +182,7 @@ class Situation:
         if len({member.name for member in self.members}) < len(self.members):
             raise ValueError("two members have one name")
         if self.committed is not None and self.committed > self.step:
-            raise ValueError(f"the keeper's cut {self.committed} lies after step {self.step}")
+            raise ValueError(f"the state store's cut {self.committed} lies after step {self.step}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +228,7 @@ class Decision:
         runner_up: The other stage that was nearest; ``None`` = members allow only one.
         reason: Why.
         text: The reason with numbers.
-        standing: The new maps; equal to the old ones where nothing changes.
+        maps: The new maps; equal to the old ones where nothing changes.
         source: Where the state comes from.
         lost_steps: Finished steps that a roll-back to the cut does again; ``None`` = to be counted
             from the checkpoint that is found.
@@ -236,6 +238,6 @@ class Decision:
     runner_up: Option | None
     reason: Why
     text: str
-    standing: Standing
+    maps: Maps
     source: Source = Source.NONE
     lost_steps: int | None = 0

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The bodies of a lead: its pod, the Service that names it, its Secret, who may reach it.
+"""The bodies of a coordinator: its pod, the Service that names it, its Secret, who may reach it.
 
-The lead holds a copy of the job's state, so only the job's own pods may speak to it, with a token;
+The coordinator holds a copy of the job's state: only the job's own pods reach it, with a token;
 the operator may ask where the job stands. The pod has no rights in the cluster.
 """
 
@@ -18,8 +18,8 @@ from ullage.cluster.records.spec_fields import TierTerms
 from ullage.engines.tiers.flush import BYTES_PER_SECOND
 from ullage.kube.manifests.node_requests import HOLD
 from ullage.kube.manifests.tiers import (
-    KEEPER_PORT,
-    LEAD_PORT,
+    COORDINATOR_PORT,
+    STATE_STORE_PORT,
     STATUS_PORT,
     TOKEN_FOLDER,
     TOKEN_KEY,
@@ -28,7 +28,7 @@ from ullage.kube.manifests.tiers import (
     mount_token,
     narrowed,
 )
-from ullage.scheduling.model.plan import CreatePod, Lead
+from ullage.scheduling.model.plan import CoordinatorStart, CreatePod
 
 Body = dict[str, object]
 
@@ -37,18 +37,20 @@ COPIES: Final = 2
 BESIDE_MIB: Final = 256
 """The interpreter, and the values of one gathering (64 MiB at most) on their way in and out."""
 AWAY_S: Final = 30
-"""After so long on a node that does not answer the lead counts as lost; its members cannot go on
-without it anyway."""
+"""After so long on a node that does not answer the coordinator counts as lost; its members cannot
+go on without it anyway."""
 _MIB: Final = 1 << 20
 _USER: Final = 65532
 
 
-def lead_labels(owner: ObjectRef, ours: dict[str, str]) -> dict[str, str]:
-    """Labels of a lead, by which Service and policy find it; ``ours`` are those of any child."""
+def coordinator_labels(owner: ObjectRef, ours: dict[str, str]) -> dict[str, str]:
+    """Labels by which Service and policy find a coordinator; ``ours``: those of any child."""
     return ours | {LABEL_LEAD: "true"}
 
 
-def lead_body(action: CreatePod, blueprint: Blueprint, image: str, ours: dict[str, str]) -> Body:
+def coordinator_body(
+    action: CreatePod, blueprint: Blueprint, image: str, ours: dict[str, str]
+) -> Body:
     """The pod that leads a job in tiers.
 
     Args:
@@ -57,9 +59,9 @@ def lead_body(action: CreatePod, blueprint: Blueprint, image: str, ours: dict[st
         image: Has the runtime and the engine of tiers.
         ours: Labels of any child of the job.
     """
-    terms, lead = blueprint.tiers, action.lead
-    assert terms is not None  # nothing else has a lead
-    assert lead is not None
+    terms, coordinator = blueprint.tiers, action.lead
+    assert terms is not None  # nothing else has a coordinator
+    assert coordinator is not None
     template = section(blueprint.template(), "spec")
     container: Body = {
         "name": "lead",
@@ -68,7 +70,7 @@ def lead_body(action: CreatePod, blueprint: Blueprint, image: str, ours: dict[st
             "python",
             "-m",
             "ullage_run.coordinator_server",
-            *_arguments(terms, lead, blueprint),
+            *_arguments(terms, coordinator, blueprint),
         ],
         "ports": [{"name": name, "containerPort": port} for name, port in _PORTS],
         "resources": _resources(terms),
@@ -100,14 +102,16 @@ def lead_body(action: CreatePod, blueprint: Blueprint, image: str, ours: dict[st
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": child_metadata(action.owner, action.name, lead_labels(action.owner, ours))
+        "metadata": child_metadata(
+            action.owner, action.name, coordinator_labels(action.owner, ours)
+        )
         | {"annotations": dict(HOLD)},
         "spec": spec,
     }
 
 
-def lead_service(owner: ObjectRef, name: str, ours: dict[str, str], uid: str = "") -> Body:
-    """The name of the lead, for server-side apply; ready or not, members try until it answers."""
+def coordinator_service(owner: ObjectRef, name: str, ours: dict[str, str], uid: str = "") -> Body:
+    """The coordinator's name, for server-side apply; ready or not: members try until it answers."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -115,13 +119,13 @@ def lead_service(owner: ObjectRef, name: str, ours: dict[str, str], uid: str = "
         "spec": {
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
-            "selector": lead_labels(owner, ours),
+            "selector": coordinator_labels(owner, ours),
             "ports": [{"name": one, "port": port, "protocol": "TCP"} for one, port in _PORTS],
         },
     }
 
 
-def lead_secret(owner: ObjectRef, ours: dict[str, str], token: str) -> Body:
+def coordinator_secret(owner: ObjectRef, ours: dict[str, str], token: str) -> Body:
     """The Secret that members show to their coordinator; never changed once it exists."""
     return {
         "apiVersion": "v1",
@@ -133,7 +137,7 @@ def lead_secret(owner: ObjectRef, ours: dict[str, str], token: str) -> Body:
     }
 
 
-def lead_policy(owner: ObjectRef, ours: dict[str, str], namespace: str) -> Body:
+def coordinator_policy(owner: ObjectRef, ours: dict[str, str], namespace: str) -> Body:
     """Admits the job's own pods, and pods of the operator's namespace to the status port.
 
     Args:
@@ -151,17 +155,17 @@ def lead_policy(owner: ObjectRef, ours: dict[str, str], namespace: str) -> Body:
         "kind": "NetworkPolicy",
         "metadata": child_metadata(owner, guard_name(owner), ours),
         "spec": {
-            "podSelector": {"matchLabels": lead_labels(owner, ours)},
+            "podSelector": {"matchLabels": coordinator_labels(owner, ours)},
             "policyTypes": ["Ingress"],
             "ingress": [
-                {"from": [members], "ports": _open(LEAD_PORT, KEEPER_PORT)},
+                {"from": [members], "ports": _open(COORDINATOR_PORT, STATE_STORE_PORT)},
                 {"from": [operator], "ports": _open(STATUS_PORT)},
             ],
         },
     }
 
 
-_PORTS: Final = (("lead", LEAD_PORT), ("keeper", KEEPER_PORT), ("status", STATUS_PORT))
+_PORTS: Final = (("lead", COORDINATOR_PORT), ("keeper", STATE_STORE_PORT), ("status", STATUS_PORT))
 _AWAY: Final[tuple[JsonObject, ...]] = tuple(
     {
         "key": f"node.kubernetes.io/{word}",
@@ -173,18 +177,18 @@ _AWAY: Final[tuple[JsonObject, ...]] = tuple(
 )
 
 
-def _arguments(terms: TierTerms, lead: Lead, blueprint: Blueprint) -> list[str]:
+def _arguments(terms: TierTerms, coordinator: CoordinatorStart, blueprint: Blueprint) -> list[str]:
     said = {
-        "--members": lead.members,
-        "--least": min(blueprint.least, lead.members),
+        "--members": coordinator.members,
+        "--least": min(blueprint.least, coordinator.members),
         "--state-bytes": terms.state_bytes,
         "--shards": terms.shards,
         "--every-steps": terms.every_steps,
         "--max-lag-steps": terms.max_lag_steps,
         "--bytes-per-second": BYTES_PER_SECOND,
         "--silent-seconds": terms.silence_s,
-        "--listen": f"0.0.0.0:{LEAD_PORT}",
-        "--keeper": f"0.0.0.0:{KEEPER_PORT}",
+        "--listen": f"0.0.0.0:{COORDINATOR_PORT}",
+        "--keeper": f"0.0.0.0:{STATE_STORE_PORT}",
         "--status": f"0.0.0.0:{STATUS_PORT}",
         "--token-file": f"{TOKEN_FOLDER}/{TOKEN_KEY}",
     }
@@ -192,8 +196,8 @@ def _arguments(terms: TierTerms, lead: Lead, blueprint: Blueprint) -> list[str]:
         said["--dirty-bytes"] = min(terms.dirty_bytes, terms.state_bytes)
     if terms.stage:
         said["--stage"] = terms.stage
-    if lead.notice_s is not None:
-        said["--notice-seconds"] = f"{lead.notice_s:g}"
+    if coordinator.notice_s is not None:
+        said["--notice-seconds"] = f"{coordinator.notice_s:g}"
     return [word for key, value in said.items() for word in (key, str(value))]
 
 

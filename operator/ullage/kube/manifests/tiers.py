@@ -14,13 +14,13 @@ from typing import Final
 from ullage.api.contract import API_VERSION, LABEL_POOL, LABEL_TIER, JsonObject, objects, section
 from ullage.cluster.records.snapshot import ObjectRef
 from ullage.cluster.records.spec_fields import TierTerms
-from ullage.cluster.values.names import lead_name
+from ullage.cluster.values.names import coordinator_name
 from ullage.scheduling.model.plan import Labels
 
 Body = dict[str, object]
 
-LEAD_PORT: Final = 7070
-KEEPER_PORT: Final = 7071
+COORDINATOR_PORT: Final = 7070
+STATE_STORE_PORT: Final = 7071
 STATUS_PORT: Final = 7072
 STATUS_PATH: Final = "/status"
 TOKEN_FOLDER: Final = "/var/run/secrets/ullage.dev/group"
@@ -108,10 +108,10 @@ def narrowed(affinity: JsonObject, on: Sequence[Labels]) -> Body:
 
 
 def _environment(owner: ObjectRef, name: str, terms: TierTerms) -> list[Body]:
-    host = lead_name(owner.name)
+    host = coordinator_name(owner.name)
     values = {
-        "ULLAGE_LEAD": f"{host}:{LEAD_PORT}",
-        "ULLAGE_KEEPER": f"{host}:{KEEPER_PORT}",
+        "ULLAGE_LEAD": f"{host}:{COORDINATOR_PORT}",
+        "ULLAGE_KEEPER": f"{host}:{STATE_STORE_PORT}",
         "ULLAGE_MEMBER": name,
         "ULLAGE_GROUP_TOKEN_FILE": f"{TOKEN_FOLDER}/{TOKEN_KEY}",
         "ULLAGE_BACKUP_EVERY_STEPS": str(terms.every_steps),

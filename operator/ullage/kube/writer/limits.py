@@ -55,5 +55,5 @@ class WriteLimits:
     """Sleep before SIGTERM given to serving pods."""
     order_image: str = ""
     """Image of the placeholder pods that order nodes."""
-    leads: Coordinators = field(default_factory=Coordinators)
+    coordinators: Coordinators = field(default_factory=Coordinators)
     """What the pods that lead jobs in tiers run."""

@@ -108,7 +108,7 @@ class Writer:
                 bodies,
                 pre_stop_sleep_s=self._limits.pre_stop_sleep_s,
                 order_image=self._limits.order_image,
-                leads=self._limits.leads,
+                coordinators=self._limits.coordinators,
             ),
             self._events,
             monotonic=clock.monotonic,

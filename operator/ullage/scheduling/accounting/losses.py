@@ -18,7 +18,7 @@ from ullage.api.reasons import ConditionType
 from ullage.cluster.records.snapshot import Snapshot, WorkloadKind, WorkloadRecord
 from ullage.cluster.records.status import Account, Progress, WorkloadStatus
 from ullage.scheduling.model.phases import Phase
-from ullage.scheduling.model.progress import standing
+from ullage.scheduling.model.progress import gang_progress
 
 SUDDEN: Final = frozenset(
     {Reason.MEMBER_LOST, Reason.EXIT_CODE, Reason.DEVICE_LOST, Reason.NODE_UNHEALTHY}
@@ -122,7 +122,7 @@ def _ended(
         return Ending(evicted=evicted) if evicted else NONE
     progress = before.progress
     seen = _reports(snapshot, before)
-    last = standing(((part.key.pod_uid, part) for part in seen), progress)
+    last = gang_progress(((part.key.pod_uid, part) for part in seen), progress)
     most = max(progress.steps if progress is not None else 0, last.steps if last else 0)
     lost_s = 0.0
     if status.phase == Phase.RESTARTING and (reason in SUDDEN or not workload.checkpoint):

@@ -28,7 +28,7 @@ from ullage.scheduling.feasibility.resource_requests import ResourceRequests
 from ullage.scheduling.inventory.interruptions import terminations
 from ullage.scheduling.inventory.inventory import Inventory, take_inventory
 from ullage.scheduling.lifecycle.adopt import drop_refused
-from ullage.scheduling.lifecycle.coordinator import leads_of, led
+from ullage.scheduling.lifecycle.coordinator import coordinators_of, led
 from ullage.scheduling.lifecycle.drain import notice_marks
 from ullage.scheduling.lifecycle.inference import inference_life
 from ullage.scheduling.lifecycle.members import MemberCache
@@ -133,7 +133,7 @@ def look(
         index=members.index,
         starting=sum(pod.stage in _STARTING and pod.owner.uid in workloads for pod in pods),
         orders=tuple(pod for pod in pods if pod.order and pod.owner.uid in workloads),
-        leads=leads_of(snapshot),
+        coordinators=coordinators_of(snapshot),
     )
 
 

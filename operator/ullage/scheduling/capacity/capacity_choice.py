@@ -184,14 +184,14 @@ class _Clerk:
             else:
                 if _is_watched(facts):
                     waiting.append(facts)
-                self._stand(facts, kept(facts))
+                self._record(facts, kept(facts))
         for facts in urgent[:MOST_URGENT]:
-            self._stand(facts, decided(facts, self.view.settings.epoch))
+            self._record(facts, decided(facts, self.view.settings.epoch))
         for facts in urgent[MOST_URGENT:]:
-            self._stand(facts, kept(facts))
+            self._record(facts, kept(facts))
         turns = in_turns(waiting, self.view.now) if len(waiting) > MOST_IN_TURN else waiting
         for facts in turns[:MOST_IN_TURN]:
-            self._stand(facts, decided(facts, self.view.settings.epoch))
+            self._record(facts, decided(facts, self.view.settings.epoch))
         return len(urgent) > MOST_URGENT
 
     def _leave(self, job: WorkloadRecord) -> None:
@@ -256,7 +256,7 @@ class _Clerk:
             found[pool] = found.get(pool, 0) + 1
         return found
 
-    def _stand(self, facts: Facts, spend: SpendRecord) -> None:
+    def _record(self, facts: Facts, spend: SpendRecord) -> None:
         decision, due = spend.decision, facts.due
         pools = frozenset(pool.pool for pool in decision.chosen.pools) if decision else frozenset()
         stalls = facts.stalls.stalls

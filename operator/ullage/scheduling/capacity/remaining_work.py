@@ -19,7 +19,7 @@ from ullage.engines.capacity.deadline import Line
 from ullage.engines.capacity.decide import Due
 from ullage.engines.capacity.records import CapacityType
 from ullage.scheduling.capacity.market import Stalls
-from ullage.scheduling.model.progress import standing
+from ullage.scheduling.model.progress import gang_progress
 from ullage.scheduling.model.view import Member, View
 
 TICK_S: Final = 60
@@ -52,7 +52,7 @@ def done_part(job: WorkloadRecord, members: Sequence[Member]) -> float:
         if member.live:
             seen.extend((member.pod.uid, held.seen) for held in member.held)
             seen.extend([] if member.held else [(member.pod.uid, None)])
-    now = standing(seen, before)
+    now = gang_progress(seen, before)
     if now is not None:
         return min(now.steps, total) / total
     return min(before.steps, total) / total if before is not None else 0.0

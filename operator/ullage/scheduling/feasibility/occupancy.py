@@ -531,6 +531,6 @@ def _note_departing(view: View, occupancy: Occupancy, charges: Charges) -> None:
     for node, wanted in charges.departing():
         if node in index:
             occupancy.departing(index[node], wanted)
-    for lead in view.leads.values():
-        if lead.node in index and not lead.stage.finished:
-            occupancy.charge(index[lead.node], lead.shape.requests)
+    for coordinator in view.coordinators.values():
+        if coordinator.node in index and not coordinator.stage.finished:
+            occupancy.charge(index[coordinator.node], coordinator.shape.requests)

@@ -51,7 +51,7 @@ class Inventory:
     """Devices and nodes by index; the arrays have one entry per device."""
 
     nodes: tuple[NodeRecord, ...]
-    standing: tuple[str, ...]
+    node_troubles: tuple[str, ...]
     """By node: why nothing new may go there; empty = nothing speaks against it."""
     sites: tuple[Device, ...]
     sites_on: tuple[tuple[int, ...], ...]
@@ -104,16 +104,19 @@ def take_inventory(view: View, cache: InventoryCache | None = None) -> Inventory
         name for name, record in snapshot.nodes.items() if record.managed and name in records
     )
     nodes = tuple(snapshot.nodes[name] for name in names)
-    standing = tuple(node_trouble(view, records[one.name], one) for one in nodes)
-    inventory = _renewed(cache.kept, snapshot, nodes, standing)
+    node_troubles = tuple(node_trouble(view, records[one.name], one) for one in nodes)
+    inventory = _renewed(cache.kept, snapshot, nodes, node_troubles)
     if inventory is None:
-        inventory = _arranged(snapshot, nodes, standing)
+        inventory = _arranged(snapshot, nodes, node_troubles)
     cache.kept = _Kept(inventory, records, snapshot.device_profiles)
     return inventory
 
 
 def _renewed(
-    kept: _Kept | None, snapshot: Snapshot, nodes: tuple[NodeRecord, ...], standing: tuple[str, ...]
+    kept: _Kept | None,
+    snapshot: Snapshot,
+    nodes: tuple[NodeRecord, ...],
+    node_troubles: tuple[str, ...],
 ) -> Inventory | None:
     """The last inventory with the figures of today; ``None`` where devices came, went or differ."""
     if kept is None or changed(kept.profiles, snapshot.device_profiles):
@@ -140,9 +143,9 @@ def _renewed(
     return replace(
         last,
         nodes=nodes,
-        standing=standing,
+        node_troubles=node_troubles,
         sites=tuple(sites),
-        health=_health(sound, last.node_of, standing),
+        health=_health(sound, last.node_of, node_troubles),
         sound=sound,
         contexts=contexts,
         mps=mps,
@@ -155,7 +158,7 @@ def _fixed(device: ObservedDevice) -> tuple[object, ...]:
 
 
 def _arranged(
-    snapshot: Snapshot, nodes: tuple[NodeRecord, ...], standing: tuple[str, ...]
+    snapshot: Snapshot, nodes: tuple[NodeRecord, ...], node_troubles: tuple[str, ...]
 ) -> Inventory:
     names = [one.name for one in nodes]
     node_index = {name: index for index, name in enumerate(names)}
@@ -176,7 +179,7 @@ def _arranged(
     sound = _column([_is_sound(site.device) for site in sites])
     return Inventory(
         nodes=nodes,
-        standing=standing,
+        node_troubles=node_troubles,
         sites=tuple(sites),
         sites_on=tuple(tuple(one) for one in on),
         node_index=node_index,
@@ -186,7 +189,7 @@ def _arranged(
         node_of=node_of,
         model=_column([models[site.device.model] for site in sites]),
         sound=sound,
-        health=_health(sound, node_of, standing),
+        health=_health(sound, node_of, node_troubles),
         modes=_column([sum(MODE_BIT[mode] for mode in set(site.device.modes)) for site in sites]),
         memory_mib=_column([site.device.memory_mib for site in sites]),
         overhead_mib=_column([site.overhead_mib for site in sites]),
@@ -264,10 +267,10 @@ def _is_sound(device: ObservedDevice) -> int:
     return int(device.health is Health.HEALTHY)
 
 
-def _health(sound: Ints, node_of: Ints, standing: tuple[str, ...]) -> Ints:
+def _health(sound: Ints, node_of: Ints, node_troubles: tuple[str, ...]) -> Ints:
     if not len(node_of):
         return sound
-    troubled = np.array([bool(trouble) for trouble in standing])[node_of]
+    troubled = np.array([bool(trouble) for trouble in node_troubles])[node_of]
     return np.where(troubled, NODE_UNHEALTHY, np.where(sound == 1, HEALTHY, DEVICE_UNHEALTHY))
 
 

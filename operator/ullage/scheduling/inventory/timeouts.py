@@ -129,8 +129,8 @@ def node_is_lost(view: View, inventory: Inventory, member: Member) -> str:
         index = inventory.node_index.get(held.node)
         if index is None:
             return f"{held.node} is not one of our nodes any more"
-        if inventory.standing[index]:
-            return f"{held.node}: {inventory.standing[index]}"
+        if inventory.node_troubles[index]:
+            return f"{held.node}: {inventory.node_troubles[index]}"
         if inventory.nodes[index].unschedulable:
             return f"{held.node} is cordoned"
     return ""

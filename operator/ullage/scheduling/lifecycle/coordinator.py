@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The life of a job in tiers as far as its lead goes: there before anyone starts, gone at the end.
+"""The coordinator of a job in tiers: there before any member starts, gone at the end.
 
-The lead holds the copy of the state in memory, so it outlives restarts of the members, and its own
+It holds the copy of the state in memory, so it outlives restarts of the members, and its own
 loss means another start from a checkpoint. Level-triggered; what members need is decided elsewhere
 and only held back here. Work that is in no tiers costs nothing.
 """
@@ -15,7 +15,7 @@ from typing import Final
 
 from ullage.api.contract import LABEL_POOL, Reason
 from ullage.cluster.records.snapshot import ObjectRef, PodRecord, PodStage, Snapshot, WorkloadRecord
-from ullage.cluster.values.names import lead_name
+from ullage.cluster.values.names import coordinator_name
 from ullage.scheduling.inventory.pool_membership import Membership
 from ullage.scheduling.inventory.reliable_machines import is_reliable, staying, terms_of
 from ullage.scheduling.lifecycle.notice_periods import refused, shortest_notice_s
@@ -25,64 +25,64 @@ from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import (
     Action,
     ApplyService,
+    CoordinatorStart,
     CreatePod,
     DeletePod,
     Labels,
-    Lead,
     UngatePod,
 )
 from ullage.scheduling.model.view import Member, View
 
 STATE_LOST: Final = 75
-"""Exit code of a lead whose members lost more than the copy holds."""
+"""Exit code of a coordinator whose members lost more than the copy holds."""
 NEVER_JOINED: Final = 3
 KILLED: Final = 137
 ENDED: Final = 143
-"""Exit code of a lead that was told to end."""
+"""Exit code of a coordinator that was told to end."""
 _STOPPED: Final = (Phase.SUSPENDING, Phase.SUSPENDED)
 _COMING_UP: Final = (Phase.PENDING, Phase.RESERVING, Phase.STARTING)
 _NOT_ITS_FAULT: Final = (STATE_LOST, ENDED, None)
 """Exit codes that count as a loss from outside, not as a failure of the job."""
 
 
-def leads_of(snapshot: Snapshot) -> Mapping[str, PodRecord]:
+def coordinators_of(snapshot: Snapshot) -> Mapping[str, PodRecord]:
     """Pods that lead, by uid of the job."""
     return {pod.owner.uid: pod for pod in snapshot.pods.values() if pod.lead and pod.owner.uid}
 
 
 def led(view: View, job: WorkloadRecord, life: LifecycleStep) -> LifecycleStep:
-    """What a job needs, its lead included: no one starts before it runs, all start again after it.
+    """What a job needs with its coordinator: all start after it, and start again with it.
 
     Args:
         view: The cycle's snapshot.
         job: A TrainingJob.
-        life: What it needs without regard to its lead.
+        life: What it needs without regard to its coordinator.
     """
     if terms_of(job) is None or life.silent:
         return life
-    lead = view.leads.get(job.ref.uid)
+    coordinator = view.coordinators.get(job.ref.uid)
     members = view.members_of(job)
     begun = any(member.live and not member.gated for member in members)
     if life.phase in _COMING_UP and not (begun or job.status.start_time):
         invalid = life.reason is Reason.INVALID_OBJECT
         text = "" if invalid else refused(view.snapshot.pools, job)
         if text:
-            return _not_started(view, job, lead, (life, text))
-    if _is_over(view, job, lead, members, life):
-        return _begin_again(view, job, lead, members, life)
+            return _not_started(view, job, coordinator, (life, text))
+    if _is_over(view, job, coordinator, members, life):
+        return _begin_again(view, job, coordinator, members, life)
     if life.phase.terminal or life.phase in _STOPPED:
-        return _let_go(view, job, lead, life)
-    if lead is not None and (lead.stage.finished or lead.deleting):
+        return _let_go(view, job, coordinator, life)
+    if coordinator is not None and (coordinator.stage.finished or coordinator.deleting):
         ends = begun and life.phase is not Phase.RESTARTING  # so do its members, in a moment
-        steps = () if ends else _away(view, job, lead, life)
+        steps = () if ends else _away(view, job, coordinator, life)
         return _held(view, job, life, steps, "that of the last start is still there")
-    if lead is None:
+    if coordinator is None:
         wanted = any(isinstance(step, UngatePod) for step in life.steps)
         return _held(view, job, life, _create(view, job), "") if wanted else life
     steps = _service(view, job)
-    if lead.stage is PodStage.RUNNING:
+    if coordinator.stage is PodStage.RUNNING:
         return replace(life, steps=(*life.steps, *steps)) if steps else life
-    return _held(view, job, life, steps, _why(lead))
+    return _held(view, job, life, steps, _why(coordinator))
 
 
 def on_their_machines(steps: Sequence[Action], snapshot: Snapshot) -> tuple[Action, ...]:
@@ -117,13 +117,13 @@ def _in_tiers(owner: ObjectRef, snapshot: Snapshot) -> bool:
 def _is_over(
     view: View,
     job: WorkloadRecord,
-    lead: PodRecord | None,
+    coordinator: PodRecord | None,
     members: Sequence[Member],
     life: LifecycleStep,
 ) -> bool:
-    """Whether those that were let go cannot go on for want of their lead, or of its copy.
+    """Whether those that were let go cannot go on for want of their coordinator, or of its copy.
 
-    Members notice before the lead has ended, and fail; that is no failure of theirs.
+    Members notice before the coordinator has ended, and fail; that is no failure of theirs.
     """
     before, now = job.status.phase, life.phase
     if before == Phase.RESTARTING or before in _STOPPED or all(member.gated for member in members):
@@ -133,14 +133,16 @@ def _is_over(
         return False
     if view.snapshot.leads.get(job.ref.uid) is not None and _lost_state(members):
         return True
-    if lead is None:
-        return (job.ref.namespace, lead_name(job.ref.name)) not in view.snapshot.creating
+    if coordinator is None:
+        return (job.ref.namespace, coordinator_name(job.ref.name)) not in view.snapshot.creating
     # one that succeeded has done all steps, and its members are about to end
-    return lead.stage is PodStage.FAILED or (lead.deleting and not lead.stage.finished)
+    return coordinator.stage is PodStage.FAILED or (
+        coordinator.deleting and not coordinator.stage.finished
+    )
 
 
 def _lost_state(members: Sequence[Member]) -> bool:
-    """Whether a member says that the state is lost; its lead says the same, and ends later."""
+    """Whether a member says that the state is lost; its coordinator ends later."""
     return any(
         member.pod.stage is PodStage.FAILED and member.pod.exit_code == STATE_LOST
         for member in members
@@ -150,23 +152,27 @@ def _lost_state(members: Sequence[Member]) -> bool:
 def _begin_again(
     view: View,
     job: WorkloadRecord,
-    lead: PodRecord | None,
+    coordinator: PodRecord | None,
     members: Sequence[Member],
     life: LifecycleStep,
 ) -> LifecycleStep:
     """Every member starts again; what went wrong by itself counts as a failure."""
-    name = lead_name(job.ref.name)
-    code = lead.exit_code if lead is not None else None
-    if lead is not None and not lead.stage.finished and _lost_state(members):
+    name = coordinator_name(job.ref.name)
+    code = coordinator.exit_code if coordinator is not None else None
+    if coordinator is not None and not coordinator.stage.finished and _lost_state(members):
         code = STATE_LOST
-    failed = lead is not None and lead.stage is PodStage.FAILED and not lead.disrupted
+    failed = (
+        coordinator is not None
+        and coordinator.stage is PodStage.FAILED
+        and not coordinator.disrupted
+    )
     counted = failed and code not in _NOT_ITS_FAULT
     ending = Termination(
         Reason.LEAD_LOST,
-        _what_happened(name, lead, code),
+        _what_happened(name, coordinator, code),
         counted=counted,
         code=code,
-        at=lead.stage_since if lead is not None else view.now,
+        at=coordinator.stage_since if coordinator is not None else view.now,
     )
     again = close(view, job, members, ending)
     return replace(
@@ -174,8 +180,8 @@ def _begin_again(
     )
 
 
-def _what_happened(name: str, lead: PodRecord | None, code: int | None) -> str:
-    if lead is None or lead.deleting or lead.disrupted:
+def _what_happened(name: str, coordinator: PodRecord | None, code: int | None) -> str:
+    if coordinator is None or coordinator.deleting or coordinator.disrupted:
         return f"{name}, which led the job and held the copy of its state, is gone"
     if code == STATE_LOST:
         return f"{name}: more members were lost than the copy of the state makes up for"
@@ -193,37 +199,42 @@ def _what_happened(name: str, lead: PodRecord | None, code: int | None) -> str:
 
 
 def _let_go(
-    view: View, job: WorkloadRecord, lead: PodRecord | None, life: LifecycleStep
+    view: View, job: WorkloadRecord, coordinator: PodRecord | None, life: LifecycleStep
 ) -> LifecycleStep:
-    """The job has ended or is suspended: a lead that has ended stays for its log."""
-    if lead is None or (lead.stage.finished and life.phase.terminal):
+    """The job has ended or is suspended: a coordinator that has ended stays for its log."""
+    if coordinator is None or (coordinator.stage.finished and life.phase.terminal):
         return life
-    steps = _away(view, job, lead, life)
+    steps = _away(view, job, coordinator, life)
     return replace(life, steps=(*life.steps, *steps)) if steps else life
 
 
 def _away(
-    view: View, job: WorkloadRecord, lead: PodRecord, life: LifecycleStep
+    view: View, job: WorkloadRecord, coordinator: PodRecord, life: LifecycleStep
 ) -> tuple[Action, ...]:
-    """Take a lead away; on a node that does not answer, without waiting for it."""
-    node = view.snapshot.nodes.get(lead.node)
-    silent = bool(lead.node) and (node is None or not node.ready)
-    if lead.deleting and not silent:
+    """Take a coordinator away; on a node that does not answer, without waiting for it."""
+    node = view.snapshot.nodes.get(coordinator.node)
+    silent = bool(coordinator.node) and (node is None or not node.ready)
+    if coordinator.deleting and not silent:
         return ()
     return (
         DeletePod(
-            pod=ObjectRef(kind="Pod", namespace=lead.namespace, name=lead.name, uid=lead.uid),
+            pod=ObjectRef(
+                kind="Pod",
+                namespace=coordinator.namespace,
+                name=coordinator.name,
+                uid=coordinator.uid,
+            ),
             owner=job.ref,
-            at_once=lead.deleting,
+            at_once=coordinator.deleting,
             epoch=view.settings.epoch,
             reason=life.reason or Reason.LEAD_LOST,
-            text=f"{lead.name} is not needed any more",
+            text=f"{coordinator.name} is not needed any more",
         ),
     )
 
 
 def _create(view: View, job: WorkloadRecord) -> tuple[Action, ...]:
-    name = lead_name(job.ref.name)
+    name = coordinator_name(job.ref.name)
     if (job.ref.namespace, name) in view.snapshot.creating:
         return ()
     notice_s = shortest_notice_s(view.snapshot.pools, job)
@@ -232,7 +243,7 @@ def _create(view: View, job: WorkloadRecord) -> tuple[Action, ...]:
         name=name,
         rank=-1,
         template_hash=job.template_hash,
-        lead=Lead(members=job.replicas, notice_s=notice_s),
+        lead=CoordinatorStart(members=job.replicas, notice_s=notice_s),
         epoch=view.settings.epoch,
         reason=Reason.WAITS_FOR_LEAD,
         text=f"leads the {job.replicas} members",
@@ -241,8 +252,8 @@ def _create(view: View, job: WorkloadRecord) -> tuple[Action, ...]:
 
 
 def _service(view: View, job: WorkloadRecord) -> tuple[Action, ...]:
-    """The name of the lead, whenever it is not there."""
-    name = lead_name(job.ref.name)
+    """The name of the coordinator, whenever it is not there."""
+    name = coordinator_name(job.ref.name)
     if (job.ref.namespace, name) in view.snapshot.services:
         return ()
     return (
@@ -259,11 +270,11 @@ def _service(view: View, job: WorkloadRecord) -> tuple[Action, ...]:
 
 
 def _not_started(
-    view: View, job: WorkloadRecord, lead: PodRecord | None, found: tuple[LifecycleStep, str]
+    view: View, job: WorkloadRecord, coordinator: PodRecord | None, found: tuple[LifecycleStep, str]
 ) -> LifecycleStep:
     """It holds nothing and waits for other pools, or for another word of its owner."""
     life, text = found
-    away = () if lead is None else _away(view, job, lead, life)
+    away = () if coordinator is None else _away(view, job, coordinator, life)
     return replace(
         life,
         phase=Phase.PENDING,
@@ -283,7 +294,7 @@ def _held(
     kept = tuple(step for step in life.steps if not isinstance(step, UngatePod))
     if len(kept) == len(life.steps):
         return replace(life, steps=(*kept, *steps)) if steps else life
-    namespace, name = job.ref.namespace, lead_name(job.ref.name)
+    namespace, name = job.ref.namespace, coordinator_name(job.ref.name)
     obstacle = write_refused(view, "Service", namespace, name) or write_refused(
         view, "Pod", namespace, name
     )
@@ -294,10 +305,12 @@ def _held(
     return replace(life, phase=phase, reason=reason, message=message, steps=(*kept, *steps))
 
 
-def _why(lead: PodRecord) -> str:
-    if lead.stage is PodStage.GATED:
-        return f"another controller has to remove {', '.join(lead.gates)}"
-    if lead.stage is PodStage.UNSCHEDULED:
-        return lead.scheduling_message or "it has no node yet"
-    said = ": ".join(one for one in (lead.waiting_reason, lead.waiting_message) if one)
+def _why(coordinator: PodRecord) -> str:
+    if coordinator.stage is PodStage.GATED:
+        return f"another controller has to remove {', '.join(coordinator.gates)}"
+    if coordinator.stage is PodStage.UNSCHEDULED:
+        return coordinator.scheduling_message or "it has no node yet"
+    said = ": ".join(
+        one for one in (coordinator.waiting_reason, coordinator.waiting_message) if one
+    )
     return said or "it starts"

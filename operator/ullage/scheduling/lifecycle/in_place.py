@@ -220,7 +220,7 @@ def _failure(view: View, job: WorkloadRecord, roll: _Roll) -> Termination | None
     """A failure that counts, once: the same status tells of it and of the smaller gang.
 
     Members that fail when another is cut off, or when the one where they meet is gone or has not
-    started yet, are not to blame. In tiers they meet at their lead.
+    started yet, are not to blame. In tiers they meet at their coordinator.
     """
     failed = [loss.ending for loss in roll.news if loss.ending.counted]
     unheard = [*roll.staying, *(loss.member for loss in roll.news)]

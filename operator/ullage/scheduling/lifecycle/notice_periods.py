@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether a notice leaves a job in tiers time to hand over, told before it starts.
 
-By the shortest notice that the pools it may use state, and by the link that its lead assumes.
-Where no one states one, nothing is said: it is never guessed.
+By the shortest notice that the pools it may use state, and by the link that its coordinator
+assumes. Where no one states one, nothing is said: it is never guessed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ullage.cluster.records.pool import PoolRecord
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.spec_fields import Elasticity, OnNotice, TierTerms
 from ullage.engines.tiers.explain import shortfall
-from ullage.engines.tiers.flush import BYTES_PER_SECOND, KEEPERS, Link, feasibility
+from ullage.engines.tiers.flush import BYTES_PER_SECOND, STATE_STORES, Link, feasibility
 from ullage.engines.tiers.stages import Rule, Stage, ratio, target
 from ullage.scheduling.capacity.market import unsuited
 from ullage.scheduling.inventory.reliable_machines import terms_of
@@ -56,7 +56,7 @@ def verdict(pools: Mapping[str, PoolRecord], job: WorkloadRecord) -> Verdict | N
     owners = _owners(terms, bounds)
     if not owners:
         return Verdict(feasible=True, text="members that stay own the state")
-    flush = feasibility(_link(terms), owners=owners, keepers=KEEPERS, notice_s=notice_s)
+    flush = feasibility(_link(terms), owners=owners, state_stores=STATE_STORES, notice_s=notice_s)
     if flush.feasible:
         text = f"a flush takes {flush.flush_s:.1f} s, half of the notice is {flush.allowed_s:.1f} s"
     else:
@@ -97,7 +97,7 @@ def _link(terms: TierTerms) -> Link:
         state_bytes=terms.state_bytes,
         dirty_bytes_per_step=min(terms.dirty_bytes or terms.state_bytes, terms.state_bytes),
         host_bytes_per_s=BYTES_PER_SECOND,
-        keeper_bytes_per_s=BYTES_PER_SECOND,
+        state_store_bytes_per_s=BYTES_PER_SECOND,
         every_steps=terms.every_steps,
         max_lag_steps=max(terms.every_steps, terms.max_lag_steps),
     )

@@ -16,7 +16,7 @@ from ullage.api.reasons import ConditionType
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
 from ullage.cluster.records.status import Condition, WorkloadStatus
-from ullage.cluster.records.tier import MOST_LAG, LeadReport, TierRecord
+from ullage.cluster.records.tier import MOST_LAG, CoordinatorReport, TierRecord
 from ullage.scheduling.inventory.reliable_machines import terms_of
 from ullage.scheduling.lifecycle.notice_periods import verdict
 from ullage.scheduling.model.conditions import Said, merged
@@ -29,7 +29,7 @@ _RANK: Final = {type_.value: rank for rank, type_ in enumerate(ConditionType)}
 
 
 def with_tier(view: View, job: WorkloadRecord, status: WorkloadStatus) -> WorkloadStatus:
-    """The status with what the lead tells; of work in no tiers the very one that was given."""
+    """The status with what the coordinator tells; of other work the very one that was given."""
     if terms_of(job) is None:
         return status
     tier = job.status.tier
@@ -66,7 +66,9 @@ def tier_news(job: WorkloadRecord, status: WorkloadStatus, epoch: int) -> tuple[
     )
 
 
-def _tier(before: TierRecord | None, report: LeadReport, now: float, period_s: float) -> TierRecord:
+def _tier(
+    before: TierRecord | None, report: CoordinatorReport, now: float, period_s: float
+) -> TierRecord:
     """The record of before while it says the same, but for steps that went by lately."""
     fresh = TierRecord(
         stage=report.stage,
@@ -90,7 +92,7 @@ def _news(tier: TierRecord) -> tuple[object, ...]:
 
 
 def _with_ours(
-    view: View, job: WorkloadRecord, status: WorkloadStatus, report: LeadReport | None
+    view: View, job: WorkloadRecord, status: WorkloadStatus, report: CoordinatorReport | None
 ) -> tuple[Condition, ...]:
     """The conditions with those that only a job in tiers has."""
     others = tuple(condition for condition in status.conditions if condition.type not in _OURS)
@@ -118,7 +120,7 @@ def _notice_said(view: View, job: WorkloadRecord) -> tuple[Said, ...]:
 
 
 def _said(
-    view: View, job: WorkloadRecord, before: Condition | None, report: LeadReport | None
+    view: View, job: WorkloadRecord, before: Condition | None, report: CoordinatorReport | None
 ) -> tuple[Said, ...] | None:
     """Whether the state survives the loss of members; ``None`` = as it was said before."""
     type_ = ConditionType.RECOVERABLE
@@ -128,7 +130,7 @@ def _said(
         if not report.copied:
             return (Said(type_, True, Reason.RELIABLE_OWN, "members that stay own the state"),)
         return (Said(type_, False, Reason.NO_COPY, "no copy of the state is whole yet"),)
-    lead = view.leads.get(job.ref.uid)
-    if before is None or (lead is not None and lead.stage is PodStage.RUNNING):
+    coordinator = view.coordinators.get(job.ref.uid)
+    if before is None or (coordinator is not None and coordinator.stage is PodStage.RUNNING):
         return None
     return (Said(type_, False, Reason.NO_COPY, "no lead runs that would hold a copy"),)

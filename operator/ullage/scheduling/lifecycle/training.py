@@ -113,7 +113,7 @@ def running(restarts: int) -> LifecycleStep:
 
 def _tear_down(view: View, job: WorkloadRecord, members: Sequence[Member]) -> LifecycleStep:
     """Every pod of the last start goes before the first of the next appears."""
-    reason, message = _standing_reason(job)
+    reason, message = _present_reason(job)
     if not members and not _creating(view, job):
         return _kept(job, Phase.PENDING, reason, message)
     epoch, whole = view.settings.epoch, _is_whole(job, members)
@@ -242,7 +242,7 @@ def _after_the_end(view: View, job: WorkloadRecord, members: Sequence[Member]) -
 def _grow(view: View, job: WorkloadRecord, members: Sequence[Member]) -> LifecycleStep:
     """No one has started: create the pods that are missing, delete those that are out of date."""
     if view.now < job.status.retry_at:
-        reason, message = _standing_reason(job)
+        reason, message = _present_reason(job)
         return LifecycleStep(
             phase=Phase.PENDING,
             reason=reason,
@@ -347,7 +347,7 @@ def _phase(job: WorkloadRecord) -> Phase:
     return _PHASES.get(job.status.phase, Phase.PENDING)
 
 
-def _standing_reason(job: WorkloadRecord) -> tuple[Reason, str]:
+def _present_reason(job: WorkloadRecord) -> tuple[Reason, str]:
     """Why the last start ended, as the status remembers it."""
     admitted = job.status.condition(ConditionType.ADMITTED)
     if admitted is None:

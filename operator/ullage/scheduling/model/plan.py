@@ -54,8 +54,8 @@ Labels = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lead:
-    """What the lead of a job in tiers is started with, beside what the job itself says."""
+class CoordinatorStart:
+    """What the coordinator of a job in tiers is started with, beside what the job itself says."""
 
     members: int
     """That the job begins with."""
@@ -77,7 +77,7 @@ class CreatePod:
     """Fewest and most members of a gang whose members come and go in place."""
     order: Order | None = None
     """It is no member: it orders a node."""
-    lead: Lead | None = None
+    lead: CoordinatorStart | None = None
     """It is no member: it leads a job in tiers."""
     on: tuple[Labels, ...] = ()
     """It may run only on nodes that have all labels of one of these; empty = on any."""
@@ -138,7 +138,7 @@ class ApplyService:
     name: str
     headless: bool
     lead: bool = False
-    """It names the lead of a job in tiers, not its members."""
+    """It names the coordinator of a job in tiers, not its members."""
     epoch: int
     reason: Reason
     text: str

@@ -17,7 +17,7 @@ from ullage.cluster.records.status import Progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class GangProgress:
     """The slowest member, and what it has done.
 
     Attributes:
@@ -31,9 +31,9 @@ class Standing:
     slowest: ObservedSlice
 
 
-def standing(
+def gang_progress(
     seen: Iterable[tuple[str, ObservedSlice | None]], before: Progress | None
-) -> Standing | None:
+) -> GangProgress | None:
     """Where a gang stands; ``None`` = not all of its members have said so since they started.
 
     Members of a gang go on from one checkpoint, so who does not say from where went on from where
@@ -64,4 +64,4 @@ def standing(
     base = slowest.resumed_at or base
     if not base and slowest.steps == 1 and before is not None and before.steps > 1:
         return None
-    return Standing(steps=base + slowest.steps, resumed_at=base, slowest=slowest)
+    return GangProgress(steps=base + slowest.steps, resumed_at=base, slowest=slowest)

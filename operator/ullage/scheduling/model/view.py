@@ -120,7 +120,7 @@ class View:
     """Pods that have to leave their device, by uid."""
     orders: Sequence[PodRecord] = ()
     """Placeholder pods that order nodes for jobs that are known."""
-    leads: Mapping[str, PodRecord] = field(default_factory=dict)
+    coordinators: Mapping[str, PodRecord] = field(default_factory=dict)
     """Pods that lead jobs in tiers, by uid of the job."""
 
     def members_of(self, workload: WorkloadRecord) -> Sequence[Member]:

@@ -252,7 +252,7 @@ def _concession(ask: Asking, candidate: DownsizeCandidate) -> Downsize | None:
     """The share of a resident at which its device is worth most; ``None`` = none is worth it."""
     occupancy, rule = ask.placer.occupancy, ask.placer.rule
     here = list(occupancy.occupants[candidate.site])
-    standing = rule.slowdowns(_model(occupancy, candidate), [at.tenant for at in here])
+    slowdowns = rule.slowdowns(_model(occupancy, candidate), [at.tenant for at in here])
     best: _Trial | None = None
     for number, small in enumerate(_smaller(ask, candidate)):
         trial = _try(ask, candidate, small)
@@ -262,8 +262,8 @@ def _concession(ask: Asking, candidate: DownsizeCandidate) -> Downsize | None:
             return None  # the least shares leave most room
     if best is None:
         return None
-    gain = best.worth - _worth(here, standing)
-    speed = candidate.occupant.tenant.weight / standing[here.index(candidate.occupant)]
+    gain = best.worth - _worth(here, slowdowns)
+    speed = candidate.occupant.tenant.weight / slowdowns[here.index(candidate.occupant)]
     if gain * HOLD_S <= speed * candidate.lost_s:
         return None
     _swap(occupancy, candidate, candidate.occupant, best.small)

@@ -148,7 +148,7 @@ def _check(occupancy: Occupancy, request: ResourceRequest, reason: Reason, site:
     facts = figures(occupancy, site)
     match reason:
         case Reason.NODE_UNHEALTHY:
-            return inventory.standing[inventory.sites[site].node]
+            return inventory.node_troubles[inventory.sites[site].node]
         case Reason.DEVICE_UNHEALTHY:
             return "the device is unhealthy"
         case Reason.MODE_UNSUPPORTED:

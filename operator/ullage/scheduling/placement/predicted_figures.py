@@ -22,7 +22,7 @@ from ullage.cluster.records.status import Progress, Sharing
 from ullage.engines.admission.records import Tenant
 from ullage.engines.admission.verdict import Verdict
 from ullage.scheduling.feasibility.occupancy import Occupancy
-from ullage.scheduling.model.progress import Standing, standing
+from ullage.scheduling.model.progress import GangProgress, gang_progress
 from ullage.scheduling.model.view import View
 from ullage.scheduling.prediction.verdicts import AdmissionRule
 
@@ -213,7 +213,7 @@ def objective_met(workload: WorkloadRecord, parts: Sequence[Part]) -> tuple[bool
 def progress(view: View, workload: WorkloadRecord, parts: Sequence[Part]) -> Progress | None:
     """Progress of the slowest member; the record of before while it moved too little."""
     before = workload.status.progress
-    now = standing(((part.pod_uid, part.seen) for part in parts), before)
+    now = gang_progress(((part.pod_uid, part.seen) for part in parts), before)
     if now is None:
         return before
     after = _progress(view, workload, now)
@@ -232,7 +232,7 @@ def finished(workload: WorkloadRecord) -> Progress | None:
     return Progress(steps=total, total=total, percent=100, resumed_at=resumed_at)
 
 
-def _progress(view: View, workload: WorkloadRecord, now: Standing) -> Progress:
+def _progress(view: View, workload: WorkloadRecord, now: GangProgress) -> Progress:
     total, micros = workload.work_steps, now.slowest.step_micros
     rate = _MICROS / micros if micros else 0.0
     left = max(0, total - now.steps)

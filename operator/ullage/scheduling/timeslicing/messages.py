@@ -31,7 +31,7 @@ def turn_text(arena: Arena, division: Division, turnout: Turnout, uid: str) -> s
     shares = ", ".join(f"{float(part):.0%} of the time on {kind}" for kind, part in parts)
     best = max(parts, key=lambda part: (turnout.owed.get((uid, part[0]), 0.0), float(part[1])))[0]
     owed = turnout.owed.get((uid, best), 0.0)
-    standing = f"is owed {owed:.0f} s" if owed >= 0 else f"had {-owed:.0f} s more than that"
+    balance = f"is owed {owed:.0f} s" if owed >= 0 else f"had {-owed:.0f} s more than that"
     count, names = turnout.ahead(uid, best)
     ahead = "no one is ahead of it"
     if count:
@@ -42,7 +42,7 @@ def turn_text(arena: Arena, division: Division, turnout: Turnout, uid: str) -> s
     skipped = "; smaller jobs pass it by" if books is not None and books.skipped_since else ""
     guessed = "; its speeds are estimates" if runner.source in GUESSED else ""
     return (
-        f"waits for its turn: promised {shares}; {standing} on {best}, {ahead}"
+        f"waits for its turn: promised {shares}; {balance} on {best}, {ahead}"
         f"{_scarce(division)}{skipped}{guessed}{late}"
     )
 

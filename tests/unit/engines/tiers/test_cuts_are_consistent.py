@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The keeper's book: a step counts when all its shards are here, old epochs count nothing."""
+"""The state store's book: a step counts when all its shards are here, old epochs count nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import itertools
 
 import pytest
 
-from oracles.keeper_book import (
+from oracles.state_store_book import (
     Ledger,
     Receipt,
     consistent_cut,

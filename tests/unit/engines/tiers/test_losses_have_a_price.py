@@ -24,12 +24,12 @@ LINK = Link(
     state_bytes=50_000_000,
     dirty_bytes_per_step=50_000_000,
     host_bytes_per_s=WAY,
-    keeper_bytes_per_s=WAY,
+    state_store_bytes_per_s=WAY,
 )
 
 
 def test_a_push_slower_than_its_interval_sets_the_pace() -> None:
-    travel_s = push_s(LINK, owners=3, keepers=1)
+    travel_s = push_s(LINK, owners=3, state_stores=1)
     assert travel_s == pytest.approx(2.0)
     assert overhead(Pace(step_s=2.5), every_steps=1, travel_s=travel_s) == pytest.approx(0.0)
     assert overhead(Pace(step_s=1.0), every_steps=1, travel_s=travel_s) == pytest.approx(1.0)
@@ -85,4 +85,4 @@ def test_no_interval_no_owner_no_keeper_are_refused() -> None:
     with pytest.raises(ValueError, match="interval"):
         lost_with_checkpoints_s(Pace(step_s=1), interval_s=0, losses_per_hour=1)
     with pytest.raises(ValueError, match="owner"):
-        push_s(LINK, owners=0, keepers=1)
+        push_s(LINK, owners=0, state_stores=1)

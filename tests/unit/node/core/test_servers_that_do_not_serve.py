@@ -12,7 +12,7 @@ from fakes.kubelet_backend import FakeDevices, a_device
 from ullage.api.contract import Backend, Health, MpsState, MpsStatus, ObservedDevice, Reason
 from ullage_node.device_watch import DeviceWatch
 from ullage_node.health import HealthTracker
-from ullage_node.kubelet.registrar import Standing
+from ullage_node.kubelet.registrar import Registration
 from ullage_node.settings import PeriodSettings
 from ullage_node.status import NodeFacts, judge
 
@@ -70,8 +70,8 @@ async def test_contexts_and_their_limit_reach_the_book() -> None:
 
 
 def test_what_is_not_shared_stands_in_a_condition_with_its_reason() -> None:
-    standing = Standing(registered=True)
-    facts = NodeFacts(standing=standing, unshared={"GPU-1": "no control program"})
+    registration = Registration(registered=True)
+    facts = NodeFacts(registration=registration, unshared={"GPU-1": "no control program"})
     (found,) = [one for one in judge(facts) if one.type == "Sharing"]
     assert (found.status, found.message) == (False, "GPU-1: no control program")
-    assert not [one for one in judge(NodeFacts(standing=standing)) if one.type == "Sharing"]
+    assert not [one for one in judge(NodeFacts(registration=registration)) if one.type == "Sharing"]

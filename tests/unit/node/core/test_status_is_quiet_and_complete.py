@@ -15,7 +15,7 @@ from structure import faults
 from ullage.api.contract import DesiredSlice, Reason, SliceKey, SlicePhase
 from ullage.api.gpunode import GPUNode
 from ullage_node.api_client import ApiError
-from ullage_node.kubelet.registrar import Standing
+from ullage_node.kubelet.registrar import Registration
 from ullage_node.model.devices import Attachment, AttachState, ContainerKey, Progress
 from ullage_node.model.slices import HeldSlice, Refusal
 from ullage_node.publisher import Publisher
@@ -42,7 +42,7 @@ PART = DesiredSlice(
     epoch=3,
 )
 HELD = HeldSlice(desired=PART, phase=SlicePhase.ATTACHED)
-REGISTERED = Standing(registered=True)
+REGISTERED = Registration(registered=True)
 SEEN = Attachment(state=AttachState.ENFORCED, pids=(4711, 0), memory_used_mib=77)
 MADE = Progress(steps=5, items=50, step_micros=900, solo_step_micros=300)
 
@@ -60,7 +60,7 @@ def facts(**change: object) -> StatusFacts:
         slots=8,
         used_slots=1,
         conditions=with_transitions(
-            judge(NodeFacts(standing=REGISTERED)), (), "2026-01-01T00:00:00Z", 2
+            judge(NodeFacts(registration=REGISTERED)), (), "2026-01-01T00:00:00Z", 2
         ),
     )
     return replace(base, **change)  # type: ignore[arg-type]
@@ -130,33 +130,37 @@ PROBLEM = Refusal(reason=Reason.DEVICE_CONFIG_MISSING, message="no file")
 @pytest.mark.parametrize(
     ("node", "ready", "degraded"),
     [
-        (NodeFacts(standing=REGISTERED), (True, "Registered"), (False, "Registered")),
+        (NodeFacts(registration=REGISTERED), (True, "Registered"), (False, "Registered")),
         (
-            NodeFacts(standing=Standing(problem="no socket")),
+            NodeFacts(registration=Registration(problem="no socket")),
             (False, "KubeletAway"),
             (False, "Registered"),
         ),
         (
-            NodeFacts(standing=Standing(foreign="2 nvidia.com/gpu")),
+            NodeFacts(registration=Registration(foreign="2 nvidia.com/gpu")),
             (False, "ForeignPlugin"),
             (True, "ForeignPlugin"),
         ),
         (
-            NodeFacts(standing=Standing(), backend_problem=PROBLEM),
+            NodeFacts(registration=Registration(), backend_problem=PROBLEM),
             (False, "DeviceConfigMissing"),
             (True, "DeviceConfigMissing"),
         ),
         (
-            NodeFacts(standing=Standing(), late_binding=False),
+            NodeFacts(registration=Registration(), late_binding=False),
             (False, "CDIUnavailable"),
             (True, "CDIUnavailable"),
         ),
         (
-            NodeFacts(standing=REGISTERED, problems=("spec.slices[0].gpu: missing",)),
+            NodeFacts(registration=REGISTERED, problems=("spec.slices[0].gpu: missing",)),
             (True, "Registered"),
             (True, "InvalidObject"),
         ),
-        (NodeFacts(standing=Standing(), retired=True), (False, "Retired"), (False, "Registered")),
+        (
+            NodeFacts(registration=Registration(), retired=True),
+            (False, "Retired"),
+            (False, "Registered"),
+        ),
     ],
 )
 def test_conditions_say_how_the_node_stands(
@@ -169,8 +173,8 @@ def test_conditions_say_how_the_node_stands(
 
 
 def test_a_transition_time_changes_only_with_the_status() -> None:
-    first = with_transitions(judge(NodeFacts(standing=REGISTERED)), (), "t1", 1)
-    away = judge(NodeFacts(standing=Standing(problem="x")))
+    first = with_transitions(judge(NodeFacts(registration=REGISTERED)), (), "t1", 1)
+    away = judge(NodeFacts(registration=Registration(problem="x")))
     second = {
         str(c["type"]): c["lastTransitionTime"] for c in with_transitions(away, first, "t2", 1)
     }

@@ -15,27 +15,27 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from fakes.toy_group import ToyJob
-from ullage.cluster.records.tier import LeadReport
-from ullage.kube.coordinator_reader import LeadReader, LeadSilent
-from ullage_run.coordinator_status import PATH, CoordinatorState, Tale, Teller
+from ullage.cluster.records.tier import CoordinatorReport
+from ullage.kube.coordinator_reader import CoordinatorReader, CoordinatorSilent
+from ullage_run.coordinator_status import PATH, CoordinatorState, StatusServer, Tale
 
-STAND = CoordinatorState(
+PROGRESS = CoordinatorState(
     stage=2, epoch=7, step=41, committed=40, copied=True, reliable=1, transient=3
 )  # fmt: skip
 
 
 @contextmanager
 def answering(told: Callable[[], Mapping[str, object]]) -> Iterator[int]:
-    teller = Teller(("127.0.0.1", 0), told)
+    status_server = StatusServer(("127.0.0.1", 0), told)
     try:
-        yield teller.address[1]
+        yield status_server.address[1]
     finally:
-        teller.close()
+        status_server.close()
 
 
-def read(port: int) -> LeadReport | None:
-    async def ask() -> LeadReport | None:
-        reader = LeadReader(port=port)
+def read(port: int) -> CoordinatorReport | None:
+    async def ask() -> CoordinatorReport | None:
+        reader = CoordinatorReader(port=port)
         try:
             return await reader.read("127.0.0.1")
         finally:
@@ -46,12 +46,12 @@ def read(port: int) -> LeadReport | None:
 
 def test_the_operator_reads_what_the_lead_says() -> None:
     tale = Tale()
-    tale.ask(lambda: STAND)
+    tale.ask(lambda: PROGRESS)
     tale.note("Recovered", {"lostSteps": 2})
     tale.note("Recovered", {"lostSteps": 0})
     with answering(tale.told) as port:
         found = read(port)
-    assert found == LeadReport(
+    assert found == CoordinatorReport(
         stage=2,
         epoch=7,
         step=41,
@@ -78,7 +78,7 @@ def test_a_copy_that_is_not_whole_is_none() -> None:
 
 
 def _fields() -> dict[str, object]:
-    return {name: getattr(STAND, name) for name in CoordinatorState.__slots__}
+    return {name: getattr(PROGRESS, name) for name in CoordinatorState.__slots__}
 
 
 def test_a_job_that_runs_says_where_it_stands() -> None:
@@ -87,7 +87,7 @@ def test_a_job_that_runs_says_where_it_stands() -> None:
         job.member("a", until=60)
         job.member("b", until=60)
         job.finish()
-        found = job._lead.stand()
+        found = job._coordinator.progress()
     assert found is not None
     assert found.stage == 2
     assert found.step >= 58
@@ -105,7 +105,7 @@ def test_a_job_that_runs_says_where_it_stands() -> None:
     ],
 )
 def test_what_no_lead_says_is_not_believed(answer: dict[str, object]) -> None:
-    with answering(lambda: answer) as port, pytest.raises(LeadSilent):
+    with answering(lambda: answer) as port, pytest.raises(CoordinatorSilent):
         read(port)
 
 
@@ -125,12 +125,12 @@ def test_nothing_but_the_status_is_told() -> None:
 
 
 def test_an_address_is_never_a_name() -> None:
-    with pytest.raises(LeadSilent, match="no address"):
-        asyncio.run(LeadReader().read("metadata.internal"))
+    with pytest.raises(CoordinatorSilent, match="no address"):
+        asyncio.run(CoordinatorReader().read("metadata.internal"))
 
 
 def test_no_one_there_is_said_so() -> None:
-    with pytest.raises(LeadSilent):
+    with pytest.raises(CoordinatorSilent):
         read(1)
 
 
@@ -201,11 +201,11 @@ def test_a_wild_answer_is_silence_within_the_time_limit(said: bytes, drips: bool
     async def ask() -> float:
         wild = Wild(said, drips)
         server = await asyncio.start_server(wild.answer, "127.0.0.1", 0)
-        reader = LeadReader(port=server.sockets[0].getsockname()[1], timeout_s=0.5)
+        reader = CoordinatorReader(port=server.sockets[0].getsockname()[1], timeout_s=0.5)
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:
-            with pytest.raises(LeadSilent) as told:
+            with pytest.raises(CoordinatorSilent) as told:
                 await reader.read("127.0.0.1")
             assert len(str(told.value)) < 400
             return loop.time() - began
@@ -225,5 +225,5 @@ def test_a_wild_answer_is_silence_within_the_time_limit(said: bytes, drips: bool
     "address", ["169.254.169.254", "::ffff:169.254.169.254", "0.0.0.0", "224.0.0.1"]
 )
 def test_an_address_of_a_machine_is_never_asked(address: str) -> None:
-    with pytest.raises(LeadSilent, match="no address of a pod"):
-        asyncio.run(LeadReader().read(address))
+    with pytest.raises(CoordinatorSilent, match="no address of a pod"):
+        asyncio.run(CoordinatorReader().read(address))

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Contents of the copy: a step counts only when all its shards have arrived.
 
-The ledger is the keeper's book without the bytes: one complete cut and at most one partial one. It
-must never go back, except by a declared roll-back, and never mix shards of different steps.
+The ledger is the state store's book without the bytes: one complete cut and at most one partial
+one. It must never go back, except by a declared roll-back, and never mix shards of different steps.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Receipt(StrEnum):
     OLD_EPOCH = "OldEpoch"
     """Its sender does not know the present maps: dropped."""
     NEW_EPOCH = "NewEpoch"
-    """The keeper does not know the sender's maps yet: to be sent again after the switch."""
+    """The state store does not know the sender's maps yet: to be sent again after the switch."""
     REPEATED = "Repeated"
     """This shard of this step, or a later step, is here already: dropped."""
     BUSY = "Busy"
@@ -32,7 +32,7 @@ class Receipt(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """The keeper's book.
+    """The state store's book.
 
     Attributes:
         shards: How many there are.
