@@ -29,7 +29,7 @@ ACCEPTED: Final[Mapping[str, Mapping[str, object]]] = {
     "text": {"type": "string"},
     "path": {"type": "string", "pattern": "^/"},
     "true or false": {"type": "string", "pattern": "^(true|false)$"},
-    "whole number": {"type": "string", "pattern": "^[0-9]+$"},
+    "whole number": {"type": "string", "pattern": "^[0-9]{1,9}$"},
     "number": {"type": "string", "pattern": "^[0-9]+([.][0-9]+)?$"},
 }
 """What the chart's schema takes for each kind of setting: environment variables are strings."""

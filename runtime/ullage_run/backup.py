@@ -5,7 +5,7 @@
 ::
 
     state_store = StateStoreLink("my-job-lead", 7071)
-    backup = Backup(state store, epoch=held.epoch, max_lag_steps=2)
+    backup = Backup(state_store, epoch=held.epoch, max_lag_steps=2)
     for step in steps:
         train(step)
         backup.push(step, {shard: values})  # copies, returns at once, waits only for the lag

@@ -202,7 +202,6 @@ class Brain:
                 per_second=10_000.0,
                 moved_on_s=0.0,
                 passing_s=0.0,
-                passing_again_s=0.0,
                 coordinators=Coordinators(image="ullage-operator:1", namespace="ullage-system"),
             ),
             stats=self.stats,

@@ -91,7 +91,7 @@ class Registrar:
         self.registration = Registration()
         self.registrations = 0
         self.on_change: Callable[[], None] = lambda: None
-        """Called after every change of :attr:`standing`."""
+        """Called after every change of :attr:`registration`."""
 
     def serve(self, wanted: bool) -> None:
         """Say whether slots are to be offered at all."""

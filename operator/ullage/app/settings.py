@@ -103,8 +103,6 @@ class WriteSettings:
     passing_seconds: float = 3.0
     """A TrainingJob's status that only says that things move (reserving, starting) waits this long
     for the next one."""
-    passing_again_seconds: float = 10.0
-    """The next such status of the same job waits this long; any other status is written at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -148,7 +148,6 @@ class Term:
                 per_second=settings.write.per_second,
                 in_flight=settings.write.in_flight,
                 passing_s=settings.write.passing_seconds,
-                passing_again_s=settings.write.passing_again_seconds,
                 pre_stop_sleep_s=settings.decide.pre_stop_sleep_seconds,
                 order_image=settings.decide.order_image,
                 coordinators=Coordinators(

@@ -3,10 +3,9 @@
 """Decides when to run a cycle: shortly after a burst of changes, never too late or too often.
 
 After Karpenter's batcher: a window opens at the first poke, each further poke extends it by the
-idle time, and the maximum caps it. The gap between decisions is at least twice the duration of the
-last one, so that decisions take a third of a core at most; a limit of the gap keeps one decision on
-a busy machine, or one that began with the child's imports, from a pause that users feel. Never
-reads cluster state.
+idle time, and the maximum caps it. The gap between decisions is twice the duration of the last one,
+so that short ones take a third of a core at most; its limit keeps one decision on a busy machine,
+or one that began with the child's imports, from a pause that users feel. Never reads cluster state.
 """
 
 from __future__ import annotations

@@ -197,37 +197,6 @@ def test_a_status_in_passing_is_told_in_time_however_often_it_is_overtaken_in_pa
     assert calls[0].at - START == pytest.approx(3.0, abs=0.1)
 
 
-def test_the_next_status_in_passing_of_one_job_comes_later_and_the_last_one_at_once() -> None:
-    async def main() -> list[Call]:
-        async with a_rig(passing_s=3.0, passing_again_s=10.0) as rig:
-            rig.writer.submit([_passing("Pending")])
-            await asyncio.sleep(4.0)
-            rig.writer.submit([_passing("Reserving")])
-            await asyncio.sleep(4.0)
-            rig.writer.submit([_passing("Starting")])
-            await asyncio.sleep(4.0)
-            await rig.write(do.status("Running"))
-            return rig.cluster.calls
-
-    calls = run_virtual(main())
-    assert _phases(calls) == ["Pending", "Running"], "Reserving and Starting were overtaken"
-    assert calls[1].at - START == pytest.approx(12.0, abs=0.1)
-
-
-def test_a_job_that_stays_on_its_way_is_told_so_again() -> None:
-    async def main() -> list[Call]:
-        async with a_rig(passing_s=3.0, passing_again_s=10.0) as rig:
-            for phase in ("Pending", "Reserving", "Starting"):
-                rig.writer.submit([_passing(phase)])
-                await asyncio.sleep(4.0)
-            await asyncio.sleep(10.0)
-            return rig.cluster.calls
-
-    calls = run_virtual(main())
-    assert _phases(calls) == ["Pending", "Starting"]
-    assert calls[1].at - START == pytest.approx(14.0, abs=0.1), "from the first one overtaken"
-
-
 def test_what_replaces_an_urgent_status_is_not_delayed() -> None:
     async def main() -> list[Call]:
         async with a_rig(passing_s=3.0) as rig:

@@ -22,7 +22,7 @@ from builders import (
 from fakes.deciding import Decided, decided, told
 from ullage.api.contract import Reason, SlicePhase
 from ullage.cluster.records.snapshot import GPUNodeRecord, PodRecord, PodStage, RefusedWrite
-from ullage.cluster.records.status import Condition
+from ullage.cluster.records.status import Condition, Exclusion, SchedulingState
 from ullage.scheduling.model.plan import (
     ApplyService,
     CreatePod,
@@ -32,6 +32,7 @@ from ullage.scheduling.model.plan import (
     SetStatus,
     UngatePod,
 )
+from ullage.scheduling.status.workload_status import is_passing
 
 WORKERS = "train-workers"
 
@@ -370,3 +371,24 @@ def test_what_only_moves_may_be_overtaken_and_what_waits_may_not() -> None:
     assert not passing(runs)
     again = a_job().status(phase="Restarting", restarts=1, retry_at=NOW + 10)
     assert not passing(decided(a_gpu_node(), again)), "a restart must be remembered"
+
+
+def test_what_the_next_leader_must_know_is_never_in_passing() -> None:
+    moves = (Condition(type="Ready", status="False", reason=Reason.RESERVING, since=NOW),)
+    before = replace(a_job().build().status, phase="Reserving", conditions=moves)
+    after = replace(before, phase="Starting")
+    assert is_passing(before, after)
+    exclusion = Exclusion(
+        reason=Reason.RESERVATION_REFUSED,
+        node="node-1",
+        gpu="GPU-0",
+        since=NOW,
+        until=NOW + 60,
+        message="the node refused it",
+    )
+    for kept in (
+        {"scheduling": SchedulingState(exclusions=(exclusion,))},
+        {"scheduling": SchedulingState(preemptions=1, preempted_at=NOW)},
+        {"restarts": 1},
+    ):
+        assert not is_passing(before, replace(after, **kept))  # type: ignore[arg-type]

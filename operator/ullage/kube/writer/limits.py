@@ -38,9 +38,6 @@ class WriteLimits:
     """Longest wait of an object that is left alone."""
     passing_s: float = 3.0
     """How long a status that only says that things move waits for the next one."""
-    passing_again_s: float = 10.0
-    """How long the second one in such a time waits: who was told that things move need not be told
-    each step."""
     passing_most_s: float = 12.0
     """How much longer such a status gives way to more urgent writes."""
     events_most: int = 10_000

@@ -34,14 +34,11 @@ from ullage.scheduling.model.plan import (
     UngatePod,
 )
 
-LANES: Final = 7
+LANES: Final = 6
 TELL: Final = 3
 """Lane of statuses and conditions."""
 PASSING: Final = 4
 """Lane of statuses that may be overtaken."""
-PASSING_AGAIN: Final = 5
-"""Lane of such statuses of objects that were told one a moment ago."""
-EVENTS: Final = 6
 TELL_EVERY: Final = 4
 """One write in so many tells someone something, whatever more urgent waits: a workload needs about
 three other writes, so that those of a burst are told while it is served."""
@@ -66,7 +63,7 @@ def lane_of(action: Action) -> int:
         case CreateDeviceProfile() | SetDeviceModel() | SetPoolStatus():
             return TELL
         case Emit():
-            return EVENTS
+            return 5
         case _:
             return 2
 
@@ -91,9 +88,6 @@ class WriteQueue:
         self._place: dict[ObjectKey, int] = {}
         self._busy: set[ObjectKey] = set()
         self._held: dict[ObjectKey, float] = {}
-        self._wait_s = {PASSING: limits.passing_s, PASSING_AGAIN: limits.passing_again_s}
-        self._told_in_passing: dict[ObjectKey, float] = {}
-        """When objects were told in passing lately, oldest first."""
         self._pops = 0
         self.dropped = 0
         """Events that found no room."""
@@ -107,20 +101,18 @@ class WriteQueue:
         What replaces an urgent write is urgent, and what replaces a passing one waits no longer.
         """
         key, lane = key_of(action), lane_of(action)
-        if lane == PASSING and self._is_told_in_passing(key, now):
-            lane = PASSING_AGAIN
-        due = now + self._wait_s[lane] if lane in self._wait_s else 0.0
+        due = now + self._limits.passing_s if lane == PASSING else 0.0
         before = self._place.get(key)
         if before is not None:
             earlier = self._lanes[before][key]
             due = min(due, earlier.due)
-            if lane in self._wait_s:
+            if lane == PASSING and before < PASSING:
                 lane = before
             if before != lane:
                 del self._lanes[before][key]
         self._lanes[lane][key] = Waiting(key=key, lane=lane, action=action, due=due)
         self._place[key] = lane
-        events = self._lanes[EVENTS]
+        events = self._lanes[LANES - 1]
         if len(events) > self._limits.events_most:
             oldest = next(iter(events))
             del events[oldest], self._place[oldest]
@@ -137,26 +129,14 @@ class WriteQueue:
             del self._lanes[found.lane][key], self._place[key]
             self._held.pop(key, None)
             self._busy.add(key)
-            if found.lane in self._wait_s:
-                self._told_in_passing.pop(key, None)  # the newest stand last
-                self._told_in_passing[key] = now
         return found
-
-    def _is_told_in_passing(self, key: ObjectKey, now: float) -> bool:
-        """Whether a status in passing of the object left within the last ``passing_again_s``."""
-        told = self._told_in_passing
-        while told and now - told[oldest := next(iter(told))] >= self._limits.passing_again_s:
-            del told[oldest]
-        return key in told
 
     def _to_tell(self, now: float) -> Waiting | None:
         """A status, every other time one in passing that gave way for too long."""
         told = self._lanes[TELL], now
-        late_s = now - self._limits.passing_most_s
-        late = [(self._lanes[lane], late_s) for lane in self._wait_s]
-        order = (told, *late) if self._pops % (2 * TELL_EVERY) else (*late, told)
-        found = (self._free(lane, now, due_until) for lane, due_until in order)
-        return next((waiting for waiting in found if waiting is not None), None)
+        late = self._lanes[PASSING], now - self._limits.passing_most_s
+        first, second = (told, late) if self._pops % (2 * TELL_EVERY) else (late, told)
+        return self._free(first[0], now, first[1]) or self._free(second[0], now, second[1])
 
     def _free(self, lane: dict[ObjectKey, Waiting], now: float, due_until: float) -> Waiting | None:
         """The first of a lane that was due by then and whose object is free."""
@@ -198,7 +178,6 @@ class WriteQueue:
             lane.clear()
         self._place.clear()
         self._held.clear()
-        self._told_in_passing.clear()
         return dropped
 
 

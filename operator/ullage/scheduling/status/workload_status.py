@@ -93,11 +93,25 @@ def is_passing(before: WorkloadStatus, after: WorkloadStatus) -> bool:
     return (
         after.phase in _ON_THE_WAY
         and before.phase in ("", *_ON_THE_WAY)
-        and (before.restarts, before.retry_at) == (after.restarts, after.retry_at)
+        and _remembered(before) == _remembered(after)
         and bool(unmet)
         and all(condition.reason in _MOVES for condition in unmet)
         and not any(condition.type in _BAD for condition in after.conditions)
         and not any(condition.type in _BAD for condition in before.conditions)
+    )
+
+
+def _remembered(status: WorkloadStatus) -> tuple[object, ...]:
+    """What the next leader must know of a job on its way."""
+    decision = None if status.spend is None else status.spend.decision
+    pools = decision and (decision.committed, decision.mode, decision.chosen.pools)
+    return (
+        status.restarts,
+        status.retry_at,
+        status.scheduling,
+        status.made_room,
+        status.last_failure,
+        pools,
     )
 
 
