@@ -209,3 +209,27 @@ def test_a_label_forged_on_a_new_node_keeps_no_member_from_it() -> None:
     found = plan(*waiting(), forged, speaks(), a_request(created=NOW - 120))
     assert {node for node, _ in found.slices()} == {"new"}
     assert (requested(found), taken_back(found)) == ([], {})
+
+
+def test_another_controllers_gate_on_the_members_blames_no_pool() -> None:
+    held = job()
+    pods = [replace(pod, gates=(*pod.gates, "kueue.x-k8s.io/admission")) for pod in held.pods()]
+    long_ago = NOW - LAUNCH_S - AGENT_S
+    node = replace(bought(created=long_ago + 60), labels={"pool": "spot-a", **COUNTED})
+    parts = [
+        held,
+        *pods,
+        node,
+        speaks(since=long_ago + 90),
+        a_request(node="new", created=long_ago),
+    ]
+    assert failed_launches(*parts) == 0
+    assert Reason.LAUNCH_FAILED not in taken_back(plan(*parts)).values()
+
+
+def test_another_controllers_gate_on_the_request_blames_no_pool() -> None:
+    long_ago = NOW - LAUNCH_S - AGENT_S
+    request = replace(a_request(created=long_ago), gates=("kueue.x-k8s.io/admission",))
+    parts = [*waiting(), request]
+    assert failed_launches(*parts) == 0
+    assert taken_back(plan(*parts)).get("train-order-0") is not Reason.LAUNCH_FAILED

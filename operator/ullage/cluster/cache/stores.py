@@ -96,6 +96,8 @@ Record = TypeVar("Record")
 HOLDERS_NAMED: Final = 3
 """Foreign pods that hold device slots of a node, as many as a refusal names."""
 BINDING_POLICY = "default"
+_DEFAULTS = PolicyRecord()
+"""One object: what is kept from cycle to cycle rests on the identity of the policy."""
 """Name of the SchedulingPolicy that binds."""
 
 
@@ -432,7 +434,7 @@ class PolicyRoom(PlainRoom[str, PolicyRecord]):
 
     def binding(self) -> PolicyRecord:
         """The policy that binds, or the defaults."""
-        return self.table.get(BINDING_POLICY) or PolicyRecord()
+        return self.table.get(BINDING_POLICY) or _DEFAULTS
 
     def idle(self) -> tuple[PolicyRecord, ...]:
         """All others, by name."""

@@ -192,7 +192,16 @@ class Sizing:
         joining = max(0, len(present(self.view, self.view.members_of(job))) - job.replicas)
         members = max(0, members - joining)
         due, _ = reliable_due(self.view, job)
-        asks = members > 0 and job.ref.uid in self.without_room
+        # growth rests while anything is postponed; what was lost is requested all the same
+        known = job.status.size
+        replaces = (
+            lost
+            and known is not None
+            and not known.room_since
+            and not self.resizer.is_held(job)
+            and self.resizer.wants_more(job)
+        )
+        asks = members > 0 and (replaces or job.ref.uid in self.without_room)
         return Lack(members=members, reliable=min(due, members), lost=lost, asks=asks)
 
     def _in_place(

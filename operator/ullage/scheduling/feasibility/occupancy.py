@@ -160,6 +160,8 @@ class Charges:
         used = self.used.setdefault(node, {})
         for name, amount in amounts(wanted):
             used[name] = used.get(name, 0) + times * amount
+        if not used["pods"]:  # every pod counts as at least one: nothing is charged here any more
+            del self.used[node]
 
 
 @dataclass(slots=True)

@@ -137,7 +137,13 @@ class ResourceRequests:
     def __post_init__(self) -> None:
         occupancy, snapshot = self.occupancy, self.view.snapshot
         models = tuple(occupancy.inventory.models)
-        rests_on = (models, occupancy.domains, snapshot.policy, self.classes.rests_on)
+        rests_on = (
+            models,
+            occupancy.domains,
+            snapshot.policy,
+            self.classes.rests_on,
+            dict(self.classes.spent_s),
+        )
         kept = self.cache.kept
         stands = len(kept.rests_on) == len(rests_on) and all(
             one is other or one == other for one, other in zip(kept.rests_on, rests_on, strict=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from ullage.api.contract import InterruptionKind
+from ullage.api.contract import GATE, InterruptionKind
 from ullage.cluster.projection.notice import CHOSEN_TAINTS
 from ullage.cluster.records.pool import PoolRecord
 from ullage.cluster.records.snapshot import GPUNodeRecord, NodeRecord, PodRecord, Snapshot
@@ -105,6 +105,8 @@ def judged(
     until = max(_comes_until(snapshot, pod, in_pool) for pod in alike) + grace_s
     if now < until:
         return Verdict(Fate.WAITS, until=until)
+    if not order.node and order.gates:
+        return Verdict(Fate.UNUSED, f"other controllers hold it back: {', '.join(order.gates)}")
     if not order.node:
         said_by = order.scheduling_message or "no one said why"
         waited = f"no usable node of {order.order} within {ORDER_S / 60:.0f} min: {said_by}"
@@ -120,6 +122,8 @@ def _unused(
     unlike = _unlike(record, pool)
     if not unlike:
         job = snapshot.workloads.get(order.owner.uid)
+        if _held_back(snapshot, order.owner.uid):
+            return Verdict(Fate.UNUSED, "other controllers hold the members of the job back")
         if job is not None and job.status.phase in _LIVE:
             until = order.created + AGENT_S + grace_s  # it may grow onto the node yet
             if now < until:
@@ -128,6 +132,17 @@ def _unused(
         if any(not pod.node for pod in alike):
             return Verdict(Fate.UNUSED, f"{order.node} came, others of {order.order} did not")
     return Verdict(Fate.FAILED, f"{order.node} came and does not take the members{unlike}")
+
+
+def _held_back(snapshot: Snapshot, uid: str) -> bool:
+    """Whether a member of the job waits behind a gate that is not ours."""
+    return any(
+        pod.owner.uid == uid
+        and not pod.order
+        and not pod.stage.finished
+        and any(gate != GATE for gate in pod.gates)
+        for pod in snapshot.pods.values()
+    )
 
 
 def _of_no_use(snapshot: Snapshot, order: PodRecord) -> Verdict | None:
