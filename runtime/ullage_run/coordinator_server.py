@@ -28,6 +28,7 @@ from ullage_run.coordinator import Coordinator, NeverJoined
 from ullage_run.coordinator_maps import Terms
 from ullage_run.coordinator_status import StatusServer, Tale
 from ullage_run.frames import Ending, address_of
+from ullage_run.handshake import token_of
 from ullage_run.roster import SILENT_S, Roster
 from ullage_run.state_store import StateStoreServer, Store
 
@@ -65,7 +66,7 @@ def parser() -> argparse.ArgumentParser:
         "--keeper", dest="state_store", default="127.0.0.1:0", help="HOST:PORT of the state store"
     )
     made.add_argument("--status", help="HOST:PORT where GET /status is answered (default: nowhere)")
-    made.add_argument("--token-file", type=Path, help="what every peer must show")
+    made.add_argument("--token-file", type=Path, help="what every peer must prove to hold")
     return made
 
 
@@ -117,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tale = Tale()
     try:
         terms = terms_of(given)
-        token = given.token_file.read_bytes().strip() if given.token_file else b""
+        token = token_of(given.token_file)
         store = Store(given.state_bytes)
         state_store_at = address_of(given.state_store, "--keeper")
         roster_at = address_of(given.listen, "--listen")

@@ -1,16 +1,16 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Servers of a job: who comes shows the job's token first; those who have not are few.
+"""Servers of a job: who comes proves first that it holds the job's token.
 
-Any pod that reaches the port can connect and be silent, or send a byte a minute. So unauthenticated
-connections are limited, and beyond the limit the oldest is closed: a member shows its token in
-milliseconds. Accepting never ends over a fault of one connection, nor while the process is short of
-files.
+Any pod that reaches the port can connect and be silent, or send a byte a minute. So strangers have
+no thread: one loop accepts them and examines them, closes those that take too long, and beyond a
+limit the oldest. Accepting never ends over a fault of one connection, nor while the process is
+short of files.
 """
 
 from __future__ import annotations
 
-import hmac
+import selectors
 import socket
 import threading
 import time
@@ -19,11 +19,14 @@ from abc import ABC, abstractmethod
 from typing import Final, Generic, NoReturn, TypeVar
 
 from ullage_run import frames
-from ullage_run.frames import FrameError, Kind
+from ullage_run.frames import ConnectionEnded, FrameError
+from ullage_run.handshake import HANDSHAKE_S, Examination, Role
 
 Peer = TypeVar("Peer")
 
 MOST_STRANGERS: Final = 128
+TICK_S: Final = 0.25
+"""How late at most strangers are closed whose time is up."""
 BACKLOG: Final = 4 * MOST_STRANGERS
 """Connections that may wait to be accepted. The kernel drops what comes beyond, and who was dropped
 knocks again after a second at the earliest: a flood of strangers would make members wait."""
@@ -36,19 +39,21 @@ class Doorway:
 
     Args:
         most: Of them at a time.
+        limit_s: For each of them.
     """
 
-    def __init__(self, most: int = MOST_STRANGERS) -> None:
+    def __init__(self, most: int = MOST_STRANGERS, limit_s: float = HANDSHAKE_S) -> None:
         self._most = most
+        self._limit_s = limit_s
         self._lock = threading.Lock()
-        self._strangers: dict[socket.socket, None] = {}
+        self._strangers: dict[socket.socket, float] = {}  # oldest first; when their time is up
         self.turned_away = 0
         """Strangers that had to go for newer ones."""
 
     def enter(self, link: socket.socket) -> None:
         """A connection was accepted; the oldest stranger may have to go for it."""
         with self._lock:
-            self._strangers[link] = None
+            self._strangers[link] = time.monotonic() + self._limit_s
             oldest = next(iter(self._strangers)) if len(self._strangers) > self._most else None
             if oldest is not None:
                 del self._strangers[oldest]
@@ -57,9 +62,19 @@ class Doorway:
             end(oldest)
 
     def known(self, link: socket.socket) -> None:
-        """It has shown the token, or has ended."""
+        """It has proved itself, or has ended."""
         with self._lock:
             self._strangers.pop(link, None)
+
+    def expire(self) -> None:
+        """Those whose time is up have to go."""
+        now = time.monotonic()
+        with self._lock:
+            late = [link for link, until in self._strangers.items() if until <= now]
+            for link in late:
+                del self._strangers[link]
+        for link in late:
+            end(link)
 
 
 def end(link: socket.socket) -> None:
@@ -71,15 +86,17 @@ def end(link: socket.socket) -> None:
 
 
 class Server(ABC, Generic[Peer]):
-    """Attends each connection in a thread of its own, from its HELLO until it ends.
+    """Examines strangers in one loop; attends each peer in a thread of its own until it ends.
 
     Args:
         listen: Host and port; port 0 = any free one.
-        token: What every peer must show; empty = nothing is asked for.
+        role: Which server of the job this is.
+        token: What every peer must prove to hold; empty = anyone can.
         most: Peers at a time.
     """
 
-    def __init__(self, listen: tuple[str, int], *, token: bytes, most: int) -> None:
+    def __init__(self, listen: tuple[str, int], *, role: Role, token: bytes, most: int) -> None:
+        self._role = role
         self._token = token
         self._most = most
         self._lock = threading.Lock()
@@ -88,6 +105,7 @@ class Server(ABC, Generic[Peer]):
         self._doorway = Doorway()
         family = socket.AF_INET6 if ":" in listen[0] else socket.AF_INET
         self._server = socket.create_server(listen, family=family, backlog=max(most, BACKLOG))
+        self._server.setblocking(False)
         host, port = self._server.getsockname()[:2]
         self.address: tuple[str, int] = (str(host), int(port))
 
@@ -97,7 +115,7 @@ class Server(ABC, Generic[Peer]):
 
     @abstractmethod
     def greet(self, link: socket.socket) -> Peer:
-        """Begin with a peer that has shown the token.
+        """Begin with a peer that holds the token.
 
         Raises:
             FrameError: it is not taken.
@@ -109,17 +127,19 @@ class Server(ABC, Generic[Peer]):
 
     def serve(self) -> None:
         """Accept peers until :meth:`close`."""
-        while not self._closed:
-            try:
-                link, _ = self._server.accept()
-            except OSError:
-                if not self._closed:
-                    time.sleep(PAUSE_S)
-                continue
-            try:
-                threading.Thread(target=self._attend, args=(link,), daemon=True).start()
-            except RuntimeError:  # no room for one more thread
-                link.close()
+        with selectors.DefaultSelector() as waiting:
+            waiting.register(self._server, selectors.EVENT_READ)
+            while not self._closed:
+                for key, _ in waiting.select(TICK_S):
+                    if key.data is None:
+                        self._accept(waiting)
+                    else:
+                        assert isinstance(key.fileobj, socket.socket)
+                        self._examine(waiting, key.fileobj, key.data)
+                self._doorway.expire()
+            for key in waiting.get_map().values():
+                if key.data is not None and isinstance(key.fileobj, socket.socket):
+                    key.fileobj.close()
 
     def close(self) -> None:
         """Accept no one more and end all connections."""
@@ -131,15 +151,74 @@ class Server(ABC, Generic[Peer]):
         for link in links:
             end(link)
 
-    def _attend(self, link: socket.socket) -> None:
-        self._doorway.enter(link)
+    def _accept(self, waiting: selectors.BaseSelector) -> None:
         try:
+            link, _ = self._server.accept()
+        except BlockingIOError:
+            return  # who knocked is gone
+        except OSError:
+            if not self._closed:
+                time.sleep(PAUSE_S)
+            return
+        link.setblocking(False)
+        self._doorway.enter(link)
+        examination = Examination(self._token, self._role)
+        waiting.register(link, selectors.EVENT_READ, examination)
+
+    def _examine(
+        self, waiting: selectors.BaseSelector, link: socket.socket, examination: Examination
+    ) -> None:
+        """Take what a stranger sends; who passes is attended, who fails is told so."""
+        try:
+            data = link.recv(examination.wants)
+            if not data:
+                raise ConnectionEnded("the peer closed the connection")
+            answer = examination.feed(data)
+            if answer and link.send(answer) < len(answer):
+                raise ConnectionEnded("the peer takes nothing")
+            if not examination.passed:
+                return
+            self._dismiss(waiting, link)
+            self._admit(link)
+        except BlockingIOError:
+            return
+        except FrameError as error:
+            frames.refuse(link, str(error))
+            self._dismiss(waiting, link)
+            link.close()
+        except OSError:  # gone
+            self._dismiss(waiting, link)
+            link.close()
+
+    def _dismiss(self, waiting: selectors.BaseSelector, link: socket.socket) -> None:
+        """It is no stranger any more."""
+        self._doorway.known(link)
+        if link in waiting.get_map():
+            waiting.unregister(link)
+
+    def _admit(self, link: socket.socket) -> None:
+        """Attend a peer, if there is room.
+
+        Raises:
+            FrameError: there is none.
+        """
+        with self._lock:
+            if len(self._links) >= self._most:
+                raise FrameError(f"{self._most} peers are connected, no more are taken")
+            self._links.add(link)
+        try:
+            threading.Thread(target=self._attend, args=(link,), daemon=True).start()
+        except RuntimeError:
+            with self._lock:
+                self._links.discard(link)
+            raise FrameError("there is no room for one more thread") from None
+
+    def _attend(self, link: socket.socket) -> None:
+        try:
+            link.setblocking(True)
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.prepare(link)
-            self._admit(link)
-            peer = self.greet(link)
-            self._doorway.known(link)
-            self.talk(link, peer)
+            self.talk(link, self.greet(link))
         except FrameError as error:
             frames.refuse(link, str(error))
         except OSError:
@@ -148,23 +227,10 @@ class Server(ABC, Generic[Peer]):
             traceback.print_exception(error)
             frames.refuse(link, f"{type(error).__name__} over what was sent")
         finally:
-            self._doorway.known(link)
             link.close()
             with self._lock:
                 self._links.discard(link)
             self.gone(link)
 
     def gone(self, link: socket.socket) -> None:
-        """The connection has ended, also one that was never greeted."""
-
-    def _admit(self, link: socket.socket) -> None:
-        hello = frames.receive(link)
-        if hello.kind is not Kind.HELLO:
-            raise FrameError("a connection begins with HELLO")
-        shown = frames.payload(link, hello, frames.MAX_TEXT_BYTES)
-        if not hmac.compare_digest(bytes(shown), self._token):
-            raise FrameError("the token is not this job's")
-        with self._lock:
-            if len(self._links) >= self._most:
-                raise FrameError(f"{self._most} peers are connected, no more are taken")
-            self._links.add(link)
+        """The connection of a peer has ended, also of one that was never greeted."""

@@ -18,13 +18,13 @@ from enum import IntEnum
 from typing import Final
 
 MAGIC: Final = b"ULSK"
-VERSION: Final = 1
+VERSION: Final = 2
 NO_STEP: Final = -1
 """In place of a step: none is held."""
 CHUNK_BYTES: Final = 256 * 1024
 """Sent between two looks at the rate, and dropped at a time from what is not wanted."""
 MAX_TEXT_BYTES: Final = 4096
-"""Of a token or an explanation."""
+"""Of an explanation."""
 MAX_PORT: Final = 65535
 MAX_MAPS_BYTES: Final = 1 << 20
 """Of maps, in whatever form their writer gives them."""
@@ -48,7 +48,7 @@ class Kind(IntEnum):
     """Kind of a message."""
 
     HELLO = 1
-    """First on a connection; payload: the job's token."""
+    """First on a connection; payload: the client's nonce."""
     BEGIN = 2
     """New maps: epoch, in ``shard`` the number of shards; payload: the maps, which are kept."""
     OFFER = 3
@@ -61,14 +61,18 @@ class Kind(IntEnum):
     """Asks what is held; with a step: waits a while until that step is committed."""
     MAPS = 7
     """Asks for the maps of the present epoch."""
+    PROOF = 8
+    """Third on a connection; payload: the client's proof that it holds the job's token."""
     VERDICT = 16
-    """Answer: what became of a push; code in ``flags``."""
+    """Answer: what became of a push; code in ``flags``; payload of TOO_LARGE: the limit."""
     STATE = 17
     """Answer to FETCH and MAPS."""
     HELD = 18
     """Answer: epoch, committed step, number of shards in ``shard``."""
     REFUSED = 19
     """Answer: payload says why; the connection ends."""
+    CHALLENGE = 20
+    """Answer to HELLO; payload: the server's nonce and its proof that it holds the token."""
     JOIN = 32
     """Member to coordinator: I run; payload: who it is. ``step``: its own state's."""
     READY = 33
@@ -193,6 +197,23 @@ class Pace:
 UNPACED: Final = Pace(None)
 
 
+def header(frame: Frame, payload: Buffer) -> bytes:
+    """The bytes that come before a payload; length and checksum of the frame are set here."""
+    view = memoryview(payload).cast("B")
+    head = _HEADER.pack(
+        MAGIC,
+        VERSION,
+        frame.kind,
+        frame.flags,
+        frame.shard,
+        frame.epoch,
+        frame.step,
+        len(view),
+        zlib.crc32(view),
+    )
+    return head + _CHECK.pack(zlib.crc32(head))
+
+
 def send(link: socket.socket, frame: Frame, payload: Buffer = b"", pace: Pace = UNPACED) -> None:
     """Send one message.
 
@@ -206,18 +227,7 @@ def send(link: socket.socket, frame: Frame, payload: Buffer = b"", pace: Pace = 
         OSError: the connection is gone or its time is up.
     """
     view = memoryview(payload).cast("B")
-    head = _HEADER.pack(
-        MAGIC,
-        VERSION,
-        frame.kind,
-        frame.flags,
-        frame.shard,
-        frame.epoch,
-        frame.step,
-        len(view),
-        zlib.crc32(view),
-    )
-    link.sendall(head + _CHECK.pack(zlib.crc32(head)))
+    link.sendall(header(frame, view))
     for start in range(0, len(view), CHUNK_BYTES):
         chunk = view[start : start + CHUNK_BYTES]
         link.sendall(chunk)
@@ -234,6 +244,15 @@ def receive(link: socket.socket) -> Frame:
     """
     raw = bytearray(HEADER_BYTES)
     _fill(link, memoryview(raw))
+    return parse(raw)
+
+
+def parse(raw: bytearray) -> Frame:
+    """The frame of a header's bytes.
+
+    Raises:
+        FrameError: they are no header of ours.
+    """
     head = bytes(raw[: _HEADER.size])
     magic, version, kind, flags, shard, epoch, step, length, checksum = _HEADER.unpack(head)
     if magic != MAGIC or zlib.crc32(head) != _CHECK.unpack(raw[_HEADER.size :])[0]:
@@ -272,9 +291,18 @@ def payload(link: socket.socket, frame: Frame, most: int, pace: Pace = UNPACED) 
         raise FrameError(f"{frame.length} bytes are announced, {most} are allowed")
     data = bytearray(frame.length)
     _fill(link, memoryview(data), pace)
+    check(frame, data)
+    return data
+
+
+def check(frame: Frame, data: Buffer) -> None:
+    """Compare a payload with its header.
+
+    Raises:
+        FrameError: the checksum is wrong.
+    """
     if zlib.crc32(data) != frame.checksum:
         raise FrameError("checksum of the payload is wrong")
-    return data
 
 
 def refuse(link: socket.socket, why: str) -> None:

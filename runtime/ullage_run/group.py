@@ -34,6 +34,7 @@ import ullage_run
 from ullage_run import frames
 from ullage_run.backup import EpochChanged
 from ullage_run.frames import Buffer, Ending, Frame, FrameError, Kind
+from ullage_run.handshake import NotThisJob, Role, introduce, token_of
 from ullage_run.holding import Fetch, Holding, State
 from ullage_run.notices import Notice
 from ullage_run.orders import (
@@ -141,8 +142,9 @@ class Group:
         """Join the job of this pod, as the operator wrote it into the environment.
 
         Raises:
-            ValueError: this process is no member of a job in tiers.
-            CoordinatorUnavailable: the coordinator was not there in time.
+            ValueError: this process is no member of a job in tiers, or its token file is empty.
+            OSError: the token file cannot be read.
+            CoordinatorUnavailable: the coordinator was not there in time, or is not this job's.
         """
         env = os.environ if environment is None else environment
         identity = Identity.from_environment(env)
@@ -152,7 +154,7 @@ class Group:
             _address(env, ENV_KEEPER),
             identity,
             state,
-            token=Path(token).read_bytes().strip() if token else b"",
+            token=token_of(Path(token) if token else None),
             at_step=at_step,
             **(_steps(env) | how),
         )
@@ -327,21 +329,31 @@ class Group:
 
 def _connect(address: tuple[str, int], token: bytes) -> socket.socket:
     until = time.monotonic() + JOIN_S
+    where = f"{address[0]}:{address[1]}"
     while True:
         try:
-            link = socket.create_connection(address, timeout=CONNECT_S)
-            break
+            return _introduced(address, token)
+        except (NotThisJob, FrameError) as error:
+            raise CoordinatorUnavailable(f"coordinator {where}: {error}") from error
         except OSError as error:
             if time.monotonic() > until:
-                where = f"{address[0]}:{address[1]}"
                 raise CoordinatorUnavailable(
                     f"no coordinator at {where} after {JOIN_S:g} s: {error}"
                 ) from error
             time.sleep(RETRY_S)
-    link.settimeout(None)
-    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    frames.send(link, Frame(kind=Kind.HELLO), token)
+
+
+def _introduced(address: tuple[str, int], token: bytes) -> socket.socket:
+    """A connection to a coordinator that holds the token."""
+    link = socket.create_connection(address, timeout=CONNECT_S)
+    try:
+        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        introduce(link, token, Role.COORDINATOR)
+        link.settimeout(None)
+    except BaseException:
+        link.close()
+        raise
     return link
 
 

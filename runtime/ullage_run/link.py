@@ -16,6 +16,7 @@ from typing import Final, Self, TypeVar
 
 from ullage_run import frames
 from ullage_run.frames import NO_STEP, Buffer, Frame, FrameError, Kind, Pace, Receipt
+from ullage_run.handshake import NotThisJob, Role, introduce
 from ullage_run.state_store import Held
 
 TIMEOUT_S: Final = 10.0
@@ -28,7 +29,7 @@ class StateStoreUnavailable(ConnectionError):
 
 
 class StateStoreRefused(ValueError):
-    """The state store refuses what was asked: it says why."""
+    """The state store refuses what was asked, or is not this job's: the text says why."""
 
 
 class NothingHeld(LookupError):
@@ -199,7 +200,12 @@ class StateStoreLink:
             if self._aborted:  # while it connected: there was no link yet to break off
                 raise ConnectionAbortedError("the link was broken off here")
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            frames.send(link, Frame(kind=Kind.HELLO), self._token)
+            try:
+                introduce(link, self._token, Role.STATE_STORE)
+            except NotThisJob as error:
+                self._drop()
+                host, port = self._address
+                raise StateStoreRefused(f"state store {host}:{port}: {error}") from error
             self._reply(link)
         return self._link
 

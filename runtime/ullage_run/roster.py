@@ -21,6 +21,7 @@ from ullage_run import doorway, frames
 from ullage_run.doorway import Server
 from ullage_run.frames import NO_STEP, Buffer, Frame, FrameError, Kind
 from ullage_run.group import BEAT_S
+from ullage_run.handshake import Role
 from ullage_run.orders import MAX_ORDER_BYTES, MAX_PARTS_BYTES, Identity, milliseconds
 
 SILENT_S: Final = 4 * BEAT_S
@@ -57,7 +58,7 @@ class Roster(Server[Peer]):
 
     Args:
         listen: Host and port; port 0 = any free one.
-        token: What every member must show; empty = nothing is asked for.
+        token: What every member must prove to hold; empty = anyone can.
         most: Members at a time.
         silent_s: Who says nothing for so long is gone.
     """
@@ -70,7 +71,7 @@ class Roster(Server[Peer]):
         most: int = 1024,
         silent_s: float = SILENT_S,
     ) -> None:
-        super().__init__(listen, token=token, most=most)
+        super().__init__(listen, role=Role.COORDINATOR, token=token, most=most)
         self._silent_s = silent_s
         self._starts: Counter[str] = Counter()
         self._peers: dict[str, Peer] = {}

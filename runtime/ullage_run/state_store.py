@@ -27,6 +27,7 @@ from typing import Final, NoReturn
 from ullage_run import frames
 from ullage_run.doorway import Server
 from ullage_run.frames import NO_STEP, Frame, FrameError, Kind, Receipt
+from ullage_run.handshake import Role, token_of
 
 WAIT_S: Final = 1.0
 """How long an offer or a question waits here before the peer has to ask again."""
@@ -186,7 +187,7 @@ class StateStoreServer(Server[None]):
     Args:
         store: What is served.
         listen: Host and port; port 0 = any free one.
-        token: What every peer must show; empty = nothing is asked for.
+        token: What every peer must prove to hold; empty = anyone can.
         most_links: Connections at a time.
     """
 
@@ -198,7 +199,7 @@ class StateStoreServer(Server[None]):
         token: bytes = b"",
         most_links: int = 64,
     ) -> None:
-        super().__init__(listen, token=token, most=most_links)
+        super().__init__(listen, role=Role.STATE_STORE, token=token, most=most_links)
         self._store = store
 
     def prepare(self, link: socket.socket) -> None:
@@ -286,11 +287,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--listen", default="127.0.0.1:0", help="HOST:PORT")
     parser.add_argument("--state-bytes", type=int, required=True, help="largest size of one copy")
-    parser.add_argument("--token-file", type=Path, help="what every peer must show")
+    parser.add_argument("--token-file", type=Path, help="what every peer must prove to hold")
     given = parser.parse_args(arguments)
     try:
         listen = frames.address_of(given.listen, "--listen")
-        token = given.token_file.read_bytes().strip() if given.token_file else b""
+        token = token_of(given.token_file)
         state_store = StateStoreServer(Store(given.state_bytes), listen, token=token)
     except (OSError, ValueError) as error:
         print(f"state store: {error}", file=sys.stderr)

@@ -24,6 +24,7 @@ from ullage_run.backup import (
     StateStoreUnavailable,
 )
 from ullage_run.frames import Frame, FrameError, Kind, Pace, Receipt
+from ullage_run.handshake import Role, introduce
 from ullage_run.state_store import StateStoreServer, Store
 
 BYTES = 1_000_000
@@ -147,7 +148,7 @@ def test_an_owner_that_dies_while_it_pushes_leaves_the_last_step(
     owner.begin(1, 1)
     owner.push(0, 1, b"whole", epoch=1)
     with socket.create_connection(state_store.address) as dying:
-        frames.send(dying, Frame(kind=Kind.HELLO), b"secret")
+        introduce(dying, b"secret", Role.STATE_STORE)
         frames.receive(dying)
         frames.send(
             dying, Frame(kind=Kind.OFFER, shard=0, step=2, epoch=1), (500).to_bytes(8, "big")
@@ -163,7 +164,7 @@ def test_changed_bytes_are_never_kept(state_store: StateStoreServer) -> None:
     owner = link(state_store)
     owner.begin(1, 1)
     with socket.create_connection(state_store.address) as liar:
-        frames.send(liar, Frame(kind=Kind.HELLO), b"secret")
+        introduce(liar, b"secret", Role.STATE_STORE)
         frames.receive(liar)
         offered = Frame(kind=Kind.OFFER, shard=0, step=2, epoch=1)
         frames.send(liar, offered, (4).to_bytes(8, "big"))

@@ -1,0 +1,155 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Client and server of a job prove to each other that they hold its token, and never send it.
+
+::
+
+    client                                server
+    HELLO      nonce                ->
+                                    <-    CHALLENGE  nonce, proof of the server
+    PROOF      proof of the client  ->
+
+A proof is an HMAC-SHA256, keyed with the token, over who proves, the server's role and both nonces
+(challenge and response as in ISO/IEC 9798-4, three-pass mutual authentication). Each side has made
+one of the nonces, so a recorded handshake proves nothing; role and side are in it, so a proof
+cannot be sent back, nor be shown to the other server. The token must be random: whoever connects
+gets a proof and can test guesses.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import socket
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+from ullage_run import frames
+from ullage_run.frames import Frame, FrameError, Kind
+
+NONCE_BYTES: Final = 32
+PROOF_BYTES: Final = 32
+HANDSHAKE_S: Final = 5.0
+"""From the connection to the client's proof; members need milliseconds."""
+_CONTEXT: Final = b"ullage handshake %d" % frames.VERSION
+
+
+class Role(Enum):
+    """Which server of a job this is."""
+
+    COORDINATOR = "coordinator"
+    STATE_STORE = "state store"
+
+
+class NotThisJob(ConnectionError):
+    """The other side does not hold this job's token, or refuses; the text says which."""
+
+
+def token_of(path: Path | None) -> bytes:
+    """The token in a file; empty without a file.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is empty, which would admit everyone.
+    """
+    if path is None:
+        return b""
+    token = path.read_bytes().strip()
+    if not token:
+        raise ValueError(f"the token file {path} is empty")
+    return token
+
+
+def introduce(link: socket.socket, token: bytes, role: Role) -> None:
+    """The client's side, before anything else is sent.
+
+    Args:
+        link: A connection just made.
+        token: Of the job.
+        role: Which server is expected.
+
+    Raises:
+        NotThisJob: the server does not hold the token, or refuses.
+        FrameError: the peer speaks another protocol or version.
+        OSError: it does not answer.
+    """
+    mine = secrets.token_bytes(NONCE_BYTES)
+    frames.send(link, Frame(kind=Kind.HELLO), mine)
+    answer = frames.receive(link)
+    if answer.kind is Kind.REFUSED:
+        why = bytes(frames.payload(link, answer, frames.MAX_TEXT_BYTES))
+        raise NotThisJob(f"the {role.value} refuses: {why.decode(errors='replace')}")
+    if answer.kind is not Kind.CHALLENGE:
+        raise FrameError(f"{answer.kind.name} is no answer to HELLO")
+    given = bytes(frames.payload(link, answer, NONCE_BYTES + PROOF_BYTES))
+    theirs, shown = given[:NONCE_BYTES], given[NONCE_BYTES:]
+    if not hmac.compare_digest(shown, _proof(token, b"server", role, mine, theirs)):
+        raise NotThisJob(
+            f"the {role.value} does not prove that it holds this job's token: it is another job's, "
+            "or this member has another job's token; nothing was sent to it"
+        )
+    frames.send(link, Frame(kind=Kind.PROOF), _proof(token, b"client", role, mine, theirs))
+
+
+class Examination:
+    """The server's side for one connection, fed with bytes as they come; it never waits.
+
+    Args:
+        token: Of the job.
+        role: Which server this is.
+    """
+
+    def __init__(self, token: bytes, role: Role) -> None:
+        self._token = token
+        self._role = role
+        self._raw = bytearray()
+        self._theirs = b""
+        self._mine = b""
+        self.passed = False
+        """The client has proved that it holds the token."""
+
+    @property
+    def wants(self) -> int:
+        """Bytes to read at most: what follows the handshake is not for it."""
+        return frames.HEADER_BYTES + NONCE_BYTES - len(self._raw)
+
+    def feed(self, data: bytes) -> bytes:
+        """Take bytes of the client; what is to be sent to it, which may be nothing.
+
+        Raises:
+            FrameError: it breaks the rules, or does not hold the token.
+        """
+        self._raw += data
+        if len(self._raw) < frames.HEADER_BYTES:
+            return b""
+        frame = frames.parse(self._raw[: frames.HEADER_BYTES])
+        expected = Kind.PROOF if self._mine else Kind.HELLO
+        if frame.kind is not expected:
+            raise FrameError(f"{expected.name} is expected, not {frame.kind.name}")
+        if frame.length != NONCE_BYTES:
+            raise FrameError(f"{expected.name} has {NONCE_BYTES} bytes, not {frame.length}")
+        if self.wants:
+            return b""
+        body = bytes(self._raw[frames.HEADER_BYTES :])
+        self._raw.clear()
+        frames.check(frame, body)
+        return self._verify(body) if self._mine else self._challenge(body)
+
+    def _challenge(self, nonce: bytes) -> bytes:
+        self._theirs, self._mine = nonce, secrets.token_bytes(NONCE_BYTES)
+        shown = _proof(self._token, b"server", self._role, self._theirs, self._mine)
+        body = self._mine + shown
+        return frames.header(Frame(kind=Kind.CHALLENGE), body) + body
+
+    def _verify(self, shown: bytes) -> bytes:
+        due = _proof(self._token, b"client", self._role, self._theirs, self._mine)
+        if not hmac.compare_digest(shown, due):
+            raise FrameError("the token is not this job's")
+        self.passed = True
+        return b""
+
+
+def _proof(token: bytes, side: bytes, role: Role, client: bytes, server: bytes) -> bytes:
+    said = b"\0".join((_CONTEXT, side, role.value.encode())) + b"\0" + client + server
+    return hmac.digest(token, said, "sha256")
