@@ -21,9 +21,11 @@ from ullage_run.doorway import BACKLOG, Doorway
 
 PATH: Final = "/status"
 ASK_S: Final = 5.0
-"""How long a connection may be silent."""
+"""From the connection to the end of the answer."""
 MOST_ASKERS: Final = 32
 """At a time; for one more the oldest has to go."""
+PLACE_S: Final = 1.0
+"""Until the thread of one that had to go has ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +118,8 @@ class StatusServer:
             address_family = socket.AF_INET6 if ":" in listen[0] else socket.AF_INET
             daemon_threads = True
             request_queue_size = BACKLOG
-            doorway = Doorway(MOST_ASKERS)
+            doorway = Doorway(MOST_ASKERS, ASK_S)
+            threads = threading.BoundedSemaphore(MOST_ASKERS + 1)
 
             def process_request(
                 self, request: socket.socket | tuple[bytes, socket.socket], client_address: object
@@ -124,7 +127,27 @@ class StatusServer:
                 """Answer in a thread of its own, never in too many."""
                 assert isinstance(request, socket.socket)
                 self.doorway.enter(request)
-                super().process_request(request, client_address)
+                if not self.threads.acquire(timeout=PLACE_S):
+                    self.shutdown_request(request)
+                    return
+                try:
+                    super().process_request(request, client_address)
+                except BaseException:
+                    self.threads.release()
+                    raise
+
+            def process_request_thread(
+                self, request: socket.socket | tuple[bytes, socket.socket], client_address: object
+            ) -> None:
+                """Give the thread's place back."""
+                try:
+                    super().process_request_thread(request, client_address)
+                finally:
+                    self.threads.release()
+
+            def service_actions(self) -> None:
+                """Called by the loop all the time."""
+                self.doorway.expire()
 
             def shutdown_request(
                 self, request: socket.socket | tuple[bytes, socket.socket]
