@@ -128,7 +128,10 @@ class Server(ABC, Generic[Peer]):
     def serve(self) -> None:
         """Accept peers until :meth:`close`."""
         with selectors.DefaultSelector() as waiting:
-            waiting.register(self._server, selectors.EVENT_READ)
+            with self._lock:
+                if self._closed:
+                    return
+                waiting.register(self._server, selectors.EVENT_READ)
             while not self._closed:
                 for key, _ in waiting.select(TICK_S):
                     if key.data is None:
@@ -143,10 +146,10 @@ class Server(ABC, Generic[Peer]):
 
     def close(self) -> None:
         """Accept no one more and end all connections."""
-        self._closed = True
-        end(self._server)
-        self._server.close()
         with self._lock:
+            self._closed = True
+            end(self._server)
+            self._server.close()
             links = list(self._links)
         for link in links:
             end(link)
@@ -201,8 +204,11 @@ class Server(ABC, Generic[Peer]):
 
         Raises:
             FrameError: there is none.
+            ConnectionEnded: the server was closed.
         """
         with self._lock:
+            if self._closed:
+                raise ConnectionEnded("the server is closed")
             if len(self._links) >= self._most:
                 raise FrameError(f"{self._most} peers are connected, no more are taken")
             self._links.add(link)

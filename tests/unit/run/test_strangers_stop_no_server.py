@@ -262,6 +262,12 @@ def test_whoever_asks_for_the_status_is_answered_beside_silent_ones() -> None:
     status_server.close()
 
 
+def test_a_server_that_was_closed_serves_no_one() -> None:
+    made = StateStoreServer(Store(1 << 20), token=TOKEN)
+    made.close()
+    made.serve()
+
+
 def test_the_oldest_stranger_goes_first() -> None:
     door = doorway.Doorway(most=2)
     pairs = [socket.socketpair() for _ in range(3)]
