@@ -30,6 +30,7 @@ from ullage_run.link import (
     StateStoreLink,
     StateStoreRefused,
     StateStoreUnavailable,
+    StateTooLarge,
 )
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "StateStoreLink",
     "StateStoreRefused",
     "StateStoreUnavailable",
+    "StateTooLarge",
 ]
 
 
@@ -120,7 +122,7 @@ class Backup:
         Raises:
             EpochChanged: new maps hold.
             StateStoreUnavailable: the copy did not follow in time.
-            StateStoreRefused: it does not fit.
+            StateTooLarge: it does not fit.
         """
         due = now or step % self._every_steps == 0
         copied = {number: bytes(data) for number, data in sorted(shards.items())} if due else {}

@@ -106,6 +106,9 @@ class Coordinator:
         except _StateLost as lost:
             self._report("StateLost", {"reason": str(lost)})
             return self._dismiss_all(Ending.STATE_LOST)
+        except _StateTooLarge as found:
+            self._report("StateTooLarge", {"reason": str(found)})
+            return self._dismiss_all(Ending.TOO_LARGE, str(found))
 
     def _advance(self, last: int) -> tuple[int, bool]:
         """Does what is due between two steps, and begins the next step."""
@@ -354,8 +357,11 @@ class Coordinator:
 
         Raises:
             Lost: someone went who must not.
+            _StateTooLarge: the copy can follow no more; who pushed has ended, or soon will.
         """
         said = self._roster.hear(wait_s)
+        if self._store.too_large is not None:
+            raise _StateTooLarge(self._store.too_large)
         if said is None:
             return None
         if said.frame is None:
@@ -389,9 +395,9 @@ class Coordinator:
     def _active(self) -> list[str]:
         return sorted(self._known())
 
-    def _dismiss_all(self, ending: Ending) -> Ending:
+    def _dismiss_all(self, ending: Ending, why: str = "") -> Ending:
         for name in self._roster.peers():
-            self._roster.tell(name, Frame(kind=Kind.LEAVE, flags=ending))
+            self._roster.tell(name, Frame(kind=Kind.LEAVE, flags=ending), why.encode())
         until = time.monotonic() + LEAVE_S
         while self._roster.peers() and left(until):
             self._roster.hear(min(0.2, left(until)))
@@ -400,3 +406,7 @@ class Coordinator:
 
 class _StateLost(Exception):
     """Shards are gone and no complete copy is left."""
+
+
+class _StateTooLarge(Exception):
+    """The state does not fit into its copy."""

@@ -36,6 +36,7 @@ BAD_ARGUMENTS = 2
 NEVER_JOINED = 3
 STATE_LOST = 75
 """As EX_TEMPFAIL of sysexits.h: to be begun again from a checkpoint."""
+STATE_TOO_LARGE = 4
 MOST_LINKS = 2048
 """To the state store at a time: a member has two while it takes over shards."""
 ENDED = 143
@@ -111,8 +112,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Lead a job to its end.
 
     Returns:
-        0 when its last step is finished, 75 when its state is lost, 3 when its members did not
-        come, 2 for arguments that cannot be served.
+        0 when its last step is finished, 75 when its state is lost, 4 when it is larger than its
+        copy may be, 3 when its members did not come, 2 for arguments that cannot be served.
     """
     given = parser().parse_args(arguments)
     tale = Tale()
@@ -148,7 +149,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         state_store.close()
         if status_server is not None:
             status_server.close()
-    return 0 if ending is Ending.FINISHED else STATE_LOST
+    return {Ending.FINISHED: 0, Ending.TOO_LARGE: STATE_TOO_LARGE}.get(ending, STATE_LOST)
 
 
 def run() -> int:

@@ -64,7 +64,7 @@ class Kind(IntEnum):
     PROOF = 8
     """Third on a connection; payload: the client's proof that it holds the job's token."""
     VERDICT = 16
-    """Answer: what became of a push; code in ``flags``; payload of TOO_LARGE: the limit."""
+    """Answer: what became of a push; code in ``flags``; payload of TOO_LARGE: a text."""
     STATE = 17
     """Answer to FETCH and MAPS."""
     HELD = 18
@@ -108,6 +108,8 @@ class Ending(IntEnum):
     """Its machine goes; others have its part."""
     STATE_LOST = 2
     """Shards are gone and no complete copy is left: begin again from a checkpoint."""
+    TOO_LARGE = 3
+    """The state does not fit into its copy; payload of LEAVE: a text."""
 
 
 class Receipt(IntEnum):

@@ -32,7 +32,7 @@ from typing import Final
 
 import ullage_run
 from ullage_run import frames
-from ullage_run.backup import EpochChanged
+from ullage_run.backup import EpochChanged, StateTooLarge
 from ullage_run.frames import Buffer, Ending, Frame, FrameError, Kind
 from ullage_run.handshake import NotThisJob, Role, introduce, token_of
 from ullage_run.holding import Fetch, Holding, State
@@ -179,6 +179,7 @@ class Group:
 
         Raises:
             CoordinatorUnavailable: the coordinator is gone.
+            StateTooLarge: the state does not fit into its copy; all members are told so.
             RuntimeError: the copy is not of the step that the coordinator named.
             Exception: whatever ``train`` raises.
         """
@@ -193,6 +194,8 @@ class Group:
             frame = order.frame
             try:
                 if frame.kind is Kind.LEAVE:
+                    if frame.flags == Ending.TOO_LARGE:  # who ignores endings must not succeed
+                        raise StateTooLarge(order.data.decode(errors="replace"))
                     return Ending(frame.flags)
                 if frame.kind is Kind.ASSIGN:
                     self._carry_out(order)

@@ -187,6 +187,7 @@ class Holding:
         Raises:
             EpochChanged: new maps hold.
             StateStoreUnavailable: the copy did not follow in time.
+            StateTooLarge: it does not fit.
         """
         if self._backup is not None and self._mine:
             values = {number: self._state.values(number) for number in self._mine}

@@ -32,6 +32,10 @@ class StateStoreRefused(ValueError):
     """The state store refuses what was asked, or is not this job's: the text says why."""
 
 
+class StateTooLarge(StateStoreRefused):
+    """The state does not fit into its copy: the text names the limit and the setting."""
+
+
 class NothingHeld(LookupError):
     """The state store has no complete copy to recover from: use a checkpoint."""
 
@@ -133,19 +137,14 @@ class StateStoreLink:
         """Offer a shard and send it if it is welcome; does not wait for the other shards.
 
         Raises:
-            StateStoreRefused: it does not fit into the state store.
+            StateTooLarge: it does not fit into the state store.
+            StateStoreRefused: there is no such shard or step.
             StateStoreUnavailable: no answer.
         """
         size = memoryview(data).nbytes
         offer = Frame(kind=Kind.OFFER, shard=shard, step=step, epoch=epoch)
         with self._lock:
-            verdict = self._twice(lambda link: self._push(link, offer, size, data))
-        if verdict is Receipt.TOO_LARGE:
-            raise StateStoreRefused(
-                f"shard {shard} with {size} bytes does not fit: raise the state store's "
-                "--state-bytes"
-            )
-        return verdict
+            return self._twice(lambda link: self._push(link, offer, size, data))
 
     def recover(self, shard: int) -> Recovered:
         """A shard as of the last consistent step.
@@ -161,7 +160,10 @@ class StateStoreLink:
 
     def _push(self, link: socket.socket, offer: Frame, size: int, data: Buffer) -> Receipt:
         frames.send(link, offer, size.to_bytes(8, "big"))
-        verdict = Receipt(self._reply(link)[0].flags)
+        reply, why = self._reply(link)
+        verdict = Receipt(reply.flags)
+        if verdict is Receipt.TOO_LARGE:
+            raise StateTooLarge(why.decode(errors="replace"))
         if verdict is not Receipt.GO:
             return verdict
         push = Frame(kind=Kind.PUSH, shard=offer.shard, step=offer.step, epoch=offer.epoch)

@@ -71,6 +71,8 @@ class Store:
         self._partial: int | None = None
         self._arrived: dict[int, bytearray] = {}
         self._coming: dict[int, int] = {}
+        self.too_large: str | None = None
+        """Why a push did not fit; once it is set the state has no copy that follows it."""
 
     def held(self, step: int | None = None, wait_s: float = 0.0) -> Held:
         """What is held now, or when a step is committed or maps change, ``wait_s`` at most."""
@@ -178,7 +180,15 @@ class Store:
         if offered.shard in self._coming:
             return Receipt.BUSY
         taken = sum(map(len, self._arrived.values())) + sum(self._coming.values())
-        return Receipt.GO if taken + length <= self.state_bytes else Receipt.TOO_LARGE
+        if taken + length <= self.state_bytes:
+            return Receipt.GO
+        self.too_large = (
+            f"the state is larger than its copy may be: shard {offered.shard} of step "
+            f"{offered.step} has {length} bytes, the step's other shards {taken} so far, and the "
+            f"limit is {self.state_bytes} bytes; raise spec.elasticity.backup.stateBytes "
+            "(--state-bytes)"
+        )
+        return Receipt.TOO_LARGE
 
 
 class StateStoreServer(Server[None]):
@@ -267,7 +277,8 @@ class StateStoreServer(Server[None]):
         reply = Frame(
             kind=Kind.VERDICT, flags=verdict, shard=offer.shard, epoch=held.epoch, step=step
         )
-        frames.send(link, reply)
+        why = self._store.too_large if verdict is Receipt.TOO_LARGE else None
+        frames.send(link, reply, (why or "").encode())
 
     def _tell(self, link: socket.socket, held: Held) -> None:
         step = NO_STEP if held.committed is None else held.committed

@@ -17,11 +17,11 @@ from typing import Self
 from ullage.engines.tiers.flush import Link
 from ullage.engines.tiers.records import Settings
 from ullage.engines.tiers.stages import Stage
-from ullage_run.backup import EpochChanged, StateStoreUnavailable
+from ullage_run.backup import EpochChanged, StateStoreUnavailable, StateTooLarge
 from ullage_run.coordinator import Coordinator
 from ullage_run.coordinator_maps import Terms
 from ullage_run.frames import Buffer, Ending
-from ullage_run.group import CoordinatorUnavailable, Group
+from ullage_run.group import Group
 from ullage_run.orders import Identity
 from ullage_run.roster import Roster
 from ullage_run.state_store import StateStoreServer, Store
@@ -109,7 +109,7 @@ class ToyMember:
     def _run(self) -> None:
         try:
             self.ending = self.group.run(self._train, until=self.until)
-        except (CoordinatorUnavailable, StateStoreUnavailable, EpochChanged, OSError) as error:
+        except (StateTooLarge, StateStoreUnavailable, EpochChanged, OSError) as error:
             self.error = error
         finally:
             self.die()

@@ -22,6 +22,7 @@ from ullage_run.backup import (
     StateStoreLink,
     StateStoreRefused,
     StateStoreUnavailable,
+    StateTooLarge,
 )
 from ullage_run.frames import Frame, FrameError, Kind, Pace, Receipt
 from ullage_run.handshake import Role, introduce
@@ -125,7 +126,7 @@ def test_strangers_and_too_large_states_are_refused(state_store: StateStoreServe
         link(state_store, token=b"guess").held()
     owner = link(state_store)
     owner.begin(1, 1)
-    with pytest.raises(StateStoreRefused, match="raise the state store's --state-bytes"):
+    with pytest.raises(StateTooLarge, match=rf"limit is {BYTES} bytes; raise .*stateBytes"):
         owner.push(0, 1, bytes(BYTES + 1), epoch=1)
     with pytest.raises(StateStoreRefused, match="shard 5 of 1"):
         owner.push(5, 1, b"x", epoch=1)

@@ -148,6 +148,11 @@ def test_a_name_that_vanished_is_made_again() -> None:
         (a_coordinator(PodStage.FAILED, exit_code=75), 0, "more members were lost"),
         (a_coordinator(deleting=True), 0, "is gone"),
         (a_coordinator(PodStage.FAILED, exit_code=3), 1, "ullage_run.group"),
+        (
+            a_coordinator(PodStage.FAILED, exit_code=4),
+            1,
+            "larger than elasticity.backup.stateBytes",
+        ),
         (a_coordinator(PodStage.FAILED, exit_code=137), 1, "stateBytes"),
         (a_coordinator(PodStage.FAILED, exit_code=1, disrupted=True), 0, "is gone"),
     ],

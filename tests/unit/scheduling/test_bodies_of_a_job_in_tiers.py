@@ -114,13 +114,15 @@ def test_the_lead_understands_how_it_is_started() -> None:
 def test_a_lead_ends_with_the_exit_codes_that_are_read() -> None:
     assert coordinator.STATE_LOST == server.STATE_LOST
     assert coordinator.NEVER_JOINED == server.NEVER_JOINED
+    assert coordinator.STATE_TOO_LARGE == server.STATE_TOO_LARGE
     assert coordinator.ENDED == server.ENDED
     codes = {
         server.STATE_LOST,
         server.NEVER_JOINED,
+        server.STATE_TOO_LARGE,
         server.BAD_ARGUMENTS,
     }
-    assert len(codes | {0, coordinator.KILLED, server.ENDED}) == 6, "each says one thing"
+    assert len(codes | {0, coordinator.KILLED, server.ENDED}) == 7, "each says one thing"
 
 
 def test_the_lead_assumes_the_link_that_notices_are_judged_by() -> None:

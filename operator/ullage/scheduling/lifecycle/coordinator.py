@@ -36,6 +36,7 @@ from ullage.scheduling.model.view import Member, View
 STATE_LOST: Final = 75
 """Exit code of a coordinator whose members lost more than the copy holds."""
 NEVER_JOINED: Final = 3
+STATE_TOO_LARGE: Final = 4
 KILLED: Final = 137
 ENDED: Final = 143
 """Exit code of a coordinator that was told to end."""
@@ -190,6 +191,8 @@ def _what_happened(name: str, coordinator: PodRecord | None, code: int | None) -
             f"{name}: too few members joined, or they begin at different steps; does the program"
             " use ullage_run.group, and do all members see one folder of checkpoints?"
         )
+    if code == STATE_TOO_LARGE:
+        return f"{name}: the state is larger than elasticity.backup.stateBytes; raise it"
     if code == KILLED:
         return (
             f"{name} was killed, as happens without memory left: give elasticity.backup.stateBytes "
