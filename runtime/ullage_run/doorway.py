@@ -128,10 +128,7 @@ class Server(ABC, Generic[Peer]):
     def serve(self) -> None:
         """Accept peers until :meth:`close`."""
         with selectors.DefaultSelector() as waiting:
-            with self._lock:
-                if self._closed:
-                    return
-                waiting.register(self._server, selectors.EVENT_READ)
+            self._begin(waiting)
             while not self._closed:
                 for key, _ in waiting.select(TICK_S):
                     if key.data is None:
@@ -153,6 +150,11 @@ class Server(ABC, Generic[Peer]):
             links = list(self._links)
         for link in links:
             end(link)
+
+    def _begin(self, waiting: selectors.BaseSelector) -> None:
+        with self._lock:
+            if not self._closed:  # else there is no socket to wait for
+                waiting.register(self._server, selectors.EVENT_READ)
 
     def _accept(self, waiting: selectors.BaseSelector) -> None:
         try:
