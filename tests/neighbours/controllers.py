@@ -192,6 +192,10 @@ def _certificate(folder: Path) -> str:
         check=True,
         capture_output=True,
     )  # fmt: skip
+    # Trainer reads keys of the traditional form only
+    key = str(folder / "tls.key")
+    words = ["openssl", "rsa", "-traditional", "-in", key, "-out", key]
+    subprocess.run(words, check=True, capture_output=True)
     for kind in ("crt", "key"):
         (folder / f"ca.{kind}").write_bytes((folder / f"tls.{kind}").read_bytes())
     return base64.b64encode((folder / "tls.crt").read_bytes()).decode()

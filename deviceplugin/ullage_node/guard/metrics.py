@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
 from ullage_node.model.guard import Result, Verdict
 
@@ -15,6 +15,7 @@ class GuardMetrics:
     """The guard's metrics; every label is there from the start, so that rates begin at 0."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        disable_created_metrics()  # since when they count is the process's start
         self.freezes = Counter(
             "ullage_guard_freezes_total",
             "Pauses of best-effort neighbours, by how they ended.",

@@ -85,6 +85,8 @@ class Verdict(StrEnum):
 
 FAILED: Final = "failed"
 """Result, and reason, of an action that met an exception of ours, not an answer of the API."""
+WEBHOOK_SILENT: Final = "failed calling webhook"
+"""In the API server's answer (500) where an admission webhook that must answer does not."""
 CREATES = (CreatePod, ApplyDeployment, ApplyService)
 """Actions whose refusal is shown as that of a create."""
 
@@ -105,7 +107,8 @@ def judge(action: Action, error: ApiError) -> Verdict:
             budget = isinstance(action, EvictPod) and "disruption budget" in error.message
             return Verdict.BUDGET if budget else Verdict.THROTTLED
         case Unavailable():
-            return Verdict.AGAIN
+            held = isinstance(action, CREATES) and WEBHOOK_SILENT in error.message
+            return Verdict.REFUSED if held else Verdict.AGAIN
         case Invalid():
             if isinstance(action, ApplyGPUNode) and _names_the_epoch(error.message):
                 return Verdict.LOST

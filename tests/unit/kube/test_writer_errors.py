@@ -55,6 +55,16 @@ def test_the_world_moved_on_is_told_once_and_not_retried(action: Action, error: 
     assert len(rig.cluster.calls) == 1
 
 
+@pytest.mark.parametrize("action", [do.create(), do.kube_service()])
+def test_a_webhook_that_does_not_answer_is_the_users_to_see_and_no_hot_loop(action: Action) -> None:
+    text = 'Internal error occurred: failed calling webhook "mpod.kb.io": connection refused'
+    rig = one(action, Unavailable(500, text), times=9)
+    ((_, error),) = rig.results
+    assert isinstance(error, Refused)
+    assert (error.verdict, len(rig.cluster.calls)) == (Reason.CREATE_REFUSED, 1)
+    assert "mpod.kb.io" in error.message
+
+
 def test_an_object_that_changed_is_left_alone_for_a_moment() -> None:
     async def main() -> list[float]:
         async with a_rig() as rig:
