@@ -45,6 +45,9 @@ def queues(stack: Stack, namespace: str, tmp_path: Path) -> Iterator[Stack]:
             stack.cluster.kubectl(
                 "delete", "trainingjobs.ullage.dev", "--all", "--namespace", namespace
             )
+            for pod in stack.pods(namespace):  # of a group they stay until others replace them
+                name = pod["metadata"]["name"]
+                stack.patch("pod", name, namespace, {"metadata": {"finalizers": None}})
             stack.cluster.kubectl(
                 "delete", "pods", "--all", "--namespace", namespace, "--timeout=60s"
             )

@@ -15,7 +15,7 @@ class GuardMetrics:
     """The guard's metrics; every label is there from the start, so that rates begin at 0."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        disable_created_metrics()  # since when they count is the process's start
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # as old as the process
         self.freezes = Counter(
             "ullage_guard_freezes_total",
             "Pauses of best-effort neighbours, by how they ended.",
