@@ -78,6 +78,21 @@ def test_all_members_that_are_held_back_are_counted() -> None:
     )
 
 
+def test_the_message_follows_the_members_that_are_still_held() -> None:
+    gang = a_job().gang(2)
+    both = [blocked(pod) for pod in gang.pods()]
+    first = decided(a_gpu_node(), gang, *both)
+    assert "1 more of 2 members" in first.decision(gang).message
+    told = replace(gang.build(), status=first.status(gang))
+    one, other = both
+    later = decided(a_gpu_node(), told, replace(one, gates=(GATE,)), other)
+    status = later.status(gang)
+    assert status.decision is not None
+    for text in (status.decision.message, later.condition(gang, "Admitted").message):
+        assert text.startswith("train-1 waits")
+        assert "more of 2 members" not in text
+
+
 def test_what_was_reserved_before_is_given_back() -> None:
     (pod,) = a_job().pods()
     held = a_slice(pod, percent=100)

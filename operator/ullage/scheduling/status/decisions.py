@@ -9,7 +9,7 @@ decided stand elsewhere.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Final
 
@@ -57,7 +57,12 @@ def recorded(
     """The record of a ruling; that of before when the ruling is the same."""
     identity = ruling.identity
     if before is not None and before.identity == identity:
-        return before
+        if (
+            ruling.reason is not Reason.WAITING_FOR_GATE
+            or (text := ruling.text()) == before.message
+        ):
+            return before
+        return replace(before, message=text)  # it names the members that are still held
     return DecisionRecord(
         time=whole_second(view.now),
         epoch=view.settings.epoch,

@@ -73,8 +73,6 @@ def still_waits(workload: WorkloadRecord, life: LifecycleStep, refused: Refused)
         or len(status.conditions) != 2
     ):
         return False
-    if refused.reason is Reason.WAITING_FOR_GATE and decision.message != refused.text(workload):
-        return False  # it names the members that are held
     if {refusal.reason for refusal in decision.refusals} != {line.reason for line in refused.lines}:
         return False
     return all(

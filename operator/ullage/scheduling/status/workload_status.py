@@ -223,7 +223,13 @@ def _said(told: Told) -> list[Said]:
         said = _ended(told)
     elif not told.admitted:
         said = [
-            Said(ConditionType.ADMITTED, False, told.reason, told.message),
+            Said(
+                ConditionType.ADMITTED,
+                False,
+                told.reason,
+                told.message,
+                follows=told.reason is Reason.WAITING_FOR_GATE,
+            ),
             Said(ConditionType.READY, False, told.reason),
         ]
         if workload.kind is not WorkloadKind.TRAINING_JOB and told.phase is Phase.READY:
