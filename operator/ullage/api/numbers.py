@@ -36,7 +36,9 @@ def number(raw: JsonObject, field: str, most: float = MOST) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise WireError(f"{field}: expected a number, got {type(value).__name__}")
     if not 0 <= value <= most:
-        raise WireError(f"{field}: {value:g} must be a number from 0 to {most:g}")
+        huge = isinstance(value, int) and value.bit_length() > 1023  # JSON bounds no integer
+        shown = "so large a value" if huge else f"{value:g}"
+        raise WireError(f"{field}: {shown} must be a number from 0 to {most:g}")
     return float(value)
 
 
