@@ -25,8 +25,7 @@ from ullage.api.contract import (
     sooner,
     text,
 )
-from ullage_node.notices.endpoint import AnswerUnreadable, Endpoint, ok_or_away
-from ullage_node.notices.moments import http_moment
+from ullage_node.notices.endpoint import AnswerUnreadable, Endpoint, http_moment, ok_or_away
 
 EVENTS: Final = "/metadata/scheduledevents"
 EVENTS_VERSION: Final = "2020-07-01"

@@ -18,8 +18,13 @@ from typing import Final
 import orjson
 
 from ullage.api.contract import Interruption, InterruptionKind, JsonObject, WireError, text
-from ullage_node.notices.endpoint import AnswerUnreadable, Endpoint, EndpointAway, ok_or_away
-from ullage_node.notices.moments import rfc3339_moment
+from ullage_node.notices.endpoint import (
+    AnswerUnreadable,
+    Endpoint,
+    EndpointAway,
+    ok_or_away,
+    rfc3339_moment,
+)
 
 TOKEN: Final = "/latest/api/token"
 ACTION: Final = "/latest/meta-data/spot/instance-action"

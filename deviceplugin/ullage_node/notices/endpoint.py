@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from math import floor
 from typing import Final, Protocol
 
 import aiohttp
 
-from ullage.api.contract import Interruption
+from ullage.api.contract import Interruption, moment_of
 
 ANSWER_BYTES_MAX: Final = 64 << 10
 
@@ -128,3 +130,25 @@ def ok_or_away(answer: Answer, path: str) -> str:
     if answer.status != 200:
         raise EndpointAway(f"{path} answers {answer.status}, not 200")
     return answer.text
+
+
+def rfc3339_moment(value: str) -> float:
+    """``2026-01-02T03:04:05Z`` as whole seconds since the epoch: a deadline names a notice.
+
+    Raises:
+        ValueError: it is no such time, or has no zone.
+    """
+    return float(floor(moment_of(value, "time")))
+
+
+def http_moment(value: str) -> float:
+    """``Mon, 19 Sep 2016 18:29:47 GMT`` as whole seconds since the epoch: a deadline names a notice.
+
+    Raises:
+        ValueError: it is no such time, or has no zone.
+    """
+    try:
+        moment = parsedate_to_datetime(value)
+    except (TypeError, IndexError, OverflowError) as error:
+        raise ValueError("no time") from error
+    return float(floor(moment_of(moment.isoformat(), "time")))

@@ -21,9 +21,7 @@ from ullage.cluster.records.snapshot import ObjectRef
 from ullage.kube.coordinators import Coordinators, named
 from ullage.kube.errors import Refused
 from ullage.kube.manifests import applied, children
-from ullage.kube.manifests import profiles as profile_bodies
 from ullage.kube.manifests.node_requests import order_body, registration_patch
-from ullage.kube.manifests.pools import pool_status_body
 from ullage.kube.manifests.tiers import guard_name
 from ullage.kube.manifests.ungate import NodeAffinityConflict, ungate_patch
 from ullage.ports import BadRequest, Conflict, Invalid, JsonObject, JsonPatch, Kind
@@ -99,70 +97,63 @@ class Request:
     """Field manager of an apply."""
 
 
+STATUS, READING = "status", "reading"
 ObjectKey = tuple[str, str, str, str]
 """Kind, namespace, name and part of an object: what two writes must not touch at once."""
 
 
+Place = tuple[Verb, str, str, str, str]
+"""Verb, and kind, namespace, name and part of the object that is written."""
+
+
 def verb_of(action: Action) -> tuple[Verb, str]:
     """Verb and kind of an action, as metrics name them."""
-    match action:
-        case CreatePod():
-            return Verb.CREATE, ports.POD.kind
-        case DeletePod():
-            return Verb.DELETE, ports.POD.kind
-        case EvictPod():
-            return Verb.EVICT, ports.POD.kind
-        case TaintNode() | RegisterNode():
-            return Verb.PATCH, ports.NODE.kind
-        case UngatePod():
-            return Verb.PATCH, ports.POD.kind
-        case ApplyGPUNode():
-            return Verb.APPLY, ports.GPU_NODE.kind
-        case ApplyService():
-            return Verb.APPLY, ports.SERVICE.kind
-        case ApplyDeployment():
-            return Verb.APPLY, ports.DEPLOYMENT.kind
-        case DeleteWorkload():
-            return Verb.DELETE, action.owner.kind
-        case SetStatus():
-            return Verb.APPLY, f"{action.owner.kind}/status"
-        case SetConditions() | SetProfile() | SetDeviceModel() | SetPoolStatus():
-            return Verb.APPLY, f"{action.target.kind}/status"
-        case CreateProfile() | CreateDeviceProfile():
-            return Verb.CREATE, action.target.kind
-        case Emit():
-            return Verb.CREATE, ports.EVENT.kind
+    verb, kind, _, _, part = _place(action)
+    return verb, f"{kind}/status" if part in (STATUS, READING) else kind
 
 
 def key_of(action: Action) -> ObjectKey:
     """The object that an action writes, and the part of it."""
+    return _place(action)[1:]
+
+
+def _place(action: Action) -> Place:
     match action:
         case CreatePod():
-            return ports.POD.kind, action.owner.namespace, action.name, ""
-        case DeletePod() | EvictPod() | UngatePod():
-            return ports.POD.kind, action.pod.namespace, action.pod.name, ""
+            return Verb.CREATE, ports.POD.kind, action.owner.namespace, action.name, ""
+        case DeletePod():
+            return _at(Verb.DELETE, action.pod)
+        case EvictPod():
+            return _at(Verb.EVICT, action.pod)
+        case UngatePod():
+            return _at(Verb.PATCH, action.pod)
         case TaintNode():
-            return ports.NODE.kind, "", action.node.name, ""
+            return Verb.PATCH, ports.NODE.kind, "", action.node.name, ""
         case RegisterNode():
-            return ports.NODE.kind, "", action.node.name, "registered"
+            return Verb.PATCH, ports.NODE.kind, "", action.node.name, "registered"
         case ApplyGPUNode():
-            return ports.GPU_NODE.kind, "", action.name, ""
+            return Verb.APPLY, ports.GPU_NODE.kind, "", action.name, ""
         case ApplyService():
-            return ports.SERVICE.kind, action.owner.namespace, action.name, ""
+            return Verb.APPLY, ports.SERVICE.kind, action.owner.namespace, action.name, ""
         case ApplyDeployment():
-            return ports.DEPLOYMENT.kind, action.owner.namespace, action.name, ""
+            return Verb.APPLY, ports.DEPLOYMENT.kind, action.owner.namespace, action.name, ""
         case DeleteWorkload():
-            return action.owner.kind, action.owner.namespace, action.owner.name, ""
+            return _at(Verb.DELETE, action.owner)
         case SetStatus():
-            return action.owner.kind, action.owner.namespace, action.owner.name, "status"
+            return _at(Verb.APPLY, action.owner, STATUS)
         case SetConditions() if action.reading:
-            return action.target.kind, action.target.namespace, action.target.name, "reading"
+            return _at(Verb.APPLY, action.target, READING)
         case SetConditions() | SetProfile() | SetDeviceModel() | SetPoolStatus():
-            return action.target.kind, action.target.namespace, action.target.name, "status"
+            return _at(Verb.APPLY, action.target, STATUS)
         case CreateProfile() | CreateDeviceProfile():
-            return action.target.kind, action.target.namespace, action.target.name, ""
+            return _at(Verb.CREATE, action.target)
         case Emit():
-            return ports.EVENT.kind, action.target.namespace, action.target.uid, action.reason.value
+            about, kind = action.target, ports.EVENT.kind
+            return Verb.CREATE, kind, about.namespace, about.uid, action.reason.value
+
+
+def _at(verb: Verb, ref: ObjectRef, part: str = "") -> Place:
+    return verb, ref.kind, ref.namespace, ref.name, part
 
 
 def _pod_request(verb: Verb, pod: ObjectRef, patch: JsonPatch = ()) -> Request:
@@ -236,17 +227,17 @@ class Requests:
                 told = self._about(Verb.APPLY, action.target, "status", body)
                 return replace(told, manager=MANAGER_READER) if action.reading else told
             case SetProfile() | SetDeviceModel():
-                body = profile_bodies.status_body(action)
+                body = applied.profile_status_body(action)
                 return self._about(Verb.APPLY, action.target, "status", body)
             case SetPoolStatus():
-                return self._about(Verb.APPLY, action.target, "status", pool_status_body(action))
-            case CreateProfile():
                 return self._about(
-                    Verb.CREATE, action.target, "", profile_bodies.profile_body(action)
+                    Verb.APPLY, action.target, "status", applied.pool_status_body(action)
                 )
+            case CreateProfile():
+                return self._about(Verb.CREATE, action.target, "", applied.profile_body(action))
             case CreateDeviceProfile():
                 return self._about(
-                    Verb.CREATE, action.target, "", profile_bodies.device_profile_body(action)
+                    Verb.CREATE, action.target, "", applied.device_profile_body(action)
                 )
             case ApplyGPUNode():
                 return self._gpu_node(action)

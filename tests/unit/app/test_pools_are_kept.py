@@ -19,7 +19,7 @@ from ullage.cluster.records.pool import PoolRecord
 from ullage.cluster.records.snapshot import NodeRecord, Snapshot
 from ullage.cluster.values import streams
 from ullage.engines.capacity.price import PriceRecord, Quote
-from ullage.kube.manifests.pools import pool_status_body
+from ullage.kube.manifests.applied import pool_status_body
 from ullage.scheduling.capacity.prices import PriceNews
 
 NODES = tuple(a_member(name) for name in "abcd")

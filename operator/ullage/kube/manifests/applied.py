@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies of what is applied as a whole: specs of GPUNodes, statuses, conditions.
+"""Bodies of what is applied as a whole: specs of GPUNodes, statuses, conditions, profiles.
 
 Pure functions from actions to JSON. A body holds every field that we own and none that we do not,
 because a field left out is a field given up.
@@ -10,9 +10,21 @@ from __future__ import annotations
 
 from ullage.api.contract import API_VERSION
 from ullage.cluster.codecs.objects import condition_to_wire
+from ullage.cluster.codecs.pool import pool_status_to_wire
+from ullage.cluster.codecs.profile import device_model_to_wire, profile_status_to_wire
 from ullage.cluster.codecs.status import solve_to_wire, status_to_wire
-from ullage.cluster.records.snapshot import WorkloadKind
-from ullage.scheduling.model.plan import ApplyGPUNode, SetConditions, SetStatus
+from ullage.cluster.records.snapshot import ObjectRef, WorkloadKind
+from ullage.ports import JsonObject
+from ullage.scheduling.model.plan import (
+    ApplyGPUNode,
+    CreateDeviceProfile,
+    CreateProfile,
+    SetConditions,
+    SetDeviceModel,
+    SetPoolStatus,
+    SetProfile,
+    SetStatus,
+)
 
 Body = dict[str, object]
 
@@ -43,30 +55,55 @@ def gpunode_body(action: ApplyGPUNode) -> Body:
 
 def status_body(action: SetStatus, resource_version: str) -> Body:
     """A workload's whole status, for server-side apply to ``/status``."""
-    return {
-        "apiVersion": API_VERSION,
-        "kind": action.owner.kind,
-        "metadata": {
-            "name": action.owner.name,
-            "namespace": action.owner.namespace,
-            "uid": action.owner.uid,
-        }
-        | ({"resourceVersion": resource_version} if resource_version else {}),
-        "status": status_to_wire(WorkloadKind(action.owner.kind), action.status),
-    }
+    body = _status(action.owner, status_to_wire(WorkloadKind(action.owner.kind), action.status))
+    based = {"resourceVersion": resource_version} if resource_version else {}
+    return body | {"metadata": _metadata(action.owner) | based}
 
 
 def conditions_body(action: SetConditions) -> Body:
     """Our conditions on an object that is no workload, for server-side apply to ``/status``."""
-    namespace = {"namespace": action.target.namespace} if action.target.namespace else {}
-    seen = {} if action.reading else {"observedGeneration": action.generation}
-    return {
-        "apiVersion": API_VERSION,
-        "kind": action.target.kind,
-        "metadata": {"name": action.target.name, "uid": action.target.uid, **namespace},
-        "status": {
-            **seen,
-            "conditions": [condition_to_wire(item) for item in action.conditions],
-        }
-        | ({"lastSolve": solve_to_wire(action.last_solve)} if action.last_solve else {}),
-    }
+    status: Body = {} if action.reading else {"observedGeneration": action.generation}
+    status["conditions"] = [condition_to_wire(item) for item in action.conditions]
+    if action.last_solve:
+        status["lastSolve"] = solve_to_wire(action.last_solve)
+    return _status(action.target, status)
+
+
+def pool_status_body(action: SetPoolStatus) -> Body:
+    """The whole status of a CapacityPool; its uid fences a new object of the name."""
+    return _status(action.target, pool_status_to_wire(action.status))
+
+
+def profile_status_body(action: SetProfile | SetDeviceModel) -> Body:
+    """The whole status of a profile, for server-side apply to ``/status``."""
+    if isinstance(action, SetProfile):
+        return _status(action.target, profile_status_to_wire(action.status))
+    status: Body = {"observedGeneration": action.generation}
+    if action.model is not None:
+        status["model"] = device_model_to_wire(action.model)
+    if action.conditions:
+        status["conditions"] = [condition_to_wire(condition) for condition in action.conditions]
+    return _status(action.target, status)
+
+
+def profile_body(action: CreateProfile) -> Body:
+    """A WorkloadProfile of a class that no one declared anything about."""
+    return _headed(action.target) | {"spec": {"class": action.workload_class}}
+
+
+def device_profile_body(action: CreateDeviceProfile) -> Body:
+    """A DeviceProfile that says of a type what its nodes report."""
+    return _headed(action.target) | {"spec": {"memory": f"{action.memory_mib}Mi"}}
+
+
+def _status(target: ObjectRef, status: JsonObject) -> Body:
+    return _headed(target) | {"status": status}
+
+
+def _headed(target: ObjectRef) -> Body:
+    return {"apiVersion": API_VERSION, "kind": target.kind, "metadata": _metadata(target)}
+
+
+def _metadata(target: ObjectRef) -> Body:
+    said = {"name": target.name, "namespace": target.namespace, "uid": target.uid}
+    return {field: value for field, value in said.items() if value}
