@@ -142,7 +142,7 @@ def rfc3339_moment(value: str) -> float:
 
 
 def http_moment(value: str) -> float:
-    """``Mon, 19 Sep 2016 18:29:47 GMT`` as whole seconds since the epoch: a deadline names a notice.
+    """``Mon, 19 Sep 2016 18:29:47 GMT`` as whole seconds since the epoch.
 
     Raises:
         ValueError: it is no such time, or has no zone.
