@@ -34,10 +34,11 @@ def run(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "part",
         nargs="?",
-        choices=("agent", "guard", "mps", "mounts"),
+        choices=("agent", "guard", "mps", "processes", "mounts"),
         default="agent",
         help="agent (default), or a process beside it: guard, which may stop containers, mps, "
-        "which runs the MPS control daemons, or mounts, which makes room for step records and ends",
+        "which runs the MPS control daemons, processes, which reads whose processes are on a GPU, "
+        "or mounts, which makes room for step records and ends",
     )
     parser.add_argument("--api-server", help="URL of the API server (default: the own cluster)")
     parser.add_argument("--token-file", help="file with the bearer token")
@@ -71,6 +72,14 @@ def _run_part(part: str, settings: Settings) -> None:
 
         configure_logs(settings.log_level)
         asyncio.run(serve(settings.paths.run_dir / DIRECTORY))
+    elif part == "processes":
+        import asyncio
+
+        from ullage.process.logs import configure_logs
+        from ullage_node.devices.nvidia.host_processes import serve as serve_processes
+
+        configure_logs(settings.log_level)
+        asyncio.run(serve_processes(settings.paths.run_dir))
     elif part == "mounts":
         from ullage.process.logs import configure_logs
         from ullage_node.slices.steps import mount_homes

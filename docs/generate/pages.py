@@ -169,6 +169,13 @@ def rights_page() -> str:
         "| Folder | Access | What for |",
         "|---|---|---|",
         *(f"| `{path}` | {access} | {use} |" for path, access, use in GUARD_FOLDERS),
+        "",
+        "On nodes with NVIDIA devices two pods stand beside the agent's, without API access, token "
+        "or port. `ullage-processes` reads whose processes are on a GPU: host PIDs, because the "
+        "driver names no process outside of its caller's PID namespace, and beside that as little "
+        "power as the agent; it sees `/run/ullage/processes` alone. `ullage-mps` "
+        "(`node.mps.enabled`) runs the MPS control daemons: privileged, host PIDs; it sees "
+        "`/run/ullage/mps` alone.",
         *_rights(
             "Hooks: `ullage-retire`",
             "Exists only while the chart is installed or uninstalled: takes nodes in and out of "

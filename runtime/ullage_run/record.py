@@ -135,13 +135,22 @@ class StepWriter:
         if words is not None:
             words[LAST_CHECKPOINT_NS] = monotonic_ns()
 
-    def sm_count(self, count: int) -> None:
-        """Note how many streaming multiprocessors this process sees; shows that a share holds."""
-        words = self._words or self._attach()
+    def sm_count(self, count: int, *, keep: bool = True) -> None:
+        """Note how many streaming multiprocessors this process sees; shows that a share holds.
+
+        Args:
+            count: Streaming multiprocessors.
+            keep: False leaves the record to the process that counts steps, which may be another
+                one: who looks at a device need not be who trains.
+        """
+        held = self._words
+        words = held or self._attach()
         if words is not None:
             with self._lock:
                 self._sm_count = _whole(count, MAX_SM_COUNT)
                 words[SM_COUNT] = self._sm_count | self._resumed_at << 32
+                if not keep and held is None:
+                    self.forget()
 
     def resumed(self, step: SupportsIndex) -> bool:
         """Say at which step of the whole training this program stands.
@@ -182,9 +191,10 @@ class StepWriter:
         return True
 
     def forget(self) -> None:
-        """In a forked child: drop the parent's record, so that only a later step opens it again.
+        """Let go of the record, so that only a later step opens it again.
 
-        What was loaded is the child's too, so it goes on from the same step.
+        In a forked child it is the parent's. What was loaded is the child's too, so it goes on from
+        the same step.
         """
         inherited = self._file
         self._reset()

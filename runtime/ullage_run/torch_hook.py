@@ -9,19 +9,21 @@ in programs that never use it, so the hook is registered when the program itself
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
 import ullage_run
 
 MODULE: Final = "torch.optim.optimizer"
 REGISTER: Final = "register_optimizer_step_post_hook"
 """Function of torch >= 2.0; without it nothing is counted."""
+LAZY_CALL: Final = "_lazy_call"
 
 
 class _HookingLoader(Loader):
@@ -80,13 +82,37 @@ def register(optimizer_module: ModuleType) -> None:
     add = getattr(optimizer_module, REGISTER, None)
     if callable(add):
         add(_after_optimizer_step)
+    _tell_at_context()
+
+
+def _tell_at_context() -> None:
+    """Have torch say the SM count as soon as it starts CUDA, long before a first step.
+
+    ``torch.cuda._lazy_call`` is torch's own way to do something at that moment; it is not public,
+    so where it is missing or fails the first step tells.
+    """
+    cuda = sys.modules.get("torch.cuda")
+    later = getattr(cuda, LAZY_CALL, None)
+    if callable(later):
+        with contextlib.suppress(Exception):  # torch's private parts may change in any way
+            later(lambda: _tell_sm_count(cuda))
+
+
+def _tell_sm_count(cuda: object) -> None:
+    """Runs while torch starts CUDA: whatever is raised here would end the user's program."""
+    with contextlib.suppress(Exception):
+        ullage_run.sm_count(_sm_count_of(cuda), keep=False)
+
+
+def _sm_count_of(cuda: Any) -> int:
+    return int(cuda.get_device_properties(cuda.current_device()).multi_processor_count)
 
 
 _seen_sm_count = False
 
 
 def _after_optimizer_step(*_: object) -> None:
-    """Count the step; at the first one also say how much of the device this process sees."""
+    """Count the step; at the first one say again how much of the device this process sees."""
     global _seen_sm_count
     if not _seen_sm_count:
         _seen_sm_count = True
@@ -100,6 +126,6 @@ def visible_sm_count() -> int:
     if cuda is None or not cuda.is_initialized():
         return 0
     try:
-        return int(cuda.get_device_properties(cuda.current_device()).multi_processor_count)
+        return _sm_count_of(cuda)
     except (RuntimeError, AssertionError, AttributeError):  # what torch raises for a lost device
         return 0

@@ -61,4 +61,4 @@ def test_it_is_not_there_without_gpus_or_when_switched_off(emulated: Rendered, h
     off = helm.template("--set", "node.mps.enabled=false")
     for bodies in (emulated, off):
         names = {body["metadata"]["name"] for body in bodies.all("DaemonSet")}
-        assert names == {"ullage-node"}
+        assert "ullage-mps" not in names

@@ -59,8 +59,9 @@ def _container_faults(context: Mapping[str, Any]) -> Iterator[str]:
 
 
 RESTRICTED = [("Deployment", "ullage-operator"), ("Job", "ullage-retire"), ("Job", "ullage-serve")]
+DAEMONS = [("DaemonSet", "ullage-node"), ("DaemonSet", "ullage-processes")]
 every_pod = pytest.mark.parametrize(
-    ("kind", "name"), [*RESTRICTED, ("DaemonSet", "ullage-node")], ids=lambda word: word
+    ("kind", "name"), [*RESTRICTED, *DAEMONS], ids=lambda word: word
 )
 
 

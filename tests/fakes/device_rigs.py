@@ -15,13 +15,15 @@ from pathlib import Path
 from typing import Protocol
 
 from fakes.cgroup_tree import CgroupTree, run_hook
-from fakes.nvml import FakeGpu, FakeNvml
+from fakes.host_reader import HostReader
+from fakes.nvml import FakeGpu, FakeNvml, PidNamespace
 from fakes.nvml_faults import NvmlFaults
 from ullage.api.contract import Backend
 from ullage_node.devices.emulated import EmulatedDevices, EmulatedDriver, EmulatedProbe
 from ullage_node.devices.emulated_hook import HookScript
 from ullage_node.devices.nvidia.driver import NvidiaDriver
 from ullage_node.devices.nvidia.known import MpsShares, NvidiaDevices
+from ullage_node.devices.nvidia.nvml import NvmlThread
 from ullage_node.devices.nvidia.probe import NvidiaProbe
 from ullage_node.model.devices import (
     BoundSlice,
@@ -191,8 +193,9 @@ class NvidiaRig(NvmlFaults):
         self._running: dict[ContainerKey, int] = {}
 
     def open(self) -> DeviceBackend:
-        gpus = NvidiaDevices(self.nvml, MpsShares(None))
-        return DeviceBackend(probe=NvidiaProbe(gpus), driver=NvidiaDriver(gpus, self.tree.paths))
+        gpus = NvidiaDevices(self.nvml.seen_from(PidNamespace()), MpsShares(None))
+        driver = NvidiaDriver(gpus, self.tree.paths, HostReader(NvmlThread(self.nvml)))
+        return DeviceBackend(probe=NvidiaProbe(gpus), driver=driver)
 
     async def settle(self, backend: DeviceBackend) -> None:
         return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from fakes.host_reader import HostReader
 from fakes.mps_rig import MpsRig
 from fakes.nvml import FakeNvml
 from ullage_node.devices.nvidia.driver import NvidiaDriver
@@ -41,9 +42,11 @@ class FlakyPort:
         self._rig = rig
         self.away = ""
 
-    async def look(self, orders: Sequence[Order] | None, fresh: Sequence[str] = ()) -> Report:
+    async def look(
+        self, orders: Sequence[Order] | None, fresh: Sequence[str] = (), driver: str = ""
+    ) -> Report:
         self._check()
-        return await self._rig.supervisor.look(orders, fresh)
+        return await self._rig.supervisor.look(orders, fresh, driver)
 
     async def terminate(self, uuid: str, pid: int) -> str:
         self._check()
@@ -71,4 +74,5 @@ def inline(rig: MpsRig) -> DeviceBackend:
     rig.port = FlakyPort(rig)
     devices = NvidiaDevices(rig.nvml, MpsShares(rig.port))
     devices.thread = InlineNvml(rig.nvml)
-    return DeviceBackend(probe=NvidiaProbe(devices), driver=NvidiaDriver(devices, rig.paths))
+    driver = NvidiaDriver(devices, rig.paths, HostReader(InlineNvml(rig.nvml)))
+    return DeviceBackend(probe=NvidiaProbe(devices), driver=driver)

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from fakes.mps import Client, Script
 from fakes.mps_programs import (
-    HELP,
     MEMORY,
     PIPE,
     SHARE,
@@ -22,12 +21,13 @@ from fakes.mps_programs import (
 )
 from fakes.virtual_time import run_virtual
 from ullage.api.contract import MpsState
-from ullage_node.mps.control import SERVER
+from ullage_node.mps.control import ORDINAL, SERVER
 from ullage_node.mps.places import Places
 from ullage_node.mps.records import Order, Server
 from ullage_node.mps.supervisor import Supervisor
 
 A, B = "GPU-aaaa", "GPU-bbbb"
+DRIVER = "615.71.05"
 
 
 class MpsNode:
@@ -39,7 +39,8 @@ class MpsNode:
         self.processes = FakeProcesses()
         self.supervisor = self.new_supervisor()
         self.order = [
-            Order(uuid=uuid, index=index, protocol=protocol) for index, uuid in enumerate((A, B))
+            Order(uuid=uuid, index=index, protocol=protocol, memory_mib=81_559)
+            for index, uuid in enumerate((A, B))
         ]
         self.history: list[tuple[float, Server]] = []
 
@@ -52,7 +53,7 @@ class MpsNode:
         )
 
     async def look(self, uuid: str = A, *, fresh: bool = False) -> Server:
-        report = await self.supervisor.look(self.order, [uuid] if fresh else [])
+        report = await self.supervisor.look(self.order, [uuid] if fresh else [], DRIVER)
         for server in report.servers.values():
             self.history.append((asyncio.get_running_loop().time(), server))
         return report.servers[uuid]
@@ -75,7 +76,7 @@ class MpsNode:
         env = {
             PIPE: str(pipe / SERVER / "default" if order.protocol == 3 else pipe),
             SHARE: str(percent),
-            MEMORY: f"{uuid}=1024M",
+            MEMORY: f"{ORDINAL}=1024M",
         }
         client = self.programs.connect(env, pid, uid)
         assert client is not None
@@ -86,16 +87,22 @@ class MpsNode:
         return {server.state for _, server in self.history if server.uuid == uuid}
 
 
+def refuse_many_users(node: MpsNode) -> None:
+    """The node's program knows no server for users of every uid."""
+    node.programs.refused = "-multiuser-server"
+
+
 def on_node(
     test: Callable[[MpsNode], Awaitable[None]],
     script: Script | None = None,
     *,
     protocol: int = 2,
-    options: str = HELP,
+    harm: Callable[[MpsNode], None] | None = None,
 ) -> MpsNode:
-    """Run a test on a node whose two servers are ready; ``options`` as the program's help."""
+    """Run a test on a node whose two servers are ready; ``harm`` is done to it before."""
     node = MpsNode(script, protocol)
-    node.programs.help = options
+    if harm is not None:
+        harm(node)
 
     async def live() -> None:
         try:

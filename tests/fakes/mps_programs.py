@@ -30,7 +30,6 @@ from ullage_node.mps.programs import Call, Done, ProgramMissing, ProgramSilent
 from ullage_node.mps.records import MEMORY, PIPE, SHARE, ClientEnvironment, Stranger
 
 TICK_SECONDS = 0.05
-HELP = "usage: [-d | -f] [-v] [-multiuser-server]"
 
 
 class LoopTime:
@@ -44,11 +43,11 @@ class LoopTime:
 
 
 class LoggedToFile(MemoryLogs):
-    """Keeps control.log where the supervisor reads it."""
+    """Keeps the control daemon's log where the supervisor reads it."""
 
-    def __init__(self, clock: LoopTime, folder: Path) -> None:
+    def __init__(self, clock: LoopTime, path: Path) -> None:
         super().__init__(clock)
-        self._path = folder / "control.log"
+        self._path = path
 
     def control(self, text: str) -> None:
         super().control(text)
@@ -96,7 +95,12 @@ class FakePrograms:
         self.scripts: dict[str, Script] = {}
         """By uuid, where a device has one of its own."""
         self.missing = ""
-        self.help = HELP
+        self.refused = ""
+        """An option with which a daemon ends at once, with words on its standard error."""
+        self.prints = False
+        """A daemon in the foreground prints its log and keeps no file of it."""
+        self.deaf_keys: tuple[str, ...] = ()
+        """Names of a device under which a memory limit is refused."""
         self.daemons: dict[str, FakeDaemon] = {}
         self.calls: list[Call] = []
         self.starts = 0
@@ -142,7 +146,10 @@ class FakePrograms:
 
     # -- the seam --------------------------------------------------------------------------------
 
-    async def start(self, call: Call) -> FakeDaemon:
+    def found(self, name: str) -> bool:
+        return not self.missing
+
+    async def start(self, call: Call, log: Path | None = None) -> FakeDaemon:
         self.calls.append(call)
         if self.missing:
             raise ProgramMissing(self.missing)
@@ -161,11 +168,19 @@ class FakePrograms:
             ),
             clock=LoopTime(),
             processes=self.servers,
-            logs=LoggedToFile(LoopTime(), Path(env["CUDA_MPS_LOG_DIRECTORY"])),
+            logs=LoggedToFile(
+                LoopTime(),
+                log
+                if self.prints and log is not None
+                else Path(env["CUDA_MPS_LOG_DIRECTORY"]) / "control.log",
+            ),
         )
         daemon = FakeDaemon(machine, next(self._pids))
         if protocol not in script.protocols:
             daemon.killed = True
+        if self.refused and self.refused in words:
+            daemon.killed = True
+            _print(log, f"Unrecognized option {self.refused}\n")
         self.daemons[env[PIPE]] = daemon
         return daemon
 
@@ -174,15 +189,13 @@ class FakePrograms:
         if self.missing:
             raise ProgramMissing(self.missing)
         words = call.words[1:]
-        if words == ("-v",):
-            return Done(code=0, stdout=f"Binary version: {self.script.binary_version}\n")
-        if words == ("--help",):
-            three = " [-p <version>] [-m]" if 3 in self.script.protocols else ""
-            return Done(code=0, stdout=self.help + three)
+        assert not {"-v", "--help"} & set(words), "-v is documented for Tegra only, --help nowhere"
         daemon = self.daemons.get(call.env[PIPE])
         if daemon is None or daemon.returncode is not None:
             return Done(code=1, stdout="Cannot find MPS control daemon process\n")
         asked = tuple(words) or tuple(call.stdin.split())
+        if "pinned_mem_limit" in asked[0] and asked[1] in self.deaf_keys:
+            return Done(code=0, stdout=f"Invalid device {asked[1]}\n")
         if asked[:1] == ("terminate_client",):
             self.terminated.append(int(asked[2]))
         if asked[:2] == ("client", "terminate"):
@@ -200,6 +213,11 @@ class FakePrograms:
             daemon.machine.tick()
         text = answer.text or ""
         return Done(code=answer.exit_code, stdout=f"{text}\n" if text else "")
+
+
+def _print(log: Path | None, words: str) -> None:
+    if log is not None:
+        log.write_text(words)
 
 
 class FakeProcesses:

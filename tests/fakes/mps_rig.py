@@ -15,14 +15,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from fakes.cgroup_tree import CgroupTree
+from fakes.host_reader import HostReader
 from fakes.mps import Client, Script
 from fakes.mps_programs import FakeProcesses, FakePrograms, PlainDirectories
-from fakes.nvml import FakeGpu, FakeNvml
+from fakes.nvml import FakeGpu, FakeNvml, PidNamespace
 from fakes.nvml_faults import NvmlFaults
 from fakes.scratch import fast_directory
 from ullage.api.contract import STEP_LAYOUT, STEP_MAGIC, STEP_VERSION, STEPS_FILE, Backend
 from ullage_node.devices.nvidia.driver import NvidiaDriver
 from ullage_node.devices.nvidia.known import MpsShares, NvidiaDevices
+from ullage_node.devices.nvidia.nvml import NvmlThread
 from ullage_node.devices.nvidia.probe import NvidiaProbe
 from ullage_node.model.devices import (
     ContainerBinding,
@@ -72,8 +74,9 @@ class MpsRig(NvmlFaults):
         )
 
     def open(self) -> DeviceBackend:
-        gpus = NvidiaDevices(self.nvml, MpsShares(self.supervisor))
-        return DeviceBackend(probe=NvidiaProbe(gpus), driver=NvidiaDriver(gpus, self.paths))
+        gpus = NvidiaDevices(self.nvml.seen_from(PidNamespace()), MpsShares(self.supervisor))
+        driver = NvidiaDriver(gpus, self.paths, HostReader(NvmlThread(self.nvml)))
+        return DeviceBackend(probe=NvidiaProbe(gpus), driver=driver)
 
     async def settle(self, backend: DeviceBackend) -> None:
         """Two rounds of probes, and the servers that they order are ready."""

@@ -12,8 +12,9 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pynvml
 
@@ -125,8 +126,51 @@ class FakeEventSet:
         self.freed = False
 
 
+@dataclass(frozen=True)
+class PidNamespace:
+    """A PID namespace that is not the host's: numbers of the host to its own.
+
+    The rule of Linux and of the driver (``pid_vnr``, os_find_ns_pid in NVIDIA's
+    open-gpu-kernel-modules): a process has one number in each namespace from its own up to the
+    host's, and none elsewhere.
+    """
+
+    numbers: Mapping[int, int] = field(default_factory=dict)
+
+
+class SeenFrom:
+    """The library as a process of a namespace gets it: processes that have no number are left out.
+
+    No call fails: the driver leaves them out in silence.
+    """
+
+    def __init__(self, nvml: FakeNvml, namespace: PidNamespace) -> None:
+        self._nvml = nvml
+        self._namespace = namespace
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._nvml, name)
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: object) -> list[FakeProcess]:
+        return self._numbered(self._nvml.nvmlDeviceGetComputeRunningProcesses(handle))
+
+    def nvmlDeviceGetMPSComputeRunningProcesses_v3(self, handle: object) -> list[FakeProcess]:
+        return self._numbered(self._nvml.nvmlDeviceGetMPSComputeRunningProcesses_v3(handle))
+
+    def _numbered(self, processes: list[FakeProcess]) -> list[FakeProcess]:
+        numbers = self._namespace.numbers
+        return [
+            replace(process, pid=numbers[process.pid])
+            for process in processes
+            if process.pid in numbers
+        ]
+
+
 class FakeNvml:
-    """The functions of ``pynvml``, over a list of :class:`FakeGpu`."""
+    """The functions of ``pynvml``, over a list of :class:`FakeGpu`.
+
+    It answers as to a process with the host's numbers; :meth:`seen_from` as to another one.
+    """
 
     def __init__(self, *gpus: FakeGpu, driver_version: str = "580.65.06") -> None:
         self.cuda_version = 13_000
@@ -141,6 +185,10 @@ class FakeNvml:
         self.hang: threading.Event | None = None
         """While set to an event, every call waits for it: a driver that hangs."""
         self._events: deque[FakeEvent] = deque()
+
+    def seen_from(self, namespace: PidNamespace) -> SeenFrom:
+        """The same driver, called from another PID namespace."""
+        return SeenFrom(self, namespace)
 
     def raise_xid(self, gpu: FakeGpu, xid: int) -> None:
         """The driver reports a critical error; who did not register never hears of it."""

@@ -43,3 +43,21 @@ runAsGroup: 65532
 capabilities: {drop: [ALL]}
 seccompProfile: {type: RuntimeDefault}
 {{- end }}
+
+{{- /* Variables that bring the driver's library for queries, and no GPU to compute on. */ -}}
+{{- define "ullage.driverLibrary" -}}
+# read by the runtime class nvidia, which brings the driver's library for queries
+- name: NVIDIA_VISIBLE_DEVICES
+  value: all
+- name: NVIDIA_DRIVER_CAPABILITIES
+  value: utility
+{{- end }}
+
+{{- /* uid 0 and nothing beyond it. */ -}}
+{{- define "ullage.rootWithoutPower" -}}
+runAsUser: 0
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+seccompProfile: {type: RuntimeDefault}
+{{- end }}

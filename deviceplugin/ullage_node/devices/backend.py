@@ -44,6 +44,8 @@ class BackendOptions:
 def _nvidia(options: BackendOptions) -> DeviceBackend:
     from ullage_node.devices.nvidia.driver import NvidiaDriver
     from ullage_node.devices.nvidia.gpm import NvmlSampler
+    from ullage_node.devices.nvidia.host_processes import DIRECTORY, HostProcesses
+    from ullage_node.devices.nvidia.host_processes import SOCKET as PROCESSES_SOCKET
     from ullage_node.devices.nvidia.known import MpsShares, NvidiaDevices
     from ullage_node.devices.nvidia.nvml import load_nvml
     from ullage_node.devices.nvidia.probe import NvidiaProbe
@@ -52,9 +54,12 @@ def _nvidia(options: BackendOptions) -> DeviceBackend:
 
     port = MpsClient(options.paths.run_dir / "mps" / SOCKET)
     gpus = NvidiaDevices(load_nvml(), MpsShares(port))
+    processes = HostProcesses(
+        options.paths.run_dir / DIRECTORY / PROCESSES_SOCKET, options.paths.proc_root
+    )
     return DeviceBackend(
         probe=NvidiaProbe(gpus),
-        driver=NvidiaDriver(gpus, options.paths, overhead_mib=options.overhead_mib),
+        driver=NvidiaDriver(gpus, options.paths, processes, overhead_mib=options.overhead_mib),
         sampler=NvmlSampler(gpus.thread, lambda: gpus.known),
     )
 

@@ -8,15 +8,13 @@ never be read as "no one is attached".
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from ullage.api.contract import JsonObject, WireError, section, text
-from ullage_node.mps.records import LINE_MAX, Limits, Order, Report
+from ullage_node.line_socket import Unanswered, ask
+from ullage_node.mps.records import Limits, Order, Report
 
 LOOK_SECONDS: Final = 1.5
 FRESH_LOOK_SECONDS: Final = 3.0
@@ -37,9 +35,14 @@ class MpsClient:
     def __init__(self, socket: Path) -> None:
         self._socket = socket
 
-    async def look(self, orders: Sequence[Order] | None, fresh: Sequence[str] = ()) -> Report:
-        """The state of all servers, ``fresh`` ones as of now; serves ``orders``, if any."""
-        request: dict[str, object] = {"op": "look", "fresh": list(fresh)}
+    async def look(
+        self, orders: Sequence[Order] | None, fresh: Sequence[str] = (), driver: str = ""
+    ) -> Report:
+        """The state of all servers, ``fresh`` ones as of now; serves ``orders``, if any.
+
+        ``driver`` is the driver's version, as NVML says it.
+        """
+        request: dict[str, object] = {"op": "look", "fresh": list(fresh), "driver": driver}
         if orders is not None:
             request["orders"] = [order.to_wire() for order in orders]
         answer = await self._ask(request, FRESH_LOOK_SECONDS if fresh else LOOK_SECONDS)
@@ -75,28 +78,6 @@ class MpsClient:
 
     async def _ask(self, request: Mapping[str, object], timeout_seconds: float) -> JsonObject:
         try:
-            async with asyncio.timeout(timeout_seconds):
-                line = await self._exchange(json.dumps(request).encode() + b"\n")
-            answer = json.loads(line)
-        except TimeoutError:
-            raise MpsUnreachable(
-                f"the MPS supervisor gave no answer in {timeout_seconds:g} s"
-            ) from None
-        except (OSError, ValueError, RecursionError) as error:
-            raise MpsUnreachable(f"the MPS supervisor is not reached: {error}") from error
-        if not isinstance(answer, dict):
-            raise MpsUnreachable("the MPS supervisor's answer is no object")
-        if "error" in answer:
-            raise MpsUnreachable(f"the MPS supervisor refuses: {answer['error']}")
-        return answer
-
-    async def _exchange(self, request: bytes) -> bytes:
-        reader, writer = await asyncio.open_unix_connection(str(self._socket), limit=LINE_MAX)
-        try:
-            writer.write(request)
-            await writer.drain()
-            return await reader.readline()
-        finally:
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
+            return await ask(self._socket, request, timeout_seconds, "the MPS supervisor")
+        except Unanswered as error:
+            raise MpsUnreachable(str(error)) from error

@@ -10,8 +10,10 @@ Source of both: NVIDIA's MPS documentation, release 615.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,6 +34,8 @@ SERVER: Final = "u"
 """Name of our only server under protocol 3; short, because socket paths end at 108 bytes."""
 DEFAULT_NAMESPACE_PERCENT: Final = 10
 """What a client gets that names no namespace of ours (protocol 3): enough to be seen, no more."""
+ORDINAL: Final = "0"
+"""The one device that a daemon of ours and its clients see."""
 NOBODY_THERE: Final = ("cannot find mps control daemon", "failed to connect", "no mps control")
 
 _STATES: Final = {
@@ -41,6 +45,10 @@ _STATES: Final = {
     "STARTING": MpsState.STARTING,
     "FAULT": MpsState.FAULT,
 }
+
+
+_LIMIT: Final = re.compile(r"(\d{1,9}) ?([MG])(?:i?B)?", re.ASCII)
+_MIB_OF: Final = {"M": 1, "G": 1024}
 
 
 class ControlDown(Exception):
@@ -57,6 +65,8 @@ class Place:
 
     uuid: str
     directory: Path
+    memory_mib: int = 0
+    """All that the device has, 0 = not known."""
 
     @property
     def pipe(self) -> Path:
@@ -65,7 +75,7 @@ class Place:
 
     @property
     def log(self) -> Path:
-        """``control.log`` and ``server.log``."""
+        """``control.log``, ``server.log``, and ``daemon.log``: what the daemon prints."""
         return self.directory / "log"
 
     @property
@@ -103,11 +113,18 @@ class Control(ABC):
 
     default_percent: int
     """What the default should be."""
+    memory_key: str = ""
+    """Name of the device under which the daemon repeated a memory limit; "" = under none."""
 
     def __init__(self, place: Place, programs: Programs, installed: Installed) -> None:
         self._place = place
         self._programs = programs
-        self._installed = installed
+        self.multi_user = installed.multi_user
+        """Whether the daemon is started for clients of every uid."""
+
+    @abstractmethod
+    def start_otherwise(self) -> None:
+        """A daemon ended before it said anything: start the next one in another way, if any."""
 
     @abstractmethod
     def daemon(self) -> Call:
@@ -156,9 +173,17 @@ class Control2(Control):
     default_percent = 100
     """The share is the client's own variable, which can only lower the server's value."""
 
+    def __init__(self, place: Place, programs: Programs, installed: Installed) -> None:
+        super().__init__(place, programs, installed)
+        self._may_take_all_users = installed.multi_user
+
+    def start_otherwise(self) -> None:
+        """With and without the option for many users by turns, until one of them stays."""
+        self.multi_user = self._may_take_all_users and not self.multi_user
+
     def daemon(self) -> Call:
         """See :class:`Control`."""
-        extra = ("-multiuser-server",) if self._installed.multi_user else ()
+        extra = ("-multiuser-server",) if self.multi_user else ()
         return Call(words=(PROGRAM, "-f", *extra), env=self._place.env)
 
     async def look(self) -> Look:
@@ -180,7 +205,24 @@ class Control2(Control):
     async def begin(self) -> None:
         """See :class:`Control`."""
         await self._command(f"set_default_active_thread_percentage {self.default_percent}")
+        if self._place.memory_mib:
+            self.memory_key = await self._repeated_key()
         await self._command("start_server -uid 0")
+
+    async def _repeated_key(self) -> str:
+        """The name under which the daemon repeats a memory limit: its ordinal, else its uuid.
+
+        The daemon sees one device, so the ordinal is 0. NVIDIA's device plugin names devices by
+        ordinal because limits by uuid were accepted and not applied (release notes of 0.15.0).
+        """
+        whole_mib = self._place.memory_mib
+        for key in (ORDINAL, self._place.uuid):
+            with contextlib.suppress(ControlUnclear):
+                await self._command(f"set_default_device_pinned_mem_limit {key} {whole_mib}M")
+                answer = await self._command(f"get_default_device_pinned_mem_limit {key}")
+                if read_mib(answer) == whole_mib:
+                    return key
+        return ""
 
     async def terminate(self, look: Look, pid: int) -> None:
         """See :class:`Control`."""
@@ -208,8 +250,15 @@ class Control3(Control):
 
     default_percent = DEFAULT_NAMESPACE_PERCENT
 
+    def __init__(self, place: Place, programs: Programs, installed: Installed) -> None:
+        super().__init__(place, programs, installed)
+        self.multi_user = True
+
+    def start_otherwise(self) -> None:
+        """There is one way: without ``-m`` a client would need the owner's uid."""
+
     def daemon(self) -> Call:
-        """See :class:`Control`. Without ``-m`` a client would need the owner's uid."""
+        """See :class:`Control`."""
         return Call(words=(PROGRAM, "-f", "-p", "3", "-m"), env=self._place.env)
 
     async def look(self) -> Look:
@@ -302,6 +351,18 @@ def read_percent(answer: str) -> int:
     if not 0 <= percent <= 100:
         raise ControlUnclear(f"{percent:g} is no percentage")
     return round(percent)
+
+
+def read_mib(answer: str) -> int:
+    """A memory limit as the daemon prints it (``1024M``, ``2G``); the form is unconfirmed.
+
+    Raises:
+        ControlUnclear: it is none.
+    """
+    match = _LIMIT.fullmatch(answer.strip())
+    if match is None:
+        raise ControlUnclear(f"{answer[:80]!r} is no memory limit")
+    return int(match[1]) * _MIB_OF[match[2]]
 
 
 def read_state(word: str) -> MpsState:

@@ -29,8 +29,8 @@ from ullage_node.mps.control import (
     Look,
     Place,
 )
-from ullage_node.mps.pending import PendingClients
-from ullage_node.mps.places import Places, PlaceUnusable
+from ullage_node.mps.pending import PendingClients, last_words
+from ullage_node.mps.places import CONTROL_LOGS, Places, PlaceUnusable
 from ullage_node.mps.programs import Call, ProgramMissing, Programs, Running
 from ullage_node.mps.records import Limits, Order, Server
 
@@ -87,7 +87,9 @@ class Daemon:
         self._lock = asyncio.Lock()
         self._poked = asyncio.Event()
         self._look = Look(server_pid=0, state=MpsState.DOWN)
-        self._queue = PendingClients(self.place.log / "control.log")
+        self._logs = tuple(self.place.log / name for name in CONTROL_LOGS)
+        self._queue = PendingClients(self._logs)
+        self._answered = False
         self._state, self._why = MpsState.DOWN, "not started yet"
         self._since = _now()
         self._seen_at: float | None = None
@@ -112,6 +114,9 @@ class Daemon:
             clients=None if self._seen_at is None else tuple(sorted(self._look.clients)),
             age_ms=int(age * 1000),
             draining=self._draining,
+            multi_user=self._control.multi_user,
+            memory_key=self._control.memory_key,
+            log=self._queue.source,
             faults=self._faults,
             restarts=self._restarts,
         )
@@ -184,7 +189,11 @@ class Daemon:
         """Start, look or heal; answers how long to wait before the next step."""
         running = self._running
         if running is not None and running.returncode is not None:
-            await self._fail(f"the control daemon ended with status {running.returncode}")
+            told = last_words(self._logs)
+            await self._fail(
+                f"the control daemon ended with status {running.returncode}"
+                + (f": {told}" if told else "")
+            )
         if self._running is None:
             wait = self._start_after - _now()
             if wait > 0 or not await self._start():
@@ -201,13 +210,13 @@ class Daemon:
         try:
             self._places.prepare(self.place)
             call = self._launcher(self.place, self._control.daemon())
-            self._running = await self._programs.start(call)
+            self._running = await self._programs.start(call, self._logs[-1])
         except (PlaceUnusable, ProgramMissing) as error:
             self._set(MpsState.DOWN, str(error))
             self._start_after = _now() + self._next_backoff()
             return False
         self._started_at = self._good_at = _now()
-        self._draining = False
+        self._draining = self._answered = False
         self._set(MpsState.STARTING, "the control daemon was started")
         return True
 
@@ -289,6 +298,8 @@ class Daemon:
 
     async def _fail(self, why: str) -> None:
         """The daemon is gone; its server may not be."""
+        if not self._answered:
+            self._control.start_otherwise()
         _log.warning("MPS control daemon ended", gpu=self.order.uuid, why=why)
         if self._running is not None:
             await self._running.stop(0)
@@ -329,7 +340,7 @@ class Daemon:
     def _take(self, look: Look) -> None:
         if look.clients.keys() - self._look.clients.keys():
             self._queue.served()
-        self._look, self._seen_at = look, _now()
+        self._look, self._seen_at, self._answered = look, _now(), True
 
     def _set(self, state: MpsState, why: str) -> None:
         if state is not self._state:

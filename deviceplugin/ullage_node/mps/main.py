@@ -18,7 +18,7 @@ from ullage_node.mps.control import Place
 from ullage_node.mps.places import Mounts, Places
 from ullage_node.mps.probe import Processes
 from ullage_node.mps.programs import Call, Programs
-from ullage_node.mps.server import SupervisorSocket
+from ullage_node.mps.server import supervisor_socket
 from ullage_node.mps.supervisor import Supervisor
 
 DIRECTORY: Final = "mps"
@@ -47,7 +47,7 @@ async def serve(root: Path) -> None:
         Processes(),
         with_own_memory,
     )
-    async with SupervisorSocket(supervisor, root):
+    async with supervisor_socket(supervisor, root):
         watching = asyncio.create_task(supervisor.run(), name="supervisor")
         stopped = asyncio.create_task(stop.wait(), name="stop")
         await asyncio.wait({watching, stopped}, return_when=asyncio.FIRST_COMPLETED)

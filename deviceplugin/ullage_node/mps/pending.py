@@ -9,6 +9,8 @@ it counts only if no one is served afterwards. Reads the log, changes nothing.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -16,20 +18,32 @@ PUSHED: Final = b"push client to pending list"
 SERVED: Final = (b": Ready", b"Server already exists")
 """The daemon's words when the list was served, and when a client went straight to its server."""
 READ_MAX: Final = 1 << 20
-"""Bytes of the log that one look reads; what is older is skipped."""
+"""Bytes of a log that one look reads; what is older is skipped."""
+TOLD_MAX: Final = 4096
+TOLD_CHARACTERS: Final = 200
+"""Of the last line of a daemon that ended."""
 
 
 class PendingClients:
     """Whether someone waits in vain; times are those that the caller gives, seconds."""
 
-    def __init__(self, log: Path) -> None:
-        self._log = log
-        self._offset = 0
+    def __init__(self, logs: Sequence[Path]) -> None:
+        self._logs = tuple(logs)
+        self._offsets: dict[Path, int] = {}
         self._since: float | None = None
+
+    @property
+    def source(self) -> str:
+        """Name of the first log that holds anything; "" = none does."""
+        for log in self._logs:
+            with contextlib.suppress(OSError):
+                if log.stat().st_size:
+                    return log.name
+        return ""
 
     def forget(self) -> None:
         """A new daemon, a new log."""
-        self._offset = 0
+        self._offsets.clear()
         self._since = None
 
     def served(self) -> None:
@@ -48,23 +62,35 @@ class PendingClients:
         return 0.0 if self._since is None else now - self._since
 
     def _read(self, now: float) -> None:
-        for line in self._new_lines():
+        for line in (line for log in self._logs for line in self._new_lines(log)):
             if PUSHED in line:
                 self._since = now if self._since is None else self._since
             elif any(word in line for word in SERVED):
                 self._since = None
 
-    def _new_lines(self) -> list[bytes]:
+    def _new_lines(self, log: Path) -> list[bytes]:
         try:
-            size = self._log.stat().st_size
-            if size < self._offset:
-                self._offset = 0  # emptied, because it grew too large
-            start = max(self._offset, size - READ_MAX)
-            with self._log.open("rb") as log:
-                log.seek(start)
-                new = log.read(size - start)
+            size = log.stat().st_size
+            seen = self._offsets.get(log, 0)
+            seen = 0 if size < seen else seen  # emptied, because it grew too large
+            start = max(seen, size - READ_MAX)
+            with log.open("rb") as file:
+                file.seek(start)
+                new = file.read(size - start)
         except OSError:
             return []
         whole, _, rest = new.rpartition(b"\n")
-        self._offset = start + len(new) - len(rest)
+        self._offsets[log] = start + len(new) - len(rest)
         return whole.splitlines()
+
+
+def last_words(logs: Sequence[Path]) -> str:
+    """The newest line of the last log that holds one, as it may be told; "" = none does."""
+    for log in reversed(logs):
+        with contextlib.suppress(OSError), log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - TOLD_MAX))
+            lines = file.read(TOLD_MAX).decode("utf-8", "replace").split("\n")
+            told = next((line.strip() for line in reversed(lines) if line.strip()), "")
+            if told:
+                return "".join(c for c in told if c.isprintable())[-TOLD_CHARACTERS:]
+    return ""

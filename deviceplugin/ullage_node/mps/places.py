@@ -27,6 +27,9 @@ SOCKET_PATH_MAX: Final = 107
 """Bytes of a socket's path (``sun_path`` without its end); a longer one fails without a word."""
 SHARED_REGIONS: Final = "cuda.shm.*"
 """Named regions of daemon and clients."""
+CONTROL_LOGS: Final = ("control.log", "daemon.log")
+"""Where a control daemon's words are: its own file, and what one in the foreground prints. Which of
+the two a foreground daemon uses is not documented."""
 LONGEST_SOCKET: Final = "pipe/u/0123456789abcdef/control"
 
 
@@ -63,7 +66,11 @@ class Places:
         Raises:
             PlaceUnusable: a socket there would have a name that is too long.
         """
-        place = Place(uuid=order.uuid, directory=self.root / str(order.index))
+        place = Place(
+            uuid=order.uuid,
+            directory=self.root / str(order.index),
+            memory_mib=order.memory_mib,
+        )
         longest = len(os.fsencode(place.directory / LONGEST_SOCKET))
         if longest > SOCKET_PATH_MAX:
             raise PlaceUnusable(
@@ -93,7 +100,7 @@ class Places:
 
     def trim(self, place: Place) -> None:
         """Keep the logs from filling the memory."""
-        for path in (place.log / "control.log", place.log / "server.log"):
+        for path in (place.log / name for name in (*CONTROL_LOGS, "server.log")):
             with contextlib.suppress(FileNotFoundError):
                 if path.stat().st_size > LOG_BYTES_MAX:
                     os.truncate(path, 0)

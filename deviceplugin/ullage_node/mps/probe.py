@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Detects which MPS this node has; nothing is configured.
 
-The control program must be there, answer its version and list its options; protocol 3 is believed
-only after a daemon of its own answered in it. A daemon that someone else runs is found among the
-processes: two of them on one device would take turns, so ours stays away. Starts nothing that
-stays.
+The control program must be there; its options follow from the driver's version (``versions``), and
+protocol 3 is believed only after a daemon of its own answered in it. A daemon that someone else
+runs is found among the processes: two of them on one device would take turns, so ours stays away.
+Starts nothing that stays.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from ullage_node.mps.control import ANSWER_SECONDS, PROGRAM, Place
-from ullage_node.mps.programs import Call, Done, ProgramMissing, Programs, ProgramSilent
+from ullage_node.mps.programs import Call, ProgramMissing, Programs, ProgramSilent
 from ullage_node.mps.records import (
     MEMORY,
     PIPE,
@@ -29,12 +29,12 @@ from ullage_node.mps.records import (
     Installed,
     Stranger,
 )
+from ullage_node.mps.versions import MANY_USERS_SINCE, NAMESPACES_SINCE, branch_of
 
 DAEMON_COMM: Final = PROGRAM[:15]
 """The kernel keeps fifteen characters of a program's name."""
 CMDLINE_MAX: Final = 4096
 ENVIRON_MAX: Final = 128 << 10
-VERSION: Final = re.compile(r"\d[\w.]*")
 UNTOLD: Final = "(too long or not printable)"
 PROBE_PLACE: Final = "p"
 PROBE_TRIES: Final = 10
@@ -71,33 +71,29 @@ class Processes:
         return ClientEnvironment(pid=pid, pipe=pipe, share=share, memory=memory)
 
 
-async def look_around(programs: Programs, processes: Processes, root: Path) -> Installed:
-    """Detects what is installed and what else uses it; ``problem`` names what is missing."""
+async def look_around(
+    programs: Programs, processes: Processes, root: Path, driver: str
+) -> Installed:
+    """Detects what is installed and what else uses it; ``problem`` names what is missing.
+
+    ``driver`` is the driver's version, "" = no agent has said it yet.
+    """
     strangers = processes.strangers(root)
-    try:
-        said = await programs.run(Call(words=(PROGRAM, "-v")), ANSWER_SECONDS)
-        helped = await programs.run(Call(words=(PROGRAM, "--help")), ANSWER_SECONDS)
-        version = VERSION.search(said.stdout + said.stderr)
-        if version is None:
-            return Installed(problem=_unknown(said), strangers=strangers)
-        options = helped.stdout + helped.stderr
-        if "-f" not in options:
-            return Installed(problem=_unknown(helped), strangers=strangers)
-        return Installed(
-            version=version[0],
-            protocols=(2, 3) if await _speaks_three(programs, root, options) else (2,),
-            multi_user="-multiuser-server" in options,
-            strangers=strangers,
-        )
-    except (ProgramMissing, ProgramSilent) as error:
-        text = f"{error}; the driver's container image or the runtime class nvidia brings it"
-        return Installed(problem=text, strangers=strangers)
+    found = Installed(version=driver, strangers=strangers)
+    if not programs.found(PROGRAM):
+        text = f"{PROGRAM} is not there; the driver's container image or the runtime class nvidia"
+        return replace(found, problem=f"{text} brings it")
+    branch = branch_of(driver)
+    if not branch:
+        return replace(found, problem=f"the driver's version {driver!r} is not known")
+    three = branch >= NAMESPACES_SINCE and await _speaks_three(programs, root)
+    return replace(
+        found, protocols=(2, 3) if three else (2,), multi_user=branch >= MANY_USERS_SINCE
+    )
 
 
-async def _speaks_three(programs: Programs, root: Path, options: str) -> bool:
+async def _speaks_three(programs: Programs, root: Path) -> bool:
     """Whether a daemon started with ``-p 3`` answers in protocol 3."""
-    if "-p" not in options.split() and "-p " not in options:
-        return False
     # No device is visible to it, so no server can start and none of ours is disturbed.
     place = Place(uuid="", directory=root / PROBE_PLACE)
     for path in (place.pipe, place.log):
@@ -149,8 +145,3 @@ def _uuids(visible: str) -> tuple[str, ...]:
     """Devices that a daemon names by uuid; any other naming may mean all of them."""
     names = tuple(filter(None, (part.strip() for part in visible.split(","))))
     return names if all(name.startswith("GPU-") for name in names) else ()
-
-
-def _unknown(done: Done) -> str:
-    said = " ".join((done.stdout + done.stderr).split())[:120]
-    return f"{PROGRAM} answers {said!r}, which this agent does not know; is it NVIDIA's?"

@@ -11,10 +11,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 OUTPUT_MAX: Final = 1 << 20
@@ -101,13 +103,24 @@ class Programs:
         assert process.returncode is not None
         return Done(code=process.returncode, stdout=_text(out), stderr=_text(err))
 
-    async def start(self, call: Call) -> Running:
-        """Start a program that stays; its output goes nowhere.
+    async def start(self, call: Call, log: Path | None = None) -> Running:
+        """Start a program that stays; its output is added to ``log``, or goes nowhere.
 
         Raises:
-            ProgramMissing: it cannot be started.
+            ProgramMissing: it, or its log, cannot be opened.
         """
-        return Running(await _spawn(call, stdin=DEVNULL, output=DEVNULL))
+        if log is None:
+            return Running(await _spawn(call, stdin=DEVNULL, output=DEVNULL))
+        try:
+            # Appending: a log that was emptied begins at its beginning again.
+            with log.open("ab", buffering=0) as output:
+                return Running(await _spawn(call, stdin=DEVNULL, output=output.fileno()))
+        except OSError as error:
+            raise ProgramMissing(f"{log}: {error.strerror}") from error
+
+    def found(self, name: str) -> bool:
+        """Whether there is a program of this name."""
+        return shutil.which(name) is not None
 
 
 async def _spawn(call: Call, *, stdin: int, output: int) -> asyncio.subprocess.Process:

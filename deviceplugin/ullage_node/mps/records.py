@@ -42,8 +42,6 @@ INDEX_MAX: Final = 255
 PID_MAX: Final = 1 << 22
 """Largest pid of a 64-bit kernel (``PID_MAX_LIMIT``)."""
 PROTOCOLS: Final = (2, 3)
-LINE_MAX: Final = 1 << 23
-"""Bytes of one message: 256 devices with 60 clients each take less, variables included."""
 VARIABLE_MAX: Final = 128
 """Characters of a client's variable that are told: no value of ours is longer."""
 
@@ -117,11 +115,15 @@ _Uuid: TypeAlias = Annotated[str, Kind(read_uuid), NEEDED]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order(Wire):
-    """One device that the agent wants served; ``index`` names its directory."""
+    """One device that the agent wants served; ``index`` names its directory.
+
+    ``memory_mib`` is all that the device has, 0 = not said.
+    """
 
     uuid: _Uuid
     index: Annotated[int, between(0, INDEX_MAX), NEEDED]
     protocol: Annotated[int, Kind(_protocol), NEEDED] = 2
+    memory_mib: Annotated[int, between(0, LARGEST), KEPT] = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +152,8 @@ class Stranger(Wire):
 class Installed(Wire):
     """The node's MPS: protocols of its control program, or why there are none.
 
-    ``multi_user`` says whether one server may take clients of every uid.
+    ``version`` is the driver's, ``multi_user`` says whether one server may take clients of every
+    uid.
     """
 
     version: _NeededText = ""
@@ -188,6 +191,9 @@ class Server(Wire):
     knows who is attached. ``environments`` are those of the clients where the kernel shows them.
     ``draining`` = a client could not be terminated: nothing may attach
     before the server was started again. ``why`` explains every state but Active.
+    ``multi_user`` = clients of every uid may attach. ``memory_key`` is the name of the device under
+    which the daemon repeated a memory limit, "" = under none. ``log`` is the file in which the
+    daemon's words were found, "" = in none.
     """
 
     uuid: _Uuid
@@ -199,6 +205,9 @@ class Server(Wire):
     age_ms: _Number = 0
     environments: tuple[ClientEnvironment, ...] = ()
     draining: Annotated[Flag, KEPT] = False
+    multi_user: Annotated[Flag, KEPT] = False
+    memory_key: Text = ""
+    log: Text = ""
     faults: _Number = 0
     restarts: _Number = 0
 

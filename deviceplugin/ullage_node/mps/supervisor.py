@@ -50,6 +50,7 @@ class Supervisor:
         self._places = places
         self._processes = processes
         self._launcher = launcher
+        self._driver = ""
         self._installed: Installed | None = None
         self._daemons: dict[str, tuple[Daemon, asyncio.Task[None]]] = {}
         self._refused: dict[str, Server] = {}
@@ -65,17 +66,20 @@ class Supervisor:
         finally:
             await self.retire()
 
-    async def look(self, orders: Sequence[Order] | None, fresh: Sequence[str] = ()) -> Report:
+    async def look(
+        self, orders: Sequence[Order] | None, fresh: Sequence[str] = (), driver: str = ""
+    ) -> Report:
         """Serve exactly these devices and say how they are.
 
         Args:
             orders: everything that is to be served from now on; ``None`` = as before.
             fresh: devices whose clients must be known as of this moment.
+            driver: version of the driver, as NVML says it; "" = as before.
 
         Raises:
             StillLooking: what is installed is not known yet; ask again.
         """
-        installed = await self._known()
+        installed = await self._known(driver)
         async with self._changing:
             if orders is not None:
                 await self._follow(orders, installed)
@@ -119,8 +123,10 @@ class Supervisor:
             await self._drop(list(self._daemons))
             self._refused.clear()
 
-    async def _known(self) -> Installed:
+    async def _known(self, driver: str) -> Installed:
         """The installed MPS; the first probe may take longer than callers wait."""
+        if driver and driver != self._driver:
+            self._driver, self._installed, self._first = driver, None, None
         if self._installed is None:
             if self._first is None or self._first.done():
                 self._first = asyncio.create_task(self._look_around())
@@ -130,7 +136,10 @@ class Supervisor:
         return self._installed
 
     async def _look_around(self) -> Installed:
-        found = await look_around(self._programs, self._processes, self._places.root)
+        driver = self._driver
+        found = await look_around(self._programs, self._processes, self._places.root, driver)
+        if driver != self._driver:
+            return found  # a newer look is on its way
         if found != self._installed:
             _log.info(
                 "MPS installed",

@@ -38,6 +38,24 @@ def current_device():
 def get_device_properties(device):
     return SimpleNamespace(multi_processor_count=66)
 """
+LAZY = (
+    CUDA
+    + """
+_started, _queued = False, []
+
+def is_initialized():
+    return _started
+
+def _lazy_call(callable, **kwargs):
+    callable() if _started else _queued.append(callable)
+
+def init():
+    global _started
+    for call in _queued:
+        call()  # what it raises ends the program, as in torch
+    _started = True
+"""
+)
 TRAIN = "from torch.optim import SGD; o = SGD(); [o.step() for _ in range(5)]"
 
 
@@ -102,3 +120,42 @@ def test_torch_that_fails_to_import_fails_with_its_own_error(site: Path, record:
     (site / "torch" / "optim" / "optimizer.py").write_text("raise ImportError('no CUDA here')\n")
     program = "try:\n    import torch\nexcept ImportError as error:\n    print(error)"
     assert run(program, site, record) == "no CUDA here\n"
+
+
+def test_the_sm_count_is_told_when_cuda_starts_and_not_only_at_a_step(
+    site: Path, record: Path
+) -> None:
+    (site / "torch" / "cuda.py").write_text(LAZY)
+    run("import torch", site, record)
+    assert not any(record.read_bytes()), "a program without CUDA says nothing"
+    run("import torch; torch.cuda.init()", site, record)
+    written = StepRecord.unpack(record.read_bytes())
+    assert written is not None
+    assert (written.steps, written.sm_count) == (0, 66)
+
+
+def test_who_looks_at_the_device_leaves_the_record_to_who_trains(site: Path, record: Path) -> None:
+    (site / "torch" / "cuda.py").write_text(LAZY)
+    child = f"import torch; torch.cuda.init(); {TRAIN}"
+    parent = "import subprocess, sys, torch; torch.cuda.init()"
+    run(f"{parent}; subprocess.run([sys.executable, '-c', {child!r}], check=True)", site, record)
+    written = StepRecord.unpack(record.read_bytes())
+    assert written is not None
+    assert (written.steps, written.sm_count) == (5, 66)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        LAZY.replace("multi_processor_count=66", ""),
+        LAZY.replace(
+            "return SimpleNamespace", "raise RuntimeError('lost'); return SimpleNamespace"
+        ),
+        LAZY.replace("def _lazy_call(callable, **kwargs):", "def _lazy_call():"),
+    ],
+)
+def test_a_torch_of_another_shape_starts_all_the_same(
+    site: Path, record: Path, broken: str
+) -> None:
+    (site / "torch" / "cuda.py").write_text(broken)
+    assert run("import torch; torch.cuda.init(); print(1)", site, record) == "1\n"

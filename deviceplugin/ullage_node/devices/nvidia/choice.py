@@ -8,18 +8,16 @@ read. Source of versions and limits: NVIDIA's MPS documentation, release 615.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Final
 
 from ullage.api.contract import Backend, GPUMode
 from ullage_node.devices.nvidia.read import NvidiaDevice
 from ullage_node.mps.records import Installed
+from ullage_node.mps.versions import NAMESPACES_SINCE, branch_of
 
 OLDEST_DRIVER: Final = 535
 """Oldest branch in the field whose MPS is known here."""
-NAMESPACES_SINCE: Final = 615
-"""First branch with protocol 3."""
 VOLTA: Final = (7, 0)
 """First compute capability whose MPS limits a client's SMs."""
 CUDA_WITH_60_CONTEXTS: Final = 13010
@@ -31,7 +29,6 @@ CONTEXTS_SPARE: Final = 4
 
 WHOLE_PERCENT: Final = 100
 MPS_BACKENDS: Final = frozenset({Backend.MPS2, Backend.MPS3})
-_BRANCH: Final = re.compile(r"^(\d+)\.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +41,7 @@ class Driver:
     @property
     def branch(self) -> int:
         """Number of the release branch, 0 = not known."""
-        match = _BRANCH.match(self.version)
-        return int(match[1]) if match else 0
+        return branch_of(self.version)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,10 +3,10 @@
 """Gives containers GPUs or shares of them, and proves that each stays inside its share.
 
 A container with a whole device bypasses MPS, and the device's server stops for that time. A
-container with a share becomes a client of the device's server. NVML lists the processes of each
-device with their cgroups, the server lists its clients; a share counts only when both agree
-(``proof``). This module starts nothing and waits for nothing: a server that is not ready is a
-refusal, and kubelet asks again.
+container with a share becomes a client of the device's server. The host's processes on each device
+are known with their cgroups (``host_processes``), the server lists its clients; a share counts only
+when both agree (``proof``). This module starts nothing and waits for nothing: a server that is not
+ready is a refusal, and kubelet asks again.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from ullage.api.contract import STEPS_FILE, Backend, Reason, WireError
 from ullage_node.devices.cgroups import CgroupUnreadable, controller_paths, pod_uid_of, read_text
 from ullage_node.devices.nvidia.cdi import CdiUnusable, ToolkitSpecifications, merge, plain_edits
 from ullage_node.devices.nvidia.choice import MPS_BACKENDS, WHOLE_PERCENT
-from ullage_node.devices.nvidia.known import NvidiaDevices, said
-from ullage_node.devices.nvidia.nvml import NvmlError, NvmlStuck
-from ullage_node.devices.nvidia.read import GpuProcess, NvidiaDevice, read_processes
+from ullage_node.devices.nvidia.host_processes import ProcessesUnseen, ProcessSource
+from ullage_node.devices.nvidia.known import NvidiaDevices
+from ullage_node.devices.nvidia.read import GpuProcess, NvidiaDevice
 from ullage_node.devices.nvidia.sharing import client_edits, limits_of, namespace_of, pipe_of
 from ullage_node.devices.nvidia.sight import Sight, attachment_of
 from ullage_node.model.devices import (
@@ -55,6 +55,7 @@ class NvidiaDriver:
         self,
         devices: NvidiaDevices,
         paths: BackendPaths,
+        processes: ProcessSource,
         *,
         overhead_mib: int = CONTEXT_OVERHEAD_MIB,
         clock: Callable[[], float] | None = None,
@@ -62,6 +63,7 @@ class NvidiaDriver:
         self._devices = devices
         self._shares = devices.shares
         self._paths = paths
+        self._processes = processes
         self._overhead_mib = overhead_mib
         self._clock = clock or (lambda: asyncio.get_running_loop().time())
         self._toolkit = ToolkitSpecifications(paths.cdi_dirs)
@@ -132,13 +134,20 @@ class NvidiaDriver:
                 f"{part.percent} % of {part.gpu}: {choice.problem}; ask for mode Exclusive",
             )
         await self._refresh()
-        self._ready(part.gpu)
+        server = self._ready(part.gpu)
         cap_mib = part.cap_mib(self._overhead_mib)
         name = ""
         if choice.backend is Backend.MPS3:
             name = namespace_of(binding.key)
             await self._limit(part, name, cap_mib)
-        return client_edits(self._paths.run_dir, device, part, cap_mib=cap_mib, namespace=name)
+        return client_edits(
+            self._paths.run_dir,
+            device,
+            part,
+            cap_mib=cap_mib,
+            namespace=name,
+            memory_key=server.memory_key,
+        )
 
     def _ready(self, gpu: str) -> Server:
         """The device's server, if a client may be sent there now."""
@@ -173,8 +182,8 @@ class NvidiaDriver:
         self._shares.ordering = True
         try:
             sight = await self._look(bindings)
-        except (NvmlError, NvmlStuck, CgroupUnreadable) as error:
-            unread = Attachment(state=AttachState.UNVERIFIED, message=said(error))
+        except (ProcessesUnseen, CgroupUnreadable) as error:
+            unread = Attachment(state=AttachState.UNVERIFIED, message=str(error))
             return {binding.key: self._remember(binding.key, unread) for binding in bindings}
         return {
             binding.key: self._remember(binding.key, attachment_of(binding, bindings, sight))
@@ -184,7 +193,7 @@ class NvidiaDriver:
     async def _look(self, bindings: Sequence[ContainerBinding]) -> Sight:
         """Processes first, clients after: who is among the former must be among the latter."""
         uuids = sorted(self._devices.known)
-        usage = await self._devices.thread.call(lambda api: read_processes(api, uuids))
+        usage = await self._processes.look(uuids)
         owners = {pid: self._pod_of(pid) for pid in {p.pid for p in usage.processes}}
         shared = {part.gpu for b in bindings for part in b.slices if part.percent < WHOLE_PERCENT}
         ours = {binding.key.pod_uid for binding in bindings}

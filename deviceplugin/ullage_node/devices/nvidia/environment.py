@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from ullage_node.mps.control import ORDINAL
 from ullage_node.mps.records import MEMORY, PIPE, SHARE, ClientEnvironment
 
 _PERCENT: Final = re.compile(r"\d{1,3}(?:\.\d{1,6})?", re.ASCII)
@@ -53,13 +54,13 @@ def _percent(value: str) -> float:
 
 
 def _cap_mib(value: str, uuid: str) -> int:
-    """The memory limit of a variable with this one device, else 0.
+    """The memory limit of a variable with this one device, by ordinal or uuid, else 0.
 
     An entry for a device that the client cannot see makes it drop every limit.
     """
     name, _, size = value.partition("=")
     match = _MIB.fullmatch(size)
-    return int(match[1]) * _MIB_OF[match[2]] if match and name == uuid else 0
+    return int(match[1]) * _MIB_OF[match[2]] if match and name in (ORDINAL, uuid) else 0
 
 
 def _differs(pid: int, name: str, value: str) -> str:

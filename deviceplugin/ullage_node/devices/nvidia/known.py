@@ -164,9 +164,9 @@ class MpsShares:
             return
         try:
             if self._installed is None:
-                self._take(await self.port.look(None))
+                self._take(await self.port.look(None, driver=driver.version))
             orders = self._orders(devices, driver) if self.ordering else None
-            self._take(await self.port.look(orders, sorted(fresh)))
+            self._take(await self.port.look(orders, sorted(fresh), driver.version))
         except MpsUnreachable as error:
             if self._problem != str(error):
                 _log.warning("MPS supervisor", why=str(error))
@@ -181,7 +181,14 @@ class MpsShares:
         for device in devices:
             choice = self.choice(device, driver)
             if choice.protocol and device.uuid not in self._whole and device.minor <= INDEX_MAX:
-                wanted.append(Order(uuid=device.uuid, index=device.minor, protocol=choice.protocol))
+                wanted.append(
+                    Order(
+                        uuid=device.uuid,
+                        index=device.minor,
+                        protocol=choice.protocol,
+                        memory_mib=device.memory_mib,
+                    )
+                )
         return wanted
 
 

@@ -11,12 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Annotated, Final, TypeVar
 
 import pynvml
 
+from ullage.api.codec import Wire
 from ullage.api.contract import Reason
+from ullage.api.wire_fields import NEEDED, Name, Text, Whole, between
 from ullage_node.devices.nvidia.nvml import NvmlApi, NvmlError, Process
+from ullage_node.mps.records import PID_MAX
 
 EVENTS_PER_READING_MAX: Final = 64
 
@@ -105,12 +108,20 @@ class DeviceState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GpuProcess:
-    """One process on one device; the pid as the host counts."""
+class GpuProcess(Wire):
+    """One process on one device; the pid as its reader's namespace counts, memory in MiB."""
 
-    gpu: str
-    pid: int
-    memory_mib: int
+    gpu: Name
+    pid: Annotated[int, between(1, PID_MAX), NEEDED]
+    memory_mib: Annotated[Whole, NEEDED]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unread(Wire):
+    """A device whose processes are not known, and why."""
+
+    gpu: Name
+    why: Text = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,7 +205,10 @@ def read_state(api: NvmlApi, uuid: str) -> DeviceState:
 
 
 def read_processes(api: NvmlApi, uuids: Iterable[str]) -> Usage:
-    """Processes that hold a compute context on each device, with and without MPS."""
+    """Processes that hold a compute context on each device, with and without MPS.
+
+    They are those of the caller's PID namespace, numbered as there; others are left out in silence.
+    """
     found: dict[tuple[str, int], int] = {}
     unread: dict[str, str] = {}
     for uuid in uuids:

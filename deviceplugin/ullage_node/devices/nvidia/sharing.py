@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Container edits for a client of its device's MPS server, with its share. Pure.
 
-Everything is named by uuid: one entry that names a device which the client cannot see makes the
-client drop every limit it has (measured by NVIDIA's users on driver 615.71).
+A memory limit has one entry, and the client sees one device: an entry that names another one makes
+the client drop every limit it has (measured by NVIDIA's users on driver 615.71). The device is
+named as the daemon repeated it, by its ordinal where nothing is known: NVIDIA's device plugin does
+so because limits by uuid were accepted and not applied.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Final
 
 from ullage_node.devices.nvidia.read import NvidiaDevice
 from ullage_node.model.devices import BindMount, BoundSlice, ContainerEdits, ContainerKey
-from ullage_node.mps.control import SERVER
+from ullage_node.mps.control import ORDINAL, SERVER
 from ullage_node.mps.records import MEMORY, PIPE, SHARE, Limits
 
 NAMESPACE_DIGITS: Final = 10
@@ -24,7 +26,13 @@ NORMAL: Final = 0
 
 
 def client_edits(
-    run_dir: Path, device: NvidiaDevice, part: BoundSlice, *, cap_mib: int, namespace: str
+    run_dir: Path,
+    device: NvidiaDevice,
+    part: BoundSlice,
+    *,
+    cap_mib: int,
+    namespace: str,
+    memory_key: str = "",
 ) -> ContainerEdits:
     """Variables and mounts of one share.
 
@@ -34,6 +42,7 @@ def client_edits(
         part: the decided share.
         cap_mib: its memory with what a context costs.
         namespace: of protocol 3, "" under protocol 2.
+        memory_key: name of the device in a memory limit, "" = its ordinal.
     """
     home = run_dir / "mps" / str(device.minor)
     pipe = home / "pipe"
@@ -41,7 +50,7 @@ def client_edits(
         env={
             PIPE: pipe_of(run_dir, device, namespace),
             SHARE: str(part.percent),
-            MEMORY: f"{device.uuid}={cap_mib}M",
+            MEMORY: f"{memory_key or ORDINAL}={cap_mib}M",
             "CUDA_MPS_CLIENT_PRIORITY": str(priority_of(part)),
         },
         mounts=(

@@ -167,7 +167,7 @@ def test_the_cap_and_its_proof_count_a_context_as_the_slice_says(
         said = replace(plain.slices[0], context_overhead_mib=300)
         binding = replace(plain, slices=(said,))
         env = dict((await node.backend.driver.prepare(binding)).env)
-        assert env[MEMORY] == f"{B}=812M"
+        assert env[MEMORY] == "0=812M"
         node.rig.start_process(binding, env, memory_mib=812)
         assert (await node.see(binding)).state is AttachState.ENFORCED
         node.rig.start_process(binding, env, memory_mib=1)
@@ -228,8 +228,9 @@ WIDER: Mapping[str, Callable[[Env], Env]] = {
     "share that is no number": lambda env: env | {SHARE: "40 "},
     "share of no percent": lambda env: env | {SHARE: "0"},
     "no cap": lambda env: {n: v for n, v in env.items() if n != MEMORY},
-    "larger cap": lambda env: env | {MEMORY: f"{A}=2G"},
-    "cap of another device": lambda env: env | {MEMORY: f"{B}=1024M"},
+    "larger cap": lambda env: env | {MEMORY: "0=2G"},
+    "larger cap by uuid": lambda env: env | {MEMORY: f"{A}=2G"},
+    "cap of another device": lambda env: env | {MEMORY: "1=1024M"},
     "cap with an entry for a device that it cannot see": (
         lambda env: env | {MEMORY: f"{env[MEMORY]},{B}=1024M"}
     ),
@@ -256,7 +257,9 @@ def test_a_client_that_began_with_wider_variables_has_failed(
     bench(tmp_path, live)
 
 
-@pytest.mark.parametrize("narrower", [{SHARE: "10"}, {SHARE: "39.5"}, {MEMORY: f"{A}=512M"}])
+@pytest.mark.parametrize(
+    "narrower", [{SHARE: "10"}, {SHARE: "39.5"}, {MEMORY: "0=512M"}, {MEMORY: f"{A}=1024M"}]
+)
 def test_a_client_may_give_itself_less(tmp_path: Path, narrower: Env) -> None:
     async def live(node: Bench) -> None:
         binding, env = await node.start()
@@ -386,7 +389,7 @@ def test_the_container_gets_what_makes_it_a_client_with_its_share(
         home = f"{node.rig.run_dir}/mps/1"
         assert edits.env[PIPE].startswith(f"{home}/pipe")
         assert edits.env[SHARE] == "25"
-        assert edits.env[MEMORY] == f"{B}=1024M", "what it may allocate and its context"
+        assert edits.env[MEMORY] == "0=1024M", "what it may allocate and its context"
         assert "CUDA_VISIBLE_DEVICES" not in edits.env
         mounts = {mount.container_path: mount.host_path for mount in edits.mounts}
         assert mounts[f"{home}/pipe"] == f"{home}/pipe", "the same name on both sides"

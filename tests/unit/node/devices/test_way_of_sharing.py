@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from fakes.mps import Script
 from fakes.mps_programs import FakeProcesses, FakePrograms
 from ullage.api.contract import Backend, GPUMode
 from ullage_node.devices.nvidia.choice import Driver, choose, modes_of
@@ -98,19 +99,40 @@ def test_shares_round_down_to_even_sms(total: int, percent: int, sms: int) -> No
 
 
 class TestLookingAround:
-    async def test_a_binary_without_its_version_is_not_believed(self, tmp_path: Path) -> None:
-        programs = FakePrograms()
-        programs.help = "something else"
-        found = await look_around(programs, FakeProcesses(), tmp_path)
-        assert "does not know" in found.problem
+    async def test_options_follow_the_drivers_version_and_the_program_is_not_asked(
+        self, tmp_path: Path
+    ) -> None:
+        programs = FakePrograms(Script(protocols=(2, 3)))
+        found = {
+            driver: await look_around(programs, FakeProcesses(), tmp_path, driver)
+            for driver in ("470.82.01", "535.104.05", "615.71.05")
+        }
+        assert [(one.protocols, one.multi_user) for one in found.values()] == [
+            ((2,), False),
+            ((2,), True),
+            ((2, 3), True),
+        ]
+        assert all(one.version == driver and not one.problem for driver, one in found.items())
+        asked = {word for call in programs.calls for word in call.words}
+        assert not {"-v", "--help"} & asked
+
+    @pytest.mark.parametrize("driver", ["", "devel", "5", "x" * 64])
+    async def test_without_a_version_nothing_is_believed(self, tmp_path: Path, driver: str) -> None:
+        found = await look_around(FakePrograms(), FakeProcesses(), tmp_path, driver)
+        assert "is not known" in found.problem
         assert found.protocols == ()
+
+    async def test_without_the_program_there_is_no_mps(self, tmp_path: Path) -> None:
+        programs = FakePrograms()
+        programs.missing = "gone"
+        found = await look_around(programs, FakeProcesses(), tmp_path, DRIVER.version)
+        assert "runtime class nvidia brings it" in found.problem
 
     async def test_protocol_three_is_believed_when_a_daemon_answers_in_it(
         self, tmp_path: Path
     ) -> None:
-        programs = FakePrograms()
-        programs.help += " -p <version>"  # says so and cannot
-        found = await look_around(programs, FakeProcesses(), tmp_path)
+        programs = FakePrograms(Script(protocols=(2,)))
+        found = await look_around(programs, FakeProcesses(), tmp_path, "615.71.05")
         assert (found.problem, found.protocols) == ("", (2,))
         assert os.listdir(tmp_path) == []
         assert programs.living == []

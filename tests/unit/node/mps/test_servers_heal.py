@@ -13,7 +13,7 @@ from collections.abc import Callable
 import pytest
 
 from fakes.mps import Client, ClientState, Script, read_script, run_line
-from fakes.mps_node import A, B, MpsNode, on_node
+from fakes.mps_node import A, B, MpsNode, on_node, refuse_many_users
 from ullage.api.contract import MpsState
 from ullage_node.mps.daemon import HEALED_SECONDS
 
@@ -110,7 +110,7 @@ def test_a_queue_behind_a_client_of_another_uid_is_noticed_and_cleared() -> None
         await node.ready()
         assert asyncio.get_running_loop().time() - begun <= HEALED_SECONDS
 
-    node = on_node(live, Script(wedge_uid=0), options="one user's server only: -d -f -v")
+    node = on_node(live, Script(wedge_uid=0), harm=refuse_many_users)
     assert node.states(B) == {MpsState.ACTIVE}
 
 

@@ -22,17 +22,19 @@ import pytest_asyncio
 from fakes.mps import BIN
 from fakes.mps_programs import FakeProcesses, FakePrograms, PlainDirectories
 from ullage.api.contract import MpsState
+from ullage_node.line_socket import exchange
 from ullage_node.mps.client import MpsClient, MpsUnreachable
 from ullage_node.mps.control import Place
 from ullage_node.mps.places import Places
 from ullage_node.mps.probe import Processes
 from ullage_node.mps.programs import Call, ProgramMissing, Programs, ProgramSilent
 from ullage_node.mps.records import Limits, Order, Report, Server
-from ullage_node.mps.server import SOCKET, SupervisorSocket
+from ullage_node.mps.server import SOCKET, supervisor_socket
 from ullage_node.mps.supervisor import Supervisor
 
 GPU = "GPU-cb1213a3-d6a4-be7f-74d4-3ed3cdf7e667"
 PATIENCE_SECONDS = 60.0
+DRIVER = "615.71.05"
 PYTHON = Path(sys.executable).parent
 """Where the stand-in finds its python3; a wrapper that chooses one costs more than the program."""
 
@@ -48,7 +50,7 @@ class House:
 
     def __init__(self, root: Path, protocol: int) -> None:
         self.root = root
-        self.order = Order(uuid=GPU, index=0, protocol=protocol)
+        self.order = Order(uuid=GPU, index=0, protocol=protocol, memory_mib=81_559)
         self.supervisor = Supervisor(
             Programs(),
             Places(root=root, mounts=PlainDirectories()),
@@ -59,7 +61,7 @@ class House:
         self.processes: list[asyncio.subprocess.Process] = []
 
     async def server(self, *, fresh: bool = True) -> Server:
-        report: Report = await self.client.look([self.order], [GPU] if fresh else [])
+        report: Report = await self.client.look([self.order], [GPU] if fresh else [], DRIVER)
         return report.servers[GPU]
 
     async def until_ready(self) -> Server:
@@ -82,7 +84,7 @@ class House:
                 "PATH": os.environ["PATH"],
                 "CUDA_MPS_PIPE_DIRECTORY": str(pipe),
                 "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "40",
-                "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": f"{GPU}=1024M",
+                "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=1024M",
                 "FAKE_MPS_SHM_DIRECTORY": str(home / "shm"),
             },
         )
@@ -112,7 +114,7 @@ async def house(
     (root / "mps").mkdir()
     made = House(root / "mps", request.param)
     try:
-        async with SupervisorSocket(made.supervisor, made.root):
+        async with supervisor_socket(made.supervisor, made.root):
             yield made
             await made.close()
     finally:
@@ -134,7 +136,7 @@ async def test_a_client_gets_its_share_is_seen_is_terminated_and_nothing_stays(
     seen = await house.server()
     assert seen.clients == (pid,)
     (began,) = seen.environments
-    assert (began.pid, began.share, began.memory) == (pid, "40", f"{GPU}=1024M")
+    assert (began.pid, began.share, began.memory) == (pid, "40", "0=1024M")
     assert began.pipe.startswith(str(house.root / "0" / "pipe")), "as the kernel shows it"
     assert await house.client.terminate(GPU, pid) == ""
     assert (await house.server()).clients == ()
@@ -182,11 +184,11 @@ async def test_only_root_may_speak_to_it_and_nonsense_changes_nothing(tmp_path: 
     places = Places(root=Path(tempfile.mkdtemp(prefix="um")), mounts=PlainDirectories())
     supervisor = Supervisor(programs, places, FakeProcesses(), with_stand_in_memory)
     client = MpsClient(places.root / SOCKET)
-    async with SupervisorSocket(supervisor, places.root):
+    async with supervisor_socket(supervisor, places.root):
         assert stat.S_IMODE((places.root / SOCKET).stat().st_mode) == 0o600
-        await client.look([Order(uuid=GPU, index=0)])
+        await client.look([Order(uuid=GPU, index=0)], driver=DRIVER)
         for line in NONSENSE:
-            answer = await client._exchange(line + b"\n")
+            answer = await exchange(places.root / SOCKET, line + b"\n")
             assert "error" in json.loads(answer), line
         assert set((await client.look(None)).servers) == {GPU}
         await client.retire()
@@ -201,13 +203,13 @@ async def test_no_one_behind_the_socket_is_an_error_and_no_empty_report(tmp_path
 
 async def test_without_the_program_the_node_says_so(tmp_path: Path) -> None:
     class Nothing(Programs):
-        async def run(self, call: Call, timeout_seconds: float):  # type: ignore[no-untyped-def]
-            return await super().run(Call(words=("no-such-program",)), timeout_seconds)
+        def found(self, name: str) -> bool:
+            return super().found("no-such-program")
 
     places = Places(root=tmp_path, mounts=PlainDirectories())
     supervisor = Supervisor(Nothing(), places, Processes(), with_stand_in_memory)
-    report = await supervisor.look([Order(uuid=GPU, index=0)])
-    assert "no-such-program: No such file" in report.installed.problem
+    report = await supervisor.look([Order(uuid=GPU, index=0)], driver=DRIVER)
+    assert "nvidia-cuda-mps-control is not there" in report.installed.problem
     assert report.servers[GPU].state is MpsState.DOWN
     assert "runtime class nvidia" in report.servers[GPU].why
 

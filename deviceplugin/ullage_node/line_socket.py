@@ -1,0 +1,126 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""A socket of the node that takes one JSON object on a line and answers with one; root only.
+
+One connection is one request, so nothing can be half said. Both sides read what comes as if a
+stranger had sent it: bounded in size and time, and an answer that cannot be read is an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from ullage.api.contract import JsonObject, WireError
+
+LINE_MAX: Final = 1 << 23
+"""Bytes of one message: 256 devices with 60 processes each take less, variables included."""
+REQUEST_SECONDS: Final = 10.0
+"""Longest pause inside one request line."""
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+Answer = Callable[[JsonObject], Awaitable[Mapping[str, object]]]
+
+
+class Unanswered(Exception):
+    """There is no answer that can be used; the text says why."""
+
+
+async def ask(
+    socket: Path, request: Mapping[str, object], timeout_seconds: float, whom: str
+) -> JsonObject:
+    """Ask the other side once; ``whom`` names it in errors.
+
+    Raises:
+        Unanswered: nobody listens, no answer in time, one that cannot be read, or a refusal.
+    """
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            line = await exchange(socket, json.dumps(request).encode() + b"\n")
+        answer = json.loads(line)
+    except TimeoutError:
+        raise Unanswered(f"{whom} gave no answer in {timeout_seconds:g} s") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise Unanswered(f"{whom} is not reached: {error}") from error
+    if not isinstance(answer, dict):
+        raise Unanswered(f"{whom}'s answer is no object")
+    if "error" in answer:
+        raise Unanswered(f"{whom} refuses: {answer['error']}")
+    return answer
+
+
+async def exchange(socket: Path, line: bytes) -> bytes:
+    """Send a line, give the line that comes back.
+
+    Raises:
+        OSError: nobody listens.
+        ValueError: the answer is too long.
+    """
+    reader, writer = await asyncio.open_unix_connection(str(socket), limit=LINE_MAX)
+    try:
+        writer.write(line)
+        await writer.drain()
+        return await reader.readline()
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+
+class LineServer:
+    """Answers requests; an async context manager that listens.
+
+    What the answering function raises as ``WireError``, ``ValueError`` or :class:`Unanswered`
+    becomes the answer's ``error``.
+    """
+
+    def __init__(self, path: Path, answer: Answer) -> None:
+        self._path = path
+        self._answer_to = answer
+        self._server: asyncio.Server | None = None
+
+    async def __aenter__(self) -> LineServer:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.unlink(missing_ok=True)
+        self._server = await asyncio.start_unix_server(
+            self._serve, path=str(self._path), limit=LINE_MAX
+        )
+        os.chmod(self._path, 0o600)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
+        self._path.unlink(missing_ok=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(REQUEST_SECONDS):
+                line = await reader.readline()
+            answer = await self._answer(line)
+            writer.write(json.dumps(answer, separators=(",", ":")).encode() + b"\n")
+            await writer.drain()
+        except (TimeoutError, OSError, ValueError) as error:
+            _log.warning("request dropped", error=str(error))
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    async def _answer(self, line: bytes) -> Mapping[str, object]:
+        try:
+            raw = json.loads(line)
+            if not isinstance(raw, dict):
+                raise WireError("expected a JSON object")
+            return await self._answer_to(raw)
+        except (Unanswered, WireError, ValueError, RecursionError) as error:
+            return {"error": str(error)}
