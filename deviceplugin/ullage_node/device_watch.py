@@ -17,7 +17,15 @@ from typing import Final
 
 import structlog
 
-from ullage.api.contract import Backend, MpsState, ObservedDevice, Reason
+from ullage.api.checks import MAX_CHECKS
+from ullage.api.contract import (
+    Backend,
+    CheckState,
+    MpsState,
+    NodeCheck,
+    ObservedDevice,
+    Reason,
+)
 from ullage_node.health import HealthChange, HealthTracker
 from ullage_node.model.devices import BackendUnavailable, DeviceProbe, ShareDriver
 from ullage_node.model.slices import Device, Refusal
@@ -82,6 +90,26 @@ class DeviceWatch:
     def problems(self) -> Mapping[str, str]:
         """Why devices are not shared as well as they could be."""
         return self._problems
+
+    @property
+    def checks(self) -> tuple[NodeCheck, ...]:
+        """Whether there are devices, and what their backend tried."""
+        if self.problem is not None:
+            remedy = f"see kubectl ullage explain {self.problem.reason.value}"
+            found = NodeCheck(
+                name="Devices",
+                state=CheckState.FAILED,
+                message=self.problem.message,
+                remedy=remedy,
+            )
+        elif self._devices:
+            models = sorted({device.model for device in self._devices.values()})
+            found = NodeCheck(name="Devices", state=CheckState.OK, message=", ".join(models))
+        else:
+            found = NodeCheck(
+                name="Devices", state=CheckState.UNCONFIRMED, message="nobody looked yet"
+            )
+        return (found, *(self._driver.checks() if self._devices else ()))[:MAX_CHECKS]
 
     @property
     def lost(self) -> tuple[str, ...]:

@@ -104,6 +104,7 @@ class Reporter:
             conditions=self._said,
             observations=parts.telemetry.book.rows,
             interruption=parts.notices.current,
+            checks=parts.watch.checks,
         )
         return body_of(facts, now)
 

@@ -23,6 +23,7 @@ from ullage.api.contract import (
     Health,
     Interruption,
     JsonObject,
+    NodeCheck,
     Observation,
     ObservedDevice,
     ObservedSlice,
@@ -99,6 +100,8 @@ class StatusFacts:
     observations: tuple[Observation, ...] = ()
     interruption: Interruption | None = None
     """The provider's notice that is in force."""
+    checks: tuple[NodeCheck, ...] = ()
+    """What was tried on the node and how it went."""
 
 
 def judge(facts: NodeFacts) -> tuple[Condition, ...]:
@@ -292,6 +295,7 @@ def body_of(facts: StatusFacts, heartbeat: str) -> dict[str, object]:
             "slices": [part.to_wire() for part in facts.slices],
             "observations": [row.to_wire() for row in facts.observations],
             **({"interruption": notice.to_wire()} if notice is not None else {}),
+            "checks": [check.to_wire() for check in facts.checks],
             "conditions": [dict(condition) for condition in facts.conditions],
         },
     }

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ullage.api.contract import Backend, GPUMode, Health, ObservedDevice, Reason
+from ullage.api.contract import Backend, GPUMode, Health, NodeCheck, ObservedDevice, Reason
 from ullage_node.model.devices import (
     Attachment,
     AttachState,
@@ -86,6 +86,9 @@ class FakeDevices:
 
     async def close(self) -> None:
         return None
+
+    def checks(self) -> tuple[NodeCheck, ...]:
+        return ()
 
     def context_overhead_mib(self, gpu: str) -> int:
         return self.overhead_mib

@@ -20,6 +20,7 @@ from ullage.api.contract import (
     Backend,
     GPUMode,
     Health,
+    NodeCheck,
     ObservedDevice,
     Proof,
     Reason,
@@ -197,6 +198,10 @@ class EmulatedDriver:
     def version(self) -> str:
         """The hierarchy that enforces: ``cgroup v1`` or ``cgroup v2``."""
         return f"cgroup v{detect_version(self._root).value}"
+
+    def checks(self) -> tuple[NodeCheck, ...]:
+        """Nothing beyond its devices."""
+        return ()
 
     def context_overhead_mib(self, gpu: str) -> int:
         """A container costs an emulated device nothing beside what it allocates."""

@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Annotated, Final, Protocol
 
 from ullage.api.codec import Wire
-from ullage.api.contract import JsonObject, ObservedDevice, Proof, Reason, SliceKey
+from ullage.api.contract import JsonObject, NodeCheck, ObservedDevice, Proof, Reason, SliceKey
 from ullage.api.wire_fields import (
     KEPT,
     NEEDED,
@@ -332,6 +332,10 @@ class ShareDriver(Protocol):
     @property
     def version(self) -> str:
         """Version of the driver in force, for ``GPUNode.status.agent.driver``; "" = none."""
+        ...
+
+    def checks(self) -> Sequence[NodeCheck]:
+        """What was tried on this node and how it went; nothing to say = empty."""
         ...
 
     def context_overhead_mib(self, gpu: str) -> int:

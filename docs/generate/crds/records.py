@@ -21,6 +21,7 @@ from ullage.api.codec import derived
 from ullage.api.contract import (
     DesiredSlice,
     Interruption,
+    NodeCheck,
     Observation,
     ObservedDevice,
     ObservedSlice,
@@ -48,7 +49,14 @@ def _within(value: object) -> object:
 @cache
 def _named() -> Mapping[str, Node]:
     """The records that models name."""
-    plain = (ObservedDevice, ObservedSlice, Observation, Interruption, Condition)
+    plain = (
+        ObservedDevice,
+        ObservedSlice,
+        Observation,
+        Interruption,
+        NodeCheck,
+        Condition,
+    )
     slo = LatencySLO.model_json_schema() | {
         "description": "Latency objective, as the user wrote it."
     }

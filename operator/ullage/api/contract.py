@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Final
 
+from ullage.api.checks import CheckState as CheckState
+from ullage.api.checks import NodeCheck as NodeCheck
 from ullage.api.codec import Wire, derived
 from ullage.api.devices import Backend as Backend
 from ullage.api.devices import GPUMode as GPUMode

@@ -29,6 +29,7 @@ from ullage.api.base import (
     record,
     records,
 )
+from ullage.api.checks import MAX_CHECKS
 from ullage.api.observations import MAX_OBSERVATIONS
 from ullage.api.readers import JsonObject
 from ullage.api.rules import EPOCH_RISES, validations
@@ -97,6 +98,9 @@ class GPUNodeStatus(Model):
     WorkloadProfiles and acknowledges them in spec.observationsRead."""
     interruption: Annotated[JsonObject | None, record("Interruption")] = None
     """Interruption notice in force; absent = none."""
+    checks: Annotated[tuple[JsonObject, ...], records("NodeCheck", MAX_CHECKS)] = ()
+    """What the agent tried on this node, how it went and what mends it, as `kubectl ullage doctor`
+    prints it."""
     conditions: Annotated[tuple[JsonObject, ...], records("Condition", 32, "type")] = ()
     """Ready, LateBinding, Degraded, DeviceLost and Retired."""
 

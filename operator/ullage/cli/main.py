@@ -22,6 +22,7 @@ from rich.console import Console
 
 from ullage.api.reasons import Reason
 from ullage.cli import cost as costs
+from ullage.cli import doctor as nodes
 from ullage.cli import profiles, recommend, simulate, tables, tables_policy, traces
 from ullage.cli.look import WORKLOADS, inside, look, save, workloads
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
@@ -101,6 +102,20 @@ def top(context: typer.Context) -> None:
     """Every device and its tenants: share, phase, slowdown predicted and observed, risk used."""
     seen = _look(context, (GPU_NODES, PODS, *WORKLOADS))
     console.print(tables.top(seen, time.time()))
+
+
+@app.command()
+def doctor(
+    context: typer.Context,
+    node: Annotated[str, typer.Argument(help="Name of a node; all of them when absent.")] = "",
+) -> None:
+    """What each node's agent checked, and what mends it; exit status 1 where a check failed."""
+    found = _answered(lambda: nodes.examine(str(context.obj), node, time.time()))
+    if node and not found:
+        _fail(f"no GPUNode {node}; is its Node labelled ullage.dev/node=true?")
+    console.print(nodes.table(found))
+    if any(one.failed for one in found):
+        raise typer.Exit(code=1)
 
 
 @app.command()

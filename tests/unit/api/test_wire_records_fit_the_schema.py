@@ -11,6 +11,7 @@ from structure import faults
 from ullage.api.base import Resource
 from ullage.api.contract import (
     Backend,
+    CheckState,
     DesiredSlice,
     Fingerprint,
     GPUMode,
@@ -20,6 +21,7 @@ from ullage.api.contract import (
     LatencyObjective,
     MpsState,
     MpsStatus,
+    NodeCheck,
     Observation,
     ObservedDevice,
     ObservedPartner,
@@ -318,6 +320,7 @@ def test_whole_node_status_is_stored_as_written() -> None:
         interruption=Interruption(
             kind=InterruptionKind.TERMINATE, deadline_s=1767326400.0, source="EC2"
         ),
+        checks=(NodeCheck(name="Driver", state=CheckState.OK, message="580.65.06"),),
     )
     written = body_of(facts, "2026-01-05T10:00:00Z")["status"]
     node = schema(GPUNode)["properties"]["status"]

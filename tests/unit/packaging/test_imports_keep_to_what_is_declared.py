@@ -16,6 +16,7 @@ BROUGHT_BY_ANOTHER = {"yarl"}
 """Part of aiohttp's own interface."""
 PURE = {"numpy", "scipy", "highspy"}
 CONTRACT = {
+    "ullage.api.checks",
     "ullage.api.codec",
     "ullage.api.contract",
     "ullage.api.devices",

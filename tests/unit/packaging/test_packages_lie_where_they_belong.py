@@ -112,6 +112,7 @@ def test_it_runs_on_the_standard_library_alone(unpacked: Path, module: str) -> N
     }
     assert {name for name in ours if name.startswith("ullage.")} <= {
         "ullage.api",
+        "ullage.api.checks",
         "ullage.api.codec",
         "ullage.api.contract",
         "ullage.api.devices",

@@ -17,9 +17,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from ullage.api.contract import STEPS_FILE, Backend, Reason, WireError
+from ullage.api.contract import STEPS_FILE, Backend, NodeCheck, Reason, WireError
 from ullage_node.devices.cgroups import CgroupUnreadable, controller_paths, pod_uid_of, read_text
 from ullage_node.devices.nvidia.cdi import CdiUnusable, ToolkitSpecifications, merge, plain_edits
+from ullage_node.devices.nvidia.checks import FirstHour, checks_of
 from ullage_node.devices.nvidia.choice import MPS_BACKENDS, WHOLE_PERCENT
 from ullage_node.devices.nvidia.host_processes import ProcessesUnseen, ProcessSource
 from ullage_node.devices.nvidia.known import NvidiaDevices
@@ -43,6 +44,7 @@ from ullage_node.step_record import read_step_record
 CONTEXT_OVERHEAD_MIB: Final = 512
 """What a context costs beside its tenant's memory, where neither the slice nor the node's setting
 says it; the operator's default too."""
+_USING: Final = frozenset({AttachState.ENFORCED, AttachState.UNENFORCED})
 GONE_SECONDS: Final = 2.0
 """How long a terminated client may still stand in the list."""
 GONE_PAUSE_SECONDS: Final = 0.2
@@ -67,6 +69,11 @@ class NvidiaDriver:
         self._overhead_mib = overhead_mib
         self._clock = clock or (lambda: asyncio.get_running_loop().time())
         self._toolkit = ToolkitSpecifications(paths.cdi_dirs)
+        self._unseen: str | None = None
+        self._using: dict[bool, tuple[Attachment, ...]] = {}
+        """Readings of containers that use a device; by whether theirs is whole."""
+        self._proven: dict[bool, Attachment] = {}
+        """The newest one that was as decided, also after its container ended."""
         self._last_seen: dict[ContainerKey, tuple[int, ...]] = {}
         self._unlisted_since: dict[tuple[str, int], float] = {}
         self._once_listed: set[tuple[str, int]] = set()
@@ -75,6 +82,31 @@ class NvidiaDriver:
     def version(self) -> str:
         """Version of the kernel driver, as NVML says it."""
         return self._devices.driver_version
+
+    def checks(self) -> tuple[NodeCheck, ...]:
+        """See :mod:`ullage_node.devices.nvidia.checks`."""
+        known = self._devices.known
+        toolkit, problem = False, ""
+        try:
+            toolkit = self._toolkit.edits(tuple(known.values())) is not None
+        except CdiUnusable as error:
+            problem = str(error)
+        return checks_of(
+            FirstHour(
+                driver=self._devices.driver,
+                devices=known,
+                choices={uuid: self._devices.choice(uuid) for uuid in known},
+                mps=self._shares.port is not None,
+                mps_problem=self._shares.problem,
+                installed=self._shares.installed,
+                servers={uuid: server for uuid in known if (server := self._shares.server(uuid))},
+                unseen=self._unseen,
+                shares=self._seen_of(whole=False),
+                wholes=self._seen_of(whole=True),
+                toolkit=toolkit,
+                toolkit_problem=problem,
+            )
+        )
 
     def context_overhead_mib(self, gpu: str) -> int:
         """Memory of each context; 0 where a device has one tenant, which sees all of it."""
@@ -183,12 +215,32 @@ class NvidiaDriver:
         try:
             sight = await self._look(bindings)
         except (ProcessesUnseen, CgroupUnreadable) as error:
+            self._unseen = str(error)
             unread = Attachment(state=AttachState.UNVERIFIED, message=str(error))
             return {binding.key: self._remember(binding.key, unread) for binding in bindings}
-        return {
-            binding.key: self._remember(binding.key, attachment_of(binding, bindings, sight))
-            for binding in bindings
-        }
+        self._unseen = ""
+        found = {binding.key: attachment_of(binding, bindings, sight) for binding in bindings}
+        self._keep_readings(bindings, found)
+        return {key: self._remember(key, seen) for key, seen in found.items()}
+
+    def _keep_readings(
+        self, bindings: Sequence[ContainerBinding], found: Mapping[ContainerKey, Attachment]
+    ) -> None:
+        for whole in (False, True):
+            self._using[whole] = tuple(
+                seen
+                for binding in bindings
+                if (binding.slices[0].percent == WHOLE_PERCENT) is whole
+                and (seen := found[binding.key]).state in _USING
+            )
+            for seen in self._using[whole]:
+                if seen.state is AttachState.ENFORCED:
+                    self._proven[whole] = seen
+
+    def _seen_of(self, *, whole: bool) -> tuple[Attachment, ...]:
+        """Readings of containers, or of the last one that was as decided."""
+        proven = self._proven.get(whole)
+        return self._using.get(whole) or ((proven,) if proven else ())
 
     async def _look(self, bindings: Sequence[ContainerBinding]) -> Sight:
         """Processes first, clients after: who is among the former must be among the latter."""

@@ -97,7 +97,14 @@ class MpsShares:
         if self._reported_at is None or self._problem:
             return self._problem
         age = self._clock() - self._reported_at
-        return f"the MPS supervisor's last word is {age:.0f} s old" if age > REPORT_SECONDS else ""
+        if age <= REPORT_SECONDS:
+            return ""
+        return f"the MPS supervisor's last word is older than {REPORT_SECONDS:g} s"
+
+    @property
+    def installed(self) -> Installed | None:
+        """The node's MPS as the supervisor last said it, ``None`` = not known now."""
+        return None if self.problem else self._installed
 
     def server(self, uuid: str) -> Server | None:
         """A device's server as of now; ``None`` = no one knows, or none is ordered."""
@@ -111,7 +118,7 @@ class MpsShares:
         our tenants.
         """
         before = self._choices.get(device.uuid)
-        installed = None if self.problem else self._installed
+        installed = self.installed
         shared = before is not None and before.backend in MPS_BACKENDS
         if before is not None and shared and (installed is None or installed.problem):
             return before
@@ -130,7 +137,7 @@ class MpsShares:
 
     def rival(self, uuid: str) -> str:
         """Reason against a device's shares although its server is healthy; empty = none."""
-        installed = None if self.problem else self._installed
+        installed = self.installed
         strangers = installed.strangers if installed else ()
         other = next((stranger for stranger in strangers if stranger.serves(uuid)), None)
         return (

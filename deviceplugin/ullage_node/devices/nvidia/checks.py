@@ -1,0 +1,205 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a node with GPUs shows of its first hour, in the order in which it would fail.
+
+Pure over what the backend knows anyway. Nothing counts as well that was not seen: before a
+container ran, what only a container can show is unconfirmed. Texts hold no counters, so that they
+change only when something did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Final
+
+from ullage.api.contract import CheckState, NodeCheck, Proof
+from ullage_node.devices.nvidia.choice import MPS_BACKENDS, OLDEST_DRIVER, Choice, Driver
+from ullage_node.devices.nvidia.read import NvidiaDevice
+from ullage_node.model.devices import Attachment, AttachState
+from ullage_node.mps.control import ORDINAL
+from ullage_node.mps.records import Installed, Server
+
+_OK, _FAILED, _OPEN = CheckState.OK, CheckState.FAILED, CheckState.UNCONFIRMED
+NONE_SHARED: Final = "no GPU of this node is shared by MPS"
+_SEE_LOGS: Final = "see /run/ullage/mps/<n>/log on the node and the log of its pod ullage-mps"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstHour:
+    """What the backend knows at one moment.
+
+    ``mps`` = the node is to have a supervisor, ``mps_problem`` says why its word is not known.
+    ``unseen`` says why processes are not seen, "" = they are, ``None`` = nobody looked yet.
+    ``shares`` and ``wholes`` are the newest readings of containers that ran. ``toolkit`` = the
+    container toolkit's specification knows the devices, ``toolkit_problem`` why it is unusable.
+    """
+
+    driver: Driver
+    devices: Mapping[str, NvidiaDevice]
+    choices: Mapping[str, Choice]
+    mps: bool
+    mps_problem: str = ""
+    installed: Installed | None = None
+    servers: Mapping[str, Server] = field(default_factory=dict)
+    unseen: str | None = None
+    shares: Sequence[Attachment] = ()
+    wholes: Sequence[Attachment] = ()
+    toolkit: bool = False
+    toolkit_problem: str = ""
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        """Devices that MPS shares."""
+        return tuple(
+            uuid for uuid, choice in sorted(self.choices.items()) if choice.backend in MPS_BACKENDS
+        )
+
+
+def checks_of(hour: FirstHour) -> tuple[NodeCheck, ...]:
+    """All checks."""
+    return tuple(
+        chain(
+            (_driver(hour), _program(hour), _processes(hour), _wholes(hour)),
+            _sharing(hour),
+            (_toolkit(hour),),
+        )
+    )
+
+
+def _sharing(hour: FirstHour) -> tuple[NodeCheck, ...]:
+    if not hour.shared:
+        return ()
+    return (_servers(hour), _shares(hour), _memory(hour), _log(hour), _users(hour))
+
+
+def _driver(hour: FirstHour) -> NodeCheck:
+    driver = hour.driver
+    if not driver.branch:
+        text = f"NVML says the version {driver.version!r}" if driver.version else "NVML is silent"
+        return _check("Driver", _FAILED, text, "install the driver; compare with nvidia-smi")
+    said = f"{driver.version}, CUDA {driver.cuda // 1000}.{driver.cuda % 1000 // 10} (NVML)"
+    if driver.branch < OLDEST_DRIVER:
+        return _check("Driver", _FAILED, said, f"update the driver to {OLDEST_DRIVER} or newer")
+    return _check("Driver", _OK, said)
+
+
+def _program(hour: FirstHour) -> NodeCheck:
+    name = "MPSProgram"
+    if not hour.mps:
+        return _check(name, _OK, "MPS is off: GPUs are given whole (node.mps.enabled)")
+    problem = hour.mps_problem or (hour.installed.problem if hour.installed else "")
+    if problem:
+        return _check(name, _FAILED, problem, "see the pod ullage-mps of this node")
+    if hour.installed is None:
+        return _check(name, _OPEN, "the supervisor was not asked yet")
+    protocols = ", ".join(str(protocol) for protocol in hour.installed.protocols)
+    return _check(name, _OK, f"there, for driver {hour.installed.version}: protocol {protocols}")
+
+
+def _processes(hour: FirstHour) -> NodeCheck:
+    name = "HostProcesses"
+    if hour.unseen is None:
+        return _check(name, _OPEN, "nobody looked yet")
+    if hour.unseen:
+        remedy = "see the pod ullage-processes of this node; its hostPID must be true"
+        return _check(name, _FAILED, hour.unseen, remedy)
+    return _check(name, _OK, "the reader of processes counts them as the host does")
+
+
+def _wholes(hour: FirstHour) -> NodeCheck:
+    name = "WholeGPU"
+    if bad := _first(hour.wholes, AttachState.UNENFORCED):
+        return _check(name, _FAILED, bad.message, "see kubectl ullage why of its workload")
+    if any(seen.state is AttachState.ENFORCED for seen in hour.wholes):
+        return _check(name, _OK, "processes of a container with a whole GPU are seen on it")
+    return _check(name, _OPEN, "no container has used a whole GPU yet", "run one for a minute")
+
+
+def _servers(hour: FirstHour) -> NodeCheck:
+    name = "MPSServers"
+    for uuid in hour.shared:
+        server = hour.servers.get(uuid)
+        if server is None or not server.ready:
+            why = f"{server.state.value}: {server.why}" if server else "not started"
+            # A GPU that is given whole has no server for that time.
+            state = _FAILED if server else _OPEN
+            return _check(name, state, f"{uuid}: {why}", _SEE_LOGS)
+    return _check(name, _OK, "every shared GPU has a server that takes clients")
+
+
+def _shares(hour: FirstHour) -> NodeCheck:
+    name = "ShareProof"
+    if bad := _first(hour.shares, AttachState.UNENFORCED):
+        return _check(name, _FAILED, bad.message, "see kubectl ullage why of its workload")
+    proofs = {seen.proof for seen in hour.shares if seen.state is AttachState.ENFORCED}
+    if not proofs:
+        remedy = "run two containers with shares on one GPU for a minute"
+        return _check(name, _OPEN, "no share has run yet", remedy)
+    if proofs <= {Proof.SERVER_LIST, None}:
+        text = "the server lists the clients; nothing shows what they began with"
+        return _check(name, _OPEN, text, "the pod ullage-mps must be privileged, with hostPID")
+    words = ", ".join(sorted(proof.value for proof in proofs if proof))
+    return _check(name, _OK, f"proven by {words}")
+
+
+def _memory(hour: FirstHour) -> NodeCheck:
+    name = "MemoryLimit"
+    keys = {server.memory_key for server in _serving(hour) if server.protocol == 2}
+    if not keys:
+        return _check(name, _OPEN, "no server of protocol 2 runs: namespaces hold the limits")
+    if "" in keys:
+        text = "a daemon repeats no memory limit; clients get theirs by ordinal"
+        remedy = "compare slices[].memoryUsedMiB of a greedy container with its memory"
+        return _check(name, _OPEN, text, remedy)
+    by = "ordinal" if keys == {ORDINAL} else "UUID"
+    return _check(name, _OK, f"the daemons repeat a limit by {by}, and clients get theirs so")
+
+
+def _log(hour: FirstHour) -> NodeCheck:
+    name = "DaemonLog"
+    serving = _serving(hour)
+    if not serving:
+        return _check(name, _OPEN, "no daemon runs")
+    logs = sorted({server.log for server in serving})
+    if logs[0] == "":
+        text = "a daemon writes nowhere where health reads, so a hanging queue stays unnoticed"
+        return _check(name, _FAILED, text, _SEE_LOGS)
+    return _check(name, _OK, f"health reads {', '.join(logs)}")
+
+
+def _users(hour: FirstHour) -> NodeCheck:
+    name = "MixedUsers"
+    serving = _serving(hour)
+    if not serving:
+        return _check(name, _OPEN, "no daemon runs")
+    if not all(server.multi_user for server in serving):
+        text = "a daemon refuses -multiuser-server: clients of one uid at a time"
+        return _check(name, _FAILED, text, "update the driver, or give all tenants one runAsUser")
+    text = "the daemons were started for clients of every uid"
+    return _check(name, _OPEN, text, "run two containers with different runAsUser on one GPU")
+
+
+def _toolkit(hour: FirstHour) -> NodeCheck:
+    name = "ContainerToolkit"
+    if hour.toolkit_problem:
+        return _check(name, _FAILED, hour.toolkit_problem, "generate it again with nvidia-ctk")
+    if hour.toolkit:
+        return _check(name, _OK, "its CDI specification knows every GPU of this node")
+    text = "no CDI specification knows every GPU: containers get device files alone"
+    remedy = "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml, or runtimeClassName: nvidia"
+    return _check(name, _OPEN, text, remedy)
+
+
+def _serving(hour: FirstHour) -> tuple[Server, ...]:
+    found = (hour.servers.get(uuid) for uuid in hour.shared)
+    return tuple(server for server in found if server is not None and server.ready)
+
+
+def _first(seen: Sequence[Attachment], state: AttachState) -> Attachment | None:
+    return next((one for one in seen if one.state is state), None)
+
+
+def _check(name: str, state: CheckState, message: str, remedy: str = "") -> NodeCheck:
+    return NodeCheck(name=name, state=state, message=message, remedy="" if state is _OK else remedy)
