@@ -93,13 +93,15 @@ class Coordinator:
         """
         last = self._await_members()
         try:
-            self._move(last)
             while True:
                 self._last = last
                 try:
+                    if self._maps is None:
+                        last = self._move(last)
                     last, finished = self._advance(last)
                 except Lost as lost:
-                    last = self._recover(last, str(lost))
+                    never_began = self._maps is None
+                    last = self._await_members() if never_began else self._recover(last, str(lost))
                     continue
                 if finished:
                     return self._dismiss_all(Ending.FINISHED)
@@ -243,6 +245,9 @@ class Coordinator:
         old, maps = self._maps, found.maps
         leaving = (self._roster.peers().keys() & self._known()) - self._ended
         names = sorted(self._present() | leaving)
+        gone = _parts_of(maps) - set(names)
+        if gone:
+            raise Lost(", ".join(sorted(gone)))
         committed, push = self._store.held().committed, self._terms.copy
         order = Frame(kind=Kind.ASSIGN, epoch=maps.epoch, step=back)
         for name in names:
@@ -267,12 +272,19 @@ class Coordinator:
         )
 
     def _situation(self, last: int, *, committed: int | None, heard: int) -> Situation:
+        """The job as it is now.
+
+        Raises:
+            Lost: no member is left; connections end at any moment, not only while we listen.
+        """
         now = time.monotonic()
         peers = self._roster.peers()
+        names = sorted(peers.keys() - self._ended)
+        if not names:
+            raise Lost("all members")
         return Situation(
             members=tuple(
-                member_of(peers[name].identity, self._leaves_at.get(name), now)
-                for name in sorted(peers.keys() - self._ended)
+                member_of(peers[name].identity, self._leaves_at.get(name), now) for name in names
             ),
             link=self._terms.link,
             notice_s=self._terms.notice_s,
@@ -292,15 +304,15 @@ class Coordinator:
         """
         began = time.monotonic()
         until = began + self._terms.join_s
-        while not self._terms.enough(len(self._roster.peers()), time.monotonic() - began):
+        while not self._terms.enough(len(peers := self._roster.peers()), time.monotonic() - began):
             if not left(until):
-                there = ", ".join(sorted(self._roster.peers())) or "no one"
+                there = ", ".join(sorted(peers)) or "no one"
                 raise NeverJoined(
                     f"{there} joined in {self._terms.join_s:g} s; the job begins with "
                     f"{self._terms.members} members"
                 )
             self._watch(min(1.0, left(until)))
-        begins = {peer.at_step for peer in self._roster.peers().values()}
+        begins = {peer.at_step for peer in peers.values()}
         if len(begins) > 1:
             raise NeverJoined(f"members begin at different steps: {sorted(begins)}")
         return begins.pop()
@@ -386,8 +398,7 @@ class Coordinator:
 
     def _known(self) -> set[str]:
         """Members with a part in the maps."""
-        old = self._maps
-        return set() if old is None else {*old.owners, *old.backups, *old.workers}
+        return set() if self._maps is None else _parts_of(self._maps)
 
     def _owners(self) -> set[str]:
         return set() if self._maps is None else set(self._maps.owners)
@@ -402,6 +413,11 @@ class Coordinator:
         while self._roster.peers() and left(until):
             self._roster.hear(min(0.2, left(until)))
         return ending
+
+
+def _parts_of(maps: Maps) -> set[str]:
+    """Members with a part in some maps."""
+    return {*maps.owners, *maps.backups, *maps.workers}
 
 
 class _StateLost(Exception):

@@ -6,13 +6,15 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
 
-from fakes.toy_group import ToyJob, ToyMember, expected
+from fakes.toy_group import STATE_BYTES, ToyJob, ToyMember, expected
 from ullage_run.coordinator import NeverJoined
 from ullage_run.frames import Buffer, Ending, Frame, Kind
+from ullage_run.state_store import Held, Store
 
 STEPS = 40
 COPIED = 4
@@ -112,6 +114,46 @@ def test_all_members_die_at_once_and_those_that_come_go_on_from_the_copy() -> No
             job.member(name, until=STEPS, reliable=name == "r9")
         assert job.finish() == expected(STEPS)
         assert max(int(str(one["lostSteps"])) for one in job.seen("Recovered")) <= 2
+
+
+class StoreAtWhichAllDie(Store):
+    """When the coordinator fences it for the n-th time, every member's connection ends."""
+
+    def __init__(self, fence: int) -> None:
+        super().__init__(STATE_BYTES)
+        self.fences, self.fence, self.struck = 0, fence, threading.Event()
+        self.kill: Callable[[], None] = lambda: None
+
+    def begin(self, epoch: int, shards: int, maps: bytes = b"") -> Held:
+        self.fences += 1
+        if self.fences == self.fence:
+            self.kill()
+            self.struck.set()
+        return super().begin(epoch, shards, maps)
+
+
+@pytest.mark.parametrize("fence", [1, 2, 3])
+def test_all_members_die_while_their_parts_are_decided(fence: int) -> None:
+    store = StoreAtWhichAllDie(fence)
+
+    def strike(one: ToyMember, step: int, now: str) -> None:
+        if step == 9 and now == "before" and one.name == "s1":
+            one.die()
+
+    with ToyJob(store=store) as job:
+
+        def kill() -> None:
+            while job._roster.peers():  # one may still be joining
+                for other in job.members:
+                    other.die()
+                time.sleep(0.001)
+
+        store.kill = kill
+        crew(job, strike)
+        assert store.struck.wait(20)
+        for name in ("r9", "s7", "s8", "s9"):
+            job.member(name, until=STEPS, reliable=name == "r9")
+        assert job.finish() == expected(STEPS)
 
 
 def test_without_any_reliable_member_owners_push_on() -> None:
