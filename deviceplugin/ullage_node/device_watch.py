@@ -186,7 +186,7 @@ class DeviceWatch:
             self._discovered_at = now
             if found.keys() - self._devices.keys():
                 _log.info("devices", uuids=sorted(found))
-            self._devices |= found
+            self._devices = found
             self._problems = dict(self._probe.problems())
 
     async def _judge(self, now: float, wall: float) -> tuple[HealthChange, ...]:

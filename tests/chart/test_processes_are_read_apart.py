@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from chart.rendered import Json, Rendered, environment
+from chart.rendered import Helm, Json, Rendered, environment
 from ullage_node.devices.nvidia.host_processes import DIRECTORY
 from ullage_node.settings import PathSettings
 
@@ -55,3 +55,24 @@ def test_it_runs_where_the_agent_runs_one_at_a_time(rendered: Rendered) -> None:
 
 def test_emulated_nodes_have_none(emulated: Rendered) -> None:
     assert {body["metadata"]["name"] for body in emulated.all("DaemonSet")} == {"ullage-node"}
+
+
+def test_power_to_see_mig_devices_is_given_to_two_containers_and_on_demand(
+    rendered: Rendered, helm: Helm
+) -> None:
+    seen = helm.values({"node": {"mig": {"enabled": True}}})
+    for name, container in (("ullage-node", "plugin"), ("ullage-processes", "processes")):
+        before = rendered.container("DaemonSet", name, container)
+        after = seen.container("DaemonSet", name, container)
+        assert "NVIDIA_MIG_MONITOR_DEVICES" not in environment(before)
+        assert environment(after)["NVIDIA_MIG_MONITOR_DEVICES"] == "all"
+        assert "add" not in before["securityContext"]["capabilities"]
+        assert after["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["SYS_ADMIN"]}
+    guard = seen.container("DaemonSet", "ullage-node", "guard")
+    assert guard["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_emulated_nodes_get_no_power_for_mig(helm: Helm) -> None:
+    bodies = helm.values({"node": {"backend": "emulated", "mig": {"enabled": True}}})
+    plugin = bodies.container("DaemonSet", "ullage-node", "plugin")
+    assert plugin["securityContext"]["capabilities"] == {"drop": ["ALL"]}

@@ -106,4 +106,8 @@ def test_the_command_line_tells_what_runs_and_why_something_waits(
     assert "PercentLimit" in why
     assert "emulated-node-" in why
     assert "node-1" in _cli(stack, "top")
+    checks = _cli(stack, "doctor", "node-1")
+    assert "Agent" in checks
+    assert "Devices" in checks
+    assert "failed" not in checks
     assert "percent" in _cli(stack, "explain", "PercentLimit").lower()

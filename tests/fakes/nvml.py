@@ -42,6 +42,7 @@ class FakeEvent:
     device: FakeGpu
     eventType: int
     eventData: int
+    gpuInstanceId: int = 0xFFFFFFFF
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,41 @@ class FakeGpu:
     sm_mhz: int | None = None
     sm_mhz_most: int | None = None
     pcie_replays: int | None = None
+    instances: list[FakeMig] = field(default_factory=list)
+    """Its MIG devices, in MIG mode; their places may have gaps."""
+    shows_instances: bool = True
+    """Whether the caller may see them."""
+
+
+@dataclass(eq=False)
+class FakeMig(FakeGpu):
+    """A MIG device. What the driver answers for whole GPUs only is an error here."""
+
+    gpu: FakeGpu | None = None
+    gpu_instance: int = 1
+    compute_instance: int = 0
+    sm_count: int = 16
+
+    @classmethod
+    def of(cls, gpu: FakeGpu, gpu_instance: int, profile: str, memory_mib: int) -> FakeMig:
+        """A new one on this GPU, in MIG mode from then on."""
+        made = cls(
+            uuid=f"MIG-{gpu.minor}{gpu_instance:07d}-aaaa-bbbb-cccc-dddddddddddd",
+            minor=-1,
+            name=f"{gpu.name} MIG {profile}",
+            memory_mib=memory_mib,
+            gpu=gpu,
+            gpu_instance=gpu_instance,
+        )
+        gpu.mig = True
+        gpu.instances.append(made)
+        return made
+
+
+@dataclass(frozen=True)
+class FakeAttributes:
+    multiprocessorCount: int
+    gpuInstanceSliceCount: int
 
 
 @dataclass(frozen=True)
@@ -191,8 +227,16 @@ class FakeNvml:
         return SeenFrom(self, namespace)
 
     def raise_xid(self, gpu: FakeGpu, xid: int) -> None:
-        """The driver reports a critical error; who did not register never hears of it."""
-        self._raise(FakeEvent(gpu, pynvml.nvmlEventTypeXidCriticalError, xid))
+        """The driver reports a critical error; who did not register never hears of it.
+
+        One of a MIG device comes from its GPU, with the number of its instance.
+        """
+        kind = pynvml.nvmlEventTypeXidCriticalError
+        if isinstance(gpu, FakeMig):
+            assert gpu.gpu is not None
+            self._raise(FakeEvent(gpu.gpu, kind, xid, gpu.gpu_instance))
+        else:
+            self._raise(FakeEvent(gpu, kind, xid))
 
     def raise_double_bit_error(self, gpu: FakeGpu) -> None:
         self._raise(FakeEvent(gpu, pynvml.nvmlEventTypeDoubleBitEccError, 0))
@@ -231,8 +275,9 @@ class FakeNvml:
     def nvmlDeviceGetHandleByUUID(self, uuid: str) -> object:
         self._call()
         for gpu in self._present():
-            if gpu.uuid == uuid:
-                return self._device(gpu)
+            for one in (gpu, *(gpu.instances if gpu.mig and gpu.shows_instances else ())):
+                if one.uuid == uuid:
+                    return self._device(one)
         raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
 
     def nvmlDeviceGetUUID(self, handle: object) -> str:
@@ -244,7 +289,7 @@ class FakeNvml:
         return self._device(handle).name
 
     def nvmlDeviceGetMinorNumber(self, handle: object) -> int:
-        return self._device(handle).minor
+        return self._whole(handle).minor
 
     def nvmlDeviceGetMemoryInfo(self, handle: object) -> FakeMemory:
         gpu = self._device(handle)
@@ -256,22 +301,42 @@ class FakeNvml:
         return self.cuda_version
 
     def nvmlDeviceGetCudaComputeCapability(self, handle: object) -> tuple[int, int]:
-        return self._device(handle).capability
+        return self._whole(handle).capability
 
     def nvmlDeviceGetComputeMode(self, handle: object) -> int:
-        return self._device(handle).compute_mode
+        return self._whole(handle).compute_mode
 
     def nvmlDeviceGetNumGpuCores(self, device: object) -> int:
-        cores = self._device(device).cores
+        cores = self._whole(device).cores
         if cores is None:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
         return cores
 
     def nvmlDeviceGetMigMode(self, device: object) -> list[int]:
-        gpu = self._device(device)
+        gpu = self._whole(device)
         if gpu.mig is None:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
         return [int(gpu.mig), int(gpu.mig)]
+
+    def nvmlDeviceGetMaxMigDeviceCount(self, device: object) -> int:
+        return 7 if self._whole(device).mig else 0
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, device: object, index: int) -> object:
+        gpu = self._whole(device)
+        places = {mig.gpu_instance: mig for mig in gpu.instances if gpu.shows_instances}
+        if index not in places:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+        return places[index]
+
+    def nvmlDeviceGetGpuInstanceId(self, device: object) -> int:
+        return self._part(device).gpu_instance
+
+    def nvmlDeviceGetComputeInstanceId(self, device: object) -> int:
+        return self._part(device).compute_instance
+
+    def nvmlDeviceGetAttributes_v2(self, device: object) -> FakeAttributes:
+        mig = self._part(device)
+        return FakeAttributes(mig.sm_count, mig.sm_count // 16)
 
     def nvmlDeviceGetComputeRunningProcesses(self, handle: object) -> list[FakeProcess]:
         return [
@@ -285,16 +350,16 @@ class FakeNvml:
         ]
 
     def nvmlDeviceGetCurrentClocksEventReasons(self, handle: object) -> int:
-        return self._device(handle).clock_reasons
+        return self._whole(handle).clock_reasons
 
     def nvmlDeviceGetRemappedRows(self, device: object) -> tuple[int, int, int, int]:
-        gpu = self._device(device)
+        gpu = self._whole(device)
         return (0, 0, int(gpu.rows_pending), int(gpu.rows_failed))
 
     def nvmlDeviceGetFieldValues(
         self, handle: object, fieldIds: Sequence[int]
     ) -> list[FakeFieldValue]:
-        gpu = self._device(handle)
+        gpu = self._whole(handle)
         return [
             FakeFieldValue(FakeNumber(gpu.recovery_action), pynvml.NVML_SUCCESS)
             if one == pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION and gpu.recovery_action is not None
@@ -303,10 +368,10 @@ class FakeNvml:
         ]
 
     def nvmlDeviceGetSupportedEventTypes(self, handle: object) -> int:
-        return self._device(handle).events_supported
+        return self._whole(handle).events_supported
 
     def nvmlDeviceRegisterEvents(self, handle: object, eventTypes: int, eventSet: object) -> None:
-        gpu = self._device(handle)
+        gpu = self._whole(handle)
         if eventTypes & ~gpu.events_supported:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
         self._set(eventSet).devices[gpu.uuid] = eventTypes
@@ -329,7 +394,7 @@ class FakeNvml:
         self._set(eventSet).freed = True
 
     def nvmlDeviceGetUtilizationRates(self, handle: object) -> FakeUtilisation:
-        return FakeUtilisation(_known(self._device(handle).busy_percent))
+        return FakeUtilisation(_known(self._whole(handle).busy_percent))
 
     def nvmlDeviceGetPowerUsage(self, handle: object) -> int:
         return _known(self._device(handle).power_milliwatts)
@@ -346,7 +411,7 @@ class FakeNvml:
         return _known(self._device(handle).pcie_replays)
 
     def nvmlGpmQueryDeviceSupport(self, device: object) -> FakeGpmSupport:
-        return FakeGpmSupport(int(self._device(device).gpm is not None))
+        return FakeGpmSupport(int(self._whole(device).gpm is not None))
 
     def nvmlGpmSampleAlloc(self) -> object:
         self._call()
@@ -413,7 +478,24 @@ class FakeNvml:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
         if handle.error is not None:
             raise pynvml.NVMLError(handle.error)
+        if isinstance(handle, FakeMig):
+            assert handle.gpu is not None
+            if handle not in handle.gpu.instances:
+                raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+            self._device(handle.gpu)
         return handle
+
+    def _whole(self, handle: object) -> FakeGpu:
+        gpu = self._device(handle)
+        if isinstance(gpu, FakeMig):
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        return gpu
+
+    def _part(self, handle: object) -> FakeMig:
+        mig = self._device(handle)
+        if not isinstance(mig, FakeMig):
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+        return mig
 
     def _set(self, handle: object) -> FakeEventSet:
         assert isinstance(handle, FakeEventSet), "not an event set of this library"

@@ -51,6 +51,23 @@ seccompProfile: {type: RuntimeDefault}
   value: all
 - name: NVIDIA_DRIVER_CAPABILITIES
   value: utility
+{{- if .Values.node.mig.enabled }}
+- name: NVIDIA_MIG_MONITOR_DEVICES
+  value: all
+{{- end }}
+{{- end }}
+
+{{- /* uid 0 and what the container toolkit asks of who may see MIG devices. */ -}}
+{{- define "ullage.rootForDriver" -}}
+{{- if and (eq .Values.node.backend "nvidia") .Values.node.mig.enabled -}}
+runAsUser: 0
+readOnlyRootFilesystem: true
+# the toolkit lets nobody without SYS_ADMIN monitor MIG devices
+capabilities: {drop: [ALL], add: [SYS_ADMIN]}
+seccompProfile: {type: RuntimeDefault}
+{{- else -}}
+{{- include "ullage.rootWithoutPower" . -}}
+{{- end -}}
 {{- end }}
 
 {{- /* uid 0 and nothing beyond it. */ -}}

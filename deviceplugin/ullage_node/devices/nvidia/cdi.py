@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import yaml
 
@@ -37,7 +37,11 @@ HOOK_SECONDS_MAX: Final = 30
 
 _SUFFIXES: Final = frozenset({".json", ".yaml", ".yml"})
 _UNDERSTOOD: Final = frozenset({"env", "deviceNodes", "mounts", "hooks"})
-_GPU_NODE: Final = re.compile(r"^/dev/nvidia(\d+)$")
+_OWN_NODE: Final = re.compile(r"^/dev/nvidia(\d+|-caps/nvidia-cap\d+)$", re.ASCII)
+"""Files that tell one device from another."""
+
+DeviceFiles: TypeAlias = Mapping[str, Sequence[str]]
+"""Device files of each device, by uuid."""
 
 
 class CdiUnusable(Exception):
@@ -60,7 +64,7 @@ class ToolkitSpecifications:
         self._directories = tuple(directories)
         self._parsed: dict[Path, tuple[tuple[int, int], Specification | None]] = {}
 
-    def edits(self, devices: Sequence[NvidiaDevice]) -> ContainerEdits | None:
+    def edits(self, devices: Sequence[NvidiaDevice], files: DeviceFiles) -> ContainerEdits | None:
         """Edits for a container with these devices; ``None`` when one is in no specification.
 
         Raises:
@@ -68,17 +72,19 @@ class ToolkitSpecifications:
         """
         parts: list[ContainerEdits] = []
         for device in devices:
-            found = self._find(device)
+            found = self._find(device.uuid, files[device.uuid])
             if found is None:
                 return None
             parts += [part for part in found if part not in parts]
         return merge(parts)
 
-    def _find(self, device: NvidiaDevice) -> tuple[ContainerEdits, ContainerEdits] | None:
+    def _find(
+        self, uuid: str, files: Sequence[str]
+    ) -> tuple[ContainerEdits, ContainerEdits] | None:
         """Shared and own edits of a device; the last directory wins, as for the runtime."""
         for path in reversed(tuple(self._files())):
             specification = self._load(path)
-            own = None if specification is None else own_edits(specification.devices, device)
+            own = None if specification is None else own_edits(specification.devices, uuid, files)
             if specification is not None and own is not None:
                 return specification.shared, own
         return None
@@ -131,21 +137,22 @@ def parse_specification(path: Path, raw: str) -> Specification | None:
         raise CdiUnusable(f"{path}: {error}; generate it again with nvidia-ctk") from error
 
 
-def own_edits(devices: Mapping[str, ContainerEdits], device: NvidiaDevice) -> ContainerEdits | None:
-    """A device's edits by its uuid, else the entry that has this device's file and no other's."""
-    if device.uuid in devices:
-        return devices[device.uuid]
-    wanted = {str(device.minor)}
+def own_edits(
+    devices: Mapping[str, ContainerEdits], uuid: str, files: Sequence[str]
+) -> ContainerEdits | None:
+    """A device's edits by its uuid, else the entry that has this device's files and no other's."""
+    if uuid in devices:
+        return devices[uuid]
     for edits in devices.values():
-        found = (_GPU_NODE.match(node.host_path or node.path) for node in edits.device_nodes)
-        if {match[1] for match in found if match} == wanted:
+        nodes = (node.host_path or node.path for node in edits.device_nodes)
+        if {node for node in nodes if _OWN_NODE.match(node)} == set(files):
             return edits
     return None
 
 
-def plain_edits(devices: Sequence[NvidiaDevice]) -> ContainerEdits:
+def plain_edits(devices: Sequence[NvidiaDevice], files: DeviceFiles) -> ContainerEdits:
     """Device files alone; the runtime class ``nvidia`` adds the driver's libraries."""
-    nodes = [f"/dev/nvidia{device.minor}" for device in devices]
+    nodes = dict.fromkeys(path for device in devices for path in files[device.uuid])
     return ContainerEdits(
         env={
             "NVIDIA_VISIBLE_DEVICES": ",".join(device.uuid for device in devices),

@@ -63,6 +63,7 @@ def checks_of(hour: FirstHour) -> tuple[NodeCheck, ...]:
         chain(
             (_driver(hour), _program(hour), _processes(hour), _wholes(hour)),
             _sharing(hour),
+            _mig(hour),
             (_toolkit(hour),),
         )
     )
@@ -179,6 +180,17 @@ def _users(hour: FirstHour) -> NodeCheck:
         return _check(name, _FAILED, text, "update the driver, or give all tenants one runAsUser")
     text = "the daemons were started for clients of every uid"
     return _check(name, _OPEN, text, "run two containers with different runAsUser on one GPU")
+
+
+def _mig(hour: FirstHour) -> tuple[NodeCheck, ...]:
+    name = "MIG"
+    if blind := sorted(device.uuid for device in hour.devices.values() if device.mig):
+        text = f"no MIG device of {blind[0]} is seen, which is in MIG mode"
+        remedy = "nvidia-smi mig -cgi PROFILES -C; node.mig.enabled=true; or turn MIG off"
+        return (_check(name, _FAILED, text, remedy),)
+    if any(device.parent for device in hour.devices.values()):
+        return (_check(name, _OK, "MIG devices are seen and given whole"),)
+    return ()
 
 
 def _toolkit(hour: FirstHour) -> NodeCheck:

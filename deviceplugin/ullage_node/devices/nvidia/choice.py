@@ -73,7 +73,12 @@ def choose(device: NvidiaDevice, driver: Driver, installed: Installed | None, wh
         why: why it was not reached.
     """
     if device.mig:
-        return _whole("it is in MIG mode")
+        return _whole(
+            "it is in MIG mode and no MIG device of it is seen: create some (nvidia-smi mig -cgi "
+            "PROFILES -C), let the agent see them (chart value node.mig.enabled), or turn MIG off"
+        )
+    if device.parent:
+        return _whole("")  # as it should be: MPS inside a MIG device is not used
     if device.prohibited:
         return _whole("its compute mode is PROHIBITED; nvidia-smi -c DEFAULT lets programs in")
     if (0, 0) < device.capability < VOLTA and not device.one_process:

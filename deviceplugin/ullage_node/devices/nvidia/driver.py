@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -22,6 +22,7 @@ from ullage_node.devices.cgroups import CgroupUnreadable, controller_paths, pod_
 from ullage_node.devices.nvidia.cdi import CdiUnusable, ToolkitSpecifications, merge, plain_edits
 from ullage_node.devices.nvidia.checks import FirstHour, checks_of
 from ullage_node.devices.nvidia.choice import MPS_BACKENDS, WHOLE_PERCENT
+from ullage_node.devices.nvidia.device_files import FilesUnknown, files_of, read_minors
 from ullage_node.devices.nvidia.host_processes import ProcessesUnseen, ProcessSource
 from ullage_node.devices.nvidia.known import NvidiaDevices
 from ullage_node.devices.nvidia.read import GpuProcess, NvidiaDevice
@@ -88,8 +89,9 @@ class NvidiaDriver:
         known = self._devices.known
         toolkit, problem = False, ""
         try:
-            toolkit = self._toolkit.edits(tuple(known.values())) is not None
-        except CdiUnusable as error:
+            devices = tuple(known.values())
+            toolkit = self._toolkit.edits(devices, self._files(devices)) is not None
+        except (CdiUnusable, FilesUnknown) as error:
             problem = str(error)
         return checks_of(
             FirstHour(
@@ -128,9 +130,14 @@ class NvidiaDriver:
             if part.gpu not in self._devices.known:
                 raise PrepareRefused(Reason.DEVICE_LOST, f"{part.gpu} was never seen on this node")
         devices = [self._devices.known[part.gpu] for part in binding.slices]
+        if len(devices) > 1 and any(device.parent for device in devices):
+            raise PrepareRefused(
+                Reason.MODE_UNSUPPORTED,
+                "CUDA uses one MIG device in a process: ask for one device in each container",
+            )
         try:
-            whole = self._toolkit.edits(devices) or plain_edits(devices)
-        except CdiUnusable as error:
+            whole = self._whole_edits(devices)
+        except (CdiUnusable, FilesUnknown) as error:
             raise PrepareRefused(Reason.CDI_UNAVAILABLE, str(error)) from error
         if all(part.percent == WHOLE_PERCENT for part in binding.slices):
             await self._clear(binding)
@@ -141,6 +148,14 @@ class NvidiaDriver:
             )
         share = await self._share(binding, binding.slices[0], devices[0])
         return merge([whole, share])
+
+    def _whole_edits(self, devices: Sequence[NvidiaDevice]) -> ContainerEdits:
+        files = self._files(devices)
+        return self._toolkit.edits(devices, files) or plain_edits(devices, files)
+
+    def _files(self, devices: Iterable[NvidiaDevice]) -> dict[str, tuple[str, ...]]:
+        minors = read_minors(self._paths.proc_root)
+        return {device.uuid: files_of(device, minors) for device in devices}
 
     async def _clear(self, binding: ContainerBinding) -> None:
         """Make sure that the container has its devices for itself; their servers end."""
@@ -163,7 +178,8 @@ class NvidiaDriver:
         if choice.backend not in MPS_BACKENDS:
             raise PrepareRefused(
                 Reason.MODE_UNSUPPORTED,
-                f"{part.percent} % of {part.gpu}: {choice.problem}; ask for mode Exclusive",
+                f"{part.percent} % of {part.gpu}: {choice.problem or 'it is given whole'}; "
+                "ask for mode Exclusive",
             )
         await self._refresh()
         server = self._ready(part.gpu)

@@ -23,6 +23,8 @@ import pynvml
 NvmlError: Final[type[Exception]] = pynvml.NVMLError
 """Base of all errors of the library; ``str`` gives NVML's own words."""
 
+NO_INSTANCE: Final = 0xFFFFFFFF
+"""Stands for the number of an instance where there is none (nvmlEventData_t)."""
 DEADLINE_SECONDS: Final = 1.5
 """How long anyone waits for the library: a probe answers within 2 s, whatever the driver does."""
 
@@ -48,11 +50,22 @@ class Process(Protocol):
 
 
 class Event(Protocol):
-    """An event of a device; for a critical error ``eventData`` is the Xid."""
+    """An event of a device; for a critical error ``eventData`` is the Xid.
+
+    ``gpuInstanceId`` names the part of a GPU in MIG mode, :data:`NO_INSTANCE` = the whole GPU.
+    """
 
     device: object
     eventType: int
     eventData: int
+    gpuInstanceId: int
+
+
+class Attributes(Protocol):
+    """What a MIG device has of its GPU."""
+
+    multiprocessorCount: int
+    gpuInstanceSliceCount: int
 
 
 class FieldValue(Protocol):
@@ -90,6 +103,11 @@ class NvmlApi(Protocol):
     def nvmlDeviceGetComputeMode(self, handle: object) -> int: ...
     def nvmlDeviceGetNumGpuCores(self, device: object) -> int: ...
     def nvmlDeviceGetMigMode(self, device: object) -> Sequence[int]: ...
+    def nvmlDeviceGetMaxMigDeviceCount(self, device: object) -> int: ...
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, device: object, index: int) -> object: ...
+    def nvmlDeviceGetGpuInstanceId(self, device: object) -> int: ...
+    def nvmlDeviceGetComputeInstanceId(self, device: object) -> int: ...
+    def nvmlDeviceGetAttributes_v2(self, device: object) -> Attributes: ...
     def nvmlDeviceGetComputeRunningProcesses(self, handle: object) -> Sequence[Process]: ...
     def nvmlDeviceGetMPSComputeRunningProcesses_v3(self, handle: object) -> Sequence[Process]: ...
     def nvmlDeviceGetCurrentClocksEventReasons(self, handle: object) -> int: ...

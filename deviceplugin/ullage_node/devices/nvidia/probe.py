@@ -1,9 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""NVIDIA devices, whole devices only: found and watched through NVML.
+"""NVIDIA devices, GPUs and MIG devices: found and watched through NVML.
 
-Shares need MPS and an enforcement that is verified; until that is there this backend offers the
-mode Exclusive alone and refuses every other percent. A missing or broken driver is an answer
+A missing or broken driver is an answer
 (:class:`BackendUnavailable`, an unhealthy reading), never a crash. It decides nothing about
 hysteresis and writes nothing on the node.
 """
@@ -69,14 +68,17 @@ class NvidiaProbe:
         self._open = True
 
     async def discover(self) -> tuple[ObservedDevice, ...]:
-        """Every GPU ever found; one that is gone or not well is ``Unhealthy``.
+        """Every device ever found; one that is gone or not well is ``Unhealthy``.
+
+        A GPU that answers says itself which MIG devices it has: one that it has no more is
+        forgotten, as is the GPU itself while they stand for it.
 
         Raises:
             BackendUnavailable: the driver does not answer, or never showed a GPU.
         """
         try:
             found = await self._devices.thread.call(read_inventory)
-            self._devices.known |= {device.uuid: device for device in found}
+            self._know(found)
             await self._watch(found)
             faults = await self._faults()
         except (NvmlError, NvmlStuck) as error:
@@ -92,6 +94,15 @@ class NvidiaProbe:
             self._observed(device, healthy=uuid not in faults)
             for uuid, device in sorted(self._devices.known.items())
         )
+
+    def _know(self, found: Sequence[NvidiaDevice]) -> None:
+        answered = {device.gpu for device in found}
+        kept = {
+            uuid: device
+            for uuid, device in self._devices.known.items()
+            if device.gpu not in answered
+        }
+        self._devices.known = kept | {device.uuid: device for device in found}
 
     async def health(self) -> tuple[DeviceReading, ...]:
         """One reading per GPU ever found; an error event is reported once."""
@@ -148,8 +159,8 @@ class NvidiaProbe:
         )
 
     async def _watch(self, found: Sequence[NvidiaDevice]) -> None:
-        """Register for error events whenever the set of GPUs has changed."""
-        uuids = frozenset(device.uuid for device in found)
+        """Register for error events whenever the set of GPUs has changed; they report for parts."""
+        uuids = frozenset(device.gpu for device in found)
         if uuids == self._watched:
             return
         old = self._events
@@ -170,7 +181,8 @@ class NvidiaProbe:
             NvmlError: the driver itself does not answer.
             NvmlStuck: it hangs.
         """
-        uuids, events = sorted(self._devices.known), self._events
+        known, events = dict(self._devices.known), self._events
+        uuids = sorted({name for device in known.values() for name in (device.uuid, device.gpu)})
 
         def look(api: NvmlApi) -> tuple[dict[str, DeviceState], dict[str, Fault]]:
             seen = {} if events is None else drain_events(api, events)
@@ -179,7 +191,12 @@ class NvidiaProbe:
         states, seen = await self._devices.thread.call(look)
         self._reported |= seen
         faults = {uuid: fault for uuid, s in states.items() if (fault := self._judge(uuid, s))}
-        return faults | self._reported
+        faults |= self._reported
+        return {
+            uuid: next(faults[name] for name in device.faulty_as if name in faults)
+            for uuid, device in known.items()
+            if faults.keys() & set(device.faulty_as)
+        }
 
     def _judge(self, uuid: str, state: DeviceState) -> Fault | None:
         """A device's fault: its own, or clocks held down for too long."""

@@ -10,7 +10,7 @@ lacks a feature) counts as "not known", never as a fault.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Final, TypeVar
 
 import pynvml
@@ -18,7 +18,7 @@ import pynvml
 from ullage.api.codec import Wire
 from ullage.api.contract import Reason
 from ullage.api.wire_fields import NEEDED, Name, Text, Whole, between
-from ullage_node.devices.nvidia.nvml import NvmlApi, NvmlError, Process
+from ullage_node.devices.nvidia.nvml import NO_INSTANCE, NvmlApi, NvmlError, Process
 from ullage_node.mps.records import PID_MAX
 
 EVENTS_PER_READING_MAX: Final = 64
@@ -76,7 +76,10 @@ class NvidiaDevice:
     """Identity of a device; ``minor`` is the number of its device file.
 
     ``capability`` is the compute capability, (0, 0) = not known; ``sm_count`` 0 = not known;
-    ``prohibited`` = its compute mode lets no program in, ``one_process`` = it lets one in.
+    ``prohibited`` = its compute mode lets no program in, ``one_process`` = it lets one in. ``mig``
+    = a GPU in MIG mode of which no MIG device is seen. A MIG device has the uuid of its GPU as
+    ``parent``, the numbers of its GPU instance and compute instance as ``instance``, and its GPU's
+    ``minor``.
     """
 
     uuid: str
@@ -88,6 +91,20 @@ class NvidiaDevice:
     sm_count: int = 0
     prohibited: bool = False
     one_process: bool = False
+    parent: str = ""
+    instance: tuple[int, int] | None = None
+
+    @property
+    def gpu(self) -> str:
+        """The GPU that it is, or is a part of."""
+        return self.parent or self.uuid
+
+    @property
+    def faulty_as(self) -> tuple[str, ...]:
+        """Names under which a fault of it is known: its own, its GPU's, its part's."""
+        if self.instance is None:
+            return (self.uuid,)
+        return (self.uuid, self.parent, part_of(self.parent, self.instance[0]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,14 +152,17 @@ class Usage:
 def read_inventory(api: NvmlApi) -> tuple[NvidiaDevice, ...]:
     """Every device that answers, in the driver's order; one that is lost is left out.
 
+    The MIG devices of a GPU stand for it.
+
     Raises:
         NvmlError: the driver itself does not answer.
     """
-    devices = []
+    devices: list[NvidiaDevice] = []
     for index in range(api.nvmlDeviceGetCount()):
         try:
             handle = api.nvmlDeviceGetHandleByIndex(index)
-            devices.append(_describe(api, handle))
+            device = _describe(api, handle)
+            devices += (_mig_devices(api, handle, device) if device.mig else ()) or (device,)
         except NvmlError as error:
             if _code(error) not in _HARD_ERRORS:
                 raise
@@ -163,6 +183,46 @@ def _describe(api: NvmlApi, handle: object) -> NvidiaDevice:
         prohibited=mode == pynvml.NVML_COMPUTEMODE_PROHIBITED,
         one_process=mode == pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS,
     )
+
+
+def _mig_devices(api: NvmlApi, handle: object, gpu: NvidiaDevice) -> tuple[NvidiaDevice, ...]:
+    """MIG devices of a GPU that this process may see; their numbers may have gaps."""
+    found = []
+    for index in range(api.nvmlDeviceGetMaxMigDeviceCount(handle)):
+        try:
+            found.append(
+                _describe_mig(api, api.nvmlDeviceGetMigDeviceHandleByIndex(handle, index), gpu)
+            )
+        except NvmlError as error:
+            if _code(error) not in _UNSUPPORTED | {pynvml.NVML_ERROR_NOT_FOUND}:
+                raise
+    return tuple(found)
+
+
+def _describe_mig(api: NvmlApi, handle: object, gpu: NvidiaDevice) -> NvidiaDevice:
+    """A MIG device. NVML's name of it holds its profile; where it does not, the size stands in."""
+    name = api.nvmlDeviceGetName(handle)
+    has = api.nvmlDeviceGetAttributes_v2(handle)
+    return replace(
+        gpu,
+        uuid=api.nvmlDeviceGetUUID(handle),
+        product_name=name
+        if name != gpu.product_name
+        else f"{name} MIG {has.gpuInstanceSliceCount}g",
+        memory_mib=api.nvmlDeviceGetMemoryInfo(handle).total >> 20,
+        mig=False,
+        sm_count=has.multiprocessorCount,
+        parent=gpu.uuid,
+        instance=(
+            api.nvmlDeviceGetGpuInstanceId(handle),
+            api.nvmlDeviceGetComputeInstanceId(handle),
+        ),
+    )
+
+
+def part_of(gpu: str, instance: int) -> str:
+    """Name of a part of a GPU in MIG mode, for faults."""
+    return f"{gpu}/{instance}"
 
 
 def _capability(api: NvmlApi, handle: object) -> tuple[int, int]:
@@ -252,7 +312,7 @@ def open_events(api: NvmlApi, uuids: Sequence[str]) -> object | None:
 
 
 def drain_events(api: NvmlApi, events: object) -> dict[str, Fault]:
-    """Critical errors since the last call, by device; never waits.
+    """Critical errors since the last call, by GPU or part of it (:func:`part_of`); never waits.
 
     A program's own fault (:data:`APPLICATION_XIDS`) is none of the device's.
     """
@@ -267,6 +327,8 @@ def drain_events(api: NvmlApi, events: object) -> dict[str, Fault]:
         text = _event_text(event.eventType, event.eventData)
         if text is not None:
             uuid = api.nvmlDeviceGetUUID(event.device)
+            if event.gpuInstanceId != NO_INSTANCE:
+                uuid = part_of(uuid, event.gpuInstanceId)
             faults[uuid] = Fault(hard=True, reason=Reason.DEVICE_UNHEALTHY, message=text)
     return faults
 
