@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m bench.gpu r1|r2|analyse``: the measurements of one GPU, or their dry run."""
+"""``python -m bench.gpu preflight|r1|r2|analyse``: measurements of one GPU, or their dry run."""
 
 from __future__ import annotations
 
@@ -12,11 +12,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench.gpu.device import NoDevice
+from bench.gpu.first_hour import FirstHour
+from bench.gpu.mps import Transcript
+from bench.gpu.preflight import Preflight, Result
 from bench.gpu.rig import DRY_SCALE, dry_rig, real_rig
 from bench.gpu.runner import Options, Run, needs, transcript_of
 from bench.gpu.schema import RowRefused
 from bench.progress import Progress
 from bench.report import FOLDER
+from ullage.process.environment import LogLevel
+from ullage.process.logs import configure_logs
 
 
 def _part(text: str) -> tuple[int, int]:
@@ -28,7 +33,7 @@ def _part(text: str) -> tuple[int, int]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.gpu", description=__doc__)
-    parser.add_argument("what", choices=("r1", "r2", "analyse"))
+    parser.add_argument("what", choices=("preflight", "r1", "r2", "analyse"))
     parser.add_argument("rows", nargs="*", type=Path, help="analyse: files, or folders of files")
     parser.add_argument("--dry", action="store_true", help="without a GPU, against the fakes")
     parser.add_argument("--out", type=Path, default=FOLDER / "gpu", help="folder of the files")
@@ -83,6 +88,32 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _preflight(options: argparse.Namespace) -> int:
+    """The first hour, then command 0; 1 = a step of the first hour failed."""
+    configure_logs(LogLevel.WARNING)
+    options.out.mkdir(parents=True, exist_ok=True)
+    transcript = Transcript(options.out / "gpu-preflight.txt")
+    transcript.path.unlink(missing_ok=True)
+    rig = dry_rig(transcript, scale=options.scale) if options.dry else real_rig(transcript)
+
+    def tell(result: Result) -> None:
+        line = f"{'ok    ' if result.ok else 'FAILED'} {result.name}: {result.detail}"
+        print(line, flush=True)
+        transcript.note(line)
+
+    try:
+        print(rig.device.facts.said())
+        print("First hour, with the product's own code")
+        first = FirstHour(rig, tell).run()
+        print("Command 0")
+        for result in Preflight(rig).run().results:
+            tell(result)
+    finally:
+        rig.close()
+    print(transcript.path)
+    return 0 if all(result.ok for result in first) else 1
+
+
 def _analyse(options: argparse.Namespace) -> int:
     from bench.gpu.analysis import analyse
 
@@ -99,6 +130,8 @@ def main() -> int:
     """Entry point."""
     options = _parser().parse_args()
     try:
+        if options.what == "preflight":
+            return _preflight(options)
         return _analyse(options) if options.what == "analyse" else _run(options)
     except (NoDevice, RowRefused, ValueError) as error:
         print(f"bench.gpu: {error}", file=sys.stderr)

@@ -9,6 +9,8 @@ names itself in every output; it must never pass for a measurement.
 from __future__ import annotations
 
 import importlib
+import os
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +23,9 @@ from bench.gpu import planted
 from bench.gpu.device import Device, Gauge
 from bench.gpu.mps import Mps, Transcript
 from bench.gpu.plan import Window
+from ullage_node.devices.nvidia.read import read_processes
+from ullage_node.mps.control import Place
+from ullage_node.mps.programs import Call
 
 _ROOT = Path(__file__).resolve().parents[2]
 _FAKE_MPS = _ROOT / "tests" / "fakes" / "mps" / "bin"
@@ -45,6 +50,10 @@ class Rig:
     scale: float = 0.0
     """0 = a real GPU; else real seconds per second of sleep."""
     api: Any = None
+    programs: Path | None = None
+    """Folder of stand-in programs; ``None`` = the machine's own."""
+    contained: Any = None
+    """A fake's library as a container without the host's PIDs gets it."""
 
     @property
     def dry(self) -> bool:
@@ -62,6 +71,41 @@ class Rig:
                 pynvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL: shown["gpm_tensor"],
                 pynvml.NVML_GPM_METRIC_DRAM_BW_UTIL: shown["gpm_dram"],
             }
+
+    def shows(self, pid: int, *, client: bool) -> None:
+        """A fake device shows a process, of MPS or without; a real one does it itself."""
+        if self.dry:
+            gpu = self.api.gpus[0]
+            (gpu.mps_processes if client else gpu.processes)[pid] = 64
+
+    def forgets(self, pid: int) -> None:
+        """The process has ended."""
+        if self.dry:
+            gpu = self.api.gpus[0]
+            gpu.processes.pop(pid, None)
+            gpu.mps_processes.pop(pid, None)
+
+    def seen_from_a_container(self) -> tuple[int, ...]:
+        """Processes that a fake driver names to a container without the host's PIDs."""
+        uuids = [gpu.uuid for gpu in self.api.gpus]
+        return tuple(one.pid for one in read_processes(self.contained, uuids).processes)
+
+    def client_of(self, uid: int) -> tuple[str, ...] | None:
+        """The client program under another uid; ``None`` = not possible here."""
+        if self.dry:
+            return self.client  # the fake's takes the uid from a variable
+        if os.geteuid() != 0 or shutil.which("setpriv") is None:
+            return None
+        return ("setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", *self.client)
+
+    def launched(self, place: Place, call: Call) -> Call:
+        """A daemon's call; the fake takes its shared memory from a variable."""
+        env = {**call.env, **self.shared_memory(place.shm)}
+        return Call(words=call.words, stdin=call.stdin, env=env)
+
+    def shared_memory(self, shm: Path) -> dict[str, str]:
+        """Variables that name the fake's shared memory; a real program needs none."""
+        return {"FAKE_MPS_SHM_DIRECTORY": str(shm)} if self.dry else {}
 
     def seconds(self, planned_s: float) -> float:
         """Real seconds of a planned time."""
@@ -106,8 +150,9 @@ def dry_rig(transcript: Transcript, *, scale: float = DRY_SCALE, gpm: bool = Tru
     )
     client = (*python, str(_FAKE_MPS / "fake_cuda_client"))
     return Rig(
-        device=device, mps=mps, client=client, sm_count=planted.SM_COUNT, scale=scale, api=api
-    )
+        device=device, mps=mps, client=client, sm_count=planted.SM_COUNT, scale=scale, api=api,
+        programs=_FAKE_MPS, contained=api.seen_from(fake_nvml.PidNamespace()),
+    )  # fmt: skip
 
 
 def _nvml(fakes: Any, uuid: str, *, gpm: bool) -> Any:
