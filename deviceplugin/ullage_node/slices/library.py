@@ -29,6 +29,7 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "ullage": ("__init__",),
     "ullage.api": (
         "__init__",
+        "checks",
         "codec",
         "contract",
         "devices",
