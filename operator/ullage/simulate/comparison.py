@@ -23,8 +23,9 @@ from ullage.simulate.fleets import parsed_fleet, parsed_prices
 from ullage.simulate.founding import objective_of
 from ullage.simulate.outcome import JobOutcome, Outcome
 from ullage.simulate.policies import AGNOSTIC_LAS, Policy, chosen
+from ullage.simulate.reading import Reading
 from ullage.simulate.speeds import SpeedTable, built_in, read_speeds
-from ullage.simulate.trace import Fleet, Trace, TraceError, fitted
+from ullage.simulate.trace import WHOLE, Fleet, Trace, TraceError, fitted, in_parts
 from ullage.simulate.work import Costs
 
 PUBLISHED: Final = "gavel"
@@ -98,6 +99,7 @@ def compare(asked: Asked, follow: Follow) -> Comparison:
     table = _table(asked)
     trace, fleet = _subject(asked, table)
     settings = _settings(asked)
+    _refuse_parts(asked, trace)
     if asked.packing:
         settings = replace(settings, pairs=table.pairs(tuple(fleet.devices)))
     comparison = Comparison(trace=trace, fleet=fleet, settings=settings, mode=asked.mode)
@@ -105,6 +107,21 @@ def compare(asked: Asked, follow: Follow) -> Comparison:
         tell = follow(policy.name, len(trace.jobs))
         comparison.outcomes.append(_run(asked, comparison, policy, tell))
     return comparison
+
+
+def _refuse_parts(asked: Asked, trace: Trace) -> None:
+    """What the fast mode cannot do where jobs hold parts of devices.
+
+    Raises:
+        TraceError: that was asked for.
+    """
+    if asked.mode == FAST and any(job.milli < WHOLE for job in trace.jobs):
+        for option, wanted in (("--packing", asked.packing), ("--failures", asked.failures_h > 0)):
+            if wanted:
+                raise TraceError(
+                    f"{option}: jobs of {trace.name} hold parts of devices, which the fast mode "
+                    "counts and does not place: leave it out, or use --mode decide"
+                )
 
 
 def to_json(found: Comparison, *, jobs: bool) -> str:
@@ -178,9 +195,7 @@ def _trace(asked: Asked, fleet: Fleet, table: SpeedTable) -> Trace:
     if strange:
         raise TraceError(f"--select {strange[0]!r}: write COLUMN=VALUE")
     select = dict(text.split("=", 1) for text in asked.select)
-    reading = readers.Reading(
-        table=table, seed=asked.seed, select=select, types=tuple(fleet.devices)
-    )
+    reading = Reading(table=table, seed=asked.seed, select=select, types=tuple(fleet.devices))
     return readers.read_trace(Path(asked.trace), form, reading)
 
 
@@ -200,7 +215,7 @@ def _runs(policy: Policy, asked: Asked) -> bool:
 def _run(asked: Asked, found: Comparison, policy: Policy, tell: Tell) -> Outcome:
     trace, fleet, settings = found.trace, found.fleet, found.settings
     if asked.mode == FAST:
-        return run(trace, fleet, policy, settings, tell)
+        return run(*in_parts(trace, fleet), policy, settings, tell)
     if asked.snapshot is not None:
         return resume(asked.snapshot, trace, fleet, policy, settings, tell)
     return run_decided(trace, fleet, policy, settings, tell)

@@ -19,7 +19,7 @@ from ullage.engines.allocation.model import PairRow
 from ullage.engines.allocation.round_records import Members, RoundSettings
 from ullage.simulate.choosers import Chooser, Queue, Rounds
 from ullage.simulate.failures import FailureLaw, Failures
-from ullage.simulate.outcome import JobOutcome, Moment, Outcome
+from ullage.simulate.outcome import JobOutcome, Moment, Outcome, in_devices
 from ullage.simulate.policies import Policy
 from ullage.simulate.priorities import PriorityQueue
 from ullage.simulate.trace import Fleet, Trace, TraceError
@@ -104,7 +104,7 @@ def run(
     while cluster.arrived < len(trace.jobs) or cluster.active:
         cluster.step()
     hours = {kind: seconds / 3600 for kind, seconds in cluster.held_s.items()}
-    return Outcome(
+    outcome = Outcome(
         policy=policy.name,
         devices=fleet.devices,
         jobs=tuple(cluster.done),
@@ -114,6 +114,7 @@ def run(
         decisions=cluster.decisions,
         solves=chooser.solves,
     )
+    return outcome if fleet.parts == 1 else in_devices(outcome, fleet.parts)
 
 
 Beside = Mapping[tuple[str, str, str], float]

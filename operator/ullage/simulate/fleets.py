@@ -4,15 +4,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from ullage.simulate.speeds import opened
+from ullage.simulate.table import header_of, opened, rows
 from ullage.simulate.trace import Fleet, TraceError
 
 STUDY_PRICES: Final[Mapping[str, float]] = MappingProxyType(
@@ -20,12 +19,16 @@ STUDY_PRICES: Final[Mapping[str, float]] = MappingProxyType(
 )
 """Dollars per hour that Gavel's study (OSDI 2020) takes, for the types of the built-in tables."""
 
+_COLUMNS: Final = (("type", "devices"), ("gpu_model", "gpu_capacity_num"), ("model", "gpu"))
+"""Of tables of nodes: a user's own, Alibaba's of 2026, Alibaba's of 2023 (openb)."""
+_MOST_DEVICES: Final = 10**7
+
 
 def parsed_fleet(text: str, prices: Mapping[str, float], per_node: int) -> Fleet:
     """A cluster from ``v100=8,p100=16``, or from the path of a table of nodes.
 
-    A table has the columns ``gpu_model`` and ``gpu_capacity_num`` (as Alibaba's has), or ``type``
-    and ``devices``.
+    A table has the columns ``type`` and ``devices``, or those of Alibaba's: ``gpu_model`` and
+    ``gpu_capacity_num``, or ``model`` and ``gpu``.
 
     Raises:
         TraceError: it is neither.
@@ -35,7 +38,7 @@ def parsed_fleet(text: str, prices: Mapping[str, float], per_node: int) -> Fleet
     devices: dict[str, int] = {}
     for part in text.split(","):
         kind, _, count = part.partition("=")
-        if not kind.strip() or not count.strip().isdigit():
+        if not kind.strip() or not _is_count(count.strip()):
             raise TraceError(f"--cluster {part!r}: write a type and a number, as v100=8")
         devices[kind.strip()] = devices.get(kind.strip(), 0) + int(count)
     return Fleet(devices=devices, prices=_known(devices, prices), per_node=per_node)
@@ -54,21 +57,29 @@ def parsed_prices(texts: Sequence[str]) -> dict[str, float]:
             prices[kind] = float(price)
         except ValueError as error:
             raise TraceError(f"--price {text!r}: write a type and dollars, as v100=2.48") from error
-        if prices[kind] < 0:
-            raise TraceError(f"--price {text!r}: a price is 0 or more")
+        if not 0 <= prices[kind] < math.inf:
+            raise TraceError(f"--price {text!r}: a price is a finite number, 0 or more")
     return prices
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 9 and int(text) <= _MOST_DEVICES
 
 
 def _from_table(path: Path, prices: Mapping[str, float], per_node: int) -> Fleet:
     devices: Counter[str] = Counter()
-    for number, line in enumerate(csv.DictReader(io.StringIO(opened(path))), start=2):
-        try:
-            kind = line.get("type") or line["gpu_model"]
-            devices[kind] += int(line.get("devices") or line["gpu_capacity_num"])
-        except (KeyError, ValueError, TypeError) as error:
-            raise TraceError(
-                f"{path}: line {number}: gpu_model and gpu_capacity_num are needed ({error})"
-            ) from error
+    text = opened(path)
+    columns = next((pair for pair in _COLUMNS if set(pair) <= set(header_of(text))), None)
+    if columns is None:
+        known = "; ".join(" and ".join(pair) for pair in _COLUMNS)
+        raise TraceError(f"{path.name}: line 1: a table of nodes needs the columns {known}")
+    type_column, count_column = columns
+    for row in rows(path.name, text):
+        count = row.whole(count_column, "a number of devices, as 8", least=0)
+        if count and not row.text(type_column):
+            raise row.wrong(type_column, "is empty: name the type of the devices")
+        if count:
+            devices[row.text(type_column)] += count
     ordered = dict(devices.most_common())
     return Fleet(devices=ordered, prices=_known(ordered, prices), per_node=per_node)
 

@@ -29,6 +29,7 @@ from ullage.cluster.records.snapshot import (
     ObjectRef,
     PolicyRecord,
     ProfileRecord,
+    Share,
     Snapshot,
     SoloEntry,
     WorkloadKind,
@@ -37,7 +38,7 @@ from ullage.cluster.records.snapshot import (
 from ullage.cluster.values.names import HOSTNAME
 from ullage.engines.allocation.policies import Objective
 from ullage.simulate.policies import Policy
-from ullage.simulate.trace import Fleet, TraceError, TraceJob
+from ullage.simulate.trace import WHOLE, Fleet, TraceError, TraceJob
 
 START: Final = 1_000_000_000.0
 """Seconds since the epoch when a trace begins."""
@@ -132,7 +133,7 @@ def job_record(job: TraceJob, now: float) -> WorkloadRecord:
         shape=PodShape(device_container="main", requests=slot),
         template_hash="0123456789ab",
         replicas=job.gang,
-        gpu=GPURequest(),
+        gpu=_request(job),
         accelerators=tuple(kind for kind, speed in job.speeds.items() if speed > 0),
         trust_domain=f"namespace/{NAMESPACE}",
         workload_class=class_of(job),
@@ -142,6 +143,16 @@ def job_record(job: TraceJob, now: float) -> WorkloadRecord:
         checkpoint=job.checkpointable,
         weight=max(1, round(job.weight)),
         tenant=job.tenant,
+    )
+
+
+def _request(job: TraceJob) -> GPURequest:
+    """A part of a device is a share of so many percent, rounded up."""
+    if job.milli == WHOLE:
+        return GPURequest()
+    percent = -(-job.milli * 100 // WHOLE)
+    return GPURequest(
+        mode=GPUMode.FRACTIONAL, share=Share(min_percent=percent, max_percent=percent)
     )
 
 

@@ -10,7 +10,7 @@ held over device hours there until the last end.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -20,6 +20,7 @@ class JobOutcome:
     """Outcome of one job; seconds are since the start of the trace.
 
     Attributes:
+        gang: Devices, or the part of one, that it held.
         isolated_s: What its work takes on an equal part of the cluster, as crowded as it was.
         device_s: Device seconds it held.
         lost_device_s: Of them, those whose work was lost.
@@ -29,7 +30,7 @@ class JobOutcome:
 
     name: str
     kind: str
-    gang: int
+    gang: float
     arrival_s: float
     start_s: float
     end_s: float
@@ -50,7 +51,7 @@ class Moment:
     """The cluster at one moment: devices held of each type, and jobs that wait."""
 
     at_s: float
-    busy: tuple[int, ...]
+    busy: tuple[float, ...]
     waiting: int
 
 
@@ -137,6 +138,34 @@ class Outcome:
             "decisions": self.decisions,
             "solves": self.solves,
         }
+
+
+def in_devices(outcome: Outcome, parts: int) -> Outcome:
+    """An outcome that was counted in parts of devices, counted in devices.
+
+    Args:
+        outcome: Of a run on parts.
+        parts: In a device.
+    """
+    jobs = (
+        replace(
+            job,
+            gang=job.gang / parts,
+            device_s=job.device_s / parts,
+            lost_device_s=job.lost_device_s / parts,
+        )
+        for job in outcome.jobs
+    )
+    return replace(
+        outcome,
+        devices={kind: count // parts for kind, count in outcome.devices.items()},
+        jobs=tuple(jobs),
+        moments=tuple(
+            replace(moment, busy=tuple(count / parts for count in moment.busy))
+            for moment in outcome.moments
+        ),
+        held_s={kind: seconds / parts for kind, seconds in outcome.held_s.items()},
+    )
 
 
 def percentile(values: Sequence[float], percent: float) -> float:

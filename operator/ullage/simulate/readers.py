@@ -8,23 +8,24 @@ downloaded, and no value of a file is changed without a note.
 
 from __future__ import annotations
 
-import csv
-import io
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+from ullage.simulate.readers_alibaba import instances, pods
 from ullage.simulate.readers_sia import sia_jobs
-from ullage.simulate.speeds import BUILT_IN, SpeedTable, built_in, opened
+from ullage.simulate.reading import Reading
+from ullage.simulate.speeds import BUILT_IN, SpeedTable, built_in
 from ullage.simulate.synthetic import reference_type
+from ullage.simulate.table import Row, header_of, opened, rows
 from ullage.simulate.trace import Trace, TraceError, TraceJob, in_order
 
-Line = Mapping[str, str]
+_SECONDS: Final = "seconds, as 12.5"
+_DEVICES: Final = "a number of devices, as 4"
 
 
 class Format(StrEnum):
@@ -39,25 +40,10 @@ class Format(StrEnum):
     """Sia's workloads: submit time, application, replicas, batch size."""
     ALIBABA = "alibaba"
     """Alibaba's inference instances: GPU request, creation, deletion."""
+    OPENB = "openb"
+    """Alibaba's pods of 2023 (openb_pod_list_*.csv): GPUs or a part of one, creation, deletion."""
     CSV = "csv"
     """A user's own: name, arrival_s, gang, job_type, and steps or duration_s."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """How a file is read.
-
-    Attributes:
-        table: Speeds of kinds of work.
-        seed: Of everything that is drawn.
-        select: Only lines in which these columns have these values.
-        types: Types of the cluster; services, whose time does not depend on speed, run on all.
-    """
-
-    table: SpeedTable = field(default_factory=built_in)
-    seed: int = 0
-    select: Mapping[str, str] = field(default_factory=dict)
-    types: tuple[str, ...] = ()
 
 
 def read_trace(path: Path, form: Format = Format.AUTO, reading: Reading | None = None) -> Trace:
@@ -69,14 +55,14 @@ def read_trace(path: Path, form: Format = Format.AUTO, reading: Reading | None =
     how, text = reading or Reading(), opened(path)
     if form is Format.AUTO:
         form = recognised(path, text)
-    return _READERS[form](path.name, _lines(path, form, text, how.select), how)
+    return _READERS[form](path.name, _rows(path, form, text, how.select), how)
 
 
 def published() -> Trace:
     """The published trace of 96 jobs that the package carries."""
-    text = (BUILT_IN / "jobs_max_min_fairness.csv").read_text(encoding="utf-8")
-    lines = list(csv.DictReader(io.StringIO(text)))
-    return gavel_jobs("gavel (96 jobs)", lines, Reading(table=built_in()))
+    name, text = "jobs_max_min_fairness.csv", BUILT_IN / "jobs_max_min_fairness.csv"
+    lines = rows(name, text.read_text(encoding="utf-8"))
+    return gavel_jobs("gavel (96 jobs)", tuple(lines), Reading(table=built_in()))
 
 
 def recognised(path: Path, text: str) -> Format:
@@ -86,14 +72,14 @@ def recognised(path: Path, text: str) -> Format:
         TraceError: none that is known.
     """
     head = text.partition("\n")[0]
-    if head.count("\t") >= 8:
+    if head.count("\t") >= len(_TAB) - 2:
         return Format.GAVEL
-    columns = set(head.strip().split(","))
-    for form, needed in _COLUMNS.items():
+    columns = set(header_of(text))
+    for form, needed in COLUMNS.items():
         if needed <= columns:
             return form
     raise TraceError(
-        f"{path}: the columns {head[:80]!r} are of no format that is known: give --format, "
+        f"{path}: line 1: the columns {head[:80]!r} are of no format that is known: give --format, "
         f"one of {', '.join(form for form in Format if form is not Format.AUTO)}"
     )
 
@@ -103,186 +89,178 @@ _TAB: Final = (
     *("scale_factor", "priority_weight", "slo", "arrival_time_s"),
 )
 """Fields of a line of Gavel's own format."""
-_COLUMNS: Final[Mapping[Format, frozenset[str]]] = {
+COLUMNS: Final[Mapping[Format, frozenset[str]]] = {
     Format.GAVEL: frozenset({"job_type", "total_steps", "scale_factor", "arrival_time_s"}),
     Format.PHILLY: frozenset({"timestamp", "duration_s", "num_gpus"}),
     Format.SIA: frozenset({"submit_time_s", "application", "num_replicas", "batch_size"}),
     Format.ALIBABA: frozenset({"instance_sn", "gpu_request", "creation_time", "deletion_time"}),
+    Format.OPENB: frozenset({"name", "num_gpu", "gpu_milli", "creation_time", "deletion_time"}),
     Format.CSV: frozenset({"arrival_s", "gang"}),
 }
+"""Columns by which a format is recognised, and without which it is not read."""
 
 
-def _lines(path: Path, form: Format, text: str, select: Mapping[str, str]) -> list[Line]:
+def _rows(path: Path, form: Format, text: str, select: Mapping[str, str]) -> tuple[Row, ...]:
     if form is Format.GAVEL and "\t" in text.partition("\n")[0]:
-        rows = csv.reader(io.StringIO(text), delimiter="\t", quoting=csv.QUOTE_NONE)
-        lines: list[Line] = [dict(zip(_TAB, row, strict=False)) for row in rows if row]
+        found = tuple(rows(path.name, text, columns=_TAB, delimiter="\t"))
+        columns = set(_TAB)
     else:
-        lines = list(csv.DictReader(io.StringIO(text)))
-        if lines and not _COLUMNS[form] <= set(lines[0]):
-            missing = sorted(_COLUMNS[form] - set(lines[0]))
-            raise TraceError(f"{path}: {form} needs the columns {', '.join(missing)}")
+        found, columns = tuple(rows(path.name, text)), set(header_of(text))
+        if not COLUMNS[form] <= columns:
+            missing = ", ".join(sorted(COLUMNS[form] - columns))
+            raise TraceError(f"{path.name}: line 1: {form} needs the columns {missing}")
     for column in select:
-        if lines and column not in lines[0]:
-            raise TraceError(f"{path}: there is no column {column} to select by")
-    return [line for line in lines if all(line[one] == value for one, value in select.items())]
+        if column not in columns:
+            raise TraceError(f"{path.name}: line 1: there is no column {column} to select by")
+    return tuple(
+        row for row in found if all(row.cells[one] == value for one, value in select.items())
+    )
 
 
-def gavel_jobs(name: str, lines: Sequence[Line], how: Reading) -> Trace:
+def gavel_jobs(name: str, lines: Sequence[Row], how: Reading) -> Trace:
     """Jobs with a type of the table and a number of steps."""
     capped: Counter[int] = Counter()
     unknown: Counter[str] = Counter()
     jobs = []
-    for number, line in enumerate(lines):
-        kind, wanted = line["job_type"], _whole(name, number, line["scale_factor"])
+    for number, row in enumerate(lines):
+        kind, wanted = row.text("job_type"), row.whole("scale_factor", _DEVICES)
         gang = how.table.gang_below(kind, wanted)
         if gang == 0:
             unknown[kind] += 1
             continue
         capped[wanted] += gang < wanted
-        slo = float(line.get("slo") or -1)
+        slo = row.number("slo", f"{_SECONDS}, or -1 for none", least=-1, default=-1)
         jobs.append(
             TraceJob(
                 name=f"{number:05d}",
                 gang=gang,
-                steps=_whole(name, number, line["total_steps"]),
-                arrival_s=_number(name, number, line["arrival_time_s"]),
+                steps=row.whole("total_steps", "steps, as 500"),
+                arrival_s=row.number("arrival_time_s", _SECONDS),
                 speeds=how.table.alone[kind, gang],
                 kind=kind,
-                weight=float(line.get("priority_weight") or 1),
-                tenant=line.get("vc", ""),
+                weight=_weight(row, "priority_weight"),
+                tenant=row.text("vc"),
                 deadline_s=slo if slo > 0 else None,
             )
         )
     return in_order(name, jobs, (_capped(capped), _left_out(unknown)))
 
 
-def philly_jobs(name: str, lines: Sequence[Line], how: Reading) -> Trace:
+def philly_jobs(name: str, lines: Sequence[Row], how: Reading) -> Trace:
     """Arrivals, gangs and durations of Philly; kinds of work drawn from the table by the seed."""
     chance, reference = random.Random(how.seed), reference_type(how.table)
+    kinds = _kinds(how.table)
     capped: Counter[int] = Counter()
     jobs = []
-    for number, line in enumerate(lines):
-        wanted = _whole(name, number, line["num_gpus"])
-        gang = max((gang for gang in _gangs(how.table) if gang <= wanted), default=1)
-        kind = chance.choice(how.table.kinds(gang))
+    for number, row in enumerate(lines):
+        wanted = row.whole("num_gpus", _DEVICES)
+        gang = max((gang for gang in kinds if gang <= wanted), default=1)
+        kind = chance.choice(kinds[gang])
         capped[wanted] += gang < wanted
         speeds = how.table.alone[kind, gang]
-        try:
-            arrival_s = datetime.fromisoformat(line["timestamp"]).timestamp()
-        except ValueError as error:
-            raise TraceError(f"{name}: line {number + 2}: {error}") from error
-        duration_s = _number(name, number, line["duration_s"])
         jobs.append(
             TraceJob(
                 name=f"{number:05d}",
                 gang=gang,
-                steps=max(1, round(duration_s * speeds[reference])),
-                arrival_s=arrival_s,
+                steps=max(1, round(row.number("duration_s", _SECONDS) * speeds[reference])),
+                arrival_s=_moment(row),
                 speeds=speeds,
                 kind=kind,
-                tenant=line.get("vc", ""),
+                tenant=row.text("vc"),
             )
         )
     drawn = f"kinds of work are drawn by seed {how.seed}; durations are those on {reference}."
     return in_order(name, jobs, (drawn, _capped(capped)))
 
 
-def alibaba_jobs(name: str, lines: Sequence[Line], how: Reading) -> Trace:
-    """Inference instances: each holds its GPUs from creation to deletion and is never preempted."""
-    last = max((float(line["deletion_time"]) for line in lines if line["deletion_time"]), default=0)
-    jobs, bare = [], 0
-    for line in lines:
-        gang = int(float(line["gpu_request"] or 0))
-        if gang < 1:
-            bare += 1
-            continue
-        start = float(line["creation_time"] or 0)
-        end = float(line["deletion_time"] or last)
-        if end > start:
-            jobs.append(
-                TraceJob(
-                    name=line["instance_sn"],
-                    gang=gang,
-                    steps=max(1, round(end - start)),
-                    arrival_s=start,
-                    speeds=dict.fromkeys(how.types or how.table.types, 1.0),
-                    kind=f"service {line.get('app_name', '')}".strip(),
-                    checkpointable=False,
-                    tenant=line.get("app_name", ""),
-                )
-            )
-    notes = (
-        f"{bare} instances ask for no GPU and were left out." if bare else "",
-        "an instance without a creation time is there from the start, one without a deletion time "
-        "to the end; every type serves alike.",
-    )
-    return in_order(name, jobs, notes)
-
-
-def own_jobs(name: str, lines: Sequence[Line], how: Reading) -> Trace:
+def own_jobs(name: str, lines: Sequence[Row], how: Reading) -> Trace:
     """A user's own list; a duration is taken as that on the reference type."""
     reference = reference_type(how.table)
-    jobs = []
-    for number, line in enumerate(lines):
-        kind, gang = line.get("job_type", ""), _whole(name, number, line["gang"])
-        speeds = how.table.alone.get((kind, gang))
-        if speeds is None and not kind:
-            speeds = dict.fromkeys(how.types or how.table.types, 1.0)
-        if speeds is None:
-            raise TraceError(
-                f"{name}: line {number + 2}: no speeds of {kind!r} with a gang of {gang}: "
-                "give --speeds with them"
-            )
-        if line.get("steps"):
-            steps = _number(name, number, line["steps"])
-        elif line.get("duration_s"):
-            steps = _number(name, number, line["duration_s"]) * speeds.get(reference, 1.0)
-        else:
-            raise TraceError(f"{name}: line {number + 2}: steps or duration_s is needed")
-        jobs.append(
-            TraceJob(
-                name=line.get("name") or f"{number:05d}",
-                gang=gang,
-                steps=max(1, round(steps)),
-                arrival_s=_number(name, number, line["arrival_s"]),
-                speeds=speeds,
-                kind=kind,
-                checkpointable=(line.get("checkpoint") or "true").lower() != "false",
-                weight=float(line.get("weight") or 1),
-                tenant=line.get("tenant") or "",
-                priority=int(line.get("priority") or 0),
-                deadline_s=float(line["deadline_s"]) if line.get("deadline_s") else None,
-            )
-        )
-    return in_order(name, jobs)
+    return in_order(name, [_own(row, number, how, reference) for number, row in enumerate(lines)])
 
 
-def _sia(name: str, lines: Sequence[Line], how: Reading) -> Trace:
+def _own(row: Row, number: int, how: Reading, reference: str) -> TraceJob:
+    kind, gang = row.text("job_type"), row.whole("gang", _DEVICES)
+    speeds = how.table.alone.get((kind, gang))
+    if speeds is None and not kind:
+        speeds = dict.fromkeys(how.types or how.table.types, 1.0)
+    if speeds is None:
+        raise row.wrong("job_type", f"has no speeds with a gang of {gang}: give --speeds with them")
+    if row.text("steps"):
+        steps = row.whole("steps", "steps, as 500")
+    elif row.text("duration_s"):
+        seconds = row.number("duration_s", _SECONDS)
+        steps = max(1, round(seconds * speeds.get(reference, 1.0)))
+    else:
+        raise row.wrong("steps", "is empty: give steps or duration_s")
+    deadline_s = row.number("deadline_s", _SECONDS, default=0.0)
+    return TraceJob(
+        name=row.text("name") or f"{number:05d}",
+        gang=gang,
+        steps=steps,
+        arrival_s=row.number("arrival_s", _SECONDS),
+        speeds=speeds,
+        kind=kind,
+        checkpointable=_flag(row, "checkpoint"),
+        weight=_weight(row, "weight"),
+        tenant=row.text("tenant"),
+        priority=row.whole("priority", "a priority, as 100", least=-(10**9), default=0),
+        deadline_s=deadline_s if deadline_s > 0 else None,
+    )
+
+
+def _sia(name: str, lines: Sequence[Row], how: Reading) -> Trace:
     return sia_jobs(name, lines, how.table, how.seed)
 
 
-_READERS: Final[Mapping[Format, Callable[[str, Sequence[Line], Reading], Trace]]] = {
+_READERS: Final[Mapping[Format, Callable[[str, Sequence[Row], Reading], Trace]]] = {
     Format.GAVEL: gavel_jobs,
     Format.PHILLY: philly_jobs,
     Format.SIA: _sia,
-    Format.ALIBABA: alibaba_jobs,
+    Format.ALIBABA: instances,
+    Format.OPENB: pods,
     Format.CSV: own_jobs,
 }
 
 
-def _gangs(table: SpeedTable) -> tuple[int, ...]:
-    return tuple(sorted({gang for _, gang in table.alone if table.kinds(gang)}))
+def _kinds(table: SpeedTable) -> dict[int, tuple[str, ...]]:
+    """Kinds of work that run on every type, by gang.
+
+    Raises:
+        TraceError: none runs on every type with a gang of 1.
+    """
+    kinds = {gang: table.kinds(gang) for gang in sorted({gang for _, gang in table.alone})}
+    if not kinds.get(1):
+        raise TraceError(f"{table.name}: no kind of work runs on every type with a gang of 1")
+    return {gang: names for gang, names in kinds.items() if names}
 
 
-def _whole(name: str, number: int, text: str) -> int:
-    return int(_number(name, number, text))
+def _moment(row: Row) -> float:
+    """Seconds since the epoch of a timestamp; one without a zone is taken as UTC.
 
-
-def _number(name: str, number: int, text: str) -> float:
+    A local zone would move jobs by an hour where clocks change.
+    """
     try:
-        return float(text)
-    except ValueError as error:
-        raise TraceError(f"{name}: line {number + 2}: {text!r} is no number") from error
+        moment = datetime.fromisoformat(row.text("timestamp"))
+        seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError) as error:
+        said = "is no time: write it as 2017-09-04 10:30:41"
+        raise row.wrong("timestamp", said) from error
+    return seconds
+
+
+def _weight(row: Row, column: str) -> float:
+    weight = row.number(column, "a weight, as 2", default=1.0)
+    if weight == 0:
+        raise row.wrong(column, "gives no share at all: write a weight above 0")
+    return weight
+
+
+def _flag(row: Row, column: str) -> bool:
+    text = row.text(column).lower() or "true"
+    if text not in ("true", "false"):
+        raise row.wrong(column, "is neither true nor false")
+    return text == "true"
 
 
 def _capped(capped: Counter[int]) -> str:

@@ -9,15 +9,14 @@ classes did (Pollux, OSDI 2021: small up to 1, medium up to 10, large up to 100 
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from ullage.simulate.speeds import SpeedTable, opened
+from ullage.simulate.speeds import SpeedTable
+from ullage.simulate.table import Row, header_of, opened, rows
 from ullage.simulate.trace import Trace, TraceError, TraceJob, in_order
 
 TYPE_OF: Final = {"aws": "t4", "rtx": "rtx2080ti", "dgx": "a100", "quad": "quadro"}
@@ -32,11 +31,12 @@ GPU_HOURS: Final[Mapping[str, tuple[float, float]]] = {
     "imagenet": (100.0, 1000.0),
 }
 
+_STEP_TIMES: Final = frozenset({"application", "placement", "local_batch", "step_time_s"})
+
 
 def holds_step_times(path: Path) -> bool:
     """Whether a file has the columns of Sia's step times by placement."""
-    head = opened(path).partition("\n")[0].strip().split(",")
-    return {"application", "placement", "local_batch", "step_time_s"} <= set(head)
+    return set(header_of(opened(path))) >= _STEP_TIMES
 
 
 def read_step_times(path: Path) -> SpeedTable:
@@ -48,24 +48,24 @@ def read_step_times(path: Path) -> SpeedTable:
         TraceError: it is another file.
     """
     points: dict[tuple[str, int], dict[str, float]] = {}
-    for number, line in enumerate(csv.DictReader(io.StringIO(opened(path))), start=2):
-        try:
-            kind, placement = TYPE_OF.get(line["cluster"]), line["placement"]
-            replicas = sum(int(digit) for digit in placement)
-            batch, step_s = int(line["local_batch"]), float(line["step_time_s"])
-            key = (f"{line['application']}@{batch}", replicas)
-        except (KeyError, ValueError) as error:
-            raise TraceError(f"{path}: line {number}: not step times of Sia ({error})") from error
+    for row in rows(path.name, opened(path)):
+        kind, placement = TYPE_OF.get(row.text("cluster")), row.text("placement")
+        if not placement.isdecimal():
+            raise row.wrong("placement", "is no placement: write the devices of each node, as 22")
+        replicas = sum(int(digit) for digit in placement)
+        batch = row.whole("local_batch", "samples, as 8")
+        step_s = row.number("step_time_s", "seconds, as 0.25")
+        key = (f"{row.text('application')}@{batch}", replicas)
         # Of several ways of placing a gang the quickest counts.
         if kind is not None and step_s > 0:
-            row = points.setdefault(key, {})
-            row[kind] = max(row.get(kind, 0.0), 1 / step_s)
+            speeds = points.setdefault(key, {})
+            speeds[kind] = max(speeds.get(kind, 0.0), 1 / step_s)
     if not points:
         raise TraceError(f"{path}: no step times of a type that is known")
     return SpeedTable(name=path.name, alone=points)
 
 
-def sia_jobs(name: str, lines: Sequence[Mapping[str, str]], table: SpeedTable, seed: int) -> Trace:
+def sia_jobs(name: str, lines: Sequence[Row], table: SpeedTable, seed: int) -> Trace:
     """Jobs of a workload; applications without step times are left out and reported.
 
     Raises:
@@ -76,9 +76,9 @@ def sia_jobs(name: str, lines: Sequence[Mapping[str, str]], table: SpeedTable, s
     rows = _by_application(table)
     chance = random.Random(seed)
     jobs, missing = [], 0
-    for number, line in enumerate(lines):
-        application, batch = line["application"], float(line["batch_size"])
-        wanted, draw = int(line["num_replicas"]), chance.random()
+    for number, row in enumerate(lines):
+        application, batch = row.text("application"), row.whole("batch_size", "samples, as 128")
+        wanted, draw = row.whole("num_replicas", "a number of devices, as 4"), chance.random()
         hours = GPU_HOURS.get(application)
         gang = max((n for one, n in rows if one == application and n <= wanted), default=0)
         if hours is None or gang == 0:
@@ -89,12 +89,12 @@ def sia_jobs(name: str, lines: Sequence[Mapping[str, str]], table: SpeedTable, s
         gpu_s = 3600 * math.exp(math.log(hours[0]) + draw * math.log(hours[1] / hours[0]))
         jobs.append(
             TraceJob(
-                name=f"{line.get('workload_id', '')}-{number:05d}",
+                name=f"{row.text('workload_id')}-{number:05d}",
                 gang=gang,
                 steps=max(1, round(gpu_s / gang * base)),
-                arrival_s=float(line["submit_time_s"]),
+                arrival_s=row.number("submit_time_s", "seconds, as 12.5"),
                 speeds=speeds,
-                kind=f"{application} x {batch:.0f}",
+                kind=f"{application} x {batch}",
             )
         )
     notes = (

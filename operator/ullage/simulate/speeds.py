@@ -9,9 +9,6 @@ their place. A pair that is missing is unknown, never free of interference.
 from __future__ import annotations
 
 import ast
-import csv
-import gzip
-import io
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from ullage.engines.allocation.model import PairRow
+from ullage.simulate.table import header_of, opened, rows
 from ullage.simulate.trace import TraceError
 
 BUILT_IN: Final = files("ullage.simulate") / "data"
@@ -106,19 +104,6 @@ def built_in() -> SpeedTable:
     return SpeedTable(name="built-in (Gavel)", alone=alone, beside=beside)
 
 
-def opened(path: Path) -> str:
-    """The text of a file, unpacked where its name ends in .gz.
-
-    Raises:
-        TraceError: it cannot be read.
-    """
-    try:
-        raw = path.read_bytes()
-        return (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise TraceError(f"{path}: {error}") from error
-
-
 def read_speeds(path: Path) -> SpeedTable:
     """A table of the user's: Gavel's JSON, or a CSV file.
 
@@ -156,18 +141,17 @@ def _from_json(name: str, text: str) -> SpeedTable:
 
 def _from_csv(name: str, text: str) -> SpeedTable:
     alone: dict[tuple[str, int], dict[str, float]] = {}
-    for number, line in enumerate(csv.DictReader(io.StringIO(text)), start=2):
-        if line.get("placement", "consolidated") != "consolidated":
+    flat = "scale_factor" in header_of(text)
+    gang_column, type_column = ("scale_factor", "gpu") if flat else ("gang", "type")
+    for row in rows(name, text):
+        if row.cells.get("placement", "consolidated") != "consolidated":
             continue
-        try:
-            gang = int(line.get("gang") or line["scale_factor"])
-            on = line.get("type") or line["gpu"]
-            speed = float(line["steps_per_s"])
-            alone.setdefault((line["job_type"], gang), {}).setdefault(on, max(0.0, speed))
-        except (KeyError, ValueError, TypeError) as error:
-            raise TraceError(
-                f"{name}: line {number}: job_type, gang, type and steps_per_s are needed ({error})"
-            ) from error
+        for column in ("job_type", type_column):
+            if not row.text(column):
+                raise row.wrong(column, "is empty: job_type, gang, type, steps_per_s are needed")
+        gang = row.whole(gang_column, "a number of devices, as 4")
+        speed = row.number("steps_per_s", "steps a second, as 3.5, or 0")
+        alone.setdefault((row.text("job_type"), gang), {}).setdefault(row.text(type_column), speed)
     if not alone:
         raise TraceError(f"{name}: no speeds in it")
     return SpeedTable(name=name, alone=alone)

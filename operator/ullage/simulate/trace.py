@@ -10,6 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
+
+WHOLE: Final = 1000
+"""Thousandths of a device in a whole one."""
 
 
 class TraceError(ValueError):
@@ -23,6 +27,7 @@ class TraceJob:
     Attributes:
         name: Unique.
         gang: Devices that all its workers hold together.
+        milli: Thousandths of each of these devices that it holds; less than 1,000 with a gang of 1.
         steps: Work.
         arrival_s: Seconds from the start of the trace.
         speeds: Steps/s of the whole gang on each type; 0 = it cannot run there.
@@ -45,6 +50,7 @@ class TraceJob:
     tenant: str = ""
     priority: int = 0
     deadline_s: float | None = None
+    milli: int = WHOLE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,11 +82,13 @@ class Fleet:
         devices: How many of each type, in the order in which a plain queue takes them.
         per_node: Devices of one node at most.
         prices: Dollars per hour of one device; types without a price cost nothing.
+        parts: Parts that each device is counted in; ``devices`` and ``prices`` are of parts.
     """
 
     devices: Mapping[str, int]
     per_node: int = 8
     prices: Mapping[str, float] = field(default_factory=dict)
+    parts: int = 1
 
     def __post_init__(self) -> None:
         if not self.devices or not all(count > 0 for count in self.devices.values()):
@@ -142,3 +150,19 @@ def fitted(trace: Trace, fleet: Fleet) -> Trace:
             large += 1
     note = f"{large} jobs fit no type of this cluster and were left out." if large else ""
     return in_order(trace.name, jobs, (*trace.notes, note))
+
+
+def in_parts(trace: Trace, fleet: Fleet) -> tuple[Trace, Fleet]:
+    """Jobs and devices counted in thousandths of a device, where a job holds a part of one.
+
+    Parts fill a type without regard to where a device ends: two parts of .6 take 1.2 devices.
+    """
+    if all(job.milli == WHOLE for job in trace.jobs):
+        return trace, fleet
+    jobs = tuple(replace(job, gang=job.gang * job.milli, milli=WHOLE) for job in trace.jobs)
+    return replace(trace, jobs=jobs), replace(
+        fleet,
+        devices={kind: count * WHOLE for kind, count in fleet.devices.items()},
+        prices={kind: price / WHOLE for kind, price in fleet.prices.items()},
+        parts=WHOLE,
+    )

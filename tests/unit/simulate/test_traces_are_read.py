@@ -4,18 +4,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
+import math
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ullage.simulate.fleets import parsed_fleet, parsed_prices
-from ullage.simulate.readers import Format, Reading, published, read_trace
+from ullage.simulate.readers import COLUMNS, Format, published, read_trace
 from ullage.simulate.readers_sia import holds_step_times, read_step_times
+from ullage.simulate.reading import Reading
 from ullage.simulate.speeds import SpeedTable, built_in, read_speeds
 from ullage.simulate.synthetic import gap_for, generate, reference_type
-from ullage.simulate.trace import Fleet, TraceError
+from ullage.simulate.trace import Fleet, TraceError, TraceJob
 
+OPTIONAL = ("weight", "priority", "checkpoint", "deadline_s", "slo", "priority_weight", "gpu_spec")
 FLEET = Fleet(devices={"v100": 8, "k80": 8})
 
 
@@ -131,7 +139,44 @@ def test_serving_instances_hold_their_devices_for_their_life(tmp_path: Path) -> 
     ]
     assert not any(job.checkpointable for job in trace.jobs)
     assert trace.jobs[0].speeds == {"a10": 1.0}
-    assert "1 instances ask for no GPU" in trace.notes[0]
+    assert trace.notes[0] == "1 that ask for no GPU were left out."
+
+
+_OPENB = (
+    "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,"
+    "deletion_time,scheduled_time"
+)
+
+
+def test_parts_of_gpus_are_kept_as_parts(tmp_path: Path) -> None:
+    path = _file(
+        tmp_path,
+        "openb_pod_list_default.csv",
+        _OPENB,
+        "p0,6000,12288,1,460,,LS,Running,0,500,0",
+        "p1,6000,12288,1,1000,V100M16|V100M32,BE,Succeeded,100,300,120",
+        "p2,6000,12288,8,1000,,LS,Running,100,,100",
+        "p3,6000,12288,0,0,,LS,Running,100,200,100",
+        "p4,6000,12288,1,500,G2,LS,Pending,100,200,",
+        "p5,6000,12288,1,500,,LS,Failed,200,200,",
+    )
+    trace = read_trace(path, reading=Reading(types=("V100M32", "T4")))
+    assert [(job.name, job.gang, job.milli, job.steps) for job in trace.jobs] == [
+        ("p0", 1, 460, 500),
+        ("p1", 1, 1000, 200),
+        ("p2", 8, 1000, 400),
+    ]
+    assert trace.jobs[1].speeds == {"V100M32": 1.0, "T4": 0.0}
+    assert trace.notes[:3] == (
+        "1 that ask for no GPU were left out.",
+        "1 that end when they begin were left out.",
+        "1 that ask for models which this cluster lacks were left out.",
+    )
+    nodes = _file(
+        tmp_path, "openb_node_list_gpu_node.csv", "sn,cpu_milli,memory_mib,gpu,model",
+        "n0,64000,262144,2,T4", "n1,64000,262144,8,V100M32", "n2,64000,262144,0,",
+    )  # fmt: skip
+    assert parsed_fleet(str(nodes), {}, 8).devices == {"V100M32": 8, "T4": 2}
 
 
 def test_a_users_own_list_is_read(tmp_path: Path) -> None:
@@ -149,26 +194,111 @@ def test_a_users_own_list_is_read(tmp_path: Path) -> None:
     assert (second.name, second.steps, set(second.speeds.values())) == ("b", 60, {1.0})
 
 
+OWN = "arrival_s,gang,job_type,steps,duration_s,weight,priority,checkpoint,deadline_s"
+
+
 @pytest.mark.parametrize(
     ("head", "line", "said"),
     [
-        ("colour,size", "red,1", "no format that is known"),
-        ("arrival_s,gang,job_type,steps", "0,1,A3C,", "steps or duration_s"),
-        ("arrival_s,gang,job_type,steps", "soon,1,A3C,5", "'soon' is no number"),
-        ("arrival_s,gang,job_type,steps", "0,1,Unheard of,5", "give --speeds"),
-        ("arrival_s,gang,job_type,steps", "0,1,A3C,-5", None),
-        ("timestamp,duration_s,num_gpus", "yesterday,5,1", "line 2"),
+        ("colour,size", "red,1", "t.csv: line 1: .*no format that is known"),
+        ("arrival_s,gang,steps", "0,1", "line 2: 2 cells instead of 3"),
+        ("arrival_s,gang,steps", "0,1,5,6", "line 2: 4 cells instead of 3"),
+        ("arrival_s,gang,gang", "0,1,1", "line 1: two columns are called gang"),
+        (OWN, "0,1,A3C,,,,,,", "line 2, column steps: '' is empty: give steps or duration_s"),
+        (OWN, "soon,1,A3C,5,,,,,", "line 2, column arrival_s: 'soon' is no number .*: write sec"),
+        (OWN, "nan,1,A3C,5,,,,,", "line 2, column arrival_s: 'nan' is no number"),
+        (OWN, "inf,1,A3C,5,,,,,", "column arrival_s: 'inf' is no number"),
+        (OWN, "-1,1,A3C,5,,,,,", "column arrival_s: '-1' is no number from 0"),
+        (OWN, "0,0,A3C,5,,,,,", "column gang: '0' is no number from 1"),
+        (OWN, "0,1.5,A3C,5,,,,,", "column gang: '1.5' is no whole number"),
+        (OWN, "0,1,Unheard of,5,,,,,", "column job_type: 'Unheard of' has no speeds .*--speeds"),
+        (OWN, "0,1,A3C,-5,,,,,", "column steps: '-5' is no number from 1"),
+        (OWN, "0,1,A3C,1e999,,,,,", "column steps: '1e999' is no number"),
+        (OWN, "0,1,A3C,,-3,,,,", "column duration_s: '-3' is no number from 0"),
+        (OWN, "0,1,A3C,5,,0,,,", "column weight: '0' gives no share"),
+        (OWN, "0,1,A3C,5,,,high,,", "column priority: 'high' is no number"),
+        (OWN, "0,1,A3C,5,,,,maybe,", "column checkpoint: 'maybe' is neither true nor false"),
+        (OWN, "0,1,A3C,5,,,,,never", "column deadline_s: 'never' is no number"),
+        (OWN, "0,1,A3C," + "9" * 200_000 + ",,,,,", "line 2: no CSV"),
+        (OWN, "0,1,A3C," + "9" * 999 + ",,,,,", r"column steps: '9{40}\.\.\.' is no number"),
+        ("timestamp,duration_s,num_gpus", "yesterday,5,1", "line 2, column timestamp: 'yesterday'"),
+        ("instance_sn,gpu_request,creation_time,deletion_time", "a,.5,0,9", "is no whole number"),
+        (
+            _OPENB,
+            "p,1,1,2,500,,LS,Running,0,9,0",
+            "column gpu_milli: '500' is .* part of each of 2",
+        ),
+        (_OPENB, "p,1,1,1,1500,,LS,Running,0,9,0", "column gpu_milli: '1500' is more than a dev"),
+        ("submit_time_s,application,num_replicas,batch_size", "x,bert,1,8", "give --speeds"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_its_place(
-    tmp_path: Path, head: str, line: str, said: str | None
+def test_what_makes_no_sense_is_refused_with_file_line_column_and_remedy(
+    tmp_path: Path, head: str, line: str, said: str
 ) -> None:
-    path = _file(tmp_path, "t.csv", head, line)
-    if said is None:
-        assert read_trace(path).jobs[0].steps == 1
-        return
     with pytest.raises(TraceError, match=said):
+        read_trace(_file(tmp_path, "t.csv", head, line))
+
+
+def test_a_byte_order_mark_quotes_and_empty_lines_are_no_error(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    text = '"arrival_s", "gang","steps"\r\n\r\n"0","1","5"\r\n ,,\r\n'
+    path.write_text(text, encoding="utf-8-sig", newline="")
+    assert [job.steps for job in read_trace(path).jobs] == [5]
+    packed = tmp_path / "packed.csv"
+    packed.write_bytes(gzip.compress(text.encode("utf-8-sig")))
+    assert [job.steps for job in read_trace(packed).jobs] == [5]
+
+
+def test_what_is_no_text_or_no_whole_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"arrival_s,gang,steps\n0,1,\xff\xfe\n")
+    with pytest.raises(TraceError, match=r"t\.csv: line 2: no UTF-8 text"):
         read_trace(path)
+    cut = tmp_path / "cut.csv.gz"
+    cut.write_bytes(gzip.compress(b"arrival_s,gang,steps\n0,1,5\n" * 999)[:40])
+    with pytest.raises(TraceError, match=r"cut\.csv\.gz"):
+        read_trace(cut)
+    with pytest.raises(TraceError, match="directory"):
+        read_trace(tmp_path)
+
+
+@given(st.binary(max_size=300), st.sampled_from(list(Format)))
+def test_any_bytes_are_read_or_refused_by_name(data: bytes, form: Format) -> None:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "any.csv"
+        path.write_bytes(data)
+        with pytest.raises(TraceError, match=r"any\.csv"):
+            read_trace(path, form)
+
+
+@contextlib.contextmanager
+def naming(name: str) -> Iterator[None]:
+    """Fails unless an error names the file."""
+    try:
+        yield
+    except TraceError as error:
+        if name not in str(error):
+            pytest.fail(f"the error does not name {name}: {error}")
+        raise
+
+
+CELLS = st.sampled_from(["", "0", "1", "-1", "nan", "inf", "1e400", "2", " 3", "x", '"', "a,b"])
+
+
+@given(st.data(), st.sampled_from([form for form in Format if form is not Format.AUTO]))
+def test_any_cells_are_read_or_refused_with_their_line(data: st.DataObject, form: Format) -> None:
+    columns = sorted(COLUMNS[form]) + data.draw(st.lists(st.sampled_from(OPTIONAL), unique=True))
+    lines = data.draw(st.lists(st.lists(CELLS, min_size=1, max_size=12), max_size=4))
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "any.csv"
+        path.write_text("\n".join(",".join(line) for line in [columns, *lines]), encoding="utf-8")
+        jobs: tuple[TraceJob, ...] = ()
+        with contextlib.suppress(TraceError), naming("any.csv"):
+            jobs = read_trace(path, form).jobs
+    for job in jobs:
+        assert 0 <= job.arrival_s < math.inf
+        assert 0 < job.weight < math.inf
+        assert min(job.steps, job.gang) >= 1
 
 
 def test_files_that_are_not_there_and_columns_that_are_not_are_named(tmp_path: Path) -> None:
