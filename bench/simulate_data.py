@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from ullage.simulate.readers import Format, Reading, read_trace
+from ullage.simulate.readers import Format, read_trace
 from ullage.simulate.readers_sia import read_step_times
+from ullage.simulate.reading import Reading
 from ullage.simulate.speeds import built_in
 from ullage.simulate.trace import Fleet, Trace
 

@@ -30,7 +30,8 @@ class Inputs:
         ),
     ] = ""
     form: Annotated[
-        str, typer.Option("--format", help="Of a file: auto, gavel, philly, sia, alibaba, csv.")
+        str,
+        typer.Option("--format", help="Of a file: auto, gavel, philly, sia, alibaba, openb, csv."),
     ] = "auto"
     speeds: Annotated[
         str, typer.Option(help="Table of speeds: Gavel's JSON, Sia's step times, or a CSV.")

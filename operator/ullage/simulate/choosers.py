@@ -140,7 +140,7 @@ class Rounds:
         self._rates[job.name] = tuple(job.speeds[kind] for kind in self.fleet.devices)
         self._views[job.name] = JobView(
             name=job.name,
-            gang=job.gang,
+            gang=job.gang / self.fleet.parts,
             weight=job.weight,
             age_s=max(0.0, _OLDEST - job.arrival_s),
             steps_left=job.steps,
@@ -198,7 +198,11 @@ class Rounds:
         else:
             views = tuple(self._views[name] for name in active)
         types = tuple(
-            TypeView(name=kind, devices=size, dollars_per_hour=self.fleet.prices.get(kind, 0.0))
+            TypeView(
+                name=kind,
+                devices=size / self.fleet.parts,
+                dollars_per_hour=self.fleet.prices.get(kind, 0.0) * self.fleet.parts,
+            )
             for kind, size in self.fleet.devices.items()
         )
         return Problem(

@@ -51,7 +51,7 @@ class JobView:
 
     Attributes:
         name: Stable key; ties are broken by it.
-        gang: Devices that all its workers hold together.
+        gang: Devices that all its workers hold together; below 1 = a part of one.
         weight: Of the fair share, above 0.
         steps_left: Steps still to do.
         age_s: Seconds since it arrived.
@@ -62,7 +62,7 @@ class JobView:
     """
 
     name: str
-    gang: int = 1
+    gang: float = 1
     weight: float = 1.0
     steps_left: float = 1.0
     age_s: float = 0.0
@@ -72,8 +72,8 @@ class JobView:
     kind: str = ""
 
     def __post_init__(self) -> None:
-        if self.gang < 1:
-            raise ProblemError(f"{self.name}: a gang has at least one device, not {self.gang}")
+        if not self.gang > 0:
+            raise ProblemError(f"{self.name}: a gang is above 0 devices, not {self.gang}")
         if not (self.weight > 0 and math.isfinite(self.weight)):
             raise ProblemError(f"{self.name}: a weight is above 0, not {self.weight}")
         if not (self.steps_left > 0 and math.isfinite(self.steps_left)):
@@ -92,7 +92,7 @@ class TypeView:
     """
 
     name: str
-    devices: int
+    devices: float
     dollars_per_hour: float = 0.0
     pool: str = ""
 
@@ -254,7 +254,7 @@ class Problem:
 
 def _one_size_per_pool(types: Sequence[TypeView]) -> None:
     """Types of one pool describe the same devices."""
-    sizes: dict[str, int] = {}
+    sizes: dict[str, float] = {}
     for kind in types:
         if sizes.setdefault(kind.capacity_row, kind.devices) != kind.devices:
             raise ProblemError(f"types of pool {kind.capacity_row} give two numbers of devices")
