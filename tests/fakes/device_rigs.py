@@ -193,9 +193,9 @@ class NvidiaRig(NvmlFaults):
         self._running: dict[ContainerKey, int] = {}
 
     def open(self) -> DeviceBackend:
-        gpus = NvidiaDevices(self.nvml.seen_from(PidNamespace()), MpsShares(None))
-        driver = NvidiaDriver(gpus, self.tree.paths, HostReader(NvmlThread(self.nvml)))
-        return DeviceBackend(probe=NvidiaProbe(gpus), driver=driver)
+        reader = HostReader(NvmlThread(self.nvml))
+        gpus = NvidiaDevices(self.nvml.seen_from(PidNamespace()), MpsShares(None), reader)
+        return DeviceBackend(probe=NvidiaProbe(gpus), driver=NvidiaDriver(gpus, self.tree.paths))
 
     async def settle(self, backend: DeviceBackend) -> None:
         return None

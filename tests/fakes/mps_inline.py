@@ -72,7 +72,7 @@ class FlakyPort:
 def inline(rig: MpsRig) -> DeviceBackend:
     """A new backend over the rig, as after a restart of the agent."""
     rig.port = FlakyPort(rig)
-    devices = NvidiaDevices(rig.nvml, MpsShares(rig.port))
+    reader = HostReader(InlineNvml(rig.nvml))
+    devices = NvidiaDevices(rig.nvml, MpsShares(rig.port), reader)
     devices.thread = InlineNvml(rig.nvml)
-    driver = NvidiaDriver(devices, rig.paths, HostReader(InlineNvml(rig.nvml)))
-    return DeviceBackend(probe=NvidiaProbe(devices), driver=driver)
+    return DeviceBackend(probe=NvidiaProbe(devices), driver=NvidiaDriver(devices, rig.paths))

@@ -74,9 +74,10 @@ class MpsRig(NvmlFaults):
         )
 
     def open(self) -> DeviceBackend:
-        gpus = NvidiaDevices(self.nvml.seen_from(PidNamespace()), MpsShares(self.supervisor))
-        driver = NvidiaDriver(gpus, self.paths, HostReader(NvmlThread(self.nvml)))
-        return DeviceBackend(probe=NvidiaProbe(gpus), driver=driver)
+        reader = HostReader(NvmlThread(self.nvml))
+        shares = MpsShares(self.supervisor)
+        gpus = NvidiaDevices(self.nvml.seen_from(PidNamespace()), shares, reader)
+        return DeviceBackend(probe=NvidiaProbe(gpus), driver=NvidiaDriver(gpus, self.paths))
 
     async def settle(self, backend: DeviceBackend) -> None:
         """Two rounds of probes, and the servers that they order are ready."""

@@ -53,13 +53,13 @@ def _nvidia(options: BackendOptions) -> DeviceBackend:
     from ullage_node.mps.server import SOCKET
 
     port = MpsClient(options.paths.run_dir / "mps" / SOCKET)
-    gpus = NvidiaDevices(load_nvml(), MpsShares(port))
     processes = HostProcesses(
         options.paths.run_dir / DIRECTORY / PROCESSES_SOCKET, options.paths.proc_root
     )
+    gpus = NvidiaDevices(load_nvml(), MpsShares(port), processes)
     return DeviceBackend(
         probe=NvidiaProbe(gpus),
-        driver=NvidiaDriver(gpus, options.paths, processes, overhead_mib=options.overhead_mib),
+        driver=NvidiaDriver(gpus, options.paths, overhead_mib=options.overhead_mib),
         sampler=NvmlSampler(gpus.thread, lambda: gpus.known),
     )
 

@@ -23,7 +23,7 @@ from ullage_node.devices.nvidia.cdi import CdiUnusable, ToolkitSpecifications, m
 from ullage_node.devices.nvidia.checks import FirstHour, checks_of
 from ullage_node.devices.nvidia.choice import MPS_BACKENDS, WHOLE_PERCENT
 from ullage_node.devices.nvidia.device_files import FilesUnknown, files_of, read_minors
-from ullage_node.devices.nvidia.host_processes import ProcessesUnseen, ProcessSource
+from ullage_node.devices.nvidia.host_processes import ProcessesUnseen
 from ullage_node.devices.nvidia.known import NvidiaDevices
 from ullage_node.devices.nvidia.read import GpuProcess, NvidiaDevice
 from ullage_node.devices.nvidia.sharing import client_edits, limits_of, namespace_of, pipe_of
@@ -58,7 +58,6 @@ class NvidiaDriver:
         self,
         devices: NvidiaDevices,
         paths: BackendPaths,
-        processes: ProcessSource,
         *,
         overhead_mib: int = CONTEXT_OVERHEAD_MIB,
         clock: Callable[[], float] | None = None,
@@ -66,12 +65,10 @@ class NvidiaDriver:
         self._devices = devices
         self._shares = devices.shares
         self._paths = paths
-        self._processes = processes
         self._overhead_mib = overhead_mib
         self._clock = clock or (lambda: asyncio.get_running_loop().time())
         self._toolkit = ToolkitSpecifications(paths.cdi_dirs)
-        self._unseen: str | None = None
-        self._using: dict[bool, tuple[Attachment, ...]] = {}
+        self._using: dict[bool, dict[ContainerKey, Attachment]] = {False: {}, True: {}}
         """Readings of containers that use a device; by whether theirs is whole."""
         self._proven: dict[bool, Attachment] = {}
         """The newest one that was as decided, also after its container ended."""
@@ -102,7 +99,7 @@ class NvidiaDriver:
                 mps_problem=self._shares.problem,
                 installed=self._shares.installed,
                 servers={uuid: server for uuid in known if (server := self._shares.server(uuid))},
-                unseen=self._unseen,
+                unseen=self._devices.unseen,
                 shares=self._seen_of(whole=False),
                 wholes=self._seen_of(whole=True),
                 toolkit=toolkit,
@@ -231,10 +228,8 @@ class NvidiaDriver:
         try:
             sight = await self._look(bindings)
         except (ProcessesUnseen, CgroupUnreadable) as error:
-            self._unseen = str(error)
             unread = Attachment(state=AttachState.UNVERIFIED, message=str(error))
             return {binding.key: self._remember(binding.key, unread) for binding in bindings}
-        self._unseen = ""
         found = {binding.key: attachment_of(binding, bindings, sight) for binding in bindings}
         self._keep_readings(bindings, found)
         return {key: self._remember(key, seen) for key, seen in found.items()}
@@ -242,26 +237,22 @@ class NvidiaDriver:
     def _keep_readings(
         self, bindings: Sequence[ContainerBinding], found: Mapping[ContainerKey, Attachment]
     ) -> None:
-        for whole in (False, True):
-            self._using[whole] = tuple(
-                seen
-                for binding in bindings
-                if (binding.slices[0].percent == WHOLE_PERCENT) is whole
-                and (seen := found[binding.key]).state in _USING
-            )
-            for seen in self._using[whole]:
-                if seen.state is AttachState.ENFORCED:
-                    self._proven[whole] = seen
+        for binding in bindings:
+            seen, whole = found[binding.key], binding.slices[0].percent == WHOLE_PERCENT
+            self._using[whole].pop(binding.key, None)
+            if seen.state in _USING:
+                self._using[whole][binding.key] = seen
+            if seen.state is AttachState.ENFORCED:
+                self._proven[whole] = seen
 
     def _seen_of(self, *, whole: bool) -> tuple[Attachment, ...]:
         """Readings of containers, or of the last one that was as decided."""
         proven = self._proven.get(whole)
-        return self._using.get(whole) or ((proven,) if proven else ())
+        return tuple(self._using[whole].values()) or ((proven,) if proven else ())
 
     async def _look(self, bindings: Sequence[ContainerBinding]) -> Sight:
         """Processes first, clients after: who is among the former must be among the latter."""
-        uuids = sorted(self._devices.known)
-        usage = await self._processes.look(uuids)
+        usage = await self._devices.look()
         owners = {pid: self._pod_of(pid) for pid in {p.pid for p in usage.processes}}
         shared = {part.gpu for b in bindings for part in b.slices if part.percent < WHOLE_PERCENT}
         ours = {binding.key.pod_uid for binding in bindings}
@@ -286,7 +277,7 @@ class NvidiaDriver:
             servers={gpu: self._shares.server(gpu) for gpu in shared},
             server_problem=self._shares.problem,
             devices=self._devices.known,
-            choices={gpu: self._devices.choice(gpu) for gpu in shared & set(uuids)},
+            choices={gpu: self._devices.choice(gpu) for gpu in shared & self._devices.known.keys()},
             overhead_mib=self._overhead_mib,
             sm_counts={binding.key: self._reported_sms(binding.key) for binding in bindings},
             pipes={
@@ -379,6 +370,8 @@ class NvidiaDriver:
 
     async def release(self, binding: ContainerBinding) -> None:
         """Forget the container, and remove its namespace."""
+        for using in self._using.values():
+            using.pop(binding.key, None)
         self._last_seen.pop(binding.key, None)
         self._shares.come_back(binding)
         for part in binding.slices:

@@ -18,8 +18,9 @@ import structlog
 
 from ullage.api.contract import MpsState, MpsStatus
 from ullage_node.devices.nvidia.choice import MPS_BACKENDS, WHOLE_PERCENT, Choice, Driver, choose
+from ullage_node.devices.nvidia.host_processes import ProcessesUnseen, ProcessSource
 from ullage_node.devices.nvidia.nvml import NvmlApi, NvmlError, NvmlThread
-from ullage_node.devices.nvidia.read import NvidiaDevice, explain
+from ullage_node.devices.nvidia.read import NvidiaDevice, Usage, explain
 from ullage_node.model.devices import ContainerBinding, ContainerKey
 from ullage_node.mps.client import MpsClient, MpsUnreachable
 from ullage_node.mps.records import INDEX_MAX, Installed, Order, Report, Server
@@ -31,13 +32,30 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 class NvidiaDevices:
-    """The devices ever found, and the thread that talks to them."""
+    """The devices ever found, the thread that talks to them, and who says what runs on them."""
 
-    def __init__(self, api: NvmlApi, shares: MpsShares) -> None:
+    def __init__(self, api: NvmlApi, shares: MpsShares, processes: ProcessSource) -> None:
         self.thread = NvmlThread(api)
         self.known: dict[str, NvidiaDevice] = {}
         self.driver = Driver()
         self.shares = shares
+        self._processes = processes
+        self.unseen: str | None = None
+        """Why processes are not seen, "" = they are, ``None`` = nobody looked yet."""
+
+    async def look(self) -> Usage:
+        """Processes on all devices, by the host's numbers.
+
+        Raises:
+            ProcessesUnseen: they cannot be known now.
+        """
+        try:
+            usage = await self._processes.look(sorted(self.known))
+        except ProcessesUnseen as error:
+            self.unseen = str(error)
+            raise
+        self.unseen = ""
+        return usage
 
     @property
     def driver_version(self) -> str:

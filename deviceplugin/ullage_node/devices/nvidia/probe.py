@@ -9,6 +9,8 @@ hysteresis and writes nothing on the node.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -20,6 +22,7 @@ from ullage.api.contract import (
     accelerator_key,
 )
 from ullage_node.devices.nvidia.choice import Driver, modes_of
+from ullage_node.devices.nvidia.host_processes import ProcessesUnseen
 from ullage_node.devices.nvidia.known import NvidiaDevices, said
 from ullage_node.devices.nvidia.nvml import NvmlApi, NvmlError, NvmlStuck
 from ullage_node.devices.nvidia.read import (
@@ -114,7 +117,7 @@ class NvidiaProbe:
             faults = dict.fromkeys(self._devices.known, soft)
         else:
             self._reported.clear()
-        await self._ask_shares()
+        await asyncio.gather(self._ask_shares(), self._look_at_processes())
         # From the second look on: by then the node's containers were looked at once, so no server
         # is started on a device that one of them has whole.
         self._devices.shares.ordering = True
@@ -143,6 +146,11 @@ class NvidiaProbe:
         """Asks for the state of the MPS servers; also orders them while no container is there."""
         devices = self._devices
         await devices.shares.refresh(tuple(devices.known.values()), devices.driver)
+
+    async def _look_at_processes(self) -> None:
+        """Keeps known whether processes are seen, also while no container of ours runs."""
+        with contextlib.suppress(ProcessesUnseen):  # what it says is kept there
+            await self._devices.look()
 
     def _observed(self, device: NvidiaDevice, *, healthy: bool) -> ObservedDevice:
         choice = self._devices.choice(device.uuid)

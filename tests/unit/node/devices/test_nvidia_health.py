@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import pynvml
 import pytest
 
+from fakes.host_reader import HostReader
 from fakes.nvml import FakeGpu, FakeNvml
 from ullage.api.contract import GPUMode, Health, Reason
 from ullage_node.devices.backend import BACKENDS, BackendOptions, Hardware
@@ -27,7 +28,7 @@ class Node:
         self.second = FakeGpu(uuid="GPU-bbbb", minor=1, name="Tesla T4", memory_mib=15360)
         self.nvml = FakeNvml(self.first, self.second)
         self.now = 1000.0
-        self.devices = NvidiaDevices(self.nvml, MpsShares(None))
+        self.devices = NvidiaDevices(self.nvml, MpsShares(None), HostReader(NvmlThread(self.nvml)))
         self.probe = NvidiaProbe(self.devices, clock=lambda: self.now)
 
     async def open(self) -> Node:
@@ -79,7 +80,9 @@ class TestDiscovery:
         assert node.nvml.open_event_sets == 1
 
     async def test_a_node_without_a_gpu_says_where_to_look(self) -> None:
-        probe = NvidiaProbe(NvidiaDevices(FakeNvml(), MpsShares(None)))
+        probe = NvidiaProbe(
+            NvidiaDevices(FakeNvml(), MpsShares(None), HostReader(NvmlThread(FakeNvml())))
+        )
         await probe.start()
         with pytest.raises(BackendUnavailable, match="nvidia-smi -L"):
             await probe.discover()

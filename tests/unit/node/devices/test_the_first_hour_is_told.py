@@ -61,7 +61,7 @@ def test_nothing_is_confirmed_before_it_was_seen_and_everything_afterwards(tmp_p
         assert states(backend) == {
             "Driver": OK,
             "MPSProgram": OK,
-            "HostProcesses": OPEN,
+            "HostProcesses": OK,
             "WholeGPU": OPEN,
             "MPSServers": OK,
             "ShareProof": OPEN,
@@ -83,7 +83,8 @@ def test_nothing_is_confirmed_before_it_was_seen_and_everything_afterwards(tmp_p
         }
         assert FAILED not in seen.values()
         assert told(backend)["ShareProof"].message == "proven by Reported"
-        await backend.driver.observe([])
+        for binding in (share, whole):
+            await backend.driver.release(binding)
         assert (states(backend)["WholeGPU"], states(backend)["ShareProof"]) == (OK, OK)
 
     on_rig(tmp_path, live)
@@ -99,7 +100,7 @@ def test_an_escape_is_told_while_it_lasts(tmp_path: Path) -> None:
             await asyncio.sleep(1)
         assert told(backend)["ShareProof"].state is FAILED
         assert "past the MPS server" in told(backend)["ShareProof"].message
-        await backend.driver.observe([])
+        await backend.driver.release(binding)
         assert states(backend)["ShareProof"] is OPEN
 
     on_rig(tmp_path, live)
@@ -144,7 +145,7 @@ async def test_without_mps_and_without_a_look_the_node_says_so(tmp_path: Path) -
     await backend.probe.start()
     await backend.probe.discover()
     rig.take_everything()
-    await backend.driver.observe([binding])
+    await backend.probe.health()
     assert told(backend)["HostProcesses"].state is FAILED
 
 
