@@ -3,15 +3,16 @@
 """Who sees which process on a GPU: the driver's rule, and how the agent gets around it.
 
 The fake answers as NVIDIA's open kernel modules do (``os_find_ns_pid`` is ``pid_vnr``): numbers of
-the caller's PID namespace, and nobody who has none there. The last test asks the kernel itself.
+the caller's PID namespace, and nobody who has none there. This machine's kernel is asked, too.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -67,17 +68,62 @@ class TestTheDriversRule:
     def test_a_container_sees_its_own_by_its_own_numbers(self, nvml: FakeNvml) -> None:
         assert pids(nvml.seen_from(PidNamespace({TENANT: 7}))) == {7}
 
-    def test_the_kernel_gives_a_process_no_number_in_another_namespace(self) -> None:
-        """A child in a namespace of its own is number 1 there, and finds nobody of ours."""
-        asks = (
-            "import os; me = os.getpid(); seen = [p for p in (int(x) for x in"
-            " open('/proc/thread-self/children').read().split())]; print(me, seen)"
+
+SERVE = """
+import asyncio, sys
+from pathlib import Path
+from fakes.nvml import FakeGpu, FakeNvml
+from ullage_node.devices.nvidia.host_processes import ProcessReader
+from ullage_node.devices.nvidia.nvml import NvmlThread
+from ullage_node.line_socket import LineServer
+
+async def serve():
+    nvml = FakeNvml(FakeGpu(uuid="GPU-aaaa", minor=0, processes={9001: 64}))
+    async with LineServer(Path(sys.argv[1]), ProcessReader(NvmlThread(nvml)).answer):
+        print("serves", flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(serve())
+"""
+OWN_NUMBERS = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+
+
+class TestOnThisKernel:
+    """The proof of the numbers, with a reader that is a process, in and out of our namespace."""
+
+    @pytest.mark.parametrize("prefix", [(), OWN_NUMBERS], ids=["the host's", "its own"])
+    async def test_a_reader_is_believed_where_it_counts_as_we_do(
+        self, place: Path, prefix: tuple[str, ...]
+    ) -> None:
+        socket = place / "p.sock"
+        process = await asyncio.create_subprocess_exec(
+            *prefix,
+            sys.executable,
+            "-c",
+            SERVE,
+            str(socket),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
         )
-        command = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", asks]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-        if done.returncode:
-            pytest.skip(f"no namespaces here: {done.stderr.strip()}")
-        assert done.stdout.split()[0] == "1"
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            async with asyncio.timeout(60):
+                if b"serves" not in await process.stdout.readline():
+                    said = (await process.stderr.read()).decode()
+                    assert prefix, said
+                    pytest.skip(f"no namespaces here: {said.strip()[-200:]}")
+            processes = HostProcesses(socket, Path("/proc"))
+            if prefix:
+                with pytest.raises(ProcessesUnseen, match="needs hostPID"):
+                    await processes.look((A,))
+            else:
+                assert [one.pid for one in (await processes.look((A,))).processes] == [TENANT]
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.communicate()
 
 
 @asynccontextmanager
