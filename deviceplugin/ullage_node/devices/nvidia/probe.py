@@ -39,6 +39,9 @@ from ullage_node.model.devices import (
     DeviceReading,
 )
 
+MODEL_MAX: Final = 63
+"""Characters of an accelerator's key, as the CRDs have it."""
+MIG_MARK: Final = "-mig-"
 THROTTLED_SECONDS: Final = 60.0
 """How long heat or power may hold a device's clocks down before it counts as a fault."""
 
@@ -156,7 +159,7 @@ class NvidiaProbe:
         choice = self._devices.choice(device.uuid)
         return ObservedDevice(
             uuid=device.uuid,
-            model=accelerator_key(device.product_name),
+            model=_model(device.product_name),
             product_name=device.product_name,
             memory_mib=device.memory_mib,
             contexts=choice.contexts,
@@ -217,6 +220,14 @@ class NvidiaProbe:
             return state.fault
         text = f"heat or power has held its clocks down for {seconds:.0f} s"
         return Fault(hard=False, reason=Reason.DEVICE_UNHEALTHY, message=text)
+
+
+def _model(product_name: str) -> str:
+    """The accelerator's key; a long one loses the end of its product, never its MIG profile."""
+    key = accelerator_key(product_name)
+    _, mark, profile = key.rpartition(MIG_MARK)
+    tail = mark + profile if mark else ""
+    return key if len(key) <= MODEL_MAX else key[: MODEL_MAX - len(tail)] + tail
 
 
 def _reading(uuid: str, fault: Fault | None) -> DeviceReading:

@@ -337,7 +337,7 @@ def explain(error: Exception) -> str:
     """NVML's text of an error, and where an administrator can look."""
     hints = {
         pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: (
-            "libnvidia-ml.so.1 is not in the agent's container: install the driver and mount it "
+            "libnvidia-ml.so.1 is not in this container: install the driver and mount it "
             "(runtime class nvidia)"
         ),
         pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "load the kernel module: modprobe nvidia",

@@ -80,6 +80,16 @@ class TestDiscovery:
         assert found[rig.large.uuid].model == "nvidia-h100-80gb-hbm3-mig-3g-40gb"
         assert {small.uuid, rig.large.uuid}.isdisjoint(backend.probe.problems())
 
+    async def test_a_long_name_keeps_its_profile(self, rig: Migged) -> None:
+        rig.gpu.name = "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition"
+        rig.small.name = f"{rig.gpu.name} MIG 1g.24gb+me"
+        backend = await opened(rig)
+        found = {device.uuid: device for device in await backend.probe.discover()}
+        model = found[rig.small.uuid].model
+        assert len(model) == 63
+        assert model.endswith("-mig-1g-24gb-me")
+        assert model.startswith("nvidia-rtx-pro-6000-blackwell-max-q")
+
     def test_its_multiprocessors_are_its_own(self, rig: Migged) -> None:
         rig.nvml.nvmlInit()
         found = {device.uuid: device for device in read_inventory(rig.nvml)}
