@@ -89,7 +89,9 @@ def _driver(hour: FirstHour) -> NodeCheck:
 def _program(hour: FirstHour) -> NodeCheck:
     name = "MPSProgram"
     if not hour.mps:
-        return _check(name, _OK, "MPS is off: GPUs are given whole (node.mps.enabled)")
+        return _check(
+            name, _OK, "no supervisor was ever here: GPUs are given whole (node.mps.enabled)"
+        )
     problem = hour.mps_problem or (hour.installed.problem if hour.installed else "")
     if problem:
         return _check(name, _FAILED, problem, "see the pod ullage-mps of this node")

@@ -95,7 +95,7 @@ class NvidiaDriver:
                 driver=self._devices.driver,
                 devices=known,
                 choices={uuid: self._devices.choice(uuid) for uuid in known},
-                mps=self._shares.port is not None,
+                mps=self._has_supervisor,
                 mps_problem=self._shares.problem,
                 installed=self._shares.installed,
                 servers={uuid: server for uuid in known if (server := self._shares.server(uuid))},
@@ -381,6 +381,11 @@ class NvidiaDriver:
                 with contextlib.suppress(MpsUnreachable):  # it goes with its server at the latest
                     await self._shares.port.unlimit(part.gpu, namespace_of(binding.key))
 
+    @property
+    def _has_supervisor(self) -> bool:
+        """Whether one was ever meant to run here: its pod makes the folder."""
+        return self._shares.port is not None and (self._paths.run_dir / "mps").exists()
+
     async def cleanup_all(self) -> None:
         """End every MPS server, its clients first, and remove what was made for it.
 
@@ -388,7 +393,7 @@ class NvidiaDriver:
             OSError: the supervisor does not answer though it is there.
         """
         self._shares.ordering = False
-        if self._shares.port is None or not (self._paths.run_dir / "mps").exists():
+        if self._shares.port is None or not self._has_supervisor:
             return
         try:
             await self._shares.port.retire()

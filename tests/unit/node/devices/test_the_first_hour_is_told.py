@@ -149,6 +149,24 @@ async def test_without_mps_and_without_a_look_the_node_says_so(tmp_path: Path) -
     assert told(backend)["HostProcesses"].state is FAILED
 
 
+def test_a_supervisor_that_is_away_has_failed_and_one_that_never_was_is_off(tmp_path: Path) -> None:
+    async def live(rig: MpsRig, backend: DeviceBackend) -> None:
+        rig.port.away = "the MPS supervisor is not reached"
+        await backend.probe.health()
+        assert told(backend)["MPSProgram"].state is FAILED
+        rig.port.away = ""
+        await backend.probe.health()
+        assert states(backend)["MPSProgram"] is OK
+        (rig.run_dir / "mps").rename(rig.run_dir / "elsewhere")
+        rig.port.away = "the MPS supervisor is not reached"
+        await backend.probe.health()
+        assert "given whole" in told(backend)["MPSProgram"].message
+        rig.port.away = ""
+        (rig.run_dir / "elsewhere").rename(rig.run_dir / "mps")
+
+    on_rig(tmp_path, live)
+
+
 def test_texts_hold_no_counters(tmp_path: Path) -> None:
     """Each change of a check is a write of the status."""
 
