@@ -88,7 +88,7 @@ class NvidiaDriver:
         try:
             devices = tuple(known.values())
             toolkit = self._toolkit.edits(devices, self._files(devices)) is not None
-        except (CdiUnusable, FilesUnknown) as error:
+        except (CdiUnusable, FilesUnknown, OSError) as error:
             problem = str(error)
         return checks_of(
             FirstHour(
