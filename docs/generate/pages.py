@@ -153,7 +153,8 @@ def rights_page() -> str:
         "The pod runs as uid 0, because kubelet's sockets belong to root, and with nothing else: "
         "not privileged, no capability, no host namespace, no escalation, read-only root, seccomp "
         "`RuntimeDefault` (with `node.mig.enabled` its container and the one of `ullage-processes` "
-        "have `SYS_ADMIN`, which the container toolkit asks of who may see MIG devices). It sees these folders of the host, for which the namespace must allow "
+        "have `SYS_ADMIN`, which the container toolkit asks of who may see MIG devices). It sees "
+        "these folders of the host, for which the namespace must allow "
         "the Pod Security level `privileged`:",
         "",
         "| Folder | Access | What for |",
