@@ -12,6 +12,7 @@ import importlib
 import importlib.util
 import sys
 import time
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -22,13 +23,15 @@ from bench.progress import Progress
 from ullage.engines.allocation.estimator import complete
 from ullage.engines.allocation.model import (
     Allocation,
+    Inner,
     JobView,
     Problem,
     Result,
+    TenantView,
     Throughputs,
     TypeView,
 )
-from ullage.engines.allocation.policies import Objective, allocate
+from ullage.engines.allocation.policies import max_min, waterfill
 
 
 def column_mean(references: NDArray[np.float64], row: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -48,7 +51,15 @@ def column_mean(references: NDArray[np.float64], row: NDArray[np.float64]) -> ND
     return np.where(np.isnan(row), mean, row)
 
 
-LIMITS_S: Final = {"las_2000": 0.5, "las_4000": 1.0, "typed_10000": 2.0, "packing_1000": 5.0}
+LIMITS_S: Final = {
+    "las_2000": 0.5,
+    "las_4000": 1.0,
+    "typed_10000": 2.0,
+    "packing_1000": 5.0,
+    "hierarchical_fair_2000": 5.0,
+    "hierarchical_fifo_2000": 5.0,
+}
+TENANTS: Final = 20
 MAE_LIMIT: Final = 0.11
 RUNS: Final = 3
 SEEDS: Final = 10
@@ -64,6 +75,25 @@ def distinct(count: int, part: float) -> Problem:
         types=tuple(TypeView(name=f"t{j}", devices=int(part * count)) for j in range(3)),
         throughputs=Throughputs(rates=rates),
     )
+
+
+def of_tenants(problem: Problem, inner: Inner) -> Problem:
+    """The same jobs, with weights and ages, of weighted tenants."""
+    rng = np.random.default_rng(len(problem.jobs))
+    jobs = tuple(
+        replace(
+            job,
+            tenant=f"t{rng.integers(0, TENANTS)}",
+            weight=float(rng.choice([1, 2, 4])),
+            age_s=float(rng.uniform(0, 1e5)),
+        )
+        for job in problem.jobs
+    )
+    tenants = tuple(
+        TenantView(name=f"t{one}", weight=float(rng.choice([1, 2, 3])), inner=inner)
+        for one in range(TENANTS)
+    )
+    return replace(problem, jobs=jobs, tenants=tenants)
 
 
 def typed(count: int) -> Problem:
@@ -101,13 +131,15 @@ def packed(count: int) -> Problem:
 def timed(problem: Problem) -> tuple[float, float, Allocation]:
     """Best wall and processor seconds of max-min fairness over a few runs, and the answer.
 
+    With tenants it is the whole vector of levels, as the operator divides among tenants.
+
     Raises:
         RuntimeError: the solver found no optimum.
     """
     walls, cpus = [], []
     for _ in range(RUNS):
         wall, cpu = time.perf_counter(), time.process_time()
-        found = allocate(Objective.MAX_MIN_FAIRNESS, problem)
+        found = (waterfill.solve if problem.tenants else max_min.solve)(problem)
         walls.append(time.perf_counter() - wall)
         cpus.append(time.process_time() - cpu)
         if found.result is not Result.OPTIMAL:
@@ -180,6 +212,12 @@ def measure(figures: dict[str, report.Figure], rows: list[report.Row], progress:
         "las_4000": (distinct(4000, 0.15), distinct(4000, 0.5)),
         "typed_10000": (typed(10000),),
         "packing_1000": (packed(1000),),
+        "hierarchical_fair_2000": tuple(
+            of_tenants(distinct(2000, part), Inner.FAIRNESS) for part in (0.15, 0.5)
+        ),
+        "hierarchical_fifo_2000": tuple(
+            of_tenants(distinct(2000, part), Inner.FIFO) for part in (0.15, 0.5)
+        ),
     }
     for name, problems in cases.items():
         progress.say(name)

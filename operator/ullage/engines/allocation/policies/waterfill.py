@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Water filling: the whole vector of levels, lexicographically max-min, over tenants and jobs.
 
-Levels rise together until some job cannot rise; those are frozen and the others go on. A job is
-frozen when its row has a positive price, for then it is tight in every optimum (complementarity).
+Levels rise together, each to its job's best at most; those who are at their best free the rise for
+others of their tenant, so levels follow a path that is known beforehand (``climb``). A phase finds
+the highest point of the path that devices allow, by cuts from above; who is short of devices there
+is frozen, and the others go on. Phases are as many as there are shortages, not as there are jobs.
 """
 
 from __future__ import annotations
@@ -14,18 +16,23 @@ from typing import Final
 import numpy as np
 
 from ullage.engines.allocation.answer import answer, guarded, settled
-from ullage.engines.allocation.lp import Solved, raise_floors, wanted_rows
-from ullage.engines.allocation.model import Allocation, Floats, Inner, Problem, TenantView
+from ullage.engines.allocation.lp import Bools, Solved, SolveError, raise_floors, wanted_rows
+from ullage.engines.allocation.model import Allocation, Floats, Inner, Problem
+from ullage.engines.allocation.policies.climb import Climb, climb
 from ullage.engines.allocation.policies.max_min import fair_unit
 from ullage.engines.allocation.shape import Shape, shape_of
 
 _PRICE: Final = 1e-6
-"""Part of the largest price below which a price is rounding; the job then waits one round more."""
-_KEPT: Final = 2e-7
-"""Part of a level that a later program may give up, so that rounding cannot exclude it."""
-
-_ZERO: Final = 1e-9
-"""Level that is none: a queue's next job may find nothing left."""
+"""Part of the largest price below which a price is rounding; the job then waits one phase more."""
+_CLOSE: Final = 1e-8
+"""Part of a level that may be missing for rounding."""
+_ZERO: Final = 1e-7
+"""Part of its best below which a rise is none: it would need a row of huge numbers."""
+_KEPT: Final = 3e-8
+"""Part of a frozen level that a later phase may give up, so that rounding cannot exclude it."""
+_CUTS: Final = 200
+"""Programs of one phase at most; a few are usual."""
+_HALVINGS: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +73,9 @@ def solve(problem: Problem) -> Allocation:
 
 def _solve(shape: Shape) -> Allocation:
     filled = fill(shape)
-    x = settled(shape, filled.solved, fair_unit(shape) * filled.level)
+    # What the last program reached is below its levels by rounding.
+    floors = np.minimum(fair_unit(shape) * filled.level, shape.speed @ filled.solved.x)
+    x = settled(shape, filled.solved, floors)
     return answer(shape, x, objective=filled.first, solved=filled.solved)
 
 
@@ -77,51 +86,118 @@ def fill(shape: Shape) -> Levels:
         SolveError: a program had no optimum.
     """
     unit = fair_unit(shape)
-    level = np.zeros(shape.groups)
-    rising = np.ones(shape.groups, dtype=bool)
-    first, programs = 0.0, 0
+    level, rising = np.zeros(shape.groups), np.ones(shape.groups, dtype=bool)
+    open_columns = np.ones(shape.columns, dtype=bool)
+    best = _best(shape, open_columns) / unit
+    first = raise_floors(shape, unit * climb(shape, level, best, rising).rates(), corner=True).z
+    programs = 1
     while True:
-        weight = _weights(shape, rising)
-        # The levels leave no freedom to be in the middle of: a corner is as good.
-        floor = np.where(level > _ZERO, level * (1 - _KEPT), 0.0)
-        solved = raise_floors(shape, unit * weight, unit * floor, corner=True)
-        programs += 1
-        first = first if programs > 1 else solved.z
-        price = np.zeros(shape.groups)
-        price[wanted_rows(unit * floor, unit * weight)] = solved.rows
-        level = np.where(weight > 0, floor + weight * solved.z, level)
-        stuck = (weight > 0) & (price > _PRICE * price[weight > 0].max(initial=0.0))
-        if not stuck.any():
-            # The prices of the rows sum to 1 by z's own column; without one the solver failed.
-            stuck = weight > 0
-        rising &= ~stuck
+        found = _highest(shape, unit, climb(shape, level, best, rising))
+        programs += found.programs
+        level = found.level
+        open_columns &= ~found.closed
+        best = np.maximum(_best(shape, open_columns) / unit, level)
+        stuck = rising & (found.short | (level >= best * (1 - _CLOSE)))
+        rising &= ~(stuck if stuck.any() else rising)
         if not rising.any():
-            return Levels(level=level, solved=solved, first=first, programs=programs)
+            return Levels(level=level, solved=found.solved, first=first, programs=programs)
 
 
-def _weights(shape: Shape, rising: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Floats:
-    """How fast each group's level rises: its tenant's weight, divided among those that still do."""
-    problem = shape.problem
-    tenants = {tenant.name: tenant for tenant in problem.tenants}
-    weight = np.zeros(shape.groups)
-    names = [problem.jobs[index].tenant for index in shape.first]
-    own = shape.of_jobs(np.array([job.weight for job in problem.jobs]))
-    for name in sorted(set(names)):
-        tenant = tenants.get(name, TenantView(name=name))
-        member = np.array([other == name for other in names]) & rising
-        if not member.any():
-            continue
-        if tenant.inner is Inner.FIFO:
-            oldest = min(
-                np.flatnonzero(member),
-                key=lambda group: (
-                    -problem.jobs[shape.first[group]].age_s,
-                    int(shape.first[group]),
-                ),
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Highest:
+    """The highest point of a path.
+
+    Attributes:
+        level: Of each group there.
+        short: Groups that are tight in every optimum there: they are short of devices.
+        closed: Columns that no optimum there uses.
+        solved: The program at that point.
+        programs: How many it took.
+    """
+
+    level: Floats
+    short: Bools
+    closed: Bools
+    solved: Solved
+    programs: int
+
+
+def _highest(shape: Shape, unit: Floats, path: Climb) -> _Highest:
+    """The highest point of a path that devices allow.
+
+    A point is out of reach if not all of its levels can be had at once. The program that finds the
+    part of them that can be had has prices that exclude the point, and all above the height at
+    which the prices are just paid (a cutting plane; derived): the search goes on there. Where the
+    last cut is tight, complementary slackness holds for its prices: a group with a price can rise
+    no more, and a column that costs more than it brings is used by no one any more.
+
+    Raises:
+        SolveError: a program had no optimum, or the search did not end.
+    """
+    height, short = path.top, np.zeros(shape.groups, dtype=bool)
+    closed = np.zeros(shape.columns, dtype=bool)
+    least = _ZERO * path.best
+    floors = unit * np.where(path.level > least, path.level * (1 - _KEPT), 0.0)
+    for programs in range(1, _CUTS + 1):
+        level = path.at(height)
+        rise = np.where(level - path.level > least, unit * level - floors, 0.0)
+        stands = not rise.any()  # no one rises: what is there once more
+        solved = raise_floors(shape, *((floors,) if stands else (rise, floors)), corner=True)
+        if stands or solved.z >= 1 - _CLOSE:
+            return _Highest(
+                level=level, short=short, closed=closed, solved=solved, programs=programs
             )
-            weight[oldest] = tenant.weight
-        elif problem.tenants:
-            weight[member] = tenant.weight * own[member] / (own * shape.count)[member].sum()
+        rows, price = wanted_rows(floors, rise), np.zeros(shape.groups)
+        price[rows] = solved.rows / np.maximum(rise, floors)[rows]
+        short, closed = _slack(shape, price, solved)
+        height = _paid(path, price * unit, float(price @ (floors + rise * solved.z)), height)
+    raise SolveError(f"the levels were not found by {_CUTS} programs")
+
+
+def _slack(shape: Shape, price: Floats, solved: Solved) -> tuple[Bools, Bools]:
+    """Groups that are tight, and columns that are idle, wherever a cut is tight.
+
+    Complementary slackness; what counts as a price is judged beside what the same time would cost
+    on the dearest devices, because the prices of jobs of very different speeds differ as much.
+
+    Args:
+        shape: Groups and columns.
+        price: Of a step/s of one member of each group, shape (groups,).
+        solved: The program of the cut.
+    """
+    cost = shape.base.T @ np.concatenate([solved.time, solved.devices])
+    brings = shape.speed.T @ price
+    dear = np.maximum(shape.gang[shape.left] * solved.devices.max(initial=0.0), cost)
+    tight = np.zeros(shape.groups, dtype=bool)
+    tight[shape.left[brings > _PRICE * dear]] = True
+    return tight & (price > 0), cost - brings > _PRICE * dear
+
+
+def _paid(path: Climb, price: Floats, room: float, above: float) -> float:
+    """The largest height below a bound at which levels cost no more than there is room for.
+
+    Args:
+        path: Levels by height.
+        price: Of a unit of level of one member of each group, shape (groups,).
+        room: What all levels may cost.
+        above: A height at which they cost more.
+    """
+    low, high = 0.0, above
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        if not low < middle < high:
+            break
+        if float(price @ path.at(middle)) <= room:
+            low = middle
         else:
-            weight[member] = own[member]
-    return weight
+            high = middle
+    return low
+
+
+def _best(shape: Shape, columns: Bools) -> Floats:
+    """Steps/s of one member that has all of its time on the best of some columns, (groups,)."""
+    speed, time = shape.speed.tocoo(), shape.base[: shape.groups].tocsr()
+    each = speed.data / np.asarray(time[speed.row, speed.col]).ravel()
+    best = np.zeros(shape.groups)
+    np.maximum.at(best, speed.row, np.where(columns[speed.col], each, 0.0))
+    return best
