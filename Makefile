@@ -83,6 +83,10 @@ SMOKE := test_jobs_run_and_finish.py test_shares_are_enforced.py test_refusals_s
 test-smoke: $(VENV)/.ready ## a few minutes of the end-to-end tests: jobs run, shares hold, refusals say why
 	@$(BIN)/python -m pytest -m e2e -p no:xdist $(addprefix tests/e2e/,$(SMOKE))
 
+.PHONY: mutants
+mutants: $(VENV)/.ready ## breaks one rule of admission or enforcement at a time: a test must fail
+	@$(BIN)/python tests/mutants.py
+
 .PHONY: test-neighbours
 test-neighbours: $(VENV)/.ready ## beside real Karpenter, Kueue, JobSet, LeaderWorkerSet, Trainer and Prometheus, compiled from their Go modules
 	@$(BIN)/python -m pytest -m neighbours -p no:xdist tests/neighbours

@@ -70,3 +70,18 @@ def test_a_counter_that_is_no_number_is_refused_by_name(value: float) -> None:
     spoilt = ClassProfile(workload_class="resnet", fingerprint=Fingerprint(dram=value))
     with pytest.raises(ValueError, match="class resnet: dram"):
         side_of(spoilt, 50)
+
+
+def test_a_tenant_held_back_by_its_own_share_takes_less_bandwidth_from_others() -> None:
+    curve = ShareCurve(fixed_s=0.0, scaled_s=1.0)
+    # so little compute that only bandwidth can be short
+    fingerprint = Fingerprint(sm=0.01, dram=0.8, tensor=0.1, kernel_idle=0.0)
+    other = Side(share=1.0, fingerprint=fingerprint, curve=curve)
+    whole, most, part = (
+        contention([Side(share=share, fingerprint=fingerprint, curve=curve), other])
+        for share in (1.0, 0.6, 0.3)
+    )
+    assert whole is not None
+    assert most is not None
+    assert part is not None
+    assert part[1] < most[1] < whole[1]

@@ -45,24 +45,16 @@ class Resident:
     """A tenant that is on a device already, or surely will be.
 
     ``memory_mib`` ``None`` = in proportion to its share, contexts included; otherwise without
-    them. ``enforced``: ``True`` = its limits were verified, ``False`` = they do not hold, ``None``
-    = not verified yet, and it counts as one that takes the whole device.
+    them. ``enforced``: whether its limits were verified.
     """
 
     tenant: Tenant
     memory_mib: int | None = None
     contexts: int = 1
     trust_domain: str = ""
-    enforced: bool | None = True
+    enforced: bool = True
     known: str = ""
     """Accelerator its profile was measured on, "" = not said."""
-
-    @property
-    def seen(self) -> Tenant:
-        """The tenant as a predictor must see it."""
-        if self.enforced is None and self.tenant.percent < WHOLE_PERCENT:
-            return self.tenant.at(WHOLE_PERCENT)
-        return self.tenant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +170,7 @@ def figures_of(device: Device, newcomer: Newcomer) -> Facts[int]:
                 resident.memory_mib, resident.contexts, device.context_overhead_mib
             )
         )
-        loose += resident.enforced is False
+        loose += not resident.enforced
         if resident.trust_domain != newcomer.trust_domain:
             domain = limits.MIXED
     return Facts(
@@ -223,7 +215,7 @@ def proposal_for(newcomer: Newcomer, device: Device) -> Proposal:
     return Proposal(
         place=device.uuid,
         accelerator=device.accelerator,
-        residents=tuple(resident.seen for resident in device.residents),
+        residents=tuple(resident.tenant for resident in device.residents),
         newcomer=newcomer.tenant,
         shares=candidate_shares(newcomer, device),
     )
@@ -327,7 +319,7 @@ def _words(
             return f"the MPS server of {device.uuid} is {device.mps}", ""
         case Reason.ENFORCEMENT_MISSING:
             name = next(
-                resident.tenant.name for resident in device.residents if resident.enforced is False
+                resident.tenant.name for resident in device.residents if not resident.enforced
             )
             return f"the limits of {name} do not hold, so it may take the whole device", name
         case Reason.CONTEXT_LIMIT:

@@ -27,8 +27,11 @@ from ullage.engines.admission.filters import (
     Newcomer,
     Resident,
     candidate_shares,
+    figures_of,
+    request_for,
     usable_contexts,
 )
+from ullage.engines.admission.limits import percent_fits
 from ullage.engines.admission.records import (
     ClassProfile,
     Fingerprint,
@@ -86,6 +89,7 @@ def test_a_first_tenant_joins_an_empty_device() -> None:
         (device(resident(tenant("old", 40), enforced=False)), JOINS, Reason.ENFORCEMENT_MISSING),
         (replace(BUSY, contexts=1), JOINS, Reason.CONTEXT_LIMIT),
         (BUSY, newcomer(tenant("new"), 70, 80), Reason.PERCENT_LIMIT),
+        (BUSY, newcomer(tenant("new"), 61, 80), Reason.PERCENT_LIMIT),
         (BUSY, newcomer(tenant("new"), memory_mib=15_000), Reason.MEMORY_WOULD_OVERFLOW),
         (replace(BUSY, steps=(14, 28)), newcomer(tenant("new"), 15, 20), Reason.PERCENT_LIMIT),
     ],
@@ -94,6 +98,12 @@ def test_rules_come_before_any_forecast(where: Device, who: Newcomer, reason: Re
     forecaster = CrowdForecaster()
     assert refused_for(where, who, replace(BASIS, forecaster=forecaster)) is reason
     assert forecaster.asked == 0
+
+
+def test_shares_add_up_to_the_limit_and_no_percent_more() -> None:
+    for least, short in ((59, -1), (60, 0), (61, 1)):
+        asked = newcomer(tenant("new"), least, 80)
+        assert percent_fits(figures_of(BUSY, asked), request_for(asked, BUSY)) == short
 
 
 def test_the_first_broken_rule_is_the_one_that_is_named() -> None:
@@ -111,14 +121,6 @@ def test_the_first_broken_rule_is_the_one_that_is_named() -> None:
 def test_a_starting_mps_server_is_not_ready_and_an_active_one_is() -> None:
     assert refused_for(replace(BUSY, mps=MpsState.STARTING), JOINS) is Reason.MPS_NOT_READY
     assert admit(replace(BUSY, mps=MpsState.ACTIVE), JOINS, BASIS).admitted
-
-
-def test_limits_not_verified_yet_count_as_the_whole_device() -> None:
-    sure = admit(device(resident(tenant("old", 20, use=0.2))), JOINS, BASIS)
-    unsure = admit(device(resident(tenant("old", 20, use=0.2), enforced=None)), JOINS, BASIS)
-    assert sure.admitted
-    assert unsure.tenants[0].percent == 100
-    assert unsure.tenants[-1].mean > sure.tenants[-1].mean
 
 
 def test_memory_counts_contexts_limits_peaks_and_shares() -> None:

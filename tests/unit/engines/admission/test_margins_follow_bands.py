@@ -107,3 +107,11 @@ def test_what_is_lent_counts_a_pair_once() -> None:
     found = thresholds(own + again, eps=0.05, confidence=0.8)
     assert found[Group.KNOWN, Band.MEDIUM].rows == 40
     assert found[Group.KNOWN, Band.MEDIUM].refuses
+
+
+def test_a_little_below_the_threshold_nothing_passes() -> None:
+    table = {(Group.KNOWN, Band.MEDIUM): threshold(1.0)}
+    pair = [tenant("a", slo=2.0), tenant("b", slo=None)]
+    for z, passes in ((1.01, True), (0.99, False), (0.6, False)):
+        found = margin(pair, forecast(math.log(2.0) - 0.1 * z, 0.0), table)
+        assert found.passes is passes, z

@@ -117,3 +117,9 @@ def test_the_queue_gives_back_the_latency_that_was_measured(requests_per_s: floa
 @pytest.mark.parametrize("requests_per_s", [0.95, 1.5])
 def test_no_one_is_served_faster_than_the_mean(requests_per_s: float) -> None:
     assert without_wait(20.0, 1.0, Load(requests_per_s=requests_per_s), 0.99) == 1.0
+
+
+def test_uneven_arrivals_make_the_queue_longer() -> None:
+    even, bursts = (Load(requests_per_s=0.8, cv2=cv2) for cv2 in (1.0, 3.0))
+    waits = [latency_s(1.0, MM1, load, 0.99) - 1.0 for load in (even, bursts)]
+    assert waits[1] == pytest.approx(2 * waits[0])  # Allen-Cunneen: (3 + 1) / 2 against (1 + 1) / 2
