@@ -54,6 +54,7 @@ def asked_for(inputs: Inputs, play: Play, seen: Snapshot | None) -> Asked:
         play: Policies, and how they are played.
         seen: A cluster to start from instead of a trace.
     """
+    from ullage.cli.policy_file import policy_rules
     from ullage.simulate.comparison import PUBLISHED, Asked
 
     return Asked(
@@ -63,7 +64,8 @@ def asked_for(inputs: Inputs, play: Play, seen: Snapshot | None) -> Asked:
         select=inputs.select or (),
         cluster=inputs.cluster,
         prices=inputs.price or (),
-        policies=play.policy or ("las",),
+        policies=play.policy or (),
+        rules=policy_rules(play.policy_file) if play.policy_file else None,
         mode=play.mode,
         seed=play.seed,
         jobs=play.jobs,

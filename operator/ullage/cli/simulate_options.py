@@ -76,7 +76,13 @@ class Play:
         float, typer.Option(help="Mean hours between failures of one device; 0 = none.")
     ] = 0.0
     repair: Annotated[float, typer.Option(help="Seconds until a failed device is back.")] = 1800.0
-    round_seconds: Annotated[float, typer.Option(help="Length of a round.")] = 360.0
+    policy_file: Annotated[
+        str,
+        typer.Option(help="SchedulingPolicy (YAML) whose objective, tenants and rounds hold."),
+    ] = ""
+    round_seconds: Annotated[
+        float | None, typer.Option(help="Length of a round; that of the policy, else 360.")
+    ] = None
     packing: Annotated[
         bool, typer.Option(help="Jobs of one device may share it, at the table's speeds.")
     ] = False

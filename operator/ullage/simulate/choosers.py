@@ -17,12 +17,15 @@ import numpy as np
 
 from ullage.engines.allocation.model import (
     Allocation,
+    Inner,
     JobView,
     PairRow,
     Problem,
+    TenantView,
     Throughputs,
     TypeView,
 )
+from ullage.engines.allocation.policies import allocate
 from ullage.engines.allocation.round_records import Members, RoundJob, RoundSettings, RoundState
 from ullage.engines.allocation.rounds import next_round
 from ullage.simulate.policies import Policy
@@ -120,6 +123,8 @@ class Rounds:
     costs: Costs
     settings: RoundSettings
     pairs: tuple[PairRow, ...] = ()
+    tenants: tuple[TenantView, ...] = ()
+    min_service: float = 0.0
     state: RoundState = field(default_factory=RoundState)
     allocation: Allocation | None = None
     stale: bool = True
@@ -144,6 +149,7 @@ class Rounds:
             weight=job.weight,
             age_s=max(0.0, _OLDEST - job.arrival_s),
             steps_left=job.steps,
+            tenant=job.tenant,
             kind=job.kind if self.pairs else "",
         )
         self._asking[job.name] = RoundJob(
@@ -168,8 +174,7 @@ class Rounds:
     def choose(self, active: Mapping[str, Work], up: Mapping[str, int], now: float) -> Runs:
         """The next round."""
         if self.stale or self.allocation is None:
-            assert self.policy.solve is not None
-            self.allocation = self.policy.solve(self._problem(active, now))
+            self.allocation = self._divided(self._problem(active, now))
             self.solves, self.stale = self.solves + 1, False
         plan = next_round(
             self.state,
@@ -192,8 +197,15 @@ class Rounds:
             for name, work in active.items()
         ]
 
+    def _divided(self, problem: Problem) -> Allocation:
+        if self.policy.objective is not None:  # as the operator, which heeds tenants
+            return allocate(self.policy.objective, problem)
+        assert self.policy.solve is not None
+        return self.policy.solve(problem)
+
     def _problem(self, active: Mapping[str, Work], now: float) -> Problem:
-        if self.policy.follows_progress:
+        queues = any(tenant.inner is Inner.FIFO for tenant in self.tenants)
+        if self.policy.follows_progress or queues:
             views = tuple(_as_it_stands(self._views[n], work, now) for n, work in active.items())
         else:
             views = tuple(self._views[name] for name in active)
@@ -212,6 +224,8 @@ class Rounds:
                 rates=np.array([self._rates[name] for name in active], float), pairs=self.pairs
             ),
             previous=self.allocation,
+            tenants=self.tenants,
+            min_service=self.min_service,
         )
 
 

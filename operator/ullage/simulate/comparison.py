@@ -13,8 +13,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.records.snapshot import PolicyRecord, Snapshot
 from ullage.engines.allocation.round_records import RoundSettings
+from ullage.scheduling.timeslicing.problem import tenant_views
 from ullage.simulate import from_cluster, readers, readers_sia, synthetic
 from ullage.simulate.decided import resume, run_decided
 from ullage.simulate.events import Settings, Tell, run
@@ -52,6 +53,7 @@ class Asked:
         checkpoint_s: Seconds between checkpoints; 0 = only when asked to stop.
         failures_h: Mean hours between failures of a device; 0 = none.
         snapshot: A live cluster instead of a trace.
+        rules: A SchedulingPolicy whose rules hold; ``None`` = its defaults do.
     """
 
     trace: str = PUBLISHED
@@ -60,7 +62,8 @@ class Asked:
     select: Sequence[str] = ()
     cluster: str = "v100=8,p100=16,k80=24"
     prices: Sequence[str] = ()
-    policies: Sequence[str] = ("las",)
+    policies: Sequence[str] = ()
+    rules: PolicyRecord | None = None
     mode: str = FAST
     seed: int = 0
     jobs: int = 0
@@ -70,7 +73,7 @@ class Asked:
     checkpoint_s: float = 0.0
     failures_h: float = 0.0
     repair_s: float = 1800.0
-    round_s: float = 360.0
+    round_s: float | None = None
     packing: bool = False
     snapshot: Snapshot | None = None
 
@@ -98,14 +101,16 @@ def compare(asked: Asked, follow: Follow) -> Comparison:
         raise TraceError("--packing is of the fast mode: under decide the operator shares itself")
     table = _table(asked)
     trace, fleet = _subject(asked, table)
-    settings = _settings(asked)
+    rules = asked.rules or PolicyRecord()
+    settings = _settings(asked, rules)
     _refuse_parts(asked, trace)
     if asked.packing:
         settings = replace(settings, pairs=table.pairs(tuple(fleet.devices)))
     comparison = Comparison(trace=trace, fleet=fleet, settings=settings, mode=asked.mode)
-    for policy in [one for one in chosen(asked.policies) if _runs(one, asked)]:
+    wanted = asked.policies or ((rules.objective,) if asked.rules else ("las",))
+    for policy in [one for one in chosen(wanted) if _runs(one, asked)]:
         tell = follow(policy.name, len(trace.jobs))
-        comparison.outcomes.append(_run(asked, comparison, policy, tell))
+        comparison.outcomes.append(_run(asked, comparison, policy, rules, tell))
     return comparison
 
 
@@ -150,10 +155,13 @@ def _job(job: JobOutcome) -> dict[str, object]:
     return {**asdict(job), "jct_s": job.jct_s}
 
 
-def _settings(asked: Asked) -> Settings:
+def _settings(asked: Asked, rules: PolicyRecord) -> Settings:
+    round_s = float(rules.round_seconds) if asked.round_s is None else asked.round_s
     return Settings(
         seed=asked.seed,
-        rounds=RoundSettings(round_s=asked.round_s),
+        rounds=RoundSettings(round_s=round_s, gang_skip_limit=max(1, rules.gang_skip_limit)),
+        tenants=tenant_views(rules),
+        min_service=rules.min_service_percent / 100,
         costs=Costs(restart_s=asked.restart_s, every_s=asked.checkpoint_s),
         failures=FailureLaw(mtbf_h=asked.failures_h, repair_s=asked.repair_s),
     )
@@ -173,7 +181,9 @@ def _subject(asked: Asked, table: SpeedTable) -> tuple[Trace, Fleet]:
     prices = parsed_prices(asked.prices)
     if asked.snapshot is not None:
         fleet = from_cluster.fleet_of(asked.snapshot, prices)
-        trace = from_cluster.trace_of(asked.snapshot, fleet, asked.round_s)
+        rules = asked.snapshot.policy
+        round_s = float(rules.round_seconds) if asked.round_s is None else asked.round_s
+        trace = from_cluster.trace_of(asked.snapshot, fleet, round_s)
     else:
         fleet = parsed_fleet(asked.cluster, prices, per_node=8)
         trace = _trace(asked, fleet, table)
@@ -212,10 +222,12 @@ def _runs(policy: Policy, asked: Asked) -> bool:
     return asked.snapshot is None or policy is not AGNOSTIC_LAS
 
 
-def _run(asked: Asked, found: Comparison, policy: Policy, tell: Tell) -> Outcome:
+def _run(
+    asked: Asked, found: Comparison, policy: Policy, rules: PolicyRecord, tell: Tell
+) -> Outcome:
     trace, fleet, settings = found.trace, found.fleet, found.settings
     if asked.mode == FAST:
         return run(*in_parts(trace, fleet), policy, settings, tell)
     if asked.snapshot is not None:
         return resume(asked.snapshot, trace, fleet, policy, settings, tell)
-    return run_decided(trace, fleet, policy, settings, tell)
+    return run_decided(trace, fleet, policy, settings, tell, rules=rules)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ullage.api.contract import Health
-from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.records.snapshot import PolicyRecord, Snapshot
 from ullage.scheduling.assignment.cycle_cache import CycleCache
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
@@ -57,6 +57,7 @@ def run_decided(
     *,
     table: SpeedTable | None = None,
     ages: bool = True,
+    rules: PolicyRecord | None = None,
 ) -> Outcome:
     """Run a trace to its end under the operator's decisions.
 
@@ -69,22 +70,34 @@ def run_decided(
         tell: Hears the number of jobs done, after every end.
         table: How neighbours slow each other down; the built-in one by default.
         ages: Agents tell how old checkpoints are; without, victims are chosen by recency.
+        rules: Everything else that the SchedulingPolicy says; its defaults by default.
 
     Raises:
         TraceError: SchedulingPolicy has no such objective, or nothing runs any more.
     """
-    play = begun_play(trace, fleet, policy, settings or Settings(), table or built_in())
+    how = settings or Settings()
+    play = begun_play(trace, fleet, policy, how, table or built_in(), rules)
     play.ages, play.tell = ages, tell
     play.to_the_end()
     return play.outcome(policy.name)
 
 
 def begun_play(
-    trace: Trace, fleet: Fleet, policy: Policy, settings: Settings, table: SpeedTable
+    trace: Trace,
+    fleet: Fleet,
+    policy: Policy,
+    settings: Settings,
+    table: SpeedTable,
+    rules: PolicyRecord | None = None,
 ) -> Play:
     """A trace before its first event, on an empty cluster; arguments as of :func:`run_decided`."""
     rounds = settings.rounds
-    base = founded(fleet, policy, rounds.round_s, rounds.gang_skip_limit)
+    rules = replace(
+        rules or PolicyRecord(),
+        round_seconds=max(1, round(rounds.round_s)),
+        gang_skip_limit=rounds.gang_skip_limit,
+    )
+    base = founded(fleet, policy, rules)
     return Play(
         world=World(base=base, now=START),
         trace=trace,

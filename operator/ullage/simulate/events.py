@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from ullage.engines.allocation.model import PairRow
+from ullage.engines.allocation.model import PairRow, TenantView
 from ullage.engines.allocation.round_records import Members, RoundSettings
 from ullage.simulate.choosers import Chooser, Queue, Rounds
 from ullage.simulate.failures import FailureLaw, Failures
@@ -45,6 +45,8 @@ class Settings:
         gap_s: Least seconds between two decisions; ``None`` = 0 for small traces, a round for
             more than 2,000 jobs.
         pairs: Kinds that may share devices, with the types in the order of the cluster.
+        tenants: Entities of hierarchical fairness; empty = jobs share the cluster directly.
+        min_service: Floor of the cost policies, part of a proportional share.
     """
 
     seed: int = 0
@@ -53,6 +55,8 @@ class Settings:
     failures: FailureLaw = field(default_factory=FailureLaw)
     gap_s: float | None = None
     pairs: tuple[PairRow, ...] = ()
+    tenants: tuple[TenantView, ...] = ()
+    min_service: float = 0.0
 
     def gap(self, jobs: int) -> float:
         """Least seconds between two decisions of a trace with that many jobs."""
@@ -89,7 +93,13 @@ def run(
         chooser = Queue(strict=policy.strict)
     else:
         chooser = Rounds(
-            policy=policy, fleet=fleet, costs=how.costs, settings=how.rounds, pairs=how.pairs
+            policy=policy,
+            fleet=fleet,
+            costs=how.costs,
+            settings=how.rounds,
+            pairs=how.pairs,
+            tenants=how.tenants,
+            min_service=how.min_service if policy.priced else 0.0,
         )
     cluster = _Cluster(
         trace=trace,

@@ -49,8 +49,8 @@ _WHOLE: Final = 100
 _GIB: Final = 2**30
 
 
-def founded(fleet: Fleet, policy: Policy, round_s: float, gang_skip_limit: int) -> Snapshot:
-    """A cluster without jobs, under a SchedulingPolicy.
+def founded(fleet: Fleet, policy: Policy, rules: PolicyRecord) -> Snapshot:
+    """A cluster without jobs, under a SchedulingPolicy with the objective of a policy.
 
     Raises:
         TraceError: SchedulingPolicy has no such objective.
@@ -78,13 +78,12 @@ def founded(fleet: Fleet, policy: Policy, round_s: float, gang_skip_limit: int) 
         nodes=nodes,
         gpu_nodes=gpu_nodes,
         device_profiles=priced({}, fleet.prices) if policy.priced else {},
-        policy=PolicyRecord(
+        policy=replace(
+            rules,
             name="default",
             uid="uid-policy",
             generation=1,
             objective=objective_of(policy),
-            round_seconds=max(1, round(round_s)),
-            gang_skip_limit=gang_skip_limit,
         ),
     )
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from ullage.api.contract import Observation
-from ullage.cluster.records.snapshot import PodStage, Snapshot, WorkloadRecord
+from ullage.cluster.records.snapshot import PodStage, PolicyRecord, Snapshot, WorkloadRecord
 from ullage.engines.allocation.round_records import RoundSettings
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
@@ -102,7 +102,7 @@ def test_a_policy_that_no_cluster_has_is_refused() -> None:
 def _running() -> Snapshot:
     """A picture with one job at work on one of two devices, one waiting for both."""
     fleet = Fleet(devices={"t": 2})
-    world = World(base=founded(fleet, POLICIES["fifo"], 300.0, 1), now=START)
+    world = World(base=founded(fleet, POLICIES["fifo"], PolicyRecord(round_seconds=300)), now=START)
     for job in (_job("a", 1000, t=1.0), _job("b", 500, gang=2, t=1.0)):
         record, profile = job_record(job, START), profile_record(job, aware=True)
         world.profiles[profile.namespace, profile.name] = profile

@@ -110,14 +110,19 @@ def problem_of(
         throughputs=Throughputs(rates=_rates(arena)),
         previous=_in_force(arena, told),
         min_service=policy.min_service_percent / _WHOLE if priced else 0.0,
-        tenants=tuple(
-            TenantView(
-                name=tenant.name,
-                weight=float(tenant.weight),
-                inner=Inner.FIFO if tenant.fifo else Inner.FAIRNESS,
-            )
-            for tenant in policy.tenants
-        ),
+        tenants=tenant_views(policy),
+    )
+
+
+def tenant_views(policy: PolicyRecord) -> tuple[TenantView, ...]:
+    """The tenants of a policy, as the engine sees them."""
+    return tuple(
+        TenantView(
+            name=tenant.name,
+            weight=float(tenant.weight),
+            inner=Inner.FIFO if tenant.fifo else Inner.FAIRNESS,
+        )
+        for tenant in policy.tenants
     )
 
 

@@ -1,0 +1,55 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""A SchedulingPolicy from a file, read and checked as the operator reads it from the API."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import yaml
+from pydantic import ValidationError
+
+from ullage.api.contract import WireError
+from ullage.api.schedulingpolicy import SchedulingPolicySpec
+from ullage.cluster.projection.policy import project_policy
+from ullage.cluster.records.snapshot import PolicyRecord
+from ullage.simulate.trace import TraceError
+
+KIND: Final = "SchedulingPolicy"
+MOST_BYTES: Final = 2**20
+
+
+def policy_rules(path: str) -> PolicyRecord:
+    """What a SchedulingPolicy says.
+
+    Args:
+        path: Of a YAML or JSON file with one object.
+
+    Raises:
+        TraceError: it cannot be read, or is no SchedulingPolicy; the text says where.
+    """
+    try:
+        with Path(path).open("rb") as stream:
+            text = stream.read(MOST_BYTES + 1)
+        if len(text) > MOST_BYTES:
+            raise TraceError(f"{path}: larger than {MOST_BYTES >> 20} MiB")
+        body = yaml.safe_load(text)
+    except (OSError, yaml.YAMLError, RecursionError, ValueError) as error:
+        raise TraceError(f"{path}: {error}") from error
+    if not isinstance(body, dict) or body.get("kind") != KIND:
+        raise TraceError(
+            f"{path}: expected one {KIND}, as in `kubectl get schedulingpolicy -o yaml`"
+        )
+    try:
+        # the API drops fields that it does not know; in a file they are mistakes
+        SchedulingPolicySpec.model_validate(body.get("spec") or {}, extra="forbid")
+        # what is not applied yet has no uid
+        metadata = {"name": "default", "uid": "file", **(body.get("metadata") or {})}
+        return project_policy({**body, "metadata": metadata})[1]
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in ("spec", *first["loc"]))
+        raise TraceError(f"{path}: {where}: {first['msg']}") from error
+    except (WireError, TypeError) as error:
+        raise TraceError(f"{path}: {error}") from error
