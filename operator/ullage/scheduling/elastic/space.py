@@ -23,7 +23,7 @@ from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.inventory.reliable_machines import held_to, staying, terms_of
 from ullage.scheduling.inventory.resource_usage import charged
 from ullage.scheduling.model.view import Member
-from ullage.scheduling.placement.placement import GangPlacement, Placement, PlacementRequest, Placer
+from ullage.scheduling.placement.placement import NoRoom, Placement, PlacementRequest, Placer
 
 Narrow = Callable[[ResourceRequest, frozenset[int]], ResourceRequest]
 """Holds a want to some models."""
@@ -221,12 +221,10 @@ class Space:
 
     def _fitting(self, unit: Sequence[PlacementRequest], proven: bool) -> int:
         found = self.placer.placement(unit, set(), explain=False)
-        if not isinstance(found, GangPlacement):
+        if isinstance(found, NoRoom):
             return found.placed
-        self.placer.unseat(found.placements)
-        return sum(
-            not (proven and placement.candidate.grant.trial) for placement in found.placements
-        )
+        self.placer.unseat(found)
+        return sum(not (proven and placement.candidate.grant.trial) for placement in found)
 
 
 def other_models(inventory: Inventory, members: Sequence[Member]) -> frozenset[int]:

@@ -29,8 +29,8 @@ from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.view import Member, View
 from ullage.scheduling.placement.placement import (
-    GangPlacement,
     NoRoom,
+    Placement,
     PlacementRequest,
     Placer,
     memory_mib,
@@ -80,7 +80,7 @@ class Downsize:
 
     resident: DownsizeCandidate
     percent: int
-    gang: GangPlacement
+    placements: tuple[Placement, ...]
     gain: float
     """Normalised throughput that the device gains, in units of one tenant's alone."""
 
@@ -104,7 +104,7 @@ class Asking:
     unit: Sequence[PlacementRequest]
     near: frozenset[int] = frozenset()
 
-    def placement(self) -> GangPlacement | NoRoom:
+    def placement(self) -> tuple[Placement, ...] | NoRoom:
         """Seat all members in the occupancy as it stands."""
         return self.placer.placement(self.unit, set(self.near), explain=False)
 
@@ -268,10 +268,10 @@ def _concession(ask: Asking, candidate: DownsizeCandidate) -> Downsize | None:
         return None
     _swap(occupancy, candidate, candidate.occupant, best.small)
     gang = ask.placement()
-    if not isinstance(gang, GangPlacement):
+    if isinstance(gang, NoRoom):
         raise AssertionError("members that fitted before no longer fit on an unchanged board")
     percent = best.small.tenant.percent
-    return Downsize(resident=candidate, percent=percent, gang=gang, gain=gain)
+    return Downsize(resident=candidate, percent=percent, placements=gang, gain=gain)
 
 
 def _smaller(ask: Asking, one: DownsizeCandidate) -> list[Occupant]:
@@ -301,16 +301,16 @@ def _try(ask: Asking, one: DownsizeCandidate, small: Occupant) -> _Trial | None:
     _swap(occupancy, one, one.occupant, small)
     worth: float | None = None
     gang = ask.placement()
-    if isinstance(gang, GangPlacement):
-        there = any(one.site in placement.candidate.sites for placement in gang.placements)
-        proven = not any(placement.candidate.grant.trial for placement in gang.placements)
+    if not isinstance(gang, NoRoom):
+        there = any(one.site in placement.candidate.sites for placement in gang)
+        proven = not any(placement.candidate.grant.trial for placement in gang)
         if there and proven and _comes_back(ask, one, small):
             here = occupancy.occupants[one.site]
             slowdowns = ask.placer.rule.slowdowns(
                 _model(occupancy, one), [at.tenant for at in here]
             )
             worth = _worth(here, slowdowns)
-        ask.placer.unseat(gang.placements)
+        ask.placer.unseat(gang)
     _swap(occupancy, one, small, one.occupant)
     occupancy.occupants[one.site][:] = order
     return _Trial(small, worth) if worth is not None else None

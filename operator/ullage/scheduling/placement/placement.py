@@ -36,17 +36,10 @@ class PlacementRequest:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A member in its place."""
+    """A member in its place; ``runner_up`` is what the first of a gang would have got instead."""
 
     asked: PlacementRequest
     candidate: Candidate
-
-
-@dataclass(frozen=True, slots=True)
-class GangPlacement:
-    """Every member in its place; ``runner_up`` is what the first would have got instead."""
-
-    placements: tuple[Placement, ...]
     runner_up: Candidate | None = None
 
 
@@ -73,7 +66,7 @@ class Placer:
 
     def placement(
         self, unit: Sequence[PlacementRequest], near: set[int], *, explain: bool
-    ) -> GangPlacement | NoRoom:
+    ) -> tuple[Placement, ...] | NoRoom:
         """Seat all members, or none.
 
         Each gets the largest share that its device grants. Where the first then leave too little
@@ -87,12 +80,7 @@ class Placer:
         """
         found = self._seat(unit, near, explain=explain)
         request = unit[0].request
-        if (
-            isinstance(found, GangPlacement)
-            or not found.placed
-            or len(unit) == 1
-            or request.exclusive
-        ):
+        if not isinstance(found, NoRoom) or not found.placed or len(unit) == 1 or request.exclusive:
             return found  # where there is no place for one, no one crowds anyone out
         for sharers in range(2, _MOST_SHARERS + 1):
             cap = request.percent_limit // sharers
@@ -100,7 +88,7 @@ class Placer:
                 break
             if cap < request.max_percent:
                 trial = self._seat(self._held_to(unit, cap), near, explain=False)
-                if isinstance(trial, GangPlacement):
+                if not isinstance(trial, NoRoom):
                     return trial
         return found
 
@@ -118,10 +106,9 @@ class Placer:
 
     def _seat(
         self, unit: Sequence[PlacementRequest], near: set[int], *, explain: bool
-    ) -> GangPlacement | NoRoom:
+    ) -> tuple[Placement, ...] | NoRoom:
         """Seat all members at the largest shares, one after the other, or none."""
         placements: list[Placement] = []
-        runner_up: Candidate | None = None
         near = set(near)
         for asked in unit:
             shortlist = self._shortlist(asked.request)
@@ -130,12 +117,11 @@ class Placer:
                 lines = self._explain(asked.request) if explain else ()
                 self.unseat(placements)
                 return NoRoom(len(placements), lines)
-            if not placements and explain:
-                runner_up = shortlist.second(candidate)
-            placements.append(Placement(asked, candidate))
+            other = shortlist.second(candidate) if explain and not placements else None
+            placements.append(Placement(asked, candidate, other))
             self.take(placements[-1])
             near.add(candidate.node)
-        return GangPlacement(tuple(placements), runner_up)
+        return tuple(placements)
 
     def has_room(self, request: ResourceRequest) -> bool:
         """Whether one more member of a class would fit."""

@@ -21,7 +21,7 @@ from ullage.cluster.records.status import WorkloadStatus
 from ullage.scheduling.feasibility.occupancy import Occupancy, Occupant
 from ullage.scheduling.inventory.resource_usage import charged
 from ullage.scheduling.model.view import Member, View
-from ullage.scheduling.placement.placement import GangPlacement, NoRoom, PlacementRequest, Placer
+from ullage.scheduling.placement.placement import NoRoom, Placement, PlacementRequest, Placer
 
 _MOST_TRIALS = 16
 """Victims that are spared one by one; above it only those on other devices are spared."""
@@ -54,7 +54,7 @@ class Eviction:
     """The victims whose leaving makes room, and where the newcomer then sits."""
 
     victims: tuple[Victim, ...]
-    gang: GangPlacement
+    placements: tuple[Placement, ...]
 
 
 def possible_victims(
@@ -256,13 +256,13 @@ def _spare(
     placer: Placer,
     unit: Sequence[PlacementRequest],
     near: set[int],
-    found: tuple[list[Victim], GangPlacement],
+    found: tuple[list[Victim], tuple[Placement, ...]],
 ) -> Eviction:
     """Let every victim stay that need not go."""
     taken, gang = found
-    placer.unseat(gang.placements)
-    used = {site for placement in gang.placements for site in placement.candidate.sites}
-    on_nodes = {placement.candidate.node for placement in gang.placements}
+    placer.unseat(gang)
+    used = {site for placement in gang for site in placement.candidate.sites}
+    on_nodes = {placement.candidate.node for placement in gang}
     for keep in (used, _sites_on(placer.occupancy, on_nodes)):
         spared = [victim for victim in taken if not any(site in keep for site, _ in victim.slices)]
         if spared and _fits_with(placer, unit, near, spared):
@@ -288,7 +288,7 @@ def _fits_with(
         put_back(placer.occupancy, victim)
     gang = placer.placement(unit, near, explain=False)
     if not isinstance(gang, NoRoom):
-        placer.unseat(gang.placements)
+        placer.unseat(gang)
         return True
     for victim in spared:
         lift(placer.occupancy, victim)

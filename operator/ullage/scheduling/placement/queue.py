@@ -29,7 +29,7 @@ from ullage.scheduling.placement.downsizing import (
     make_room_beside,
 )
 from ullage.scheduling.placement.feasible import Feasibility, Infeasible
-from ullage.scheduling.placement.placement import GangPlacement, NoRoom, PlacementRequest, Placer
+from ullage.scheduling.placement.placement import NoRoom, Placement, PlacementRequest, Placer
 from ullage.scheduling.placement.preemption import (
     Victim,
     in_words,
@@ -151,10 +151,10 @@ class SchedulingQueue:
         known = self._refused.get(number)
         if known is None or known[0] > len(asked):
             found = self.placer.placement(asked, set(attempt.near), explain=True)
-            if isinstance(found, GangPlacement):
+            if not isinstance(found, NoRoom):
                 self._mirror(found)
-                self.budget -= len(found.placements)
-                return Outcome(found.placements, found.runner_up)
+                self.budget -= len(found)
+                return Outcome(found, found[0].runner_up)
             self._refused[number] = known = (len(asked), found)
         return known[1]
 
@@ -176,7 +176,7 @@ class SchedulingQueue:
             if way is None:
                 put_back(later.occupancy, mover)
                 return None
-            found, victims = way.gang, way.victims
+            found, victims = way.placements, way.victims
         self._evicted |= {mover.uid, *(victim.uid for victim in victims)}
         self._keep(attempt, found)
         return victims
@@ -187,7 +187,7 @@ class SchedulingQueue:
         found = later.placement(asked, set(), explain=False)
         if isinstance(found, NoRoom) and found.placed >= attempt.coming:
             found = later.placement(asked[: found.placed], set(), explain=False)
-        if isinstance(found, GangPlacement):
+        if not isinstance(found, NoRoom):
             self._keep(attempt, found)
 
     def asked(self, attempt: SchedulingAttempt) -> list[PlacementRequest]:
@@ -239,9 +239,9 @@ class SchedulingQueue:
         known = self._refused.get(number)
         if known is None or known[0] > len(unit):
             found = self.placer.placement(unit, near, explain=True)
-            if isinstance(found, GangPlacement):
+            if not isinstance(found, NoRoom):
                 self._mirror(found)
-                return Outcome(found.placements, found.runner_up)
+                return Outcome(found, found[0].runner_up)
             self._refused[number] = known = (len(unit), found)
         infeasible = self._infeasible(attempt.workload, unit)
         if infeasible is not None:
@@ -339,7 +339,7 @@ class SchedulingQueue:
             self._no_one_concedes[number] = attempt.priority
             return None
         self._evicted.add(made.uid)
-        self._keep(attempt, made.gang)
+        self._keep(attempt, made.placements)
         return made
 
     def _preempt(
@@ -359,7 +359,7 @@ class SchedulingQueue:
             return ()
         self._preemptors += 1
         self._evicted |= {victim.uid for victim in eviction.victims}
-        self._keep(attempt, eviction.gang)
+        self._keep(attempt, eviction.placements)
         return eviction.victims
 
     def _eligible(self, attempt: SchedulingAttempt) -> list[Victim]:
@@ -405,10 +405,10 @@ class SchedulingQueue:
         patience_s = policy.gang_skip_limit * policy.round_seconds
         return self.view.now - attempt.waiting_since > patience_s
 
-    def _keep(self, attempt: SchedulingAttempt, gang: GangPlacement) -> None:
+    def _keep(self, attempt: SchedulingAttempt, gang: Sequence[Placement]) -> None:
         """No one later in the queue gets the devices that this one is about to get."""
         name = f"{attempt.workload.ref.namespace}/{attempt.workload.ref.name}"
-        sites = [site for placement in gang.placements for site in placement.candidate.sites]
+        sites = [site for placement in gang for site in placement.candidate.sites]
         self.placer.occupancy.block(sites, name)
 
     def _future(self) -> Placer:
@@ -416,10 +416,10 @@ class SchedulingQueue:
             self._later = Placer(self.placer.occupancy.later(), self.placer.rule)
         return self._later
 
-    def _mirror(self, gang: GangPlacement) -> None:
+    def _mirror(self, gang: Sequence[Placement]) -> None:
         """Who is placed now is there later too."""
         if self._later is not None:
-            for placement in gang.placements:
+            for placement in gang:
                 self._later.take(placement)
 
 

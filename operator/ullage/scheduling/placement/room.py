@@ -16,7 +16,7 @@ from ullage.scheduling.feasibility.resource_requests import ResourceRequests
 from ullage.scheduling.inventory.exclusions import excluded_devices
 from ullage.scheduling.inventory.resource_usage import charged
 from ullage.scheduling.model.view import Member
-from ullage.scheduling.placement.placement import GangPlacement, PlacementRequest, Placer
+from ullage.scheduling.placement.placement import NoRoom, PlacementRequest, Placer
 
 
 def elsewhere(
@@ -93,10 +93,10 @@ def beside(
 
 def _fits(placer: Placer, unit: Sequence[PlacementRequest], *, proven: bool) -> bool:
     gang = placer.placement(unit, set(), explain=False)
-    if not isinstance(gang, GangPlacement):
+    if isinstance(gang, NoRoom):
         return False
-    placer.unseat(gang.placements)
-    return not (proven and any(placement.candidate.grant.trial for placement in gang.placements))
+    placer.unseat(gang)
+    return not (proven and any(placement.candidate.grant.trial for placement in gang))
 
 
 def _lift(
