@@ -7,6 +7,7 @@ Must never hold what only some tests need: their own folders have that.
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 from collections.abc import Iterator
@@ -38,6 +39,18 @@ structlog.configure(
         structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
     ]
 )
+
+
+@pytest.fixture(autouse=True)
+def no_log_handler_outlives_its_test() -> Iterator[None]:
+    """A program that a test runs in this process logs to a stream that ends with the test."""
+    yield
+    root = logging.getLogger()
+    root.handlers[:] = [
+        handler
+        for handler in root.handlers
+        if not isinstance(handler.formatter, structlog.stdlib.ProcessorFormatter)
+    ]
 
 
 @pytest.fixture
