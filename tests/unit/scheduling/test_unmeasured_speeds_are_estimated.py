@@ -8,7 +8,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from builders import NOW, a_device, a_device_profile, a_gpu_node, a_job, a_profile, a_snapshot
@@ -170,6 +170,42 @@ def test_estimates_are_finite_and_never_of_what_was_measured(rows: list[dict[str
     for profile, row in zip(classes, rows, strict=True):
         for one in estimated(profile, evidence):
             assert one.accelerator not in row
+            assert math.isfinite(one.steps_per_second)
+            assert one.steps_per_second > 0
+
+
+FIGURES = st.none() | st.sampled_from([0.0, 1e-300, 1e-9, 1.0, 1e18]) | st.floats(0, 1e18)
+WILD_TABLES = st.builds(
+    OpTable,
+    ops=st.lists(
+        st.builds(
+            OpRow,
+            type=st.sampled_from(["Conv2d", "Linear", "ReLU"]),
+            count=st.sampled_from([1, 7, 10**6]),
+            flops=FIGURES,
+            bytes_read=FIGURES,
+            bytes_written=FIGURES,
+            seconds=FIGURES,
+        ),
+        max_size=6,
+    ).map(tuple),
+    accelerator=st.sampled_from(["", "v100"]),
+)
+
+
+UNTIMED = OpTable(ops=(OpRow(type="ReLU", seconds=0.0),), accelerator="v100")
+
+
+@given(tables=st.lists(WILD_TABLES, min_size=3, max_size=6))
+@example(tables=[UNTIMED] * 3)
+def test_wild_op_tables_leave_finite_estimates(tables: list[OpTable]) -> None:
+    classes = [
+        replace(a_class(f"c{at}", k80=1.0), op_table=table) for at, table in enumerate(tables)
+    ]
+    rates = rated("k80", 4.0, 240.0), rated("v100", 16.0, 960.0)
+    evidence = gather(a_snapshot(node(*TYPES), *rates, *classes))["default"]
+    for profile in classes:
+        for one in estimated(profile, evidence):
             assert math.isfinite(one.steps_per_second)
             assert one.steps_per_second > 0
 

@@ -65,7 +65,7 @@ def fitted(profiles: Sequence[ProfileRecord], accelerator: str) -> Fitted | None
         if table is None or table.accelerator != accelerator:
             continue
         network = _network(table)
-        if network and len(networks) < MOST_NETWORKS:
+        if measured_s(network) > 0 and len(networks) < MOST_NETWORKS:
             networks[profile.workload_class] = network
     if len(networks) < FEWEST_NETWORKS:
         return None
