@@ -31,7 +31,7 @@ from ullage.engines.allocation.model import (
     Throughputs,
     TypeView,
 )
-from ullage.engines.allocation.policies import max_min, waterfill
+from ullage.engines.allocation.policies import Objective, allocate
 
 
 def column_mean(references: NDArray[np.float64], row: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -139,7 +139,7 @@ def timed(problem: Problem) -> tuple[float, float, Allocation]:
     walls, cpus = [], []
     for _ in range(RUNS):
         wall, cpu = time.perf_counter(), time.process_time()
-        found = (waterfill.solve if problem.tenants else max_min.solve)(problem)
+        found = allocate(Objective.MAX_MIN_FAIRNESS, problem)
         walls.append(time.perf_counter() - wall)
         cpus.append(time.process_time() - cpu)
         if found.result is not Result.OPTIMAL:

@@ -172,8 +172,9 @@ class FirstHour:
             return f"another namespace: {UNCONFIRMED}: {error}"
         if done.returncode:
             return f"another namespace: {UNCONFIRMED}: {done.stderr.strip()[-120:]}"
-        sees = str(pid) in done.stdout.split()
-        return f"another namespace sees {'it too (an older driver)' if sees else 'nobody of ours'}"
+        if str(pid) in done.stdout.split():
+            return "another namespace sees it too (an older driver)"
+        return "another namespace sees none of our processes"
 
     async def _ready(self) -> str:
         end_s = time.monotonic() + READY_S

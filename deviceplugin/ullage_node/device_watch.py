@@ -107,7 +107,7 @@ class DeviceWatch:
             found = NodeCheck(name="Devices", state=CheckState.OK, message=", ".join(models))
         else:
             found = NodeCheck(
-                name="Devices", state=CheckState.UNCONFIRMED, message="nobody looked yet"
+                name="Devices", state=CheckState.UNCONFIRMED, message="not checked yet"
             )
         return (found, *(self._driver.checks() if self._devices else ()))[:MAX_CHECKS]
 

@@ -7,12 +7,13 @@ What the thread adds (deadlines for a driver that hangs) has its own tests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from fakes.host_reader import HostReader
 from fakes.mps_rig import MpsRig
 from fakes.nvml import FakeNvml
+from fakes.virtual_time import run_virtual
 from ullage_node.devices.nvidia.driver import NvidiaDriver
 from ullage_node.devices.nvidia.known import MpsShares, NvidiaDevices
 from ullage_node.devices.nvidia.nvml import NvmlApi, NvmlThread
@@ -76,3 +77,22 @@ def inline(rig: MpsRig) -> DeviceBackend:
     devices = NvidiaDevices(rig.nvml, MpsShares(rig.port), reader)
     devices.thread = InlineNvml(rig.nvml)
     return DeviceBackend(probe=NvidiaProbe(devices), driver=NvidiaDriver(devices, rig.paths))
+
+
+def on_rig(
+    make: Callable[[], MpsRig], test: Callable[[MpsRig, DeviceBackend], Awaitable[None]]
+) -> None:
+    """Run a test on virtual time against a rig whose servers have settled."""
+
+    async def live() -> None:
+        rig = make()
+        backend = inline(rig)
+        await backend.probe.start()
+        await backend.probe.discover()
+        await rig.settle(backend)
+        try:
+            await test(rig, backend)
+        finally:
+            await rig.close()
+
+    run_virtual(live())

@@ -62,7 +62,7 @@ seccompProfile: {type: RuntimeDefault}
 {{- if and (eq .Values.node.backend "nvidia") .Values.node.mig.enabled -}}
 runAsUser: 0
 readOnlyRootFilesystem: true
-# the toolkit lets nobody without SYS_ADMIN monitor MIG devices
+# the toolkit lets no container without SYS_ADMIN monitor MIG devices
 capabilities: {drop: [ALL], add: [SYS_ADMIN]}
 seccompProfile: {type: RuntimeDefault}
 {{- else -}}

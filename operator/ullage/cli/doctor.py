@@ -26,20 +26,13 @@ from ullage.api.contract import (
 )
 from ullage.api.reasons import Reason
 from ullage.api.times import moment_of
-from ullage.cli.tables import BAD, GOOD, table_of
+from ullage.cli.tables import BAD, GOOD, SILENT_SECONDS, table_of
 from ullage.kube.client import K8sCluster
 from ullage.kube.credentials import find_credentials
 from ullage.ports import GPU_NODE, ClusterPort, Selector
 
-SILENT_SECONDS: Final = 180.0
-"""Age of a heartbeat after which an agent counts as down."""
 BAD_WHEN: Final = {"Ready": "False", "Degraded": "True", "DeviceLost": "True", "Sharing": "False"}
 """Conditions of a GPUNode that say that something is wrong, and their status then."""
-WORDS: Final = {
-    CheckState.OK: "ok",
-    CheckState.FAILED: "failed",
-    CheckState.UNCONFIRMED: "unconfirmed",
-}
 STYLES: Final = {CheckState.OK: GOOD, CheckState.FAILED: BAD, CheckState.UNCONFIRMED: "yellow"}
 
 
@@ -128,7 +121,7 @@ def table(found: Sequence[Examined]) -> RenderableType:
     shown: Table = table_of("NODE", "CHECK", "STATE", "FOUND", "WHAT MENDS OR CONFIRMS IT")
     for one in found:
         for check in one.checks:
-            word = Text(WORDS[check.state], style=STYLES[check.state])
+            word = Text(check.state.value.lower(), style=STYLES[check.state])
             shown.add_row(
                 Text(one.node), Text(check.name), word, Text(check.message), Text(check.remedy)
             )

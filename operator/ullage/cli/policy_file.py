@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from ullage.api.contract import WireError
 from ullage.api.schedulingpolicy import SchedulingPolicySpec
+from ullage.cli.first_fault import first_fault
 from ullage.cluster.projection.policy import project_policy
 from ullage.cluster.records.snapshot import PolicyRecord
 from ullage.simulate.trace import TraceError
@@ -48,8 +49,6 @@ def policy_rules(path: str) -> PolicyRecord:
         metadata = {"name": "default", "uid": "file", **(body.get("metadata") or {})}
         return project_policy({**body, "metadata": metadata})[1]
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in ("spec", *first["loc"]))
-        raise TraceError(f"{path}: {where}: {first['msg']}") from error
+        raise TraceError(f"{path}: {first_fault(error, 'spec')}") from error
     except (WireError, TypeError) as error:
         raise TraceError(f"{path}: {error}") from error

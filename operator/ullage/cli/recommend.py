@@ -19,6 +19,7 @@ from rich.text import Text
 
 from ullage.api.contract import Reason, WireError
 from ullage.api.trainingjob import TrainingJob
+from ullage.cli.first_fault import first_fault
 from ullage.cli.tables import table_of
 from ullage.cluster.codecs.objects import Sharer
 from ullage.cluster.projection.workload import project_workload
@@ -55,9 +56,7 @@ def job_of(text: str, namespace: str) -> WorkloadRecord:
     try:
         model = TrainingJob.model_validate_json(json.dumps(found[0]))
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise ManifestError(f"{place}: {first['msg']}") from error
+        raise ManifestError(first_fault(error)) from error
     raw = json.loads(model.model_dump_json(by_alias=True, exclude_none=True))
     raw["metadata"] = {"namespace": namespace} | raw["metadata"]
     raw["metadata"] |= {"uid": "manifest", "creationTimestamp": CREATED}

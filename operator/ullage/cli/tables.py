@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -28,6 +29,8 @@ from ullage.cluster.records.status import (
 )
 
 GOOD, BAD, QUIET = "green", "red", "dim"
+SILENT_SECONDS: Final = 180.0
+"""Age of a heartbeat after which an agent counts as down."""
 PHASE_STYLES: Mapping[str, str] = {
     "Running": GOOD,
     "Ready": GOOD,
@@ -286,7 +289,7 @@ def _device(
     total = sum(item.percent for item in tenants)
     memory = sum(item.memory_mib for item in tenants)
     silent = now - node.heartbeat
-    health = device.health.value if silent < 180 else f"silent for {age(silent)}"
+    health = device.health.value if silent < SILENT_SECONDS else f"silent for {age(silent)}"
     return (
         f"{device.uuid} ({device.model})",
         Text(f"{len(tenants)} of {device.contexts}", style="bold"),

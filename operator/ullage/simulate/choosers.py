@@ -25,7 +25,6 @@ from ullage.engines.allocation.model import (
     Throughputs,
     TypeView,
 )
-from ullage.engines.allocation.policies import allocate
 from ullage.engines.allocation.round_records import Members, RoundJob, RoundSettings, RoundState
 from ullage.engines.allocation.rounds import next_round
 from ullage.simulate.policies import Policy
@@ -149,7 +148,7 @@ class Rounds:
             weight=job.weight,
             age_s=max(0.0, _OLDEST - job.arrival_s),
             steps_left=job.steps,
-            tenant=job.tenant,
+            tenant=job.tenant if self.tenants else "",
             kind=job.kind if self.pairs else "",
         )
         self._asking[job.name] = RoundJob(
@@ -174,7 +173,8 @@ class Rounds:
     def choose(self, active: Mapping[str, Work], up: Mapping[str, int], now: float) -> Runs:
         """The next round."""
         if self.stale or self.allocation is None:
-            self.allocation = self._divided(self._problem(active, now))
+            assert self.policy.solve is not None
+            self.allocation = self.policy.solve(self._problem(active, now))
             self.solves, self.stale = self.solves + 1, False
         plan = next_round(
             self.state,
@@ -196,12 +196,6 @@ class Rounds:
             else self._asking[name]
             for name, work in active.items()
         ]
-
-    def _divided(self, problem: Problem) -> Allocation:
-        if self.policy.objective is not None:  # as the operator, which heeds tenants
-            return allocate(self.policy.objective, problem)
-        assert self.policy.solve is not None
-        return self.policy.solve(problem)
 
     def _problem(self, active: Mapping[str, Work], now: float) -> Problem:
         queues = any(tenant.inner is Inner.FIFO for tenant in self.tenants)

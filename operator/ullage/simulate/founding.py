@@ -45,7 +45,7 @@ START: Final = 1_000_000_000.0
 NAMESPACE: Final = "trace"
 MEMORY_MIB: Final = 16_384
 _SLOTS: Final = 8
-_WHOLE: Final = 100
+_WHOLE_PERCENT: Final = 100
 _GIB: Final = 2**30
 
 
@@ -149,7 +149,7 @@ def _request(job: TraceJob) -> GPURequest:
     """A part of a device is a share of so many percent, rounded up."""
     if job.milli == WHOLE:
         return GPURequest()
-    percent = -(-job.milli * 100 // WHOLE)
+    percent = -(-job.milli * _WHOLE_PERCENT // WHOLE)
     return GPURequest(
         mode=GPUMode.FRACTIONAL, share=Share(min_percent=percent, max_percent=percent)
     )
@@ -160,7 +160,7 @@ def profile_record(job: TraceJob, *, aware: bool) -> ProfileRecord:
     rows = tuple(
         SoloEntry(
             device=kind,
-            share=_WHOLE,
+            share=_WHOLE_PERCENT,
             sm_util=1.0,
             steps_per_second=speed if aware else 1.0,
         )

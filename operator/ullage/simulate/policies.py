@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
@@ -21,7 +22,7 @@ from ullage.engines.allocation.model import (
     Throughputs,
 )
 from ullage.engines.allocation.policies import POLICIES as OBJECTIVES
-from ullage.engines.allocation.policies import Objective, max_min, waterfill
+from ullage.engines.allocation.policies import Objective, allocate, max_min, waterfill
 from ullage.simulate.priorities import Victims
 from ullage.simulate.trace import TraceError
 
@@ -87,7 +88,7 @@ def _aware(objective: Objective) -> Policy:
     entry = OBJECTIVES[objective]
     return Policy(
         name=_NAMES.get(objective) or re.sub("(?<=[a-z])(?=[A-Z])", "-", objective).lower(),
-        solve=entry.solve,
+        solve=partial(allocate, objective),
         objective=objective,
         follows_progress=entry.clocked,
         priced=entry.costed,

@@ -209,14 +209,10 @@ def _own(row: Row, number: int, how: Reading, reference: str) -> TraceJob:
     )
 
 
-def _sia(name: str, lines: Sequence[Row], how: Reading) -> Trace:
-    return sia_jobs(name, lines, how.table, how.seed)
-
-
 _READERS: Final[Mapping[Format, Callable[[str, Sequence[Row], Reading], Trace]]] = {
     Format.GAVEL: gavel_jobs,
     Format.PHILLY: philly_jobs,
-    Format.SIA: _sia,
+    Format.SIA: sia_jobs,
     Format.ALIBABA: instances,
     Format.OPENB: pods,
     Format.CSV: own_jobs,

@@ -36,7 +36,7 @@ def instances(name: str, lines: Sequence[Row], how: Reading) -> Trace:
                     gang=gang,
                     steps=life[1],
                     arrival_s=life[0],
-                    speeds=_alike(how.types or how.table.types),
+                    speeds=dict.fromkeys(how.types or how.table.types, 1.0),
                     kind=f"service {service}".strip(),
                     checkpointable=False,
                     tenant=service,
@@ -77,7 +77,7 @@ def pods(name: str, lines: Sequence[Row], how: Reading) -> Trace:
                     milli=milli,
                     steps=life[1],
                     arrival_s=life[0],
-                    speeds=_alike(types) | dict.fromkeys(set(types) - (models or set(types)), 0.0),
+                    speeds={kind: float(not models or kind in models) for kind in types},
                     kind=f"{row.text('qos')} pod".strip(),
                     checkpointable=False,
                 )
@@ -103,10 +103,6 @@ def _life(row: Row, last_s: float) -> tuple[float, int] | None:
     start_s = row.number("creation_time", _SECONDS, default=0.0)
     end_s = row.number("deletion_time", _SECONDS, default=last_s)
     return (start_s, max(1, round(end_s - start_s))) if end_s > start_s else None
-
-
-def _alike(types: Sequence[str]) -> dict[str, float]:
-    return dict.fromkeys(types, 1.0)
 
 
 def _left_out(bare: int) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from ullage.simulate.reading import Reading
 from ullage.simulate.speeds import SpeedTable
 from ullage.simulate.table import Row, header_of, opened, rows
 from ullage.simulate.trace import Trace, TraceError, TraceJob, in_order
@@ -65,26 +66,26 @@ def read_step_times(path: Path) -> SpeedTable:
     return SpeedTable(name=path.name, alone=points)
 
 
-def sia_jobs(name: str, lines: Sequence[Row], table: SpeedTable, seed: int) -> Trace:
+def sia_jobs(name: str, lines: Sequence[Row], how: Reading) -> Trace:
     """Jobs of a workload; applications without step times are left out and reported.
 
     Raises:
         TraceError: the table holds no step times of Sia.
     """
-    if not any("@" in kind for kind, _ in table.alone):
+    if not any("@" in kind for kind, _ in how.table.alone):
         raise TraceError(f"{name}: give --speeds with sia_placement_step_times.csv(.gz)")
-    rows = _by_application(table)
-    chance = random.Random(seed)
+    known, types = _by_application(how.table), how.table.types
+    chance = random.Random(how.seed)
     jobs, missing = [], 0
     for number, row in enumerate(lines):
         application, batch = row.text("application"), row.whole("batch_size", "samples, as 128")
         wanted, draw = row.whole("num_replicas", "a number of devices, as 4"), chance.random()
         hours = GPU_HOURS.get(application)
-        gang = max((n for one, n in rows if one == application and n <= wanted), default=0)
+        gang = max((n for one, n in known if one == application and n <= wanted), default=0)
         if hours is None or gang == 0:
             missing += 1
             continue
-        speeds = {kind: _speed(rows[application, gang], batch / gang, kind) for kind in table.types}
+        speeds = {kind: _speed(known[application, gang], batch / gang, kind) for kind in types}
         base = speeds[REFERENCE] if speeds.get(REFERENCE, 0.0) > 0 else max(speeds.values())
         gpu_s = 3600 * math.exp(math.log(hours[0]) + draw * math.log(hours[1] / hours[0]))
         jobs.append(
@@ -98,8 +99,8 @@ def sia_jobs(name: str, lines: Sequence[Row], table: SpeedTable, seed: int) -> T
             )
         )
     notes = (
-        f"GPU time is drawn from the size class of each application by seed {seed}, on {REFERENCE}"
-        " where it runs there.",
+        f"GPU time is drawn from the size class of each application by seed {how.seed}, on"
+        f" {REFERENCE} where it runs there.",
         f"{missing} jobs of applications without step times were left out." if missing else "",
     )
     return in_order(name, jobs, notes)

@@ -31,7 +31,7 @@ class FirstHour:
     """What the backend knows at one moment.
 
     ``mps`` = the node is to have a supervisor, ``mps_problem`` says why its word is not known.
-    ``unseen`` says why processes are not seen, "" = they are, ``None`` = nobody looked yet.
+    ``unseen`` says why processes are not seen, "" = they are, ``None`` = not checked yet.
     ``shares`` and ``wholes`` are the newest readings of containers that ran. ``toolkit`` = the
     container toolkit's specification knows the devices, ``toolkit_problem`` why it is unusable.
     """
@@ -104,7 +104,7 @@ def _program(hour: FirstHour) -> NodeCheck:
 def _processes(hour: FirstHour) -> NodeCheck:
     name = "HostProcesses"
     if hour.unseen is None:
-        return _check(name, _OPEN, "nobody looked yet")
+        return _check(name, _OPEN, "not checked yet")
     if hour.unseen:
         remedy = "see the pod ullage-processes of this node; its hostPID must be true"
         return _check(name, _FAILED, hour.unseen, remedy)
@@ -113,7 +113,7 @@ def _processes(hour: FirstHour) -> NodeCheck:
 
 def _wholes(hour: FirstHour) -> NodeCheck:
     name = "WholeGPU"
-    if bad := _first(hour.wholes, AttachState.UNENFORCED):
+    if bad := _escaped(hour.wholes):
         return _check(name, _FAILED, bad.message, "see kubectl ullage why of its workload")
     if any(seen.state is AttachState.ENFORCED for seen in hour.wholes):
         return _check(name, _OK, "processes of a container with a whole GPU are seen on it")
@@ -134,7 +134,7 @@ def _servers(hour: FirstHour) -> NodeCheck:
 
 def _shares(hour: FirstHour) -> NodeCheck:
     name = "ShareProof"
-    if bad := _first(hour.shares, AttachState.UNENFORCED):
+    if bad := _escaped(hour.shares):
         return _check(name, _FAILED, bad.message, "see kubectl ullage why of its workload")
     proofs = {seen.proof for seen in hour.shares if seen.state is AttachState.ENFORCED}
     if not proofs:
@@ -211,8 +211,8 @@ def _serving(hour: FirstHour) -> tuple[Server, ...]:
     return tuple(server for server in found if server is not None and server.ready)
 
 
-def _first(seen: Sequence[Attachment], state: AttachState) -> Attachment | None:
-    return next((one for one in seen if one.state is state), None)
+def _escaped(seen: Sequence[Attachment]) -> Attachment | None:
+    return next((one for one in seen if one.state is AttachState.UNENFORCED), None)
 
 
 def _check(name: str, state: CheckState, message: str, remedy: str = "") -> NodeCheck:

@@ -41,7 +41,7 @@ class NvidiaDevices:
         self.shares = shares
         self._processes = processes
         self.unseen: str | None = None
-        """Why processes are not seen, "" = they are, ``None`` = nobody looked yet."""
+        """Why processes are not seen, "" = they are, ``None`` = not checked yet."""
 
     async def look(self) -> Usage:
         """Processes on all devices, by the host's numbers.

@@ -10,9 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from fakes.device_rigs import NvidiaRig, a_binding
-from fakes.mps_inline import inline
+from fakes.mps_inline import on_rig as on_settled_rig
 from fakes.mps_rig import MpsRig
-from fakes.virtual_time import run_virtual
 from ullage.api.checks import MAX_CHECKS
 from ullage.api.contract import Backend, CheckState, NodeCheck
 from ullage_node.devices.nvidia.checks import FirstHour, checks_of
@@ -41,19 +40,12 @@ def on_rig(
     test: Callable[[MpsRig, DeviceBackend], Awaitable[None]],
     harm: Callable[[MpsRig], None] = lambda rig: None,
 ) -> None:
-    async def live() -> None:
+    def make() -> MpsRig:
         rig = MpsRig(tmp_path, Backend.MPS2)
         harm(rig)
-        backend = inline(rig)
-        await backend.probe.start()
-        await backend.probe.discover()
-        await rig.settle(backend)
-        try:
-            await test(rig, backend)
-        finally:
-            await rig.close()
+        return rig
 
-    run_virtual(live())
+    on_settled_rig(make, test)
 
 
 def test_nothing_is_confirmed_before_it_was_seen_and_everything_afterwards(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import pytest
 from fakes.device_rigs import a_binding
 from fakes.kubelet_backend import FakeDevices
 from fakes.mps import ClientState, read_script
-from fakes.mps_inline import inline
+from fakes.mps_inline import on_rig
 from fakes.mps_rig import MpsRig
 from fakes.virtual_time import LoopClock, run_virtual
 from ullage.api.contract import Backend, DesiredSlice, SliceKey
@@ -215,24 +215,8 @@ async def evict(rig: MpsRig, backend: DeviceBackend, *, processes: int) -> None:
     await backend.driver.release(binding)
 
 
-def on_rig(
-    tmp_path: Path,
-    kind: Backend,
-    script: dict[str, object],
-    test: Callable[[MpsRig, DeviceBackend], Awaitable[None]],
-) -> None:
-    async def live() -> None:
-        rig = MpsRig(tmp_path, kind, read_script({"protocols": [2, 3], **script}))
-        backend = inline(rig)
-        await backend.probe.start()
-        await backend.probe.discover()
-        await rig.settle(backend)
-        try:
-            await test(rig, backend)
-        finally:
-            await rig.close()
-
-    run_virtual(live())
+def a_rig(tmp_path: Path, kind: Backend, script: dict[str, object]) -> MpsRig:
+    return MpsRig(tmp_path, kind, read_script({"protocols": [2, 3], **script}))
 
 
 @pytest.mark.parametrize("kind", [Backend.MPS2, Backend.MPS3])
@@ -248,7 +232,7 @@ def test_a_hundred_evictions_fault_no_server_and_kill_no_one_who_is_attached(
         server = (await rig.supervisor.look(None)).servers[GPU]
         assert (server.faults, server.restarts, kept.state) == (0, 0, ClientState.ATTACHED)
 
-    on_rig(scratch, kind, {"terminations": [{"seconds": 0.3}]}, live)
+    on_rig(lambda: a_rig(scratch, kind, {"terminations": [{"seconds": 0.3}]}), live)
 
 
 def test_a_client_that_cannot_be_terminated_closes_its_device_until_the_server_was_renewed(
@@ -272,4 +256,4 @@ def test_a_client_that_cannot_be_terminated_closes_its_device_until_the_server_w
         server = (await rig.supervisor.look(None)).servers[GPU]
         assert (server.ready, server.restarts) == (True, 1)
 
-    on_rig(tmp_path, Backend.MPS2, {"terminations": [{"hang": True}]}, live)
+    on_rig(lambda: a_rig(tmp_path, Backend.MPS2, {"terminations": [{"hang": True}]}), live)

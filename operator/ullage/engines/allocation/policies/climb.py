@@ -73,15 +73,13 @@ class Climb:
 
     Attributes:
         level: Of each group at height 0.
-        best: The highest level of each group, with all devices of the cluster for it.
-        moving: Groups that rise.
+        best: The highest level of each group, with all open devices for it.
         tenants: How those of each tenant do.
         top: Height at which all have reached their best.
     """
 
     level: Floats
     best: Floats
-    moving: Bools
     tenants: Sequence[Together | InTurn]
     top: float
 
@@ -143,4 +141,4 @@ def climb(shape: Shape, level: Floats, best: Floats, rising: Bools) -> Climb:
         )
         tenants.append(together)
         top = max(top, float(heights[-1]))
-    return Climb(level=level, best=best, moving=rising.copy(), tenants=tenants, top=top)
+    return Climb(level=level, best=best, tenants=tenants, top=top)
