@@ -53,7 +53,8 @@ class Asked:
         checkpoint_s: Seconds between checkpoints; 0 = only when asked to stop.
         failures_h: Mean hours between failures of a device; 0 = none.
         snapshot: A live cluster instead of a trace.
-        rules: A SchedulingPolicy whose rules hold; ``None`` = its defaults do.
+        rules: A SchedulingPolicy whose rules hold; ``None`` = those of the snapshot, or the
+            defaults.
     """
 
     trace: str = PUBLISHED
@@ -100,9 +101,9 @@ def compare(asked: Asked, follow: Follow) -> Comparison:
     if asked.mode == DECIDE and asked.packing:
         raise TraceError("--packing is of the fast mode: under decide the operator shares itself")
     table = _table(asked)
-    trace, fleet = _subject(asked, table)
-    rules = asked.rules or PolicyRecord()
+    rules = _rules(asked)
     settings = _settings(asked, rules)
+    trace, fleet = _subject(asked, table, settings.rounds.round_s)
     _refuse_parts(asked, trace)
     if asked.packing:
         settings = replace(settings, pairs=table.pairs(tuple(fleet.devices)))
@@ -155,6 +156,13 @@ def _job(job: JobOutcome) -> dict[str, object]:
     return {**asdict(job), "jct_s": job.jct_s}
 
 
+def _rules(asked: Asked) -> PolicyRecord:
+    """A file's rules, else those of the live cluster, else the operator's defaults."""
+    if asked.rules is not None:
+        return asked.rules
+    return PolicyRecord() if asked.snapshot is None else asked.snapshot.policy
+
+
 def _settings(asked: Asked, rules: PolicyRecord) -> Settings:
     round_s = float(rules.round_seconds) if asked.round_s is None else asked.round_s
     return Settings(
@@ -176,13 +184,11 @@ def _table(asked: Asked) -> SpeedTable:
     return read_speeds(path)
 
 
-def _subject(asked: Asked, table: SpeedTable) -> tuple[Trace, Fleet]:
+def _subject(asked: Asked, table: SpeedTable, round_s: float) -> tuple[Trace, Fleet]:
     """The jobs and the cluster: of a snapshot, of a built-in trace, of a file."""
     prices = parsed_prices(asked.prices)
     if asked.snapshot is not None:
         fleet = from_cluster.fleet_of(asked.snapshot, prices)
-        rules = asked.snapshot.policy
-        round_s = float(rules.round_seconds) if asked.round_s is None else asked.round_s
         trace = from_cluster.trace_of(asked.snapshot, fleet, round_s)
     else:
         fleet = parsed_fleet(asked.cluster, prices, per_node=8)
@@ -229,5 +235,6 @@ def _run(
     if asked.mode == FAST:
         return run(*in_parts(trace, fleet), policy, settings, tell)
     if asked.snapshot is not None:
-        return resume(asked.snapshot, trace, fleet, policy, settings, tell)
+        live = replace(asked.snapshot, policy=rules)
+        return resume(live, trace, fleet, policy, settings, tell)
     return run_decided(trace, fleet, policy, settings, tell, rules=rules)

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from ullage.scheduling.lifecycle import training
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.plan import DecideSettings
 from ullage.scheduling.model.view import View
+from ullage.simulate import comparison
 from ullage.simulate.decided import resume, run_decided
 from ullage.simulate.events import Settings
 from ullage.simulate.failures import FailureLaw
@@ -114,6 +116,26 @@ def _running() -> Snapshot:
     world.now = START + 400
     world.report_steps("uid-a", 400, 1.0)
     return world.snapshot()
+
+
+@pytest.mark.parametrize("mode", ["fast", "decide"])
+@pytest.mark.parametrize("file", [None, PolicyRecord(round_seconds=120)])
+def test_a_live_cluster_runs_under_its_own_rules_unless_a_file_states_others(
+    monkeypatch: pytest.MonkeyPatch, mode: str, file: PolicyRecord | None
+) -> None:
+    decided: list[PolicyRecord] = []
+
+    def seen(live: Snapshot, *rest: Any) -> Outcome:
+        decided.append(live.policy)
+        return resume(live, *rest)
+
+    monkeypatch.setattr(comparison, "resume", seen)
+    live = _running()
+    asked = comparison.Asked(snapshot=live, rules=file, mode=mode, policies=["fifo"])
+    found = comparison.compare(asked, lambda *_: lambda _: None)
+    rules = file or live.policy
+    assert found.settings.rounds.round_s == rules.round_seconds
+    assert decided == ([] if mode == "fast" else [rules] * len(found.outcomes))
 
 
 def test_a_live_picture_is_where_a_simulation_can_start() -> None:
