@@ -191,18 +191,22 @@ def _allocate(objective: Objective, problem: Problem) -> Allocation:
 
 def _third(plan: Plan, snapshot: Snapshot, actions: tuple[Action, ...]) -> dict[str, Any]:
     """What is decided for the third namespace."""
-    mine = {uid: one for uid, one in snapshot.workloads.items() if one.ref.namespace == SPACE}
+    mine = {
+        uid: plan.statuses.get(uid, one.status)
+        for uid, one in snapshot.workloads.items()
+        if one.ref.namespace == SPACE
+    }
     return {
         "slices": [
             one for held in plan.slices.values() for one in held if one.pod_namespace == SPACE
         ],
         "statuses": {
             uid: (
-                plan.statuses[uid].phase,
-                plan.statuses[uid].placement,
-                [(one.type, one.status, one.reason) for one in plan.statuses[uid].conditions],
+                status.phase,
+                status.placement,
+                [(one.type, one.status, one.reason) for one in status.conditions],
             )
-            for uid in sorted(mine)
+            for uid, status in sorted(mine.items())
         },
         "actions": sorted(
             str(verb_of(action)) + str(key_of(action))

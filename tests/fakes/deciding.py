@@ -52,7 +52,8 @@ class Decided:
 
     def status(self, workload: builders.WorkloadBuilder | WorkloadRecord | str) -> WorkloadStatus:
         """The planned status of a workload (or of the one with this name)."""
-        return self.plan.statuses[_uid(workload)]
+        uid = _uid(workload)
+        return self.plan.statuses.get(uid) or self.snapshot.workloads[uid].status
 
     def decision(self, workload: builders.WorkloadBuilder | WorkloadRecord | str) -> DecisionRecord:
         """The planned decision of a workload."""

@@ -66,9 +66,10 @@ class _InPlace(StressRun):
 
     def cycle(self, landing: float = 1.0) -> tuple[Plan, tuple[Action, ...]]:
         pods = dict(self.toy.pods)
-        was = {uid: one.status.phase for uid, one in self.toy.workloads.items()}
+        jobs = dict(self.toy.workloads)
         plan, actions = super().cycle(landing)
-        for uid, status in plan.statuses.items():
+        statuses = {uid: one.status for uid, one in jobs.items()} | plan.statuses
+        for uid, status in statuses.items():
             job = self.toy.workloads.get(uid)
             if job is None or job.elasticity is None or status.phase != "Running":
                 continue
@@ -82,8 +83,9 @@ class _InPlace(StressRun):
             job = self.toy.workloads.get(step.owner.uid)
             if job is None or job.elasticity is None or job.suspend:
                 continue
-            after = plan.statuses[step.owner.uid].phase
-            if was.get(step.owner.uid) == after == "Running" and step.pod.uid in pods:
+            before, after = jobs.get(step.owner.uid), statuses[step.owner.uid].phase
+            was_running = before is not None and before.status.phase == "Running"
+            if was_running and after == "Running" and step.pod.uid in pods:
                 assert not self._is_well(pods[step.pod.uid]), f"{step.pod.name}: {step.text}"
                 self.seen["left alone"] += 1
         return plan, actions

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from typing import Final
 
-from ullage.cluster.records.snapshot import PodStage, Snapshot, WorkloadKind, WorkloadRecord
+from ullage.cluster.records.snapshot import PodRecord, Snapshot, WorkloadKind, WorkloadRecord
 from ullage.scheduling.assignment.cycle_cache import CycleCache
 from ullage.scheduling.assignment.cycle_context import CycleContext
 from ullage.scheduling.assignment.digest import board_digest
@@ -28,7 +27,7 @@ from ullage.scheduling.feasibility.resource_requests import ResourceRequests
 from ullage.scheduling.inventory.interruptions import terminations
 from ullage.scheduling.inventory.inventory import Inventory, take_inventory
 from ullage.scheduling.lifecycle.adopt import drop_refused
-from ullage.scheduling.lifecycle.coordinator import coordinators_of, led
+from ullage.scheduling.lifecycle.coordinator import led
 from ullage.scheduling.lifecycle.drain import notice_marks
 from ullage.scheduling.lifecycle.inference import inference_life
 from ullage.scheduling.lifecycle.members import MemberCache
@@ -47,8 +46,6 @@ from ullage.scheduling.placement.placement import Placer
 from ullage.scheduling.placement.predicted_figures import Predictions
 from ullage.scheduling.placement.rules import rule_of
 from ullage.scheduling.prediction.workload_classes import Classes
-
-_STARTING: Final = (PodStage.UNSCHEDULED, PodStage.BOUND)
 
 
 def observe(
@@ -121,19 +118,23 @@ def look(
     """Arrange the snapshot; slices that do not stand are dropped from the ledger on the way."""
     members = members or MemberCache()
     members.update(snapshot, settings, ledger)
-    # a pod whose workload is unknown may be forged: it delays nothing, and is never taken back
-    pods, workloads = snapshot.pods.values(), snapshot.workloads
+    pods, workloads, index = snapshot.pods, snapshot.workloads, members.pod_index
+
+    def known(uids: AbstractSet[str]) -> tuple[PodRecord, ...]:
+        # a pod whose workload is unknown may be forged: it delays nothing, and is never taken back
+        return tuple(pods[uid] for uid in sorted(uids) if pods[uid].owner.uid in workloads)
+
     return View(
         snapshot=snapshot,
         now=now,
         settings=settings,
         members=dict(members.members),
         observed=dict(members.slices.observed),
-        names={(pod.namespace, pod.name): pod for pod in pods},
+        names=index.names,
         index=members.index,
-        starting=sum(pod.stage in _STARTING and pod.owner.uid in workloads for pod in pods),
-        orders=tuple(pod for pod in pods if pod.order and pod.owner.uid in workloads),
-        coordinators=coordinators_of(snapshot),
+        starting=len(known(index.starting)),
+        orders=known(index.orders),
+        coordinators={pods[uid].owner.uid: pods[uid] for uid in sorted(index.leads)},
     )
 
 

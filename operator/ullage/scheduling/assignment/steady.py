@@ -23,7 +23,6 @@ from ullage.cluster.values.device_ref import DeviceRef
 from ullage.scheduling.learning.loop import Class
 from ullage.scheduling.lifecycle.members import MemberCache
 from ullage.scheduling.lifecycle.training import running
-from ullage.scheduling.model.changes import changed
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import DecideSettings
@@ -56,7 +55,7 @@ class SteadyCache:
 
         Args:
             view: The snapshot.
-            members: The members in it.
+            members: The members in it, with what changed since the last cycle.
         """
         if self.snapshot is None or not self._rules_stand(view):
             return {}, None
@@ -91,12 +90,11 @@ class SteadyCache:
         self, old: Snapshot, view: View, members: MemberCache
     ) -> tuple[set[str], set[str]]:
         """Owners and nodes that something happened to, or to someone who shares their devices."""
-        new = view.snapshot
-        reports = changed(old.gpu_nodes, new.gpu_nodes)
-        whole = set(changed(old.nodes, new.nodes))
-        whole.update(name for name in reports if _is_another(old, new, name))
-        owners = set(changed(old.workloads, new.workloads))
-        for uid in changed(old.pods, new.pods):
+        new, changes = view.snapshot, members.changes
+        whole = set(changes.nodes)
+        whole.update(name for name in changes.gpu_nodes if _is_another(old, new, name))
+        owners = set(changes.workloads)
+        for uid in changes.pods:
             owners.update(side.pods[uid].owner.uid for side in (old, new) if uid in side.pods)
         owners.update(new.pods[uid].owner.uid for uid in view.evictions if uid in new.pods)
         devices = members.slices.touched | self.written
@@ -104,7 +102,7 @@ class SteadyCache:
             devices.update(chain.from_iterable(held.get(uid, ()) for uid in owners))
         for side in (old, new):
             owners.update(_owners_on(side, devices), _owners_in(side, whole))
-        return owners, whole.union(reports, (device.node for device in devices))
+        return owners, whole.union(changes.gpu_nodes, (device.node for device in devices))
 
 
 def untouched(
@@ -125,23 +123,22 @@ def untouched(
     return {uid: step for uid, step in undisturbed.items() if now[uid] is step and uid not in here}
 
 
-def is_steady(workload: WorkloadRecord, status: WorkloadStatus, step: LifecycleStep) -> bool:
+def is_steady(workload: WorkloadRecord, step: LifecycleStep) -> bool:
     """Whether nothing but a change of records can make a workload need or say anything else.
 
     Of one that waits, what it needs; what it says follows from its refusal as well.
 
     Args:
-        workload: The workload.
-        status: What this cycle says of it.
+        workload: The workload, whose status this cycle leaves as it is.
         step: What this cycle found that it needs.
     """
     return (
-        status is workload.status
+        not step.silent
         and workload.kind is WorkloadKind.TRAINING_JOB
         and workload.cost is None
         and workload.elasticity is None
-        and status.spend is None
-        and (step is running(status.restarts) or _only_waits(step))
+        and workload.status.spend is None
+        and (step is running(workload.status.restarts) or _only_waits(step))
     )
 
 

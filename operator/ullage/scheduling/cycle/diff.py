@@ -83,15 +83,9 @@ def _change(
 
 
 def _statuses(plan: Plan, snapshot: Snapshot) -> Iterator[SetStatus]:
-    workloads = snapshot.workloads
-    others = [
-        uid
-        for uid, status in plan.statuses.items()
-        if (workload := workloads.get(uid)) is not None and status is not workload.status
-    ]
-    for uid in sorted(others):
-        workload, status = workloads[uid], plan.statuses[uid]
-        if status == workload.status:
+    for uid in sorted(plan.statuses):
+        workload, status = snapshot.workloads.get(uid), plan.statuses[uid]
+        if workload is None or status == workload.status:
             continue
         decision = status.decision
         yield SetStatus(

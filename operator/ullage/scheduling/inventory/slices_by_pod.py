@@ -7,7 +7,7 @@ Kept from cycle to cycle: only the nodes whose record changed are read again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TypeVar
@@ -15,7 +15,6 @@ from typing import TypeVar
 from ullage.api.contract import DesiredSlice, ObservedSlice
 from ullage.cluster.records.snapshot import GPUNodeRecord
 from ullage.cluster.values.device_ref import DeviceRef
-from ullage.scheduling.model.changes import changed
 
 Slice = TypeVar("Slice", bound=DesiredSlice | ObservedSlice)
 
@@ -30,13 +29,16 @@ class SlicesByPod:
     """Devices that other slices stand on since the last update."""
     _records: Mapping[str, GPUNodeRecord] = field(default_factory=dict)
 
-    def update(self, records: Mapping[str, GPUNodeRecord]) -> set[str]:
+    def update(self, names: Collection[str], records: Mapping[str, GPUNodeRecord]) -> set[str]:
         """Read the nodes whose record changed.
+
+        Args:
+            names: Nodes whose record is another one than at the last update, new or gone.
+            records: The records of all nodes.
 
         Returns:
             uids of the pods that other slices stand for now, or slices of another age.
         """
-        names = changed(self._records, records)
         before = {name: self._records[name] for name in names if name in self._records}
         after = {name: records[name] for name in sorted(names) if name in records}
         self._records, self.touched = records, set()

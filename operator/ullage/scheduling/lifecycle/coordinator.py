@@ -9,7 +9,7 @@ and only held back here. Work that is in no tiers costs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -44,11 +44,6 @@ _STOPPED: Final = (Phase.SUSPENDING, Phase.SUSPENDED)
 _COMING_UP: Final = (Phase.PENDING, Phase.RESERVING, Phase.STARTING)
 _NOT_ITS_FAULT: Final = (STATE_LOST, ENDED, None)
 """Exit codes that count as a loss from outside, not as a failure of the job."""
-
-
-def coordinators_of(snapshot: Snapshot) -> Mapping[str, PodRecord]:
-    """Pods that lead, by uid of the job."""
-    return {pod.owner.uid: pod for pod in snapshot.pods.values() if pod.lead and pod.owner.uid}
 
 
 def led(view: View, job: WorkloadRecord, life: LifecycleStep) -> LifecycleStep:

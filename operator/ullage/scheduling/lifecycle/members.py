@@ -9,14 +9,15 @@ one: its pod, its workload, or a GPUNode that says something of it.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
-from ullage.cluster.records.snapshot import PodRecord, Snapshot, WorkloadRecord
+from ullage.cluster.records.snapshot import PodRecord, Snapshot
 from ullage.cluster.values.device_ref import DeviceRef
 from ullage.scheduling.inventory.slices_by_pod import SlicesByPod
 from ullage.scheduling.lifecycle.adopt import Located, settle
-from ullage.scheduling.model.changes import changed
+from ullage.scheduling.model.changes import Changes
 from ullage.scheduling.model.plan import DecideSettings
+from ullage.scheduling.model.pod_index import PodIndex
 from ullage.scheduling.model.slice_ledger import Ledger
 from ullage.scheduling.model.view import Held, Member, matching
 from ullage.scheduling.model.workload_index import WorkloadIndex
@@ -36,18 +37,26 @@ class MemberCache:
     devices_before: dict[str, Devices] = field(default_factory=dict)
     """The same of the last cycle, of workloads whose members were built again."""
     index: WorkloadIndex = field(default_factory=WorkloadIndex)
+    pod_index: PodIndex = field(default_factory=PodIndex)
+    changes: Changes = field(default_factory=Changes)
+    """Between this snapshot and the last one."""
     refused: set[str] = field(default_factory=set)
     """Workloads with a slice that a node refused for good."""
-    _pods: Mapping[str, PodRecord] = field(default_factory=dict)
-    _workloads: Mapping[str, WorkloadRecord] = field(default_factory=dict)
+    _last: Snapshot | None = None
     _unsettled: set[str] = field(default_factory=set)
     """Pods whose slices are not as specs say, or whose age the next snapshot tells otherwise."""
 
     def update(self, snapshot: Snapshot, settings: DecideSettings, ledger: Ledger) -> None:
         """Take in a snapshot; slices that do not stand are dropped from the ledger on the way."""
-        self.index.update(snapshot.workloads)
+        last, self._last = self._last, None
+        if last is None:  # the last cycle failed on its way: what it left is not whole
+            self._clear()
+        self.changes = Changes.between(last, snapshot)
+        self.index.update(self.changes.workloads, snapshot.workloads)
+        before = last.pods if last is not None else {}
+        self.pod_index.update(self.changes.pods, before, snapshot.pods)
         pods = self._affected(snapshot)
-        owners = _owners(self._pods, pods) | _owners(snapshot.pods, pods)
+        owners = _owners(before, pods) | _owners(snapshot.pods, pods)
         self._unsettled = set()
         self.devices_before = {uid: self.devices[uid] for uid in owners if uid in self.devices}
         fresh: dict[str, list[Member]] = {uid: [] for uid in owners}
@@ -66,7 +75,12 @@ class MemberCache:
             group.extend(new)
             group.sort(key=lambda member: (member.pod.rank, member.pod.name, member.pod.uid))
             self._enter(uid, group)
-        self._pods, self._workloads = snapshot.pods, snapshot.workloads
+        self._last = snapshot
+
+    def _clear(self) -> None:
+        empty = MemberCache()
+        for one in fields(self):
+            setattr(self, one.name, getattr(empty, one.name))
 
     def _enter(self, uid: str, group: Sequence[Member]) -> None:
         """Take down the members of a workload."""
@@ -83,9 +97,9 @@ class MemberCache:
 
     def _affected(self, snapshot: Snapshot) -> set[str]:
         """Pods of which a record changed, those included that are gone."""
-        pods = self.slices.update(snapshot.gpu_nodes) | self._unsettled
-        pods.update(changed(self._pods, snapshot.pods))
-        for uid in changed(self._workloads, snapshot.workloads):
+        pods = self.slices.update(self.changes.gpu_nodes, snapshot.gpu_nodes) | self._unsettled
+        pods.update(self.changes.pods)
+        for uid in self.changes.workloads:
             pods.update(member.pod.uid for member in self.members.get(uid, ()))
         return pods
 

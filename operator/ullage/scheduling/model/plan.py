@@ -329,7 +329,7 @@ class Plan:
     observations_read: Mapping[str, str] = field(default_factory=dict)
     """Newest observation to acknowledge, by node, where that is due."""
     statuses: Mapping[str, WorkloadStatus] = field(default_factory=dict)
-    """By workload uid."""
+    """By workload uid, of those alone whose status changes."""
     events: tuple[Emit, ...] = ()
     dropped: Mapping[str, int] = field(default_factory=dict)
     """Observations in the snapshot that teach nothing, by reason."""

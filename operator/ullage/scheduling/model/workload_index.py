@@ -7,11 +7,10 @@ Kept from cycle to cycle: only workloads whose record changed are read again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
-from ullage.scheduling.model.changes import changed
 from ullage.scheduling.model.phases import Phase
 
 
@@ -29,8 +28,8 @@ class WorkloadIndex:
     restarting: set[str] = field(default_factory=set)
     _workloads: Mapping[str, WorkloadRecord] = field(default_factory=dict)
 
-    def update(self, workloads: Mapping[str, WorkloadRecord]) -> None:
-        """Take in the workloads of a snapshot."""
+    def update(self, uids: Collection[str], workloads: Mapping[str, WorkloadRecord]) -> None:
+        """Take in the workloads of a snapshot; ``uids`` are those that are not as they were."""
         tables = (
             self.elastic,
             self.services,
@@ -39,7 +38,7 @@ class WorkloadIndex:
             self.made_room,
             self.restarting,
         )
-        for uid in changed(self._workloads, workloads):
+        for uid in uids:
             workload = workloads.get(uid)
             traits = _traits(workload) if workload is not None else (False,) * len(tables)
             for table, has in zip(tables, traits, strict=True):

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from ullage.api.contract import DesiredSlice
 from ullage.cluster.records.snapshot import WorkloadRecord
@@ -39,7 +39,7 @@ def report(
     slices: Mapping[str, tuple[DesiredSlice, ...]],
     steady: SteadyCache,
 ) -> tuple[dict[str, WorkloadStatus], list[Emit]]:
-    """Phase 5 of a cycle: every status, and Events of those that changed.
+    """Phase 5 of a cycle: the statuses that change, and Events of them.
 
     Args:
         context: What the cycle found.
@@ -59,7 +59,8 @@ def report(
         )
     unchanged = _unchanged(context, result, left_alone)
     reporter = Reporter(context, result, predictions)
-    statuses, events = _report(reporter, accountant, unchanged)
+    others = [uid for uid in context.lifecycles if uid not in unchanged]
+    statuses, events = _report(reporter, accountant, others)
     timed = accountant.rates.any_price or context.rounds is not None
     # what each job has cost, or is owed in turns, changes with time
     kept = {} if timed else _steady(context, result, statuses, left_alone)
@@ -86,41 +87,40 @@ def _steady(
     untouched: Mapping[str, LifecycleStep],
 ) -> dict[str, LifecycleStep]:
     """What jobs need that the next cycle need not ask again while all near them stays as it is."""
-    found = dict(untouched)
     workloads, lifecycles = context.view.snapshot.workloads, context.lifecycles
-    for uid, status in statuses.items():
-        if uid in found or uid in result.told:
-            continue
-        if is_steady(workloads[uid], status, lifecycles[uid]):
-            found[uid] = lifecycles[uid]
-    return found
+    found = {
+        uid: step
+        for uid, step in lifecycles.items()
+        if uid not in untouched
+        and uid not in statuses
+        and uid not in result.told
+        and is_steady(workloads[uid], step)
+    }
+    return {**untouched, **found}
 
 
 def _report(
-    reporter: Reporter, accountant: Accountant, unchanged: Container[str]
+    reporter: Reporter, accountant: Accountant, uids: Sequence[str]
 ) -> tuple[dict[str, WorkloadStatus], list[Emit]]:
-    """The statuses by workload, those that did not change included, and Events of those that did.
+    """The statuses that change, by workload, and Events of them; ``uids`` are those to look at.
 
-    An object that is being deleted has none. The status of an ``unchanged`` workload stands.
+    An object that is being deleted has none.
     """
     context, view = reporter.context, reporter.context.view
     statuses: dict[str, WorkloadStatus] = {}
     events: list[Emit] = []
     advisor = Advisor.of(view.snapshot)
     blames = Blames(view.snapshot)
-    for uid, life in context.lifecycles.items():
+    for uid in uids:
         workload = view.snapshot.workloads[uid]
-        if life.silent:
-            continue
-        if uid in unchanged:
-            statuses[uid] = workload.status
+        if context.lifecycles[uid].silent:
             continue
         with blames.of(workload.ref):
             status = advised(advisor, workload, reporter.status(workload))
             status = with_tier(view, workload, accountant.booked(workload, status))
             status = with_savings(context.spending, workload, status)
-            statuses[uid] = status
             if status is not workload.status:
+                statuses[uid] = status
                 events.extend(_news(view, reporter, advisor, workload, status))
     blames.settle()
     return statuses, events
