@@ -19,7 +19,7 @@ from typing import Final
 from docs.generate.agent import agent_metrics, agent_settings
 from docs.generate.facts import FactsMissing, Setting
 from docs.generate.operator import operator_metrics, operator_settings
-from docs.generate.pages import chart_value, metrics_page, rights_page, settings_page
+from docs.generate.pages import chart_value, metrics_page, rights_page, settings_page, xids_page
 from docs.generate.rights import role_rules
 from ullage.kube.permissions import Scope
 
@@ -102,6 +102,7 @@ def files(root: Path) -> dict[str, str]:
         "docs/reference/metrics.md": metrics_page(operator_metrics(), agent_metrics()),
         "docs/reference/settings.md": settings_page(settings, of_agent),
         "docs/reference/rbac.md": rights_page(),
+        "docs/reference/xids.md": xids_page(),
         ROLES: operator_roles(),
         SCHEMA: values_schema(schema, operator=settings, node=of_agent),
     }

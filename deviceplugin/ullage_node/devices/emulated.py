@@ -58,6 +58,7 @@ from ullage_node.model.devices import (
     ContainerEdits,
     ContainerKey,
     DeviceReading,
+    FaultReading,
     PrepareRefused,
 )
 
@@ -177,6 +178,10 @@ class EmulatedProbe:
             _compare(uuid, device, now.get(uuid))
             for uuid, device in sorted(self._devices.known.items())
         )
+
+    def take_faults(self) -> FaultReading:
+        """No driver tells of any."""
+        return FaultReading()
 
     def problems(self) -> Mapping[str, str]:
         """Every device is shared as well as it can be."""

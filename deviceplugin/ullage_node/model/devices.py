@@ -273,6 +273,30 @@ class DeviceReading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FaultEvent:
+    """A fault that the driver told of: its Xid, the device, and every device that it may be about.
+
+    ``gpus`` are several where a GPU stands for parts of it that are devices; ``gpu`` is then its
+    own uuid.
+    """
+
+    gpu: str
+    gpus: tuple[str, ...]
+    xid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultReading:
+    """The faults told since the last reading, oldest first.
+
+    ``complete`` = no older one is still to come: what comes later happened after this reading.
+    """
+
+    events: tuple[FaultEvent, ...] = ()
+    complete: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """Progress of one container from step records and CPU counters; 0 = not known.
 
@@ -315,6 +339,10 @@ class DeviceProbe(Protocol):
 
     async def health(self) -> tuple[DeviceReading, ...]:
         """One reading per device ever discovered; a vanished one is a hard fault."""
+        ...
+
+    def take_faults(self) -> FaultReading:
+        """The faults that :meth:`health` and :meth:`discover` have read, each once."""
         ...
 
     def problems(self) -> Mapping[str, str]:

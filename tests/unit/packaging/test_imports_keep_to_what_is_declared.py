@@ -29,6 +29,7 @@ CONTRACT = {
     "ullage.api.times",
     "ullage.api.wire_fields",
     "ullage.api.words",
+    "ullage.api.xids",
 }
 MODEL_FREE = CONTRACT | {
     "ullage.api",

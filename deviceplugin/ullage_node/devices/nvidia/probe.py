@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -21,15 +22,18 @@ from ullage.api.contract import (
     Reason,
     accelerator_key,
 )
+from ullage.api.xids import MAX_XID
 from ullage_node.devices.nvidia.choice import Driver, modes_of
 from ullage_node.devices.nvidia.host_processes import ProcessesUnseen
 from ullage_node.devices.nvidia.known import NvidiaDevices, said
 from ullage_node.devices.nvidia.nvml import NvmlApi, NvmlError, NvmlStuck
 from ullage_node.devices.nvidia.read import (
+    CriticalErrors,
     DeviceState,
     Fault,
     NvidiaDevice,
     drain_events,
+    gpu_of,
     open_events,
     read_inventory,
     read_state,
@@ -37,11 +41,15 @@ from ullage_node.devices.nvidia.read import (
 from ullage_node.model.devices import (
     BackendUnavailable,
     DeviceReading,
+    FaultEvent,
+    FaultReading,
 )
 
 MODEL_MAX: Final = 63
 """Characters of an accelerator's key, as the CRDs have it."""
 MIG_MARK: Final = "-mig-"
+TOLD_MOST: Final = 256
+"""Faults that wait to be taken, four full readings; the oldest go first."""
 THROTTLED_SECONDS: Final = 60.0
 """How long heat or power may hold a device's clocks down before it counts as a fault."""
 
@@ -58,6 +66,8 @@ class NvidiaProbe:
         self._events: object | None = None
         self._watched: frozenset[str] = frozenset()
         self._reported: dict[str, Fault] = {}
+        self._told: deque[FaultEvent] = deque(maxlen=TOLD_MOST)
+        self._drained = True
         self._slowed_since: dict[str, float] = {}
 
     async def start(self) -> None:
@@ -176,14 +186,30 @@ class NvidiaProbe:
             return
         old = self._events
 
-        def reopen(api: NvmlApi) -> object | None:
+        def reopen(api: NvmlApi) -> tuple[object | None, CriticalErrors]:
+            left = CriticalErrors() if old is None else drain_events(api, old)
             if old is not None:
-                self._reported |= drain_events(api, old)
                 api.nvmlEventSetFree(old)
-            return open_events(api, sorted(uuids))
+            return open_events(api, sorted(uuids)), left
 
-        self._events = await self._devices.thread.call(reopen)
+        self._events, left = await self._devices.thread.call(reopen)
         self._watched = uuids
+        self._note(left)
+
+    def _note(self, read: CriticalErrors) -> None:
+        """Keep what the driver told of until health and faults are asked for."""
+        for error in read.errors:
+            if (fault := error.fault) is not None:
+                self._reported[error.name] = fault
+            if error.xid is not None:
+                self._told.append(_event(error.name, error.xid, self._devices.known))
+        self._drained = read.complete
+
+    def take_faults(self) -> FaultReading:
+        """The faults that the driver told of, each once."""
+        events, complete = tuple(self._told), self._drained
+        self._told.clear()
+        return FaultReading(events=events, complete=complete)
 
     async def _faults(self) -> dict[str, Fault]:
         """What is wrong now, by device. Events stay in it until :meth:`health` has told them.
@@ -195,12 +221,13 @@ class NvidiaProbe:
         known, events = dict(self._devices.known), self._events
         uuids = sorted({name for device in known.values() for name in (device.uuid, device.gpu)})
 
-        def look(api: NvmlApi) -> tuple[dict[str, DeviceState], dict[str, Fault]]:
-            seen = {} if events is None else drain_events(api, events)
+        def look(api: NvmlApi) -> tuple[dict[str, DeviceState], CriticalErrors]:
+            seen = CriticalErrors() if events is None else drain_events(api, events)
             return {uuid: read_state(api, uuid) for uuid in uuids}, seen
 
+        self._drained = False
         states, seen = await self._devices.thread.call(look)
-        self._reported |= seen
+        self._note(seen)
         faults = {uuid: fault for uuid, s in states.items() if (fault := self._judge(uuid, s))}
         faults |= self._reported
         return {
@@ -220,6 +247,13 @@ class NvidiaProbe:
             return state.fault
         text = f"heat or power has held its clocks down for {seconds:.0f} s"
         return Fault(hard=False, reason=Reason.DEVICE_UNHEALTHY, message=text)
+
+
+def _event(name: str, xid: int, known: Mapping[str, NvidiaDevice]) -> FaultEvent:
+    """The fault of a GPU or a part of it, by the devices that it stands for."""
+    gpus = tuple(sorted(uuid for uuid, device in known.items() if name in device.faulty_as))
+    gpu = gpus[0] if len(gpus) == 1 else gpu_of(name)
+    return FaultEvent(gpu=gpu, gpus=gpus, xid=min(max(xid, 0), MAX_XID))
 
 
 def _model(product_name: str) -> str:

@@ -18,15 +18,11 @@ import pynvml
 from ullage.api.codec import Wire
 from ullage.api.contract import Reason
 from ullage.api.wire_fields import NEEDED, Name, Text, Whole, between
+from ullage.api.xids import xid_of
 from ullage_node.devices.nvidia.nvml import NO_INSTANCE, NvmlApi, NvmlError, Process
 from ullage_node.mps.records import PID_MAX
 
 EVENTS_PER_READING_MAX: Final = 64
-
-APPLICATION_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
-"""Xids that a faulty program causes on a sound device (list of NVIDIA's Kubernetes device plugin):
-graphics exception, page fault, stopped processing, preemptive clean-up, video exception, context
-switch time-out."""
 
 SLOWDOWN_REASONS: Final[int] = (
     pynvml.nvmlClocksEventReasonHwSlowdown
@@ -225,6 +221,11 @@ def part_of(gpu: str, instance: int) -> str:
     return f"{gpu}/{instance}"
 
 
+def gpu_of(name: str) -> str:
+    """The GPU of a name for faults."""
+    return name.partition("/")[0]
+
+
 def _capability(api: NvmlApi, handle: object) -> tuple[int, int]:
     nothing: Sequence[int] = (0, 0)
     major, minor = _known(lambda: api.nvmlDeviceGetCudaComputeCapability(handle), nothing)
@@ -311,26 +312,57 @@ def open_events(api: NvmlApi, uuids: Sequence[str]) -> object | None:
     return None
 
 
-def drain_events(api: NvmlApi, events: object) -> dict[str, Fault]:
-    """Critical errors since the last call, by GPU or part of it (:func:`part_of`); never waits.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CriticalError:
+    """A critical error: the GPU or part of it (:func:`part_of`), and the Xid.
 
-    A program's own fault (:data:`APPLICATION_XIDS`) is none of the device's.
+    ``xid`` is ``None`` for an error that has none: the driver's own word of a double-bit error.
     """
-    faults: dict[str, Fault] = {}
+
+    name: str
+    xid: int | None
+
+    @property
+    def fault(self) -> Fault | None:
+        """What it says of the device's health; ``None`` = nothing, it is no fault of the device."""
+        if self.xid is None:
+            text = "double-bit ECC error"
+        elif (row := xid_of(self.xid)).cause.unhealthy:
+            text = f"critical error, {row.text}"
+        else:
+            return None
+        return Fault(hard=True, reason=Reason.DEVICE_UNHEALTHY, message=text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CriticalErrors:
+    """Critical errors, oldest first; ``complete`` = none that came before is still to be read."""
+
+    errors: tuple[CriticalError, ...] = ()
+    complete: bool = True
+
+
+def drain_events(api: NvmlApi, events: object) -> CriticalErrors:
+    """Critical errors since the last call, so many at once; never waits.
+
+    An event says neither when it came nor of which process.
+    """
+    found: list[CriticalError] = []
     for _ in range(EVENTS_PER_READING_MAX):
         try:
             event = api.nvmlEventSetWait_v2(events, 0)
         except NvmlError as error:
             if _code(error) == pynvml.NVML_ERROR_TIMEOUT:
-                return faults
+                return CriticalErrors(errors=tuple(found))
+            if found:
+                break  # the next call raises it again
             raise
-        text = _event_text(event.eventType, event.eventData)
-        if text is not None:
-            uuid = api.nvmlDeviceGetUUID(event.device)
-            if event.gpuInstanceId != NO_INSTANCE:
-                uuid = part_of(uuid, event.gpuInstanceId)
-            faults[uuid] = Fault(hard=True, reason=Reason.DEVICE_UNHEALTHY, message=text)
-    return faults
+        name = api.nvmlDeviceGetUUID(event.device)
+        if event.gpuInstanceId != NO_INSTANCE:
+            name = part_of(name, event.gpuInstanceId)
+        is_xid = event.eventType == pynvml.nvmlEventTypeXidCriticalError
+        found.append(CriticalError(name=name, xid=event.eventData if is_xid else None))
+    return CriticalErrors(errors=tuple(found), complete=False)
 
 
 def explain(error: Exception) -> str:
@@ -348,13 +380,6 @@ def explain(error: Exception) -> str:
     }
     hint = hints.get(_code(error), "see nvidia-smi and the kernel log")
     return f"NVML: {error}; {hint}"
-
-
-def _event_text(event_type: int, data: int) -> str | None:
-    """What an event says of the device; ``None`` when it says nothing of it."""
-    if event_type == pynvml.nvmlEventTypeXidCriticalError:
-        return None if data in APPLICATION_XIDS else f"critical error, Xid {data}"
-    return "double-bit ECC error"
 
 
 def _fault_of(error: Exception) -> Fault:
