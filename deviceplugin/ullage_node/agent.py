@@ -27,6 +27,7 @@ from ullage_node.assemble import watchers_of
 from ullage_node.containers import Containers
 from ullage_node.device_watch import DeviceWatch
 from ullage_node.events import Event, Events, Subject
+from ullage_node.faults import FaultBook, FaultFigures
 from ullage_node.follow import Follower
 from ullage_node.follow import Subject as Followed
 from ullage_node.health import HealthChange, HealthTracker
@@ -35,7 +36,7 @@ from ullage_node.kubelet.pod_resources import PodResources
 from ullage_node.kubelet.registrar import PLUGIN_SOCKET, Registrar, Rhythm
 from ullage_node.kubelet.slot_board import SlotBoard, offered_slots
 from ullage_node.mirrors import ApiPods, NodeMirror, PodMirror
-from ullage_node.model.devices import DeviceBackend, ProgressSource
+from ullage_node.model.devices import DeviceBackend, FaultReading, ProgressSource
 from ullage_node.mps.metrics import mps_figures
 from ullage_node.publisher import Publisher
 from ullage_node.reporter import Parts, Reporter
@@ -81,7 +82,7 @@ class Agent:
         self._client = client
         self._backend = backend
         self._progress = progress
-        self.table = SliceTable()
+        self.table, self.faults = SliceTable(), FaultBook()
         self._boot = boot_id(paths.proc_root)
         self._restored = restore(self.table, paths.checkpoint, self._boot)
         tracker = HealthTracker(periods.recovery_seconds)
@@ -166,10 +167,12 @@ class Agent:
                 guard=self.guard,
                 telemetry=self.telemetry,
                 notices=self.notices,
+                faults=self.faults,
             )
         )
         beat_s = settings.periods.heartbeat_seconds
         self.publisher = Publisher(self._client, settings.name, self.reporter.status, beat_s)
+        registry.register(FiguresCollector(lambda: FaultFigures(events=self.faults.counts)))
         registry.register(
             FiguresCollector(
                 lambda: mps_figures(self.watch.observed, self.watch.faults, self.detacher.results)
@@ -190,6 +193,7 @@ class Agent:
         self.node.on_change = self._on_spec
         self._pod_mirror.on_change = self._reconcile_now.set
         self.watch.on_change = self._on_devices
+        self.watch.on_faults = self._on_faults
         self.detacher.on_result = self.containers.tell_detached
         self.containers.on_change = self._settle
         self.guard.on_change = self.telemetry.book.on_change = self.publisher.poke
@@ -252,6 +256,7 @@ class Agent:
             self.publisher.forget()
         self.table.remember(self.node.take_earlier())
         self.telemetry.book.restore(self.node.take_observations())
+        self.faults.restore(self.node.take_faults())
         self.telemetry.book.taken_in(spec.observations_read if spec else "")
         self.notices.restore(self.node.take_interruption())
         self._life_changed.set()
@@ -264,6 +269,12 @@ class Agent:
         self.containers.tell_health(changes)
         self._take_in()
         self._settle()
+
+    def _on_faults(self, reading: FaultReading, wall: float) -> None:
+        self.faults.see(self.table.held, time.monotonic())
+        if self.faults.take(reading, wall):
+            _log.warning("device faults", newest=self.faults.faults[-1:])
+            self.publisher.poke()
 
     def _take_in(self) -> None:
         """Give the spec to the book; not before the devices are known, or all would be refused."""
@@ -282,7 +293,8 @@ class Agent:
         self._taken_in = True
 
     def _settle(self) -> None:
-        """Bring slots, status and checkpoint in line with the book."""
+        """Bring slots, suspects, status and checkpoint in line with the book."""
+        self.faults.see(self.table.held, time.monotonic())
         self.board.publish(offered_slots(self.table.rooms, self._in_use()))
         self.registrar.serve(self._serving_wanted())
         self.publisher.poke()

@@ -27,7 +27,12 @@ from ullage.api.contract import (
     Reason,
 )
 from ullage_node.health import HealthChange, HealthTracker
-from ullage_node.model.devices import BackendUnavailable, DeviceProbe, ShareDriver
+from ullage_node.model.devices import (
+    BackendUnavailable,
+    DeviceProbe,
+    FaultReading,
+    ShareDriver,
+)
 from ullage_node.model.slices import Device, Refusal
 from ullage_node.settings import PeriodSettings
 from ullage_node.status import effective
@@ -66,6 +71,8 @@ class DeviceWatch:
         """Times that a device's MPS server stopped serving."""
         self.problem: Refusal | None = None
         """Why the backend cannot work, if so."""
+        self.on_faults: Callable[[FaultReading, float], None] = lambda reading, wall: None
+        """Called in every round with the faults that the driver told of, and the time."""
         self.on_change: Callable[[tuple[HealthChange, ...]], None] = lambda changes: None
         """Called after every round with the devices that turned."""
 
@@ -174,7 +181,9 @@ class DeviceWatch:
             self._set_problem(Refusal(reason=Reason.DEVICE_UNHEALTHY, message=message))
         if not self._devices:
             return ()
-        return (*await self._judge(now, wall), *self._judge_servers())
+        changes = await self._judge(now, wall)
+        self.on_faults(self._probe.take_faults(), wall)
+        return (*changes, *self._judge_servers())
 
     async def _discover(self, now: float) -> None:
         if not self._opened:

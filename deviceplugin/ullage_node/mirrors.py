@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from ullage.api.contract import (
+    DeviceFault,
     Interruption,
     JsonObject,
     Observation,
@@ -28,6 +29,7 @@ from ullage_node.slices.binder import PodUnreachable
 from ullage_node.slices.desired import (
     NodeSpec,
     read_conditions,
+    read_faults,
     read_gpu_node,
     read_interruption,
     read_observations,
@@ -54,6 +56,7 @@ class NodeMirror:
         """Conditions as they stand in the object; they outlive the agent."""
         self._earlier: tuple[ObservedSlice, ...] | None = None
         self._rows: tuple[Observation, ...] = ()
+        self._faults: tuple[DeviceFault, ...] = ()
         self._notice: Interruption | None = None
         self.on_change: Callable[[], None] = lambda: None
 
@@ -82,6 +85,7 @@ class NodeMirror:
         if self._earlier is None:
             self._earlier = read_reported(item)
             self._rows = read_observations(item)
+            self._faults = read_faults(item)
             self._notice = read_interruption(item)
         if spec != self.spec:
             self.spec = spec
@@ -97,6 +101,11 @@ class NodeMirror:
         """Rows that an earlier agent reported, once; they are kept nowhere else."""
         rows, self._rows = self._rows, ()
         return rows
+
+    def take_faults(self) -> tuple[DeviceFault, ...]:
+        """Faults that an earlier agent reported, once; they are kept nowhere else."""
+        faults, self._faults = self._faults, ()
+        return faults
 
     def take_interruption(self) -> Interruption | None:
         """The notice that an earlier agent reported, once."""

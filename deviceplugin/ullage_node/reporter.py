@@ -15,6 +15,7 @@ from ullage.api.contract import Health, JsonObject
 from ullage_node.containers import Containers
 from ullage_node.device_watch import DeviceWatch
 from ullage_node.events import Events
+from ullage_node.faults import FaultBook
 from ullage_node.guard.guard import Guard
 from ullage_node.kubelet.registrar import Registrar
 from ullage_node.kubelet.slot_board import SlotBoard
@@ -58,6 +59,7 @@ class Parts:
     guard: Guard
     telemetry: Telemetry
     notices: NoticeWatch
+    faults: FaultBook
 
 
 class Reporter:
@@ -103,6 +105,7 @@ class Reporter:
             used_slots=len(parts.table.slots),
             conditions=self._said,
             observations=parts.telemetry.book.rows,
+            faults=parts.faults.faults,
             interruption=parts.notices.current,
             checks=parts.watch.checks,
         )

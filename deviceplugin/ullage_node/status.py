@@ -20,6 +20,7 @@ import orjson
 from ullage.api.contract import (
     API_VERSION,
     WIRE_VERSION,
+    DeviceFault,
     Health,
     Interruption,
     JsonObject,
@@ -98,6 +99,8 @@ class StatusFacts:
     used_slots: int
     conditions: tuple[JsonObject, ...]
     observations: tuple[Observation, ...] = ()
+    faults: tuple[DeviceFault, ...] = ()
+    """Faults of the devices, oldest first."""
     interruption: Interruption | None = None
     """The provider's notice that is in force."""
     checks: tuple[NodeCheck, ...] = ()
@@ -294,6 +297,7 @@ def body_of(facts: StatusFacts, heartbeat: str) -> dict[str, object]:
             "devices": [device.to_wire() for device in facts.devices],
             "slices": [part.to_wire() for part in facts.slices],
             "observations": [row.to_wire() for row in facts.observations],
+            "faults": [fault.to_wire() for fault in facts.faults],
             **({"interruption": notice.to_wire()} if notice is not None else {}),
             "checks": [check.to_wire() for check in facts.checks],
             "conditions": [dict(condition) for condition in facts.conditions],

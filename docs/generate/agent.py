@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from docs.generate.facts import MetricFact, Setting, example_of, metric_facts, settings_of
 from ullage.process.metric_families import FiguresCollector
+from ullage_node.faults import FaultFigures
 from ullage_node.guard.metrics import GuardMetrics
 from ullage_node.mps.metrics import MpsFigures
 from ullage_node.notices.watch import NoticeFigures
@@ -24,6 +25,7 @@ SOURCE: Final = "deviceplugin/ullage_node/settings.py"
 FIGURES: Final[tuple[type[object], ...]] = (
     Figures,
     MpsFigures,
+    FaultFigures,
     MemoryFigures,
     SampleFigures,
     TelemetryFigures,

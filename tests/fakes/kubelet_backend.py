@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -17,6 +18,8 @@ from ullage_node.model.devices import (
     ContainerKey,
     DeviceBackend,
     DeviceReading,
+    FaultEvent,
+    FaultReading,
     PrepareRefused,
     Progress,
 )
@@ -43,6 +46,7 @@ class FakeDevices:
     devices: list[ObservedDevice] = field(default_factory=lambda: [a_device()])
     unavailable: str = ""
     faults: dict[str, DeviceReading] = field(default_factory=dict)
+    told: list[FaultEvent] = field(default_factory=list)
     pids: dict[ContainerKey, tuple[int, ...]] = field(default_factory=dict)
     enforced: dict[ContainerKey, Attachment] = field(default_factory=dict)
     refuse: PrepareRefused | None = None
@@ -80,6 +84,10 @@ class FakeDevices:
             self.faults.get(device.uuid, DeviceReading(uuid=device.uuid, healthy=True))
             for device in self.devices
         )
+
+    def take_faults(self) -> FaultReading:
+        events, self.told = tuple(self.told), []
+        return FaultReading(events=events, settled_at=time.monotonic())
 
     def problems(self) -> Mapping[str, str]:
         return self.unshared

@@ -28,6 +28,7 @@ The agent calls ``ullage_node.devices.backend.BACKENDS`` to get one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -289,11 +290,11 @@ class FaultEvent:
 class FaultReading:
     """The faults told since the last reading, oldest first.
 
-    ``complete`` = no older one is still to come: what comes later happened after this reading.
+    What comes later happened after ``settled_at`` (monotonic, seconds).
     """
 
     events: tuple[FaultEvent, ...] = ()
-    complete: bool = True
+    settled_at: float = math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from ullage.api.contract import (
+    MAX_FAULTS,
     DesiredSlice,
+    DeviceFault,
     Interruption,
     JsonObject,
     Observation,
@@ -234,6 +236,13 @@ def read_observations(raw: JsonObject) -> tuple[Observation, ...]:
     # What another version wrote is left out: the operator has read it or will not.
     found, _ = _by_parts(section(raw, "status"), "observations", Observation.from_wire)
     return found
+
+
+def read_faults(raw: JsonObject) -> tuple[DeviceFault, ...]:
+    """Faults in the GPUNode's status, oldest first; unreadable ones are left out."""
+    # What another version wrote is left out: the operator has read it or will not.
+    found, _ = _by_parts(section(raw, "status"), "faults", DeviceFault.from_wire)
+    return found[-MAX_FAULTS:]
 
 
 def read_conditions(raw: JsonObject) -> tuple[JsonObject, ...]:

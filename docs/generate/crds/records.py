@@ -20,6 +20,7 @@ from ullage.api.base import RECORD
 from ullage.api.codec import derived
 from ullage.api.contract import (
     DesiredSlice,
+    DeviceFault,
     Interruption,
     NodeCheck,
     Observation,
@@ -53,6 +54,7 @@ def _named() -> Mapping[str, Node]:
         ObservedDevice,
         ObservedSlice,
         Observation,
+        DeviceFault,
         Interruption,
         NodeCheck,
         Condition,

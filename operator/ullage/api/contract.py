@@ -22,6 +22,10 @@ from ullage.api.devices import Health as Health
 from ullage.api.devices import MpsState as MpsState
 from ullage.api.devices import MpsStatus as MpsStatus
 from ullage.api.devices import ObservedDevice as ObservedDevice
+from ullage.api.faults import MAX_FAULTS as MAX_FAULTS
+from ullage.api.faults import MAX_SUSPECTS as MAX_SUSPECTS
+from ullage.api.faults import DeviceFault as DeviceFault
+from ullage.api.faults import Suspect as Suspect
 from ullage.api.interruptions import Interruption as Interruption
 from ullage.api.interruptions import InterruptionKind as InterruptionKind
 from ullage.api.interruptions import sooner as sooner

@@ -30,6 +30,7 @@ from ullage.api.base import (
     records,
 )
 from ullage.api.checks import MAX_CHECKS
+from ullage.api.faults import MAX_FAULTS
 from ullage.api.observations import MAX_OBSERVATIONS
 from ullage.api.readers import JsonObject
 from ullage.api.rules import EPOCH_RISES, validations
@@ -96,6 +97,9 @@ class GPUNodeStatus(Model):
     observations: Annotated[tuple[JsonObject, ...], records("Observation", MAX_OBSERVATIONS)] = ()
     """Observations that the operator has not stored yet, oldest first; the operator copies them to
     WorkloadProfiles and acknowledges them in spec.observationsRead."""
+    faults: Annotated[tuple[JsonObject, ...], records("DeviceFault", MAX_FAULTS)] = ()
+    """Faults of the devices that the driver told of in the last seven days, oldest first; the
+    newest are kept."""
     interruption: Annotated[JsonObject | None, record("Interruption")] = None
     """Interruption notice in force; absent = none."""
     checks: Annotated[tuple[JsonObject, ...], records("NodeCheck", MAX_CHECKS)] = ()

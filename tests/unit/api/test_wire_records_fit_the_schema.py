@@ -13,6 +13,7 @@ from ullage.api.contract import (
     Backend,
     CheckState,
     DesiredSlice,
+    DeviceFault,
     Fingerprint,
     GPUMode,
     Health,
@@ -29,6 +30,7 @@ from ullage.api.contract import (
     Proof,
     SliceKey,
     SlicePhase,
+    Suspect,
 )
 from ullage.api.gpunode import GPUNode
 from ullage.api.gpurequest import GPURequest, GPUShare
@@ -317,6 +319,15 @@ def test_whole_node_status_is_stored_as_written() -> None:
         slots=8,
         used_slots=1,
         conditions=(condition,),
+        faults=(
+            DeviceFault(
+                id="a",
+                gpu="GPU-a",
+                xid=31,
+                at_s=1767326400.0,
+                suspects=(Suspect(pod_uid="u", namespace="n", pod="p", workload_class="c"),),
+            ),
+        ),
         interruption=Interruption(
             kind=InterruptionKind.TERMINATE, deadline_s=1767326400.0, source="EC2"
         ),

@@ -20,6 +20,7 @@ CONTRACT = {
     "ullage.api.codec",
     "ullage.api.contract",
     "ullage.api.devices",
+    "ullage.api.faults",
     "ullage.api.interruptions",
     "ullage.api.numbers",
     "ullage.api.observations",

@@ -116,6 +116,7 @@ def test_it_runs_on_the_standard_library_alone(unpacked: Path, module: str) -> N
         "ullage.api.codec",
         "ullage.api.contract",
         "ullage.api.devices",
+        "ullage.api.faults",
         "ullage.api.interruptions",
         "ullage.api.numbers",
         "ullage.api.observations",
@@ -124,6 +125,7 @@ def test_it_runs_on_the_standard_library_alone(unpacked: Path, module: str) -> N
         "ullage.api.steps",
         "ullage.api.times",
         "ullage.api.wire_fields",
+        "ullage.api.xids",
     }
 
 

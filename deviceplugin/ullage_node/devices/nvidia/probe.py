@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -67,7 +68,7 @@ class NvidiaProbe:
         self._watched: frozenset[str] = frozenset()
         self._reported: dict[str, Fault] = {}
         self._told: deque[FaultEvent] = deque(maxlen=TOLD_MOST)
-        self._drained = True
+        self._settled_at = -math.inf
         self._slowed_since: dict[str, float] = {}
 
     async def start(self) -> None:
@@ -192,24 +193,26 @@ class NvidiaProbe:
                 api.nvmlEventSetFree(old)
             return open_events(api, sorted(uuids)), left
 
+        begun = self._clock()
         self._events, left = await self._devices.thread.call(reopen)
         self._watched = uuids
-        self._note(left)
+        self._note(left, begun)
 
-    def _note(self, read: CriticalErrors) -> None:
-        """Keep what the driver told of until health and faults are asked for."""
+    def _note(self, read: CriticalErrors, begun: float) -> None:
+        """Keep what the driver told of, in a reading begun then, until it is asked for."""
         for error in read.errors:
             if (fault := error.fault) is not None:
                 self._reported[error.name] = fault
             if error.xid is not None:
                 self._told.append(_event(error.name, error.xid, self._devices.known))
-        self._drained = read.complete
+        if read.complete:
+            self._settled_at = begun
 
     def take_faults(self) -> FaultReading:
         """The faults that the driver told of, each once."""
-        events, complete = tuple(self._told), self._drained
+        events = tuple(self._told)
         self._told.clear()
-        return FaultReading(events=events, complete=complete)
+        return FaultReading(events=events, settled_at=self._settled_at)
 
     async def _faults(self) -> dict[str, Fault]:
         """What is wrong now, by device. Events stay in it until :meth:`health` has told them.
@@ -225,9 +228,9 @@ class NvidiaProbe:
             seen = CriticalErrors() if events is None else drain_events(api, events)
             return {uuid: read_state(api, uuid) for uuid in uuids}, seen
 
-        self._drained = False
+        begun = self._clock()
         states, seen = await self._devices.thread.call(look)
-        self._note(seen)
+        self._note(seen, begun)
         faults = {uuid: fault for uuid, s in states.items() if (fault := self._judge(uuid, s))}
         faults |= self._reported
         return {

@@ -22,6 +22,7 @@ def test_the_agent_loads_no_client_library_and_no_models() -> None:
         "codec",
         "contract",
         "devices",
+        "faults",
         "interruptions",
         "numbers",
         "observations",
@@ -30,6 +31,7 @@ def test_the_agent_loads_no_client_library_and_no_models() -> None:
         "steps",
         "times",
         "wire_fields",
+        "xids",
     )
     engine = {name for name in ours if name.startswith("ullage.engines.admission")}
     assert ours - engine <= {

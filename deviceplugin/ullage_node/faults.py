@@ -1,0 +1,161 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Remembers the faults of the node's devices, each with the pods that may have caused it.
+
+The driver names neither process nor time, so suspects are all pods that held a slice of the device
+at any moment since the faults were read before: never too few. One broken program brings many
+events, and a program may break in a loop: what comes again from the same pods within a minute is
+the same fault. Pure but for the ids; no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ullage.api.contract import MAX_FAULTS, MAX_SUSPECTS, DesiredSlice, DeviceFault, Suspect
+from ullage.api.xids import XIDS, Cause, xid_of
+from ullage.process.metric_families import counter
+from ullage_node.model.devices import FaultEvent, FaultReading
+from ullage_node.model.slices import HeldSlice
+
+SAME_SECONDS: Final = 60.0
+"""How long a fault that comes again is the same one."""
+KEPT_SECONDS: Final = 7 * 86_400.0
+"""How long a fault stays in the status."""
+OTHER: Final = "other"
+"""Label of the metric for numbers that are not listed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultFigures:
+    """Figures of the faults."""
+
+    events: Mapping[tuple[str, str], int] = counter(
+        "ullage_node_device_faults",
+        "Faults that the driver told of, by Xid; numbers that are not listed are `other`.",
+        "gpu",
+        "xid",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Stay:
+    """A pod on a device, until a moment (monotonic); ``inf`` = it is there."""
+
+    suspect: Suspect
+    until: float = math.inf
+
+
+class FaultBook:
+    """The newest faults of the node, oldest first."""
+
+    def __init__(self) -> None:
+        self._faults: list[DeviceFault] = []
+        self._stays: dict[tuple[str, str], _Stay] = {}
+        self.counts: Counter[tuple[str, str]] = Counter()
+        """Events by device and number since the agent started, repeated ones included."""
+
+    @property
+    def faults(self) -> tuple[DeviceFault, ...]:
+        """What the status says."""
+        return tuple(self._faults)
+
+    def see(self, held: Iterable[HeldSlice], now: float) -> None:
+        """Note who is on the devices; to be called after every change.
+
+        Args:
+            held: the slices of the node.
+            now: monotonic, seconds.
+        """
+        here = {
+            (part.desired.gpu, part.desired.key.pod_uid): _Stay(_suspect(part.desired))
+            for part in held
+            if part.phase.started
+        }
+        for key, stay in self._stays.items():
+            if key not in here and stay.until == math.inf:
+                self._stays[key] = replace(stay, until=now)
+        self._stays |= here
+
+    def take(self, reading: FaultReading, wall: float) -> bool:
+        """Take in what the driver told; whether the status changes.
+
+        Args:
+            reading: the events since the last reading.
+            wall: seconds since the epoch.
+        """
+        before = self.faults
+        for event in reading.events:
+            self._note(event, wall)
+        self._faults = [fault for fault in self._faults if abs(wall - fault.at_s) < KEPT_SECONDS]
+        self._bound()
+        self._stays = {
+            key: stay for key, stay in self._stays.items() if stay.until >= reading.settled_at
+        }
+        return self.faults != before
+
+    def restore(self, earlier: Iterable[DeviceFault]) -> None:
+        """Take over what an earlier agent reported; it keeps its identity, so it counts once."""
+        here = {fault.id for fault in self._faults}
+        self._faults[:0] = [fault for fault in earlier if fault.id not in here]
+        self._faults.sort(key=lambda fault: fault.at_s)
+        self._bound()
+
+    def _note(self, event: FaultEvent, wall: float) -> None:
+        self.counts[event.gpu, str(event.xid) if event.xid in XIDS else OTHER] += 1
+        there = {stay.suspect for (gpu, _), stay in self._stays.items() if gpu in event.gpus}
+        fault = DeviceFault(
+            id=uuid.uuid4().hex,
+            gpu=event.gpu,
+            xid=event.xid,
+            at_s=float(int(wall)),
+            suspects=_named(there),
+        )
+        if not any(_same(known, fault) for known in self._faults):
+            self._faults.append(fault)
+
+    def _bound(self) -> None:
+        """Drop the oldest of the device that has most, so that one device hides no other's."""
+        while len(self._faults) > MAX_FAULTS:
+            many = Counter(fault.gpu for fault in self._faults).most_common(1)[0][0]
+            self._faults.remove(next(fault for fault in self._faults if fault.gpu == many))
+
+
+def _suspect(desired: DesiredSlice) -> Suspect:
+    return Suspect(
+        pod_uid=desired.key.pod_uid,
+        namespace=desired.pod_namespace,
+        pod=desired.pod_name,
+        workload_class=desired.workload_class,
+    )
+
+
+def _named(suspects: Collection[Suspect]) -> tuple[Suspect, ...]:
+    """As many as the status takes; no class is left out for pods of another."""
+    ranks: Counter[tuple[str, str]] = Counter()
+    ranked = []
+    for one in sorted(suspects):
+        kind = (one.namespace, one.workload_class)
+        ranked.append((ranks[kind], one))
+        ranks[kind] += 1
+    return tuple(sorted(one for _, one in sorted(ranked)[:MAX_SUSPECTS]))
+
+
+def _same(known: DeviceFault, fault: DeviceFault) -> bool:
+    """Whether one broken program, or one broken device, may stand behind both."""
+    return (
+        (known.gpu, known.suspects) == (fault.gpu, fault.suspects)
+        and _kind(known.xid) == _kind(fault.xid)
+        and abs(fault.at_s - known.at_s) < SAME_SECONDS
+    )
+
+
+def _kind(xid: int) -> object:
+    """A program that breaks brings several numbers; those of devices say different things."""
+    cause = xid_of(xid).cause
+    return cause if cause is Cause.APPLICATION else xid
