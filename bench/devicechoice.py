@@ -48,11 +48,15 @@ def measure(folder: Path) -> tuple[dict[str, Figure], list[Row]]:
 
 def _sections(folder: Path, tick: Callable[[str], None]) -> tuple[dict[str, Figure], list[Row]]:
     figures: dict[str, Figure] = {"regret": None}
-    part, rows = devicechoice_networks.measure(devicechoice_networks.read_networks(), tick)
+    networks = devicechoice_networks.read_networks()
+    part, rows = devicechoice_networks.measure(networks, tick)
     figures |= part
-    part, live = devicechoice_live.measure()
-    figures |= part
-    rows += live
+    for part, live in (
+        devicechoice_live.measure_networks(networks),
+        devicechoice_live.measure(),
+    ):
+        figures |= part
+        rows += live
     tick("estimates of the operator scored")
     sections: tuple[Section, ...] = (
         lambda: devicechoice_gangs.measure_gavel(read_gavel(folder)),

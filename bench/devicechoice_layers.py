@@ -12,11 +12,8 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from ullage.engines.devicechoice.features import (
-    Kernel,
-    Op,
-    TimedOp,
-)
+from ullage.api.words import Kernel
+from ullage.engines.devicechoice.features import Op, TimedOp
 
 FLOPS_PER_MULTIPLY_ADD: Final = 2
 
@@ -59,8 +56,8 @@ def pool_flops(output_bytes: float, *, area: int, element_bytes: int = 4) -> flo
     return output_bytes / element_bytes * area
 
 
-def conv2d_kernel(*, in_channels: int, groups: int, area: int, stride: int) -> Kernel:
-    """The class of kernels for a convolution.
+def conv2d_kernel(*, in_channels: int, groups: int, area: int, stride: int) -> Kernel | None:
+    """The class of kernels for a convolution; ``None`` = none of its own.
 
     Depthwise and grouped ones run other code, 1x1 is a matrix product, and 3x3 with stride 1 has
     algorithms that save multiplications (Winograd).
@@ -75,7 +72,7 @@ def conv2d_kernel(*, in_channels: int, groups: int, area: int, stride: int) -> K
         return Kernel.DEPTHWISE if groups == in_channels else Kernel.GROUPED
     if area == 1:
         return Kernel.POINTWISE
-    return Kernel.THREE_BY_THREE if area == 9 and stride == 1 else Kernel.OTHER
+    return Kernel.THREE_BY_THREE if area == 9 and stride == 1 else None
 
 
 INPUT: Final = "Input"
@@ -141,7 +138,7 @@ def _op(layer: str, input_bytes: float, values: Mapping[str, float]) -> Op:
     kind, _, arguments = layer.partition("(")
     written = values["activation_size"]
     area = _area(arguments)
-    flops, kernel = 0.0, Kernel.OTHER
+    flops, kernel = 0.0, None
     if kind == "Conv2d":
         channels = int(arguments.split(",", maxsplit=1)[0])
         groups = _number(arguments, "groups", 1)

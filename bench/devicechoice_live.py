@@ -1,9 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The estimates that the operator itself makes, on a published table of speeds.
+"""The estimates that the operator itself makes, on published tables of speeds and op times.
 
 Every job type is measured on one or two of three device types; the rest of the table is what the
-cluster knows of others. It must never let a left-out job reach its own estimate.
+cluster knows of others. Every network is a profile with an op table, as the API gives it; the
+left-out one has no times. It must never let a left-out job reach its own estimate.
 """
 
 from __future__ import annotations
@@ -11,18 +12,41 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
 
 import numpy as np
 
+from bench.devicechoice_networks import family_of, mean_of, median_of
 from bench.report import ROOT, Row
-from ullage.cluster.records.profile import Method, ProfileRecord, ProfileStatus, SoloEntry
+from ullage.api.contract import API_VERSION, Backend, GPUMode, Health, ObservedDevice
+from ullage.cli.profiles import checked
+from ullage.cli.traces import row_of
+from ullage.cluster.codecs.speed import op_table_to_wire
+from ullage.cluster.projection.rest import project_profile
+from ullage.cluster.records.profile import (
+    Method,
+    OpTable,
+    ProfileRecord,
+    ProfileStatus,
+    SoloEntry,
+)
+from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot
+from ullage.engines.devicechoice.features import TimedOp
+from ullage.engines.devicechoice.fit import Network, Networks, measured_s
+from ullage.engines.profiles.traces import TracedOp, together
 from ullage.scheduling.learning.estimates import Evidence, estimated
+from ullage.scheduling.learning.loop import Lessons
 from ullage.scheduling.learning.throughput import typical
+from ullage.scheduling.learning.written_speeds import with_estimates
+from ullage.scheduling.model.plan import SetProfile
 
 TABLE = ROOT / "operator" / "ullage" / "simulate" / "data" / "solo.json"
+PROFILED = "profiled-gpu"
+OTHER = "other-gpu"
+NAMESPACE = "bench"
+NOW = 1.7e9
 Left = Callable[[ProfileRecord], str]
 
 
@@ -66,7 +90,7 @@ def a_class(name: str, speeds: dict[str, float]) -> ProfileRecord:
         for kind, rate in sorted(speeds.items())
     )
     return ProfileRecord(
-        namespace="bench",
+        namespace=NAMESPACE,
         name=name,
         workload_class=name,
         family=name.split(" (")[0],
@@ -78,8 +102,122 @@ def _speeds(profile: ProfileRecord) -> dict[str, float]:
     return {row.device: row.steps_per_second for row in profile.status.solo}
 
 
+def as_imported(name: str, network: Network, accelerator: str) -> ProfileRecord:
+    """A network as the operator reads the profile that an import of its trace writes.
+
+    Args:
+        name: Of the network.
+        network: Its ops.
+        accelerator: Type that the ops were timed on; empty = the profile holds no times.
+    """
+    rows, _ = together([_traced(one, timed=bool(accelerator)) for one in network], 1)
+    table = OpTable(ops=tuple(row_of(row) for row in rows), accelerator=accelerator)
+    body: dict[str, object] = {
+        "apiVersion": API_VERSION,
+        "kind": "WorkloadProfile",
+        # the one without times comes first in line: a cycle makes the estimates of two profiles
+        "metadata": {
+            "name": f"{int(bool(accelerator))}-{name.replace('_', '-')}",
+            "namespace": NAMESPACE,
+        },
+        "spec": {"class": name, "family": family_of(name), "opTable": op_table_to_wire(table)},
+    }
+    seen = json.loads(json.dumps(checked(body, None)))
+    seen["metadata"] |= {"uid": f"uid-{name}", "generation": 1, "resourceVersion": "1"}
+    return project_profile(seen)
+
+
+def _traced(one: TimedOp, *, timed: bool) -> TracedOp:
+    op = one.op
+    return TracedOp(
+        type=op.kind,
+        count=float(op.count),
+        seconds=one.forward_s + one.backward_s if timed else None,
+        flops=op.flops,
+        bytes_read=op.input_bytes + op.parameter_bytes,
+        parameter_bytes=op.parameter_bytes,
+        bytes_written=op.output_bytes,
+        kernel=op.kernel,
+    )
+
+
+def left_out(networks: Networks, away: Callable[[str], str]) -> dict[str, tuple[float, bool]]:
+    """What a cycle of the operator estimates of each network, without those that go with it.
+
+    Args:
+        networks: Measured op tables by name.
+        away: Names what is left out together.
+
+    Returns:
+        predicted / measured - 1, and whether the truth lies within the bounds, by network.
+    """
+    found: dict[str, tuple[float, bool]] = {}
+    for name in sorted(networks):
+        mine = as_imported(name, networks[name], "")
+        kept = [one for one in sorted(networks) if away(one) != away(name)]
+        others = [as_imported(one, networks[one], PROFILED) for one in kept]
+        profiles = {(one.namespace, one.name): one for one in (mine, *others)}
+        snapshot = Snapshot(version=1, taken_at=NOW, gpu_nodes=_nodes(), profiles=profiles)
+        lessons = with_estimates(snapshot, NOW, 1, Lessons(dropped={}))
+        (written,) = (
+            one
+            for one in lessons.actions
+            if isinstance(one, SetProfile) and one.target.name == mine.name
+        )
+        (speed,) = (one for one in written.status.throughput if one.accelerator == PROFILED)
+        truth = 1 / measured_s(networks[name])
+        inside = (speed.low or 0.0) <= truth <= (speed.high or math.inf)
+        found[name] = truth / speed.steps_per_second - 1.0, inside
+    return found
+
+
+def _nodes() -> Mapping[str, GPUNodeRecord]:
+    devices = tuple(
+        ObservedDevice(
+            uuid=f"GPU-{kind}",
+            model=kind,
+            product_name=kind,
+            memory_mib=16384,
+            contexts=1,
+            modes=(GPUMode.EXCLUSIVE,),
+            health=Health.HEALTHY,
+            backend=Backend.EXCLUSIVE,
+        )
+        for kind in (PROFILED, OTHER)
+    )
+    node = GPUNodeRecord(name="n", uid="n", epoch=1, retire=False, desired=(), devices=devices)
+    return {node.name: node}
+
+
+def measure_networks(networks: Networks) -> tuple[dict[str, float], list[Row]]:
+    """Figures and table of the operator's estimates from op tables."""
+    rows = [Row(what=f"step as the operator estimates it, {len(networks)} op tables", ours="")]
+    figures: dict[str, float] = {}
+    ways: dict[str, Callable[[str], str]] = {"left_out": str, "left_out_family": family_of}
+    for word, away in ways.items():
+        found = left_out(networks, away)
+        errors = {name: error for name, (error, _) in found.items()}
+        inside = sum(held for _, held in found.values()) / len(found)
+        figures |= {
+            f"live_{word}_mean": mean_of(errors),
+            f"live_{word}_median": median_of(errors),
+            f"live_{word}_inside": inside,
+        }
+        each = ", ".join(f"{name} {100 * error:+.1f}" for name, error in errors.items())
+        rows += [
+            Row(
+                what=f"  {'network' if away is str else 'family'} left out",
+                ours=f"mean {mean_of(errors):.1f} %, median {median_of(errors):.1f} %,"
+                f" within the bounds {inside:.0%}",
+                limit="<= 7 % mean" if away is str else "",
+            ),
+            Row(what="    by network", ours=each),
+        ]
+    return figures, rows
+
+
 def measure() -> tuple[dict[str, float], list[Row]]:
-    """Figures and table of this section."""
+    """Figures and table of the operator's estimates from speeds."""
     classes = read_classes()
     rows = [Row(what=f"speeds as the operator estimates them, {len(classes)} classes", ours="")]
     figures: dict[str, float] = {}

@@ -18,50 +18,16 @@ from scipy.optimize import nnls
 
 from bench.devicechoice_layers import read_layers
 from bench.report import ROOT, Row
-from ullage.engines.devicechoice.features import Design, Op, Size, Split
+from ullage.engines.devicechoice.features import DESIGNS, Design, Op, Size, Split
 from ullage.engines.devicechoice.fit import (
     Network,
     Networks,
     compute_s,
-    fit_op_times,
+    learn_op_times,
     left_out_errors,
     measured_s,
 )
-from ullage.engines.devicechoice.intervals import LEVEL, factor_of
-
-DESIGNS: Final = tuple(Design(size=size, split=split) for split in Split for size in Size)
-"""Designs that a fit chooses from, inside its training rows."""
-
-
-def choose_design(
-    networks: Networks,
-    designs: Sequence[Design] = DESIGNS,
-    *,
-    group: Callable[[str], str] = str,
-) -> Design:
-    """The design with the least mean absolute left-out error on these networks.
-
-    With one group there is nothing to leave out, and the first design is taken.
-
-    Args:
-        networks: Measured op tables by name.
-        designs: Sets of features to choose from.
-        group: Names what is left out together, from the name of a network.
-
-    Raises:
-        ValueError: no designs.
-    """
-    if not designs:
-        raise ValueError("give at least one design to choose from")
-    if len({group(name) for name in networks}) < 2:
-        return designs[0]
-
-    def loss(design: Design) -> float:
-        errors = left_out_errors(networks, design, group=group)
-        return float(np.mean(np.abs(list(errors.values()))))
-
-    return min(designs, key=loss)
-
+from ullage.engines.devicechoice.intervals import LEVEL
 
 PROFILES: Final = ROOT / "tests" / "data" / "devicechoice" / "pipedream"
 NAMES: Final = (
@@ -115,13 +81,12 @@ def nested(networks: Networks, group: Callable[[str], str]) -> Nested:
     inside: dict[str, bool] = {}
     for left in sorted({group(name) for name in networks}):
         rest = {name: ops for name, ops in networks.items() if group(name) != left}
-        design = choose_design(rest, DESIGNS, group=group)
-        times = fit_op_times(list(rest.values()), design)
-        factor = factor_of(list(left_out_errors(rest, design, group=group).values()))
+        learned = learn_op_times(rest, group=group)
+        factor = learned.factor
         for name in sorted(set(networks) - set(rest)):
-            said = compute_s(times, [one.op for one in networks[name]])
+            said = compute_s(learned.times, [one.op for one in networks[name]])
             errors[name] = said / measured_s(networks[name]) - 1.0
-            designs[name] = design
+            designs[name] = learned.times.design
             inside[name] = 1 / factor <= 1 + errors[name] <= factor
     return Nested(errors=errors, designs=designs, inside=inside)
 

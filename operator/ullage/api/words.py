@@ -70,6 +70,15 @@ class RiskPredictor(ExplainedWord):
     UTILISATION_SUM = "UtilisationSum", "shares and utilisations alone, without learning"
 
 
+class Kernel(ExplainedWord):
+    """Group of device kernels that a library picks for a convolution; each has its own speed."""
+
+    POINTWISE = "Pointwise", "kernels of one element, which are a matrix product"
+    THREE_BY_THREE = "ThreeByThree", "kernels of 3x3 elements in steps of 1"
+    GROUPED = "Grouped", "channels in groups"
+    DEPTHWISE = "Depthwise", "every channel a group of its own"
+
+
 class Inner(StrEnum):
     """How a tenant divides what it gets among its jobs."""
 

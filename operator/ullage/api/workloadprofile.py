@@ -25,9 +25,11 @@ from ullage.api.profilerows import (
     SoloRows,
     StepTimes,
 )
+from ullage.api.words import Kernel
 
 MAX_OPS = 256
 
+_KERNEL = f"Kind of convolution, where the trace tells it. {Kernel.explained()}"
 _Amount = Annotated[float, Field(ge=0, le=1e18)]
 
 
@@ -55,9 +57,12 @@ class Op(Model):
     flops: _Amount | None = None
     """Floating-point operations of one execution."""
     bytes_read: _Amount | None = None
-    """Bytes that one execution reads."""
+    """Bytes that one execution reads, parameters included."""
+    parameter_bytes: _Amount | None = None
+    """Bytes of parameters among those that one execution reads."""
     bytes_written: _Amount | None = None
     """Bytes that one execution writes."""
+    kernel: Annotated[Kernel | None, Field(description=_KERNEL)] = None
     seconds: _Amount | None = None
     """Time of one execution on the device."""
 

@@ -100,7 +100,7 @@ def told(trace: Trace) -> str:
 def _spec(said: Traced, trace: Trace) -> dict[str, object]:
     timed = trace.step_s is not None
     table = OpTable(
-        ops=tuple(_row(op) for op in trace.ops),
+        ops=tuple(row_of(op) for op in trace.ops),
         accelerator=said.accelerator if timed else "",
         precision=trace.precision,
     )
@@ -118,13 +118,16 @@ def _spec(said: Traced, trace: Trace) -> dict[str, object]:
     return spec | {"opTable": op_table_to_wire(table)}
 
 
-def _row(op: TracedOp) -> OpRow:
+def row_of(op: TracedOp) -> OpRow:
+    """What a profile keeps of the operations."""
     return OpRow(
         type=op.type or "unnamed",
         count=int(op.count),
         flops=op.flops,
         bytes_read=op.bytes_read,
+        parameter_bytes=op.parameter_bytes,
         bytes_written=op.bytes_written,
+        kernel=op.kernel,
         seconds=op.seconds,
     )
 

@@ -11,7 +11,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from bench.devicechoice_live import left_out
+from bench.devicechoice_networks import mean_of, read_networks
 from builders import NOW, a_device, a_device_profile, a_gpu_node, a_job, a_profile, a_snapshot
+from ullage.api.words import Kernel
 from ullage.cluster.records.profile import (
     DeviceProfileRecord,
     Method,
@@ -24,8 +27,10 @@ from ullage.cluster.records.profile import (
 )
 from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot
 from ullage.engines.admission.records import Fingerprint
+from ullage.engines.devicechoice.fit import Learned
 from ullage.scheduling.learning.estimates import MOST_CONFIDENT, estimated, gather
 from ullage.scheduling.learning.loop import Lessons
+from ullage.scheduling.learning.operations import OpTables, op_time_fits
 from ullage.scheduling.learning.throughput import Throughputs
 from ullage.scheduling.learning.written_speeds import AGAIN_AFTER_S, MOST_A_CYCLE, with_estimates
 from ullage.scheduling.model.plan import SetProfile
@@ -150,6 +155,29 @@ def test_op_times_of_other_tables_price_a_class_that_never_ran() -> None:
     assert rate == pytest.approx(1 / (28 * 2e9 * 1e-13), rel=1e-6)
 
 
+def test_a_left_out_network_is_estimated_as_well_as_in_the_bench() -> None:
+    found = {name: error for name, (error, _) in left_out(read_networks(), str).items()}
+    assert len(found) == 12
+    assert mean_of(found) <= 7.0
+
+
+def test_op_times_are_fitted_once_for_the_same_tables() -> None:
+    others = [timed(f"c{n}", 1.0 + n, "v100", 1e-13) for n in range(4)]
+    mine = replace(a_profile("mine", workload_class="mine"), op_table=others[1].op_table)
+    mine = replace(mine, op_table=replace(mine.op_table, accelerator=""))  # type: ignore[type-var]
+    world = a_snapshot(node("k80", "v100"), replace(mine, uid="uid-mine"), *others)
+    fits, asked = op_time_fits(), []
+
+    def fit(tables: OpTables) -> Learned:
+        asked.append(fits(tables))
+        return asked[-1]
+
+    for _ in range(2):
+        with_estimates(world, NOW, 7, LESSONS, fit)
+    assert len(asked) > 1
+    assert all(one is asked[0] for one in asked)
+
+
 def test_a_class_without_any_hold_gets_no_estimate() -> None:
     others = [a_class(f"c{n}", k80=1.0, v100=4.0) for n in range(5)]
     mine = a_class("mine", p100=3.0)
@@ -184,7 +212,9 @@ WILD_TABLES = st.builds(
             count=st.sampled_from([1, 7, 10**6]),
             flops=FIGURES,
             bytes_read=FIGURES,
+            parameter_bytes=FIGURES,
             bytes_written=FIGURES,
+            kernel=st.sampled_from([None, *Kernel]),
             seconds=FIGURES,
         ),
         max_size=6,
@@ -193,11 +223,18 @@ WILD_TABLES = st.builds(
 )
 
 
+DUST = (
+    OpRow(type="Conv2d", seconds=1e-300),
+    OpRow(type="Conv2d", bytes_written=1e-300, seconds=1e18),
+    OpRow(type="Conv2d", count=7, seconds=5e-324),
+)
 UNTIMED = OpTable(ops=(OpRow(type="ReLU", seconds=0.0),), accelerator="v100")
 
 
 @given(tables=st.lists(WILD_TABLES, min_size=3, max_size=6))
 @example(tables=[UNTIMED] * 3)
+@example(tables=[OpTable(ops=(row,), accelerator="v100") for row in DUST])
+@example(tables=[OpTable(ops=DUST[1:2])] * 3)
 def test_wild_op_tables_leave_finite_estimates(tables: list[OpTable]) -> None:
     classes = [
         replace(a_class(f"c{at}", k80=1.0), op_table=table) for at, table in enumerate(tables)

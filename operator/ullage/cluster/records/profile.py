@@ -40,6 +40,7 @@ from ullage.api.wire_fields import (
     number,
     one_of,
 )
+from ullage.api.words import Kernel
 from ullage.api.words import Source as Source
 from ullage.cluster.records.status import BY_TYPE, Condition
 from ullage.cluster.values.quantiles import percentile_of, quantile_of
@@ -174,7 +175,10 @@ class OpRow:
     count: Annotated[int, between(1, 10**6), KEPT] = 1
     flops: Number | None = None
     bytes_read: Number | None = None
+    parameter_bytes: Number | None = None
+    """Part of ``bytes_read``."""
     bytes_written: Number | None = None
+    kernel: Annotated[Kernel | None, known_word(Kernel)] = None
     seconds: Number | None = None
     """Of one execution."""
 

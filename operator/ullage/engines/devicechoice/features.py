@@ -15,20 +15,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ullage.api.words import Kernel
+
 Floats = NDArray[np.float64]
 
 BACKWARD_WORK: Final = 2.0
 """Backward passes take gradients of inputs and of parameters: twice the arithmetic (derived)."""
-
-
-class Kernel(StrEnum):
-    """Group of device kernels that a library picks for a layer; each has a speed of its own."""
-
-    DEPTHWISE = "depthwise"
-    GROUPED = "grouped"
-    POINTWISE = "pointwise"
-    THREE_BY_THREE = "3x3"
-    OTHER = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +29,7 @@ class Op:
 
     Attributes:
         kind: Type, as the framework calls it, for example ``Conv2d``.
-        kernel: What the library runs for it, where that changes the speed.
+        kernel: What the library runs for it, where that changes the speed and is known.
         input_bytes: Activations read, for the batch of one device.
         output_bytes: Activations written.
         parameter_bytes: Weights.
@@ -47,7 +39,7 @@ class Op:
     """
 
     kind: str
-    kernel: Kernel = Kernel.OTHER
+    kernel: Kernel | None = None
     input_bytes: float
     output_bytes: float
     parameter_bytes: float = 0.0
@@ -109,9 +101,7 @@ class Design:
 
     def key(self, op: Op) -> str:
         """The group of an op: its type, and the kernel class where the design tells them apart."""
-        if self.split is Split.KERNEL and op.kernel is not Kernel.OTHER:
-            return f"{op.kind}/{op.kernel}"
-        return op.kind
+        return op.kind if self.split is Split.TYPE else f"{op.kind}/{op.kernel or ''}"
 
     def row(self, op: Op) -> tuple[float, ...]:
         """Columns of one op: 1, bytes, and FLOPs and parameter bytes with ``arithmetic``."""
@@ -130,3 +120,7 @@ class Design:
         """The design in words."""
         extra = " + FLOPs + parameter bytes" if self.arithmetic else ""
         return f"{self.size}{extra}, per {self.split}"
+
+
+DESIGNS: Final = tuple(Design(size=size, split=split) for split in Split for size in Size)
+"""Designs that a fit chooses from, inside its training rows."""

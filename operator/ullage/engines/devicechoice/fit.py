@@ -9,12 +9,14 @@ never choose its features on the rows that it is judged by.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ullage.engines.devicechoice.features import Design, Floats, Op, TimedOp
+from ullage.engines.devicechoice.features import DESIGNS, Design, Floats, Op, TimedOp
+from ullage.engines.devicechoice.intervals import factor_of
 
 HEAVY_PART: Final = 1.0
 """Part of the measured time that kinds with a fit of their own cover; the rest are medians.
@@ -23,6 +25,8 @@ HEAVY_PART: Final = 1.0
 """
 FEWEST_ROWS: Final = 5
 """A kind with fewer rows is not fitted: it would be an interpolation of its own noise."""
+LEAST_ERROR: Final = -0.99
+"""An estimate of nothing counts as one of a hundredth."""
 
 Network = tuple[TimedOp, ...]
 Networks = Mapping[str, Network]
@@ -75,10 +79,56 @@ class OpTimes:
         return sum(value * (ahead + back) for value, ahead, back in both)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rows:
+    """Timed ops as columns of a design; a row stands for ``count`` executions."""
+
+    kinds: NDArray[np.str_]
+    keys: NDArray[np.str_]
+    columns: Floats
+    forward_s: Floats
+    backward_s: Floats
+    count: Floats
+    on_cpu: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, timed: Network, design: Design) -> _Rows:
+        """The rows of a network with at least one op."""
+        return cls(
+            kinds=np.array([one.op.kind for one in timed], np.str_),
+            keys=np.array([design.key(one.op) for one in timed], np.str_),
+            columns=np.array([design.row(one.op) for one in timed]),
+            forward_s=np.array([one.forward_s for one in timed]),
+            backward_s=np.array([one.backward_s for one in timed]),
+            count=np.array([one.op.count for one in timed], np.float64),
+            on_cpu=np.array([one.op.on_cpu for one in timed], np.bool_),
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[_Rows]) -> _Rows:
+        """The rows of all parts, at least one."""
+        columns = {
+            column.name: np.concatenate([getattr(part, column.name) for part in parts])
+            for column in fields(cls)
+        }
+        return cls(**columns)
+
+    def where(self, chosen: NDArray[np.bool_]) -> _Rows:
+        """The rows that are chosen."""
+        return _Rows(**{one.name: getattr(self, one.name)[chosen] for one in fields(self)})
+
+    @property
+    def total_s(self) -> float:
+        """Seconds of all executions."""
+        return float((self.forward_s + self.backward_s) @ self.count)
+
+
 def fit_op_times(
     networks: Sequence[Network], design: Design, *, heavy_part: float = HEAVY_PART
 ) -> OpTimes:
     """Fit the ops of measured networks, all on one type of device.
+
+    An op that a step runs n times counts as n rows of its time.
 
     Args:
         networks: Op tables with times.
@@ -88,69 +138,79 @@ def fit_op_times(
     Raises:
         ValueError: nothing was measured, or ``heavy_part`` is not a part.
     """
+    parts = [_Rows.of(network, design) for network in networks if network]
+    return _fitted(parts, design, heavy_part)
+
+
+def _fitted(parts: Sequence[_Rows], design: Design, heavy_part: float) -> OpTimes:
     if not 0 < heavy_part <= 1:
         raise ValueError(f"heavy_part must be above 0 and at most 1, not {heavy_part}")
-    timed = [one for network in networks for one in network]
-    device = [one for one in timed if not one.op.on_cpu]
-    if not device:
+    rows = _Rows.joined(parts) if parts else None
+    if rows is None or rows.on_cpu.all():
         raise ValueError("no op ran on a device: give at least one measured network")
-    by_kind = _grouped(device, lambda op: op.kind)
+    device = rows.where(~rows.on_cpu)
+    by_kind = {str(kind): device.where(device.kinds == kind) for kind in np.unique(device.kinds)}
     heavy = _heavy(by_kind, heavy_part)
-    lines = {kind: _line(by_kind[kind], design) for kind in heavy}
-    kernels = _grouped([one for one in device if one.op.kind in heavy], design.key)
-    lines |= {key: _line(rows, design) for key, rows in kernels.items() if len(rows) >= FEWEST_ROWS}
-    light = [one for one in device if one.op.kind not in heavy]
+    lines = {kind: _line(by_kind[kind]) for kind in heavy}
+    for kind in heavy:
+        keys = np.unique(by_kind[kind].keys).tolist()
+        for key in keys if len(keys) > 1 else ():
+            mine = by_kind[kind].where(by_kind[kind].keys == key)
+            if mine.count.sum() >= FEWEST_ROWS:
+                lines[key] = _line(mine)
+    light = ~np.isin(device.kinds, sorted(heavy))
     return OpTimes(
         design=design,
         lines=lines,
-        light_s=_median(light),
-        cpu_s=_median([one for one in timed if one.op.on_cpu]),
-        rows=len(timed),
+        light_s=_median(device.where(light)),
+        cpu_s=_median(rows.where(rows.on_cpu)),
+        rows=int(rows.count.sum()),
     )
 
 
-def _grouped(timed: Sequence[TimedOp], key: Callable[[Op], str]) -> dict[str, list[TimedOp]]:
-    groups: dict[str, list[TimedOp]] = {}
-    for one in timed:
-        groups.setdefault(key(one.op), []).append(one)
-    return groups
-
-
-def _heavy(by_kind: Mapping[str, Sequence[TimedOp]], part: float) -> frozenset[str]:
+def _heavy(by_kind: Mapping[str, _Rows], part: float) -> frozenset[str]:
     """Kinds by falling total time until they cover the part; sparse ones stay out."""
-    total = {
-        kind: sum((row.forward_s + row.backward_s) * row.op.count for row in rows)
-        for kind, rows in by_kind.items()
-    }
+    total = {kind: rows.total_s for kind, rows in by_kind.items()}
     left = part * sum(total.values())
     heavy: set[str] = set()
     for kind in sorted(total, key=lambda kind: (-total[kind], kind)):
         if left <= 0:
             break
         left -= total[kind]
-        if len(by_kind[kind]) >= FEWEST_ROWS:
+        if by_kind[kind].count.sum() >= FEWEST_ROWS:
             heavy.add(kind)
     return frozenset(heavy)
 
 
-def _median(timed: Sequence[TimedOp]) -> float:
-    return float(np.median([one.forward_s + one.backward_s for one in timed])) if timed else 0.0
+def _median(rows: _Rows) -> float:
+    """Median seconds of an execution; 0 without any."""
+    if not len(rows.count):
+        return 0.0
+    took = rows.forward_s + rows.backward_s
+    order = np.argsort(took)
+    up_to = np.cumsum(rows.count[order])
+    middle = (up_to[-1] - 1) // 2 + 1, up_to[-1] // 2 + 1
+    return float(took[order][np.searchsorted(up_to, middle)].mean())
 
 
-def _line(timed: Sequence[TimedOp], design: Design) -> Line:
+def _line(rows: _Rows) -> Line:
     from scipy.optimize import nnls  # imports are slow, and reading needs none of it
 
-    table = np.array([design.row(one.op) for one in timed])
-    scale = np.maximum(table.max(axis=0), 1e-300)
+    # the mean of n equal rows, n times as heavy, has the same least squares
+    weight = np.sqrt(rows.count)
+    scale = np.maximum(rows.columns.max(axis=0), 1e-300)
+    table = rows.columns / scale * weight[:, None]
 
-    def solved(times: Sequence[float]) -> tuple[float, ...]:
-        coefficients: Floats = nnls(table / scale, np.array(times))[0] / scale
+    def solved(times: Floats) -> tuple[float, ...]:
+        if not times.any():
+            return (0.0,) * len(scale)
+        coefficients: Floats = nnls(table, times * weight)[0] / scale
         return tuple(coefficients.tolist())
 
     return Line(
-        forward=solved([one.forward_s for one in timed]),
-        backward=solved([one.backward_s for one in timed]),
-        rows=len(timed),
+        forward=solved(rows.forward_s),
+        backward=solved(rows.backward_s),
+        rows=int(rows.count.sum()),
     )
 
 
@@ -191,11 +251,65 @@ def left_out_errors(
     Returns:
         Error by network, without unit.
     """
+    parts = {name: _Rows.of(networks[name], design) for name in sorted(networks)}
     errors: dict[str, float] = {}
-    for name in sorted(networks):
-        kept = [networks[network] for network in sorted(networks) if group(network) != group(name)]
+    for name in parts:
+        kept = [rows for network, rows in parts.items() if group(network) != group(name)]
         if kept:
-            times = fit_op_times(kept, design, heavy_part=heavy_part)
+            times = _fitted(kept, design, heavy_part)
             said = compute_s(times, [one.op for one in networks[name]])
             errors[name] = said / measured_s(networks[name]) - 1.0
     return errors
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learned:
+    """Op times of one type of device, with the design that suits them.
+
+    Attributes:
+        times: The fits.
+        networks: Op tables behind them.
+        errors: predicted / measured - 1 of left-out networks in that design.
+    """
+
+    times: OpTimes
+    networks: int
+    errors: Mapping[str, float]
+
+    @property
+    def factor(self) -> float:
+        """Factor that left-out networks stayed within, at the level of intervals."""
+        return factor_of([max(error, LEAST_ERROR) for error in self.errors.values()])
+
+
+def learn_op_times(
+    networks: Networks,
+    designs: Sequence[Design] = DESIGNS,
+    *,
+    group: Callable[[str], str] = str,
+) -> Learned:
+    """Fit in the design with the least mean absolute left-out error on these networks.
+
+    With one group there is nothing to leave out, and the first design is taken.
+
+    Args:
+        networks: Measured op tables by name, all on one type of device.
+        designs: Sets of features to choose from.
+        group: Names what is left out together, from the name of a network.
+
+    Raises:
+        ValueError: no designs, or nothing was measured.
+    """
+    if not designs:
+        raise ValueError("give at least one design to choose from")
+    tried = [(design, left_out_errors(networks, design, group=group)) for design in designs]
+    design, errors = min(tried, key=lambda one: _loss(one[1]))
+    return Learned(
+        times=fit_op_times([networks[name] for name in sorted(networks)], design),
+        networks=len(networks),
+        errors=errors,
+    )
+
+
+def _loss(errors: Mapping[str, float]) -> float:
+    return float(np.mean(np.abs(list(errors.values())))) if errors else 0.0

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NoReturn, cast
 
+from ullage.api.words import Kernel
+
 Json = Mapping[str, object]
 
 MOST_OPS: Final = 256
@@ -38,7 +40,9 @@ class TracedOp:
         seconds: Of one execution; ``None`` = not timed.
         flops: Of one execution; ``None`` = not known.
         bytes_read: Bytes of its inputs; ``None`` = not known.
+        parameter_bytes: Those of parameters among them; ``None`` = not known.
         bytes_written: Bytes of its outputs; ``None`` = not known.
+        kernel: Kind of convolution; ``None`` = another operation, or not known.
         number: Format of its numbers, such as ``FP16``; empty = not known.
     """
 
@@ -47,7 +51,9 @@ class TracedOp:
     seconds: float | None = None
     flops: float | None = None
     bytes_read: float | None = None
+    parameter_bytes: float | None = None
     bytes_written: float | None = None
+    kernel: Kernel | None = None
     number: str = ""
 
 
@@ -234,7 +240,8 @@ def together(
 ) -> tuple[tuple[TracedOp, ...], int]:
     """Operations of one step, equal ones in one row, and how many kinds had to be merged.
 
-    Beyond the bound the cheapest kinds become one row per type, then one row for the rest.
+    Beyond the bound the cheapest kinds become one row per type and kind of convolution, then one
+    row for the rest.
 
     Args:
         ops: Executions, or rows of several.
@@ -244,19 +251,28 @@ def together(
     Returns:
         Rows of one step, and how many kinds were merged.
     """
-    exact = _grouped(ops, lambda op: (op.type, op.bytes_read, op.bytes_written, op.flops))
+    exact = _grouped(ops, _sizes)
     ranked = sorted(exact, key=_weight)
     merged = 0
     if len(ranked) > most:
-        types = {op.type for op in ranked}
-        keep = max(0, most - len(types))
+        keep = max(0, most - len({_type(op) for op in ranked}))
         merged = len(ranked) - keep
-        rest = sorted(_grouped(ranked[keep:], lambda op: (op.type,)), key=_weight)
+        rest = sorted(_grouped(ranked[keep:], _type), key=_weight)
         ranked = ranked[:keep] + rest
     if len(ranked) > most:
         last = [replace(op, type=REST) for op in ranked[most - 1 :]]
         ranked = ranked[: most - 1] + _grouped(last, lambda op: (op.type,))
     return tuple(_of_a_step(op, steps) for op in sorted(ranked, key=_weight)), merged
+
+
+def _type(op: TracedOp) -> tuple[str, Kernel | None]:
+    return op.type, op.kernel
+
+
+def _sizes(op: TracedOp) -> tuple[object, ...]:
+    """What equal operations have in common."""
+    sizes = op.bytes_read, op.parameter_bytes, op.bytes_written, op.flops
+    return *_type(op), *sizes
 
 
 def _weight(op: TracedOp) -> tuple[float, float, str, float, float]:
@@ -281,6 +297,7 @@ def _of_a_step(op: TracedOp, steps: int) -> TracedOp:
         seconds=scaled(op.seconds),
         flops=scaled(op.flops),
         bytes_read=scaled(op.bytes_read),
+        parameter_bytes=scaled(op.parameter_bytes),
         bytes_written=scaled(op.bytes_written),
     )
 
@@ -308,7 +325,9 @@ def _mean(group: Sequence[TracedOp]) -> TracedOp:
         seconds=mean((op.count, op.seconds) for op in group),
         flops=mean((op.count, op.flops) for op in group),
         bytes_read=mean((op.count, op.bytes_read) for op in group),
+        parameter_bytes=mean((op.count, op.parameter_bytes) for op in group),
         bytes_written=mean((op.count, op.bytes_written) for op in group),
+        kernel=group[0].kernel if len({op.kernel for op in group}) == 1 else None,
         number=group[0].number,
     )
 

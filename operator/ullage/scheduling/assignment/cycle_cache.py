@@ -13,6 +13,7 @@ from ullage.scheduling.assignment.steady import SteadyCache
 from ullage.scheduling.feasibility.occupancy import OccupantCache
 from ullage.scheduling.feasibility.resource_requests import RequestCache
 from ullage.scheduling.inventory.inventory import InventoryCache
+from ullage.scheduling.learning.operations import OpTimeFits, op_time_fits
 from ullage.scheduling.lifecycle.members import MemberCache
 from ullage.scheduling.placement.attempt import AttemptCache
 from ullage.scheduling.prediction.risk import JudgementCache
@@ -35,3 +36,4 @@ class CycleCache:
     members: MemberCache = field(default_factory=MemberCache)
     requests: RequestCache = field(default_factory=RequestCache)
     attempts: AttemptCache = field(default_factory=AttemptCache)
+    op_times: OpTimeFits = field(default_factory=op_time_fits)

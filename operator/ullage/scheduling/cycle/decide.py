@@ -28,6 +28,7 @@ from ullage.scheduling.cycle.gpu_nodes import missing_gpu_nodes
 from ullage.scheduling.cycle.set_aside import told, without
 from ullage.scheduling.cycle.wake import follows, guards_end, resumed_at
 from ullage.scheduling.learning.loop import Lessons, profiles_to_write
+from ullage.scheduling.learning.operations import OpTimeFits
 from ullage.scheduling.learning.written_speeds import with_estimates
 from ullage.scheduling.lifecycle.coordinator import on_their_machines
 from ullage.scheduling.lifecycle.drain import by_class
@@ -132,7 +133,7 @@ def _cycle(
     slices = context.ledger.slices() | dict.fromkeys(missing_gpu_nodes(snapshot), ())
     statuses, events = report(context, result, slices, cache.steady)
     taints = node_taints(snapshot, context.notices, epoch)
-    lessons = _lessons(context)
+    lessons = _lessons(context, cache.op_times)
     # 6. Wake: when to look again though nothing changes.
     wake_at = earliest(
         resumed_at(snapshot, now, result.entries.postponed()),
@@ -176,9 +177,9 @@ def _cycle(
     )
 
 
-def _lessons(context: CycleContext) -> Lessons:
+def _lessons(context: CycleContext, fits: OpTimeFits) -> Lessons:
     """What profiles learn from what was seen."""
     snapshot, now, epoch = context.view.snapshot, context.view.now, context.view.settings.epoch
     booked = bookings(context.spent_s, tuple(snapshot.profiles.values()))
     lessons = profiles_to_write(snapshot, now, epoch, booked)
-    return with_estimates(snapshot, now, epoch, lessons)
+    return with_estimates(snapshot, now, epoch, lessons, fits)

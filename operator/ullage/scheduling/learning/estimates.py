@@ -19,6 +19,7 @@ from ullage.cluster.records.profile import Method, ProfileRecord, Source
 from ullage.cluster.records.snapshot import DeviceProfileRecord, Snapshot
 from ullage.engines.allocation.estimator import complete
 from ullage.engines.allocation.model import Floats
+from ullage.engines.devicechoice.fit import Learned
 from ullage.engines.devicechoice.intervals import Interval, around, factor_of
 from ullage.engines.devicechoice.transfer import FEWEST_ROWS, Config, learn_transfer
 from ullage.scheduling.learning import operations as by_ops
@@ -59,7 +60,8 @@ class Evidence:
     accelerators: frozenset[str]
     """Types of device in the cluster."""
     _known: dict[tuple[str, str], Mapping[str, Throughput]] = field(default_factory=dict)
-    _ops: dict[str, by_ops.Fitted | None] = field(default_factory=dict)
+    fits: by_ops.OpTimeFits = field(default_factory=by_ops.op_time_fits)
+    _timed: dict[str, by_ops.OpTables | None] = field(default_factory=dict)
 
     def known(self, profile: ProfileRecord) -> Mapping[str, Throughput]:
         """Measured and declared speeds of a class."""
@@ -82,21 +84,30 @@ class Evidence:
         )
         return found[:MOST_REFERENCES]
 
-    def op_times(self, accelerator: str) -> by_ops.Fitted | None:
-        """Op times fitted on the op tables that were timed on a type."""
-        if accelerator not in self._ops:
-            self._ops[accelerator] = by_ops.fitted(self.profiles, accelerator)
-        return self._ops[accelerator]
+    def op_tables(self, accelerator: str) -> by_ops.OpTables | None:
+        """Op tables that were timed on a type; ``None`` = too few."""
+        if accelerator not in self._timed:
+            self._timed[accelerator] = by_ops.timed_on(self.profiles, accelerator)
+        return self._timed[accelerator]
+
+    def op_times(self, accelerator: str) -> Learned | None:
+        """Op times fitted on these tables, in the design that suits them."""
+        tables = self.op_tables(accelerator)
+        return None if tables is None else self.fits(tables)
 
 
-def gather(snapshot: Snapshot) -> dict[str, Evidence]:
+def gather(snapshot: Snapshot, fits: by_ops.OpTimeFits | None = None) -> dict[str, Evidence]:
     """The evidence in a snapshot, by scope of namespaces that learn from each other."""
+    fits = fits or by_ops.op_time_fits()
     accelerators = frozenset(
         device.model for node in snapshot.gpu_nodes.values() for device in node.devices
     )
     return {
         scope: Evidence(
-            profiles=profiles, devices=snapshot.device_profiles, accelerators=accelerators
+            profiles=profiles,
+            devices=snapshot.device_profiles,
+            accelerators=accelerators,
+            fits=fits,
         )
         for scope, profiles in by_scope(snapshot).items()
     }

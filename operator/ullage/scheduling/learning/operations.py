@@ -8,30 +8,33 @@ It must never be surer than the errors of left-out classes show, and a roofline 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Final
 
 from ullage.cluster.records.profile import OpRow, OpTable, ProfileRecord
 from ullage.cluster.records.snapshot import DeviceProfileRecord
 from ullage.engines.admission.records import Fingerprint
-from ullage.engines.devicechoice.features import Design, Op, Size, Split, TimedOp
+from ullage.engines.devicechoice.features import Op, TimedOp
 from ullage.engines.devicechoice.fit import (
+    Learned,
     Network,
-    OpTimes,
     compute_s,
-    fit_op_times,
-    left_out_errors,
+    learn_op_times,
     measured_s,
 )
-from ullage.engines.devicechoice.intervals import Interval, around, factor_of
+from ullage.engines.devicechoice.intervals import Interval, around
 from ullage.engines.devicechoice.roofline import Device, correction_of, roofline_step
 from ullage.scheduling.prediction.rows import solo_rows
 
 FEWEST_NETWORKS: Final = 3
 """Op tables on a type from which op times are fitted: one is left out to see the error."""
 MOST_NETWORKS: Final = 12
-DESIGN: Final = Design(size=Size.SUM, split=Split.TYPE)
+FITS_MOST: Final = 8
+"""Fits that are kept: each holds the op tables that it was made of."""
+SMALLEST: Final = 1.0
+"""Bytes, or operations."""
+SHORTEST_S: Final = 1e-9
 OPS_FACTOR: Final = 1.5
 COUNTERS_FACTOR: Final = 2.0
 RATES_FACTOR: Final = 2.5
@@ -41,24 +44,18 @@ BALANCED: Final = ("FP16", "BF16", "TF32", "FP32", "FP64", "FP8", "INT8")
 SCALAR: Final = ("FP32", "TF32", "FP16", "BF16", "FP64", "FP8", "INT8")
 """The same for other work."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fitted:
-    """Op times of a type of device.
-
-    Attributes:
-        times: The fits.
-        networks: Op tables behind them.
-        factor: Factor that left-out op tables stayed within.
-    """
-
-    times: OpTimes
-    networks: int
-    factor: float
+OpTables = tuple[tuple[str, Network], ...]
+"""Classes with their op tables, sorted by name."""
+OpTimeFits = Callable[[OpTables], Learned]
 
 
-def fitted(profiles: Sequence[ProfileRecord], accelerator: str) -> Fitted | None:
-    """Op times fitted on the tables that were timed on a type; ``None`` = too few."""
+def op_time_fits() -> OpTimeFits:
+    """Fits op times on op tables by class; the last few answers are kept."""
+    return lru_cache(FITS_MOST)(lambda tables: learn_op_times(dict(tables)))
+
+
+def timed_on(profiles: Sequence[ProfileRecord], accelerator: str) -> OpTables | None:
+    """Op tables that were timed on a type, by class; ``None`` = too few to fit op times on."""
     networks: dict[str, Network] = {}
     for profile in profiles:
         table = profile.op_table
@@ -67,17 +64,10 @@ def fitted(profiles: Sequence[ProfileRecord], accelerator: str) -> Fitted | None
         network = _network(table)
         if measured_s(network) > 0 and len(networks) < MOST_NETWORKS:
             networks[profile.workload_class] = network
-    if len(networks) < FEWEST_NETWORKS:
-        return None
-    errors = left_out_errors(networks, DESIGN)
-    return Fitted(
-        times=fit_op_times([networks[name] for name in sorted(networks)], DESIGN),
-        networks=len(networks),
-        factor=factor_of([max(error, -0.99) for error in errors.values()]),
-    )
+    return tuple(sorted(networks.items())) if len(networks) >= FEWEST_NETWORKS else None
 
 
-def predicted(fit: Fitted, profile: ProfileRecord, step_s: float | None) -> Interval | None:
+def predicted(fit: Learned, profile: ProfileRecord, step_s: float | None) -> Interval | None:
     """A step of the class on the fitted type; ``None`` where the fit says nothing of its ops.
 
     Args:
@@ -103,20 +93,29 @@ def ops_of(table: OpTable) -> list[Op]:
 
 
 def _network(table: OpTable) -> Network:
-    timed = [row for row in table.ops if row.seconds is not None]
+    timed = [(row, row.seconds) for row in table.ops if row.seconds is not None]
     return tuple(
-        TimedOp(op=_op(row), forward_s=row.seconds or 0.0, backward_s=0.0) for row in timed
+        TimedOp(op=_op(row), forward_s=_from(SHORTEST_S, seconds), backward_s=0.0)
+        for row, seconds in timed
     )
 
 
 def _op(row: OpRow) -> Op:
+    parameters = _from(SMALLEST, row.parameter_bytes)
     return Op(
         kind=row.type,
-        input_bytes=row.bytes_read or 0.0,
-        output_bytes=row.bytes_written or 0.0,
-        flops=row.flops or 0.0,
+        kernel=row.kernel,
+        input_bytes=_from(SMALLEST, (row.bytes_read or 0.0) - parameters),
+        output_bytes=_from(SMALLEST, row.bytes_written),
+        parameter_bytes=parameters,
+        flops=_from(SMALLEST, row.flops),
         count=row.count,
     )
+
+
+def _from(least: float, stated: float | None) -> float:
+    """What was stated; less than ``least`` is nothing, and would overflow as a divisor."""
+    return stated if stated is not None and stated >= least else 0.0
 
 
 def roofline(

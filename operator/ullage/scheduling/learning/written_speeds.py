@@ -22,6 +22,7 @@ from ullage.cluster.records.profile import ProfileRecord, Source
 from ullage.cluster.records.snapshot import ObjectRef, Snapshot
 from ullage.scheduling.learning.estimates import Evidence, estimated, gather
 from ullage.scheduling.learning.loop import KIND, Lessons
+from ullage.scheduling.learning.operations import OpTimeFits
 from ullage.scheduling.learning.throughput import Throughput, known
 from ullage.scheduling.model.lifecycle_step import earliest
 from ullage.scheduling.model.plan import SetProfile
@@ -36,7 +37,13 @@ Key = tuple[str, str]
 """Namespace and name of a profile."""
 
 
-def with_estimates(snapshot: Snapshot, now: float, epoch: int, lessons: Lessons) -> Lessons:
+def with_estimates(
+    snapshot: Snapshot,
+    now: float,
+    epoch: int,
+    lessons: Lessons,
+    fits: OpTimeFits | None = None,
+) -> Lessons:
     """The lessons, and the profiles whose estimates are due.
 
     Args:
@@ -44,13 +51,14 @@ def with_estimates(snapshot: Snapshot, now: float, epoch: int, lessons: Lessons)
         now: the moment, seconds since the epoch.
         epoch: epoch of this leader.
         lessons: what is written of profiles in this cycle already.
+        fits: what fits op times; it may keep answers between cycles.
     """
     if len({device.model for node in snapshot.gpu_nodes.values() for device in node.devices}) < 2:
         return lessons
     taken = {(action.target.namespace, action.target.name) for action in lessons.actions}
     actions: list[SetProfile] = []
     wake_at = lessons.wake_at
-    for profile, evidence, table in _read(snapshot):
+    for profile, evidence, table in _read(snapshot, fits):
         if profile.status.throughput_basis == table.basis or not profile.uid:
             continue
         if not _possible(profile, evidence, table):
@@ -65,9 +73,11 @@ def with_estimates(snapshot: Snapshot, now: float, epoch: int, lessons: Lessons)
     return replace(lessons, actions=(*lessons.actions, *actions), wake_at=wake_at)
 
 
-def _read(snapshot: Snapshot) -> Iterator[tuple[ProfileRecord, Evidence, _Cells]]:
+def _read(
+    snapshot: Snapshot, fits: OpTimeFits | None
+) -> Iterator[tuple[ProfileRecord, Evidence, _Cells]]:
     """Every profile, with what it may learn from; those that wait longest for it come first."""
-    gathered = gather(snapshot)
+    gathered = gather(snapshot, fits)
     tables = {scope: _Cells.of(evidence) for scope, evidence in gathered.items()}
     knowledge = snapshot.policy.knowledge
     for key in sorted(snapshot.profiles, key=lambda at: (_since(snapshot.profiles[at]), at)):
@@ -126,7 +136,7 @@ def _possible(profile: ProfileRecord, evidence: Evidence, table: _Cells) -> bool
     key, himself = (profile.namespace, profile.name), {profile.workload_class}
     for accelerator in evidence.accelerators - table.measured[key]:
         others = table.known[key] - {accelerator}
-        if profile.op_table is not None and evidence.op_times(accelerator) is not None:
+        if profile.op_table is not None and evidence.op_tables(accelerator) is not None:
             return True
         if any(_rated(evidence, name) for name in others) and _rated(evidence, accelerator):
             return True

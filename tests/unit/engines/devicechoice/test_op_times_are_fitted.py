@@ -12,19 +12,20 @@ import numpy as np
 import pytest
 
 from bench.devicechoice_networks import (
-    DESIGNS,
-    choose_design,
     family_of,
     mean_of,
     median_of,
     nested,
     read_networks,
 )
-from ullage.engines.devicechoice.features import Design, Kernel, Op, Size, Split, TimedOp
+from ullage.api.words import Kernel
+from ullage.engines.devicechoice.features import DESIGNS, Design, Op, Size, Split, TimedOp
 from ullage.engines.devicechoice.fit import (
+    Network,
     Networks,
     compute_s,
     fit_op_times,
+    learn_op_times,
     left_out_errors,
 )
 from ullage.engines.devicechoice.intervals import around, factor_of
@@ -42,13 +43,13 @@ def networks() -> Networks:
     return read_networks()
 
 
-def timed(kind: str, size: float, seconds: float, kernel: Kernel = Kernel.OTHER) -> TimedOp:
+def timed(kind: str, size: float, seconds: float, kernel: Kernel | None = None) -> TimedOp:
     op = Op(kind=kind, kernel=kernel, input_bytes=size, output_bytes=size)
     return TimedOp(op=op, forward_s=seconds, backward_s=2 * seconds)
 
 
 def linear(
-    kind: str, per_byte: float, start: float = 0.0, kernel: Kernel = Kernel.OTHER
+    kind: str, per_byte: float, start: float = 0.0, kernel: Kernel | None = None
 ) -> tuple[TimedOp, ...]:
     return tuple(
         timed(kind, size, start + per_byte * size, kernel) for size in (1e6, 2e6, 3e6, 5e6, 8e6)
@@ -96,6 +97,44 @@ def test_a_count_is_so_many_ops() -> None:
     assert thrice == pytest.approx(3 * compute_s(times, [op]))
 
 
+def test_equal_ops_count_the_same_in_one_row_or_in_many() -> None:
+    apart = {
+        name: tuple(
+            replace(one, forward_s=one.forward_s + one.backward_s, backward_s=0.0)
+            for one in network
+        )
+        for name, network in networks().items()
+        if name in ("alexnet", "resnet18", "resnet50", "squeezenet1_0", "vgg16")
+    }
+    joined = {name: in_one_row(network) for name, network in apart.items()}
+    assert len(joined["resnet50"]) < len(apart["resnet50"]) / 3
+    one, other = learn_op_times(apart), learn_op_times(joined)
+    assert one.times.design == other.times.design
+    assert dict(one.errors) == pytest.approx(dict(other.errors))
+    assert one.times.light_s == pytest.approx(other.times.light_s)
+
+
+def in_one_row(network: Network) -> Network:
+    """Equal ops once, with their number and mean time."""
+    took: dict[Op, list[float]] = {}
+    for one in network:
+        took.setdefault(one.op, []).append(one.forward_s)
+    return tuple(
+        TimedOp(op=replace(op, count=len(times)), forward_s=float(np.mean(times)), backward_s=0.0)
+        for op, times in took.items()
+    )
+
+
+def test_the_median_of_light_ops_counts_executions() -> None:
+    often = replace(timed("Light", 1.0, 1.0), op=replace(timed("Light", 1.0, 1.0).op, count=3))
+    seldom = timed("Rare", 1.0, 9.0)
+    times = fit_op_times([linear("Conv2d", 1e-9), (often, seldom)], DESIGN)
+    assert times.light_s == pytest.approx(3.0)
+    even = replace(often, op=replace(often.op, count=1))
+    times = fit_op_times([linear("Conv2d", 1e-9), (even, seldom)], DESIGN)
+    assert times.light_s == pytest.approx(15.0)
+
+
 def test_left_out_networks_are_within_bounds_and_better_than_input_size_alone() -> None:
     errors = left_out_errors(networks(), DESIGN)
     assert len(errors) == 12
@@ -121,11 +160,11 @@ def test_the_design_is_chosen_on_the_rest() -> None:
     assert set(result.errors) == set(few)
     for name, design in result.designs.items():
         rest = {one: ops for one, ops in few.items() if one != name}
-        assert design == choose_design(rest)
+        assert design == learn_op_times(rest).times.design
 
 
 def test_one_network_leaves_nothing_to_choose_by() -> None:
-    assert choose_design({"vgg16": networks()["vgg16"]}) == DESIGNS[0]
+    assert learn_op_times({"vgg16": networks()["vgg16"]}).times.design == DESIGNS[0]
     assert left_out_errors({"vgg16": networks()["vgg16"]}, DESIGN) == {}
 
 
@@ -141,7 +180,7 @@ def test_families_are_left_out_together() -> None:
     [
         (lambda: fit_op_times([], DESIGN), "no op ran"),
         (lambda: fit_op_times([linear("a", 1.0)], DESIGN, heavy_part=0.0), "heavy_part"),
-        (lambda: choose_design({}, []), "at least one design"),
+        (lambda: learn_op_times({}, []), "at least one design"),
         (lambda: factor_of([0.1], level=1.0), "level"),
         (lambda: around(1.0, 0.9), "factor"),
         (lambda: Work(samples=0, epochs=1, batch_per_gpu=1), "at least 1"),
