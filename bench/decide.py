@@ -22,6 +22,7 @@ from pathlib import Path
 from bench.decide_world import START, World, a_mixture, add_profiles
 from bench.progress import Progress
 from bench.report import Row, write
+from ullage.app.memory import freeze_survivors
 from ullage.app.solver import Solver
 from ullage.app.transfer import Packer, Unpacker
 from ullage.cluster.records.snapshot import GPURequest, Snapshot
@@ -118,6 +119,7 @@ async def churn(progress: Progress) -> tuple[Bench, float, float]:
     await bench.settle()
     first = await _first(bench)
     bench.forget_figures()
+    freeze_survivors()  # as the operator does every minute
     task = progress.task("decisions", CYCLES)
     for step in range(CYCLES):
         bench.churn(step)

@@ -32,19 +32,27 @@ settings.register_profile("many", _PATIENT, derandomize=True)
 settings.register_profile("explore", _PATIENT, max_examples=1000)
 settings.load_profile(os.environ.get("ULLAGE_EXAMPLES", "gate"))
 
-# the default draws every local variable of a traceback, a second for each exception that is logged
-structlog.configure(
-    processors=[
-        structlog.processors.add_log_level,
-        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
-    ]
-)
+
+def log_plainly() -> None:
+    """By default structlog draws every local variable of a traceback, a second for each."""
+    structlog.reset_defaults()
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
+        ]
+    )
+
+
+log_plainly()
 
 
 @pytest.fixture(autouse=True)
-def no_log_handler_outlives_its_test() -> Iterator[None]:
+def no_log_settings_outlive_their_test() -> Iterator[None]:
     """A program that a test runs in this process logs to a stream that ends with the test."""
     yield
+    if not isinstance(structlog.get_config()["logger_factory"], structlog.PrintLoggerFactory):
+        log_plainly()
     root = logging.getLogger()
     root.handlers[:] = [
         handler

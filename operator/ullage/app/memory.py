@@ -6,7 +6,8 @@ Large templates and pages of lists leave holes. glibc keeps them, and raises the
 block is returned at once whenever one is freed: 0.8 MiB a minute in a soak, of which a trim gave
 all back. Errors of failed connections refer to one another through their tracebacks; the collector
 looks at old objects ever less often the more there are, so an API server that is away cost 20 MiB a
-minute.
+minute. Records have no cycles, yet every full collection walks them all, .2 s at 10,000 jobs: what
+has survived a minute is left out until memory grows, or half an hour has passed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import gc
+import itertools
 import os
 from pathlib import Path
 from typing import Final
@@ -25,6 +27,8 @@ log = structlog.get_logger("ullage.memory")
 EVERY_S: Final = 60.0
 LARGE_BYTES: Final = 128 * 1024
 """Blocks from this size on are returned when they are freed, always: glibc's default at start."""
+WHOLE_EVERY: Final = 30
+"""Rounds after which the collector looks at everything in any case."""
 GROWN: Final = 1.05
 """Growth after which the collector looks at everything (our choice)."""
 STATM: Final = Path("/proc/self/statm")
@@ -41,21 +45,29 @@ def settle() -> bool:
     return True
 
 
+def freeze_survivors() -> None:
+    """Collect what is new, and leave what survives out of later collections."""
+    gc.collect()
+    gc.freeze()
+
+
 async def give_back() -> None:
     """Return free memory every minute, until cancelled.
 
-    All objects are looked at only when that was not enough: it stops the process for as long as
-    there are many of them.
+    All objects are looked at rarely, or when that was not enough: it stops the process for as long
+    as there are many of them.
     """
     if not settle():
         return
     trim = ctypes.CDLL(None).malloc_trim
     least = resident_bytes()
-    while True:
+    for number in itertools.count(1):
         await asyncio.sleep(EVERY_S)
+        freeze_survivors()
         await asyncio.to_thread(trim, 0)
-        if resident_bytes() > GROWN * least:
-            gc.collect()
+        if resident_bytes() > GROWN * least or not number % WHOLE_EVERY:
+            gc.unfreeze()
+            freeze_survivors()
             await asyncio.to_thread(trim, 0)
             least = resident_bytes()
         least = min(least, resident_bytes())

@@ -20,6 +20,7 @@ from dataclasses import replace
 import structlog
 
 from ullage.api.contract import Reason
+from ullage.app.memory import freeze_survivors
 from ullage.app.set_aside import SetAside
 from ullage.app.transfer import Packer, Unpacker, pack_answer, unpack_answer
 from ullage.app.watchdog import Watchdog
@@ -104,7 +105,7 @@ def solve(payload: bytes) -> bytes:
     """Decide and diff in the child; both ways pickled once, here and in :class:`Solver`.
 
     Records have no cycles: the collector would walk the whole snapshot again and again for nothing,
-    so it rests meanwhile; :func:`tidy` lets it look at what a decision left, when it is answered.
+    so it rests meanwhile, and looks at what a decision left when that is answered.
     """
     gc.disable()
     try:
@@ -117,12 +118,6 @@ def solve(payload: bytes) -> bytes:
         return pack_answer(plan, diff(plan, snapshot), snapshot)
     except Exception as error:  # the seam of one decision: not every exception survives a pipe
         raise Undecided(fault_text(error)) from error
-
-
-def tidy() -> None:
-    """Collect what the last decision left; what stays is never looked at again."""
-    gc.collect()
-    gc.freeze()
 
 
 def _warm() -> int:
@@ -223,7 +218,7 @@ class Solver:
     def _tidy(self) -> Future[None] | None:
         """Let the child collect before the next question; a dead one is found by that question."""
         try:
-            return self._ready().submit(tidy)
+            return self._ready().submit(freeze_survivors)
         except BrokenProcessPool:
             return None
 

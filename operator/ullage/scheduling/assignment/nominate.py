@@ -217,11 +217,11 @@ def _queue(context: CycleContext, kept: AttemptCache) -> SchedulingQueue:
 
     def victims() -> Sequence[Victim]:
         leaving = wave_is_leaving(context.view)
-        workloads = context.view.snapshot.workloads
+        index = context.view.index
         candidates = [
-            workloads[uid]
-            for uid, life in lifecycles.items()
-            if may_leave(life) and (not leaving or uid in ended)
+            job
+            for uid, job in index.those(index.evictable)
+            if uid in lifecycles and may_leave(lifecycles[uid]) and (not leaving or uid in ended)
         ]
         return possible_victims(context.view, context.placer.occupancy, candidates)
 

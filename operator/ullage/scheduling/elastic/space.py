@@ -8,7 +8,7 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -16,7 +16,6 @@ import numpy as np
 
 from ullage.cluster.records.pod_shape import PodShape
 from ullage.cluster.records.snapshot import PodRecord, PodStage, WorkloadRecord
-from ullage.scheduling.feasibility.occupancy import Occupant
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest, ResourceRequests
 from ullage.scheduling.inventory.exclusions import excluded_devices
 from ullage.scheduling.inventory.inventory import Inventory
@@ -181,7 +180,7 @@ class Space:
             if occupant.pod_uid in own
         ]
         on_nodes = charged(occupancy.inventory, members, staying=True)
-        order = {site: list(occupancy.occupants[site]) for site, _ in slices}
+        order = {site: occupancy.occupants[site] for site, _ in slices}
         for site, occupant in slices:
             occupancy.lift(site, occupant)
         for node, wanted in on_nodes:
@@ -191,7 +190,8 @@ class Space:
             occupancy.put(site, occupant)
         for node, wanted in on_nodes:
             occupancy.charge(node, wanted)
-        _restore(occupancy.occupants, order)
+        for site, before in order.items():  # the order is part of what is written
+            occupancy.occupants[site] = before
         return found
 
     def _sites_of(self, members: Collection[Member]) -> set[int]:
@@ -262,9 +262,3 @@ def phantoms(job: WorkloadRecord, shape: PodShape, count: int) -> tuple[Member, 
 def sites_of(placements: Collection[Placement]) -> list[int]:
     """Devices of members that are seated."""
     return [site for placement in placements for site in placement.candidate.sites]
-
-
-def _restore(occupants: list[list[Occupant]], order: Mapping[int, list[Occupant]]) -> None:
-    """Everyone stands in the order of before: it is part of what is written."""
-    for site, before in order.items():
-        occupants[site][:] = before

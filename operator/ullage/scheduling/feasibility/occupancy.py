@@ -200,7 +200,8 @@ class Occupancy:
         count = len(inventory.sites)
         self.inventory = inventory
         self.domains = domains
-        self.occupants: list[list[Occupant]] = [[] for _ in range(count)]
+        self.occupants: list[tuple[Occupant, ...]] = [()] * count
+        """By device, in the order in which they came."""
         self.sharers: Ints = np.zeros(count, dtype=np.int64)
         self.whole: Ints = np.zeros(count, dtype=np.int64)
         self.domain: Ints = np.full(count, NO_DOMAIN, dtype=np.int64)
@@ -233,13 +234,15 @@ class Occupancy:
 
     def put(self, site: int, occupant: Occupant) -> None:
         """Add a slice to a device."""
-        self.occupants[site].append(occupant)
+        self.occupants[site] = (*self.occupants[site], occupant)
         self._recount(site)
         self.log.append(site)
 
     def lift(self, site: int, occupant: Occupant) -> None:
         """Take a slice off a device."""
-        self.occupants[site].remove(occupant)
+        here = list(self.occupants[site])
+        here.remove(occupant)
+        self.occupants[site] = tuple(here)
         self._recount(site)
         self.log.append(site)
 
@@ -278,10 +281,12 @@ class Occupancy:
         for name in _COUNTED:
             setattr(occupancy, name, getattr(self, name).copy())
         occupancy._kinds, occupancy._alike = self._kinds, self._alike
-        occupancy.occupants = list(map(list, self.occupants))
+        occupancy.occupants = list(self.occupants)
         for site in np.flatnonzero(self.going).tolist():
             here = occupancy.occupants[site]
-            occupancy.occupants[site] = [occupant for occupant in here if not occupant.leaving]
+            occupancy.occupants[site] = tuple(
+                [occupant for occupant in here if not occupant.leaving]
+            )
             occupancy._recount(site)
         occupancy.blocked = self.blocked.copy()
         occupancy.held = self.held.copy()
@@ -303,7 +308,7 @@ class Occupancy:
             number = self._kinds.get(likeness, number)
             if number < 0:
                 number = self._kinds[likeness] = len(self._kinds)
-                self._alike.append(tuple(here))
+                self._alike.append(here)
             self._kind[site] = number
         return number
 
@@ -417,7 +422,7 @@ def _seat_slices(
     if disturbed is not None:
         for name in _COUNTED:
             setattr(occupancy, name, cache.columns[name].copy())
-        occupancy.occupants = list(map(list, cache.occupants))
+        occupancy.occupants = list(cache.occupants)
     again = {*(disturbed or ()), *ledger.changed_nodes()}
     after: dict[str, NodeOccupants] = {}
     for name, index in inventory.node_index.items():
@@ -432,14 +437,14 @@ def _seat_slices(
             continue
         seated = occupants.seated if occupants is not None else {}
         after[name] = occupants = _seated_on(view, occupancy, ledger, classes, name, seated)
-        for site in inventory.sites_on[index]:
-            occupancy.occupants[site] = []
+        here: dict[int, list[Occupant]] = {site: [] for site in inventory.sites_on[index]}
         for site, occupant in occupants.here:
-            occupancy.occupants[site].append(occupant)
-        for site in inventory.sites_on[index]:
+            here[site].append(occupant)
+        for site, together in here.items():
+            occupancy.occupants[site] = tuple(together)
             occupancy._recount(site)
     cache.snapshot, cache.inventory, cache.nodes = view.snapshot, inventory, after
-    cache.occupants = list(map(tuple, occupancy.occupants))
+    cache.occupants = list(occupancy.occupants)
     cache.columns = {name: getattr(occupancy, name).copy() for name in _COUNTED}
 
 

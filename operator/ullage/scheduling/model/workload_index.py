@@ -26,6 +26,8 @@ class WorkloadIndex:
     """With devices that are left out for them."""
     made_room: set[str] = field(default_factory=set)
     restarting: set[str] = field(default_factory=set)
+    evictable: set[str] = field(default_factory=set)
+    """Training jobs that can checkpoint."""
     _workloads: Mapping[str, WorkloadRecord] = field(default_factory=dict)
 
     def update(self, uids: Collection[str], workloads: Mapping[str, WorkloadRecord]) -> None:
@@ -37,6 +39,7 @@ class WorkloadIndex:
             self.excluding,
             self.made_room,
             self.restarting,
+            self.evictable,
         )
         for uid in uids:
             workload = workloads.get(uid)
@@ -60,4 +63,5 @@ def _traits(workload: WorkloadRecord) -> tuple[bool, ...]:
         bool(status.scheduling.exclusions),
         status.made_room is not None,
         status.phase == Phase.RESTARTING,
+        workload.kind is WorkloadKind.TRAINING_JOB and workload.checkpoint,
     )

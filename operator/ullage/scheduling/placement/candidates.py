@@ -158,7 +158,7 @@ class CandidateIndex:
         """The question whether a class may join a device, as the rule is asked it."""
         inventory = self.occupancy.inventory
         return self.empty_case(request, inventory.model.item(site), top).beside(
-            tuple(occupant.tenant for occupant in self.occupancy.occupants[site])
+            tuple([occupant.tenant for occupant in self.occupancy.occupants[site]])
         )
 
     def empty_case(self, request: ResourceRequest, model: int, top: int) -> AdmissionQuery:

@@ -251,7 +251,7 @@ def _could_fit(
 def _concession(ask: Asking, candidate: DownsizeCandidate) -> Downsize | None:
     """The share of a resident at which its device is worth most; ``None`` = none is worth it."""
     occupancy, rule = ask.placer.occupancy, ask.placer.rule
-    here = list(occupancy.occupants[candidate.site])
+    here = occupancy.occupants[candidate.site]
     slowdowns = rule.slowdowns(_model(occupancy, candidate), [at.tenant for at in here])
     best: _Trial | None = None
     for number, small in enumerate(_smaller(ask, candidate)):
@@ -297,7 +297,7 @@ def _smaller(ask: Asking, one: DownsizeCandidate) -> list[Occupant]:
 def _try(ask: Asking, one: DownsizeCandidate, small: Occupant) -> _Trial | None:
     """What the device is worth with the resident at a share; ``None`` = it does not work out."""
     occupancy = ask.placer.occupancy
-    order = list(occupancy.occupants[one.site])
+    order = occupancy.occupants[one.site]
     _swap(occupancy, one, one.occupant, small)
     worth: float | None = None
     gang = ask.placement()
@@ -312,18 +312,18 @@ def _try(ask: Asking, one: DownsizeCandidate, small: Occupant) -> _Trial | None:
             worth = _worth(here, slowdowns)
         ask.placer.unseat(gang)
     _swap(occupancy, one, small, one.occupant)
-    occupancy.occupants[one.site][:] = order
+    occupancy.occupants[one.site] = order
     return _Trial(small, worth) if worth is not None else None
 
 
 def _comes_back(ask: Asking, one: DownsizeCandidate, small: Occupant) -> bool:
     """Whether the resident itself is granted its place beside the newcomer, without a trial."""
     occupancy = ask.placer.occupancy
-    order = list(occupancy.occupants[one.site])
+    order = occupancy.occupants[one.site]
     occupancy.lift(one.site, small)
     grant = ask.placer.candidate_index.granted(_want(ask, one, small.tenant.percent), one.site)
     occupancy.put(one.site, small)
-    occupancy.occupants[one.site][:] = order
+    occupancy.occupants[one.site] = order
     return grant is not None and not grant.trial
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from ullage.api.contract import Reason
 from ullage.cluster.records.pod_shape import Resources
-from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
+from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import WorkloadStatus
 from ullage.scheduling.feasibility.occupancy import Occupancy, Occupant
 from ullage.scheduling.inventory.resource_usage import charged
@@ -63,18 +63,19 @@ def possible_victims(
     """Victims in the order in which they are taken.
 
     Lowest priority first, then who saved its work last, then youngest.
+
+    Args:
+        view: The cycle's snapshot.
+        occupancy: Who is where.
+        candidates: Training jobs that can checkpoint and may leave.
     """
-    here: dict[str, list[tuple[int, Occupant]]] = {}
+    here: dict[str, list[tuple[int, Occupant]]] = {job.ref.uid: [] for job in candidates}
     for site, occupants in enumerate(occupancy.occupants):
         for occupant in occupants:
-            if occupant.owner_uid and not occupant.leaving:
-                here.setdefault(occupant.owner_uid, []).append((site, occupant))
+            if occupant.owner_uid in here and not occupant.leaving:
+                here[occupant.owner_uid].append((site, occupant))
     victims = [
-        _victim(view, occupancy, workload, own)
-        for workload in candidates
-        if workload.checkpoint
-        and workload.kind is WorkloadKind.TRAINING_JOB
-        and (own := here.get(workload.ref.uid))
+        _victim(view, occupancy, job, own) for job in candidates if (own := here[job.ref.uid])
     ]
     order = sorted(
         victims, key=lambda victim: (victim.priority, victim.unsaved_s, -victim.created, victim.uid)

@@ -54,7 +54,7 @@ def elsewhere(
         for member in members
     ]
     on_nodes = charged(occupancy.inventory, members)
-    order = {site: list(occupancy.occupants[site]) for site, _ in slices}
+    order = {site: occupancy.occupants[site] for site, _ in slices}
     _lift(occupancy, slices, on_nodes)
     found = _fits(placer, unit, proven=True)
     for site, occupant in slices:
@@ -62,7 +62,7 @@ def elsewhere(
     for node, wanted in on_nodes:
         occupancy.charge(node, wanted)
     for site, before in order.items():
-        occupancy.occupants[site][:] = before
+        occupancy.occupants[site] = before
     return found
 
 
