@@ -12,8 +12,8 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from ullage.api.words import Kernel
 from ullage.engines.devicechoice.features import Op, TimedOp
+from ullage.engines.profiles.convolutions import kernel_class
 
 FLOPS_PER_MULTIPLY_ADD: Final = 2
 
@@ -54,25 +54,6 @@ def pool_flops(output_bytes: float, *, area: int, element_bytes: int = 4) -> flo
         element_bytes: Bytes of one element.
     """
     return output_bytes / element_bytes * area
-
-
-def conv2d_kernel(*, in_channels: int, groups: int, area: int, stride: int) -> Kernel | None:
-    """The class of kernels for a convolution; ``None`` = none of its own.
-
-    Depthwise and grouped ones run other code, 1x1 is a matrix product, and 3x3 with stride 1 has
-    algorithms that save multiplications (Winograd).
-
-    Args:
-        in_channels: Channels of the input.
-        groups: Groups of channels.
-        area: Taps of the kernel, height times width.
-        stride: In elements.
-    """
-    if groups > 1:
-        return Kernel.DEPTHWISE if groups == in_channels else Kernel.GROUPED
-    if area == 1:
-        return Kernel.POINTWISE
-    return Kernel.THREE_BY_THREE if area == 9 and stride == 1 else None
 
 
 INPUT: Final = "Input"
@@ -143,7 +124,7 @@ def _op(layer: str, input_bytes: float, values: Mapping[str, float]) -> Op:
         channels = int(arguments.split(",", maxsplit=1)[0])
         groups = _number(arguments, "groups", 1)
         flops = conv2d_flops(written, in_channels=channels, groups=groups, area=area)
-        kernel = conv2d_kernel(
+        kernel = kernel_class(
             in_channels=channels, groups=groups, area=area, stride=_number(arguments, "stride", 1)
         )
     elif kind == "Linear":

@@ -13,17 +13,16 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from ullage.engines.profiles.calls import GRADIENT, Call, work_of
+from ullage.engines.profiles.convolutions import Sizes
 from ullage.engines.profiles.traces import (
     Json,
     Trace,
     TracedOp,
     TraceError,
     decoded,
-    number_format,
     objects,
     precision_of,
-    product_flops,
-    tensor_bytes,
     together,
 )
 
@@ -50,7 +49,12 @@ def read_chakra(text: str, steps: int | None = None) -> Trace:
         raise TraceError(f"schema {schema!r} is not known; {' and '.join(SCHEMAS)} are")
     nodes = objects(top["nodes"], "nodes")
     parents = {_parent(node) for node in nodes if _is_operation(node)}
-    ops = [_op(node) for node in nodes if _is_operation(node) and node.get("id") not in parents]
+    parameters = _parameters(nodes)
+    ops = [
+        _op(node, parameters)
+        for node in nodes
+        if _is_operation(node) and node.get("id") not in parents
+    ]
     if not ops:
         raise TraceError(f"the trace holds no operations (names that begin with {OPERATION})")
     marks = {mark[1] for node in nodes if (mark := STEP.search(str(node.get("name", ""))))}
@@ -68,25 +72,36 @@ def _parent(node: Json) -> object:
     return node.get("ctrl_deps", node.get("parent"))
 
 
-def _op(node: Json) -> TracedOp:
-    name = str(node["name"])
-    shapes, types = _arguments(node, "input")
-    written, kinds = _arguments(node, "output")
+def _op(node: Json, parameters: frozenset[Sizes]) -> TracedOp:
+    call = _call(node, "input")
+    results = _call(node, "output")
+    work = work_of(call, parameters)
     return TracedOp(
-        type=name,
-        flops=product_flops(name, shapes),
-        bytes_read=tensor_bytes(shapes, types),
-        bytes_written=tensor_bytes(written, kinds),
-        number=number_format(types),
+        type=call.name,
+        flops=work.flops,
+        bytes_read=work.bytes_read,
+        parameter_bytes=work.parameter_bytes,
+        bytes_written=results.bytes_of(range(len(results.shapes))),
+        kernel=work.kernel,
+        number=call.format,
     )
 
 
-def _arguments(node: Json, which: str) -> tuple[Sequence[object], Sequence[object]]:
-    """Sizes and types of the inputs or outputs."""
+def _parameters(nodes: Sequence[Json]) -> frozenset[Sizes]:
+    """Sizes of the model's parameters, as their gradients have them."""
+    gradients = (_call(node, "input") for node in nodes if node.get("name") == GRADIENT)
+    return frozenset(sizes for call in gradients for sizes in call.shapes if sizes is not None)
+
+
+def _call(node: Json, which: str) -> Call:
+    """Sizes, types and values of the inputs or outputs."""
     held = node.get(f"{which}s")
     if isinstance(held, dict):
-        return _list(held.get("shapes")), _list(held.get("types"))
-    return _list(node.get(f"{which}_shapes")), _list(node.get(f"{which}_types"))
+        lists = (held.get("shapes"), held.get("types"), held.get("values"))
+    else:
+        lists = (node.get(f"{which}_shapes"), node.get(f"{which}_types"), held)
+    shapes, types, values = (_list(one) for one in lists)
+    return Call.of(str(node["name"]), shapes, types, values)
 
 
 def _list(value: object) -> Sequence[object]:

@@ -5,16 +5,18 @@
 Device time of an operation is that of the kernels which bear its external id. A trace without
 kernels is one of the CPU: there an operation has the time that its inner ones leave. Times are
 microseconds in the file and seconds here. Sizes need ``record_shapes``; without them the rows have
-times alone.
+times alone. Files hold neither results nor parameters: both follow from the arguments.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from ullage.engines.profiles.calls import GRADIENT, Call, work_of
+from ullage.engines.profiles.convolutions import Sizes
 from ullage.engines.profiles.traces import (
     Json,
     Trace,
@@ -22,11 +24,8 @@ from ullage.engines.profiles.traces import (
     TraceError,
     decoded,
     number,
-    number_format,
     objects,
     precision_of,
-    product_flops,
-    tensor_bytes,
     together,
 )
 
@@ -77,7 +76,10 @@ def read_kineto(text: str, steps: int | None = None) -> Trace:
             "the trace holds no operations (category cpu_op): profile with ProfilerActivity.CPU"
         )
     kernels = [event for event in events if event.category in KERNELS]
-    timed = list(_on_device(operations, kernels) if kernels else _on_cpu(operations))
+    parameters = _parameters(operations)
+    timed = list(
+        _on_device(operations, kernels, parameters) if kernels else _on_cpu(operations, parameters)
+    )
     ops, merged = together(timed, marked)
     return Trace(
         ops=ops,
@@ -131,7 +133,9 @@ def _window(events: Sequence[_Event], steps: int | None) -> tuple[float, float, 
     return min(event.start_us for event in timed), max(one.end_us for one in timed) + 1e-3, steps
 
 
-def _on_device(operations: Sequence[_Event], kernels: Sequence[_Event]) -> Iterator[TracedOp]:
+def _on_device(
+    operations: Sequence[_Event], kernels: Sequence[_Event], parameters: frozenset[Sizes]
+) -> Iterator[TracedOp]:
     """Operations that started kernels, with the time of these."""
     by_id: dict[object, float] = {}
     for kernel in kernels:
@@ -141,45 +145,78 @@ def _on_device(operations: Sequence[_Event], kernels: Sequence[_Event]) -> Itera
     for operation in operations:
         spent_us = by_id.pop(operation.args.get("External id"), None)
         if spent_us is not None:
-            yield _op(operation, spent_us)
+            yield _op(operation, spent_us, parameters)
 
 
-def _on_cpu(operations: Sequence[_Event]) -> Iterator[TracedOp]:
+def _on_cpu(operations: Sequence[_Event], parameters: frozenset[Sizes]) -> Iterator[TracedOp]:
     """Every operation with the time that the ones inside it leave."""
     threads: dict[tuple[str, str], list[_Event]] = {}
     for operation in operations:
         threads.setdefault(operation.thread, []).append(operation)
     for thread in sorted(threads):
-        yield from _own_times(sorted(threads[thread], key=lambda e: (e.start_us, -e.duration_us)))
+        nested = sorted(threads[thread], key=lambda e: (e.start_us, -e.duration_us))
+        yield from _own_times(nested, parameters)
 
 
-def _own_times(nested: Sequence[_Event]) -> Iterator[TracedOp]:
+@dataclass(slots=True)
+class _Open:
+    """An operation whose end is not reached yet, and what the ones inside it had."""
+
+    event: _Event
+    inner_us: float = 0.0
+    computed: bool = False
+
+
+def _own_times(nested: Sequence[_Event], parameters: frozenset[Sizes]) -> Iterator[TracedOp]:
     """Own times of one thread's events, which lie inside one another or apart."""
-    open_: list[tuple[_Event, list[float]]] = []
+    open_: list[_Open] = []
     for event in nested:
-        while open_ and open_[-1][0].end_us <= event.start_us:
-            yield _closed(*open_.pop())
-        if open_:
-            open_[-1][1].append(event.duration_us)
-        open_.append((event, []))
+        while open_ and open_[-1].event.end_us <= event.start_us:
+            yield _closed(open_, parameters)
+        open_.append(_Open(event))
     while open_:
-        yield _closed(*open_.pop())
+        yield _closed(open_, parameters)
 
 
-def _closed(event: _Event, inner_us: Sequence[float]) -> TracedOp:
-    return _op(event, max(0.0, event.duration_us - sum(inner_us)))
+def _closed(open_: list[_Open], parameters: frozenset[Sizes]) -> TracedOp:
+    """The innermost operation, without the arithmetic that the ones inside it count already."""
+    held = open_.pop()
+    op = _op(held.event, max(0.0, held.event.duration_us - held.inner_us), parameters)
+    if open_:
+        open_[-1].inner_us += held.event.duration_us
+        open_[-1].computed |= held.computed or bool(op.flops)
+    return replace(op, flops=None) if held.computed else op
 
 
-def _op(event: _Event, spent_us: float) -> TracedOp:
-    shapes, types = _list(event.args, "Input Dims"), _list(event.args, "Input type")
+def _op(event: _Event, spent_us: float, parameters: frozenset[Sizes]) -> TracedOp:
+    call = _call(event)
+    work = work_of(call, parameters)
     stated = [number(event.args, field, f"{event.place}.args") for field in FLOP_FIELDS]
     return TracedOp(
         type=event.name,
         seconds=spent_us * US,
-        flops=next((one for one in stated if one), product_flops(event.name, shapes)),
-        bytes_read=tensor_bytes(shapes, types),
-        number=number_format(types),
+        flops=next((one for one in stated if one), work.flops),
+        bytes_read=work.bytes_read,
+        parameter_bytes=work.parameter_bytes,
+        bytes_written=work.bytes_written,
+        kernel=work.kernel,
+        number=call.format,
     )
+
+
+def _call(event: _Event) -> Call:
+    return Call.of(
+        event.name,
+        _list(event.args, "Input Dims"),
+        _list(event.args, "Input type"),
+        _list(event.args, "Concrete Inputs"),
+    )
+
+
+def _parameters(operations: Sequence[_Event]) -> frozenset[Sizes]:
+    """Sizes of the model's parameters, as their gradients have them."""
+    gradients = (_call(event) for event in operations if event.name == GRADIENT)
+    return frozenset(sizes for call in gradients for sizes in call.shapes if sizes is not None)
 
 
 def _list(args: Json, field: str) -> Sequence[object]:

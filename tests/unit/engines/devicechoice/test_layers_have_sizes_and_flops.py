@@ -8,7 +8,7 @@ import math
 
 import pytest
 
-from bench.devicechoice_layers import LayerListError, conv2d_flops, conv2d_kernel, read_layers
+from bench.devicechoice_layers import LayerListError, conv2d_flops, read_layers
 from ullage.api.words import Kernel
 from ullage.engines.devicechoice.features import (
     Design,
@@ -16,6 +16,7 @@ from ullage.engines.devicechoice.features import (
     Size,
     Split,
 )
+from ullage.engines.profiles.convolutions import kernel_class
 
 VALUES = (
     "forward_compute_time=2.0, backward_compute_time=4.0, activation_size={}, parameter_size={}"
@@ -72,7 +73,7 @@ def test_groups_divide_the_arithmetic_and_change_the_kernel(
 
 def test_kernels_of_convolutions() -> None:
     def kernel(area: int, stride: int) -> Kernel | None:
-        return conv2d_kernel(in_channels=8, groups=1, area=area, stride=stride)
+        return kernel_class(in_channels=8, groups=1, area=area, stride=stride)
 
     assert kernel(1, 2) is Kernel.POINTWISE
     assert kernel(9, 1) is Kernel.THREE_BY_THREE

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ullage.engines.profiles import traces
 from ullage.engines.profiles.chakra import read_chakra
 from ullage.engines.profiles.kineto import read_kineto
-from ullage.engines.profiles.traces import MOST_OPS, TracedOp, TraceError, product_flops, together
+from ullage.engines.profiles.traces import MOST_OPS, TracedOp, TraceError, together
 
 DATA = Path(__file__).parents[3] / "data" / "traces"
 KINETO = (DATA / "kineto-two-steps.json").read_text("utf-8")
@@ -144,17 +144,6 @@ def test_too_many_events_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traces, "MOST_EVENTS", 2)
     with pytest.raises(TraceError, match="3 entries, at most 2; trace fewer steps"):
         read_kineto(kineto(event(), event(), event()), steps=1)
-
-
-def test_convolutions_backward_cost_twice_a_forward_pass() -> None:
-    shapes = [[8, 64, 28, 28], [8, 32, 28, 28], [64, 32, 3, 3]]
-    found = product_flops("aten::convolution_backward", shapes)
-    assert found == 2 * (2.0 * 8 * 64 * 28 * 28 * 32 * 9)
-
-
-@pytest.mark.parametrize("shapes", [[], [[2]], [[2, 3], [4, 5]], [[2, 3], []], ["x", None]])
-def test_products_of_unknown_sizes_have_no_flops(shapes: list[object]) -> None:
-    assert product_flops("aten::mm", shapes) is None
 
 
 ops = st.builds(
