@@ -21,6 +21,8 @@ E2E_ROUNDS ?= 16
 MANY_EXAMPLES := $(shell grep -rlE "^from fakes.examples import" tests --include="test_*.py" 2>/dev/null)
 # set: also what mostly waits
 E2E_LONG ?=
+# words that choose mutants: a subject, a file, words of a rule
+ONLY ?=
 ALL_PY := operator deviceplugin runtime bench demo docs/generate examples tests
 # Hundreds of test modules, and some hundred processes that tests start, are read compiled.
 test-fast test-stress explore: export PYTHONDONTWRITEBYTECODE :=
@@ -84,8 +86,8 @@ test-smoke: $(VENV)/.ready ## a few minutes of the end-to-end tests: jobs run, s
 	@$(BIN)/python -m pytest -m e2e -p no:xdist $(addprefix tests/e2e/,$(SMOKE))
 
 .PHONY: mutants
-mutants: $(VENV)/.ready ## breaks one rule of admission or enforcement at a time: a test must fail
-	@$(BIN)/python tests/mutants.py
+mutants: $(VENV)/.ready ## breaks one rule at a time: a test must fail (ONLY=turns, ONLY=plan.py: some of them)
+	@PYTHONPATH=tests $(BIN)/python -m mutants $(ONLY)
 
 .PHONY: test-neighbours
 test-neighbours: $(VENV)/.ready ## beside real Karpenter, Kueue, JobSet, LeaderWorkerSet, Trainer and Prometheus, compiled from their Go modules

@@ -193,6 +193,14 @@ def test_what_does_not_fit_in_memory_is_never_recommended() -> None:
     assert found["middle"][0] is Reason.RECOMMENDED
 
 
+def test_of_devices_of_one_type_the_smallest_memory_counts() -> None:
+    stated = replace(job(), gpu=replace(job().gpu, memory_mib=12_000))
+    roomy = a_device("GPU-roomy", model="small", memory_mib=16_000)
+    for name in ("a-first", "z-last"):
+        mixed = a_snapshot(*nodes(), a_gpu_node(name, devices=[roomy]), known(), *prices(), stated)
+        assert table(stated, mixed)["small"][0] is Reason.MEMORY_TOO_LARGE
+
+
 def test_where_no_one_vouches_for_the_memory_all_is_advice() -> None:
     one = job()
     found = table(one, world(one, known(peak_mib=None), *prices()))

@@ -17,6 +17,7 @@ from ullage.cluster.records.spec_fields import Tenant
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.model.plan import DecideSettings, EvictPod
+from ullage.scheduling.timeslicing.round_records import current
 
 ROUND_S = 60.0
 TWO = {"n1": FAST, "n2": SLOW}
@@ -112,6 +113,42 @@ def test_a_gang_is_not_starved_by_single_jobs() -> None:
     assert dict(books.received)[FAST].at(turns.toy.now) >= ROUND_S
 
 
+def test_a_gang_that_is_late_waits_for_no_turn_to_end() -> None:
+    turns = Turns.of({"n1": FAST}, rates("a", 4, 1), devices=2)
+    for at in range(2):  # turns never end together
+        turns.add(job(f"s{at}"))
+        turns.run(ROUND_S / 2)
+    turns.add(job("s2"), job("s3"), job("gang").gang(2))
+    for _ in range(600):
+        turns.run(1)
+        waits_for = turns.job("gang").status.allocation
+        if waits_for is not None and waits_for.skipped_since:
+            break
+    assert waits_for is not None
+    late = waits_for.skipped_since + turns.toy.shape.policy.gang_skip_limit * ROUND_S
+    turns.run(late - 1 - turns.toy.now)
+    began, young = max(
+        (current(turns.job(name).status.allocation)[1], name) for name in turns.holding()
+    )
+    assert late + 5 < began + ROUND_S
+    turns.run(5)
+    assert young not in turns.holding()
+    turns.run(10)
+    assert turns.holding() == {"gang": FAST}
+
+
+def test_a_higher_priority_does_not_wait_for_a_job_that_never_stops() -> None:
+    turns = Turns.of(TWO, rates("a", 4, 1))
+    turns.add(a_job("stubborn").with_(workload_class="a"))
+    turns.settle()
+    turns.add(job("low"))
+    turns.run(2 * ROUND_S)
+    assert turns.holding() == {"stubborn": FAST, "low": SLOW}
+    turns.add(job("high").priority(5))
+    turns.run(2 * ROUND_S)
+    assert turns.holding() == {"stubborn": FAST, "high": SLOW}
+
+
 def test_no_device_idles_while_someone_waits() -> None:
     turns = Turns.of(TWO, rates("a", 4, 1), policy=a_turn_policy("MaxThroughput"))
     turns.add(*(job(f"j{at}") for at in range(4)))
@@ -151,7 +188,9 @@ def test_a_new_leader_goes_on_with_the_same_books() -> None:
         },
     )
     plans = [
-        decide(one, toy.now + ROUND_S, DecideSettings(epoch=toy.epoch)) for one in (snapshot, fresh)
+        # sooner than a round after the new leader saw the devices first
+        decide(one, toy.now + 0.75 * ROUND_S, DecideSettings(epoch=toy.epoch))
+        for one in (snapshot, fresh)
     ]
     assert plans[0] == plans[1]
     assert any(isinstance(one, EvictPod) for one in diff(plans[1], fresh))

@@ -178,6 +178,32 @@ def test_op_times_are_fitted_once_for_the_same_tables() -> None:
     assert all(one is asked[0] for one in asked)
 
 
+def test_what_the_host_adds_to_a_step_is_carried_over() -> None:
+    others = [timed(f"c{n}", 1.0 + n, "v100", 1e-13) for n in range(4)]
+    slow = timed("c1", 2.0, "k80", 4e-13).op_table
+    ops_s, host_s = 28 * 2e9 * 4e-13, 0.05
+    mine = replace(a_class("mine", k80=1 / (ops_s + host_s)), op_table=slow)
+    world = a_snapshot(node("k80", "v100"), mine, *others)
+    method, rate = estimates(world, mine)["v100"]
+    assert method is Method.OPS
+    assert rate == pytest.approx(1 / (ops_s / 4 + host_s), rel=1e-6)
+
+
+def test_errors_of_kin_bound_the_estimate_of_kin_alone() -> None:
+    seen = [a_class("c1", "resnet", k80=1.0, v100=8.0), a_class("c2", "resnet", k80=2.0, v100=16.1)]
+
+    def factor(family: str) -> float:
+        mine = a_class("mine", family, k80=1.5)
+        (found,) = estimated(mine, gather(a_snapshot(node("k80", "v100"), mine, *seen))["default"])
+        assert found.method is Method.NEIGHBOURS
+        assert found.low is not None
+        return found.steps_per_second / found.low
+
+    # no other family was ever estimated from this one: nothing says how far off that is
+    assert factor("resnet") == pytest.approx(2.0, rel=0.05)
+    assert factor("bert") == pytest.approx(4.0)
+
+
 def test_a_class_without_any_hold_gets_no_estimate() -> None:
     others = [a_class(f"c{n}", k80=1.0, v100=4.0) for n in range(5)]
     mine = a_class("mine", p100=3.0)

@@ -104,6 +104,12 @@ def test_a_price_that_is_missing_is_a_reason_and_never_nothing() -> None:
     assert (days.known.on_demand_total, days.known.vs_on_demand) == ("", "")
 
 
+def test_where_one_of_two_prices_is_missing_no_sum_is_told() -> None:
+    days = Days(cluster(a_pool("spot", 4.0), a_pool("other", None), n1="spot", n2="other"))
+    days.cycle(placement=(on("n1"), on("n2")))
+    assert (days.known.per_hour, days.known.message) == ("", "CapacityPool other has no price yet")
+
+
 def test_where_nothing_has_a_price_no_books_are_kept() -> None:
     days = Days(cluster(n1=""))
     assert days.cycle(placement=(on("n1"),)) is None

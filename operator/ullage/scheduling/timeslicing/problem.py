@@ -229,7 +229,7 @@ def _job(
         weight=float(job.weight),
         steps_left=left,
         age_s=max(0.0, now - job.created),
-        isolated_s=isolated_now(job.status.allocation, iso.get(one.holds, 0.0), now),
+        isolated_s=isolated_now(job.status.allocation, iso, now),
         deadline_in_s=_time_left(one, left, now) if with_deadlines else None,
         tenant=job.tenant,
     )

@@ -32,8 +32,8 @@ class Entry:
         effective: Steps/s that the promise amounts to.
         normalised: The same against its proportional part of the cluster.
         source: Weakest source of the speeds.
-        isolated_rate: Seconds on an equal part that a second on the held type is worth;
-            ``None`` where that is not counted.
+        worth: By type, seconds on an equal part that a second on it is worth; ``None`` where that
+            is not counted.
         skipped: Smaller jobs pass it by.
         started_s: What the start took that just ended; 0 = no start ended.
         dropped: Why its deadline is not kept; ``None`` = it is, or there is none.
@@ -45,7 +45,7 @@ class Entry:
     effective: float = 0.0
     normalised: float = 0.0
     source: str = ""
-    isolated_rate: float | None = None
+    worth: Mapping[str, float] | None = None
     skipped: bool = False
     started_s: float = 0.0
     dropped: DroppedDeadline | None = None
@@ -132,7 +132,7 @@ def written(
             if kind in kinds
         ),
         received=_received(old, (kind, since), (entry.holds, began), moment),
-        isolated_seconds=_isolated(old, entry, (kind, since), moment),
+        isolated_seconds=_isolated(old, entry, moment),
         skipped_since=(old.skipped_since or moment) if entry.skipped else 0.0,
         restart_seconds=number(entry.started_s, 1) if entry.started_s else old.restart_seconds,
         dropped=entry.dropped,
@@ -196,24 +196,27 @@ def _received(
     return tuple(sorted(had.items()))
 
 
-def _isolated(old: AllocationRecord, entry: Entry, turn: tuple[str, float], moment: float) -> str:
+def _isolated(old: AllocationRecord, entry: Entry, moment: float) -> str:
     """What the steps done would have taken alone on an equal part, where that is counted."""
-    if entry.isolated_rate is None:
+    if entry.worth is None:
         return old.isolated_seconds
-    kind, began = turn
-    ran_s = max(0.0, moment - max(old.since, began)) if kind else 0.0
-    before = float(old.isolated_seconds) if old.isolated_seconds else 0.0
-    return number(before + ran_s * entry.isolated_rate, 1)
+    return number(isolated_now(old, entry.worth, moment), 1)
 
 
-def isolated_now(record: AllocationRecord | None, rate: float, now: float) -> float:
-    """Isolated time until now when a second of the turn that is on is worth ``rate`` seconds."""
+def isolated_now(record: AllocationRecord | None, worth: Mapping[str, float], now: float) -> float:
+    """Isolated time until now, seconds; the turn that the books say is on counts by its type.
+
+    Args:
+        record: The books.
+        worth: By type, seconds on an equal part that a second on it is worth.
+        now: The moment, seconds since the epoch.
+    """
     if record is None:
         return 0.0
     kind, began = current(record)
     ran_s = max(0.0, now - max(record.since, began)) if kind else 0.0
     before = float(record.isolated_seconds) if record.isolated_seconds else 0.0
-    return before + ran_s * rate
+    return before + ran_s * worth.get(kind, 0.0)
 
 
 def as_text(fractions: Mapping[str, float]) -> tuple[tuple[str, str], ...]:

@@ -103,7 +103,6 @@ class Rounds:
         said = (holds, fractions, runner.source, skipped, dropped)
         if before is not None and not started and says(before, said):
             return before
-        worth = self.division.isolated.get(job.ref.uid)
         entry = Entry(
             fractions=fractions,
             holds=holds,
@@ -111,7 +110,7 @@ class Rounds:
             effective=self.division.effective[job.ref.uid],
             normalised=self.division.normalised[job.ref.uid],
             source=runner.source,
-            isolated_rate=None if worth is None else worth.get(holds or runner.holds, 0.0),
+            worth=self.division.isolated.get(job.ref.uid),
             skipped=skipped,
             started_s=max(1.0, view.now - began) if started and began else 0.0,
             dropped=dropped,

@@ -71,6 +71,25 @@ def test_levels_are_those_of_the_definition(seed: int, inner: str) -> None:
     assert (reached >= found.level - 1e-6 * max(1.0, wanted.max())).all()
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_equal_jobs_of_a_tenant_divide_its_weight(seed: int) -> None:
+    """They are solved as one group, and count as many as they are."""
+    one = tree(seed, 4, 2, "fair", 0.5)
+    copies = tuple(
+        replace(job, name=f"{job.name}-{number}")
+        for at, job in enumerate(one.jobs)
+        for number in range(1 + at)
+    )
+    rates = np.repeat(one.throughputs.rates, [1, 2, 3, 4], axis=0)
+    problem = replace(one, jobs=copies, throughputs=Throughputs(rates=rates))
+    shape = shape_of(problem)
+    assert shape.groups < len(copies)
+    able = shape.group_of >= 0
+    wanted = levels(problem)[able]
+    found = waterfill.fill(shape).level[shape.group_of[able]]
+    assert found == pytest.approx(wanted, rel=1e-6, abs=1e-6 * max(1.0, wanted.max()))
+
+
 @pytest.mark.parametrize("inner", list(INNER))
 @pytest.mark.parametrize("part", [0.1, 0.3, 0.5, 1.0])
 def test_programs_are_as_many_as_shortages_not_as_jobs(inner: str, part: float) -> None:

@@ -125,6 +125,12 @@ def test_a_strange_family_is_less_sure() -> None:
     assert strange.high_s / strange.low_s > 2 * known.high_s / known.low_s
 
 
+def test_rows_that_repeat_one_another_make_no_sure_transfer() -> None:
+    row = Config(family="a", batch=8, gpus=1, step_s=0.08), 0.016
+    said = learn_transfer([row] * 5).step(Config(family="b", batch=64, gpus=1, step_s=0.5))
+    assert said.high_s / said.low_s > 3
+
+
 def test_time_scales_with_the_unit() -> None:
     rows = siblings({"a": 0.2, "b": 1.5})
     in_ms = [(replace(one, step_s=one.step_s * 1e3), there * 1e3) for one, there in rows]

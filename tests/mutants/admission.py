@@ -1,0 +1,112 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Rules of admission: what may share a device, and how sure that is."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mutants.mutant import Mutant
+
+ENGINE: Final = "operator/ullage/engines/admission"
+
+ADMISSION: Final = ("tests/unit/engines/admission", "tests/property/test_prior_invariants.py")
+LIMITS: Final = (
+    "tests/unit/engines/admission",
+    "tests/property/test_one_admission_chain.py",
+    "tests/property/test_admission_never_overcommits.py",
+)
+
+MUTANTS: Final = (
+    Mutant(
+        "a tenant's bandwidth falls as it slows down",
+        f"{ENGINE}/prior.py",
+        "memory += min(KNEE, print_.dram) * _slower(side) / KNEE",
+        "memory += min(KNEE, print_.dram) / KNEE",
+        ADMISSION,
+    ),
+    Mutant(
+        "uneven arrivals make the queue longer",
+        f"{ENGINE}/queue_map.py",
+        "spread = (load.cv2 + service.cv2) / 2",
+        "spread = (1.0 + service.cv2) / 2",
+        ADMISSION,
+    ),
+    Mutant(
+        "a certificate has its confidence",
+        f"{ENGINE}/calibration.py",
+        "while binomial_tail(violations, rows, eps) > 1 - confidence:",
+        "while binomial_tail(violations, rows, eps) > 2 * (1 - confidence):",
+        ADMISSION,
+    ),
+    Mutant(
+        "too few trials give no certificate",
+        f"{ENGINE}/calibration.py",
+        "return max(LEAST_TRIALS, rows_needed(1, eps, confidence))",
+        "return rows_needed(0, eps, confidence)",
+        ADMISSION,
+    ),
+    Mutant(
+        "nothing passes below its margin",
+        f"{ENGINE}/margin.py",
+        "return self.z >= self.required",
+        "return self.z >= self.required - 0.5",
+        ADMISSION,
+    ),
+    Mutant(
+        "three tenants are judged by rows of three",
+        f"{ENGINE}/novelty.py",
+        "if len(classes) > 2:",
+        "if len(classes) > 3:",
+        ADMISSION,
+    ),
+    Mutant(
+        "two families that never met are a new configuration",
+        f"{ENGINE}/novelty.py",
+        "return Group.NEW_CONFIG if strangers else Group.KNOWN",
+        "return Group.KNOWN",
+        ADMISSION,
+    ),
+    Mutant(
+        "a class that faulted a shared device gets no trial",
+        f"{ENGINE}/probation.py",
+        "if account.faults:",
+        "if account.faults > 9:",
+        ADMISSION,
+    ),
+    Mutant(
+        "shares add up to the limit at most",
+        f"{ENGINE}/limits.py",
+        "return facts.percent_used + request.min_percent - request.percent_limit",
+        "return facts.percent_used + request.min_percent - request.percent_limit - 1",
+        LIMITS,
+    ),
+    Mutant(
+        "the contexts of a newcomer fit",
+        f"{ENGINE}/limits.py",
+        "return facts.contexts_used + request.contexts - facts.contexts",
+        "return facts.contexts_used - facts.contexts",
+        LIMITS,
+    ),
+    Mutant(
+        "only one trust domain shares a device",
+        f"{ENGINE}/limits.py",
+        "return facts.sharers * (1 - _is_among(facts.domain, (request.domain,)))",
+        "return facts.sharers * 0 * _is_among(facts.domain, (request.domain,))",
+        LIMITS,
+    ),
+    Mutant(
+        "memory of those who are there counts",
+        f"{ENGINE}/limits.py",
+        "free = facts.memory - facts.memory_used",
+        "free = facts.memory - 0 * facts.memory_used",
+        LIMITS,
+    ),
+    Mutant(
+        "no one joins a tenant whose limits do not hold",
+        f"{ENGINE}/limits.py",
+        "return facts.loose",
+        "return 0 * facts.loose",
+        LIMITS,
+    ),
+)

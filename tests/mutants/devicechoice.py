@@ -1,0 +1,128 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Rules of device choice: estimates with their bounds, memory, price, and what is picked."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mutants.mutant import Mutant
+
+ENGINE: Final = "operator/ullage/engines/devicechoice"
+LEARNING: Final = "operator/ullage/scheduling/learning"
+UNIT: Final = "tests/unit/engines/devicechoice"
+
+ESTIMATES: Final = ("tests/unit/scheduling/test_unmeasured_speeds_are_estimated.py",)
+ADVICE: Final = ("tests/unit/scheduling/test_accelerators_are_recommended.py",)
+NUMBERS: Final = ("tests/unit/scheduling/test_numbers_of_devices_are_recommended.py",)
+OFFERS: Final = (f"{UNIT}/test_offers_are_ranked.py",)
+FITS: Final = (f"{UNIT}/test_op_times_are_fitted.py",)
+STEPS: Final = (f"{UNIT}/test_unmeasured_steps_are_estimated.py",)
+
+MUTANTS: Final = (
+    Mutant(
+        "what a step takes beyond its operations is added",
+        f"{LEARNING}/operations.py",
+        "return around(compute + beyond, fit.factor)",
+        "return around(compute, fit.factor)",
+        ESTIMATES,
+    ),
+    Mutant(
+        "operations on the host take their time",
+        f"{ENGINE}/fit.py",
+        "each = times.cpu_s if op.on_cpu else times.heavy_s(op)",
+        "each = 0.0 if op.on_cpu else times.heavy_s(op)",
+        FITS,
+    ),
+    Mutant(
+        "a class without kin is judged by errors across families",
+        f"{LEARNING}/estimates.py",
+        "if other != at and (kin or families[other] != families[at])",
+        "if other != at",
+        ESTIMATES,
+    ),
+    Mutant(
+        "kin vouch for a class that has some",
+        f"{LEARNING}/estimates.py",
+        "if other != at and (kin or families[other] != families[at])",
+        "if other != at and families[other] != families[at]",
+        ESTIMATES,
+    ),
+    Mutant(
+        "of devices of one type the smallest memory counts",
+        f"{LEARNING}/recommend.py",
+        "memory[device.model] = min(least, device.memory_mib)",
+        "memory[device.model] = max(least, device.memory_mib)",
+        ADVICE,
+    ),
+    Mutant(
+        "a share pays its part",
+        f"{LEARNING}/recommend.py",
+        "price_per_hour=None if price is None else price * devices * part,",
+        "price_per_hour=None if price is None else price * devices,",
+        ADVICE,
+    ),
+    Mutant(
+        "fewer members need more memory each",
+        f"{LEARNING}/recommend.py",
+        "need = known.need_bytes * own / other",
+        "need = known.need_bytes",
+        NUMBERS,
+    ),
+    Mutant(
+        "bounds widen with every doubling",
+        f"{LEARNING}/recommend.py",
+        "wide = _SPREAD ** -doublings(own, other)",
+        "wide = 1.0",
+        NUMBERS,
+    ),
+    Mutant(
+        "an interval holds for one error more than was seen",
+        f"{ENGINE}/intervals.py",
+        "rank = math.ceil((len(off) + 1) * level)",
+        "rank = math.ceil(len(off) * level)",
+        (UNIT,),
+    ),
+    Mutant(
+        "too few errors double the widest",
+        f"{ENGINE}/intervals.py",
+        "return math.exp(off[-1]) * TOO_FEW_FACTOR",
+        "return math.exp(off[-1])",
+        (UNIT,),
+    ),
+    Mutant(
+        "a failure holds for every device that is not larger",
+        f"{ENGINE}/memory.py",
+        "run.failed and run.device_bytes >= device_bytes",
+        "run.failed and run.device_bytes == device_bytes",
+        OFFERS,
+    ),
+    Mutant(
+        "a container needs its context too",
+        f"{ENGINE}/memory.py",
+        "return judged(need + context_bytes, Evidence.ESTIMATE)",
+        "return judged(need, Evidence.ESTIMATE)",
+        OFFERS,
+    ),
+    Mutant(
+        "an offer is as good as the best only where their bounds overlap",
+        f"{ENGINE}/choose.py",
+        "(row.value(aim) <= limit and _overlap(row, best, aim))",
+        "row.value(aim) <= limit",
+        OFFERS,
+    ),
+    Mutant(
+        "the slower of arithmetic and memory binds",
+        f"{ENGINE}/roofline.py",
+        "max(arithmetic, moved)",
+        "min(arithmetic, moved)",
+        STEPS,
+    ),
+    Mutant(
+        "rows that repeat one another make no sure transfer",
+        f"{ENGINE}/transfer.py",
+        "return max(said, LEAST_SPREAD)",
+        "return said",
+        STEPS,
+    ),
+)

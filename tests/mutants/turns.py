@@ -1,0 +1,124 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Rules of turns: the books of who is owed what, and the plan of who runs now."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mutants.mutant import Mutant
+
+TURNS: Final = "operator/ullage/scheduling/timeslicing"
+UNIT: Final = "tests/unit/scheduling"
+
+TAKEN: Final = (f"{UNIT}/test_jobs_take_turns.py",)
+BOOKS: Final = (f"{UNIT}/test_books_of_turns.py",)
+COST: Final = (f"{UNIT}/test_time_is_divided_by_cost.py",)
+
+MUTANTS: Final = (
+    Mutant(
+        "a debt counts from the last entry, not from the beginning of the turn",
+        f"{TURNS}/round_records.py",
+        "    had = max(0.0, now - max(record.since, began)) if kind else 0.0\n    owed",
+        "    had = max(0.0, now - began) if kind else 0.0\n    owed",
+        BOOKS,
+    ),
+    Mutant(
+        "time alone counts from the last entry, not from the beginning of the turn",
+        f"{TURNS}/round_records.py",
+        "ran_s = max(0.0, now - max(record.since, began)) if kind else 0.0",
+        "ran_s = max(0.0, now - began) if kind else 0.0",
+        BOOKS,
+    ),
+    Mutant(
+        "the turn that is on counts as time alone, by what its type is worth",
+        f"{TURNS}/round_records.py",
+        "return before + ran_s * worth.get(kind, 0.0)",
+        "return before + ran_s",
+        BOOKS,
+    ),
+    Mutant(
+        "a turn that ends was time alone",
+        f"{TURNS}/round_records.py",
+        "return number(isolated_now(old, entry.worth, moment), 1)",
+        "return old.isolated_seconds",
+        BOOKS,
+    ),
+    Mutant(
+        "an equal part of the cluster is that of one of all jobs",
+        f"{TURNS}/problem.py",
+        "room / len(arena.runners) / one.points",
+        "room / one.points",
+        BOOKS,
+    ),
+    Mutant(
+        "debts of a job that takes no turns lapse",
+        f"{TURNS}/round_records.py",
+        "        deficit_seconds=(),\n",
+        "",
+        BOOKS,
+    ),
+    Mutant(
+        "a job that is passed by again was passed by since the first time",
+        f"{TURNS}/round_records.py",
+        "(old.skipped_since or moment)",
+        "moment",
+        BOOKS,
+    ),
+    Mutant(
+        "a gang that is late breaks turns",
+        f"{TURNS}/plan.py",
+        "return patient and now < one.began + settings.round_s",
+        "return now < one.began + settings.round_s",
+        TAKEN,
+    ),
+    Mutant(
+        "a turn lasts a round",
+        f"{TURNS}/plan.py",
+        "return patient and now < one.began + settings.round_s",
+        "return False",
+        TAKEN,
+    ),
+    Mutant(
+        "a job that cannot checkpoint keeps its devices",
+        f"{TURNS}/plan.py",
+        "if not one.workload.checkpoint or one.ready:",
+        "if one.ready:",
+        TAKEN,
+    ),
+    Mutant(
+        "higher priorities take first",
+        f"{TURNS}/plan.py",
+        "for priority in sorted(tiers, reverse=True):",
+        "for priority in sorted(tiers):",
+        TAKEN,
+    ),
+    Mutant(
+        "what services hold is not there to divide",
+        f"{TURNS}/contenders.py",
+        "used += occupant.tenant.percent",
+        "used += 0",
+        TAKEN,
+    ),
+    Mutant(
+        "a job has its devices since its status says so",
+        f"{TURNS}/contenders.py",
+        "if kind == holds and had.since:",
+        "if kind != holds and had.since:",
+        TAKEN,
+    ),
+    Mutant(
+        "another price divides again",
+        f"{TURNS}/problem.py",
+        "for kind, price in prices.items() if price > 0]",
+        "for kind, price in prices.items() if price < 0]",
+        COST,
+    ),
+    Mutant(
+        "a price is that of the part of a device that a unit is",
+        f"{TURNS}/problem.py",
+        "arena.prices.get(kind, 0.0) * arena.unit / _WHOLE if priced",
+        "arena.prices.get(kind, 0.0) * arena.unit if priced",
+        COST,
+    ),
+)

@@ -1,0 +1,131 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Books of turns say what was had, what is owed and what time alone it was worth, to the second."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from builders import NOW, a_job
+from fakes.toy_rounds import FAST, SLOW, Turns, a_turn_policy, rates
+from ullage.cluster.records.status import AllocationRecord
+from ullage.engines.allocation.round_records import MEMORY_ROUNDS
+from ullage.scheduling.timeslicing.round_records import (
+    Entry,
+    closed,
+    isolated_now,
+    owed_s,
+    received_s,
+    written,
+)
+
+ROUND_S = 60.0
+LONG_S = 10_000.0
+"""A round so long that no debt reaches what is remembered."""
+WORTH = {FAST: 2.0, SLOW: 0.5}
+"""Seconds alone on an equal part that a second on a type is worth."""
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """From a moment on a job holds a type and is promised a part of each."""
+
+    seconds: int
+    holds: str
+    promised: int
+
+
+STRETCHES = st.lists(
+    st.builds(
+        Stretch,
+        seconds=st.integers(1, 500),
+        holds=st.sampled_from(["", FAST, SLOW]),
+        promised=st.sampled_from([1, 25, 50]),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+def fractions(percent: int) -> tuple[tuple[str, str], ...]:
+    return tuple((kind, f"{percent / 100:g}") for kind in (FAST, SLOW))
+
+
+@given(stretches=STRETCHES)
+def test_books_add_up_every_second_once(stretches: list[Stretch]) -> None:
+    books: AllocationRecord | None = None
+    now, began, before = NOW, 0.0, ""
+    had: dict[str, float] = defaultdict(float)
+    owed: dict[str, float] = defaultdict(float)
+    alone = 0.0
+    for stretch in stretches:
+        began = began if stretch.holds == before else now
+        entry = Entry(
+            fractions=fractions(stretch.promised),
+            holds=stretch.holds,
+            began=began,
+            worth=WORTH,
+        )
+        books = written(books, entry, now, LONG_S)
+        now, before = now + stretch.seconds, stretch.holds
+        for kind in (FAST, SLOW):
+            owed[kind] += stretch.promised / 100 * stretch.seconds
+        if stretch.holds:
+            had[stretch.holds] += stretch.seconds
+            owed[stretch.holds] -= stretch.seconds
+            alone += stretch.seconds * WORTH[stretch.holds]
+        assert received_s(books, now) == dict(had)
+        said = owed_s(books, now, MEMORY_ROUNDS * LONG_S)
+        for kind in (FAST, SLOW):
+            assert said.get(kind, 0.0) == pytest.approx(owed[kind], abs=1.0)
+        assert isolated_now(books, WORTH, now) == pytest.approx(alone, abs=1.0)
+
+
+def test_a_debt_is_bounded_by_what_is_remembered() -> None:
+    starved = written(None, Entry(fractions=fractions(50)), NOW, ROUND_S)
+    rich = written(None, Entry(fractions=fractions(1), holds=FAST, began=NOW), NOW, ROUND_S)
+    most_s = MEMORY_ROUNDS * ROUND_S
+    later = NOW + 100 * most_s
+    assert owed_s(starved, later, most_s) == {FAST: most_s, SLOW: most_s}
+    assert owed_s(rich, later, most_s)[FAST] == -most_s
+
+
+def test_a_debt_lapses_where_nothing_is_promised_any_more() -> None:
+    books = written(None, Entry(fractions=fractions(50)), NOW, LONG_S)
+    other = written(books, Entry(fractions=fractions(50)[:1]), NOW + 100, LONG_S)
+    assert other.deficit_seconds == ((FAST, "50"),)
+
+
+def test_a_job_that_is_passed_by_was_passed_by_since_the_first_time() -> None:
+    first = written(None, Entry(fractions=fractions(25), skipped=True), NOW, ROUND_S)
+    again = written(first, Entry(fractions=fractions(50), skipped=True), NOW + 90, ROUND_S)
+    assert (first.skipped_since, again.skipped_since) == (NOW, NOW)
+    served = written(again, Entry(fractions=fractions(50), holds=FAST), NOW + 120, ROUND_S)
+    assert served.skipped_since == 0.0
+
+
+def test_what_a_job_had_stays_in_its_books_when_it_takes_no_more_turns() -> None:
+    entry = Entry(fractions=fractions(50), holds=FAST, began=NOW, skipped=False)
+    books = closed(written(None, entry, NOW, ROUND_S), NOW + 40)
+    assert books is not None
+    assert received_s(books, NOW + 500) == {FAST: 40}
+    assert (books.fractions, books.deficit_seconds, owed_s(books, NOW + 500, 1e6)) == ((), (), {})
+
+
+def test_time_alone_is_that_on_an_equal_part_of_the_cluster() -> None:
+    turns = Turns.of({"n1": FAST}, rates("a", 4, 1), policy=a_turn_policy("FinishTimeFairness"))
+    jobs = (a_job(name).checkpointed().with_(workload_class="a") for name in ("one", "two"))
+    turns.add(*(job.with_(work_steps=10**6) for job in jobs))
+    turns.run(20 * ROUND_S)
+    assert all(turns.counts[f"evicted {name}"] for name in ("one", "two"))
+    for name in ("one", "two"):
+        books = turns.job(name).status.allocation
+        assert books is not None
+        had_s = received_s(books, turns.toy.now)[FAST]
+        # alone a job has half of the device, so a second of the whole is worth two
+        assert isolated_now(books, {FAST: 2.0}, turns.toy.now) == pytest.approx(2 * had_s, abs=3)
