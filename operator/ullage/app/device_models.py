@@ -3,12 +3,14 @@
 """Writes learned models into DeviceProfiles, so that a restart need not fit again.
 
 A model is written only when it changed and at most once a minute a type; one that is missing is
-written again. It never touches a spec that someone wrote.
+written again. It never touches a spec that someone wrote. The profile of a known type is made as
+soon as a node has one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 import structlog
@@ -17,7 +19,7 @@ from ullage.api.contract import Reason
 from ullage.api.reasons import ConditionType
 from ullage.app.fit_schedule import FitState
 from ullage.app.model_summary import Fitted, stored
-from ullage.cluster.records.profile import DeviceModel, DeviceProfileRecord
+from ullage.cluster.records.profile import DeviceModel, DeviceProfileRecord, DeviceRates
 from ullage.cluster.records.snapshot import ObjectRef, Snapshot
 from ullage.cluster.records.status import Condition
 from ullage.process.faults import fault_text
@@ -33,9 +35,13 @@ Write = CreateDeviceProfile | SetDeviceModel
 
 
 class ModelTeller:
-    """Remembers when it wrote; everything else is in the snapshot."""
+    """Remembers when it wrote; everything else is in the snapshot.
 
-    def __init__(self) -> None:
+    ``known`` are types whose profile is made before anything is learned, with their rates.
+    """
+
+    def __init__(self, known: Mapping[str, DeviceRates] = MappingProxyType({})) -> None:
+        self._known = known
         self._wrote: dict[tuple[str, bool], float] = {}
         self._faults: dict[str, str] = {}
         """By type: the last failure that the log tells."""
@@ -46,7 +52,10 @@ class ModelTeller:
     ) -> tuple[Write, ...]:
         """Writes that bring the profiles up to date; ``now`` in seconds."""
         found: list[Write] = []
-        for name, course in sorted(courses.items()):
+        on_nodes = {device.model for node in snapshot.gpu_nodes.values() for device in node.devices}
+        described = self._known.keys() & on_nodes - snapshot.device_profiles.keys()
+        for name in sorted(courses.keys() | described):
+            course = courses.get(name) or FitState(accelerator=name)
             try:
                 write = self._due(snapshot, name, course, now, epoch)
             except Exception as error:  # the seam of one type: the others are written
@@ -65,11 +74,14 @@ class ModelTeller:
         rows = course.model.rows if course.model is not None else 0
         record = snapshot.device_profiles.get(name)
         last = self._wrote.get((name, record is None))
-        if (last is not None and 0 <= now - last < WRITE_EVERY_S) or not (rows or course.error):
+        if last is not None and 0 <= now - last < WRITE_EVERY_S:
+            return None
+        rates = self._known.get(name)
+        if not (rows or course.error or (record is None and rates is not None)):
             return None
         found: Write | None
         if record is None:
-            found = _create(snapshot, name, epoch)
+            found = _create(snapshot, name, epoch, rates)
         else:
             found = _set(record, course, now, epoch)
         if found is not None:
@@ -77,7 +89,9 @@ class ModelTeller:
         return found
 
 
-def _create(snapshot: Snapshot, name: str, epoch: int) -> CreateDeviceProfile | None:
+def _create(
+    snapshot: Snapshot, name: str, epoch: int, rates: DeviceRates | None
+) -> CreateDeviceProfile | None:
     """A profile with the least memory that a device of the type reports."""
     memory_mib = min(
         (
@@ -93,9 +107,10 @@ def _create(snapshot: Snapshot, name: str, epoch: int) -> CreateDeviceProfile | 
     return CreateDeviceProfile(
         target=ObjectRef(kind=KIND, namespace="", name=name, uid=""),
         memory_mib=memory_mib,
+        rates=rates,
         epoch=epoch,
         reason=Reason.MEASURED,
-        text=f"devices of type {name} were learned about for the first time",
+        text=f"devices of type {name} were seen for the first time",
     )
 
 

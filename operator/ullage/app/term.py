@@ -15,6 +15,7 @@ from typing import Final
 from ullage.app.coordinator_service import CoordinatorService
 from ullage.app.device_models import ModelTeller
 from ullage.app.foreign_pods import ForeignPodReporter
+from ullage.app.known_devices import known_devices
 from ullage.app.loop import DecisionLoop
 from ullage.app.replica import Replica
 from ullage.kube.coordinator_reader import CoordinatorReader
@@ -56,7 +57,7 @@ class Term:
             stats=replica.counters.loop,
             guard=replica.counters.guard,
         )
-        self._models = ModelTeller()
+        self._models = ModelTeller(known_devices())
         self._foreign = ForeignPodReporter()
         self._coordinator_service = CoordinatorService(
             CoordinatorReader(),

@@ -24,6 +24,9 @@ TABLES = {
 }
 """What the simulator knows of speeds; never without the notice of its licence."""
 
+RATES = {"ullage/app/deviceprofiles.json"}
+"""Peak rates of known types of device."""
+
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -61,19 +64,19 @@ def test_the_folder_operator_does_not_hide_the_standard_library() -> None:
     assert done.stdout == "3\n", done.stderr
 
 
-def test_the_wheel_holds_our_packages_and_no_data_but_the_simulators_tables(wheel: Path) -> None:
+def test_the_wheel_holds_our_packages_and_no_data_but_tables(wheel: Path) -> None:
     for name in _names(wheel):
         top = name.split("/", 1)[0]
         if top.endswith(".dist-info"):
             continue
         assert top in PACKAGES, name
         typed = name == f"{top}/py.typed"
-        assert Path(name).suffix in CODE or typed or name in SCRIPTS | TABLES, name
+        assert Path(name).suffix in CODE or typed or name in SCRIPTS | TABLES | RATES, name
         assert "test" not in Path(name).parts, name
 
 
-def test_the_simulators_tables_are_in_the_wheel_with_their_notice(wheel: Path) -> None:
-    assert set(_names(wheel)) >= TABLES
+def test_tables_are_in_the_wheel_the_simulators_with_their_notice(wheel: Path) -> None:
+    assert set(_names(wheel)) >= TABLES | RATES
 
 
 def test_the_wheel_holds_every_module(wheel: Path) -> None:

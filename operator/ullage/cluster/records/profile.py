@@ -369,6 +369,17 @@ class DeviceModel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceRates:
+    """Peak rates of a known type of device."""
+
+    peak_flops: tuple[tuple[str, float], ...]
+    """FLOP/s by number format (as in ``OpTable.precision``), sorted."""
+    memory_bytes_per_s: float
+    sources: tuple[tuple[str, str], ...]
+    """Field of the spec and where its figures come from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceProfileRecord:
     """A DeviceProfile; the name is the accelerator key."""
 

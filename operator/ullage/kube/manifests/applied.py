@@ -92,8 +92,20 @@ def profile_body(action: CreateProfile) -> Body:
 
 
 def device_profile_body(action: CreateDeviceProfile) -> Body:
-    """A DeviceProfile that says of a type what its nodes report."""
-    return _headed(action.target) | {"spec": {"memory": f"{action.memory_mib}Mi"}}
+    """A DeviceProfile that says of a type what its nodes report, and the rates of a known one."""
+    body, spec = _headed(action.target), {"memory": f"{action.memory_mib}Mi"}
+    if action.rates is None:
+        return body | {"spec": spec}
+    rates = action.rates
+    said = {f"sources.ullage.dev/{field}": text for field, text in rates.sources}
+    return body | {
+        "metadata": _metadata(action.target) | {"annotations": said},
+        "spec": {
+            **spec,
+            "peakFlops": {name.lower(): rate for name, rate in rates.peak_flops},
+            "memoryBytesPerSecond": rates.memory_bytes_per_s,
+        },
+    }
 
 
 def _status(target: ObjectRef, status: JsonObject) -> Body:

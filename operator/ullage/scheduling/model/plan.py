@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from ullage.api.contract import DesiredSlice, Reason
 from ullage.cluster.records.pod_shape import NodeAffinity
 from ullage.cluster.records.pool import PoolStatus
-from ullage.cluster.records.profile import DeviceModel, ProfileStatus
+from ullage.cluster.records.profile import DeviceModel, DeviceRates, ProfileStatus
 from ullage.cluster.records.snapshot import ObjectRef
 from ullage.cluster.records.status import Condition, SolveRecord, WorkloadStatus
 from ullage.scheduling.model.faults import Fault
@@ -224,10 +224,14 @@ class SetProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateDeviceProfile:
-    """Create the DeviceProfile of a type that no one declared; ``target`` has no uid yet."""
+    """Create the DeviceProfile of a type that no one declared; ``target`` has no uid yet.
+
+    ``rates`` are those of the type where it is a known one.
+    """
 
     target: ObjectRef
     memory_mib: int
+    rates: DeviceRates | None = None
     epoch: int
     reason: Reason
     text: str

@@ -1,0 +1,44 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Peak rates of known types of device, each with its source, from the DeviceProfiles beside it.
+
+Rates of tensor cores are dense; FP64 and FP32 are those of the other cores. Memory is nominal.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from ullage.api.contract import JsonObject, section
+from ullage.cluster.codecs.objects import string_map
+from ullage.cluster.codecs.speed import peak_flops_of, rate_of
+from ullage.cluster.records.profile import DeviceRates
+
+MANIFESTS: Final = Path(__file__).with_name("deviceprofiles.json")
+SOURCE: Final = "sources.ullage.dev/"
+"""Annotations that name the source of a field of the spec."""
+RATES: Final = ("memoryBytesPerSecond", "peakFlops")
+
+
+def known_devices(manifests: Path = MANIFESTS) -> Mapping[str, DeviceRates]:
+    """Rates by accelerator key.
+
+    Raises:
+        WireError: a manifest is no DeviceProfile.
+    """
+    listed = json.loads(manifests.read_text(encoding="utf-8"))
+    return MappingProxyType({one["metadata"]["name"]: _rates(one) for one in listed["items"]})
+
+
+def _rates(body: JsonObject) -> DeviceRates:
+    spec, metadata = section(body, "spec"), section(body, "metadata")
+    said = string_map(metadata, "annotations")
+    return DeviceRates(
+        peak_flops=peak_flops_of(spec),
+        memory_bytes_per_s=rate_of(spec, "memoryBytesPerSecond") or 0.0,
+        sources=tuple((field, said[f"{SOURCE}{field}"]) for field in RATES),
+    )
