@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from mutants import admission, allocation, charges, devicechoice, enforcement, turns
+from mutants import admission, allocation, blame, charges, devicechoice, enforcement, turns
 from mutants.mutant import Copy, Mutant, copied
 
 MOST_S: Final = 600.0
@@ -21,6 +21,7 @@ MOST_S: Final = 600.0
 SUBJECTS: Final[Mapping[str, Sequence[Mutant]]] = {
     "admission": admission.MUTANTS,
     "enforcement": enforcement.MUTANTS,
+    "blame": blame.MUTANTS,
     "allocation": allocation.MUTANTS,
     "turns": turns.MUTANTS,
     "charges": charges.MUTANTS,

@@ -68,10 +68,10 @@ MUTANTS: Final = (
         ADMISSION,
     ),
     Mutant(
-        "a class that faulted a shared device gets no trial",
+        "a class that faulted a device joins others on trial only",
         f"{ENGINE}/probation.py",
-        "if account.faults:",
-        "if account.faults > 9:",
+        "return account.faults > 0",
+        "return account.faults > 9",
         ADMISSION,
     ),
     Mutant(

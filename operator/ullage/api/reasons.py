@@ -93,6 +93,7 @@ class Reason(StrEnum):
     LEARNING_FAILED = "LearningFailed"
     PROFILE_UPDATED = "ProfileUpdated"
     PROFILE_CONFLICT = "ProfileConflict"
+    CLASS_FAULTED = "ClassFaulted"
     ESTIMATED = "Estimated"
     # choice of an accelerator
     INSTANCE_SELECTED = "InstanceSelected"
@@ -203,6 +204,7 @@ class ConditionType(StrEnum):
     PRICE_FRESH = "PriceFresh"
     HAZARD_KNOWN = "HazardKnown"
     CONFLICTING = "Conflicting"
+    ISOLATED = "Isolated"
     DEADLINE_INFEASIBLE = "DeadlineInfeasible"
     DEGRADED = "Degraded"
     INVALID = "Invalid"

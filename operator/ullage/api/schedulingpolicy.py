@@ -16,10 +16,12 @@ from ullage.api.base import (
     Model,
     ObjectName,
     Resource,
+    Time,
     condition_column,
     list_map,
 )
 from ullage.api.gpurequest import DomainName
+from ullage.api.profilerows import ClassName
 from ullage.api.spot import DecisionPeriod, Spot
 from ullage.api.words import Inner, Objective, RiskPredictor
 
@@ -100,6 +102,30 @@ class Risk(Model):
     probation."""
 
 
+class ClearedFaults(Model):
+    """Faults of a workload class that count no more."""
+
+    namespace: ObjectName
+    """Namespace of the class."""
+    workload_class: ClassName
+    """The class."""
+    before: Time
+    """Faults up to this time are cleared; later ones count."""
+
+
+class Faults(Model):
+    """What follows for a workload class whose program faulted a device."""
+
+    isolation_hours: Annotated[int, Field(ge=0, le=168), _Int32] = 24
+    """Hours without a further fault until the class may share devices with others again; until
+    then it shares with itself alone, on probation. 0 = faults are told and have no consequence."""
+    cleared: Annotated[
+        tuple[ClearedFaults, ...],
+        Field(max_length=256, json_schema_extra=list_map("namespace", "class")),
+    ] = ()
+    """Classes whose faults an administrator has cleared; an entry may go after isolationHours."""
+
+
 _OBJECTIVE: Final = (
     f"{Objective.explained()} All but `FIFO` divide the time of every accelerator type among the "
     "TrainingJobs and let them take turns in rounds, by the speed of each job on each type. "
@@ -131,6 +157,8 @@ class SchedulingPolicySpec(Model):
     """How full a shared device may be."""
     risk: Risk = Risk()
     """How much risk an admission may take with anyone's objective."""
+    faults: Faults = Faults()
+    """What follows for a class whose program faulted a device."""
     round_seconds: Annotated[int, Field(ge=1, le=86400, json_schema_extra={"format": "int32"})] = (
         360
     )

@@ -134,6 +134,12 @@ class WorkloadProfile(Resource):
                 wide=True,
             ),
             condition_column(
+                "Isolated",
+                "Isolated",
+                "Whether the class shares with itself alone after a fault.",
+                wide=True,
+            ),
+            condition_column(
                 "Invalid", "Invalid", "Whether the newest version is unusable.", wide=True
             ),
             AGE,

@@ -357,6 +357,7 @@ def test_defaults_of_the_schema_are_those_of_the_records() -> None:
         "probation_seconds_per_class",
     ):
         assert getattr(risk, name) == getattr(plain_risk, name)
+    assert policy.faults.isolation_hours == plain.faults.isolation_hours
     rules, plain_rules = SharingRules(), terms.SharingRules()
     assert rules.allow is plain_rules.allow
     assert plain_rules.resizable is (rules.resizable is Resizable.RESTART)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from builders import a_device, a_slice, reported
+from builders import NOW, a_device, a_slice, reported
 from builders_raw import (
     raw_deployment,
     raw_device_profile,
@@ -14,7 +14,7 @@ from builders_raw import (
     raw_policy,
     raw_profile,
 )
-from ullage.api.contract import SLOT_RESOURCE, SlicePhase, WireError
+from ullage.api.contract import MAX_FAULTS, SLOT_RESOURCE, SlicePhase, WireError
 from ullage.cluster.codecs.status import solve_to_wire
 from ullage.cluster.projection.node import project_gpu_node, project_node
 from ullage.cluster.projection.policy import project_policy
@@ -25,7 +25,7 @@ from ullage.cluster.projection.rest import (
     project_service,
 )
 from ullage.cluster.records.pod_shape import Taint
-from ullage.cluster.records.spec_fields import Tenant
+from ullage.cluster.records.spec_fields import FaultTerms, Tenant
 from ullage.cluster.records.status import SolveRecord
 
 
@@ -125,6 +125,38 @@ def test_grants_of_trust_domains_are_read() -> None:
     imitated = raw_policy(trustDomains=[{"name": "namespace/a", "namespaces": ["b"]}])
     with pytest.raises(WireError, match="must not hold a slash"):
         project_policy(imitated)
+
+
+def test_what_follows_from_faults_is_read() -> None:
+    cleared = {"namespace": "a", "class": "c", "before": "2026-01-02T03:04:05Z"}
+    said = {"isolationHours": 48, "cleared": [cleared]}
+    terms = project_policy(raw_policy(faults=said))[1].faults
+    assert terms == FaultTerms(isolation_hours=48, cleared={("a", "c"): 1_767_323_045.0})
+    assert project_policy(raw_policy())[1].faults == FaultTerms(isolation_hours=24)
+    for wrong, says in (
+        ({"cleared": [cleared, cleared]}, "cleared twice"),
+        ({"cleared": [{**cleared, "before": "soon"}]}, r"faults.cleared\[0\].before"),
+        ({"isolationHours": 169}, "faults.isolationHours"),
+    ):
+        with pytest.raises(WireError, match=says):
+            project_policy(raw_policy(faults=wrong))
+
+
+def test_faults_of_devices_are_read_and_a_wild_one_harms_itself_only() -> None:
+    true = {"id": "f", "gpu": "g", "xid": 31, "at": "2026-01-02T03:04:05Z"}
+    wild: list[object] = [
+        {**true, "id": 7},
+        {**true, "id": "big", "xid": 2**40},
+        {**true, "id": "text", "xid": "31"},
+        {**true, "id": "late", "at": "soon"},
+        {**true, "id": "odd", "suspects": [{"index": 0}]},
+    ]
+    raw = raw_gpu_node()
+    raw["status"] = {**raw["status"], "faults": [*wild, true, true]}
+    (read,) = project_gpu_node(raw, NOW, {}).faults
+    assert (read.id, read.xid, read.at_s, read.suspects) == ("f", 31, 1_767_323_045.0, ())
+    raw["status"]["faults"] = [{**true, "id": f"f{number}"} for number in range(1000)]
+    assert len(project_gpu_node(raw, NOW, {}).faults) == MAX_FAULTS
 
 
 def test_who_learns_from_whom_is_read() -> None:

@@ -306,12 +306,12 @@ def test_a_share_curve_is_never_negative(
 
 
 def test_what_trials_cost_is_remembered_once() -> None:
-    spent = Account(workload_class=CLASS, spent_s=40.5, rows=3, faults=1)
+    spent = Account(workload_class=CLASS, spent_s=40.5, rows=3)
     trials = {("default", CLASS): spent}
     (written,) = profiles_to_write(world(profile=mine()), NOW, 7, trials).actions
     assert isinstance(written, SetProfile)
     status = written.status
-    assert (status.trial_s, status.trial_rows, status.faults) == (40.5, 3, 1)
+    assert (status.trial_s, status.trial_rows) == (40.5, 3)
     known = world(profile=mine(status=profile_as_stored(status)))
     assert profiles_to_write(known, NOW + 100, 7, trials).actions == ()
     (made,) = profiles_to_write(world(), NOW, 7, trials).actions

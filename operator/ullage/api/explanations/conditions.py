@@ -57,6 +57,11 @@ CONDITIONS: Final[Mapping[ConditionType, ConditionExplanation]] = {
     ConditionType.HAZARD_KNOWN: _when(
         "the hazard rests on observations more than on the prior (CapacityPool)"
     ),
+    ConditionType.ISOLATED: _when(
+        "the class faulted a device and shares devices with itself alone; absent otherwise "
+        "(WorkloadProfile)",
+        good=False,
+    ),
     ConditionType.CONFLICTING: _when(
         "a declared speed differs from the measured one by more than a fifth (WorkloadProfile)",
         good=False,

@@ -73,6 +73,13 @@ SHARING: Final[Mapping[Reason, Explanation]] = {
         "Remove the row that the message names from its WorkloadProfile. If learning is late, "
         "raise ULLAGE_LEARN_DEADLINE_SECONDS or give the operator more CPU.",
     ),
+    Reason.CLASS_FAULTED: say(
+        "A program of the class faulted a device while no other class was on it. The class shares "
+        "devices with itself alone, on trial, until spec.faults.isolationHours of the "
+        "SchedulingPolicy have passed without a further fault.",
+        "Mend the program: `compute-sanitizer` finds most faults of this kind. An administrator "
+        "clears the class in spec.faults.cleared of the SchedulingPolicy `default`.",
+    ),
     Reason.DECLARED_DIFFERS: say(
         "A declared speed of the profile differs from the measured one by more than a fifth; "
         "Ullage uses the measured one.",

@@ -8,13 +8,16 @@ change without notifying anyone.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping
 
 from ullage.api.contract import (
     LABEL_NODE,
     MAX_EPOCH,
+    MAX_FAULTS,
     MAX_ID,
     DesiredSlice,
+    DeviceFault,
     Interruption,
     JsonObject,
     Observation,
@@ -118,6 +121,16 @@ def _observations(status: JsonObject) -> tuple[tuple[Observation, ...], int]:
     return tuple(found.values()), unreadable
 
 
+def _faults(status: JsonObject) -> tuple[DeviceFault, ...]:
+    """Faults of devices, the newest; an entry that is garbage is left out and holds up nothing."""
+    found: dict[str, DeviceFault] = {}
+    for entry in objects(status, "faults")[-MAX_FAULTS:]:
+        with contextlib.suppress(WireError):
+            fault = DeviceFault.from_wire(entry)
+            found[fault.id] = fault
+    return tuple(found.values())
+
+
 def _acknowledged(spec: JsonObject) -> str:
     """Id of the last observation that was read; one that no observation can have counts as none."""
     stated = optional_text(spec, "observationsRead")
@@ -163,6 +176,7 @@ def project_gpu_node(
             observations=learned,
             observations_read=read,
             unreadable_observations=unreadable,
+            faults=_faults(status),
             interruption=_interruption(status),
             desired_since=slices_since(desired, wanted_since, now),
         )

@@ -7,7 +7,15 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from ullage.api.contract import JsonObject, WireError, bounded, objects, section, text
+from ullage.api.contract import (
+    JsonObject,
+    WireError,
+    bounded,
+    moment_of,
+    objects,
+    section,
+    text,
+)
 from ullage.api.readers import quoted
 from ullage.cluster.codecs.objects import (
     is_domain,
@@ -25,6 +33,7 @@ from ullage.cluster.records.spec_fields import (
     RISK_SETTINGS,
     SPOT_TERMS,
     TENANT,
+    FaultTerms,
     Knowledge,
     RiskSettings,
     SpotTerms,
@@ -34,6 +43,8 @@ from ullage.cluster.records.status import SolveRecord
 from ullage.engines.allocation.policies import POLICIES
 
 MOST_TENANTS: Final = 256
+MOST_HOURS: Final = 168
+"""Longest isolation of a class, the week that nodes remember faults for."""
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?|[*]")
 
 
@@ -73,6 +84,19 @@ def _trust_domains(spec: JsonObject) -> dict[str, frozenset[str]]:
             if not granted[name]:
                 raise WireError("namespaces: give at least one name of a namespace, or * for all")
     return granted
+
+
+def _faults(spec: JsonObject) -> FaultTerms:
+    with within("faults"):
+        raw, cleared = section(spec, "faults"), {}
+        for index, one in enumerate(objects(raw, "cleared")):
+            with within(f"cleared[{index}]"):
+                key = text(one, "namespace"), text(one, "class")
+                if key in cleared:
+                    raise WireError(f"class: {key[1]} of {key[0]} is cleared twice")
+                cleared[key] = moment_of(text(one, "before"), "before")
+        hours = bounded(raw, "isolationHours", 0, MOST_HOURS, FaultTerms().isolation_hours)
+        return FaultTerms(isolation_hours=hours, cleared=cleared)
 
 
 def _knowledge(spec: JsonObject) -> Knowledge:
@@ -123,6 +147,7 @@ def project_policy(raw: JsonObject) -> tuple[str, PolicyRecord]:
                 spec, "minServicePercent", 0, 100, default.min_service_percent
             ),
             risk=_risk(spec),
+            faults=_faults(spec),
             spot=_spot(spec),
             tenants=_parties(spec),
             trust_domains=_trust_domains(spec),

@@ -42,6 +42,7 @@ from ullage.api.wire_fields import (
 )
 from ullage.api.words import Kernel
 from ullage.api.words import Source as Source
+from ullage.api.xids import MAX_XID
 from ullage.cluster.records.status import BY_TYPE, Condition
 from ullage.cluster.values.quantiles import percentile_of, quantile_of
 from ullage.engines.admission.records import Fingerprint, Partner
@@ -206,6 +207,28 @@ class InterferenceEntry:
     """Rows beside others that stand behind it."""
 
 
+MAX_CHARGED: Final = 32
+"""Most faults that a profile lists."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChargedFault:
+    """A fault of a device that was charged to the class."""
+
+    id: Annotated[Word, NEEDED, Schema(minLength=1)]
+    """Identity that the node gave it."""
+    xid: Annotated[int, between(0, MAX_XID), NEEDED]
+    """NVIDIA's number of the fault."""
+    node: Name
+    """Node of the device."""
+    gpu: Name
+    """UUID of the device."""
+    pod: Name
+    """Pod of the class that was there, the first by name where it had several."""
+    at_s: Annotated[Moment, "at"]
+    """Time of the fault, as its node says."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileStatus:
     """Measurements of the class."""
@@ -241,7 +264,15 @@ class ProfileStatus:
     trial_rows: Annotated[Count, INT32] = 0
     """Rows of the class when the last trial was charged."""
     faults: Annotated[Count, INT32] = 0
-    """How often the class faulted a shared device; above 0 it no longer shares."""
+    """How often a program of the class faulted a device."""
+    faults_counted_to: Time = 0.0
+    """Faults up to this time are counted, whether they are listed or not."""
+    recent_faults: Annotated[
+        tuple[ChargedFault, ...],
+        Listed(newest=MAX_CHARGED, order=lambda one: (one.at_s, one.id)),
+        keyed("id", most=MAX_CHARGED),
+    ] = ()
+    """The newest of them; each is counted once."""
     solo: tuple[SoloEntry, ...] = ()
     """Measured behaviour alone: medians of times, running means of counters."""
     step_time: tuple[StepRow, ...] = ()

@@ -14,6 +14,7 @@ from enum import StrEnum
 
 from ullage.api.contract import (
     DesiredSlice,
+    DeviceFault,
     GPUMode,
     LatencyObjective,
     Observation,
@@ -32,6 +33,7 @@ from ullage.cluster.records.profile import SoloEntry as SoloEntry
 from ullage.cluster.records.spec_fields import (
     CostAim,
     Elasticity,
+    FaultTerms,
     Knowledge,
     OfferedLoad,
     RiskSettings,
@@ -175,6 +177,8 @@ class GPUNodeRecord:
     """Id of the newest observation that was acknowledged to the node."""
     unreadable_observations: int = 0
     """Observations that could not be read; they cost nothing else of the record."""
+    faults: tuple[DeviceFault, ...] = ()
+    """Faults of its devices that the agent reports, oldest first."""
     interruption: Interruption | None = None
     """The provider's notice, as the agent reports it."""
     desired_since: Mapping[SliceKey, float] = field(default_factory=dict)
@@ -319,6 +323,7 @@ class PolicyRecord:
     min_service_percent: int = 10
     """Floor under the objectives that weigh cost, percent of a proportional part."""
     risk: RiskSettings = field(default_factory=RiskSettings)
+    faults: FaultTerms = field(default_factory=FaultTerms)
     spot: SpotTerms = field(default_factory=SpotTerms)
     tenants: tuple[Tenant, ...] = ()
     """Parties by name; empty = jobs share the cluster directly."""

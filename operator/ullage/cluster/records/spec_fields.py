@@ -9,8 +9,8 @@ holds the two together.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Final, TypeAlias
 
@@ -187,6 +187,18 @@ class RiskSettings:
     def __post_init__(self) -> None:
         if self.predictor not in PREDICTORS:
             raise ValueError(f"predictor {self.predictor!r} is none of {', '.join(PREDICTORS)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultTerms:
+    """``SchedulingPolicy.spec.faults``: how long a class that faulted a device is isolated.
+
+    ``cleared`` by namespace and class: faults up to this time (seconds since the epoch) count no
+    more.
+    """
+
+    isolation_hours: int = 24
+    cleared: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
 
 EVERY_NAMESPACE: Final = "*"

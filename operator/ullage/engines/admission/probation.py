@@ -31,8 +31,9 @@ OF_WINDOWS: Final = 3
 class Account:
     """Cost of a class in trials so far, on one kind of accelerator.
 
-    ``rows`` is how many rows it had after the trial that was booked last; ``faults`` how often it
-    faulted a device while it shared one (Xid 13, 31, 43), until someone clears it.
+    ``rows`` is how many rows it had after the trial that was booked last; ``faults`` how often its
+    programs faulted a device lately: as long as there are any, it joins others on trial only,
+    whatever its rows certify.
     """
 
     workload_class: str
@@ -75,13 +76,22 @@ class Outcome(StrEnum):
     ROLL_BACK = "RollBack"
 
 
+def needs_trial(verdict: Verdict, account: Account) -> bool:
+    """Whether nothing but a trial can bring a newcomer onto a device where others are."""
+    if verdict.admitted:
+        return account.faults > 0
+    return verdict.reason is Reason.NEED_PROFILE
+
+
 def may_probe(
     verdict: Verdict, proposal: Proposal, account: Account, settings: RiskSettings
 ) -> Trial | NoTrial:
-    """Whether a newcomer that was refused for lack of rows may be tried out on this device.
+    """Whether a newcomer may be tried out on this device.
+
+    One that was refused for lack of rows; or one that was admitted, of a class that faulted.
 
     Args:
-        verdict: The refusal.
+        verdict: The refusal, or the admission.
         proposal: The newcomer on the device that it is about, with those who are there.
         account: What the newcomer's class has cost so far.
         settings: Hold the budget of a class, seconds.
@@ -94,14 +104,8 @@ def may_probe(
     """
     if (verdict.device, verdict.newcomer) != (proposal.place, proposal.newcomer.name):
         raise ValueError(f"the verdict is about {verdict.newcomer} on {verdict.device}")
-    if verdict.reason is not Reason.NEED_PROFILE:
+    if not needs_trial(verdict, account):
         return _no(verdict.reason or Reason.NEED_PROFILE, verdict.text or "it needs no trial")
-    if account.faults:
-        return _no(
-            Reason.DEVICE_UNHEALTHY,
-            f"class {account.workload_class} faulted a shared device {account.faults} times; "
-            "it shares no more until that is cleared",
-        )
     other = next((resident for resident in proposal.residents if resident.probation), None)
     if other is not None:
         return _no(Reason.NEED_PROFILE, f"{other.name} is on trial on {proposal.place} already")

@@ -15,11 +15,10 @@ from ullage.scheduling.capacity.capacity_choice import CapacityChoices
 from ullage.scheduling.capacity.node_requests import Ordering
 from ullage.scheduling.feasibility.resource_requests import ResourceRequests
 from ullage.scheduling.inventory.inventory import Inventory
-from ullage.scheduling.learning.loop import Class
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.plan import Action, Emit
 from ullage.scheduling.model.slice_ledger import Ledger
-from ullage.scheduling.model.view import View
+from ullage.scheduling.model.view import Class, View
 from ullage.scheduling.placement.feasible import Feasibility
 from ullage.scheduling.placement.placement import Placer
 from ullage.scheduling.timeslicing.rounds import Rounds

@@ -24,6 +24,7 @@ from ullage.scheduling.capacity.places import places
 from ullage.scheduling.elastic import sizes
 from ullage.scheduling.feasibility.occupancy import occupancy_of
 from ullage.scheduling.feasibility.resource_requests import ResourceRequests
+from ullage.scheduling.inventory.device_faults import isolations
 from ullage.scheduling.inventory.interruptions import terminations
 from ullage.scheduling.inventory.inventory import Inventory, take_inventory
 from ullage.scheduling.lifecycle.adopt import drop_refused
@@ -71,9 +72,11 @@ def observe(
             release(ledger, member)
     spent_s = spent(view, trials)
     same_cycle = cache.occupants.snapshot is cache.steady.snapshot
-    if not same_cycle or spent_s != cache.steady.spent_s:
+    if not same_cycle or (spent_s, view.isolated) != (cache.steady.spent_s, cache.steady.isolated):
         disturbed = None
-    classes = Classes(snapshot, inventory, spent_s, replicas_that_serve(view), cache.classes)
+    classes = Classes(
+        snapshot, inventory, spent_s, replicas_that_serve(view), cache.classes, view.isolated
+    )
     restated = restate(view, classes, ledger, disturbed)
     occupancy = occupancy_of(view, inventory, ledger, classes, cache.occupants, disturbed)
     devices = board_digest(occupancy)
@@ -135,6 +138,7 @@ def look(
         starting=len(known(index.starting)),
         orders=known(index.orders),
         coordinators={pods[uid].owner.uid: pods[uid] for uid in sorted(index.leads)},
+        isolated=isolations(snapshot, now),
     )
 
 

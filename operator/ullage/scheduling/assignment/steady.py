@@ -20,13 +20,12 @@ from ullage.api.contract import DesiredSlice, ObservedSlice
 from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot, WorkloadKind, WorkloadRecord
 from ullage.cluster.records.status import WorkloadStatus
 from ullage.cluster.values.device_ref import DeviceRef
-from ullage.scheduling.learning.loop import Class
 from ullage.scheduling.lifecycle.members import MemberCache
 from ullage.scheduling.lifecycle.training import running
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import DecideSettings
-from ullage.scheduling.model.view import View
+from ullage.scheduling.model.view import Class, Isolation, View
 from ullage.scheduling.placement.attempt import Outcome
 
 _RULES: Final = ("policy", "profiles", "device_profiles", "pools", "models", "leads")
@@ -41,6 +40,8 @@ class SteadyCache:
     settings: DecideSettings | None = None
     spent_s: Mapping[Class, float] = field(default_factory=dict)
     """Seconds of trial that classes had used up."""
+    isolated: Mapping[Class, Isolation] = field(default_factory=dict)
+    """Classes that shared with themselves alone."""
     steps: dict[str, LifecycleStep] = field(default_factory=dict)
     """What each of the jobs needed, by uid."""
     written: set[DeviceRef] = field(default_factory=set)
@@ -71,6 +72,7 @@ class SteadyCache:
     ) -> None:
         """Remember a cycle for the next one."""
         self.snapshot, self.settings, self.spent_s = view.snapshot, view.settings, spent_s
+        self.isolated = view.isolated
         self.steps, self.written = steps, written
 
     def forget(self) -> None:

@@ -29,12 +29,11 @@ from ullage.engines.admission.probation import (
     end_of_trial,
 )
 from ullage.scheduling.inventory.exclusions import in_force
-from ullage.scheduling.learning.loop import Class
 from ullage.scheduling.model.lifecycle_step import earliest
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import Emit
 from ullage.scheduling.model.slice_ledger import Ledger
-from ullage.scheduling.model.view import PendingEviction, View
+from ullage.scheduling.model.view import Class, PendingEviction, View
 
 _INTERFERING: Final = Reason.INTERFERING
 _SEEN: Final = (SlicePhase.ATTACHED, SlicePhase.VIOLATING, SlicePhase.FROZEN)
@@ -190,8 +189,7 @@ def bookings(
         if status is not None and status.trial_s >= seconds:
             continue
         rows = sum(1 for row in profile.rows if row.partners) if profile is not None else 0
-        faults = status.faults if status is not None else 0
-        found[at] = Account(workload_class=at[1], spent_s=seconds, rows=rows, faults=faults)
+        found[at] = Account(workload_class=at[1], spent_s=seconds, rows=rows)
     return found
 
 

@@ -181,5 +181,5 @@ def _lessons(context: CycleContext, fits: OpTimeFits) -> Lessons:
     """What profiles learn from what was seen."""
     snapshot, now, epoch = context.view.snapshot, context.view.now, context.view.settings.epoch
     booked = bookings(context.spent_s, tuple(snapshot.profiles.values()))
-    lessons = profiles_to_write(snapshot, now, epoch, booked)
+    lessons = profiles_to_write(snapshot, now, epoch, booked, context.view.isolated)
     return with_estimates(snapshot, now, epoch, lessons, fits)

@@ -508,7 +508,7 @@ def _occupant(
             leaving=pod is None or pod.stage.finished or pod.deleting,
         )
     known, model = classes.seated(owner), occupancy.inventory.model.item(site)
-    domain = occupancy.domains.number(effective_domain(snapshot.policy, owner))
+    domain = occupancy.domains.number(effective_domain(view, owner))
     if before is not None:
         same = before[0] is slice_ and before[1] is pod and before[2] is owner
         if same and before[3] is known and before[4:6] == (model, domain):

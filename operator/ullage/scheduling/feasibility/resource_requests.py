@@ -174,7 +174,7 @@ class ResourceRequests:
         company: tuple[object, ...] = ()
         if share is not None:
             # who else may be there matters only to those who share
-            domain = effective_domain(self.view.snapshot.policy, workload)
+            domain = effective_domain(self.view, workload)
             company = (share.min_percent, share.max_percent, domain)
         shape = self._unpinned(workload, shape)
         place = self._place(workload, shape) if self.places else None
@@ -210,7 +210,7 @@ class ResourceRequests:
         avoid: frozenset[int],
     ) -> ResourceRequest:
         models: Mapping[str, int] = self.occupancy.inventory.models
-        domain = effective_domain(self.view.snapshot.policy, workload)
+        domain = effective_domain(self.view, workload)
         return ResourceRequest(
             number=len(self._kept.known),
             shape=shape,

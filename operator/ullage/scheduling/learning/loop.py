@@ -18,14 +18,18 @@ from typing import Final
 
 from ullage.api.contract import Observation, Reason
 from ullage.api.numbers import six_digits
+from ullage.api.reasons import ConditionType
 from ullage.cluster.projection.workload_class import profile_name
 from ullage.cluster.records.profile import ProfileRecord, ProfileStatus
 from ullage.cluster.records.snapshot import GPUNodeRecord, ObjectRef, Snapshot
 from ullage.engines.admission.probation import Account
+from ullage.scheduling.inventory.device_faults import charges
+from ullage.scheduling.learning.charged import charged, isolation_news
 from ullage.scheduling.learning.events import profile_news
 from ullage.scheduling.learning.merge import learned, news
 from ullage.scheduling.learning.sift import Dropped, fault
 from ullage.scheduling.model.plan import CreateProfile, Emit, SetProfile
+from ullage.scheduling.model.view import Class, Isolation
 
 ENOUGH_ROWS: Final = 8
 """Observations that are worth an acknowledgement at once."""
@@ -82,8 +86,7 @@ WRITE_EVERY_S: Final = 30.0
 """A profile's status is written at most so often."""
 KIND: Final = "WorkloadProfile"
 
-Class = tuple[str, str]
-"""Namespace and key of a class."""
+_NOT_ISOLATED: Final[Mapping[Class, Isolation]] = MappingProxyType({})
 _NO_TRIALS: Final[Mapping[Class, Account]] = MappingProxyType({})
 
 
@@ -100,7 +103,11 @@ class Lessons:
 
 
 def profiles_to_write(
-    snapshot: Snapshot, now: float, epoch: int, trials: Mapping[Class, Account] = _NO_TRIALS
+    snapshot: Snapshot,
+    now: float,
+    epoch: int,
+    trials: Mapping[Class, Account] = _NO_TRIALS,
+    isolated: Mapping[Class, Isolation] = _NOT_ISOLATED,
 ) -> Lessons:
     """The profiles that must be created or written, so that nothing observed is lost.
 
@@ -109,18 +116,22 @@ def profiles_to_write(
         now: the moment, seconds since the epoch.
         epoch: epoch of this leader.
         trials: what trials of classes have cost by now, to be remembered in their profiles.
+        isolated: classes that share with themselves alone.
     """
     dropped: Counter[Dropped] = Counter()
     groups = _groups(snapshot, now, dropped)
     profiles = _by_class(snapshot.profiles.values())
-    workloads = snapshot.workloads.values() if groups or trials else ()
+    faults = charges(snapshot, now)
+    named = groups.keys() | trials.keys() | faults.keys() | _told_isolated(profiles)
+    workloads = snapshot.workloads.values() if named else ()
     inhabited = {workload.ref.namespace for workload in workloads if not workload.deleting}
     inflicted: Mapping[Class, Mapping[str, list[float]]] | None = None
     actions: list[CreateProfile | SetProfile] = []
     events: list[Emit] = []
     unsettled: set[str] = set()
     wake_at = 0.0
-    for at in sorted(groups.keys() | trials.keys()):
+    newly: dict[Class, Isolation] = {}
+    for at in sorted(named):
         seen = groups.get(at, [])
         profile = profiles.get(at)
         if profile is None:
@@ -133,14 +144,17 @@ def profiles_to_write(
                 actions.append(_create(at, name, epoch))
                 unsettled |= {observation.id for observation in seen}
             continue
+        isolation = isolated.get(at)
         booked = _booked(profile.status, trials.get(at))
+        booked = charged(profile, booked, faults.get(at, ()), isolation, now)
         fresh = news(booked, seen)
         if (KIND, at[0], profile.name) not in snapshot.refused_writes:
             unsettled |= {observation.id for observation in fresh}
         if not profile.uid or not (fresh or booked != profile.status):
             continue
         due = profile.status.updated + WRITE_EVERY_S
-        if now < due:
+        is_charged = booked.faults > profile.status.faults
+        if now < due and not is_charged:
             wake_at = min(wake_at or due, due)
             continue
         if inflicted is None:
@@ -150,14 +164,26 @@ def profiles_to_write(
         written = _write(profile, status, len(fresh), epoch)
         actions.append(written)
         events += profile_news(profile, written)
+        if is_charged and isolation is not None:
+            newly[at] = isolation
+    if newly:
+        events += isolation_news(newly, snapshot.workloads.values(), epoch)
+    ends = min((isolation.until for isolation in isolated.values()), default=0.0)
     read = taken_in(snapshot.gpu_nodes.values(), unsettled, now)
     return Lessons(
         actions=tuple(actions),
         events=tuple(events),
         dropped=+dropped,
         observations_read=read.up_to,
-        wake_at=min((at for at in (wake_at, read.wake_at) if at), default=0.0),
+        wake_at=min((at for at in (wake_at, read.wake_at, ends) if at), default=0.0),
     )
+
+
+def _told_isolated(profiles: Mapping[Class, ProfileRecord]) -> set[Class]:
+    """Classes whose profile says that they are isolated: it must say so no longer than they are."""
+    return {
+        at for at, profile in profiles.items() if profile.status.condition(ConditionType.ISOLATED)
+    }
 
 
 def _booked(status: ProfileStatus, account: Account | None) -> ProfileStatus:
@@ -168,7 +194,6 @@ def _booked(status: ProfileStatus, account: Account | None) -> ProfileStatus:
         status,
         trial_s=six_digits(account.spent_s),
         trial_rows=account.rows,
-        faults=account.faults,
     )
 
 

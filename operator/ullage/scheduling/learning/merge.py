@@ -389,10 +389,14 @@ def _said(profile: ProfileRecord, status: ProfileStatus, book: _Book) -> list[Sa
     else:
         fresh = Said(ConditionType.FRESH, held.status == "True", _reason(held.reason), held.message)
     conflict = _conflict(profile.solo, status.solo)
-    if not conflict:
-        return [fresh]
+    differs = Said(ConditionType.CONFLICTING, True, Reason.DECLARED_DIFFERS, conflict)
+    isolated = profile.status.condition(ConditionType.ISOLATED)
     # in the order in which conditions are read back
-    return [Said(ConditionType.CONFLICTING, True, Reason.DECLARED_DIFFERS, conflict), fresh]
+    said = [differs, fresh] if conflict else [fresh]
+    if isolated is not None:
+        reason = _reason(isolated.reason)
+        said.append(Said(ConditionType.ISOLATED, True, reason, isolated.message))
+    return said
 
 
 def _reason(word: str) -> Reason:

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from ullage.api.contract import GATE, DesiredSlice, ObservedSlice, Reason, SlicePhase
+from ullage.cluster.records.profile import ChargedFault
 from ullage.cluster.records.snapshot import (
     PodRecord,
     PodStage,
@@ -21,6 +23,9 @@ from ullage.cluster.records.snapshot import (
 from ullage.cluster.values.device_ref import DeviceRef
 from ullage.scheduling.model.plan import DecideSettings
 from ullage.scheduling.model.workload_index import WorkloadIndex
+
+Class: TypeAlias = tuple[str, str]
+"""Namespace and key of a class of work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +105,19 @@ class PendingEviction:
     device: DeviceRef | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Isolation:
+    """A class that shares devices with itself alone.
+
+    ``faults`` is how many led to it, ``newest`` the last of them, ``until`` seconds since the
+    epoch.
+    """
+
+    faults: int
+    newest: ChargedFault
+    until: float
+
+
 @dataclass(frozen=True, slots=True)
 class View:
     """One cycle's snapshot."""
@@ -118,6 +136,8 @@ class View:
     """Pods of known workloads whose gate is gone and which do not run yet."""
     evictions: Mapping[str, PendingEviction] = field(default_factory=dict)
     """Pods that have to leave their device, by uid."""
+    isolated: Mapping[Class, Isolation] = field(default_factory=dict)
+    """Classes that share devices with themselves alone, because their programs faulted one."""
     orders: Sequence[PodRecord] = ()
     """Placeholder pods that order nodes for jobs that are known."""
     coordinators: Mapping[str, PodRecord] = field(default_factory=dict)

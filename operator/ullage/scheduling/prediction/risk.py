@@ -23,7 +23,7 @@ from ullage.engines.admission.filters import shares_between
 from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.admission.margin import margin
 from ullage.engines.admission.model import LearnedModel
-from ullage.engines.admission.probation import NoTrial, may_probe
+from ullage.engines.admission.probation import NoTrial, may_probe, needs_trial
 from ullage.engines.admission.records import ClassProfile, Forecast, Proposal, Tenant
 from ullage.engines.admission.verdict import Basis, RiskSettings, Verdict
 from ullage.scheduling.prediction.verdicts import (
@@ -235,7 +235,8 @@ class RiskRule:
         verdict = predict(_proposal(case, most), basis)
         if not verdict.admitted and most < case.most:
             verdict = predict(_proposal(case, case.most), basis)
-        if verdict.chosen is not None:
+        on_trial = case.tenants and case.account is not None and case.account.faults
+        if verdict.chosen is not None and not on_trial:
             price = self.settings.fragmentation_weight * usual.lost(case, verdict.percent)
             net = verdict.chosen.net - price
             return Admission(
@@ -320,8 +321,8 @@ class RiskRule:
         return tuple(math.exp(mean) for mean in found.mean)
 
     def _trial(self, case: AdmissionQuery, verdict: Verdict) -> Admission | SLOViolation | None:
-        """A place on probation for what is refused only because too little was seen."""
-        if verdict.reason is not Reason.NEED_PROFILE or case.account is None:
+        """A place on probation: too little was seen, or what was seen is in doubt after a fault."""
+        if case.account is None or not needs_trial(verdict, case.account):
             return None
         if case.newcomer.latency:
             text = "and no one is tried out who has a latency objective"

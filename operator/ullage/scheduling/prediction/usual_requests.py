@@ -97,11 +97,7 @@ def _kind(view: View, classes: Classes, workload: WorkloadRecord) -> _Kind:
         share = bounded(share, in_force(workload, view.now, view.snapshot.workloads))
     barred = classes.of(workload).barred
     return _Kind(
-        domain=(
-            effective_domain(view.snapshot.policy, workload)
-            if share is not None and not exclusive
-            else ""
-        ),
+        domain=(effective_domain(view, workload) if share is not None and not exclusive else ""),
         min_percent=share.min_percent if share is not None else WHOLE_PERCENT,
         accelerators=tuple(workload.accelerators),
         barred=frozenset(

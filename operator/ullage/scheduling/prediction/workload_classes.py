@@ -22,6 +22,7 @@ from ullage.engines.admission.filters import check_profile
 from ullage.engines.admission.probation import Account
 from ullage.engines.admission.records import ClassProfile, Fingerprint, Tenant
 from ullage.scheduling.inventory.inventory import Inventory, utilisation
+from ullage.scheduling.model.view import Class, Isolation
 from ullage.scheduling.prediction.knowledge import named
 from ullage.scheduling.prediction.latency import Barred, Unmeasured, latency_limit
 from ullage.scheduling.prediction.rows import class_profile, class_profiles
@@ -71,6 +72,7 @@ class _Kept:
     profiles: tuple[ProfileRecord, ...] = ()
     models: tuple[str, ...] = ()
     knowledge: Knowledge = field(default_factory=Knowledge)
+    isolated: Mapping[Class, Isolation] = field(default_factory=dict)
     known: dict[tuple[object, ...], Known] = field(default_factory=dict)
     workloads: dict[str, tuple[WorkloadRecord, int, float, Known]] = field(default_factory=dict)
     """By uid: the record that was asked about last, with so many replicas and seconds of trial."""
@@ -84,12 +86,13 @@ class _Kept:
         profiles: tuple[ProfileRecord, ...],
         models: tuple[str, ...],
         knowledge: Knowledge,
+        isolated: Mapping[Class, Isolation],
         workloads: int,
     ) -> bool:
         """Whether all this was found out from just these records, and most of it still exists."""
         return (
             max(len(self.workloads), len(self.known)) < 2 * workloads + SPARE
-            and (self.models, self.knowledge) == (models, knowledge)
+            and (self.models, self.knowledge, self.isolated) == (models, knowledge, isolated)
             and len(self.profiles) == len(profiles)
             and all(map(is_, self.profiles, profiles))
         )
@@ -113,14 +116,19 @@ class Classes:
     serving: Mapping[str, int] = field(default_factory=dict)
     """By uid: replicas that carry a service's load now, where not as many as wanted."""
     cache: ClassCache = field(default_factory=ClassCache)
+    isolated: Mapping[Class, Isolation] = field(default_factory=dict)
+    """Classes whose programs faulted a device."""
     _kept: _Kept = field(init=False)
 
     def __post_init__(self) -> None:
         profiles, models = tuple(self.snapshot.profiles.values()), tuple(self.inventory.models)
         knowledge = self.snapshot.policy.knowledge
         kept = self.cache.kept
-        if not kept.rests_on(profiles, models, knowledge, len(self.snapshot.workloads)):
-            kept = _Kept(profiles=profiles, models=models, knowledge=knowledge)
+        many = len(self.snapshot.workloads)
+        if not kept.rests_on(profiles, models, knowledge, self.isolated, many):
+            kept = _Kept(
+                profiles=profiles, models=models, knowledge=knowledge, isolated=self.isolated
+            )
             self.cache.kept = kept
         self._kept = kept
 
@@ -205,12 +213,13 @@ class Classes:
                 )
             )
         status = own.status if own is not None else None
+        isolated = self.isolated.get((workload.ref.namespace, workload.workload_class))
         now_s = self.spent_s.get((workload.ref.namespace, workload.workload_class), 0.0)
         spent = Account(
             workload_class=workload.workload_class,
             spent_s=max(now_s, status.trial_s if status else 0.0),
             rows=_ALL if now_s else status.trial_rows if status else 0,
-            faults=status.faults if status else 0,
+            faults=isolated.faults if isolated is not None else 0,
         )
         return Known(
             tenants=tuple(tenants),

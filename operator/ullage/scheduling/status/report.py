@@ -53,7 +53,7 @@ def report(
     )
     changed = context.ledger.changed_devices()
     left_alone: Mapping[str, LifecycleStep] = {}
-    if context.spent_s == steady.spent_s:
+    if (context.spent_s, context.view.isolated) == (steady.spent_s, steady.isolated):
         left_alone = untouched(
             context.undisturbed, context.lifecycles, context.view.snapshot, changed
         )

@@ -70,10 +70,12 @@ def test_no_one_is_tried_out_beside_a_latency_objective() -> None:
     assert "latency objective of web" in said(asked(serving))
 
 
-def test_a_class_that_faulted_a_device_shares_no_more() -> None:
-    refused = asked(account=replace(ACCOUNT, faults=1))
-    assert isinstance(refused, NoTrial)
-    assert refused.reason is Reason.DEVICE_UNHEALTHY
+def test_a_class_that_faulted_is_tried_out_though_it_was_admitted() -> None:
+    verdict = admit(BUSY, STRANGER, replace(UNSURE, thresholds=certified()))
+    assert verdict.admitted
+    trial = may_probe(verdict, PROPOSAL, replace(ACCOUNT, faults=1), SETTINGS)
+    assert isinstance(trial, Trial)
+    assert trial.percent == verdict.percent
 
 
 def test_a_forecast_breach_is_no_case_for_a_trial() -> None:

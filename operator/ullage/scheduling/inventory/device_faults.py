@@ -1,0 +1,104 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Whose fault a fault of a device is, and which classes are isolated for it.
+
+A class is charged only where it is certain: a program's fault, and no pod of another class held a
+slice of the device. Nothing a tenant can write counts: nodes report, the operator's status of a
+profile remembers, the policy clears. Pure and level-triggered: what nodes still report counts even
+where a profile was deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from ullage.api.contract import DeviceFault
+from ullage.api.xids import Cause, xid_of
+from ullage.cluster.records.profile import ChargedFault
+from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot
+from ullage.scheduling.model.view import Class, Isolation
+
+AHEAD_MOST_S: Final = 300.0
+"""Most that a node's clock may be ahead of ours; later faults wait until their time has come."""
+HOUR_S: Final = 3600.0
+
+
+def charges(snapshot: Snapshot, now: float) -> dict[Class, tuple[ChargedFault, ...]]:
+    """Faults that nodes report and a class is to blame for, by class, oldest first."""
+    found: dict[Class, dict[str, ChargedFault]] = {}
+    for node in snapshot.gpu_nodes.values():
+        for fault in node.faults:
+            culprit = culprit_of(fault) if fault.at_s <= now + AHEAD_MOST_S else None
+            if culprit is not None and _could_be_there(fault, node, snapshot):
+                found.setdefault(culprit, {}).setdefault(fault.id, _charged(fault, node))
+    return {
+        at: tuple(sorted(faults.values(), key=lambda fault: (fault.at_s, fault.id)))
+        for at, faults in found.items()
+    }
+
+
+def culprit_of(fault: DeviceFault) -> Class | None:
+    """The class to charge; ``None`` = no program's fault, or no class is certain.
+
+    With pods of several classes on the device any of them may have faulted it: the driver names no
+    process, and under MPS all of them end together.
+    """
+    if xid_of(fault.xid).cause is not Cause.APPLICATION:
+        return None
+    classes = {(suspect.namespace, suspect.workload_class) for suspect in fault.suspects}
+    if len(classes) != 1:
+        return None
+    ((namespace, workload_class),) = classes
+    return (namespace, workload_class) if namespace and workload_class else None
+
+
+def isolations(snapshot: Snapshot, now: float) -> dict[Class, Isolation]:
+    """The classes that are isolated now.
+
+    Args:
+        snapshot: what nodes report, what profiles remember, and the policy.
+        now: seconds since the epoch.
+    """
+    terms = snapshot.policy.faults
+    if not terms.isolation_hours:
+        return {}
+    lasts_s = terms.isolation_hours * HOUR_S
+    faults: dict[Class, dict[str, ChargedFault]] = {}
+    for at, known in _remembered(snapshot, now):
+        faults.setdefault(at, {}).update({fault.id: fault for fault in known})
+    found: dict[Class, Isolation] = {}
+    for at, by_id in faults.items():
+        since = terms.cleared.get(at, 0.0)
+        counted = [fault for fault in by_id.values() if fault.at_s > since]
+        newest = max(counted, key=lambda fault: (fault.at_s, fault.id), default=None)
+        if newest is not None and now < newest.at_s + lasts_s:
+            found[at] = Isolation(faults=len(counted), newest=newest, until=newest.at_s + lasts_s)
+    return found
+
+
+def _remembered(snapshot: Snapshot, now: float) -> Iterator[tuple[Class, Iterable[ChargedFault]]]:
+    for profile in snapshot.profiles.values():
+        if profile.status.recent_faults:
+            yield (profile.namespace, profile.workload_class), profile.status.recent_faults
+    yield from charges(snapshot, now).items()
+
+
+def _could_be_there(fault: DeviceFault, node: GPUNodeRecord, snapshot: Snapshot) -> bool:
+    """Whether no suspect is known to be of another namespace or on another node."""
+    known = ((suspect, snapshot.pods.get(suspect.pod_uid)) for suspect in fault.suspects)
+    return all(
+        pod is None or (pod.namespace == suspect.namespace and pod.node in ("", node.name))
+        for suspect, pod in known
+    )
+
+
+def _charged(fault: DeviceFault, node: GPUNodeRecord) -> ChargedFault:
+    return ChargedFault(
+        id=fault.id,
+        xid=fault.xid,
+        node=node.name,
+        gpu=fault.gpu,
+        pod=min(suspect.pod for suspect in fault.suspects),
+        at_s=fault.at_s,
+    )

@@ -1,0 +1,106 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Enters faults of devices in the profile of the class that caused them, each once.
+
+The profile lists the newest faults by identity; of older ones it knows the time up to which all are
+counted. So deciding twice, or after a restart, counts nothing twice. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from ullage.api.contract import Reason
+from ullage.api.reasons import ConditionType
+from ullage.api.times import rfc3339
+from ullage.api.xids import xid_of
+from ullage.cluster.codecs.status import whole_second
+from ullage.cluster.records.profile import (
+    MAX_CHARGED,
+    ChargedFault,
+    ProfileRecord,
+    ProfileStatus,
+)
+from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.cluster.records.status import Condition
+from ullage.scheduling.model.conditions import Said, merged
+from ullage.scheduling.model.plan import Emit
+from ullage.scheduling.model.view import Class, Isolation
+
+
+def charged(
+    profile: ProfileRecord,
+    status: ProfileStatus,
+    faults: Sequence[ChargedFault],
+    isolation: Isolation | None,
+    now: float,
+) -> ProfileStatus:
+    """A status with these faults in it; the very one where there is nothing to say.
+
+    Args:
+        profile: whose status it is.
+        status: what is known.
+        faults: those that nodes report and the class is to blame for.
+        isolation: of the class, ``None`` = it may share with others.
+        now: the moment, seconds since the epoch.
+    """
+    known = {fault.id for fault in status.recent_faults}
+    fresh = [
+        fault for fault in faults if fault.id not in known and fault.at_s > status.faults_counted_to
+    ]
+    listed = sorted([*status.recent_faults, *fresh], key=lambda fault: (fault.at_s, fault.id))
+    left_out, kept = listed[:-MAX_CHARGED], listed[-MAX_CHARGED:]
+    counted_to = max((fault.at_s for fault in left_out), default=0.0)
+    return replace(
+        status,
+        faults=status.faults + len(fresh),
+        faults_counted_to=max(status.faults_counted_to, counted_to),
+        recent_faults=tuple(kept),
+        conditions=_conditions(profile, status, isolation, now),
+    )
+
+
+def _conditions(
+    profile: ProfileRecord, status: ProfileStatus, isolation: Isolation | None, now: float
+) -> tuple[Condition, ...]:
+    said = [] if isolation is None else [_said(isolation)]
+    told = tuple(one for one in status.conditions if one.type == ConditionType.ISOLATED)
+    mine = merged(told, said, whole_second(now), profile.generation)
+    if mine is told:
+        return status.conditions
+    others = (one for one in status.conditions if one.type != ConditionType.ISOLATED)
+    return tuple(sorted((*others, *mine), key=lambda one: one.type))
+
+
+def _said(isolation: Isolation) -> Said:
+    return Said(
+        ConditionType.ISOLATED, True, Reason.CLASS_FAULTED, isolation_text(isolation), follows=True
+    )
+
+
+def isolation_text(isolation: Isolation) -> str:
+    """What happened, and what follows until when."""
+    newest = isolation.newest
+    return (
+        f"{newest.pod} faulted {newest.node}/{newest.gpu} at {rfc3339(newest.at_s)}: "
+        f"{xid_of(newest.xid).text}, {isolation.faults} faults in all; until "
+        f"{rfc3339(isolation.until)} the class shares devices with itself alone, on trial"
+    )
+
+
+def isolation_news(
+    isolated: Mapping[Class, Isolation], workloads: Iterable[WorkloadRecord], epoch: int
+) -> list[Emit]:
+    """Events for the workloads of classes that were charged just now."""
+    return [
+        Emit(
+            target=workload.ref,
+            warning=True,
+            epoch=epoch,
+            reason=Reason.CLASS_FAULTED,
+            text=isolation_text(isolation),
+        )
+        for workload in workloads
+        if (isolation := isolated.get((workload.ref.namespace, workload.workload_class)))
+    ]
