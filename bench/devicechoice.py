@@ -51,12 +51,12 @@ def _sections(folder: Path, tick: Callable[[str], None]) -> tuple[dict[str, Figu
     networks = devicechoice_networks.read_networks()
     part, rows = devicechoice_networks.measure(networks, tick)
     figures |= part
-    for part, live in (
-        devicechoice_live.measure_networks(networks),
-        devicechoice_live.measure(),
-    ):
-        figures |= part
-        rows += live
+    part, live = devicechoice_live.measure_networks(networks)
+    figures |= part
+    rows += live
+    speeds, live = devicechoice_live.measure()
+    figures |= speeds
+    rows += live
     tick("estimates of the operator scored")
     sections: tuple[Section, ...] = (
         lambda: devicechoice_gangs.measure_gavel(read_gavel(folder)),

@@ -19,7 +19,7 @@ from itertools import combinations
 import numpy as np
 
 from bench.devicechoice_networks import family_of, mean_of, median_of
-from bench.report import ROOT, Row
+from bench.report import ROOT, Figure, Row
 from ullage.api.contract import API_VERSION, Backend, GPUMode, Health, ObservedDevice
 from ullage.cli.profiles import checked
 from ullage.cli.traces import row_of
@@ -57,17 +57,25 @@ class Score:
     ratios: list[float] = field(default_factory=list)
     plain: list[float] = field(default_factory=list)
     inside: int = 0
+    refused: int = 0
+    """Types for which the operator says that it has no estimate."""
     methods: Counter[Method] = field(default_factory=Counter)
+
+    @property
+    def median(self) -> float:
+        """Median error in percent, of at least one estimate."""
+        return float(100 * np.median(np.expm1(np.abs(self.ratios))))
 
     def text(self) -> str:
         """For a table: error of the speed, and how many truths lie within the bounds."""
-        off = 100 * np.expm1(np.abs(self.ratios))
+        if not self.ratios:
+            return f"no estimate: {self.refused} of {self.refused} types are said to be unknown"
         base = 100 * np.expm1(np.abs(self.plain))
         ways = ", ".join(f"{name} {count}" for name, count in sorted(self.methods.items()))
         return (
-            f"off by {np.median(off):.0f} % (median; average ratio: {np.median(base):.0f} %),"
+            f"off by {self.median:.0f} % (median; average ratio: {np.median(base):.0f} %),"
             f" within the bounds {100 * self.inside / max(1, len(self.ratios)):.0f} %,"
-            f" {len(self.ratios)} estimates: {ways}"
+            f" {len(self.ratios)} estimates: {ways}; no estimate {self.refused}"
         )
 
 
@@ -216,11 +224,11 @@ def measure_networks(networks: Networks) -> tuple[dict[str, float], list[Row]]:
     return figures, rows
 
 
-def measure() -> tuple[dict[str, float], list[Row]]:
-    """Figures and table of the operator's estimates from speeds."""
+def measure() -> tuple[dict[str, Figure], list[Row]]:
+    """Figures and table of the operator's estimates from speeds; ``None`` = it makes none."""
     classes = read_classes()
     rows = [Row(what=f"speeds as the operator estimates them, {len(classes)} classes", ours="")]
-    figures: dict[str, float] = {}
+    figures: dict[str, Figure] = {}
     ways: dict[str, Left] = {
         "class": lambda one: one.workload_class,
         "family": lambda one: one.family,
@@ -229,10 +237,13 @@ def measure() -> tuple[dict[str, float], list[Row]]:
         for known in (1, 2):
             score = _scored(classes, left, known)
             rows.append(Row(what=f"  {name} left out, {known} type(s) measured", ours=score.text()))
-            figures[f"live_{name}_{known}_median"] = float(
-                100 * np.median(np.expm1(np.abs(score.ratios)))
-            )
-            figures[f"live_{name}_{known}_inside"] = score.inside / max(1, len(score.ratios))
+            made = len(score.ratios)
+            figures |= {
+                f"live_{name}_{known}_median": score.median if made else None,
+                f"live_{name}_{known}_inside": score.inside / made if made else None,
+                f"live_{name}_{known}_estimates": made,
+                f"live_{name}_{known}_refused": score.refused,
+            }
     return figures, rows
 
 
@@ -246,7 +257,9 @@ def _scored(classes: list[ProfileRecord], left: Left, known: int) -> Score:
             evidence = Evidence(
                 profiles=[*others, seen], devices={}, accelerators=frozenset({kind})
             )
-            for one in estimated(seen, evidence):
+            made = estimated(seen, evidence)
+            score.refused += not made
+            for one in made:
                 score.ratios.append(math.log(one.steps_per_second / truth))
                 score.inside += (one.low or 0.0) <= truth <= (one.high or math.inf)
                 score.methods[one.method] += 1

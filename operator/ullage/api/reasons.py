@@ -104,6 +104,7 @@ class Reason(StrEnum):
     MEMORY_TOO_LARGE = "MemoryTooLarge"
     DID_NOT_RUN = "DidNotRun"
     NO_ESTIMATE = "NoEstimate"
+    FAMILY_NOT_MEASURED = "FamilyNotMeasured"
     NOT_AVAILABLE = "NotAvailable"
     PRICE_MISSING = "PriceMissing"
     COST_SETTLED = "CostSettled"

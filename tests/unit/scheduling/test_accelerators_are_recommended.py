@@ -174,6 +174,37 @@ def test_types_that_the_job_does_not_allow_are_not_in_the_list() -> None:
     }
 
 
+def a_class(name: str, family: str, *ran: str) -> ProfileRecord:
+    """A class that was measured on these types alone."""
+    solo = tuple(
+        SoloEntry(device=kind, share=100, steps_per_second=RATES[kind], samples=9) for kind in ran
+    )
+    profile = replace(a_profile(name, workload_class=name), uid=f"uid-{name}", family=family)
+    return replace(profile, status=ProfileStatus(solo=solo))
+
+
+def test_a_family_that_never_ran_on_a_type_has_no_number_there() -> None:
+    one = job()
+    mine, other = a_class("resnet", "cnn", "small"), a_class("bert", "lm", "small", "large")
+    found = table(one, world(one, mine, other, *prices()))
+    assert found["small"][1] == 36_000
+    assert found["large"] == (Reason.FAMILY_NOT_MEASURED, None, "")
+    row = next(row for row in of_its_size(one, world(one, mine, other)) if row.source == "")
+    assert (row.low_s, row.high_s, row.confidence) == (None, None, "")
+    assert "no class of the job's family ran on" in row.message
+    kin = a_class("vgg", "cnn", "large")
+    found = table(one, world(one, mine, other, kin, *prices()))
+    assert found["large"][0] is Reason.NO_ESTIMATE  # kin ran there, but on no type of this class
+
+
+def test_a_class_that_never_ran_has_no_number_anywhere() -> None:
+    one = job()
+    others = [a_class(name, "lm", "small", "large") for name in ("bert", "gpt")]
+    for row in of_its_size(one, world(one, *others, *prices())):
+        assert (row.reason, row.total_s, row.cost) == (Reason.NO_ESTIMATE, None, "")
+        assert (row.source, row.confidence) == ("", "")
+
+
 def test_too_few_devices_are_counted() -> None:
     one = job(replicas=5)
     rows = of_its_size(one, world(one))

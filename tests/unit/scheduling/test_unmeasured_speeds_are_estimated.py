@@ -31,7 +31,7 @@ from ullage.engines.devicechoice.fit import Learned
 from ullage.scheduling.learning.estimates import MOST_CONFIDENT, estimated, gather
 from ullage.scheduling.learning.loop import Lessons
 from ullage.scheduling.learning.operations import OpTables, op_time_fits
-from ullage.scheduling.learning.throughput import Throughputs
+from ullage.scheduling.learning.throughput import Throughput, Throughputs
 from ullage.scheduling.learning.written_speeds import AGAIN_AFTER_S, MOST_A_CYCLE, with_estimates
 from ullage.scheduling.model.plan import SetProfile
 
@@ -189,19 +189,58 @@ def test_what_the_host_adds_to_a_step_is_carried_over() -> None:
     assert rate == pytest.approx(1 / (ops_s / 4 + host_s), rel=1e-6)
 
 
-def test_errors_of_kin_bound_the_estimate_of_kin_alone() -> None:
-    seen = [a_class("c1", "resnet", k80=1.0, v100=8.0), a_class("c2", "resnet", k80=2.0, v100=16.1)]
+def test_a_family_that_was_never_measured_gets_no_comparison() -> None:
+    seen = [
+        a_class("c1", "resnet", k80=1.0, p100=3.0, v100=8.0),
+        a_class("c2", "resnet", k80=2.0, p100=6.0, v100=16.1),
+        a_class("c3", "bert", k80=1.0, p100=2.0),
+    ]
+
+    def found(family: str) -> dict[str, tuple[Method, float]]:
+        mine = a_class("mine", family, k80=1.5)
+        return estimates(a_snapshot(node(*TYPES), mine, *seen), mine)
+
+    assert set(found("resnet")) == {"p100", "v100"}
+    assert set(found("bert")) == {"p100"}  # no bert was ever seen on v100
+    assert found("gpt") == {}
+
+
+def test_kin_on_any_type_where_the_class_ran_are_compared() -> None:
+    kin = [a_class(f"kin{n}", "bert", p100=2.0 + n, v100=6.0 + 3 * n) for n in range(3)]
+    mine = a_class("mine", "bert", k80=1.0, p100=2.5)
+    found = estimates(a_snapshot(node(*TYPES), mine, *kin), mine)
+    assert found["v100"][1] == pytest.approx(7.5, rel=0.1)
+
+
+def test_a_comparison_that_no_longer_holds_is_taken_back() -> None:
+    seen = [a_class(f"c{n}", "resnet", k80=1.0 + n, v100=8.0 + n) for n in range(4)]
+    mine = a_class("mine", "bert", k80=1.5)
+    old = Throughput(
+        accelerator="v100", steps_per_second=9.0, source=Source.ESTIMATED,
+        method=Method.SIBLINGS, confidence=0.2,
+    )  # fmt: skip
+    mine = replace(mine, status=replace(mine.status, throughput=(old,), throughput_basis="x"))
+    (action,) = written(a_snapshot(node("k80", "v100"), mine, *seen))
+    assert action.target.name == "mine"
+    assert [entry.accelerator for entry in action.status.throughput] == ["k80"]
+
+
+def test_op_times_of_another_family_are_bounded_by_errors_across_families() -> None:
+    others = [
+        replace(timed(f"{kin}{n}", 1.0 + n, "v100", cost), family=kin)
+        for kin, cost in (("a", 1e-13), ("b", 3e-13))
+        for n in range(3)
+    ]
 
     def factor(family: str) -> float:
-        mine = a_class("mine", family, k80=1.5)
-        (found,) = estimated(mine, gather(a_snapshot(node("k80", "v100"), mine, *seen))["default"])
-        assert found.method is Method.NEIGHBOURS
+        mine = replace(timed("mine", 2.0, "", 1.0), family=family)
+        (found,) = estimated(
+            mine, gather(a_snapshot(node("k80", "v100"), mine, *others))["default"]
+        )
         assert found.low is not None
         return found.steps_per_second / found.low
 
-    # no other family was ever estimated from this one: nothing says how far off that is
-    assert factor("resnet") == pytest.approx(2.0, rel=0.05)
-    assert factor("bert") == pytest.approx(4.0)
+    assert factor("c") > 1.2 * factor("a")
 
 
 def test_a_class_without_any_hold_gets_no_estimate() -> None:

@@ -45,6 +45,12 @@ COST: Final[Mapping[Reason, Explanation]] = {
         "Run the class once on any type, declare stepsPerSecond in a WorkloadProfile, or give the "
         "DeviceProfiles peakFlops and memoryBytesPerSecond.",
     ),
+    Reason.FAMILY_NOT_MEASURED: say(
+        "No class of the job's family was measured on the type. Other families say too little to "
+        "estimate from: by them a step is off by half or more, as by the average ratio.",
+        "Run a class of the family once on the type, import a trace of the class, or declare "
+        "stepsPerSecond in a WorkloadProfile.",
+    ),
     Reason.NOT_AVAILABLE: say(
         "The cluster has no healthy devices of the type in the number that the job needs.",
         "Wait, or add nodes.",

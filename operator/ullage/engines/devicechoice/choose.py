@@ -135,7 +135,10 @@ def _someone_can_say(
 ) -> Refused | None:
     """No forecast, no ranking."""
     if total is None:
-        return Reason.NO_ESTIMATE, f"no step time is known for {c.offer.accelerator}"
+        return c.unknown or (
+            Reason.NO_ESTIMATE,
+            f"no step time is known for {c.offer.accelerator}",
+        )
     return None
 
 

@@ -67,11 +67,13 @@ class Candidate:
         offer: The devices.
         forecast: Step time; ``None`` = no one can say.
         memory: Whether it fits.
+        unknown: Why no one can say, for people too, where more than that is known.
     """
 
     offer: Offer
     forecast: StepForecast | None
     memory: MemoryVerdict
+    unknown: tuple[Reason, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ from ullage.engines.devicechoice.fit import (
 )
 from ullage.engines.devicechoice.intervals import Interval, around
 from ullage.engines.devicechoice.roofline import Device, correction_of, roofline_step
+from ullage.scheduling.learning.throughput import family_of
 from ullage.scheduling.prediction.rows import solo_rows
 
 FEWEST_NETWORKS: Final = 3
@@ -44,27 +45,35 @@ BALANCED: Final = ("FP16", "BF16", "TF32", "FP32", "FP64", "FP8", "INT8")
 SCALAR: Final = ("FP32", "TF32", "FP16", "BF16", "FP64", "FP8", "INT8")
 """The same for other work."""
 
-OpTables = tuple[tuple[str, Network], ...]
-"""Classes with their op tables, sorted by name."""
+OpTables = tuple[tuple[str, str, Network], ...]
+"""Class, what is left out with it when errors are looked at, and op table; sorted by class."""
 OpTimeFits = Callable[[OpTables], Learned]
 
 
 def op_time_fits() -> OpTimeFits:
     """Fits op times on op tables by class; the last few answers are kept."""
-    return lru_cache(FITS_MOST)(lambda tables: learn_op_times(dict(tables)))
+    return lru_cache(FITS_MOST)(_learned)
+
+
+def _learned(tables: OpTables) -> Learned:
+    groups = {name: group for name, group, _ in tables}
+    return learn_op_times({name: network for name, _, network in tables}, group=groups.__getitem__)
 
 
 def timed_on(profiles: Sequence[ProfileRecord], accelerator: str) -> OpTables | None:
-    """Op tables that were timed on a type, by class; ``None`` = too few to fit op times on."""
-    networks: dict[str, Network] = {}
+    """Op tables that were timed on a type, with family; ``None`` = too few to fit op times on."""
+    networks: dict[str, tuple[str, str, Network]] = {}
     for profile in profiles:
         table = profile.op_table
         if table is None or table.accelerator != accelerator:
             continue
         network = _network(table)
         if measured_s(network) > 0 and len(networks) < MOST_NETWORKS:
-            networks[profile.workload_class] = network
-    return tuple(sorted(networks.items())) if len(networks) >= FEWEST_NETWORKS else None
+            name = profile.workload_class
+            networks[name] = (name, family_of(profile), network)
+    if len(networks) < FEWEST_NETWORKS:
+        return None
+    return tuple(networks[name] for name in sorted(networks))
 
 
 def predicted(fit: Learned, profile: ProfileRecord, step_s: float | None) -> Interval | None:

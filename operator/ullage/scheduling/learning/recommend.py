@@ -17,7 +17,7 @@ from typing import Final
 from ullage.api.contract import Health, Reason
 from ullage.api.words import CostObjective
 from ullage.cluster.records import profile as profile_records
-from ullage.cluster.records.profile import ProfileRecord
+from ullage.cluster.records.profile import Method, ProfileRecord
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
 from ullage.engines.devicechoice.choose import choose
 from ullage.engines.devicechoice.intervals import Interval, around
@@ -235,7 +235,7 @@ class Advice:
     def confidence_of(self, row: Priced) -> float | None:
         """How far the speed of a row can be relied on, 0 to 1."""
         known = self.confidence.get(row.offer.accelerator)
-        if known is None:
+        if known is None or row.source is None:
             return None
         return confidence_at(known, self.members, row.offer.gpus // self.devices_each)
 
@@ -354,10 +354,32 @@ class Advisor:
             entry.source is not profile_records.Source.ESTIMATED for entry in known.values()
         )
         speed = known.get(kind.accelerator)
+        forecast, unknown = None, None
+        if speed is None or speed.method is Method.TYPICAL:
+            unknown = self._unknown(workload, kind.accelerator, speed)
+        else:
+            forecast = _forecast(speed, anchored=anchored)
         return Candidate(
             offer=_offer(workload, kind, workload.replicas),
-            forecast=_forecast(speed, anchored=anchored) if speed is not None else None,
+            forecast=forecast,
             memory=self._memory(workload, kind),
+            unknown=unknown,
+        )
+
+    def _unknown(
+        self, workload: WorkloadRecord, accelerator: str, typical: Throughput | None
+    ) -> tuple[Reason, str] | None:
+        """Why nothing estimates a step on a type; ``None`` = nothing is known of it at all."""
+        if typical is not None:
+            return (
+                Reason.NO_ESTIMATE,
+                "the class never ran: others say which type is faster, not how long its step takes",
+            )
+        if not self.speeds.of(workload) or self.speeds.family_ran(workload, accelerator):
+            return None
+        return (
+            Reason.FAMILY_NOT_MEASURED,
+            f"no class of the job's family ran on {accelerator}, and other families do not tell",
         )
 
     def _memory(self, workload: WorkloadRecord, kind: DeviceKind) -> MemoryVerdict:
@@ -482,9 +504,11 @@ def _print(candidate: Candidate) -> str:
     source = candidate.forecast.source if candidate.forecast is not None else ""
     anchored = candidate.forecast.anchored if candidate.forecast is not None else ""
     need = candidate.memory.need_bytes
+    unknown = "" if candidate.unknown is None else f" {candidate.unknown[0]}"
     return (
         f"{offer.accelerator} {offer.gpus} {offer.price_per_hour} {offer.available} {band} {source}"
         f" {anchored} {candidate.memory.verdict} {'' if need is None else round(need / MIB / 256)}"
+        f"{unknown}"
     )
 
 

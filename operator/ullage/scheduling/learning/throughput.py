@@ -44,6 +44,8 @@ class Throughputs:
     _known: dict[tuple[object, ...], Mapping[str, Throughput]] = field(default_factory=dict)
     _by_class: dict[tuple[str, str], ProfileRecord] | None = None
     _scopes: dict[str, list[ProfileRecord]] | None = None
+    _measured_families: frozenset[tuple[str, str, str]] | None = None
+    """Scope, family and accelerator where a class of the family has a speed."""
     _typical: dict[tuple[str, str], Mapping[str, Throughput]] = field(default_factory=dict)
     """By scope of namespaces that learn from each other, and family."""
 
@@ -95,6 +97,23 @@ class Throughputs:
         return [
             profile for profile in (own, named if named is not own else None) if profile is not None
         ]
+
+    def family_ran(self, workload: WorkloadRecord, accelerator: str) -> bool:
+        """Whether a class of the workload's family has a speed on the type; of no family: yes."""
+        family = self._family(workload)
+        if self._measured_families is None:
+            self._measured_families = frozenset(
+                (scope, family_of(profile), name)
+                for scope, profiles in by_scope(self.snapshot).items()
+                for profile in profiles
+                for name in known(profile)
+            )
+        scope = self.snapshot.policy.knowledge.scope(workload.ref.namespace)
+        return not family or (scope, family, accelerator) in self._measured_families
+
+    def _family(self, workload: WorkloadRecord) -> str:
+        named = (family_of(profile) for profile in self.profiles_of(workload))
+        return workload.family or next((family for family in named if family), "")
 
     def _typically(self, workload: WorkloadRecord) -> Mapping[str, Throughput]:
         """What classes of the family do, or all classes where it says nothing of any two types."""

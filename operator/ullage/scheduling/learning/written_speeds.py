@@ -23,7 +23,7 @@ from ullage.cluster.records.snapshot import ObjectRef, Snapshot
 from ullage.scheduling.learning.estimates import Evidence, estimated, gather
 from ullage.scheduling.learning.loop import KIND, Lessons
 from ullage.scheduling.learning.operations import OpTimeFits
-from ullage.scheduling.learning.throughput import Throughput, known
+from ullage.scheduling.learning.throughput import Throughput, family_of, known
 from ullage.scheduling.model.lifecycle_step import earliest
 from ullage.scheduling.model.plan import SetProfile
 
@@ -94,20 +94,20 @@ def _since(profile: ProfileRecord) -> float:
 class _Cells:
     """Which class has a speed where, values aside: these move with every window.
 
-    ``known`` and ``measured`` are by profile; ``classes`` has the classes with speeds on a pair of
-    types; ``basis`` is the digest of all that estimates rest on.
+    ``known`` and ``measured`` are by profile; ``classes`` has the classes of a family with speeds
+    on a pair of types; ``basis`` is the digest of all that estimates rest on.
     """
 
     known: Mapping[Key, frozenset[str]]
     measured: Mapping[Key, frozenset[str]]
-    classes: Mapping[tuple[str, str], frozenset[str]]
+    classes: Mapping[tuple[str, tuple[str, str]], frozenset[str]]
     basis: str
 
     @classmethod
     def of(cls, evidence: Evidence) -> _Cells:
         known_: dict[Key, frozenset[str]] = {}
         measured: dict[Key, frozenset[str]] = {}
-        classes: dict[tuple[str, str], set[str]] = {}
+        classes: dict[tuple[str, tuple[str, str]], set[str]] = {}
         found = sha256("\n".join(sorted(evidence.accelerators)).encode())
         for profile in evidence.profiles:
             key = (profile.namespace, profile.name)
@@ -115,10 +115,12 @@ class _Cells:
             measured[key] = frozenset(row.device for row in rows if row.steps_per_second > 0)
             declared = (row.device for row in profile.solo if row.steps_per_second > 0)
             known_[key] = mine = measured[key].union(declared)
+            family = family_of(profile)
             for pair in permutations(mine, 2):
-                classes.setdefault(pair, set()).add(profile.workload_class)
+                classes.setdefault((family, pair), set()).add(profile.workload_class)
             table = profile.op_table.accelerator if profile.op_table is not None else "-"
             name = f"{profile.namespace}/{profile.name} {profile.workload_class}"
+            name += f" of {family}" if family else ""
             line = f"{name} {profile.generation} {table}"
             found.update(f"\n{line} {sorted(mine)} {sorted(measured[key])}".encode())
         for name in sorted(evidence.devices):
@@ -126,21 +128,25 @@ class _Cells:
         return cls(
             known=known_,
             measured=measured,
-            classes={pair: frozenset(names) for pair, names in classes.items()},
+            classes={kin: frozenset(names) for kin, names in classes.items()},
             basis=found.hexdigest()[:BASIS_CHARACTERS],
         )
 
 
 def _possible(profile: ProfileRecord, evidence: Evidence, table: _Cells) -> bool:
     """Whether anything could say something of a missing type: most often nothing does."""
+    if any(entry.source is Source.ESTIMATED for entry in profile.status.throughput):
+        return True  # what was said before may no longer hold
     key, himself = (profile.namespace, profile.name), {profile.workload_class}
+    family = family_of(profile)
     for accelerator in evidence.accelerators - table.measured[key]:
         others = table.known[key] - {accelerator}
         if profile.op_table is not None and evidence.op_tables(accelerator) is not None:
             return True
         if any(_rated(evidence, name) for name in others) and _rated(evidence, accelerator):
             return True
-        if any(table.classes.get((name, accelerator), _NOBODY) - himself for name in others):
+        pairs = ((family, (name, accelerator)) for name in others)
+        if any(table.classes.get(pair, _NOBODY) - himself for pair in pairs):
             return True
     return False
 
