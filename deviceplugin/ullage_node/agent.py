@@ -272,8 +272,8 @@ class Agent:
 
     def _on_faults(self, reading: FaultReading, wall: float) -> None:
         self.faults.see(self.table.held, time.monotonic())
-        if self.faults.take(reading, wall):
-            _log.warning("device faults", newest=self.faults.faults[-1:])
+        if new := self.faults.take(reading, wall):
+            self.containers.tell_faults(new)
             self.publisher.poke()
 
     def _take_in(self) -> None:

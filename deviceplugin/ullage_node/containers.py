@@ -17,7 +17,8 @@ from typing import Final
 import structlog
 from prometheus_client import Histogram
 
-from ullage.api.contract import Reason, SlicePhase
+from ullage.api.contract import DeviceFault, Reason, SlicePhase
+from ullage.api.xids import xid_of
 from ullage_node.events import Event, Events, Subject
 from ullage_node.health import HealthChange
 from ullage_node.kubelet.plugin_server import StartDenied
@@ -172,6 +173,17 @@ class Containers:
                 warning=bool(failed),
             )
         )
+
+    def tell_faults(self, faults: Sequence[DeviceFault]) -> None:
+        """Tell the pods that were on a device what the driver told of it."""
+        for fault in faults:
+            row, many = xid_of(fault.xid), len(fault.suspects)
+            held = "this pod alone held it" if many == 1 else f"{many} pods held it"
+            _log.warning("device fault", gpu=fault.gpu, fault=row.text, suspects=fault.suspects)
+            for pod in fault.suspects:
+                subject = Subject(namespace=pod.namespace, name=pod.pod, uid=pod.pod_uid)
+                message = f"{fault.gpu}: {row.text}; {held}"
+                self._events.say(Event(subject=subject, reason="DeviceFault", message=message))
 
     def tell_health(self, changes: Sequence[HealthChange]) -> None:
         """Tell the tenants of devices that turned."""

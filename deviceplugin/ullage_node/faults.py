@@ -82,14 +82,17 @@ class FaultBook:
                 self._stays[key] = replace(stay, until=now)
         self._stays |= here
 
-    def take(self, reading: FaultReading, wall: float) -> bool:
-        """Take in what the driver told; whether the status changes.
+    def take(self, reading: FaultReading, wall: float) -> tuple[DeviceFault, ...]:
+        """Take in what the driver told.
 
         Args:
             reading: the events since the last reading.
             wall: seconds since the epoch.
+
+        Returns:
+            The faults that are new, as many as are kept.
         """
-        before = self.faults
+        before = {fault.id for fault in self._faults}
         for event in reading.events:
             self._note(event, wall)
         self._faults = [fault for fault in self._faults if abs(wall - fault.at_s) < KEPT_SECONDS]
@@ -97,7 +100,7 @@ class FaultBook:
         self._stays = {
             key: stay for key, stay in self._stays.items() if stay.until >= reading.settled_at
         }
-        return self.faults != before
+        return tuple(fault for fault in self._faults if fault.id not in before)
 
     def restore(self, earlier: Iterable[DeviceFault]) -> None:
         """Take over what an earlier agent reported; it keeps its identity, so it counts once."""

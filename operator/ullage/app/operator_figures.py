@@ -5,16 +5,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
+from ullage.api.reasons import ConditionType
 from ullage.app.fit_schedule import FitState
 from ullage.app.learner import Learner
 from ullage.app.outcomes import Outcomes
 from ullage.app.replica import Replica
 from ullage.app.term import Term
+from ullage.cluster.records.profile import ProfileRecord
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
-from ullage.cluster.values.streams import WORKLOAD_PROFILES
 from ullage.engines.admission.records import Rung
 from ullage.kube.reflector import Reflector
 from ullage.metrics.collector import OperatorFigures, StreamFigures
@@ -90,7 +91,7 @@ class ReplicaFigures:
             sharing=sharing_figures(
                 counters.outcomes,
                 replica.learner,
-                profiles=replica.state.counts()[WORKLOAD_PROFILES.name],
+                profiles=picture.profiles.values(),
                 unusable=plan.dropped if plan is not None else {},
             ),
             cost=guard("cost", lambda: self._costs.figures(workloads, now), CostFigures()),
@@ -129,7 +130,11 @@ def _streams(reflectors: Sequence[Reflector]) -> StreamFigures:
 
 
 def sharing_figures(
-    outcomes: Outcomes, learner: Learner, *, profiles: int, unusable: Mapping[str, int]
+    outcomes: Outcomes,
+    learner: Learner,
+    *,
+    profiles: Collection[ProfileRecord],
+    unusable: Mapping[str, int],
 ) -> SharingFigures:
     """The figures as of now."""
     stats, error = learner.stats, outcomes.error()
@@ -144,7 +149,9 @@ def sharing_figures(
         violations=outcomes.violations,
         probation_seconds=outcomes.probation_seconds,
         unusable={reason: count for reason, count in {**unusable, **wild}.items() if count},
-        profiles=profiles,
+        profiles=len(profiles),
+        isolated=sum(one.status.condition(ConditionType.ISOLATED) is not None for one in profiles),
+        class_faults=outcomes.class_faults,
         models=_models(learner.courses),
         lessons={
             "done": stats.lessons,

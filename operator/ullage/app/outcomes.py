@@ -47,6 +47,7 @@ class Outcomes:
         self.observed = observed_slowdown()
         self.violations: Counter[str] = Counter()
         self.probation_seconds = 0.0
+        self.class_faults = 0
         self.speed_errors = SpeedErrors()
         self._recent: dict[Group, deque[tuple[bool, float]]] = {}
         self._nodes: Mapping[str, GPUNodeRecord] = {}
@@ -115,6 +116,7 @@ class Outcomes:
         profile = snapshot.profiles.get((action.target.namespace, action.target.name))
         if profile is None:
             return
+        self.class_faults += max(0, action.status.faults - profile.status.faults)
         known = {row.id for row in profile.rows}
         models = Models(by_accelerator=snapshot.models)
         for row in action.status.step_time:

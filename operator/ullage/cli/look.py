@@ -12,8 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ullage.api.contract import section, text
+from ullage.api.reasons import ConditionType
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
+from ullage.cluster.records.status import Condition
 from ullage.cluster.values import streams
 from ullage.cluster.values.streams import Stream
 from ullage.kube.client import K8sCluster
@@ -96,3 +98,12 @@ def workloads(snapshot: Snapshot) -> list[WorkloadRecord]:
     return sorted(
         snapshot.workloads.values(), key=lambda w: (w.ref.namespace, w.ref.name, w.kind.value)
     )
+
+
+def isolation_of(snapshot: Snapshot, workload: WorkloadRecord) -> Condition | None:
+    """The condition that says why the class of a workload shares with itself alone, if it does."""
+    at = (workload.ref.namespace, workload.workload_class)
+    profiles = snapshot.profiles.values()
+    told = (one.status for one in profiles if (one.namespace, one.workload_class) == at)
+    found = (status.condition(ConditionType.ISOLATED) for status in told)
+    return next((condition for condition in found if condition is not None), None)

@@ -24,7 +24,7 @@ from ullage.api.reasons import Reason
 from ullage.cli import cost as costs
 from ullage.cli import doctor as nodes
 from ullage.cli import profiles, recommend, simulate, tables, tables_policy, traces
-from ullage.cli.look import WORKLOADS, inside, look, save, workloads
+from ullage.cli.look import WORKLOADS, inside, isolation_of, look, save, workloads
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
 from ullage.cluster.values.streams import (
     CAPACITY_POOLS,
@@ -89,12 +89,13 @@ def why(
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="Namespace.")] = "default",
 ) -> None:
     """Why a workload is where it is, or waits; what binds, by how much, and what would help."""
-    seen = _look(context, inside(WORKLOADS, namespace, name))
+    profiles = inside((WORKLOAD_PROFILES,), namespace)
+    seen = _look(context, (*inside(WORKLOADS, namespace, name), *profiles))
     found = workloads(seen)
     if not found:
         _fail(f"no TrainingJob or InferenceService {name} in namespace {namespace}")
     for workload in found:
-        console.print(tables.why(workload))
+        console.print(tables.why(workload, isolation_of(seen, workload)))
 
 
 @app.command()

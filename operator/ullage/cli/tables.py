@@ -118,8 +118,13 @@ def _progress(workload: WorkloadRecord) -> str:
     return f"{progress.percent}%" if progress.total else f"{progress.steps} steps"
 
 
-def why(workload: WorkloadRecord) -> RenderableType:
-    """Why a workload is where it is, or waits: decision, what binds, what helps."""
+def why(workload: WorkloadRecord, isolation: Condition | None = None) -> RenderableType:
+    """Why a workload is where it is, or waits: decision, what binds, what helps.
+
+    Args:
+        workload: the workload.
+        isolation: why its class shares devices with itself alone, ``None`` = it does not.
+    """
     status = workload.status
     title = Text.assemble(
         (f"{workload.kind.value} {workload.ref.namespace}/{workload.ref.name}", "bold"),
@@ -129,6 +134,13 @@ def why(workload: WorkloadRecord) -> RenderableType:
     parts: list[RenderableType] = [title]
     if workload.invalid:
         parts.append(Text(f"its newest version cannot be read: {workload.invalid}", style=BAD))
+    if isolation is not None:
+        rows = {
+            "class": f"{workload.workload_class}: {isolation.reason}",
+            "": isolation.message,
+            "what helps": REASONS[Reason.CLASS_FAULTED].what_to_do,
+        }
+        parts.append(facts(rows))
     if status.decision is None:
         parts.append(Text("no decision was made yet; is the operator running?"))
         return Group(*parts)

@@ -76,6 +76,13 @@ class SharingFigures:
         "ullage_learning_seconds", "Work of the learner's own process."
     )
     profiles: int = gauge("ullage_profiles", "WorkloadProfiles.")
+    isolated: int = gauge(
+        "ullage_isolated_classes",
+        "Classes that share devices with themselves alone, because their programs faulted one.",
+    )
+    class_faults: int = counter(
+        "ullage_class_faults", "Faults of devices that were charged to a class of work."
+    )
     unusable: Mapping[str, int] = gauge(
         "ullage_observations_unusable",
         "Observations in nodes' statuses that teach nothing.",

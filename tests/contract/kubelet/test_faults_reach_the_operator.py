@@ -27,6 +27,10 @@ async def test_a_fault_is_reported_at_once_with_the_pod_that_was_there() -> None
         (fault,) = told(node)
         assert (fault.gpu, fault.xid) == ("gpu-0", 31)
         assert [(one.pod_uid, one.namespace) for one in fault.suspects] == [(pod.uid, "team")]
+        await node.until(lambda: node.events("DeviceFault"))
+        (event,) = node.events("DeviceFault")
+        assert event["involvedObject"]["uid"] == pod.uid
+        assert event["message"] == "gpu-0: Xid 31 (memory page fault); this pod alone held it"
 
 
 async def test_a_fault_outlives_the_agent_and_is_reported_once() -> None:

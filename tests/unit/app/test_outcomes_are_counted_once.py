@@ -86,6 +86,22 @@ def test_refusals_and_trials_are_told_apart() -> None:
     assert counted(outcomes.admission_seconds) == (2, pytest.approx(0.1))
 
 
+def test_faults_that_were_charged_are_counted() -> None:
+    held = profile("bert", [])
+    snapshot = replace(a_snapshot(), profiles={("default", "bert"): held})
+    outcomes = Outcomes()
+    for faults in (2, 0):
+        write = SetProfile(
+            target=ObjectRef(kind="WorkloadProfile", namespace="default", name="bert", uid="u"),
+            status=replace(held.status, faults=faults),
+            epoch=1,
+            reason=Reason.MEASURED,
+            text="",
+        )
+        outcomes.look(snapshot, [write], 0.01)
+        assert outcomes.class_faults == 2
+
+
 def test_new_windows_are_held_against_the_model_of_that_moment() -> None:
     held = profile("bert", [row(1, "lstm", 2.0)])
     snapshot = replace(

@@ -10,9 +10,21 @@ import pytest
 from rich.console import Console, RenderableType
 from typer.testing import CliRunner
 
-from builders import NOW, a_gpu_node, a_job, a_pod, a_service, a_slice, a_snapshot, gpu, reported
+from builders import (
+    NOW,
+    a_gpu_node,
+    a_job,
+    a_pod,
+    a_profile,
+    a_service,
+    a_slice,
+    a_snapshot,
+    gpu,
+    reported,
+)
 from ullage.api.contract import Reason, SlicePhase
 from ullage.cli import tables
+from ullage.cli.look import isolation_of
 from ullage.cli.main import app
 from ullage.cluster.records.snapshot import PodStage
 from ullage.cluster.records.status import (
@@ -93,6 +105,28 @@ def test_why_says_how_many_members_an_elastic_gang_has_and_why() -> None:
     for words in ("3 of 2 to 4", "Shrunk: train-1 is gone", "it grows when that lasts"):
         assert words in text
     assert "members" not in _text(tables.why(a_job("fixed").status(decision=WAITS).build()))
+
+
+def test_why_says_that_the_class_is_isolated_and_who_ends_it() -> None:
+    mine, others = (
+        replace(a_profile(name, workload_class="bad", namespace=namespace), uid=name)
+        for name, namespace in (("mine", "default"), ("others", "elsewhere"))
+    )
+    told = Condition(
+        type="Isolated",
+        status="True",
+        reason="ClassFaulted",
+        message="bad-0 faulted node-1/GPU-a: Xid 31 (memory page fault)",
+    )
+    guilty = replace(mine, status=replace(mine.status, conditions=(told,)))
+    job = a_job("bad").with_(workload_class="bad").status(decision=WAITS)
+    seen = a_snapshot(job, guilty, others)
+    text = _text(tables.why(job.build(), isolation_of(seen, job.build())))
+    for words in ("bad: ClassFaulted", "Xid 31", "spec.faults.cleared"):
+        assert words in text
+    elsewhere = replace(others, status=guilty.status)
+    innocent = a_snapshot(job, mine, elsewhere)
+    assert isolation_of(innocent, job.build()) is None
 
 
 def test_top_shows_every_device_and_its_tenants() -> None:

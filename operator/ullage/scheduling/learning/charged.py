@@ -82,10 +82,11 @@ def _said(isolation: Isolation) -> Said:
 def isolation_text(isolation: Isolation) -> str:
     """What happened, and what follows until when."""
     newest = isolation.newest
+    more = f", the last of {isolation.faults} faults" if isolation.faults > 1 else ""
     return (
         f"{newest.pod} faulted {newest.node}/{newest.gpu} at {rfc3339(newest.at_s)}: "
-        f"{xid_of(newest.xid).text}, {isolation.faults} faults in all; until "
-        f"{rfc3339(isolation.until)} the class shares devices with itself alone, on trial"
+        f"{xid_of(newest.xid).text}{more}; until {rfc3339(isolation.until)} the class shares "
+        "devices with itself alone, on trial"
     )
 
 
