@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench import (
+    devicechoice_counts,
     devicechoice_gangs,
     devicechoice_live,
     devicechoice_networks,
@@ -61,6 +62,7 @@ def _sections(folder: Path, tick: Callable[[str], None]) -> tuple[dict[str, Figu
     sections: tuple[Section, ...] = (
         lambda: devicechoice_gangs.measure_gavel(read_gavel(folder)),
         lambda: devicechoice_gangs.measure_sia(read_sia(folder)),
+        lambda: devicechoice_counts.measure(read_gavel(folder), read_sia(folder)),
         lambda: devicechoice_regret.measure(read_gavel(folder), tick),
         lambda: devicechoice_regret.measure_torchvision(read_torchvision(folder)),
     )

@@ -77,10 +77,17 @@ MUTANTS: Final = (
         NUMBERS,
     ),
     Mutant(
-        "bounds widen with every doubling",
+        "bounds of other numbers widen with the ring",
+        f"{ENGINE}/comm.py",
+        "width = math.hypot(self.still, self.wide * apart)",
+        "width = self.still",
+        (UNIT,),
+    ),
+    Mutant(
+        "another number has the bounds of the model of communication",
         f"{LEARNING}/recommend.py",
-        "wide = _SPREAD ** -doublings(own, other)",
-        "wide = 1.0",
+        "high_s=max(step.high_s, known.step.high_s * most),",
+        "high_s=step.high_s,",
         NUMBERS,
     ),
     Mutant(

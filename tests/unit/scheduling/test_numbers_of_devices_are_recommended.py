@@ -17,6 +17,7 @@ from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
 from ullage.cluster.records.spec_fields import CostAim, Elasticity
 from ullage.cluster.records.status import Recommended
 from ullage.engines.admission.records import Fingerprint
+from ullage.engines.devicechoice.comm import FITTED
 from ullage.scheduling.learning.recommend import MOST_NUMBERS, Advisor, numbers_of
 from ullage.scheduling.learning.recommendation import advised, rows_of
 from ullage.scheduling.model.gang_speed import speed
@@ -115,7 +116,10 @@ def test_other_numbers_are_called_estimates_and_are_less_sure() -> None:
     assert more.low_s is not None
     assert more.total_s is not None
     assert more.high_s is not None
-    assert more.low_s == pytest.approx(own.total_s and own.total_s * 2 / 4, abs=1)
+    assert own.total_s is not None
+    least, most = FITTED.bounds(2, 4)
+    assert more.low_s == pytest.approx(own.total_s * 2 / 4 * least, abs=1)
+    assert more.high_s == pytest.approx(own.total_s * 2 / 4 * most, abs=1)
     assert more.low_s < more.total_s < more.high_s
     assert more.message.startswith("by estimate takes least")
 

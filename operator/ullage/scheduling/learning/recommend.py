@@ -20,6 +20,7 @@ from ullage.cluster.records import profile as profile_records
 from ullage.cluster.records.profile import Method, ProfileRecord
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
 from ullage.engines.devicechoice.choose import choose
+from ullage.engines.devicechoice.comm import FITTED, Scaling
 from ullage.engines.devicechoice.intervals import Interval, around
 from ullage.engines.devicechoice.memory import (
     Evidence,
@@ -49,8 +50,6 @@ MOST_NUMBERS: Final = 12
 """Numbers of members that are looked at; of wider bounds a geometric series."""
 MOST_ADVISED: Final = 8
 """Devices up to which other numbers are told to a job that does not change its own (our choice)."""
-_SPREAD: Final = 0.97
-"""What a doubling may gain or lose against the law: from no loss at all to twice the loss."""
 _SUREST: Final = 0.5
 """Confidence of an estimate without any error; that of a measured speed begins there."""
 
@@ -82,24 +81,29 @@ def _series(least: int, most: int) -> set[int]:
     return {round(least * math.exp(ratio * at)) for at in range(MOST_NUMBERS)}
 
 
-def doublings(own: int, other: int) -> float:
-    """How many doublings or halvings lie between two numbers."""
-    return abs(math.log2(other / own))
-
-
-def forecast_at(known: StepForecast, own: int, other: int) -> StepForecast:
+def forecast_at(
+    known: StepForecast, own: int, other: int, *, scaling: Scaling = FITTED
+) -> StepForecast:
     """The step of ``other`` members that each do as much in it as a member of ``own`` does.
 
     Such a step takes longer the more there are: n members are n * .97^log2(n) times as fast as
-    one (source: ``speed``). Bounds reach from a loss of nothing to twice that loss (derived).
+    one (source: ``speed``). Bounds are those of ``scaling``, and never leave that value out.
     """
     if known.step is None:
         return replace(known, source=Source.ESTIMATED)
-    longer = speed(own) / own / (speed(other) / other)
-    wide = _SPREAD ** -doublings(own, other)
-    step = known.step.times(longer)
-    wider = Interval(value_s=step.value_s, low_s=step.low_s / wide, high_s=step.high_s * wide)
+    step = known.step.times(longer_at(own, other))
+    least, most = scaling.bounds(own, other)
+    wider = Interval(
+        value_s=step.value_s,
+        low_s=min(step.low_s, known.step.low_s * least),
+        high_s=max(step.high_s, known.step.high_s * most),
+    )
     return replace(known, step=wider, source=Source.ESTIMATED)
+
+
+def longer_at(own: int, other: int) -> float:
+    """How many times longer a step of ``other`` members takes than one of ``own``."""
+    return speed(own) / own / (speed(other) / other)
 
 
 def memory_at(known: MemoryVerdict, own: int, other: int) -> MemoryVerdict:
@@ -120,7 +124,8 @@ def confidence_at(known: float, own: int, other: int) -> float:
     """Confidence of a speed at another number, from that of the speed itself."""
     if own == other:
         return known
-    return float(min(known, _SUREST) * _SPREAD ** doublings(own, other))
+    longer = longer_at(own, other)
+    return min(known, _SUREST) * longer / max(longer, FITTED.bounds(own, other)[1])
 
 
 def best_of_each_type(rows: Sequence[Priced]) -> tuple[Priced, ...]:
