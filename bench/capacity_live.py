@@ -20,8 +20,9 @@ from ullage.cluster.projection.workload import project_workload
 from ullage.cluster.records.pool import CapacityType, PoolRecord, PoolStatus
 from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
 from ullage.cluster.records.spec_fields import SpotTerms
+from ullage.cluster.records.status import WorkloadStatus
 from ullage.engines.capacity.records import Pool
-from ullage.scheduling.capacity.capacity_choice import decided, is_due
+from ullage.scheduling.capacity.capacity_choice import decided, is_due, is_watched
 from ullage.scheduling.capacity.choice import Facts
 from ullage.scheduling.capacity.hazard import Learning, observed
 from ullage.scheduling.capacity.market import Stall, Stalls
@@ -36,16 +37,21 @@ EPOCH_S = 1_700_000_000.0
 RUNNING = "Running"
 
 
-def live(members: int, work: float, whole_s: float, terms: SpotTerms) -> Rule:
+def live(
+    members: int, work: float, whole_s: float, terms: SpotTerms, delay: float | None = None
+) -> Rule:
     """The operator's rule for a gang by cost per work.
 
     Args:
-        members: Of the gang.
+        members: Of the gang, at most.
         work: In the unit of the play's job.
         whole_s: Seconds that the undisturbed gang needs for it.
         terms: Of the SchedulingPolicy.
+        delay: What an hour of delay costs, dollars: the size is chosen by it, and members come and
+            go in place; ``None`` = the size is fixed.
     """
-    return _Operator(members=members, work=work, whole_s=whole_s, terms=terms).rule
+    job = _job(members, delay)
+    return _Operator(members=members, work=work, whole_s=whole_s, terms=terms, job=job).rule
 
 
 @dataclass(slots=True)
@@ -66,8 +72,8 @@ class _Operator:
     work: float
     whole_s: float
     terms: SpotTerms
+    job: WorkloadRecord
     run: Run | None = None
-    job: WorkloadRecord = field(default_factory=lambda: _job(1))
     pools: dict[str, PoolStatus] = field(default_factory=dict)
     seen: dict[str, _Seen] = field(default_factory=dict)
     history: dict[int, Mapping[str, PoolStatus]] = field(default_factory=dict)
@@ -87,7 +93,8 @@ class _Operator:
 
     def _begin(self, market: Market, run: Run) -> None:
         unknown = {name: PoolStatus() for name in market.names}
-        self.run, self.job = run, _job(self.members)
+        self.run = run
+        self.job = replace(self.job, status=WorkloadStatus())
         # of the job before no instance is left
         self.pools = {
             name: replace(status, nodes=0)
@@ -103,7 +110,7 @@ class _Operator:
             self.history[tick] = dict(before.pools)
             return counts
 
-        before = _Operator(self.members, self.work, self.whole_s, self.terms)
+        before = _Operator(self.members, self.work, self.whole_s, self.terms, self.job)
         before.history[-1] = {}  # it knows nothing
         endless = Job(work=math.inf, speed=lambda _: 0.0, toll=lambda run, lost, changed: 0.0)
         with suppress(ValueError):  # the traces end before the job does
@@ -143,7 +150,7 @@ class _Operator:
             now=now,
         )
         # what waits is looked at again in every cycle
-        spend = decided(facts, 1) if is_due(facts) or not facts.held else kept(facts)
+        spend = decided(facts, 1) if is_due(facts) or is_watched(facts) else kept(facts)
         status = replace(
             self.job.status,
             spend=spend,
@@ -205,17 +212,22 @@ def _record(name: str, market: Market, status: PoolStatus) -> PoolRecord:
     )
 
 
-def _job(members: int) -> WorkloadRecord:
+def _job(members: int, delay: float | None) -> WorkloadRecord:
     """A gang of whole devices by cost per work, as the operator reads it."""
     container = {"name": "main", "image": "example/train:1"}
+    size: dict[str, object] = {"replicas": members}
+    cost = {"objective": "CostPerWork"}
+    if delay is not None:
+        bounds = {"minReplicas": 1, "maxReplicas": members, "membership": "InPlace"}
+        size, cost = {"elasticity": bounds}, cost | {"delayCostPerHour": f"{delay:g}"}
     raw = {
         "metadata": {"name": "train", "namespace": "bench", "uid": "uid-train", "generation": 1},
         "spec": {
             "template": {"spec": {"containers": [container]}},
-            "replicas": members,
             "checkpoint": {},
             "work": {"steps": 1_000_000},
-            "cost": {"objective": "CostPerWork"},
+            "cost": cost,
+            **size,
         },
     }
     record, _ = project_workload(WorkloadKind.TRAINING_JOB, raw, None, Sharer())

@@ -113,6 +113,19 @@ BUDGET_WITH_OBJECTIVE: Final = Rule(
     "objective must be set",
     field=".budgetPerHour",
 )
+DELAY_COST_OBJECTIVE: Final = Rule(
+    name="delay-cost-objective",
+    rule="!has(self.delayCostPerHour) || (has(self.objective) && self.objective == 'CostPerWork')",
+    message="cost.delayCostPerHour chooses the size by cost: set cost.objective to CostPerWork",
+    field=".delayCostPerHour",
+)
+DELAY_COST_NEEDS_ELASTICITY: Final = Rule(
+    name="delay-cost-needs-elasticity",
+    rule="!has(self.cost) || !has(self.cost.delayCostPerHour) || has(self.elasticity)",
+    message="cost.delayCostPerHour chooses the number of members: set its bounds in "
+    "spec.elasticity",
+    field=".cost",
+)
 COST_NEEDS_WORK: Final = Rule(
     name="cost-needs-work",
     rule="!has(self.cost) || has(self.work)",

@@ -32,6 +32,8 @@ from ullage.api.rules import (
     DEADLINE_NEEDS_FALLBACK,
     DEADLINE_POSITIVE,
     DEADLINE_WITH_OBJECTIVE,
+    DELAY_COST_NEEDS_ELASTICITY,
+    DELAY_COST_OBJECTIVE,
     DIRTY_POSITIVE,
     ELASTICITY_NEEDS_CHECKPOINT,
     ELASTICITY_OR_REPLICAS,
@@ -149,6 +151,7 @@ class Cost(Model):
             DEADLINE_NEEDS_FALLBACK,
             DEADLINE_HOLDS_WORK,
             BUDGET_WITH_OBJECTIVE,
+            DELAY_COST_OBJECTIVE,
         )
     )
 
@@ -171,6 +174,11 @@ class Cost(Model):
     budget_per_hour: Price | None = None
     """Maximum cost of the job's instances per hour, as a quoted decimal number; with an
     objective."""
+    delay_cost_per_hour: Price | None = None
+    """Cost to its owner of each hour until the job ends, as a quoted decimal number in the currency
+    of the prices; with objective CostPerWork and elasticity. Ullage then chooses the number of
+    members together with the pools, so that instances and delay cost least per unit of work; "0"
+    asks for the cheapest size. Absent = as many members as there is room and budget for."""
     allow_spot: bool = True
     """The job may run on capacity that the provider can take back."""
     on_demand_fallback: bool = True
@@ -259,6 +267,7 @@ class TrainingJobSpec(Model):
             FROZEN_ACCELERATORS,
             RESIZE_NEEDS_CHECKPOINT,
             COST_NEEDS_WORK,
+            DELAY_COST_NEEDS_ELASTICITY,
             DEADLINE_NEEDS_CHECKPOINT,
         )
     )

@@ -122,7 +122,9 @@ def test_a_share_pays_its_part_of_a_device() -> None:
 def limits(job: WorkloadRecord, *pools: PoolRecord) -> dict[str, int]:
     pool_choice = PoolChoice(spend=SpendRecord(), pools=frozenset(one.name for one in pools))
     named = {one.name: one for one in pools}
-    return limits_of(CapacityChoices(choices={job.ref.uid: pool_choice}), {job.ref.uid: job}, named)
+    choices = CapacityChoices(choices={job.ref.uid: pool_choice})
+    found = limits_of(choices, {job.ref.uid: job}, named)
+    return {uid: limit.members for uid, limit in found.items()}
 
 
 def test_the_dearest_of_the_chosen_pools_limits() -> None:

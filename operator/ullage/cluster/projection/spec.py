@@ -295,6 +295,8 @@ def _check_aim(aim: CostAim) -> None:
         raise WireError("onDemandFallback: a job on spot alone cannot keep a deadline")
     if aim.budget_per_hour is not None and not aim.objective:
         raise WireError("budgetPerHour: bounds what an objective chooses, and there is none")
+    if aim.delay_cost_per_hour is not None and aim.objective != CostObjective.COST_PER_WORK:
+        raise WireError("delayCostPerHour: belongs to objective CostPerWork, and to no other")
     if None not in (aim.deadline_s, aim.estimated_work_s) and (
         (aim.deadline_s or 0.0) < (aim.estimated_work_s or 0.0)
     ):
@@ -317,6 +319,8 @@ def check_whole(spec: JsonObject, cost: CostAim | None, sharing: SharingRules) -
         raise WireError("sharing.resizable: Restart needs spec.checkpoint")
     if cost is not None and spec.get("work") is None:
         raise WireError("cost: needs spec.work.steps")
+    if cost is not None and cost.delay_cost_per_hour is not None and not elastic:
+        raise WireError("cost.delayCostPerHour: needs spec.elasticity")
     if (
         cost is not None
         and cost.objective == CostObjective.DEADLINE

@@ -111,6 +111,9 @@ class CostAim:
     """Seconds of undisturbed running that the whole training takes at speed 1."""
     budget_per_hour: Annotated[float | None, Kind(positive)] = None
     """Most dollars per hour for all of its instances."""
+    delay_cost_per_hour: Annotated[float | None, Kind(decimal)] = None
+    """What an hour more of run time costs the owner; says that the size of an elastic gang is
+    chosen by it."""
     allow_spot: _Switch = True
     on_demand_fallback: _Switch = True
     """On-demand and reserved capacity may be used."""

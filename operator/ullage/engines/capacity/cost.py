@@ -65,13 +65,19 @@ class Terms:
         scaling: phi.
         eviction_h: Hours of work lost per loss event (lambda).
         change_h: Hours lost by adding or removing instances (sigma).
+        meet_h: The same of a gang in place whose members come or go while none moves; those that
+            move lose ``change_h`` (derived). ``None`` = every change costs ``change_h``.
         reliable_per_hour: Dollars per hour of machines that are held anyway and do no work.
+        delay_per_hour: What an hour more of run time costs the owner, dollars, outside any budget;
+            ``None`` = no one said, and nothing is given back to save it.
     """
 
     scaling: Scaling = Scaling()
     eviction_h: float = 0.0
     change_h: float = 0.0
+    meet_h: float | None = None
     reliable_per_hour: float = 0.0
+    delay_per_hour: float | None = None
 
 
 def life_h(hazard_per_hour: float, horizon_h: float) -> float:
@@ -95,7 +101,7 @@ def expected(
     counts: Sequence[int],
     terms: Terms,
     *,
-    changed: bool,
+    changed: float,
     horizon_h: float = 1.0,
 ) -> Expected:
     """Cost and work of an allocation over the horizon.
@@ -104,13 +110,13 @@ def expected(
         pools: Every one with instances has a price.
         counts: Instances of each pool.
         terms: Of the job.
-        changed: The allocation differs from what is held: a change is paid.
+        changed: Part of ``change_h`` that is paid, 0 to 1; 0 = it is what is held.
         horizon_h: Hours ahead.
 
     Raises:
         ValueError: instances of a pool without a price.
     """
-    cost = terms.reliable_per_hour * horizon_h
+    cost = (terms.reliable_per_hour + (terms.delay_per_hour or 0.0)) * horizon_h
     per_hour = terms.reliable_per_hour
     hazard, working = 0.0, 0
     held = [(pool, count) for pool, count in zip(pools, counts, strict=True) if count]
@@ -122,7 +128,7 @@ def expected(
         hazard += pool.hazard_per_hour
         working += count
     over = -math.expm1(-horizon_h * hazard) * terms.eviction_h
-    over += terms.change_h if changed else 0.0
+    over += terms.change_h * changed
     work = terms.scaling.at(working) * sum(
         count * pool.speed * max(0.0, life_h(pool.hazard_per_hour, horizon_h) - over)
         for pool, count in held

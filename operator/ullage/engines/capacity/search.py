@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Searches from the held allocation for a better one: add, give back, move, each only for a gain.
+"""Searches from the held allocation for a better one: add, give back, move, each for a gain.
 
 Allocations are counts aligned with the pools. A change must gain by a part of what stands, so that
 noise in prices and hazards moves no one. It must never end beyond a limit: budget, replicas, what
@@ -57,7 +57,7 @@ class Search:
 
     def run(self) -> Counts:
         """The allocation to go for; no instances where the fewest cannot be had."""
-        best = self._move(self._release(self._grow(self._within_limits())))
+        best = self._move(self._shrink(self._release(self._grow(self._within_limits()))))
         return best if sum(best) >= self.ask.least else (0,) * len(best)
 
     def expect(self, counts: Counts) -> Expected:
@@ -67,10 +67,22 @@ class Search:
                 self.pools,
                 counts,
                 self.terms,
-                changed=counts != self.held,
+                changed=self._changed(counts),
                 horizon_h=self.settings.horizon_h,
             )
         return self.seen[counts]
+
+    def _changed(self, counts: Counts) -> float:
+        """Part of a whole change that an allocation costs."""
+        terms = self.terms
+        if counts == self.held:
+            return 0.0
+        if terms.meet_h is None or not terms.change_h:
+            return 1.0
+        steps = [new - old for new, old in zip(counts, self.held, strict=True)]
+        moved = min(sum(max(0, step) for step in steps), sum(max(0, -step) for step in steps))
+        least = min(1.0, terms.meet_h / terms.change_h)
+        return least + (1.0 - least) * moved / max(1, sum(self.held))
 
     def option(self, counts: Counts) -> Option:
         """An allocation with what is expected of it."""
@@ -215,6 +227,28 @@ class Search:
             if self._settled(index):
                 best, self.rivals = fewer, [best]
         return best
+
+    def _shrink(self, best: Counts) -> Counts:
+        """Give a part of one pool back where a smaller size costs less per work (derived).
+
+        Without a price of delay the fewest instances always would, so none are given back.
+        """
+        if self.terms.delay_per_hour is None:
+            return best
+        gang = self.ask.gang
+        fewer = [
+            (index, _with(best, index, -step))
+            for index, count in enumerate(best)
+            if self.held[index]
+            for step in range(gang, count, gang)
+            if sum(best) - step >= self.ask.least
+        ]
+        gaining = [one for one in fewer if self.gains(one[1], best)]
+        settled = [counts for index, counts in gaining if self._settled(index)]
+        if not settled:
+            return best
+        self.rivals = [best, *settled]
+        return min(settled, key=self.rank)
 
     def _move(self, best: Counts) -> Counts:
         """Move one pool's instances to another where that gains: full jobs cannot add first.

@@ -11,6 +11,7 @@ from ullage.api.contract import Interruption, Reason
 from ullage.scheduling.assignment.entry import Entries
 from ullage.scheduling.assignment.reevaluation import Finding
 from ullage.scheduling.assignment.trials import Trials
+from ullage.scheduling.capacity.budgets import Limit
 from ullage.scheduling.capacity.capacity_choice import CapacityChoices
 from ullage.scheduling.capacity.node_requests import Ordering
 from ullage.scheduling.feasibility.resource_requests import ResourceRequests
@@ -38,7 +39,7 @@ class CycleContext:
         requests: What everyone asks for.
         feasibility: Tells what could never run here.
         spending: Pools that jobs with an aim of cost are to use.
-        limits: Most members that the budgets of elastic jobs pay for, by uid.
+        limits: Most members of elastic jobs for the sake of money, by uid.
         trials: Classes that are tried out.
         spent_s: Seconds of trial that classes have used up.
         committed: Events of trials that ended well.
@@ -57,7 +58,7 @@ class CycleContext:
     requests: ResourceRequests
     feasibility: Feasibility
     spending: CapacityChoices
-    limits: Mapping[str, int]
+    limits: Mapping[str, Limit]
     trials: Trials
     spent_s: Mapping[Class, float]
     committed: Sequence[Emit]

@@ -182,7 +182,7 @@ class _Clerk:
             if is_due(facts):
                 urgent.append(facts)
             else:
-                if _is_watched(facts):
+                if is_watched(facts):
                     waiting.append(facts)
                 self._record(facts, kept(facts))
         for facts in urgent[:MOST_URGENT]:
@@ -378,10 +378,13 @@ def _marks(
         )
 
 
-def _is_watched(facts: Facts) -> bool:
-    """Whether what others do may change a decision that stands: it waits, or it could go back."""
+def is_watched(facts: Facts) -> bool:
+    """Whether what others do may change a decision that stands.
+
+    The job waits, its size follows prices and room, or it could go back to spot.
+    """
     before = facts.before
-    if not facts.held or before is None:
+    if not facts.held or before is None or facts.sized:
         return True
     return facts.due is not None and before.mode != SpendMode.SPOT and not before.committed
 

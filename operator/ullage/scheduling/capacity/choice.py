@@ -19,7 +19,7 @@ from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.spec_fields import SpotTerms
 from ullage.cluster.records.status import SpendDecision
 from ullage.engines.capacity import deadline
-from ullage.engines.capacity.cost import Terms, expected
+from ullage.engines.capacity.cost import Scaling, Terms, expected
 from ullage.engines.capacity.decide import Due, decide
 from ullage.engines.capacity.pricing import Offer, PriceWhy, Switching, choose_offer
 from ullage.engines.capacity.records import (
@@ -37,6 +37,7 @@ from ullage.engines.capacity.records import (
 )
 from ullage.scheduling.capacity.market import Stalls, affordable, may_use_on_demand
 from ullage.scheduling.capacity.remaining_work import TICK_S, Work, fallback_speed, spare_s
+from ullage.scheduling.model.gang_speed import PHI, ROOM_LASTS_IN_PLACE_S
 
 HELD_LONG_S: Final = 1e9
 """Since when a job holds what no one noted the time of."""
@@ -75,6 +76,16 @@ class Facts:
         return spend.decision if spend is not None else None
 
     @property
+    def sized(self) -> bool:
+        """Whether the number of members is chosen together with the pools."""
+        cost = self.job.cost
+        return (
+            self.job.elasticity is not None
+            and cost is not None
+            and cost.delay_cost_per_hour is not None
+        )
+
+    @property
     def held_s(self) -> float:
         """Seconds since its pools were chosen."""
         before = self.before
@@ -96,10 +107,11 @@ def choose(facts: Facts) -> Decision:
     objective, due = CostObjective(cost.objective), facts.due
     if due is not None and not (spot and _has_spot(facts)):
         objective, due = CostObjective.COST_PER_WORK, None  # there is nothing to wait for
+    least, most = _bounds(facts)
     ask = Ask(
         objective=objective,
-        least=facts.members,
-        most=facts.members,
+        least=least,
+        most=most,
         budget_per_hour=cost.budget_per_hour,
         allow_spot=spot,
         allow_on_demand=may_use_on_demand(job),
@@ -110,7 +122,7 @@ def choose(facts: Facts) -> Decision:
     )
     # a loss and a move both cost one restart; from nothing a start costs the same everywhere
     change_h = facts.restart_h if facts.held else 0.0
-    terms = Terms(eviction_h=facts.restart_h, change_h=change_h)
+    terms = replace(_terms(facts), change_h=change_h)
     settings = Settings(
         min_gain=facts.terms.min_gain_percent / 100,
         min_hold_s=facts.terms.min_hold_s,
@@ -118,6 +130,27 @@ def choose(facts: Facts) -> Decision:
     )
     decision = decide(ask, _with_held(facts), terms, due=due, settings=settings)
     return _net_on_spot(facts, decision)
+
+
+def _bounds(facts: Facts) -> tuple[int, int]:
+    """Fewest and most members."""
+    bounds = facts.job.elasticity
+    if bounds is None or not facts.sized:
+        return facts.members, facts.members
+    return bounds.min_replicas, bounds.max_replicas
+
+
+def _terms(facts: Facts) -> Terms:
+    """What a loss and an hour cost the job, and how it scales where its size is chosen."""
+    cost = facts.job.cost
+    if cost is None or not facts.sized:
+        return Terms(eviction_h=facts.restart_h)
+    return Terms(
+        scaling=Scaling(per_doubling=PHI),
+        eviction_h=facts.restart_h,
+        meet_h=ROOM_LASTS_IN_PLACE_S / 3600 if facts.job.in_place else None,
+        delay_per_hour=cost.delay_cost_per_hour,
+    )
 
 
 def _has_spot(facts: Facts) -> bool:
@@ -183,6 +216,8 @@ def stays(facts: Facts, found: Decision) -> bool:
         return True
     if over_budget(facts):
         return not pools and gives_up_members(facts)
+    if facts.sized and facts.job.in_place:
+        return not pools  # members come and go one pool at a time, and the others go on
     # the engine looks an hour ahead: for moves by cost the longer view decides
     return not pools or facts.due is None
 
@@ -238,13 +273,14 @@ def settled(facts: Facts, found: Decision) -> Decision:
     pool = stall.pool
     if pool.price_per_hour is None or not pool.speed:
         return found
-    if pool.most is not None and pool.most < facts.members:
+    members = sum(share.instances for share in found.chosen.shares)
+    if pool.most is not None and pool.most < members:
         return found
     budget = facts.job.cost.budget_per_hour if facts.job.cost is not None else None
-    if budget is not None and pool.price_per_hour * facts.members > budget:
+    if budget is not None and pool.price_per_hour * members > budget:
         return found
-    old = expected([pool], [facts.members], Terms(eviction_h=facts.restart_h), changed=False)
-    option = Option(shares=(Share(pool=here, instances=facts.members),), expected=old)
+    old = expected([pool], [members], _terms(facts), changed=False)
+    option = Option(shares=(Share(pool=here, instances=members),), expected=old)
     if mode_of(facts, option) != mode_of(facts, found.chosen):
         return found
     gain, new = facts.terms.min_gain_percent / 100, found.chosen.expected
@@ -260,7 +296,7 @@ def settled(facts: Facts, found: Decision) -> Decision:
 
 def staying(facts: Facts, found: Decision) -> Decision:
     """The decision to go on with what is held; what the engine would take comes second."""
-    here = held_option(facts)
+    here = _best_here(facts) if facts.sized else held_option(facts)
     reason = Why.HOLDING if facts.held_s < facts.terms.min_hold_s else Why.KEPT
     names = " and ".join(sorted(facts.held))
     why = "" if facts.job.checkpoint else " (without spec.checkpoint it is never moved)"
@@ -271,6 +307,13 @@ def staying(facts: Facts, found: Decision) -> Decision:
         reason=reason,
         text=f"stay on {names}{why}; otherwise: {found.text}",
     )
+
+
+def _best_here(facts: Facts) -> Option:
+    """The size that serves a job best in the pools that it holds."""
+    held = {name: facts.stalls.stalls[name] for name in facts.held if name in facts.stalls.stalls}
+    found = choose(replace(facts, stalls=replace(facts.stalls, stalls=held))).chosen
+    return found if found.shares else held_option(facts)
 
 
 def compare_prices(facts: Facts, kept: Decision) -> Decision:

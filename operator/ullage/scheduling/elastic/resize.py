@@ -18,6 +18,7 @@ from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.spec_fields import Elasticity
 from ullage.cluster.records.status import SizeRecord
+from ullage.scheduling.capacity.budgets import Limit
 from ullage.scheduling.elastic.sizes import Size
 from ullage.scheduling.elastic.space import Space
 from ullage.scheduling.inventory.reliable_machines import terms_of
@@ -63,8 +64,8 @@ class Resizer:
 
     space: Space
     now: float
-    limits: Mapping[str, int] = field(default_factory=dict)
-    """Most members that a job's budget pays for, by uid; who may have all is not in it."""
+    limits: Mapping[str, Limit] = field(default_factory=dict)
+    """Most members of a job for the sake of money, by uid; who may have all is not in it."""
     _later: list[Space] = field(default_factory=list)
 
     def at_creation(self, job: WorkloadRecord) -> Size | None:
@@ -150,7 +151,7 @@ class Resizer:
             return None
         held = self.now - known.since < HOLD_S
         if job.replicas > most:  # at once: a limit is no matter of taste
-            return self._restart(job, most, _paid_for(most))
+            return self._restart(job, most, self._why(job))
         if job.replicas < most and held and not known.room_since:
             # nothing else may happen in the cluster until then
             same = Size(job.replicas, known)
@@ -192,7 +193,7 @@ class Resizer:
             return None
         if lacking < 0:
             most = self._most(job)
-            text = f"{_paid_for(most)}; goes on in place with {_part(_bounds(job), most)}"
+            text = f"{self._why(job)}; goes on in place with {_part(_bounds(job), most)}"
             return Growth(size=self._changed(job, most, text, resumes=0.0), leaves=-lacking)
         if self.now - known.since < HOLD_IN_PLACE_S:
             same = Size(job.replicas, known)
@@ -291,12 +292,18 @@ class Resizer:
         return self._wanted(job, _bounds(job).max_replicas)
 
     def _wanted(self, job: WorkloadRecord, room: int) -> int:
-        return wanted_members(_bounds(job), room, limit=self.limits.get(job.ref.uid))
+        limit = self.limits.get(job.ref.uid)
+        return wanted_members(_bounds(job), room, limit=limit.members if limit else None)
+
+    def _why(self, job: WorkloadRecord) -> str:
+        limit = self.limits.get(job.ref.uid)
+        why = limit.why if limit is not None else f"spec.elasticity allows {self._most(job)}"
+        return f"{why} members at the present price"
 
     def _at_start(self, job: WorkloadRecord, members: int, room: int) -> str:
         bounds, limit = _bounds(job), self.limits.get(job.ref.uid)
-        if limit == members:
-            return f"{_part(bounds, members)}: spec.cost.budgetPerHour pays for {limit}"
+        if limit is not None and limit.members == members:
+            return f"{_part(bounds, members)}: {limit.why}"
         return _at_start(bounds, members, room)
 
     def _restart(self, job: WorkloadRecord, members: int, why: str) -> Growth:
@@ -336,10 +343,6 @@ class Resizer:
 def _bounds(job: WorkloadRecord) -> Elasticity:
     assert job.elasticity is not None  # only elastic jobs are asked about
     return job.elasticity
-
-
-def _paid_for(members: int) -> str:
-    return f"spec.cost.budgetPerHour pays for {members} members at the present price"
 
 
 def _waiting(names: Sequence[str], part: str) -> str:

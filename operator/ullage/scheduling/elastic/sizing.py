@@ -15,6 +15,7 @@ from functools import cache
 from ullage.api.contract import Reason
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.scheduling.accounting.losses import was_given_back
+from ullage.scheduling.capacity.budgets import Limit
 from ullage.scheduling.capacity.node_requests import Lack
 from ullage.scheduling.elastic.resize import Growth, Resizer
 from ullage.scheduling.elastic.sizes import Size, resumes
@@ -281,7 +282,7 @@ def sizing_of(
     placer: Placer,
     lifecycles: dict[str, LifecycleStep],
     rounds: Rounds | None,
-    limits: Mapping[str, int],
+    limits: Mapping[str, Limit],
 ) -> Sizing:
     """The sizes of this cycle, none decided yet."""
     narrow = rounds.tools.typed.of if rounds is not None else None

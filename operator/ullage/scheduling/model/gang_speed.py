@@ -30,7 +30,7 @@ to meet the others (derived as for a restart, whose cost is that)."""
 KEEP_S: Final = 120.0
 """How long the places of a gang are kept when its old pods are gone and the new ones are not there
 (our choice: pods come within seconds; where the API takes none, others may have the devices)."""
-_PHI: Final = 0.97
+PHI: Final = 0.97
 """Part of the speed that is left with each doubling of the members, until it was measured; the
 curve that choosing pools rests on too."""
 
@@ -54,7 +54,7 @@ def wanted_members(bounds: Elasticity, room: int, *, limit: int | None = None) -
 
 def speed(members: int) -> float:
     """How fast a gang is against one member: n * .97^log2(n) (source: E_A's phi)."""
-    return members * math.pow(_PHI, math.log2(members))
+    return members * math.pow(PHI, math.log2(members))
 
 
 def saved_s(left_s: float, members: int, more: int) -> float:
