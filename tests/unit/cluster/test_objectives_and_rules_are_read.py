@@ -104,3 +104,16 @@ def test_garbage_among_observations_costs_only_itself() -> None:
     assert record.observations[0] == good
     assert record.unreadable_observations == 2
     assert record.devices == (a_device(),)
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"objective": "Makespan", "delayCostPerHour": "1"}, "belongs to objective CostPerWork"),
+        ({"objective": "CostPerWork", "delayCostPerHour": "1"}, "needs spec.elasticity"),
+    ],
+)
+def test_a_price_of_delay_that_chooses_nothing_makes_a_job_invalid(
+    spec: dict[str, str], said: str
+) -> None:
+    assert said in job(cost=spec, work={"steps": 5}).invalid
