@@ -23,6 +23,8 @@ MANY_EXAMPLES := $(shell grep -rlE "^from fakes.examples import" tests --include
 E2E_LONG ?=
 # words that choose mutants: a subject, a file, words of a rule
 ONLY ?=
+# what to do with the sample of mutants, and how: python -m mutants.sample --help
+SAMPLE ?=
 ALL_PY := operator deviceplugin runtime bench demo docs/generate examples tests
 # Hundreds of test modules, and some hundred processes that tests start, are read compiled.
 test-fast test-stress explore: export PYTHONDONTWRITEBYTECODE :=
@@ -88,6 +90,10 @@ test-smoke: $(VENV)/.ready ## a few minutes of the end-to-end tests: jobs run, s
 .PHONY: mutants
 mutants: $(VENV)/.ready ## breaks one rule at a time: a test must fail (ONLY=turns, ONLY=plan.py: some of them)
 	@PYTHONPATH=tests $(BIN)/python -m mutants $(ONLY)
+
+.PHONY: mutants-sample
+mutants-sample: $(VENV)/.ready ## small random changes of engines, admission, guard, books and slices: at least 85 % fail a test (SAMPLE="--count 300 --jobs 4")
+	@PYTHONPATH=tests $(BIN)/python -m mutants.sample $(SAMPLE)
 
 .PHONY: test-neighbours
 test-neighbours: $(VENV)/.ready ## beside real Karpenter, Kueue, JobSet, LeaderWorkerSet, Trainer and Prometheus, compiled from their Go modules

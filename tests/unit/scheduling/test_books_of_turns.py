@@ -101,6 +101,14 @@ def test_a_debt_lapses_where_nothing_is_promised_any_more() -> None:
     assert other.deficit_seconds == ((FAST, "50"),)
 
 
+def test_books_say_what_a_promise_amounts_to() -> None:
+    entry = Entry(fractions=fractions(50), effective=2.5, normalised=0.75)
+    books = written(None, entry, NOW, ROUND_S)
+    assert (books.effective_throughput, books.normalised_share) == ("2.5", "0.75")
+    nothing = written(books, Entry(effective=2.5, normalised=0.75), NOW + 60, ROUND_S)
+    assert (nothing.effective_throughput, nothing.normalised_share) == ("", "")
+
+
 def test_a_job_that_is_passed_by_was_passed_by_since_the_first_time() -> None:
     first = written(None, Entry(fractions=fractions(25), skipped=True), NOW, ROUND_S)
     again = written(first, Entry(fractions=fractions(50), skipped=True), NOW + 90, ROUND_S)

@@ -84,7 +84,7 @@ def test_where_a_job_resumes_says_exactly_what_a_loss_took() -> None:
     exact = days.known
     assert (exact.lost_steps, exact.lost_seconds) == (600, 300)
     assert (exact.reached_steps, exact.assumed_steps, exact.assumed_seconds) == (0, 0, 0)
-    assert exact.earlier_steps == 7200
+    assert (exact.earlier_steps, exact.first_step) == (7200, 0)
     days.cycle(2 * HOUR, **running(9000, 6600))
     # 7200 steps of the first start and 2400 of the second are 9000 that count: 4 $ for 9
     assert float(days.known.per_thousand_steps) == pytest.approx(float(days.known.total) / 9)
@@ -151,10 +151,23 @@ def test_a_checkpoint_that_failed_is_a_loss_though_it_was_asked_for() -> None:
 def test_a_program_that_goes_back_as_it_runs_loses_that() -> None:
     days = Days(one_spot_node())
     days.cycle(**running(7000, 6000))
+    begun = days.known.first_step
     days.cycle(60.0, **running(6950, 6900))
+    assert days.known.first_step == begun
     assert (days.known.lost_steps, days.known.lost_seconds) == (100, 50)
     days.cycle(60.0, **running(7100, 6900))
     assert days.known.lost_steps == 100
+
+
+def test_a_report_without_a_new_step_is_no_new_start() -> None:
+    days = Days(one_spot_node())
+    days.cycle(**running(7000))
+    days.cycle(60.0, progress=Progress(steps=7000, steps_per_second="1"))
+    days.cycle(HOUR, **running(7400))
+    assert days.known.earlier_steps == 0
+    assert float(days.known.per_thousand_steps) == pytest.approx(
+        float(days.known.total) / 7.4, rel=1e-4
+    )
 
 
 def test_a_job_that_starts_afresh_has_lost_all_of_it() -> None:

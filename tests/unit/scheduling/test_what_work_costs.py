@@ -210,7 +210,7 @@ def test_the_end_of_a_job_tells_what_it_cost_once() -> None:
     )
     ended = WorkloadStatus(conditions=(finished,), spend=SpendRecord(account=account))
     (told,) = cost_news(job, ended, 7)
-    assert told.reason is Reason.COST_SETTLED
+    assert (told.reason, told.warning) == (Reason.COST_SETTLED, False)
     assert told.text == (
         "spent 12.50; on-demand would have taken 37.50 (67% saved);"
         " losses took up to 40 s of work (80 steps)"

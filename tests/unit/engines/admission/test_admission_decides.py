@@ -176,6 +176,18 @@ def test_a_refusal_names_who_binds_and_the_missing_slack() -> None:
     assert admit(relaxed, newcomer(tenant("new"), 50, 50), BASIS).admitted
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "binds"), [(2.0, None, "old"), (None, 2.0, "new"), (None, None, "")]
+)
+def test_an_admission_names_whose_margin_is_least(
+    old: float | None, new: float | None, binds: str
+) -> None:
+    here = device(resident(tenant("old", 40, slo=old)))
+    verdict = admit(here, newcomer(tenant("new", slo=new)), BASIS)
+    assert verdict.admitted
+    assert verdict.binding == binds
+
+
 def test_a_mean_within_the_objective_but_not_its_margin_is_told_apart() -> None:
     close = device(resident(replace(tenant("tenant-a", 50), max_slowdown=1.27)))
     verdict = admit(close, newcomer(tenant("new"), 50, 50), BASIS)
@@ -189,7 +201,9 @@ def test_without_rows_it_says_how_many_are_missing() -> None:
     assert verdict.reason is Reason.NEED_PROFILE
     assert "rows 11 of 32" in verdict.text
     assert (verdict.rows, verdict.rows_needed) == (11, 32)
-    assert admit(BUSY, JOINS, replace(BASIS, thresholds={})).reason is Reason.NEED_PROFILE
+    unknown = admit(BUSY, JOINS, replace(BASIS, thresholds={}))
+    assert unknown.reason is Reason.NEED_PROFILE
+    assert (unknown.rows, unknown.rows_needed) == (0, 0)
 
 
 def test_no_one_with_an_objective_needs_no_certificate() -> None:

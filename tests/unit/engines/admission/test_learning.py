@@ -15,7 +15,7 @@ import pytest
 from ullage.app.model_summary import digest, slim
 from ullage.engines.admission.calibration import Band
 from ullage.engines.admission.colocations import bounded
-from ullage.engines.admission.learning import learn
+from ullage.engines.admission.learning import blocks_by, learn
 from ullage.engines.admission.model import WIDE_SD, Cells, LearnedModel, Models
 from ullage.engines.admission.records import (
     ClassProfile,
@@ -271,6 +271,11 @@ def test_an_update_equals_learning_from_scratch_where_something_changed(
             assert np.allclose(told, known, rtol=1e-3, atol=1e-5)
     place = before.cells.index["c1"], 9, before.cells.index["c5"], 9
     assert updated.cells.mean[place] > before.cells.mean[place] + 0.1
+
+
+def test_rows_of_one_meeting_are_left_out_together() -> None:
+    blocks = blocks_by(np.array([3, 1, 3, 2]))
+    assert [block.tolist() for block in blocks] == [[1], [3], [0, 2]]
 
 
 def test_a_new_class_moves_every_feature_so_every_cell_is_asked_again(model: LearnedModel) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,6 +48,19 @@ def test_a_stricter_band_lends_its_threshold_to_who_keeps_its_edge() -> None:
     missed = margin(pair, forecast(0.1, 0.9), table)
     assert not missed.passes
     assert missed.band is Band.WIDE
+
+
+def test_without_a_certified_margin_what_the_forecast_lacks_is_missing() -> None:
+    pair = [tenant("a", slo=1.5), tenant("b", slo=None)]
+    bare, certified = (
+        margin(pair, forecast(0.6, 0.0), table)
+        for table in ({}, {(Group.KNOWN, Band.CLOSE): threshold(1.0)})
+    )
+    assert bare.missing == pytest.approx(0.6 - math.log(1.5))
+    assert certified.missing == pytest.approx(0.7 - math.log(1.5))
+    assert (
+        margin(pair, forecast(0.1, 0.0), {(Group.KNOWN, Band.CLOSE): threshold(1.0)}).missing == 0
+    )
 
 
 def test_only_the_group_of_the_forecast_counts() -> None:

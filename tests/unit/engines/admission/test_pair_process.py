@@ -135,6 +135,25 @@ def test_heavy_tails_shrug_an_outlier_off() -> None:
     assert errors[2.0] < errors[0.0]
 
 
+def test_a_row_weighs_less_the_odder_it_is_to_all_others() -> None:
+    """The weight of a Student t, from what the others say of the row by a direct solve."""
+    made, target = rows(20)
+    target[3] += 2.0
+    hyper = Hyper(theta=HYPER.theta, tail=4.0)
+    prior = plain_kernel(np.array(hyper.theta), made, made)
+    weights = []
+    for row in range(len(made)):
+        others = np.arange(len(made)) != row
+        known = prior[np.ix_(others, others)] + (hyper.noise + 1e-6) * np.eye(len(made) - 1)
+        cross = np.linalg.solve(known, prior[row, others])
+        miss = target[row] - target.mean() - cross @ (target[others] - target.mean())
+        spread = prior[row, row] + hyper.noise + 1e-6 - cross @ prior[row, others]
+        weights.append((hyper.tail + 1) / (hyper.tail + miss**2 / spread))
+    found = pair_gp.condition(made, target, hyper, rounds=1).weights
+    assert np.allclose(found, weights)
+    assert found.argmin() == 3
+
+
 def test_noise_is_chosen_by_rows_and_the_shape_by_classes_left_out() -> None:
     made, target = rows(60)
     blocks = [np.array([one]) for one in range(len(made))]

@@ -70,6 +70,17 @@ def test_closer_forecasts_take_over_in_spite_of_an_odd_row() -> None:
     assert choose(found, eps=0.05, start=PLAIN) is Rung.GP
 
 
+def test_a_closer_forecast_that_admits_as_much_takes_over() -> None:
+    observed = seen()
+    mean = np.full(len(observed), 0.5)
+    found = {
+        PLAIN: outcomes(observed, mean, 0.4, objective=9.0),
+        Rung.GP: outcomes(observed, mean, 0.2, objective=9.0),
+    }
+    assert found[PLAIN].recall(0.05) == found[Rung.GP].recall(0.05)
+    assert choose(found, eps=0.05, start=PLAIN) is Rung.GP
+
+
 def test_few_rows_prove_nothing() -> None:
     observed = seen(LEAST_ROWS - 1)
     found = {

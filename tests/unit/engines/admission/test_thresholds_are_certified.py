@@ -58,6 +58,12 @@ def test_the_tail_is_the_binomials(successes: int, trials: int, probability: flo
     assert binomial_tail(successes, trials, probability) == pytest.approx(expected, abs=1e-10)
 
 
+@pytest.mark.parametrize(("probability", "tail"), [(0.0, 1.0), (1.0, 0.0)])
+def test_what_is_certain_has_a_tail_too(probability: float, tail: float) -> None:
+    assert binomial_tail(3, 8, probability) == tail
+    assert binomial_tail(8, 8, probability) == 1.0
+
+
 def test_the_tail_is_exact_where_fractions_can_say_it() -> None:
     p = Fraction(1, 20)
     exact = sum(math.comb(59, k) * p**k * (1 - p) ** (59 - k) for k in range(2))

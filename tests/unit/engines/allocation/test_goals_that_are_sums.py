@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ullage.engines.allocation.model import JobView, Problem, Throughputs, TypeView
+from ullage.engines.allocation.model import JobView, PairRow, Problem, Throughputs, TypeView
 from ullage.engines.allocation.policies import Objective, allocate
 
 
@@ -39,3 +39,19 @@ def test_who_gains_most_has_the_best_device() -> None:
     jobs = (JobView(name="steady"), JobView(name="gains"))
     found = served(Objective.MAX_THROUGHPUT, *jobs, rates=[[1000.0, 900.0], [1.0, 0.1]])
     assert found == pytest.approx({"steady": 0, "gains": 1})
+
+
+def test_both_of_a_pair_count() -> None:
+    """Side by side each does three quarters of what it does alone."""
+    jobs = (JobView(name="a"), JobView(name="b"))
+    row = PairRow(left="a", right="b", gang=1, left_rates=(3.0,), right_rates=(6.0,))
+    problem = Problem(
+        jobs=jobs,
+        types=(TypeView(name="t", devices=1),),
+        throughputs=Throughputs(rates=np.array([[4.0], [8.0]]), pairs=(row,)),
+    )
+    found = allocate(Objective.MAX_THROUGHPUT, problem)
+    assert found.objective == pytest.approx(1.5)
+    assert [(one.left, one.right, one.fraction) for one in found.pairs] == [
+        ("a", "b", pytest.approx(1.0))
+    ]

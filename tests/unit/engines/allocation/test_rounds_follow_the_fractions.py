@@ -119,6 +119,16 @@ def test_a_lone_job_on_an_idle_cluster_starts_at_once() -> None:
     assert (plan.waiting, plan.stops) == ((), ())
 
 
+def test_who_is_owed_most_is_the_first_of_those_who_wait() -> None:
+    jobs = [RoundJob(name=name, gang=1, speeds={"t": 1.0}) for name in "abcd"]
+    owed = {(("a",), "t"): 50.0, (("b",), "t"): 300.0, (("c",), "t"): 100.0, (("d",), "t"): 200.0}
+    state = RoundState(at_s=0.0, owed_s=owed)
+    shares = _allocation({name: {"t": 0.25} for name in "abcd"})
+    plan = next_round(state, shares, {"t": 1}, 0.0, jobs=jobs, settings=SETTINGS)
+    assert [run.members for run in plan.runs] == [("b",)]
+    assert plan.waiting == ("d", "c", "a")
+
+
 def test_the_same_arguments_give_the_same_plan_in_any_order_of_jobs() -> None:
     problem = random_problem(3, 12, (4, 4))
     allocation = waterfill.solve(problem)
@@ -222,6 +232,16 @@ def test_a_reservation_says_what_is_kept_and_what_is_missing() -> None:
     plan = next_round(state, allocation, {"t": 3}, 0.0, jobs=[gang, *small], settings=SETTINGS)
     assert [(r.job, r.devices, r.missing) for r in plan.reserved] == [("gang", 2, 1)]
     assert [run.members for run in plan.runs] == [("a",)]
+
+
+def test_a_gang_that_gets_its_turn_keeps_no_devices_beside_it() -> None:
+    gang = RoundJob(name="gang", gang=2, speeds={"t": 1.0})
+    small = [RoundJob(name=n, gang=1, speeds={"t": 1.0}, checkpointable=False) for n in "abc"]
+    allocation = _allocation({"gang": {"t": 0.2}} | {n: {"t": 0.6} for n in "abc"})
+    state = RoundState(skipped={"gang": 3})
+    plan = next_round(state, allocation, {"t": 3}, 0.0, jobs=[gang, *small], settings=SETTINGS)
+    assert [run.members for run in plan.runs] == [("gang",), ("a",)]
+    assert plan.reserved == ()
 
 
 def test_reserved_devices_work_for_jobs_that_can_be_stopped_again() -> None:

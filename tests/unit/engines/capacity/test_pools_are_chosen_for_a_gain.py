@@ -11,7 +11,15 @@ import pytest
 from ullage.api.words import CostObjective
 from ullage.engines.capacity.cost import Scaling, Terms
 from ullage.engines.capacity.decide import decide
-from ullage.engines.capacity.records import Ask, CapacityType, Decision, Holding, Pool, Why
+from ullage.engines.capacity.records import (
+    Ask,
+    CapacityType,
+    Decision,
+    Holding,
+    Pool,
+    Settings,
+    Why,
+)
 
 TERMS = Terms(
     scaling=Scaling(per_doubling=0.97),
@@ -63,6 +71,14 @@ def test_what_gains_less_than_three_percent_is_left() -> None:
 
 
 SPOT_B = Pool(name="spot-b", price_per_hour=1.0, hazard_per_hour=0.1)
+
+
+@pytest.mark.parametrize("objective", [CostObjective.MAKESPAN, CostObjective.COST_PER_WORK])
+def test_what_is_as_good_is_no_gain_however_little_is_asked(objective: CostObjective) -> None:
+    ask = Ask(most=8, held=held("spot-b", 8), objective=objective)
+    found = decide(ask, [SPOT, SPOT_B], FREE, settings=Settings(min_gain=0.0))
+    assert counts(found) == {"spot-b": 8}
+    assert found.reason is Why.KEPT
 
 
 def test_what_gains_more_is_moved_to_although_the_job_is_full() -> None:

@@ -53,6 +53,8 @@ def test_a_threshold_is_passed_by_more_than_the_band(
 def test_a_stage_rests_unless_an_owner_was_lost() -> None:
     young = settle(5.0, Stage.RELIABLE, since_s=299, owner_lost=False, rule=RULE)
     assert young == (Stage.RELIABLE, Hold.REST)
+    rested = settle(5.0, Stage.RELIABLE, since_s=RULE.rest_s, owner_lost=False, rule=RULE)
+    assert rested == (Stage.BACKED, Hold.FREE)
     lost = settle(5.0, Stage.RELIABLE, since_s=0, owner_lost=True, rule=RULE)
     assert lost == (Stage.BACKED, Hold.FREE)
 

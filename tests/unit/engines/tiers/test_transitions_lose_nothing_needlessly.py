@@ -90,6 +90,15 @@ def test_a_notice_too_short_for_the_flush_rolls_back_like_a_loss() -> None:
     assert (found.source, found.lost_steps) == (Source.STATE_STORE, 1)
 
 
+def test_owners_under_notice_flush_at_once_and_divide_the_way() -> None:
+    seen = begin(THREE)
+    hurried = [replace(spot(number), notice_left_s=1.5) for number in (1, 2)]
+    one = decide(replace(seen, members=(STATE_STORE, hurried[0], spot(2), spot(3))), SMALL)
+    assert one.reason is Why.FLUSHED  # half of the state takes a second
+    both = decide(replace(seen, members=(STATE_STORE, *hurried, spot(3))), SMALL)
+    assert (both.reason, both.source) == (Why.ALL_OWNERS_LOST, Source.STATE_STORE)
+
+
 def test_a_lost_owner_rolls_all_back_to_the_cut() -> None:
     found = decide(begin(THREE, members=(STATE_STORE, spot(2), spot(3))), SMALL)
     assert found.reason is Why.ROLLED_BACK

@@ -29,6 +29,22 @@ def test_who_may_not_be_paused(neighbour: Tenant) -> None:
     assert story.machine.marks[VICTIM.key].phase is SlicePhase.VIOLATING
 
 
+@pytest.mark.parametrize(
+    ("neighbour", "why"),
+    [
+        (a_tenant("n", protected=True), "no best-effort neighbour on its device"),
+        (a_tenant("n", leaving=True), "no best-effort neighbour on its device"),
+        (a_tenant("n", gang="g", gang_here=False), "n is part of a gang that cannot be paused"),
+        (a_tenant("n", freeze_seconds=1.0), "n may not stand still for as long as one window"),
+    ],
+)
+def test_the_victims_owner_reads_why_no_one_is_paused(neighbour: Tenant, why: str) -> None:
+    story = Story(VICTIM, neighbour)
+    for _ in range(4):
+        story.window(2.0, seconds=2.0)
+    assert why in story.machine.marks[VICTIM.key].message
+
+
 def test_a_tenant_on_probation_may_be_paused_though_it_has_an_objective() -> None:
     novel = a_tenant("novel", protected=True, probation=True)
     assert Story(VICTIM, novel).freeze().keys == (novel.key,)

@@ -79,6 +79,15 @@ def test_a_pass_looks_at_no_more_entries_than_it_is_allowed(tmp_path: Path) -> N
     assert drain(trash, 100) <= 12
 
 
+async def test_what_is_thrown_away_is_gone_before_the_agent_retires(tmp_path: Path) -> None:
+    trash, full = Trash(tmp_path / "trash"), tmp_path / "full"
+    full.mkdir()
+    (full / "file").touch()
+    trash.put(full)
+    await trash.drain(0.5)
+    assert list(trash.path.iterdir()) == []
+
+
 def test_links_and_what_they_point_at_are_left_alone(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()

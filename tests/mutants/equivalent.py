@@ -1,0 +1,17 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Drawn mutants that change nothing that anyone could see, each with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+EQUIVALENT: Final[Mapping[tuple[str, str, str], str]] = {
+    (
+        "operator/ullage/engines/admission/learning.py",
+        "repr((replace(one, rows=0), ids[one.workload_class])).encode() + features.tobytes()",
+        "0 -> (1)",
+    ): "a digest leaves the count of rows out; any constant does",
+}
+"""By file, the line, and what stands instead of what."""

@@ -1,0 +1,45 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The agent takes the answer to what it asked, and no other."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from ullage_node.guard.client import FreezerClient
+from ullage_node.guard.protocol import Answer, decode_request, encode
+
+
+async def told(path: Path, *others: Answer) -> str:
+    """What a beat brings when other answers come first; its own says that all is well."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked = decode_request(await reader.readline())
+        for one in (*others, Answer(number=asked.number)):
+            writer.write(encode(one))
+        await writer.drain()
+        writer.close()
+
+    client = FreezerClient(path)
+    async with await asyncio.start_unix_server(answer, path):
+        said = await client.beat()
+        client.close()
+    return said
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (Answer(number=99, problem="no such container"), ""),
+        (Answer(number=99), ""),
+        (Answer(number=0), ""),
+        (Answer(number=0, problem="no request"), "no request"),
+    ],
+)
+async def test_an_answer_to_another_question_is_passed_over(
+    tmp_path: Path, other: Answer, said: str
+) -> None:
+    assert await told(tmp_path / "guard.sock", other) == said
