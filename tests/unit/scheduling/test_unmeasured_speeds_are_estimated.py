@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from bench.devicechoice_live import left_out
 from bench.devicechoice_networks import mean_of, read_networks
 from builders import NOW, a_device, a_device_profile, a_gpu_node, a_job, a_profile, a_snapshot
+from ullage.api.reasons import Reason
 from ullage.api.words import Kernel
 from ullage.cluster.records.profile import (
     DeviceProfileRecord,
@@ -223,6 +224,10 @@ def test_a_comparison_that_no_longer_holds_is_taken_back() -> None:
     (action,) = written(a_snapshot(node("k80", "v100"), mine, *seen))
     assert action.target.name == "mine"
     assert [entry.accelerator for entry in action.status.throughput] == ["k80"]
+    assert (action.reason, action.text) == (
+        Reason.NO_ESTIMATE,
+        "no speed of class mine can be estimated",
+    )
 
 
 def test_op_times_of_another_family_are_bounded_by_errors_across_families() -> None:

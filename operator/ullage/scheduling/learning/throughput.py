@@ -44,8 +44,8 @@ class Throughputs:
     _known: dict[tuple[object, ...], Mapping[str, Throughput]] = field(default_factory=dict)
     _by_class: dict[tuple[str, str], ProfileRecord] | None = None
     _scopes: dict[str, list[ProfileRecord]] | None = None
-    _measured_families: frozenset[tuple[str, str, str]] | None = None
-    """Scope, family and accelerator where a class of the family has a speed."""
+    _family_types: dict[tuple[str, str], frozenset[str]] = field(default_factory=dict)
+    """Types where a class of a family has a speed, by scope and family."""
     _typical: dict[tuple[str, str], Mapping[str, Throughput]] = field(default_factory=dict)
     """By scope of namespaces that learn from each other, and family."""
 
@@ -101,15 +101,18 @@ class Throughputs:
     def family_ran(self, workload: WorkloadRecord, accelerator: str) -> bool:
         """Whether a class of the workload's family has a speed on the type; of no family: yes."""
         family = self._family(workload)
-        if self._measured_families is None:
-            self._measured_families = frozenset(
-                (scope, family_of(profile), name)
-                for scope, profiles in by_scope(self.snapshot).items()
-                for profile in profiles
-                for name in known(profile)
-            )
         scope = self.snapshot.policy.knowledge.scope(workload.ref.namespace)
-        return not family or (scope, family, accelerator) in self._measured_families
+        if family and (scope, family) not in self._family_types:
+            kin = (one for one in self._in_scope(scope) if family_of(one) == family)
+            self._family_types[scope, family] = frozenset(
+                name for one in kin for name in known(one)
+            )
+        return not family or accelerator in self._family_types[scope, family]
+
+    def _in_scope(self, scope: str) -> Sequence[ProfileRecord]:
+        if self._scopes is None:
+            self._scopes = by_scope(self.snapshot)
+        return self._scopes.get(scope, [])
 
     def _family(self, workload: WorkloadRecord) -> str:
         named = (family_of(profile) for profile in self.profiles_of(workload))
@@ -120,9 +123,7 @@ class Throughputs:
         family = workload.family
         scope = self.snapshot.policy.knowledge.scope(workload.ref.namespace)
         if (scope, family) not in self._typical:
-            if self._scopes is None:
-                self._scopes = by_scope(self.snapshot)
-            profiles = self._scopes.get(scope, [])
+            profiles = self._in_scope(scope)
             alike = [profile for profile in profiles if family and family_of(profile) == family]
             self._typical[scope, family] = typical(alike) or typical(profiles)
         return self._typical[scope, family]

@@ -161,6 +161,7 @@ def _write(
 ) -> SetProfile:
     now, epoch, basis = moment
     found = estimated(profile, evidence)
+    whose = f"class {profile.workload_class}"
     status = replace(
         profile.status,
         observed_generation=profile.generation,
@@ -175,10 +176,11 @@ def _write(
         ),
         status=profile_as_stored(status),
         epoch=epoch,
-        reason=Reason.ESTIMATED,
+        reason=Reason.ESTIMATED if found else Reason.NO_ESTIMATE,
         text=(
-            f"speeds of class {profile.workload_class} are estimated on "
-            f"{len(found)} types of device"
+            f"speeds of {whose} are estimated on {len(found)} types of device"
+            if found
+            else f"no speed of {whose} can be estimated"
         ),
     )
 
