@@ -12,6 +12,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 
 from bench import (
     devicechoice_counts,
@@ -22,23 +23,36 @@ from bench import (
 )
 from bench.devicechoice_tables import TableError, read_gavel, read_sia, read_torchvision
 from bench.progress import Progress
-from bench.report import DATA, Figure, Row, write
+from bench.report import DATA, Bars, Figure, Row, judge, write
 
+BARS: Final[Bars] = {
+    "loo_mean": lambda value: value <= 10,
+    "loo_median": lambda value: value <= 6.5,
+    "live_left_out_mean": lambda value: value <= 7,
+    "count_interval_coverage": lambda value: 0.75 <= value <= 0.85,
+    "gang_mape": lambda value: value <= 20,
+    "regret": lambda value: value <= 1.05,
+    "infeasible_chosen": lambda value: value == 0,
+}
 Section = Callable[[], tuple[dict[str, float], list[Row]]]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the benchmark.
+    """Run the benchmark and judge what the data at hand allow.
 
     Args:
         argv: Command line; ``None`` = that of the process.
+
+    Returns:
+        The exit status: 0, or 1 when a bar is missed.
     """
     parser = argparse.ArgumentParser(prog="bench.devicechoice", description=__doc__)
     parser.add_argument("--data", type=Path, default=DATA)
     given = parser.parse_args(argv)
     figures, rows = measure(given.data)
     write("devicechoice", figures, rows)
-    return 0
+    there = {name: bar for name, bar in BARS.items() if figures.get(name) is not None}
+    return judge(figures, there)
 
 
 def measure(folder: Path) -> tuple[dict[str, Figure], list[Row]]:
