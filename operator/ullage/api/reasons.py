@@ -182,6 +182,7 @@ class Reason(StrEnum):
     BEST_EFFORT_PAUSED = "BestEffortPaused"
     BEST_EFFORT_RESUMED = "BestEffortResumed"
     INTERFERING = "Interfering"
+    OBJECTIVES_CONFLICT = "ObjectivesConflict"
     SELF_VIOLATING = "SelfViolating"
     PAUSE_FAILED = "PauseFailed"
 

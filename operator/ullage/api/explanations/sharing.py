@@ -29,6 +29,13 @@ SHARING: Final[Mapping[Reason, Explanation]] = {
         "Nothing: the job resumes from its checkpoint, and makes room again after ten minutes at "
         "the earliest. Raise gpu.share.minPercent for a floor, or set sharing.resizable to Never.",
     ),
+    Reason.OBJECTIVES_CONFLICT: say(
+        "An objective is broken on a device that only work with objectives shares. The newest that "
+        "finds another place moves; else one with sharing.resizable: Restart gets a smaller share; "
+        "else the least important with spec.checkpoint goes and waits.",
+        "Nothing where someone gives way; the message says who. Where no one can, add "
+        "spec.checkpoint or sharing.resizable to one of them, add devices, or loosen an objective.",
+    ),
     Reason.PROBATION_STARTED: say(
         "This workload class has too little data yet, so it runs a short trial at a small share, "
         "with the guard watching.",

@@ -32,6 +32,7 @@ TAKEN: Final = frozenset(
         Reason.SPOT_INTERRUPTED,
         Reason.PREEMPTED,
         Reason.INTERFERING,
+        Reason.OBJECTIVES_CONFLICT,
         Reason.PROBATION_ROLLED_BACK,
     }
 )

@@ -12,6 +12,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from ullage.cluster.records.snapshot import PodRecord, Snapshot, WorkloadKind, WorkloadRecord
+from ullage.scheduling.assignment.conflicts import settle_conflicts
 from ullage.scheduling.assignment.cycle_cache import CycleCache
 from ullage.scheduling.assignment.cycle_context import CycleContext
 from ullage.scheduling.assignment.digest import board_digest
@@ -36,7 +37,7 @@ from ullage.scheduling.lifecycle.restated import restate
 from ullage.scheduling.lifecycle.serving import replicas_that_serve
 from ullage.scheduling.lifecycle.training import training_life
 from ullage.scheduling.model.faults import Blames
-from ullage.scheduling.model.lifecycle_step import LifecycleStep
+from ullage.scheduling.model.lifecycle_step import LifecycleStep, earliest
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import DecideSettings
 from ullage.scheduling.model.slice_ledger import Ledger
@@ -91,6 +92,9 @@ def observe(
     if disturbed is not None:  # the others fit as they did
         judged = judged - undisturbed.keys() | restated
     findings = rejudge(view, requests, Predictions(occupancy, placer.rule), judged, restated)
+    conflicts = settle_conflicts(requests, placer, lifecycles, trials.violating)
+    trials = replace(trials, wake_at=earliest(trials.wake_at, conflicts.wake_at))
+    findings = {**conflicts.findings, **findings}
     return CycleContext(
         view=with_evictions(view, findings),
         inventory=inventory,

@@ -21,7 +21,7 @@ from ullage.scheduling.elastic.sizing import Sizing
 from ullage.scheduling.lifecycle import inference as lifecycle_inference
 from ullage.scheduling.lifecycle.in_place import free_ranks
 from ullage.scheduling.lifecycle.surge import Leaving, Move, leave
-from ullage.scheduling.model.lifecycle_step import LifecycleStep, earliest
+from ullage.scheduling.model.lifecycle_step import LifecycleStep, Passed, earliest
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.placement.attempt import Outcome, Refused
 from ullage.scheduling.placement.preemption import present
@@ -142,13 +142,24 @@ def _move(context: CycleContext, result: Assignments) -> dict[str, tuple[Reason,
             if stays:
                 told[uid] = (finding.reason, f"{finding.text}; {stays}")
                 continue
-            context.lifecycles[uid] = LifecycleStep(
-                phase=Phase.RESTARTING,
-                reason=finding.because,
-                message=f"{finding.text}; it starts again from its checkpoint",
-                restarts=workload.status.restarts,
-            )
+            if finding.made_room is not None:
+                result.entries.of(uid).made_room = finding.made_room
+            context.lifecycles[uid] = _starts_again(workload, finding)
     return told
+
+
+def _starts_again(job: WorkloadRecord, finding: Finding) -> LifecycleStep:
+    text = f"{finding.text}; it starts again from its checkpoint"
+    passed = None
+    if finding.device is not None:
+        passed = Passed(reason=finding.because, device=finding.device, message=finding.text)
+    return LifecycleStep(
+        phase=Phase.RESTARTING,
+        reason=finding.because,
+        message=text,
+        restarts=job.status.restarts,
+        passed_over=passed,
+    )
 
 
 def _replaced(result: Assignments, uid: str) -> str:
@@ -165,6 +176,8 @@ def _stays(context: CycleContext, job: WorkloadRecord, finding: Finding) -> str:
         return finding.stays
     if not job.checkpoint:
         return "it stays, because without spec.checkpoint a restart would lose its work"
+    if finding.waits or finding.made_room is not None:
+        return ""
     members = context.view.members_of(job)
     if not elsewhere(context.placer, context.requests, job, members, here_too=finding.here_too):
         return "it stays, because no other place is predicted to keep it now"

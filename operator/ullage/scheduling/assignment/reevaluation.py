@@ -16,6 +16,8 @@ from typing import Final
 from ullage.api.contract import DesiredSlice, Reason
 from ullage.api.reasons import ConditionType
 from ullage.cluster.records.snapshot import PodStage, WorkloadKind, WorkloadRecord
+from ullage.cluster.records.status import MadeRoom
+from ullage.cluster.values.device_ref import DeviceRef
 from ullage.scheduling.feasibility.resource_requests import ResourceRequests
 from ullage.scheduling.model.view import Held, Member, PendingEviction, View
 from ullage.scheduling.placement.predicted_figures import Predictions
@@ -46,6 +48,12 @@ class Finding:
     """Why it is left as it is, where that is known already."""
     here_too: bool = False
     """Whether another share of a device that it has now may do."""
+    device: DeviceRef | None = None
+    """Left out for it at its next start."""
+    made_room: MadeRoom | None = None
+    """It starts again where it is, with no more than this."""
+    waits: bool = False
+    """It goes though no other place is known."""
 
 
 def rejudge(
@@ -81,7 +89,8 @@ def with_evictions(view: View, findings: Mapping[str, Finding]) -> View:
     for uid, finding in findings.items():
         service = view.snapshot.workloads[uid].kind is WorkloadKind.INFERENCE_SERVICE
         for pod in sorted(finding.pods) if service and not finding.stays else ():
-            evictions.setdefault(pod, PendingEviction(finding.because, finding.text, None))
+            eviction = PendingEviction(finding.because, finding.text, finding.device)
+            evictions.setdefault(pod, eviction)
     return replace(view, evictions=evictions) if findings else view
 
 

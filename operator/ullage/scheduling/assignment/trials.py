@@ -47,6 +47,8 @@ class Trials:
     """Who has to leave, by uid of the pod."""
     committed: tuple[tuple[str, DesiredSlice], ...] = ()
     """(node, slice) whose trial ended well."""
+    violating: tuple[str, ...] = ()
+    """Nodes that say that an objective is broken."""
     wake_at: float = 0.0
 
 
@@ -55,8 +57,11 @@ def look_at_trials(view: View) -> Trials:
     evictions: dict[str, PendingEviction] = {}
     committed: list[tuple[str, DesiredSlice]] = []
     moments: list[float] = []
+    violating: list[str] = []
     for name in sorted(view.snapshot.gpu_nodes):
         record = view.snapshot.gpu_nodes[name]
+        if any(seen.phase is SlicePhase.VIOLATING for seen in record.observed):
+            violating.append(name)
         for seen in record.observed:
             if seen.reason == _INTERFERING and seen.phase.started:
                 device = DeviceRef(name, seen.gpu)
@@ -80,7 +85,7 @@ def look_at_trials(view: View) -> Trials:
             else:
                 moments += [since + LEAST_SECONDS, since + MOST_SECONDS]
     wake_at = earliest(*(moment for moment in moments if moment > view.now))
-    return Trials(evictions, tuple(committed), wake_at)
+    return Trials(evictions, tuple(committed), tuple(violating), wake_at)
 
 
 def _outcome(record: GPUNodeRecord, wanted: DesiredSlice, elapsed_s: float) -> tuple[Outcome, str]:

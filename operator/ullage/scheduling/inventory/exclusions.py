@@ -28,6 +28,7 @@ EXCLUDED_S: Final[Mapping[Reason, float]] = {
     Reason.RESERVATION_REFUSED: 10.0,
     Reason.RESERVATION_EXPIRED: UNTIL_THE_AGENT_SPEAKS,
     Reason.INTERFERING: 300.0,
+    Reason.OBJECTIVES_CONFLICT: 300.0,
     Reason.PROBATION_ROLLED_BACK: 300.0,
 }
 """How long a device is left out after a failure for this reason (our choice): a refusal passes

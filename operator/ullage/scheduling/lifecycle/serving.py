@@ -25,6 +25,7 @@ _ON_THE_WAY: Final = frozenset(
         Reason.RESERVATION_EXPIRED,
         Reason.NODE_UNHEALTHY,
         Reason.INTERFERING,
+        Reason.OBJECTIVES_CONFLICT,
         Reason.PROBATION_ROLLED_BACK,
     }
 )

@@ -78,6 +78,7 @@ EVICTED: Final = (
     Reason.PREEMPTED,
     Reason.SPOT_INTERRUPTED,
     Reason.INTERFERING,
+    Reason.OBJECTIVES_CONFLICT,
     Reason.PROBATION_ROLLED_BACK,
     Reason.PREDICTED_SLO_BREACH,
     Reason.RESIZING,

@@ -254,7 +254,7 @@ def _concession(ask: Asking, candidate: DownsizeCandidate) -> Downsize | None:
     here = occupancy.occupants[candidate.site]
     slowdowns = rule.slowdowns(_model(occupancy, candidate), [at.tenant for at in here])
     best: _Trial | None = None
-    for number, small in enumerate(_smaller(ask, candidate)):
+    for number, small in enumerate(smaller(ask, candidate)):
         trial = _try(ask, candidate, small)
         if trial is not None and (best is None or trial.worth >= best.worth):
             best = trial
@@ -274,7 +274,7 @@ def _concession(ask: Asking, candidate: DownsizeCandidate) -> Downsize | None:
     return Downsize(resident=candidate, percent=percent, placements=gang, gain=gain)
 
 
-def _smaller(ask: Asking, one: DownsizeCandidate) -> list[Occupant]:
+def smaller(ask: Asking, one: DownsizeCandidate) -> list[Occupant]:
     """The resident with each share that is tried, the least first.
 
     None that leaves it less memory than it is known to use, or too slow even with no one beside it.

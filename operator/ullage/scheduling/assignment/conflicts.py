@@ -1,0 +1,245 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Work with objectives that breaks the objective of other such work on its device: who gives way.
+
+A guard pauses only work without an objective, so this is decided here. The newest that finds
+another place moves; else one that may be resized starts again with a smaller share; else the least
+important that saves its work goes and waits. Level-triggered: it follows from what the nodes say
+now. One gives way at a time, and the device is then given time to settle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+
+from ullage.api.contract import DesiredSlice, Reason, SliceKey, SlicePhase
+from ullage.cluster.codecs.status import whole_second
+from ullage.cluster.records.snapshot import GPUNodeRecord, PodStage, WorkloadKind, WorkloadRecord
+from ullage.cluster.records.status import MadeRoom
+from ullage.cluster.values.device_ref import DeviceRef
+from ullage.scheduling.assignment.reevaluation import Finding
+from ullage.scheduling.feasibility.resource_requests import ResourceRequests
+from ullage.scheduling.inventory.exclusions import in_force
+from ullage.scheduling.model.lifecycle_step import LifecycleStep, earliest
+from ullage.scheduling.model.phases import Phase
+from ullage.scheduling.model.view import Member, View
+from ullage.scheduling.placement.downsizing import Asking, residents, smaller
+from ullage.scheduling.placement.placement import Placer
+from ullage.scheduling.placement.preemption import priority_of
+from ullage.scheduling.placement.room import elsewhere
+
+SETTLE_S: Final = 120.0
+"""How long who is on a device must have been there before someone gives way (our choice): a pod
+takes as long to start and to fill the windows that a guard judges."""
+CONFLICT: Final = Reason.OBJECTIVES_CONFLICT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conflicts:
+    """Who gives way in this cycle, or is told why no one does."""
+
+    findings: Mapping[str, Finding] = field(default_factory=dict)
+    """By uid of the workload."""
+    wake_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Party:
+    """One tenant of a device with a conflict."""
+
+    workload: WorkloadRecord
+    member: Member
+    since: float
+    broken: bool
+    """Its objective is broken."""
+
+
+def settle_conflicts(
+    requests: ResourceRequests,
+    placer: Placer,
+    lifecycles: Mapping[str, LifecycleStep],
+    nodes: Sequence[str],
+) -> Conflicts:
+    """Who gives way in this cycle.
+
+    Args:
+        requests: Knows what members ask for.
+        placer: Seats in the occupancy as it stands; left as it was.
+        lifecycles: What every workload needs, by uid.
+        nodes: Names of the nodes that say that an objective is broken.
+    """
+    return _Judge(requests.view, requests, placer, lifecycles).settle(nodes)
+
+
+@dataclass
+class _Judge:
+    """Settles the conflicts of one cycle."""
+
+    view: View
+    requests: ResourceRequests
+    placer: Placer
+    lifecycles: Mapping[str, LifecycleStep]
+
+    def settle(self, nodes: Sequence[str]) -> Conflicts:
+        """Who gives way on these nodes."""
+        findings: dict[str, Finding] = {}
+        moments: list[float] = []
+        for name in nodes:
+            for device, parties in self._conflicts(name):
+                ready_at = self._ready_at(device, parties)
+                if ready_at > self.view.now:
+                    moments.append(ready_at)
+                elif not any(party.workload.ref.uid in findings for party in parties):
+                    uid, finding = self._settled(device, parties)
+                    findings[uid] = finding
+        return Conflicts(findings=findings, wake_at=earliest(*moments))
+
+    def _conflicts(self, name: str) -> Iterator[tuple[DeviceRef, list[_Party]]]:
+        """Devices of a node on which only work with objectives runs, and one is broken."""
+        record = self.view.snapshot.gpu_nodes[name]
+        seen = {part.key: part for part in record.observed}
+        broken = {
+            key
+            for key, part in seen.items()
+            if part.phase is SlicePhase.VIOLATING and part.reason != Reason.SELF_VIOLATING
+        }
+        for gpu in sorted({seen[key].gpu for key in broken}):
+            here = [part for part in record.desired if part.gpu == gpu]
+            binding = {part.key for part in here if part.protected and not part.alert_only}
+            if len(here) < 2 or not binding & broken:
+                continue
+            if not all(part.protected and not part.probation for part in here):
+                continue  # the guard pauses the others, or a trial ends
+            parties = [self._party(record, part, binding & broken) for part in here]
+            if None not in parties:
+                yield DeviceRef(name, gpu), [party for party in parties if party is not None]
+
+    def _party(
+        self, record: GPUNodeRecord, part: DesiredSlice, broken: set[SliceKey]
+    ) -> _Party | None:
+        """A tenant that runs and stays; ``None`` = it comes or goes, so things change anyway."""
+        snapshot = self.view.snapshot
+        pod = snapshot.pods.get(part.key.pod_uid)
+        job = snapshot.workloads.get(pod.owner.uid) if pod is not None else None
+        if pod is None or job is None or pod.deleting or pod.stage is not PodStage.RUNNING:
+            return None
+        life = self.lifecycles.get(job.ref.uid)
+        if pod.uid in self.view.evictions or life is None or life.phase is not Phase.RUNNING:
+            return None
+        member = next((one for one in self.view.members_of(job) if one.pod.uid == pod.uid), None)
+        if member is None:
+            return None
+        since = max(pod.stage_since, record.desired_since.get(part.key, 0.0))
+        return _Party(workload=job, member=member, since=since, broken=part.key in broken)
+
+    def _ready_at(self, device: DeviceRef, parties: Sequence[_Party]) -> float:
+        """When the device has settled: since someone came, and since someone gave way."""
+        left = self._gave_way.get(device, 0.0)
+        return max(left, *(party.since for party in parties)) + SETTLE_S
+
+    @cached_property
+    def _gave_way(self) -> Mapping[DeviceRef, float]:
+        """When someone last gave way on a device."""
+        found: dict[DeviceRef, float] = {}
+        for _, job in self.view.index.those(self.view.index.excluding):
+            for one in in_force(self.view, job):
+                if one.reason is CONFLICT:
+                    found[one.device] = max(found.get(one.device, 0.0), one.since)
+        return found
+
+    def _settled(self, device: DeviceRef, parties: Sequence[_Party]) -> tuple[str, Finding]:
+        """Who gives way, and how; else what the one whose objective is broken is told."""
+        victims = [party for party in parties if party.broken]
+        names = " and ".join(_name(party) for party in victims)
+        beside = " and ".join(_name(party) for party in parties if not party.broken)
+        text = f"on {device} the objective of {names} is broken" + (
+            f" beside {beside}, which has one too" if beside else ", by each other"
+        )
+        newest = sorted(parties, key=lambda one: (-one.since, one.workload.ref.uid))
+        return (
+            self._moved(device, newest, text)
+            or self._resized(device, parties, victims[0], text)
+            or self._stopped(device, newest, text)
+            or self._told(victims[0], text)
+        )
+
+    def _moved(
+        self, device: DeviceRef, newest: Sequence[_Party], text: str
+    ) -> tuple[str, Finding] | None:
+        """The newest that loses nothing by a new start and has another place."""
+        for party in newest:
+            job = party.workload
+            service = job.kind is WorkloadKind.INFERENCE_SERVICE
+            members = [party.member] if service else self.view.members_of(job)
+            if not service and not job.checkpoint:
+                continue
+            if elsewhere(self.placer, self.requests, job, members, here_too=False):
+                pods = frozenset({party.member.pod.uid})
+                return job.ref.uid, _finding(text, pods=pods, device=device)
+        return None
+
+    def _resized(
+        self, device: DeviceRef, parties: Sequence[_Party], victim: _Party, text: str
+    ) -> tuple[str, Finding] | None:
+        """One whose own objective is kept starts again with a smaller share."""
+        occupancy = self.placer.occupancy
+        site = occupancy.inventory.site_index.get((device.node, device.gpu))
+        kept = {party.workload.ref.uid for party in parties if not party.broken}
+        asking = Asking(placer=self.placer, requests=self.requests, unit=())
+        for one in residents(self.view, self.requests, occupancy, self.lifecycles):
+            if one.site != site or one.uid not in kept:
+                continue
+            shares = smaller(asking, one)
+            if not shares:
+                continue
+            percent = shares[-1].tenant.percent  # the least that is given up
+            room = MadeRoom(
+                time=whole_second(self.view.now),
+                percent=percent,
+                node=device.node,
+                gpu=device.gpu,
+                beneficiary=_name(victim),
+                beneficiary_uid=victim.workload.ref.uid,
+            )
+            said = f"{text}; it goes on with {percent} % instead of {one.percent} %"
+            return one.uid, _finding(said, made_room=room)
+        return None
+
+    def _stopped(
+        self, device: DeviceRef, newest: Sequence[_Party], text: str
+    ) -> tuple[str, Finding] | None:
+        """The least important that saves its work goes, for one that is no less important."""
+        ranks = {
+            party.workload.ref.uid: priority_of(
+                party.workload, self.view.members_of(party.workload)
+            )
+            for party in newest
+        }
+        for party in sorted(newest, key=lambda one: ranks[one.workload.ref.uid]):
+            job = party.workload
+            others = [one for one in newest if one.broken and one is not party]
+            if job.kind is not WorkloadKind.TRAINING_JOB or not job.checkpoint or not others:
+                continue
+            if ranks[job.ref.uid] > max(ranks[one.workload.ref.uid] for one in others):
+                continue
+            said = f"{text}; it is the least important there and waits for another place"
+            return job.ref.uid, _finding(said, device=device, waits=True)
+        return None
+
+    def _told(self, victim: _Party, text: str) -> tuple[str, Finding]:
+        stays = (
+            "no one there can move, be resized (sharing.resizable) or be stopped without loss"
+            " (spec.checkpoint)"
+        )
+        return victim.workload.ref.uid, _finding(text, stays=stays)
+
+
+def _finding(text: str, **fields: object) -> Finding:
+    return Finding(reason=CONFLICT, text=text, because=CONFLICT, **fields)  # type: ignore[arg-type]
+
+
+def _name(party: _Party) -> str:
+    return f"{party.workload.ref.namespace}/{party.workload.ref.name}"
