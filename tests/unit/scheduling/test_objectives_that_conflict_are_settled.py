@@ -31,8 +31,8 @@ from ullage.scheduling.model.plan import EvictPod
 ABOVE = {"phase": SlicePhase.VIOLATING, "reason": Reason.ABOVE_OBJECTIVE.value, "windows": 6}
 
 
-def tenant(name: str, **fields: object) -> WorkloadBuilder:
-    job = a_job(name).fractional(20, 50).slowdown(3).status(phase="Running")
+def tenant(name: str, namespace: str = "default", **fields: object) -> WorkloadBuilder:
+    job = a_job(name, namespace).fractional(20, 50).slowdown(3).status(phase="Running")
     return job.with_(**fields)
 
 
@@ -153,6 +153,13 @@ def test_no_one_more_important_goes_for_the_sake_of_another() -> None:
     found = decided(*parts)
     assert leaving(found, "old", "new") == []
     assert found.condition("old", "Degraded").reason == Reason.OBJECTIVES_CONFLICT
+
+
+def test_no_stranger_of_equal_priority_is_stopped() -> None:
+    new = tenant("new", namespace="theirs", **SAVES)
+    found = decided(*pair(tenant("old"), new))
+    assert found.condition("old", "Degraded").reason == Reason.OBJECTIVES_CONFLICT
+    assert found.plan.statuses[new.build().ref.uid].phase == "Running"
 
 
 def test_where_no_one_can_give_way_the_owner_is_told_and_nothing_is_written_again() -> None:

@@ -211,22 +211,25 @@ class _Judge:
     def _stopped(
         self, device: DeviceRef, newest: Sequence[_Party], text: str
     ) -> tuple[str, Finding] | None:
-        """The least important that saves its work goes, for one that is no less important."""
-        ranks = {
-            party.workload.ref.uid: priority_of(
-                party.workload, self.view.members_of(party.workload)
-            )
-            for party in newest
-        }
-        for party in sorted(newest, key=lambda one: ranks[one.workload.ref.uid]):
+        """The least important that saves its work goes, for one of higher priority.
+
+        Of equal priority only for one of its own namespace: what a container reports of its steps
+        must stop no stranger's work.
+        """
+
+        def rank(party: _Party) -> int:
+            return priority_of(party.workload, self.view.members_of(party.workload))
+
+        for party in sorted(newest, key=rank):
             job = party.workload
-            others = [one for one in newest if one.broken and one is not party]
-            if job.kind is not WorkloadKind.TRAINING_JOB or not job.checkpoint or not others:
+            if job.kind is not WorkloadKind.TRAINING_JOB or not job.checkpoint:
                 continue
-            if ranks[job.ref.uid] > max(ranks[one.workload.ref.uid] for one in others):
-                continue
-            said = f"{text}; it is the least important there and waits for another place"
-            return job.ref.uid, _finding(said, device=device, waits=True)
+            for other in newest:
+                alike = other.workload.ref.namespace == job.ref.namespace
+                above = rank(other) > rank(party) or (alike and rank(other) == rank(party))
+                if other.broken and other is not party and above:
+                    said = f"{text}; it is the least important there and waits for another place"
+                    return job.ref.uid, _finding(said, device=device, waits=True)
         return None
 
     def _told(self, victim: _Party, text: str) -> tuple[str, Finding]:
