@@ -22,6 +22,7 @@ from ullage.api.reasons import ConditionType
 from ullage.app.device_models import WRITE_EVERY_S, ModelTeller
 from ullage.app.fit_schedule import FitState
 from ullage.app.fit_worker import FitTask, run_fit
+from ullage.app.known_devices import known_devices
 from ullage.app.model_summary import Fitted, digest, restored, stored
 from ullage.cluster.projection.workload_class import profile_name
 from ullage.cluster.values.streams import STREAMS
@@ -134,6 +135,26 @@ async def test_a_failure_to_learn_is_a_condition_and_costs_no_model(world: World
         assert await told(brain, teller, course) == 1
         record = brain.state.freeze(brain.wall.now()).device_profiles[MODEL]
         assert [one.status for one in record.conditions] == ["False"]
+        await brain.stop()
+
+
+async def test_a_known_type_is_stored_with_rates_and_their_sources(world: World) -> None:
+    async with world() as (cluster, port):
+        brain = Brain(Mortal(port), cluster, 1, products_decision)
+        await converge(brain, cluster)
+        teller = ModelTeller({MODEL: known_devices()["tesla-t4"]})
+        unlearned = FitState(accelerator=MODEL)
+        assert await told(brain, ModelTeller(), unlearned) == 0
+        assert await told(brain, teller, unlearned) == 1
+        made = cluster.server.get(ports.DEVICE_PROFILE, MODEL)
+        assert made is not None
+        assert "T4" in made["metadata"]["annotations"]["sources.ullage.dev/peakFlops"]
+        record = brain.state.freeze(brain.wall.now()).device_profiles[MODEL]
+        assert dict(record.peak_flops)["FP32"] == 8.1e12
+        assert record.memory_bytes_per_s == 320e9
+        cluster.wall.seconds += WRITE_EVERY_S
+        assert await told(brain, teller, unlearned) == 0
+        assert brain.failures == []
         await brain.stop()
 
 
