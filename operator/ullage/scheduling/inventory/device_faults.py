@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from ullage.api.contract import DeviceFault
+from ullage.api.contract import DeviceFault, Suspect
 from ullage.api.xids import Cause, xid_of
 from ullage.cluster.records.profile import ChargedFault
 from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot
@@ -22,20 +22,41 @@ from ullage.scheduling.model.view import Class, Isolation
 AHEAD_MOST_S: Final = 300.0
 """Most that a node's clock may be ahead of ours; later faults wait until their time has come."""
 HOUR_S: Final = 3600.0
+_NO_ONE: Final = Suspect(pod_uid="", namespace="", pod="")
 
 
 def charges(snapshot: Snapshot, now: float) -> dict[Class, tuple[ChargedFault, ...]]:
-    """Faults that nodes report and a class is to blame for, by class, oldest first."""
+    """Faults that nodes report, a class is to blame for and no profile of it has counted.
+
+    By class, oldest first. What is counted costs next to nothing, however much nodes report.
+    """
+    known, counted_to = _counted(snapshot)
     found: dict[Class, dict[str, ChargedFault]] = {}
     for node in snapshot.gpu_nodes.values():
         for fault in node.faults:
-            culprit = culprit_of(fault) if fault.at_s <= now + AHEAD_MOST_S else None
-            if culprit is not None and _could_be_there(fault, node, snapshot):
-                found.setdefault(culprit, {}).setdefault(fault.id, _charged(fault, node))
+            first = fault.suspects[0] if fault.suspects else _NO_ONE
+            at = (first.namespace, first.workload_class)
+            if (at, fault.id) in known or fault.at_s <= counted_to.get(at, 0.0):
+                continue
+            is_due = fault.at_s <= now + AHEAD_MOST_S
+            if is_due and culprit_of(fault) == at and _could_be_there(fault, node, snapshot):
+                found.setdefault(at, {}).setdefault(fault.id, _charged(fault, node))
     return {
         at: tuple(sorted(faults.values(), key=lambda fault: (fault.at_s, fault.id)))
         for at, faults in found.items()
     }
+
+
+def _counted(snapshot: Snapshot) -> tuple[set[tuple[Class, str]], dict[Class, float]]:
+    """Faults that profiles list, by class and identity, and the time to which each counted all."""
+    known: set[tuple[Class, str]] = set()
+    counted_to: dict[Class, float] = {}
+    for profile in snapshot.profiles.values():
+        at, status = (profile.namespace, profile.workload_class), profile.status
+        known.update((at, fault.id) for fault in status.recent_faults)
+        if status.faults_counted_to:
+            counted_to[at] = max(status.faults_counted_to, counted_to.get(at, 0.0))
+    return known, counted_to
 
 
 def culprit_of(fault: DeviceFault) -> Class | None:
