@@ -65,9 +65,16 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a fault is counted once",
-        "operator/ullage/scheduling/learning/charged.py",
-        "if fault.id not in known and fault.at_s > status.faults_counted_to",
-        "if fault.at_s > status.faults_counted_to",
+        f"{INVENTORY}/device_faults.py",
+        "if (at, fault.id) in known or",
+        "if",
+        BLAME,
+    ),
+    Mutant(
+        "faults that a profile lists no more are counted all the same",
+        f"{INVENTORY}/device_faults.py",
+        "or fault.at_s <= counted_to.get(at, 0.0):",
+        "or fault.at_s < 0:",
         BLAME,
     ),
     Mutant(

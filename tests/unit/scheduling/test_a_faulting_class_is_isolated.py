@@ -290,6 +290,20 @@ def test_a_fault_is_counted_once_however_often_it_is_decided() -> None:
         assert _written(node, known, at=NOW + later) == []
 
 
+def test_more_faults_than_a_profile_lists_are_counted_once_as_well() -> None:
+    told = [
+        fault(name=f"f{number}", at=NOW - 100 + number)
+        for number in range(MAX_CHARGED + MAX_FAULTS)
+    ]
+    nodes = {at: told[at::3] for at in range(3)}
+    profile = _looked(nodes, a_profile_of())
+    assert profile.status.faults == len(told)
+    assert [one.id for one in profile.status.recent_faults] == [
+        one.id for one in told[-MAX_CHARGED:]
+    ]
+    assert _looked(nodes, profile) is profile
+
+
 def test_a_fault_is_not_held_back_for_the_pace_of_writes() -> None:
     profile = a_profile_of(updated=NOW - 1)
     (written,) = _written(a_node(fault()), profile)

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Enters faults of devices in the profile of the class that caused them, each once.
+"""Enters faults of devices in the profile of the class that caused them.
 
 The profile lists the newest faults by identity; of older ones it knows the time up to which all are
-counted. So deciding twice, or after a restart, counts nothing twice. Pure.
+counted. By these, deciding twice, or after a restart, counts nothing twice. Pure.
 """
 
 from __future__ import annotations
@@ -41,20 +41,16 @@ def charged(
     Args:
         profile: whose status it is.
         status: what is known.
-        faults: those that nodes report and the class is to blame for.
+        faults: those that the class is to blame for and no profile has counted.
         isolation: of the class, ``None`` = it may share with others.
         now: the moment, seconds since the epoch.
     """
-    known = {fault.id for fault in status.recent_faults}
-    fresh = [
-        fault for fault in faults if fault.id not in known and fault.at_s > status.faults_counted_to
-    ]
-    listed = sorted([*status.recent_faults, *fresh], key=lambda fault: (fault.at_s, fault.id))
+    listed = sorted([*status.recent_faults, *faults], key=lambda fault: (fault.at_s, fault.id))
     left_out, kept = listed[:-MAX_CHARGED], listed[-MAX_CHARGED:]
     counted_to = max((fault.at_s for fault in left_out), default=0.0)
     return replace(
         status,
-        faults=status.faults + len(fresh),
+        faults=status.faults + len(faults),
         faults_counted_to=max(status.faults_counted_to, counted_to),
         recent_faults=tuple(kept),
         conditions=_conditions(profile, status, isolation, now),
