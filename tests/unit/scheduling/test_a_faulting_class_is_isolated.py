@@ -320,6 +320,23 @@ def test_the_condition_goes_when_the_hours_are_over() -> None:
     assert after.status.faults == 1
 
 
+def test_the_condition_follows_the_policy() -> None:
+    """Hours that an administrator raises, or a clearing taken back, isolate a class again."""
+    (written,) = _written(a_node(fault()), a_profile_of())
+    known = replace(a_profile_of(), status=profile_as_stored(written.status))
+    for terms, isolated in (
+        (FaultTerms(isolation_hours=0), False),
+        (FaultTerms(), True),
+        (FaultTerms(cleared={("default", BAD): NOW}), False),
+        (FaultTerms(), True),
+    ):
+        later = known.status.updated + WRITE_EVERY_S
+        node = a_node()  # it forgot the fault
+        for one in _written(node, known, a_policy(faults=terms), at=later):
+            known = replace(known, status=profile_as_stored(one.status))
+        assert (known.status.condition("Isolated") is not None) is isolated
+
+
 def test_owners_are_told_once() -> None:
     newcomer, other = sharing("bad", BAD), sharing("good", GOOD)
     parts = (newcomer, other, *newcomer.pods(), *other.pods(), a_profile_of())

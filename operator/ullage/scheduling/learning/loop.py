@@ -122,7 +122,8 @@ def profiles_to_write(
     groups = _groups(snapshot, now, dropped)
     profiles = _by_class(snapshot.profiles.values())
     faults = charges(snapshot, now)
-    named = groups.keys() | trials.keys() | faults.keys() | _told_isolated(profiles)
+    named = groups.keys() | trials.keys() | faults.keys() | isolated.keys()
+    named |= _told_isolated(profiles)
     workloads = snapshot.workloads.values() if named else ()
     inhabited = {workload.ref.namespace for workload in workloads if not workload.deleting}
     inflicted: Mapping[Class, Mapping[str, list[float]]] | None = None
