@@ -113,10 +113,12 @@ def measure(folder: Path, seeds: int, *, splits: int) -> tuple[dict[str, Figure]
             group = {"pair": "G1", "config": "G2", "family": "G3"}[name]
             coverage.setdefault(group, []).extend(np.concatenate(split.covered))
             reference.extend(np.concatenate(split.covered_reference))
-        ours, other = (told["pair"].tally(one).mape for one in ("ours", "reference"))
-        figures[f"{gpu}_pair_ratio"] = ours / other
-        figures[f"ref_{gpu}_pair_ratio"] = 1.0
-        rows.append(Row(what=f"{gpu} pair-out, ours / reference", ours=f"{ours / other:.3f}"))
+        ratio, low, high = told["pair"].ratio()
+        figures[f"ratio_to_reference_{gpu}"] = ratio
+        figures[f"ratio_to_reference_{gpu}_low"] = low
+        figures[f"ratio_to_reference_{gpu}_high"] = high
+        said = f"{ratio:.3f} ({low:.3f} to {high:.3f})"
+        rows.append(Row(what=f"{gpu} pair-out, ours / reference", ours=said, limit="<= 0.95"))
     unseen, history = lucid_run.result()
     _lucid(unseen, history, figures, rows)
     coverage["G3"].extend(np.concatenate(unseen.covered))
@@ -141,9 +143,10 @@ def _live(
             for seed in range(splits)
         }
         for done, run in enumerate(as_completed(runs), start=1):
-            for eps, (chosen, other) in run.result().items():
-                ours.setdefault((runs[run], eps), Tally()).add(chosen)
-                theirs.setdefault((runs[run], eps), Tally()).add(other)
+            asked, found = run.result()
+            for eps, (chosen, other) in found.items():
+                ours.setdefault((runs[run], eps), Tally()).add(asked, chosen)
+                theirs.setdefault((runs[run], eps), Tally()).add(asked, other)
             task.to(done)
     for (name, eps), tally in sorted(ours.items()):
         plain = theirs[name, eps]
@@ -167,10 +170,11 @@ def live_plays(table: Gavel, pairs: Lucid) -> dict[str, Play]:
     """Every source with every number of observed pairs, by name."""
     sources = [gavel_source(table, gpu) for gpu in GAVEL_TYPES]
     found = {
-        f"live {source.name}, {count} pairs observed": Play(
-            source=source, observed=count, families=False, max_slowdown=SLO
+        f"live {source.name}, pairs of {what} never together, {count} pairs observed": Play(
+            source=source, observed=count, families=families, max_slowdown=SLO
         )
         for source in sources
+        for what, families in (("classes", False), ("models", True))
         for count in LIVE_COUNTS
     }
     return found | {
@@ -277,13 +281,15 @@ def _coverage(
     for group, held in sorted(groups.items()):
         figures[f"coverage90_{group.lower()}"] = 100.0 * float(np.mean(held))
         rows.append(Row(what=f"90 % bound holds, {group}", ours=f"{100 * np.mean(held):.1f} %"))
+    by_group = [100.0 * float(np.mean(held)) for held in groups.values()]
+    figures["coverage90_min"], figures["coverage90_max"] = min(by_group), max(by_group)
     everything = [one for held in groups.values() for one in held]
     figures["coverage90"] = 100.0 * float(np.mean(everything))
     figures["ref_coverage90"] = 100.0 * float(np.mean(reference))
     rows.append(
         Row(
             what="90 % bound holds, pooled",
-            ours=f"{figures['coverage90']:.1f} %",
+            ours=f"{figures['coverage90']:.1f} % ({min(by_group):.1f} to {max(by_group):.1f})",
             baseline=f"{figures['ref_coverage90']:.1f} % (reference)",
         )
     )

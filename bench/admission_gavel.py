@@ -64,10 +64,28 @@ class Split:
     covered: list[Floats] = field(default_factory=list)
     covered_reference: list[Floats] = field(default_factory=list)
     selected: dict[str, list[tuple[bool, bool]]] = field(default_factory=dict)
+    pairs: list[Ints] = field(default_factory=list)
+    """The pair of each row that was left out."""
 
     def tally(self, name: str) -> Tally:
         """The tally of a predictor."""
         return self.tallies.setdefault(name, Tally())
+
+    def ratio(self, draws: int = 2000) -> tuple[float, float, float]:
+        """Error of ours over that of the reference, with the 95 % interval.
+
+        Pairs are drawn with replacement: rows of one pair, in whatever split, say the same.
+        """
+        pairs = np.concatenate(self.pairs)
+        ours, other = (
+            np.bincount(pairs, np.concatenate(self.tally(name).errors))
+            for name in ("ours", "reference")
+        )
+        there = np.flatnonzero(np.bincount(pairs))
+        chosen = np.random.default_rng(0).choice(there, (draws, len(there)))
+        ratios = ours[chosen].sum(axis=1) / other[chosen].sum(axis=1)
+        low, high = np.quantile(ratios, (0.025, 0.975))
+        return float(ours.sum() / other.sum()), float(low), float(high)
 
 
 def sides_of(table: Gavel, features: Floats) -> Sides:
@@ -111,6 +129,7 @@ def run_fold(
     """Train every predictor on one fold and add what it says of the rest."""
     train, asked = part(data, ~test), part(data, test)
     observed = np.exp(asked.observed)
+    split.pairs.append(asked.colocation)
     split.tally("no interference").add(np.ones(len(observed)), observed)
     crowd = np.maximum(1.0, use[asked.rows.victim] + use[asked.rows.aggressor])
     split.tally("utilisation sum").add(crowd, observed)

@@ -34,6 +34,8 @@ APART_S = 3600
 """Between the meetings of two pairs."""
 NOISE_SD = 0.02
 NAMESPACE = "bench"
+Chosen = Sequence[tuple[bool, bool]]
+"""Admitted, and violated, for each pair that was asked about."""
 BEGAN_S = 1_700_000_000
 EPSILONS = (0.02, 0.05, 0.10)
 
@@ -285,8 +287,11 @@ def split_of(play: Play, seed: int) -> tuple[list[int], list[int]]:
 
 def replay(
     play: Play, seed: int, *, windows: int = WINDOWS
-) -> dict[float, tuple[list[tuple[bool, bool]], list[tuple[bool, bool]]]]:
+) -> tuple[list[int], dict[float, tuple[Chosen, Chosen]]]:
     """One split: what the operator would admit, and what the baseline would, by risk budget.
+
+    Returns:
+        The pairs that were asked about, and what became of them.
 
     Args:
         play: What is replayed.
@@ -303,10 +308,10 @@ def replay(
     )
     profiles = profiles_of(list(told))
     classes = known_classes(play.source, profiles)
-    found = {}
+    found: dict[float, tuple[Chosen, Chosen]] = {}
     for eps in EPSILONS:
         risk = Risk(eps=eps)
         model = fitted(play.source, profiles, risk)
         ours = admissions(play.source, model, classes, asked, play.max_slowdown)
         found[eps] = ours, baseline(play.source, observed, asked, play.max_slowdown, risk)
-    return found
+    return asked, found
