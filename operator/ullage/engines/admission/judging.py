@@ -64,10 +64,6 @@ class LeftOut:
     mean: Mapping[Rung, Floats]
     sd: Mapping[Rung, Floats]
 
-    def only(self, fold: int) -> LeftOut:
-        """The rows left out in one fold."""
-        return self.where(self.fold == fold)
-
     def where(self, mask: NDArray[np.bool_]) -> LeftOut:
         """Some of the rows."""
         return LeftOut(
