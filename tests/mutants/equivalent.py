@@ -9,6 +9,11 @@ from typing import Final
 
 EQUIVALENT: Final[Mapping[tuple[str, str, str], str]] = {
     (
+        "operator/ullage/engines/allocation/model.py",
+        "return dict(zip(self.types, row.tolist(), strict=True))",
+        "True -> (False)",
+    ): "a row has a cell of each type",
+    (
         "operator/ullage/engines/admission/learning.py",
         "repr((replace(one, rows=0), ids[one.workload_class])).encode() + features.tobytes()",
         "0 -> (1)",

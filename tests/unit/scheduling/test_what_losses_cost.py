@@ -170,6 +170,15 @@ def test_a_report_without_a_new_step_is_no_new_start() -> None:
     )
 
 
+def test_the_first_step_has_a_price() -> None:
+    days = Days(one_spot_node())
+    days.cycle(**running(0))
+    days.cycle(HOUR, **running(0))
+    assert days.known.per_thousand_steps == ""
+    days.cycle(HOUR, **running(1))
+    assert float(days.known.per_thousand_steps) == 1000 * float(days.known.total)
+
+
 def test_a_job_that_starts_afresh_has_lost_all_of_it() -> None:
     days = Days(one_spot_node())
     days.cycle(**running(7000, 6000))

@@ -36,6 +36,8 @@ def test_a_job_pays_its_part_of_the_node_until_it_ends() -> None:
     days.cycle(10 * HOUR, phase="Succeeded", placement=())
     assert (days.known.total, days.known.on_demand_total) == ("5", "15")
     assert (days.known.vs_on_demand, days.known.per_hour) == ("0.3333", "")
+    told = days.known
+    assert (told.unpriced_seconds, told.on_demand_seconds, told.reached_steps) == (0, 0, 0)
     ended = days.known
     days.cycle(100 * HOUR)
     assert days.known == ended

@@ -142,6 +142,15 @@ def test_memory_counts_contexts_limits_peaks_and_shares() -> None:
     assert "ask for a larger share" in admit(BUSY, tiny, BASIS).text
 
 
+@pytest.mark.parametrize(("memory_mib", "refused"), [(25_600, True), (25_650, False)])
+def test_a_share_holds_a_mebibyte_beside_its_contexts(memory_mib: int, refused: bool) -> None:
+    """Two percent are 512 MiB, which a context takes, or one more."""
+    verdict = admit(
+        replace(device(), memory_mib=memory_mib), newcomer(tenant("new"), 2, 2, memory_mib=0), BASIS
+    )
+    assert ("ask for a larger share" in verdict.text) == refused
+
+
 def test_some_contexts_of_a_server_are_kept_back() -> None:
     assert [usable_contexts(limit) for limit in (48, 60, 2)] == [44, 56, 0]
 

@@ -273,6 +273,16 @@ def test_an_update_equals_learning_from_scratch_where_something_changed(
     assert updated.cells.mean[place] > before.cells.mean[place] + 0.1
 
 
+def test_a_meeting_is_judged_in_the_band_of_its_tightest_objective() -> None:
+    asked = {True: 1.25, False: 9.0}
+    rows = [replace(one, max_slowdown=asked[one.id.endswith("c0")]) for one in world()]
+    found = learn(rows, PROFILES, accelerator="v100", previous=None, refit=True, wanted=())
+    bands = {one.pair: one.band for one in found.scored if one.pair is not None}
+    assert bands
+    for pair, band in bands.items():
+        assert band is (Band.TIGHT if "c0" in pair else Band.WIDE)
+
+
 def test_rows_of_one_meeting_are_left_out_together() -> None:
     blocks = blocks_by(np.array([3, 1, 3, 2]))
     assert [block.tolist() for block in blocks] == [[1], [3], [0, 2]]

@@ -63,6 +63,12 @@ def test_without_a_certified_margin_what_the_forecast_lacks_is_missing() -> None
     )
 
 
+def test_nothing_is_missing_to_a_tenant_that_has_the_device_to_itself() -> None:
+    alone = margin([tenant("a", 100, slo=1.5)], forecast(9.0), {})
+    assert alone.passes
+    assert alone.missing == 0
+
+
 def test_only_the_group_of_the_forecast_counts() -> None:
     table = {(Group.SEEN_PAIR, Band.MEDIUM): threshold(0.0)}
     assert not margin([tenant("a", slo=2.0)] * 2, forecast(0.1, 0.1), table).passes

@@ -135,8 +135,9 @@ def test_a_hopeless_deadline_is_named_with_its_rates() -> None:
     assert found.effective["fine"] >= 0.1 * (1 - 1e-6)
 
 
-def test_past_the_bound_what_lacks_most_is_dropped_and_says_so(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(("bound", "least"), [("MOST_WEIGHED", 2), ("MILP_SECONDS", 0.0)])
+def test_past_a_bound_what_lacks_most_is_dropped_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, bound: str, least: float
 ) -> None:
     jobs = tuple(
         JobView(name=name, steps_left=90.0 - at, deadline_in_s=100.0)
@@ -149,7 +150,7 @@ def test_past_the_bound_what_lacks_most_is_dropped_and_says_so(
     )
     exact = allocate(Objective.MIN_COST_SLO, problem)
     assert [slo.approximate for slo in exact.dropped] == [False, False]
-    monkeypatch.setattr(deadlines, "MOST_WEIGHED", 2)
+    monkeypatch.setattr(deadlines, bound, least)
     rough = allocate(Objective.MIN_COST_SLO, problem)
     assert rough.dropped
     assert all(slo.approximate for slo in rough.dropped)

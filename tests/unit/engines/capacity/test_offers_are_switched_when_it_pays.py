@@ -20,6 +20,10 @@ def test_a_job_starts_where_work_is_cheapest() -> None:
     found = choose_offer([HERE, fast], None, 100.0)
     assert (found.chosen, found.runner_up, found.reason) == (fast, HERE, PriceWhy.STARTED)
     assert found.next_in_s == 86400.0
+    assert found.text == (
+        "start on fast (1.500 $/h, 0.75 $ per unit of work);"
+        " next here (1.000 $/h, 1 $ per unit of work)"
+    )
 
 
 def test_it_moves_only_when_the_saving_exceeds_what_moving_costs() -> None:

@@ -131,6 +131,12 @@ def test_rows_that_repeat_one_another_make_no_sure_transfer() -> None:
     assert said.high_s / said.low_s > 3
 
 
+def test_bounds_cover_most_rows_and_not_the_oddest() -> None:
+    """Four of five residuals of a normal are within 1.3 of its spread."""
+    rows = siblings({"a": 0.2, "b": 1.5, "c": 0.7, "d": 3.0})
+    assert 1.0 <= learn_transfer(rows).spread < 2.0
+
+
 def test_time_scales_with_the_unit() -> None:
     rows = siblings({"a": 0.2, "b": 1.5})
     in_ms = [(replace(one, step_s=one.step_s * 1e3), there * 1e3) for one, there in rows]

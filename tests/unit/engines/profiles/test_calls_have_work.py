@@ -26,6 +26,7 @@ from ullage.engines.profiles.calls import (
     Work,
     work_of,
 )
+from ullage.engines.profiles.convolutions import Convolution
 from ullage.engines.profiles.kineto import read_kineto
 
 TORCH = (Path(__file__).parents[3] / "data" / "traces" / "kineto-torch-cpu.json").read_text("utf-8")
@@ -178,3 +179,9 @@ def test_wild_arguments_give_finite_work(
         assert figure is None or 0 <= figure < float("inf")
     if found.bytes_read is not None and found.parameter_bytes is not None:
         assert found.parameter_bytes <= found.bytes_read
+
+
+def test_a_convolution_of_wild_sizes_has_one_group() -> None:
+    assert Convolution(input=(1, 8, 4, 4), weight=(8, 2, 3, 3)).groups == 4
+    assert Convolution(input=(1, 8, 4, 4), weight=(8, 0, 3, 3)).groups == 1
+    assert Convolution(input=(1, 8, 4, 4), weight=(2, 8, 3, 3), transposed=True).groups == 1

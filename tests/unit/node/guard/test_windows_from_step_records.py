@@ -112,6 +112,17 @@ def test_after_a_cut_the_step_under_way_does_not_count() -> None:
     assert {one.verdict for one in worker.work(3)} == {Verdict.NO_DATA}
 
 
+def test_a_slow_step_that_a_cut_falls_into_slows_no_window_after_it() -> None:
+    worker = Worker(keeps_busy=False)
+    worker.work(7)
+    worker.step_s = 2.0
+    worker.work(1.5)
+    worker.windows.cut(KEY, worker.now)
+    worker.work(0.25)
+    worker.steps, worker.step_s = float(int(worker.steps) + 1), 0.01
+    assert [one.verdict for one in worker.work(2)] == [Verdict.MET] * 2
+
+
 def test_a_record_of_garbage_pauses_no_one_and_ends_nothing() -> None:
     worker = Worker()
     worker.work(7)

@@ -41,7 +41,7 @@ class Together:
 
     def rates(self) -> Floats:
         """What each group rises for a unit of height at the beginning."""
-        return self.own * (self.rises[1] / self.heights[1])
+        return self.own * float(self.rises[1] / self.heights[1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
