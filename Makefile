@@ -92,7 +92,7 @@ mutants: $(VENV)/.ready ## breaks one rule at a time: a test must fail (ONLY=tur
 	@PYTHONPATH=tests $(BIN)/python -m mutants $(ONLY)
 
 .PHONY: mutants-sample
-mutants-sample: $(VENV)/.ready ## small random changes of engines, admission, guard, books and slices: at least 85 % fail a test (SAMPLE="--count 300 --jobs 4")
+mutants-sample: $(VENV)/.ready ## how many small random changes of engines, guard, books and slices fail a test (SAMPLE="--count 300 --jobs 4")
 	@PYTHONPATH=tests $(BIN)/python -m mutants.sample $(SAMPLE)
 
 .PHONY: test-neighbours

@@ -125,6 +125,14 @@ def test_what_a_job_had_stays_in_its_books_when_it_takes_no_more_turns() -> None
     assert (books.fractions, books.deficit_seconds, owed_s(books, NOW + 500, 1e6)) == ((), (), {})
 
 
+def test_time_alone_begins_at_nothing_where_it_was_not_counted_before() -> None:
+    entry = Entry(fractions=fractions(50), holds=FAST, began=NOW)
+    books = written(None, entry, NOW, ROUND_S)
+    assert books.isolated_seconds == ""
+    assert isolated_now(books, WORTH, NOW) == 0
+    assert isolated_now(books, WORTH, NOW + 10) == 20
+
+
 def test_time_alone_is_that_on_an_equal_part_of_the_cluster() -> None:
     turns = Turns.of({"n1": FAST}, rates("a", 4, 1), policy=a_turn_policy("FinishTimeFairness"))
     jobs = (a_job(name).checkpointed().with_(workload_class="a") for name in ("one", "two"))

@@ -72,6 +72,12 @@ def test_the_slower_of_arithmetic_and_memory_binds() -> None:
     assert copy.step_s == pytest.approx(3 * 2 * 2e9 / 1e12)
 
 
+@pytest.mark.parametrize("wrong", [{"efficiency": 0.0}, {"efficiency": 1.5}, {"correction": 0.0}])
+def test_parts_of_a_peak_that_cannot_be_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="efficiency must be in"):
+        roofline_step(DEVICE, [DENSE], "float32", **wrong)
+
+
 def test_confidence_falls_with_every_extrapolation() -> None:
     near, far = (
         roofline_step(DEVICE, [DENSE], "float32", extrapolations=steps).confidence
