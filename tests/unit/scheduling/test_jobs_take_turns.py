@@ -265,6 +265,14 @@ def test_who_waits_reads_what_it_is_promised_and_who_is_ahead() -> None:
     assert all("scarcest is fast" in text for text in texts)
 
 
+def test_who_waits_reads_where_its_turn_is_nearest() -> None:
+    turns = Turns.of(TWO, rates("a", 4, 1), rates("b", 2, 2))
+    turns.add(job("first"), *(job(f"j{at}", "b") for at in range(3)))
+    turns.settle()
+    assert turns.fraction("j2")[SLOW] > turns.fraction("j2")[FAST] > 0
+    assert "is owed 0 s on slow, 2 ahead of it there: default/j0, default/j1" in waits(turns, "j2")
+
+
 def test_books_close_when_the_objective_becomes_fifo() -> None:
     turns = Turns.of(TWO, rates("a", 4, 1))
     turns.add(job("one"), job("two"), job("three"))
