@@ -9,6 +9,11 @@ from typing import Final
 
 EQUIVALENT: Final[Mapping[tuple[str, str, str], str]] = {
     (
+        "operator/ullage/scheduling/timeslicing/round_records.py",
+        "ran_s = max(0.0, now - max(record.since, began)) if kind else 0.0",
+        "0.0 -> (1.0)",
+    ): "a second without a type is worth nothing",
+    (
         "operator/ullage/engines/allocation/model.py",
         "return dict(zip(self.types, row.tolist(), strict=True))",
         "True -> (False)",
