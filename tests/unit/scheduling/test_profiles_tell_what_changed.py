@@ -12,10 +12,11 @@ from builders import NOW
 from ullage.api.contract import Reason
 from ullage.api.reasons import ConditionType
 from ullage.cluster.records.profile import ProfileRecord, ProfileStatus
-from ullage.cluster.records.snapshot import ObjectRef
+from ullage.cluster.records.snapshot import ObjectRef, Snapshot
 from ullage.cluster.records.status import Condition
+from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.learning.events import profile_news
-from ullage.scheduling.model.plan import SetProfile
+from ullage.scheduling.model.plan import Emit, Plan, SetProfile
 
 
 def fresh(status: str, reason: Reason, message: str = "") -> Condition:
@@ -69,3 +70,18 @@ def test_an_event_for_each_change_of_meaning(
     told: list[tuple[Reason, bool]],
 ) -> None:
     assert news(before, after) == told
+
+
+@pytest.mark.parametrize(("name", "goes_out"), [("p", True), ("gone", False)])
+def test_an_event_of_a_profile_that_is_there_goes_out(name: str, goes_out: bool) -> None:
+    profile = ProfileRecord(namespace="default", name="p", workload_class="p", uid="u")
+    event = Emit(
+        target=ObjectRef(kind="WorkloadProfile", namespace="default", name=name, uid="u"),
+        warning=True,
+        epoch=3,
+        reason=Reason.PROFILE_CONFLICT,
+        text="declared 9, measured 5",
+    )
+    snapshot = Snapshot(version=1, taken_at=NOW, profiles={("default", "p"): profile})
+    plan = Plan(version=1, epoch=3, inputs_hash="", events=(event,))
+    assert diff(plan, snapshot) == ((event,) if goes_out else ())

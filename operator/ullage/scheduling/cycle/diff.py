@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Set
 
 from ullage.api.contract import GATE, DesiredSlice, Reason
-from ullage.cluster.records.snapshot import Snapshot, WorkloadKind
+from ullage.cluster.records.snapshot import ObjectRef, Snapshot, WorkloadKind
+from ullage.scheduling.learning.loop import KIND
 from ullage.scheduling.model.plan import (
     Action,
     ApplyDeployment,
@@ -41,8 +42,15 @@ def diff(plan: Plan, snapshot: Snapshot) -> tuple[Action, ...]:
         *_gpu_nodes(plan, snapshot),
         *coming,
         *_statuses(plan, snapshot),
-        *(event for event in plan.events if event.target.uid in snapshot.workloads),
+        *(event for event in plan.events if _is_there(event.target, snapshot)),
     )
+
+
+def _is_there(target: ObjectRef, snapshot: Snapshot) -> bool:
+    """Whether a workload or a profile that an Event is about still exists."""
+    if target.kind == KIND:
+        return (target.namespace, target.name) in snapshot.profiles
+    return target.uid in snapshot.workloads
 
 
 def _gpu_nodes(plan: Plan, snapshot: Snapshot) -> Iterator[ApplyGPUNode]:
