@@ -65,6 +65,7 @@ def asked_for(inputs: Inputs, play: Play, seen: Snapshot | None) -> Asked:
         cluster=inputs.cluster,
         prices=inputs.price or (),
         policies=play.policy or (),
+        against=play.against or (),
         rules=policy_rules(play.policy_file) if play.policy_file else None,
         mode=play.mode,
         seed=play.seed,
@@ -97,14 +98,14 @@ def table_of(found: Comparison) -> Table:
     fleet = ", ".join(f"{count} {kind}" for kind, count in found.fleet.devices.items())
     priced = any(outcome.dollars > 0 for outcome in found.outcomes)
     broken = any(outcome.failures > 0 for outcome in found.outcomes)
-    numbers = ["mean h", "p99 h", "x fifo", "all h", "used", "rho", "stops"]
+    first = found.outcomes[0]
+    numbers = ["mean h", "p99 h", f"x {first.policy}", "all h", "used", "rho", "stops"]
     table = figures_table(
         f"{found.trace.name}: {len(found.trace.jobs)} jobs on {fleet}",
         "mean, p99: arrival to end; all: the last end; rho: largest arrival to end\n"
         "over the time on an equal part of the cluster",
         (*numbers, *(("lost h",) if broken else ()), *(("$",) if priced else ())),
     )
-    base = found.outcomes[0].mean_jct_s
     best = min(outcome.mean_jct_s for outcome in found.outcomes)
     for outcome in found.outcomes:
         figures = outcome.figures()
@@ -112,7 +113,7 @@ def table_of(found: Comparison) -> Table:
             outcome.policy,
             f"{figures['mean_jct_h']:.2f}",
             f"{figures['p99_jct_h']:.2f}",
-            f"{base / outcome.mean_jct_s:.2f}" if outcome.mean_jct_s > 0 else "",
+            f"{first.mean_jct_s / outcome.mean_jct_s:.2f}" if outcome.mean_jct_s > 0 else "",
             f"{figures['makespan_h']:.2f}",
             f"{100 * outcome.utilisation:.0f}%",
             f"{figures['rho_max']:.2f}",

@@ -54,6 +54,12 @@ class Play:
     policy: Annotated[
         list[str] | None, typer.Option(help="Policy beside the baselines; may be repeated.")
     ] = None
+    against: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Baseline to compare with, instead of all; may be repeated; none = none."
+        ),
+    ] = None
     mode: Annotated[
         str, typer.Option(help="fast: bare rounds; decide: every decision is the operator's.")
     ] = "fast"

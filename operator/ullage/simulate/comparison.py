@@ -64,6 +64,8 @@ class Asked:
     cluster: str = "v100=8,p100=16,k80=24"
     prices: Sequence[str] = ()
     policies: Sequence[str] = ()
+    against: Sequence[str] = ()
+    """What they are compared with; empty = all baselines."""
     rules: PolicyRecord | None = None
     mode: str = FAST
     seed: int = 0
@@ -109,7 +111,7 @@ def compare(asked: Asked, follow: Follow) -> Comparison:
         settings = replace(settings, pairs=table.pairs(tuple(fleet.devices)))
     comparison = Comparison(trace=trace, fleet=fleet, settings=settings, mode=asked.mode)
     wanted = asked.policies or ((rules.objective,) if asked.rules else ("las",))
-    for policy in [one for one in chosen(wanted) if _runs(one, asked)]:
+    for policy in [one for one in chosen(wanted, asked.against) if _runs(one, asked)]:
         tell = follow(policy.name, len(trace.jobs))
         comparison.outcomes.append(_run(asked, comparison, policy, rules, tell))
     return comparison
@@ -222,7 +224,7 @@ def _runs(policy: Policy, asked: Asked) -> bool:
     try:
         objective_of(policy)
     except TraceError:
-        if not policy.baseline:
+        if not policy.baseline or asked.against:
             raise
         return False
     return asked.snapshot is None or policy is not AGNOSTIC_LAS

@@ -99,6 +99,8 @@ FIFO: Final = Policy(name="fifo", solve=None, aware=False, baseline=True)
 ISOLATED: Final = Policy(name="isolated", solve=equal_parts, aware=False, baseline=True)
 AGNOSTIC_LAS: Final = Policy(name="agnostic-las", solve=_agnostic_las, aware=False, baseline=True)
 BASELINES: Final = (FIFO, ISOLATED, AGNOSTIC_LAS)
+NONE: Final = "none"
+"""Compared with nothing."""
 
 POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
     {
@@ -122,23 +124,29 @@ _ALIKE: Final = {
 }
 
 
-def chosen(names: Sequence[str]) -> tuple[Policy, ...]:
-    """The policies of these names after the baselines, each once.
+def chosen(names: Sequence[str], against: Sequence[str] = ()) -> tuple[Policy, ...]:
+    """The policies of these names after those that they are compared with, each once.
 
-    Names are those of this module or of ``SchedulingPolicy.spec.objective``, in any case.
+    Args:
+        names: Those of this module or of ``SchedulingPolicy.spec.objective``, in any case.
+        against: The same of what they are compared with; empty = all baselines, ``none`` alone =
+            nothing.
 
     Raises:
         TraceError: a name is not known; the text lists those that are.
     """
-    known = {_plain(name): name for name in POLICIES} | _ALIKE
-    found = list(BASELINES)
-    for name in names:
-        policy = POLICIES.get(known.get(_plain(name), ""))
-        if policy is None:
-            raise TraceError(f"no policy {name!r}; there are {', '.join(POLICIES)}")
-        if policy not in found:
-            found.append(policy)
-    return tuple(found)
+    compared = [] if [_plain(name) for name in against] == [NONE] else list(against)
+    found = [_named(name) for name in compared] if against else list(BASELINES)
+    found += [_named(name) for name in names]
+    return tuple(dict.fromkeys(found))
+
+
+def _named(name: str) -> Policy:
+    known = {_plain(one): one for one in POLICIES} | _ALIKE
+    policy = POLICIES.get(known.get(_plain(name), ""))
+    if policy is None:
+        raise TraceError(f"no policy {name!r}; there are {', '.join(POLICIES)}")
+    return policy
 
 
 def _plain(name: str) -> str:
