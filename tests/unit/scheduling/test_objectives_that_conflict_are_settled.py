@@ -18,6 +18,7 @@ from builders import (
     a_pod,
     a_service,
     a_slice,
+    gpu,
     reported,
 )
 from fakes.deciding import Decided, decided, told
@@ -191,3 +192,20 @@ def test_one_device_gives_one_way_at_a_time() -> None:
     found = decided(*parts)
     assert leaving(found, "old", "new") == ["new"]
     assert "by each other" in found.condition("new", "Admitted").message
+
+
+def test_two_conflicts_do_not_move_to_one_place_at_once() -> None:
+    parts, desired, observed = list[Part](), list[DesiredSlice](), list[ObservedSlice]()
+    for number in range(2):
+        for name, fields in ((f"old-{number}", ABOVE), (f"new-{number}", {})):
+            job = tenant(name, **SAVES)
+            pod, wanted = held(job, NOW - 2 * SETTLE_S)
+            wanted = replace(wanted, gpu=gpu(number))
+            parts += [job, pod]
+            desired.append(wanted)
+            observed.append(seen(wanted, **fields))
+    node = a_gpu_node(devices=3, desired=desired, observed=observed, desired_since=NOW - 3000)
+    found = decided(*parts, replace(node, heartbeat=NOW))
+    going = leaving(found, "old-0", "new-0", "old-1", "new-1")
+    assert len(going) == 1
+    assert NOW < found.plan.wake_at <= NOW + 1

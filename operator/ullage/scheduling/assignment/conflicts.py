@@ -13,9 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import Final
 
 from ullage.api.contract import DesiredSlice, Reason, SliceKey, SlicePhase
+from ullage.api.reasons import ConditionType
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.snapshot import GPUNodeRecord, PodStage, WorkloadKind, WorkloadRecord
 from ullage.cluster.records.status import MadeRoom
@@ -26,14 +28,26 @@ from ullage.scheduling.inventory.exclusions import in_force
 from ullage.scheduling.model.lifecycle_step import LifecycleStep, earliest
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.view import Member, View
-from ullage.scheduling.placement.downsizing import Asking, residents, smaller
+from ullage.scheduling.placement.downsizing import (
+    Asking,
+    DownsizeCandidate,
+    residents,
+    smaller,
+)
 from ullage.scheduling.placement.placement import Placer
 from ullage.scheduling.placement.preemption import priority_of
 from ullage.scheduling.placement.room import elsewhere
+from ullage.scheduling.prediction.effort import in_turns
 
 SETTLE_S: Final = 120.0
 """How long who is on a device must have been there before someone gives way (our choice): a pod
 takes as long to start and to fill the windows that a guard judges."""
+MOST_JUDGED: Final = 16
+"""Conflicts that one cycle settles; the others have their turn in the next ones (our choice)."""
+NEXT_S: Final = 1.0
+"""When the others are settled after one moves: it has its place by then."""
+AGAIN_S: Final = 30.0
+"""When those are looked at that no cycle had time for."""
 CONFLICT: Final = Reason.OBJECTIVES_CONFLICT
 
 
@@ -87,14 +101,30 @@ class _Judge:
         """Who gives way on these nodes."""
         findings: dict[str, Finding] = {}
         moments: list[float] = []
-        for name in nodes:
-            for device, parties in self._conflicts(name):
-                ready_at = self._ready_at(device, parties)
-                if ready_at > self.view.now:
-                    moments.append(ready_at)
-                elif not any(party.workload.ref.uid in findings for party in parties):
-                    uid, finding = self._settled(device, parties)
-                    findings[uid] = finding
+        ready: list[tuple[DeviceRef, list[_Party]]] = []
+        for device, parties in chain.from_iterable(map(self._conflicts, nodes)):
+            ready_at = self._ready_at(device, parties)
+            if ready_at > self.view.now:
+                moments.append(ready_at)
+            else:
+                ready.append((device, parties))
+        moves = False
+        for number, (device, parties) in enumerate(in_turns(ready, self.view.now)):
+            if any(party.workload.ref.uid in findings for party in parties):
+                continue
+            victim = next(party for party in parties if party.broken)
+            text = _in_words(device, parties)
+            if number < MOST_JUDGED and not moves:
+                uid, finding = self._settled(device, parties, victim, text)
+                findings[uid] = finding
+                moves = bool(finding.pods)
+            elif _is_told(victim.workload):
+                uid, finding = self._told(victim, text)
+                findings[uid] = finding
+        if len(ready) > 1 and moves:
+            moments.append(self.view.now + NEXT_S)
+        elif len(ready) > MOST_JUDGED:
+            moments.append(self.view.now + AGAIN_S)
         return Conflicts(findings=findings, wake_at=earliest(*moments))
 
     def _conflicts(self, name: str) -> Iterator[tuple[DeviceRef, list[_Party]]]:
@@ -150,20 +180,16 @@ class _Judge:
                     found[one.device] = max(found.get(one.device, 0.0), one.since)
         return found
 
-    def _settled(self, device: DeviceRef, parties: Sequence[_Party]) -> tuple[str, Finding]:
+    def _settled(
+        self, device: DeviceRef, parties: Sequence[_Party], victim: _Party, text: str
+    ) -> tuple[str, Finding]:
         """Who gives way, and how; else what the one whose objective is broken is told."""
-        victims = [party for party in parties if party.broken]
-        names = " and ".join(_name(party) for party in victims)
-        beside = " and ".join(_name(party) for party in parties if not party.broken)
-        text = f"on {device} the objective of {names} is broken" + (
-            f" beside {beside}, which has one too" if beside else ", by each other"
-        )
         newest = sorted(parties, key=lambda one: (-one.since, one.workload.ref.uid))
         return (
             self._moved(device, newest, text)
-            or self._resized(device, parties, victims[0], text)
+            or self._resized(device, parties, victim, text)
             or self._stopped(device, newest, text)
-            or self._told(victims[0], text)
+            or self._told(victim, text)
         )
 
     def _moved(
@@ -181,6 +207,10 @@ class _Judge:
                 return job.ref.uid, _finding(text, pods=pods, device=device)
         return None
 
+    @cached_property
+    def _residents(self) -> Sequence[DownsizeCandidate]:
+        return residents(self.view, self.requests, self.placer.occupancy, self.lifecycles)
+
     def _resized(
         self, device: DeviceRef, parties: Sequence[_Party], victim: _Party, text: str
     ) -> tuple[str, Finding] | None:
@@ -189,7 +219,7 @@ class _Judge:
         site = occupancy.inventory.site_index.get((device.node, device.gpu))
         kept = {party.workload.ref.uid for party in parties if not party.broken}
         asking = Asking(placer=self.placer, requests=self.requests, unit=())
-        for one in residents(self.view, self.requests, occupancy, self.lifecycles):
+        for one in self._residents:
             if one.site != site or one.uid not in kept:
                 continue
             shares = smaller(asking, one)
@@ -246,3 +276,17 @@ def _finding(text: str, **fields: object) -> Finding:
 
 def _name(party: _Party) -> str:
     return f"{party.workload.ref.namespace}/{party.workload.ref.name}"
+
+
+def _in_words(device: DeviceRef, parties: Sequence[_Party]) -> str:
+    """What is wrong on a device."""
+    names = " and ".join(_name(party) for party in parties if party.broken)
+    beside = " and ".join(_name(party) for party in parties if not party.broken)
+    by = f"beside {beside}, which has one too" if beside else "by each other"
+    return f"on {device} the objective of {names} is broken {by}"
+
+
+def _is_told(workload: WorkloadRecord) -> bool:
+    """Whether its owner knows of a conflict that no one can settle."""
+    shown = workload.status.condition(ConditionType.DEGRADED)
+    return shown is not None and shown.reason == CONFLICT
