@@ -123,6 +123,10 @@ def test_what_a_job_had_stays_in_its_books_when_it_takes_no_more_turns() -> None
     assert books is not None
     assert received_s(books, NOW + 500) == {FAST: 40}
     assert (books.fractions, books.deficit_seconds, owed_s(books, NOW + 500, 1e6)) == ((), (), {})
+    waited = written(None, Entry(fractions=fractions(50), skipped=True), NOW, ROUND_S)
+    over = closed(waited, NOW + 40)
+    assert over is not None
+    assert over.skipped_since == 0
 
 
 def test_time_alone_begins_at_nothing_where_it_was_not_counted_before() -> None:

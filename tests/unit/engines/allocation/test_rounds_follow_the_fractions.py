@@ -254,6 +254,14 @@ def test_reserved_devices_work_for_jobs_that_can_be_stopped_again() -> None:
     assert {run.members for run in plan.runs} == {("a",), ("b",)}
 
 
+def test_of_idle_types_a_job_takes_the_one_that_it_is_quickest_on() -> None:
+    job = RoundJob(name="a", gang=1, speeds={"s": 1.0, "t": 5.0, "u": 3.0})
+    nothing = _allocation({"a": {"t": 0.0}})
+    free = {"s": 1, "t": 1, "u": 1}
+    plan = next_round(RoundState(), nothing, free, 0.0, jobs=[job], settings=SETTINGS)
+    assert [(run.type, run.spare) for run in plan.runs] == [("t", True)]
+
+
 def test_no_device_idles_while_a_job_that_may_use_it_waits() -> None:
     for seed in range(8):
         problem = random_problem(seed, 10, (3, 5))
