@@ -26,6 +26,9 @@ from ullage.engines.capacity.records import (
 )
 
 Counts = tuple[int, ...]
+MOST_SIZES = 32
+"""Sizes of one step that are looked at: a user's bounds must not decide how long a decision takes.
+What lies between is reached by the next steps."""
 _TIES = 1e-9
 """Values closer than this part are equal."""
 
@@ -213,8 +216,16 @@ class Search:
         reach = max(rooms, default=0) >= first
         for index, room in enumerate(rooms):
             start = max(self.ask.gang, first) if reach else room
-            for step in range(start, room + 1, self.ask.gang) if start else ():
+            for step in self._sizes(start, room) if start else ():
                 yield _with(best, index, step)
+
+    def _sizes(self, least: int, most: int) -> Iterator[int]:
+        """Whole gangs from the least to the most; of many sizes some, evenly, and both ends."""
+        sizes = range(least, most + 1, self.ask.gang)
+        some = sizes[:: max(1, -(-len(sizes) // MOST_SIZES))]
+        yield from some
+        if some and some[-1] != sizes[-1]:
+            yield sizes[-1]
 
     def _release(self, best: Counts) -> Counts:
         """Give pools back that cost more than they bring, one after the other."""
@@ -240,7 +251,7 @@ class Search:
             (index, _with(best, index, -step))
             for index, count in enumerate(best)
             if self.held[index]
-            for step in range(gang, count, gang)
+            for step in self._sizes(gang, count - 1)
             if sum(best) - step >= self.ask.least
         ]
         gaining = [one for one in fewer if self.gains(one[1], best)]
