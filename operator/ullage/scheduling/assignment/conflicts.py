@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from typing import Final
 
@@ -49,6 +49,7 @@ NEXT_S: Final = 1.0
 AGAIN_S: Final = 30.0
 """When those are looked at that no cycle had time for."""
 CONFLICT: Final = Reason.OBJECTIVES_CONFLICT
+_finding = partial(Finding, reason=CONFLICT, because=CONFLICT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,7 +205,7 @@ class _Judge:
                 continue
             if elsewhere(self.placer, self.requests, job, members, here_too=False):
                 pods = frozenset({party.member.pod.uid})
-                return job.ref.uid, _finding(text, pods=pods, device=device)
+                return job.ref.uid, _finding(text=text, pods=pods, device=device)
         return None
 
     @cached_property
@@ -235,7 +236,7 @@ class _Judge:
                 beneficiary_uid=victim.workload.ref.uid,
             )
             said = f"{text}; it goes on with {percent} % instead of {one.percent} %"
-            return one.uid, _finding(said, made_room=room)
+            return one.uid, _finding(text=said, made_room=room)
         return None
 
     def _stopped(
@@ -259,7 +260,7 @@ class _Judge:
                 above = rank(other) > rank(party) or (alike and rank(other) == rank(party))
                 if other.broken and other is not party and above:
                     said = f"{text}; it is the least important there and waits for another place"
-                    return job.ref.uid, _finding(said, device=device, waits=True)
+                    return job.ref.uid, _finding(text=said, device=device, waits=True)
         return None
 
     def _told(self, victim: _Party, text: str) -> tuple[str, Finding]:
@@ -267,11 +268,7 @@ class _Judge:
             "no one there can move, be resized (sharing.resizable) or be stopped without loss"
             " (spec.checkpoint)"
         )
-        return victim.workload.ref.uid, _finding(text, stays=stays)
-
-
-def _finding(text: str, **fields: object) -> Finding:
-    return Finding(reason=CONFLICT, text=text, because=CONFLICT, **fields)  # type: ignore[arg-type]
+        return victim.workload.ref.uid, _finding(text=text, stays=stays)
 
 
 def _name(party: _Party) -> str:

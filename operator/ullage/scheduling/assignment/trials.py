@@ -57,12 +57,12 @@ def look_at_trials(view: View) -> Trials:
     evictions: dict[str, PendingEviction] = {}
     committed: list[tuple[str, DesiredSlice]] = []
     moments: list[float] = []
-    violating: list[str] = []
+    violating: set[str] = set()
     for name in sorted(view.snapshot.gpu_nodes):
         record = view.snapshot.gpu_nodes[name]
-        if any(seen.phase is SlicePhase.VIOLATING for seen in record.observed):
-            violating.append(name)
         for seen in record.observed:
+            if seen.phase is SlicePhase.VIOLATING:
+                violating.add(name)
             if seen.reason == _INTERFERING and seen.phase.started:
                 device = DeviceRef(name, seen.gpu)
                 text = f"{device}: {seen.message or 'it interferes'}"
@@ -85,7 +85,7 @@ def look_at_trials(view: View) -> Trials:
             else:
                 moments += [since + LEAST_SECONDS, since + MOST_SECONDS]
     wake_at = earliest(*(moment for moment in moments if moment > view.now))
-    return Trials(evictions, tuple(committed), tuple(violating), wake_at)
+    return Trials(evictions, tuple(committed), tuple(sorted(violating)), wake_at)
 
 
 def _outcome(record: GPUNodeRecord, wanted: DesiredSlice, elapsed_s: float) -> tuple[Outcome, str]:
