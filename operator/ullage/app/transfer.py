@@ -168,7 +168,7 @@ class Unpacker:
 
 
 def pack_answer(plan: Plan, actions: tuple[Action, ...], snapshot: Snapshot) -> bytes:
-    """A plan on its way back, less what already is as planned, and what to do about it."""
+    """A plan on its way back, less slices that already are as planned, and what to do about it."""
     nodes, workloads = snapshot.gpu_nodes, snapshot.workloads
     slices = {
         name: Splice.of(nodes[name].desired if name in nodes else (), wanted)
@@ -178,7 +178,6 @@ def pack_answer(plan: Plan, actions: tuple[Action, ...], snapshot: Snapshot) -> 
     statuses = {
         uid: _difference(workloads[uid].status if uid in workloads else None, status)
         for uid, status in plan.statuses.items()
-        if uid not in workloads or workloads[uid].status is not status
     }
     acts = tuple(_less(act, slices, statuses) for act in actions)
     return dumps((replace(plan, slices={}, statuses={}), slices, statuses, acts))
