@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -22,7 +23,7 @@ from ullage.cluster.records.snapshot import RefusedWrite, Snapshot
 from ullage.engines.admission.probation import Account
 from ullage.engines.admission.records import Partner
 from ullage.scheduling.learning.loop import WRITE_EVERY_S, Lessons, profiles_to_write
-from ullage.scheduling.learning.merge import MOST_ROWS, kept
+from ullage.scheduling.learning.merge import HALF_LIFE_S, MOST_ROWS, kept
 from ullage.scheduling.learning.sift import Dropped
 from ullage.scheduling.model.plan import CreateProfile, SetProfile
 from ullage.scheduling.prediction.rows import class_profiles, rows_of, share_curve
@@ -348,22 +349,97 @@ def test_hours_beside_one_partner_displace_no_other_partner() -> None:
     assert names.count("rare") == 5
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 999), st.sampled_from("abcdef")), unique=True, max_size=500),
-    st.integers(0, 500),
-)
-def test_what_is_kept_does_not_depend_on_how_often_it_was_sifted(
-    seen: list[tuple[int, str]], cut: int
-) -> None:
-    rows = [
+def kept_row(number: int, *partners: str, share: int = 50, **changes: Any) -> StepRow:
+    return replace(
         StepRow(
-            id=f"{number}{name}",
+            id=f"{number}.{share}.{'.'.join(partners)}",
             accelerator="nvidia-a",
-            share=50,
-            partners=(Partner(workload_class=name, percent=50),),
+            share=share,
+            partners=tuple(Partner(workload_class=name, percent=50) for name in partners),
             step_s=0.1,
             at_s=float(number),
+        ),
+        **changes,
+    )
+
+
+def test_one_partner_at_ever_new_shares_displaces_no_other_partner() -> None:
+    rare = [kept_row(n, "rare") for n in range(5)]
+    shares = [kept_row(1000 + n, "bert", share=1 + n % 100) for n in range(2 * MOST_ROWS)]
+    names = Counter(one.partners[0].workload_class for one in kept([*rare, *shares]))
+    assert names == {"rare": 5, "bert": MOST_ROWS - 5}
+
+
+def test_a_namespace_of_ever_new_classes_displaces_only_its_own() -> None:
+    ours = [kept_row(n, f"ours-{n % 50}") for n in range(100)]
+    alone = [kept_row(n) for n in range(200, 220)]
+    flood = [kept_row(1000 + n, f"evil/{n}") for n in range(5 * MOST_ROWS)]
+    names = Counter(
+        one.partners[0].workload_class if one.partners else "" for one in kept([*ours, *alone])
+    )
+    left = kept([*ours, *alone, *flood])
+    assert sum(any("evil/" in one.workload_class for one in row.partners) for row in left) == 100
+    told = {one.partners[0].workload_class if one.partners else "" for one in left}
+    assert set(names) <= told
+
+
+def test_each_type_of_device_keeps_its_half() -> None:
+    here = [kept_row(n, "bert") for n in range(MOST_ROWS)]
+    there = [kept_row(5000 + n, f"c{n}", accelerator="nvidia-b") for n in range(2 * MOST_ROWS)]
+    left = Counter(one.accelerator for one in kept([*here, *there]))
+    assert left == {"nvidia-a": MOST_ROWS // 2, "nvidia-b": MOST_ROWS // 2}
+
+
+def test_windows_alone_displace_no_pauses() -> None:
+    pauses = [kept_row(n, counterfactual=True) for n in range(4)]
+    windows = [kept_row(1000 + n) for n in range(2 * MOST_ROWS)]
+    assert set(pauses) <= set(kept([*pauses, *windows]))
+
+
+def test_a_share_of_long_ago_gives_way_to_that_of_today() -> None:
+    later = 4 * HALF_LIFE_S
+    before = [kept_row(n, "bert", share=20) for n in range(MOST_ROWS)]
+    today = [kept_row(n, "bert", share=60, at_s=later + n, id=f"t{n}") for n in range(MOST_ROWS)]
+    left = Counter(one.share for one in kept([*before, *today]))
+    assert left[60] == pytest.approx(16 * left[20], rel=0.1)
+    assert left.total() == MOST_ROWS
+
+
+def test_three_pauses_say_how_fast_the_class_is_alone() -> None:
+    windows = [row(n, step_micros=12_000) for n in range(9)]
+    pauses = [row(n, frozen=True, step_micros=10_000 + n) for n in range(10, 13)]
+    (few,) = taught(*windows, *pauses[:2]).status.solo
+    assert few.steps_per_second == pytest.approx(1 / 0.012, rel=1e-4)
+    (enough,) = taught(*windows, *pauses).status.solo
+    assert enough.steps_per_second == pytest.approx(1 / 0.010011, rel=1e-4)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 999),
+            st.sampled_from(["", "a", "b", "x/a", "x/b", "y/c"]),
+            st.sampled_from([20, 50]),
+            st.booleans(),
+        ),
+        unique=True,
+        max_size=600,
+    ),
+    st.integers(0, 600),
+    st.sampled_from([1.0, 1e4, HALF_LIFE_S / 100]),
+)
+def test_what_is_kept_does_not_depend_on_how_often_it_was_sifted(
+    seen: list[tuple[int, str, int, bool]], cut: int, apart_s: float
+) -> None:
+    rows = [
+        kept_row(
+            number,
+            *([name] if name else []),
+            share=share,
+            counterfactual=paused,
+            at_s=number * apart_s,
+            id=f"{number}.{name}.{share}.{paused}",
         )
-        for number, name in seen
+        for number, name, share, paused in seen
     ]
     assert kept([*kept(rows[:cut]), *rows[cut:]]) == kept(rows)

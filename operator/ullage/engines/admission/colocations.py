@@ -8,7 +8,7 @@ It refuses what is no number, with the row's name; it never repairs a row.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
@@ -163,7 +163,11 @@ def bounded(rows: Sequence[Row], *, limit: int = MAX_ROWS) -> tuple[Row, ...]:
 
 
 def in_turn(
-    ordered: Sequence[Item], origin: Callable[[Item], str], limit: int, *, most: int | None = None
+    ordered: Sequence[Item],
+    origin: Callable[[Item], Hashable],
+    limit: int,
+    *,
+    most: int | None = None,
 ) -> list[Item]:
     """At most ``limit`` of the items, one of every origin in turn; the first come first.
 
@@ -175,7 +179,7 @@ def in_turn(
         limit: Most items to keep.
         most: Most items of one origin where there are several; ``None`` = ``limit``.
     """
-    counts: dict[str, int] = {}
+    counts: dict[Hashable, int] = {}
     turns: list[tuple[int, int, Item]] = []
     for place, one in enumerate(ordered):
         turn = counts[origin(one)] = counts.get(origin(one), -1) + 1

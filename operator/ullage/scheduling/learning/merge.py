@@ -12,6 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from statistics import median
 from typing import Final
 
@@ -29,13 +30,18 @@ from ullage.cluster.records.profile import (
     StepRow,
 )
 from ullage.cluster.values.quantiles import quantile_of
+from ullage.engines.admission.colocations import in_turn
 from ullage.engines.admission.drift import Drift, follow
-from ullage.engines.admission.records import Fingerprint, Partner
+from ullage.engines.admission.records import Fingerprint, Partner, origin_of
 from ullage.scheduling.learning.sift import believable
 from ullage.scheduling.learning.throughput import remeasured
 from ullage.scheduling.model.conditions import Said, merged
 
 MOST_ROWS: Final = 200
+HALF_LIFE_S: Final = 14 * 86400.0
+"""Time in which a mixture of shares loses half of its rows to others (our choice)."""
+SHARES: Final = 4
+"""Depth of a mixture of shares; see :func:`_branch`."""
 MOST_SOLO: Final = 64
 KNOWN_ROWS: Final = 10
 """Rows from which a class counts as known, and that make a confidence of one half."""
@@ -94,10 +100,13 @@ def news(status: ProfileStatus, seen: Sequence[Observation]) -> list[Observation
 
 
 def kept(rows: Sequence[StepRow]) -> tuple[StepRow, ...]:
-    """At most ``MOST_ROWS`` rows: the newest of every mixture before older ones of any.
+    """At most ``MOST_ROWS`` rows: types of device, namespaces, neighbours and shares in turn.
 
-    So hours beside one partner displace no other partner. What is left out stays left out when
-    more rows come.
+    Every type of device gives one row in turn; of a type every namespace beside the class; of a
+    namespace every set of classes, windows alone and pauses; of a set every mixture of shares, the
+    longer ago the seldomer. So hours beside one partner displace no other partner, and a namespace
+    that shows ever new classes displaces its own. What is left out stays left out when more rows
+    come.
 
     Args:
         rows: Of one class, in any order.
@@ -108,11 +117,22 @@ def kept(rows: Sequence[StepRow]) -> tuple[StepRow, ...]:
     ranks: Counter[tuple[object, ...]] = Counter()
     ranked = []
     for row in sorted(rows, key=newest_first):
-        mixture = (row.accelerator, row.share, row.partners)
-        ranked.append((ranks[mixture], row))
+        mixture = _branch(row, SHARES)
         ranks[mixture] += 1
-    ranked.sort(key=lambda pair: pair[0])
-    return tuple(sorted((row for _, row in ranked[:MOST_ROWS]), key=newest_first))
+        # log of rank x 2^(age / half-life): half as many rows for every half-life of age
+        ranked.append((math.log2(ranks[mixture]) - row.at_s / HALF_LIFE_S, row))
+    order = [row for _, row in sorted(ranked, key=lambda pair: pair[0])]
+    for depth in range(SHARES - 1, 0, -1):
+        order = in_turn(order, partial(_branch, depth=depth), len(order))
+    return tuple(sorted(order[:MOST_ROWS], key=newest_first))
+
+
+def _branch(row: StepRow, depth: int) -> tuple[object, ...]:
+    """Type of device, namespaces beside the class, who exactly, shares: the first ``depth``."""
+    classes = tuple(partner.workload_class for partner in row.partners)
+    shares = (row.share, *(partner.percent for partner in row.partners))
+    origins = tuple(sorted({origin_of(name) for name in classes} or {""}))
+    return (row.accelerator, origins, (row.counterfactual, classes), shares)[:depth]
 
 
 def _late(status: ProfileStatus, observation: Observation) -> bool:
@@ -201,12 +221,8 @@ def _says_latency(one: Observation) -> bool:
 
 def _follow(book: _Book, row: StepRow) -> None:
     """Hold a row against those like it; times that wander off make the class unknown again."""
-    alike = [
-        math.log(other.step_s)
-        for other in book.rows
-        if (other.accelerator, other.share, other.partners)
-        == (row.accelerator, row.share, row.partners)
-    ]
+    mixture = _branch(row, SHARES)
+    alike = [math.log(other.step_s) for other in book.rows if _branch(other, SHARES) == mixture]
     if len(alike) < CELL_ROWS:
         return
     middle = median(alike)
@@ -300,13 +316,19 @@ def _closed(
 
 
 def _solo_table(book: _Book, rows: Sequence[StepRow]) -> tuple[SoloEntry, ...]:
-    """Medians of the times alone that are still among the rows, else as known before."""
-    times: dict[tuple[str, int], list[float]] = {}
+    """Medians of the times alone that are still among the rows, else as known before.
+
+    Pauses go before windows where there are enough: input, host and load are those of the seconds
+    beside the others, so the slowdown is of the others alone.
+    """
+    times: dict[tuple[str, int], list[StepRow]] = {}
     for row in rows:
         if not row.partners:
-            times.setdefault((row.accelerator, row.share), []).append(row.step_s)
-    for key, seconds in times.items():
+            times.setdefault((row.accelerator, row.share), []).append(row)
+    for key, alone in times.items():
         if key in book.solo:
+            pauses = [row.step_s for row in alone if row.counterfactual]
+            seconds = pauses if len(pauses) >= CELL_ROWS else [row.step_s for row in alone]
             book.solo[key] = replace(book.solo[key], steps_per_second=1 / median(seconds))
             book.solo[key] = _with_latency(book.solo[key], rows)
     ranked = sorted(book.solo, key=lambda key: (-book.solo[key].samples, key))[:MOST_SOLO]
