@@ -25,7 +25,8 @@ from bench.report import Row, write
 from ullage.app.memory import freeze_survivors
 from ullage.app.solver import Solver
 from ullage.app.transfer import Packer, Unpacker
-from ullage.cluster.records.snapshot import GPURequest, Snapshot
+from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.records.spec_fields import GPURequest
 from ullage.scheduling.model.plan import DecideSettings
 
 NODES, DEVICES, JOBS = 1000, 8, 10_000

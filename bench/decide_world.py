@@ -25,7 +25,6 @@ from ullage.cluster.codecs.status import as_stored
 from ullage.cluster.records.pod_shape import PodShape, Resources
 from ullage.cluster.records.snapshot import (
     GPUNodeRecord,
-    GPURequest,
     NodeRecord,
     ObjectRef,
     PodRecord,
@@ -33,12 +32,12 @@ from ullage.cluster.records.snapshot import (
     PolicyRecord,
     ProfileRecord,
     ServiceRecord,
-    Share,
     Snapshot,
     SoloEntry,
     WorkloadKind,
     WorkloadRecord,
 )
+from ullage.cluster.records.spec_fields import GPURequest, Share
 from ullage.scheduling.model.plan import (
     Action,
     ApplyGPUNode,

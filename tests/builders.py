@@ -38,9 +38,7 @@ from ullage.cluster.records.pool import PoolRecord
 from ullage.cluster.records.snapshot import (
     DeploymentRecord,
     DeviceProfileRecord,
-    FailurePolicy,
     GPUNodeRecord,
-    GPURequest,
     NodeRecord,
     ObjectRef,
     PodRecord,
@@ -49,13 +47,18 @@ from ullage.cluster.records.snapshot import (
     ProfileRecord,
     RefusedWrite,
     ServiceRecord,
-    Share,
     Snapshot,
     SoloEntry,
     WorkloadKind,
     WorkloadRecord,
 )
-from ullage.cluster.records.spec_fields import Elasticity, RiskSettings
+from ullage.cluster.records.spec_fields import (
+    Elasticity,
+    FailurePolicy,
+    GPURequest,
+    RiskSettings,
+    Share,
+)
 from ullage.cluster.records.status import WorkloadStatus
 
 

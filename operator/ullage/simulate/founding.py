@@ -24,17 +24,16 @@ from ullage.cluster.records.pod_shape import PodShape, Resources
 from ullage.cluster.records.snapshot import (
     DeviceProfileRecord,
     GPUNodeRecord,
-    GPURequest,
     NodeRecord,
     ObjectRef,
     PolicyRecord,
     ProfileRecord,
-    Share,
     Snapshot,
     SoloEntry,
     WorkloadKind,
     WorkloadRecord,
 )
+from ullage.cluster.records.spec_fields import GPURequest, Share
 from ullage.cluster.values.names import HOSTNAME
 from ullage.engines.allocation.policies import Objective
 from ullage.simulate.policies import Policy

@@ -341,8 +341,8 @@ def test_whole_node_status_is_stored_as_written() -> None:
 
 def test_defaults_of_the_schema_are_those_of_the_records() -> None:
     failure, policy, request = FailurePolicy(), SchedulingPolicySpec(), GPURequest()
-    assert failure.max_restarts == records.FailurePolicy().max_restarts
-    assert set(failure.retry_exit_codes) == records.FailurePolicy().retry_exit_codes
+    assert failure.max_restarts == terms.FailurePolicy().max_restarts
+    assert set(failure.retry_exit_codes) == terms.FailurePolicy().retry_exit_codes
     plain = records.PolicyRecord()
     assert policy.objective == plain.objective
     assert policy.packing.max_percent_sum == plain.max_percent_sum
@@ -368,9 +368,9 @@ def test_defaults_of_the_schema_are_those_of_the_records() -> None:
     assert LatencyObjective.from_wire({"latencyMs": 40}) == LatencyObjective(
         latency_ms=40, percentile=str(slo.percentile), window_seconds=slo.window_seconds
     )
-    asked = records.GPURequest()
+    asked = terms.GPURequest()
     assert (request.mode, request.count, request.share) == (asked.mode, asked.count, asked.share)
-    wide = records.Share(min_percent=1)
+    wide = terms.Share(min_percent=1)
     assert GPUShare(min_percent=1).max_percent == wide.max_percent
     assert TrainingJobSpec.model_fields["replicas"].default is None  # absent = 1
     bounds = Elasticity(min_replicas=1, max_replicas=2)

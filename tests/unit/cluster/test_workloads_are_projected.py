@@ -11,7 +11,8 @@ from ullage.api.contract import SLOT_RESOURCE, GPUMode, Reason, WireError
 from ullage.cluster.codecs.objects import Sharer
 from ullage.cluster.projection.pod_template import canonical_json, template_hash
 from ullage.cluster.projection.workload import project_workload
-from ullage.cluster.records.snapshot import GPURequest, Share, WorkloadKind, WorkloadRecord
+from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
+from ullage.cluster.records.spec_fields import GPURequest, Share
 
 JOB = WorkloadKind.TRAINING_JOB
 SERVICE = WorkloadKind.INFERENCE_SERVICE

@@ -10,6 +10,7 @@ every rule of ``ullage.api.rules``.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Final
 
 from ullage.api.contract import (
@@ -21,7 +22,7 @@ from ullage.api.contract import (
     section,
 )
 from ullage.api.readers import quoted
-from ullage.api.words import CostObjective, Inject, Membership, Tiers
+from ullage.api.words import CostObjective, Inject, Tiers
 from ullage.cluster.codecs.objects import (
     bounded,
     is_accelerator,
@@ -31,13 +32,20 @@ from ullage.cluster.codecs.objects import (
     strings,
     within,
 )
-from ullage.cluster.records.snapshot import FailurePolicy, GPURequest, Share
 from ullage.cluster.records.spec_fields import (
     COST_AIM,
+    ELASTICITY,
+    FAILURE_POLICY,
+    GPU_REQUEST,
+    MOST_REPLICAS,
+    OFFERED_LOAD,
     RENDEZVOUS,
     SHARING_RULES,
+    TIER_TERMS,
     CostAim,
     Elasticity,
+    FailurePolicy,
+    GPURequest,
     OfferedLoad,
     OnNotice,
     SharingRules,
@@ -45,14 +53,9 @@ from ullage.cluster.records.spec_fields import (
     decimal,
     positive,
 )
-from ullage.cluster.values.names import MAX_RANK
-from ullage.cluster.values.quantity import counted, mib_up, of_a_mib, plain_bytes
 
 MOST_STEPS: Final = 10**12
-MOST_REPLICAS: Final = MAX_RANK + 1
 MOST_SERVING: Final = 1024
-_LEAST_STATE: Final = 1024
-_MOST_STEPS_BETWEEN: Final = 100_000
 _NAME: Final = re.compile(r"[a-z]([-a-z0-9]{0,50}[a-z0-9])?")
 
 
@@ -72,29 +75,17 @@ def check_name(name: str) -> None:
 def read_gpu(spec: JsonObject) -> GPURequest:
     """``spec.gpu``."""
     with within("gpu"):
-        raw = section(spec, "gpu")
-        mode = one_of(raw, "mode", GPUMode.EXCLUSIVE)
-        count = bounded(raw, "count", 1, 16, 1)
-        share = _share(raw) if raw.get("share") is not None else None
-        if (mode is GPUMode.FRACTIONAL) != (share is not None):
+        request = GPU_REQUEST.read(section(spec, "gpu"))
+        share = request.share
+        if (request.mode is GPUMode.FRACTIONAL) != (share is not None):
             raise WireError("share: belongs to mode Fractional, and to no other")
-        if share is not None and count != 1:
+        if share is not None and request.count != 1:
             raise WireError("count: mode Fractional gives a share of one device")
-        limit = section(raw, "memory").get("limit")
-        memory_mib = 0 if limit is None else mib_up(of_a_mib(limit, "memory.limit"), "memory.limit")
-        return GPURequest(mode=mode, count=count, share=share, memory_mib=memory_mib)
-
-
-def _share(raw: JsonObject) -> Share:
-    with within("share"):
-        bounds = section(raw, "share")
-        least, most = (
-            bounded(bounds, "minPercent", 1, 100),
-            bounded(bounds, "maxPercent", 1, 100, 100),
-        )
-        if least > most:
-            raise WireError(f"minPercent: {least} is above maxPercent, {most}")
-        return Share(min_percent=least, max_percent=most)
+        if share is not None and share.min_percent > share.max_percent:
+            raise WireError(
+                f"share.minPercent: {share.min_percent} is above maxPercent, {share.max_percent}"
+            )
+        return request
 
 
 def read_accelerators(spec: JsonObject) -> tuple[str, ...]:
@@ -121,16 +112,7 @@ def read_trust_domain(spec: JsonObject) -> str:
 def read_failure(spec: JsonObject) -> FailurePolicy:
     """``spec.failurePolicy``."""
     with within("failurePolicy"):
-        raw = section(spec, "failurePolicy")
-        codes = raw.get("retryExitCodes")
-        codes = [] if codes is None else codes
-        if not isinstance(codes, list) or not all(
-            type(code) is int and 0 < code < 256 for code in codes
-        ):
-            raise WireError("retryExitCodes: expected a list of whole numbers from 1 to 255")
-        return FailurePolicy(
-            max_restarts=bounded(raw, "maxRestarts", 0, 1000, 3), retry_exit_codes=frozenset(codes)
-        )
+        return FAILURE_POLICY.read(section(spec, "failurePolicy"))
 
 
 def read_inject(spec: JsonObject) -> bool:
@@ -184,11 +166,7 @@ def read_load(spec: JsonObject) -> OfferedLoad | None:
     if spec.get("load") is None:
         return None
     with within("load"):
-        raw = section(spec, "load")
-        rate, cv2 = positive(raw, "requestsPerSecond"), decimal(raw, "cv2")
-        if rate is None:
-            raise WireError("requestsPerSecond: missing")
-        return OfferedLoad(requests_per_s=rate, cv2=1.0 if cv2 is None else cv2)
+        return OFFERED_LOAD.read(section(spec, "load"))
 
 
 def read_sharing(spec: JsonObject) -> SharingRules:
@@ -203,25 +181,18 @@ def read_elasticity(spec: JsonObject) -> Elasticity | None:
         return None
     with within("elasticity"):
         raw = section(spec, "elasticity")
-        least = bounded(raw, "minReplicas", 1, MOST_REPLICAS)
-        most = bounded(raw, "maxReplicas", 1, MOST_REPLICAS)
+        bounds = ELASTICITY.read(raw)
+        least, most = bounds.min_replicas, bounds.max_replicas
         if least > most:
             raise WireError(f"minReplicas: {least} is above maxReplicas, {most}")
         stated = one_of(raw, "tiers", Tiers.DISABLED)
         tiers = _tiers(raw, stated, least) if stated is not Tiers.DISABLED else None
-        in_place = one_of(raw, "membership", Membership.RESTART) is Membership.IN_PLACE
-        if least == most and (in_place or tiers is not None):
+        in_place = bounds.in_place or tiers is not None
+        if least == most and in_place:
             raise WireError("minReplicas: must be below maxReplicas where members come and go")
-        on_notice = one_of(raw, "onNotice", OnNotice.CHECKPOINT)
-        _check_untiered(raw, on_notice, tiers)
-        return Elasticity(
-            min_replicas=least,
-            max_replicas=most,
-            on_notice=on_notice,
-            in_place=in_place or tiers is not None,
-            tiers=tiers,
-            meets_elsewhere=_names_rendezvous(spec),
-        )
+        _check_untiered(raw, bounds.on_notice, tiers)
+        elsewhere = _names_rendezvous(spec)
+        return replace(bounds, in_place=in_place, tiers=tiers, meets_elsewhere=elsewhere)
 
 
 def _check_untiered(raw: JsonObject, on_notice: OnNotice, tiers: TierTerms | None) -> None:
@@ -245,34 +216,16 @@ def _names_rendezvous(spec: JsonObject) -> bool:
 
 def _tiers(raw: JsonObject, stated: Tiers, least: int) -> TierTerms:
     """Settings of the state of a job in tiers."""
-    default = TierTerms(reliable=1, state_bytes=1)
     reliable = bounded(raw, "reliableReplicas", 0, MOST_REPLICAS, 0)
     if not 1 <= reliable <= least:
         raise WireError(f"reliableReplicas: {reliable} must be from 1 to minReplicas, {least}")
     with within("backup"):
-        backup = section(raw, "backup")
-        every = bounded(backup, "everySteps", 1, _MOST_STEPS_BETWEEN, default.every_steps)
-        lag = bounded(backup, "maxLagSteps", 1, _MOST_STEPS_BETWEEN, default.max_lag_steps)
-        if lag < every:
-            raise WireError(f"maxLagSteps: {lag} is below everySteps, {every}")
-        dirty = backup.get("dirtyBytesPerStep")
-        return TierTerms(
-            reliable=reliable,
-            stage=stated.stage,
-            state_bytes=_state(backup.get("stateBytes"), "stateBytes"),
-            dirty_bytes=0 if dirty is None else _state(dirty, "dirtyBytesPerStep"),
-            every_steps=every,
-            max_lag_steps=lag,
-            shards=bounded(backup, "shards", 1, 4096, default.shards),
-            silence_s=bounded(backup, "silenceSeconds", 2, 600, default.silence_s),
-        )
-
-
-def _state(value: object, field: str) -> int:
-    size = counted("memory", plain_bytes(value, field), field)
-    if size < _LEAST_STATE:
-        raise WireError(f"{field}: must be at least 1Ki")
-    return size
+        backup = TIER_TERMS.read(section(raw, "backup"))
+        if backup.max_lag_steps < backup.every_steps:
+            raise WireError(
+                f"maxLagSteps: {backup.max_lag_steps} is below everySteps, {backup.every_steps}"
+            )
+        return replace(backup, reliable=reliable, stage=stated.stage)
 
 
 def read_cost(spec: JsonObject) -> CostAim | None:

@@ -36,7 +36,6 @@ from ullage.cluster.codecs.status import status_from_wire
 from ullage.cluster.projection.pod_shape import pod_shape
 from ullage.cluster.projection.pod_template import Blueprint, canonical_json, template_hash
 from ullage.cluster.projection.spec import (
-    MOST_REPLICAS,
     MOST_SERVING,
     check_name,
     check_whole,
@@ -58,7 +57,7 @@ from ullage.cluster.projection.template import INT32_MAX, check_depth, check_siz
 from ullage.cluster.projection.workload_class import class_key, family_key
 from ullage.cluster.records.pod_shape import PodShape
 from ullage.cluster.records.snapshot import ObjectRef, WorkloadKind, WorkloadRecord
-from ullage.cluster.records.spec_fields import Elasticity
+from ullage.cluster.records.spec_fields import MOST_REPLICAS, Elasticity
 from ullage.cluster.records.status import WorkloadStatus
 from ullage.cluster.values.readable import complaint, complete
 from ullage.ports import JsonObject

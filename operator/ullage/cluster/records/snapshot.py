@@ -15,7 +15,6 @@ from enum import StrEnum
 from ullage.api.contract import (
     DesiredSlice,
     DeviceFault,
-    GPUMode,
     LatencyObjective,
     Observation,
     ObservedDevice,
@@ -33,7 +32,9 @@ from ullage.cluster.records.profile import SoloEntry as SoloEntry
 from ullage.cluster.records.spec_fields import (
     CostAim,
     Elasticity,
+    FailurePolicy,
     FaultTerms,
+    GPURequest,
     Knowledge,
     OfferedLoad,
     RiskSettings,
@@ -183,33 +184,6 @@ class GPUNodeRecord:
     """The provider's notice, as the agent reports it."""
     desired_since: Mapping[SliceKey, float] = field(default_factory=dict)
     """When this process first saw (or assumed) each desired slice."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
-    """Percent of a device that a container may get: the least it needs, the most it can use."""
-
-    min_percent: int
-    max_percent: int = 100
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GPURequest:
-    """``spec.gpu``: whole devices, or a share of one."""
-
-    mode: GPUMode = GPUMode.EXCLUSIVE
-    count: int = 1
-    share: Share | None = None
-    memory_mib: int = 0
-    """Wanted device memory, 0 = in proportion to the share."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailurePolicy:
-    """When the gang starts again; empty ``retry_exit_codes`` means every code."""
-
-    max_restarts: int = 3
-    retry_exit_codes: frozenset[int] = frozenset()
 
 
 class WorkloadKind(StrEnum):

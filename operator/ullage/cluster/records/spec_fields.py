@@ -15,16 +15,19 @@ from enum import StrEnum
 from typing import Annotated, Final, TypeAlias
 
 from ullage.api.codec import derived
-from ullage.api.contract import JsonObject, WireError, flag, text
+from ullage.api.contract import GPUMode, JsonObject, WireError, flag, section, text
 from ullage.api.readers import quoted, registered
-from ullage.api.wire_fields import NEEDED, Kind, between
-from ullage.api.words import Inner, OnViolation, Resizable
+from ullage.api.wire_fields import KEPT, NEEDED, Kind, Percent, between, known_word
+from ullage.api.words import Inner, Membership, OnViolation, Resizable
 from ullage.api.words import OnNotice as OnNotice
-from ullage.cluster.values.quantity import duration_s
+from ullage.cluster.values.names import MAX_RANK
+from ullage.cluster.values.quantity import counted, duration_s, mib_up, of_a_mib, plain_bytes
 from ullage.engines.admission.predictors import DEFAULT, PREDICTORS
 from ullage.engines.capacity.records import OBJECTIVES
 
 DAY_S: Final = 86_400
+MOST_REPLICAS: Final = MAX_RANK + 1
+_LEAST_STATE: Final = 1024
 _DECIMAL: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
 
 
@@ -59,6 +62,34 @@ def _time_s(raw: JsonObject, field: str) -> float:
     return found
 
 
+def _memory_mib(raw: JsonObject, field: str) -> int:
+    limit, path = section(raw, field).get("limit"), f"{field}.limit"
+    return 0 if limit is None else mib_up(of_a_mib(limit, path), path)
+
+
+def _rate(raw: JsonObject, field: str) -> float:
+    rate = positive(raw, field)
+    if rate is None:
+        raise WireError(f"{field}: missing")
+    return rate
+
+
+def _state(raw: JsonObject, field: str) -> int:
+    size = counted("memory", plain_bytes(raw.get(field), field), field)
+    if size < _LEAST_STATE:
+        raise WireError(f"{field}: must be at least 1Ki")
+    return size
+
+
+def _exit_codes(raw: JsonObject, field: str) -> frozenset[int]:
+    codes = raw[field]
+    if not isinstance(codes, list) or not all(
+        type(code) is int and 0 < code < 256 for code in codes
+    ):
+        raise WireError(f"{field}: expected a list of whole numbers from 1 to 255")
+    return frozenset(codes)
+
+
 def _of(registry: Collection[str]) -> Kind:
     """A word of a registry."""
     return Kind(lambda raw, field: registered(raw, field, registry, ""))
@@ -75,14 +106,42 @@ _Seconds: TypeAlias = Annotated[float, Kind(_time_s)]
 _Switch: TypeAlias = Annotated[bool, Kind(flag)]
 _Day: TypeAlias = Annotated[int, between(1, DAY_S)]
 _Part: TypeAlias = Annotated[int, between(0, 100)]
+_Steps: TypeAlias = Annotated[int, between(1, 100_000)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """Percent of a device that a container may get: the least it needs, the most it can use."""
+
+    min_percent: Percent
+    max_percent: Annotated[int, between(1, 100)] = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GPURequest:
+    """``spec.gpu``: whole devices, or a share of one."""
+
+    mode: Annotated[GPUMode, known_word(GPUMode)] = GPUMode.EXCLUSIVE
+    count: Annotated[int, between(1, 16)] = 1
+    share: Annotated[Share | None, KEPT] = None
+    memory_mib: Annotated[int, Kind(_memory_mib), "memory"] = 0
+    """Wanted device memory, 0 = in proportion to the share."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailurePolicy:
+    """When the gang starts again; empty ``retry_exit_codes`` means every code."""
+
+    max_restarts: Annotated[int, between(0, 1000)] = 3
+    retry_exit_codes: Annotated[frozenset[int], Kind(_exit_codes)] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfferedLoad:
     """``spec.load``: requests of all replicas together, and how irregularly they come."""
 
-    requests_per_s: float
-    cv2: float = 1.0
+    requests_per_s: Annotated[float, Kind(_rate), NEEDED, "requestsPerSecond"]
+    cv2: Annotated[float, Kind(decimal)] = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,19 +180,19 @@ class CostAim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierTerms:
-    """``spec.elasticity`` of a job in tiers: what its coordinator is started with."""
+    """``spec.elasticity`` of a job in tiers, and ``backup``: what its coordinator is told."""
 
-    reliable: int
+    reliable: int = 1
     """Members, of the lowest ranks, on machines that are not taken away."""
     stage: int = 0
     """1 to 3 where the user fixed it; 0 = by the ratio of members."""
-    state_bytes: int
-    dirty_bytes: int = 0
+    state_bytes: Annotated[int, Kind(_state), NEEDED]
+    dirty_bytes: Annotated[int, Kind(_state), "dirtyBytesPerStep"] = 0
     """Changed by a step; 0 = all of the state."""
-    every_steps: int = 1
-    max_lag_steps: int = 2
-    shards: int = 64
-    silence_s: int = 10
+    every_steps: _Steps = 1
+    max_lag_steps: _Steps = 2
+    shards: Annotated[int, between(1, 4096)] = 64
+    silence_s: Annotated[int, between(2, 600), "silenceSeconds"] = 10
     """After so long without a word a member counts as lost."""
 
 
@@ -145,10 +204,10 @@ RENDEZVOUS: Final = ("MASTER_ADDR", "PET_RDZV_BACKEND", "PET_RDZV_ENDPOINT")
 class Elasticity:
     """``spec.elasticity``: between how many members the gang may have."""
 
-    min_replicas: int
-    max_replicas: int
-    on_notice: OnNotice = OnNotice.CHECKPOINT
-    in_place: bool = False
+    min_replicas: Annotated[int, between(1, MOST_REPLICAS), NEEDED]
+    max_replicas: Annotated[int, between(1, MOST_REPLICAS), NEEDED]
+    on_notice: Annotated[OnNotice, known_word(OnNotice)] = OnNotice.CHECKPOINT
+    in_place: Annotated[bool, _is(Membership.IN_PLACE), "membership"] = False
     """``membership: InPlace``: the program lets members come and go, the others are left alone."""
     tiers: TierTerms | None = None
     """Of a job in tiers; such a job is ``in_place`` too."""
@@ -243,6 +302,11 @@ class Tenant:
     """True (``inner: FIFO``): its oldest job first; else its jobs share by their weights."""
 
 
+GPU_REQUEST: Final = derived(GPURequest)
+FAILURE_POLICY: Final = derived(FailurePolicy)
+OFFERED_LOAD: Final = derived(OfferedLoad)
+ELASTICITY: Final = derived(Elasticity, leave_out=("tiers", "meets_elsewhere"))
+TIER_TERMS: Final = derived(TierTerms, leave_out=("reliable", "stage"))
 SHARING_RULES: Final = derived(SharingRules)
 COST_AIM: Final = derived(CostAim)
 SPOT_TERMS: Final = derived(SpotTerms)

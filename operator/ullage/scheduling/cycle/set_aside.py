@@ -20,14 +20,13 @@ from ullage.cluster.records.pool import PoolRecord, PoolStatus
 from ullage.cluster.records.profile import DeviceProfileRecord, ProfileRecord
 from ullage.cluster.records.snapshot import (
     GPUNodeRecord,
-    GPURequest,
     ObjectRef,
     PodRecord,
     PolicyRecord,
     Snapshot,
     WorkloadRecord,
 )
-from ullage.cluster.records.spec_fields import SharingRules
+from ullage.cluster.records.spec_fields import GPURequest, SharingRules
 from ullage.cluster.records.status import WorkloadStatus
 from ullage.scheduling.model.conditions import Said, merged
 from ullage.scheduling.model.faults import PODS, WORKLOADS, Fault, Subject

@@ -13,7 +13,8 @@ from typing import Final
 
 from ullage.api.contract import GPUMode, Reason
 from ullage.cluster.records.pod_shape import PodShape
-from ullage.cluster.records.snapshot import Share, WorkloadRecord
+from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.cluster.records.spec_fields import Share
 from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.admission.records import Tenant
 from ullage.engines.capacity.records import OBJECTIVES
