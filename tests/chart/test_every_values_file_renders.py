@@ -17,6 +17,8 @@ CLUSTER_WIDE = {
     "ClusterRole",
     "ClusterRoleBinding",
     "FlowSchema",
+    "MutatingAdmissionPolicy",
+    "MutatingAdmissionPolicyBinding",
     "ValidatingAdmissionPolicy",
     "ValidatingAdmissionPolicyBinding",
 }

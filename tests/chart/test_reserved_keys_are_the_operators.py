@@ -92,9 +92,23 @@ def test_every_key_of_the_contract_is_reserved_but_those_of_users(rendered: Rend
         if name.startswith(("LABEL_", "ANNOTATION_")) and value.startswith("ullage.dev/")
     }
     for policy in policies(rendered).values():
-        opened = {one.removeprefix("ullage.dev/") for one in json.loads(variable(policy, "open"))}
+        stated = variable(policy, "open").removeprefix("oldObject != null ? [] : ")
+        opened = {one.removeprefix("ullage.dev/") for one in json.loads(stated)}
         assert opened == USER_KEYS
         assert keys & opened == {"class", "family"}
+
+
+def test_the_keys_of_users_are_theirs_in_templates_and_new_pods_alone(rendered: Rendered) -> None:
+    conditional = {
+        name: variable(policy, "open").startswith("oldObject != null ? [] : ")
+        for name, policy in policies(rendered).items()
+    }
+    assert conditional == {
+        "pods": True,
+        "replicasets": False,
+        "templates": False,
+        "cronjobs": False,
+    }
 
 
 def test_further_users_and_groups_are_exempt_everywhere(helm: Helm) -> None:

@@ -158,13 +158,14 @@ def test_the_keys_of_a_pod_that_exists_stay_as_they_are(
         ("label", "pod", "ours-0", "ullage.dev/kind=InferenceService", "--overwrite"),
         ("annotate", "pod", "ours-0", "ullage.dev/template-hash=other", "--overwrite"),
         ("annotate", "pod", "ours-0", "ullage.dev/template-hash-"),
+        ("annotate", "pod", "theirs", "ullage.dev/max-slowdown=1.3"),
+        ("label", "pod", "theirs", "ullage.dev/share=30"),
     )
     for words in refused:
         assert "only the Ullage operator" in write(stack, namespace, tenant, *words), words
     taken = (
         ("label", "pod", "ours-0", "team=b"),
-        ("annotate", "pod", "theirs", "ullage.dev/max-slowdown=1.3"),
-        ("label", "pod", "theirs", "ullage.dev/share=30"),
+        ("annotate", "pod", "theirs", "example.org/note=x"),
     )
     for words in taken:
         assert not write(stack, namespace, tenant, *words), words

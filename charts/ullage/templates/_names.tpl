@@ -78,3 +78,19 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 seccompProfile: {type: RuntimeDefault}
 {{- end }}
+
+{{- /* Version of MutatingAdmissionPolicy that the API server serves; empty where it serves none. */ -}}
+{{- define "ullage.mutatingPolicyVersion" -}}
+{{- $served := "" }}
+{{- range $version := list "v1alpha1" "v1beta1" "v1" }}
+{{- if $.Capabilities.APIVersions.Has (printf "admissionregistration.k8s.io/%s/MutatingAdmissionPolicy" $version) }}
+{{- $served = $version }}
+{{- end }}
+{{- end }}
+{{- $served }}
+{{- end }}
+
+{{- /* CEL: whether a pod or its template bears a label that shares devices. */ -}}
+{{- define "ullage.asksToShare" -}}
+['ullage.dev/share', 'ullage.dev/devices'].exists(k, k in {{ . }}.?metadata.?labels.orValue({}))
+{{- end }}

@@ -1,0 +1,90 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The policies that let labelled pods share devices follow the API server and the values."""
+
+from __future__ import annotations
+
+import pytest
+
+from chart.rendered import ChartRefused, Helm, Json, Rendered
+from chart.test_reserved_keys_are_the_operators import USER_KEYS, policies, variable
+from ullage.api import contract
+
+NAME = "ullage-adoption"
+SERVED = "admissionregistration.k8s.io/{}/MutatingAdmissionPolicy"
+SWITCHED_ON = ("--set", "admissionPolicy.adoption.enabled=true")
+
+
+def adopting(helm: Helm, *versions: str, words: tuple[str, ...] = SWITCHED_ON) -> Rendered:
+    """The chart for an API server that serves these versions of mutating policies."""
+    served = [word for one in versions for word in ("--api-versions", SERVED.format(one))]
+    return helm.template(*served, *words)
+
+
+def mutations(policy: Json) -> str:
+    return " ".join(one["jsonPatch"]["expression"] for one in policy["spec"]["mutations"])
+
+
+@pytest.mark.parametrize(
+    ("served", "used"),
+    [
+        (["v1alpha1"], "v1alpha1"),
+        (["v1alpha1", "v1beta1"], "v1beta1"),
+        (["v1beta1", "v1"], "v1"),
+        (["v1"], "v1"),
+    ],
+)
+def test_the_newest_version_that_is_served_is_used(
+    helm: Helm, served: list[str], used: str
+) -> None:
+    rendered = adopting(helm, *served)
+    for kind in ("MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"):
+        assert rendered.one(kind, NAME)["apiVersion"] == f"admissionregistration.k8s.io/{used}"
+
+
+def test_without_the_api_or_the_wish_nothing_is_adopted(helm: Helm) -> None:
+    off = ("--set", "admissionPolicy.adoption.enabled=false")
+    for rendered in (adopting(helm), adopting(helm, "v1", words=off)):
+        assert not [one for one in rendered.objects if one["metadata"]["name"].startswith(NAME)]
+        assert variable(policies(rendered)["pods"], "adopted") == "false"
+
+
+def test_a_labelled_pod_gets_gate_slot_and_marks(helm: Helm) -> None:
+    policy = adopting(helm, "v1").one("MutatingAdmissionPolicy", NAME)
+    assert policy["spec"]["failurePolicy"] == "Fail"
+    (rule,) = policy["spec"]["matchConstraints"]["resourceRules"]
+    assert (rule["operations"], rule["resources"]) == (["CREATE"], ["pods"])
+    said = mutations(policy)
+    for word in (contract.GATE, contract.SLOT_RESOURCE, contract.LABEL_MANAGED):
+        assert f"'{word}'" in said
+
+
+def test_every_key_of_users_is_judged_in_pods_and_in_their_templates(helm: Helm) -> None:
+    rendered = adopting(helm, "v1")
+    for part in ("pods", "templates", "cronjobs"):
+        policy = rendered.one("ValidatingAdmissionPolicy", f"{NAME}-{part}")["spec"]
+        judged = {
+            one["message"].split(":")[0].partition("ullage.dev/")[2]
+            for one in policy["validations"]
+            if "messageExpression" in one
+        }
+        assert judged == USER_KEYS - {"family"}
+        assert policy["failurePolicy"] == "Fail"
+        binding = rendered.one("ValidatingAdmissionPolicyBinding", f"{NAME}-{part}")
+        assert binding["spec"]["validationActions"] == ["Deny"]
+
+
+def test_only_what_the_mutation_wrote_is_let_through(helm: Helm) -> None:
+    found = policies(adopting(helm, "v1"))
+    assert variable(found["pods"], "adopted").startswith("oldObject == null && ")
+    assert {variable(policy, "adopted") for name, policy in found.items() if name != "pods"} == {
+        "false"
+    }
+    written = variable(found["pods"], "labelsWritten")
+    assert "k == 'ullage.dev/kind' && variables.labelsNow[k] == 'Pod'" in written
+
+
+@pytest.mark.parametrize("wrong", [{"enable": True}, {"enabled": "yes"}])
+def test_wrong_values_are_refused(helm: Helm, wrong: Json) -> None:
+    with pytest.raises(ChartRefused):
+        helm.values({"admissionPolicy": {"adoption": wrong}})

@@ -1,0 +1,262 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""A real API server adopts labelled pods, and says of a wrong label what to write instead.
+
+A control plane without nodes is enough: nothing here runs.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from demo.cluster import LOCALCLUSTER, start_localcluster
+from demo.images import ROOT
+from demo.install import NAMESPACE
+from demo.progress import run
+from ullage.api.contract import GATE, SLOT_RESOURCE
+
+HOME: Final = ROOT / "build" / "adoption"
+SERVED: Final = "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
+OPERATOR: Final = f"system:serviceaccount:{NAMESPACE}:ullage-operator"
+WAIT_S: Final = 30.0
+Json = dict[str, Any]
+
+
+class ControlPlane:
+    """kubectl of the control plane, as its administrator."""
+
+    def __init__(self, kubectl: str, kubeconfig: str) -> None:
+        self._command = [kubectl, "--kubeconfig", kubeconfig]
+
+    def say(self, *words: str, body: Json | None = None) -> subprocess.CompletedProcess[str]:
+        stdin = json.dumps(body) if body is not None else None
+        return subprocess.run(
+            [*self._command, *words], input=stdin, capture_output=True, text=True, check=False
+        )
+
+    def refusal(self, body: Json) -> str:
+        """Why an object is not taken, empty where it is."""
+        done = self.say("create", "-f", "-", "--dry-run=server", body=body)
+        return done.stderr if done.returncode else ""
+
+    def taken(self, body: Json) -> Json:
+        """An object as the API server would store it."""
+        done = self.say("create", "-f", "-", "--dry-run=server", "-o", "json", body=body)
+        assert done.returncode == 0, done.stderr
+        found: Json = json.loads(done.stdout)
+        return found
+
+
+@pytest.fixture(scope="module")
+def control_plane() -> Iterator[ControlPlane]:
+    environment = {"LOCALCLUSTER_HOME": str(HOME)}
+    run(LOCALCLUSTER, "down", env=environment)
+    try:
+        start_localcluster("--nodes", "0", home=HOME)
+        status = json.loads(run(LOCALCLUSTER, "status", "--json", env=environment))
+        found = ControlPlane(status["kubectl"], status["kubeconfig"])
+        helm = dict(
+            line.split(maxsplit=1)
+            for line in run(LOCALCLUSTER, "build", "--tools", "helm").splitlines()
+        )["helm"]
+        policies = run(
+            helm, "template", "ullage", str(ROOT / "charts" / "ullage"), "--namespace", NAMESPACE,
+            "--api-versions", SERVED, "--set", "admissionPolicy.adoption.enabled=true",
+            "--show-only", "templates/adoption-policy.yaml",
+            "--show-only", "templates/admission-policy.yaml",
+        )  # fmt: skip
+        path = Path(HOME) / "policies.yaml"
+        path.write_text(policies)
+        done = found.say("apply", "-f", str(path))
+        assert done.returncode == 0, done.stderr
+        _wait_for_policies(found)
+        yield found
+    finally:
+        run(LOCALCLUSTER, "down", env=environment)
+
+
+def _wait_for_policies(found: ControlPlane) -> None:
+    """Every policy takes a moment until the API server follows it."""
+    ends = time.monotonic() + WAIT_S
+    wrong = (
+        pod({"share": "0"}),
+        pod({"share": "30"}, {"template-hash": "x"}),
+        deployment({"share": "0"}),
+    )
+    while any(not found.refusal(body) for body in wrong) or not gated(
+        found.say, pod({"share": "5"})
+    ):
+        assert time.monotonic() < ends, "the policies do not take effect"
+        time.sleep(0.2)
+
+
+def gated(say: Any, body: Json) -> bool:
+    done = say("create", "-f", "-", "--dry-run=server", "-o", "json", body=body)
+    return "schedulingGates" in done.stdout
+
+
+def pod(labels: Json, annotations: Json | None = None, **spec: Any) -> Json:
+    containers = [{"name": "main", "image": "i"}, {"name": "side", "image": "i"}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "p",
+            "namespace": "default",
+            "labels": {f"ullage.dev/{key}": value for key, value in labels.items()},
+            "annotations": {
+                f"ullage.dev/{key}": value for key, value in (annotations or {}).items()
+            },
+        },
+        "spec": {"containers": containers, **spec},
+    }
+
+
+def deployment(labels: Json, annotations: Json | None = None) -> Json:
+    template = pod({**labels}, annotations)
+    template["metadata"]["labels"]["app"] = "web"
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": {key: template[key] for key in ("metadata", "spec")},
+        },
+    }
+
+
+def slots(body: Json) -> dict[str, str]:
+    """Slots that containers ask for, by name."""
+    found = {}
+    for one in body["spec"]["containers"]:
+        limits = one["resources"].get("limits", {})
+        if SLOT_RESOURCE in limits:
+            assert one["resources"]["requests"][SLOT_RESOURCE] == limits[SLOT_RESOURCE]
+            found[one["name"]] = limits[SLOT_RESOURCE]
+    return found
+
+
+def test_a_labelled_pod_gets_gate_slot_and_marks(control_plane: ControlPlane) -> None:
+    body = control_plane.taken(pod({"share": "30-60"}))
+    assert body["spec"]["schedulingGates"] == [{"name": GATE}]
+    assert slots(body) == {"main": "1"}
+    assert body["metadata"]["annotations"]["ullage.dev/adopted"] == "1"
+    assert body["metadata"]["labels"]["ullage.dev/managed"] == "true"
+    assert body["metadata"]["labels"]["ullage.dev/kind"] == "Pod"
+
+
+def test_devices_and_their_container_are_chosen_by_their_keys(control_plane: ControlPlane) -> None:
+    assert slots(control_plane.taken(pod({"devices": "2"}, {"container": "side"}))) == {"side": "2"}
+
+
+def test_gates_of_others_stay(control_plane: ControlPlane) -> None:
+    theirs = {"name": "kueue.x-k8s.io/admission"}
+    body = control_plane.taken(pod({"share": "30"}, schedulingGates=[theirs]))
+    assert body["spec"]["schedulingGates"] == [theirs, {"name": GATE}]
+
+
+def test_a_pod_without_our_labels_stays_as_it_is(control_plane: ControlPlane) -> None:
+    body = control_plane.taken(pod({"class": "resnet"}, {"tenant": "a"}))
+    assert "schedulingGates" not in body["spec"]
+    assert not slots(body)
+    assert "ullage.dev/managed" not in body["metadata"]["labels"]
+
+
+WRONG: Final = [
+    *(({"share": value}, {}) for value in ("", "0", "101", "007", "a", "60-30", "30-60-90")),
+    *(({"devices": value}, {}) for value in ("", "0", "17", "x", "1000000000")),
+    *(
+        ({"share": "30"}, {key: value})
+        for key, values in {
+            "max-slowdown": ("0.9", "fast", "x" * 200_000),
+            "latency-ms": ("-1", "0", "1.5"),
+            "percentile": ("99",),
+            "memory": ("1", "1e3", "-8Gi", "9999Pi"),
+            "accelerators": ("A", ",", ",".join("a" * 30 for _ in range(17))),
+            "class": ("a b", "r\n1"),
+            "tenant": ("A b",),
+            "trust-domain": ("namespace/other",),
+            "profile": ("../other",),
+            "checkpoint": ("yes",),
+            "container": ("nobody", "ñ" * 300),
+            "gang-size": ("3",),
+        }.items()
+        for value in values
+    ),
+    ({"share": "30", "gang": "g"}, {}),
+    ({"share": "30", "gang": "g"}, {"gang-size": "0"}),
+    ({"share": "30", "gang": "g"}, {"gang-size": "5000"}),
+]
+
+
+@pytest.mark.parametrize("make", [pod, deployment])
+def test_a_wrong_value_is_refused_with_its_key_and_the_remedy(
+    control_plane: ControlPlane, make: Any
+) -> None:
+    for labels, notes in WRONG:
+        key = next(reversed(notes or labels))
+        said = control_plane.refusal(make(labels, notes))
+        assert f"ullage.dev/{key}" in said or "ullage.dev/gang" in said, (labels, said)
+        assert "write " in said, said
+        assert len(said) < 1_000
+
+
+def test_share_and_devices_exclude_one_another(control_plane: ControlPlane) -> None:
+    said = control_plane.refusal(pod({"share": "30", "devices": "1"}))
+    assert "beside one another" in said
+
+
+def test_slots_follow_from_the_label_alone(control_plane: ControlPlane) -> None:
+    asked = {"limits": {SLOT_RESOURCE: "3"}}
+    other = [{"name": "main", "image": "i"}, {"name": "b", "image": "i", "resources": asked}]
+    said = control_plane.refusal(pod({"share": "30"}, containers=other))
+    assert f"resources {SLOT_RESOURCE}: leave it out" in said
+    first = [{"name": "first", "image": "i", "resources": asked}]
+    assert SLOT_RESOURCE in control_plane.refusal(pod({"share": "30"}, initContainers=first))
+    assert "only the Ullage operator" in control_plane.refusal(pod({}, containers=other))
+
+
+def test_marks_of_the_operator_are_forged_by_no_one(control_plane: ControlPlane) -> None:
+    forged = (
+        pod({"managed": "true", "kind": "Pod"}),
+        pod({"share": "30", "owner": "train"}),
+        pod({"share": "30", "rank": "0"}),
+        pod({"share": "30"}, {"scheduling": "{}"}),
+        pod({"share": "30"}, {"template-hash": "0123456789ab"}),
+    )
+    for body in forged:
+        assert "only the Ullage operator" in control_plane.refusal(body), body["metadata"]
+    body = control_plane.taken(pod({"share": "30", "kind": "TrainingJob"}, {"adopted": "9"}))
+    assert body["metadata"]["labels"]["ullage.dev/kind"] == "Pod"
+    assert body["metadata"]["annotations"]["ullage.dev/adopted"] == "1"
+
+
+def test_keys_of_a_pod_that_exists_are_changed_by_the_operator_alone(
+    control_plane: ControlPlane,
+) -> None:
+    done = control_plane.say("create", "-f", "-", body=pod({"share": "30"}))
+    assert done.returncode == 0, done.stderr
+    for words in (
+        ("label", "pod", "p", "ullage.dev/share=50", "--overwrite"),
+        ("label", "pod", "p", "ullage.dev/share-"),
+        ("label", "pod", "p", "ullage.dev/gang=g"),
+        ("label", "pod", "p", "ullage.dev/managed-"),
+        ("annotate", "pod", "p", "ullage.dev/tenant=x"),
+        ("annotate", "pod", "p", "ullage.dev/scheduling={}"),
+    ):
+        said = control_plane.say(*words).stderr
+        assert "only the Ullage operator" in said, words
+        assert "create it again" in said, words
+    assert control_plane.say("label", "pod", "p", "team=b").returncode == 0
+    words = ("annotate", "pod", "p", "ullage.dev/scheduling={}", "--as", OPERATOR)
+    said = control_plane.say(*words, "--as-group", "system:masters").stderr
+    assert not said
+    control_plane.say("delete", "pod", "p", "--now")
