@@ -17,16 +17,19 @@ import numpy as np
 from bench.colocations import Gavel, Lucid
 from ullage.api.contract import Fingerprint as WireFingerprint
 from ullage.api.contract import Observation, ObservedPartner
-from ullage.app.fit_worker import FitTask, run_fit
+from ullage.app.fit_worker import FitTask, Key, kept_rows, run_fit
 from ullage.cluster.records.profile import ProfileRecord
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.engines.admission.calibration import GRID, Scored, band_of, fixed_sequence
+from ullage.engines.admission.colocations import Sides, meetings, pairs, with_rows
 from ullage.engines.admission.judging import Risk
+from ullage.engines.admission.learning import WHOLE, known_hyper
 from ullage.engines.admission.margin import margin
-from ullage.engines.admission.model import LearnedModel
+from ullage.engines.admission.model import STEPS, Cells, LearnedModel
+from ullage.engines.admission.pair_gp import condition
 from ullage.engines.admission.records import ClassProfile, Group, Tenant
 from ullage.scheduling.learning.merge import learned, news
-from ullage.scheduling.prediction.rows import class_profiles
+from ullage.scheduling.prediction.rows import class_profiles, rows_of
 
 WINDOWS = 20
 WINDOW_S = 30
@@ -148,7 +151,7 @@ def _window(
     )
 
 
-def profiles_of(told: Sequence[Observation], block: int = 100) -> dict[str, ProfileRecord]:
+def profiles_of(told: Sequence[Observation], block: int = 500) -> dict[str, ProfileRecord]:
     """The profiles that the operator keeps of these windows, written block by block."""
     by_class: dict[str, list[Observation]] = {}
     for one in told:
@@ -164,19 +167,63 @@ def profiles_of(told: Sequence[Observation], block: int = 100) -> dict[str, Prof
     return found
 
 
-def fitted(source: Source, profiles: Mapping[str, ProfileRecord], risk: Risk) -> LearnedModel:
-    """The model that the learner's process answers with."""
+def fitted(
+    source: Source,
+    profiles: Mapping[str, ProfileRecord],
+    risk: Risk,
+    fit_before: LearnedModel | None = None,
+) -> LearnedModel:
+    """The model that the learner's process answers with.
+
+    Args:
+        source: Classes and pairs.
+        profiles: What the operator keeps of them.
+        risk: The budget.
+        fit_before: Fitted on the same rows for another budget. As in the operator, hyper-parameters
+            stand then, and so do the cells that follow from them.
+    """
     held = {(one.namespace, one.name): one for one in profiles.values()}
     task = FitTask(
         accelerator=source.name,
         previous=None,
         fit=True,
-        wanted=tuple(f"{NAMESPACE}/{name}" for name in source.classes),
+        wanted=(),
         risk=risk,
+        hyper=None if fit_before is None else known_hyper(fit_before),
         at_s=max(row.at_s for one in profiles.values() for row in one.status.step_time),
-        classes=len(source.classes),
+        classes=0,
     )
-    return run_fit(task, held).model
+    model = run_fit(task, held).model
+    cells = whole_cells(source.name, model, held) if fit_before is None else fit_before.cells
+    return replace(model, cells=cells)
+
+
+def whole_cells(accelerator: str, model: LearnedModel, held: Mapping[Key, ProfileRecord]) -> Cells:
+    """The cells of all classes at whole devices, as the learner fills them.
+
+    It fills a hundred mixtures of shares for each pair; a replay looks at one of them.
+    """
+    hyper = known_hyper(model)
+    if hyper is None:
+        return Cells()
+    snapshot = Snapshot(version=0, taken_at=0.0, profiles=held)
+    rows = meetings(kept_rows(rows_of(snapshot, accelerator)))
+    sides = Sides.of(with_rows(class_profiles(snapshot, accelerator), rows))
+    data = pairs(rows, sides)
+    count = len(sides.profiles)
+    victims, aggressors = (one.ravel() for one in np.indices((count, count)))
+    names = [profile.workload_class for profile in sides.profiles]
+    logs = [
+        sides.log_base(names[one], WHOLE, names[other], WHOLE)
+        for one, other in zip(victims.tolist(), aggressors.tolist(), strict=True)
+    ]
+    ones = np.ones(count * count)
+    asked = sides.rows(victims, aggressors, (ones, ones), np.array(logs))
+    told = condition(data.rows, data.target, hyper).predict(asked)
+    shape = (count, STEPS, count, STEPS)
+    mean, sd = np.full(shape, np.nan, np.float32), np.full(shape, np.nan, np.float32)
+    mean[:, -1, :, -1], sd[:, -1, :, -1] = (one.reshape(count, count) for one in told)
+    return Cells(index=dict(sides.index), mean=mean, sd=sd)
 
 
 def known_classes(source: Source, profiles: Mapping[str, ProfileRecord]) -> list[ClassProfile]:
@@ -309,9 +356,10 @@ def replay(
     profiles = profiles_of(list(told))
     classes = known_classes(play.source, profiles)
     found: dict[float, tuple[Chosen, Chosen]] = {}
+    model: LearnedModel | None = None
     for eps in EPSILONS:
         risk = Risk(eps=eps)
-        model = fitted(play.source, profiles, risk)
+        model = fitted(play.source, profiles, risk, model)
         ours = admissions(play.source, model, classes, asked, play.max_slowdown)
         found[eps] = ours, baseline(play.source, observed, asked, play.max_slowdown, risk)
     return asked, found

@@ -20,8 +20,9 @@ from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.spec_fields import Knowledge, RiskSettings
 from ullage.engines.admission.colocations import in_turn
 from ullage.engines.admission.judging import Risk
-from ullage.engines.admission.learning import MAX_CLASSES
+from ullage.engines.admission.learning import MAX_CLASSES, known_hyper
 from ullage.engines.admission.model import LearnedModel
+from ullage.engines.admission.pair_gp import Hyper
 from ullage.process.doubling import doubled_s
 from ullage.scheduling.model.phases import OVER
 from ullage.scheduling.prediction.knowledge import class_of, measured_only, named
@@ -251,7 +252,8 @@ class FitSchedule:
         due = fresh and now - fitted.at_s >= self._pace.fit_every_s
         if not due and fresh < self._pace.fit_rows and fitted.risk == self._risk:
             return None
-        return self._task(course, now, fit=True, classes=QUICK_CLASSES)
+        hyper = known_hyper(fitted.model) if not fresh else None  # another budget alone
+        return self._task(course, now, fit=True, classes=QUICK_CLASSES, hyper=hyper)
 
     def _widen(self, course: FitState, now: float, monotonic: float) -> FitTask | None:
         model = course.model
@@ -265,7 +267,15 @@ class FitSchedule:
             return None
         return self._task(course, now, fit=False, classes=MAX_CLASSES)
 
-    def _task(self, course: FitState, now: float, *, fit: bool, classes: int) -> FitTask:
+    def _task(
+        self,
+        course: FitState,
+        now: float,
+        *,
+        fit: bool,
+        classes: int,
+        hyper: Hyper | None = None,
+    ) -> FitTask:
         return FitTask(
             accelerator=course.accelerator,
             previous=course.fitted.model if course.fitted else None,
@@ -273,6 +283,7 @@ class FitSchedule:
             wanted=self._wanted,
             classes=classes,
             risk=self._risk,
+            hyper=hyper,
             knowledge=self._knowledge,
             at_s=float(int(now)),
         )

@@ -26,6 +26,7 @@ from ullage.engines.admission.colocations import bounded, in_turn
 from ullage.engines.admission.judging import Risk
 from ullage.engines.admission.learning import MAX_CLASSES, learn
 from ullage.engines.admission.model import Cells, LearnedModel
+from ullage.engines.admission.pair_gp import Hyper
 from ullage.engines.admission.records import ClassProfile, Row, origin_of
 from ullage.scheduling.learning.sift import entry_believable, row_believable
 from ullage.scheduling.prediction.rows import class_profiles, rows_of
@@ -53,6 +54,8 @@ class FitTask:
     wanted: tuple[str, ...]
     classes: int = MAX_CLASSES
     risk: Risk = field(default_factory=Risk)
+    hyper: Hyper | None = None
+    """Hyper-parameters that a fit takes over, where the rows are those they were found on."""
     knowledge: Knowledge = field(default_factory=Knowledge)
     at_s: float = 0.0
     """The moment, for the record of a fit; seconds since the epoch."""
@@ -236,6 +239,7 @@ def _learn(
         refit=fit,
         wanted=task.wanted,
         risk=task.risk,
+        hyper=task.hyper,
         classes=classes,
     )
 

@@ -30,7 +30,7 @@ from fakes.lesson_rig import (
     row,
 )
 from ullage.app.fit_schedule import Pace
-from ullage.app.fit_worker import Fit, fit_in_worker
+from ullage.app.fit_worker import Fit, FitTask, fit_in_worker
 from ullage.app.learner import Learner, own_process
 from ullage.app.model_summary import Fitted, digest, stored
 from ullage.cluster.records.profile import (
@@ -42,6 +42,7 @@ from ullage.cluster.records.profile import (
 )
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.spec_fields import RiskSettings
+from ullage.engines.admission.learning import known_hyper
 from ullage.engines.admission.records import Partner
 
 
@@ -266,16 +267,29 @@ async def test_wild_rows_of_one_profile_teach_nothing_and_the_others_are_learned
         assert learner.refused == {GPU: {}}
 
 
-async def test_another_risk_budget_is_fitted_for() -> None:
+async def test_another_risk_budget_is_fitted_for_with_the_same_process() -> None:
+    asked: list[FitTask] = []
+
+    def noting(payload: bytes) -> bytes:
+        lesson: Fit = pickle.loads(payload)
+        asked.extend([lesson.task] if lesson.task is not None and lesson.task.fit else [])
+        return fit_in_worker(payload)
+
     stage = Stage()
-    async with learning(stage) as learner:
+    async with learning(stage, noting) as learner:
         await settled(learner, stage)
+        before = learner.courses[GPU].fitted
         stage.risk = RiskSettings(eps_percent=10)
         await settled(learner, stage)
         assert learner.stats.fits == 2
         fitted = learner.courses[GPU].fitted
+        assert before is not None
         assert fitted is not None
         assert fitted.risk.eps == pytest.approx(0.10)
+    first, second = asked
+    assert first.hyper is None
+    assert second.hyper == known_hyper(before.model)
+    assert fitted.model.hyper == before.model.hyper
 
 
 def fails_on_one(payload: bytes) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import median
 from typing import TypeVar
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ullage.engines.admission.features import class_features
 from ullage.engines.admission.model import step_of
 from ullage.engines.admission.pair_gp import MAX_ROWS, Rows
-from ullage.engines.admission.prior import base, side_of
+from ullage.engines.admission.prior import Side, base, side_of
 from ullage.engines.admission.records import ClassProfile, Row, origin_of
 
 Item = TypeVar("Item")
@@ -40,6 +40,7 @@ class Sides:
     profiles: tuple[ClassProfile, ...]
     index: Mapping[str, int]
     features: Floats
+    _made: dict[tuple[str, int], Side] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def of(cls, profiles: Sequence[ClassProfile]) -> Sides:
@@ -64,11 +65,24 @@ class Sides:
             KeyError: a class is not among the profiles.
             ValueError: a share is not within 1..100.
         """
-        sides = [
-            side_of(self.profiles[self.index[name]], share)
-            for name, share in ((workload_class, percent), (other, other_percent))
-        ]
+        sides = [self.at(workload_class, percent), self.at(other, other_percent)]
         return base(sides)[0][0]
+
+    def at(self, workload_class: str, percent: int) -> Side:
+        """A class at a share, as the prior sees it; made once.
+
+        Args:
+            workload_class: One of the profiles.
+            percent: Its share, 1..100.
+
+        Raises:
+            KeyError: the class is not among the profiles.
+            ValueError: the share is not within 1..100.
+        """
+        key = (workload_class, percent)
+        if key not in self._made:
+            self._made[key] = side_of(self.profiles[self.index[workload_class]], percent)
+        return self._made[key]
 
     def rows(
         self, victim: Ints, aggressor: Ints, shares: tuple[Floats, Floats], logs: Floats

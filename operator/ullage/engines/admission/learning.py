@@ -63,6 +63,7 @@ def learn(
     refit: bool,
     wanted: Iterable[str],
     risk: Risk = DEFAULT_RISK,
+    hyper: Hyper | None = None,
     classes: int = MAX_CLASSES,
 ) -> LearnedModel:
     """Learn one accelerator again from its rows.
@@ -78,6 +79,8 @@ def learn(
             previous fit it always seeks.
         wanted: Classes whose cells come first: tenants and waiting work.
         risk: Budget of the thresholds.
+        hyper: Hyper-parameters found on these rows before, where rungs and thresholds alone are
+            sought again; ``None`` = they are sought too.
         classes: Most classes whose cells are filled; most of the time of a fit goes into these.
 
     Raises:
@@ -95,10 +98,10 @@ def learn(
         return LearnedModel(accelerator=accelerator, version=version, classes=_table(sides))
     bias = fit_bias(data.rows.victim, data.rows.aggressor, data.target, len(sides.profiles))
     seek = refit or not known.rungs
-    posterior = _posterior(data, None if seek else known)
-    hyper = None if posterior is None else posterior.hyper
+    posterior = _posterior(data, hyper if seek else known_hyper(known))
+    found = None if posterior is None else posterior.hyper
     judged = (
-        judge(data, sides, hyper, plain=_plain_rung(sides), risk=risk)
+        judge(data, sides, found, plain=_plain_rung(sides), risk=risk)
         if seek
         else Judged(rungs=known.rungs, trims=known.trims)
     )
@@ -113,8 +116,8 @@ def learn(
         return replace(model, thresholds=known.thresholds, scored=known.scored)
     many = score_many(model, own)
     scored = judged.scored + many
-    found = thresholds(scored, eps=risk.eps, confidence=risk.confidence)
-    return replace(model, thresholds=found, scored=scored)
+    certified = thresholds(scored, eps=risk.eps, confidence=risk.confidence)
+    return replace(model, thresholds=certified, scored=scored)
 
 
 def _plain_rung(sides: Sides) -> Rung:
@@ -174,11 +177,17 @@ def _table(sides: Sides) -> dict[str, ClassProfile]:
     return {profile.workload_class: profile for profile in sides.profiles}
 
 
-def _posterior(data: Pairs, known: LearnedModel | None) -> Posterior | None:
+def known_hyper(model: LearnedModel) -> Hyper | None:
+    """Hyper-parameters of the model's process; ``None`` = it has none."""
+    if not model.hyper:
+        return None
+    return Hyper(theta=model.hyper, tail=model.tail, shape=model.shape)
+
+
+def _posterior(data: Pairs, hyper: Hyper | None) -> Posterior | None:
     if len(data.kept) < LEAST_GP_ROWS:
         return None
-    if known is not None and known.hyper:
-        hyper = Hyper(theta=known.hyper, tail=known.tail, shape=known.shape)
+    if hyper is not None:
         return pair_gp.condition(data.rows, data.target, hyper)
     return pair_gp.learn(data.rows, data.target, blocks_by(data.colocation))
 
@@ -301,13 +310,13 @@ def _block(
     """All shares of some pairs of classes: pair, share of the victim, of the aggressor."""
     shares = [(own, other) for own in range(1, STEPS + 1) for other in range(1, STEPS + 1)]
     names = [profile.workload_class for profile in sides.profiles]
-    logs = [
-        sides.log_base(
-            names[victim], own * WHOLE // STEPS, names[aggressor], other * WHOLE // STEPS
+    logs: list[float] = []
+    for victim, aggressor in zip(victims.tolist(), aggressors.tolist(), strict=True):
+        here, there = (
+            [sides.at(names[one], step * WHOLE // STEPS) for step in range(1, STEPS + 1)]
+            for one in (victim, aggressor)
         )
-        for victim, aggressor in zip(victims.tolist(), aggressors.tolist(), strict=True)
-        for own, other in shares
-    ]
+        logs += [base((here[own - 1], there[other - 1]))[0][0] for own, other in shares]
     own, other = np.tile(np.array(shares, float) / STEPS, (len(victims), 1)).T
     rows = sides.rows(
         victims.repeat(len(shares)), aggressors.repeat(len(shares)), (own, other), np.array(logs)

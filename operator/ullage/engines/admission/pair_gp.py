@@ -115,17 +115,19 @@ def negative_log_likelihood(
     covariance = victim * of_victim + aggressor * of_aggressor
     covariance += amplitude[3] * same_v + amplitude[4] * same_a
     covariance[np.diag_indices(len(target))] += noise / weights + _JITTER
-    factor, info = lapack.dpotrf(covariance, lower=1)
+    # all matrices are symmetric: the transpose of one in row order is the same in column order
+    factor, info = lapack.dpotrf(covariance.T, lower=1, overwrite_a=1)
     if info:
         return _NO_FACTOR, np.zeros(len(theta))
     logs = np.log(np.diag(factor)).sum()
-    lower = np.tril(lapack.dpotri(factor, lower=1)[0])
-    inverse = lower + np.tril(lower, -1).T
-    solved = inverse @ target
+    solved = lapack.dpotrs(factor, target, lower=1)[0]
     pull = theta - THETA_START
     value = 0.5 * target @ solved + logs + _PULL * (pull @ pull)
 
-    slope = 0.5 * (inverse - np.outer(solved, solved))
+    # d value / d covariance; one triangle of the inverse stands for both, its diagonal for half
+    slope = lapack.dpotri(factor, lower=1, overwrite_c=1)[0].T
+    slope[np.diag_indices(len(target))] *= 0.5
+    slope -= np.outer(0.5 * solved, solved)
     by_victim, by_aggressor = slope * victim, slope * aggressor
     gradient = 2.0 * _PULL * pull
     both = np.vdot(by_victim, aggressor)
@@ -198,9 +200,10 @@ def _minimise(
 
 
 def _factor(covariance: Floats) -> Floats:
+    """Cholesky factor of a symmetric matrix, in whose place it is worked out."""
     from scipy.linalg import lapack
 
-    factor, info = lapack.dpotrf(covariance, lower=1)
+    factor, info = lapack.dpotrf(covariance.T, lower=1, overwrite_a=1)
     if info:
         raise ValueError("the covariance of the rows cannot be factored; fit again")
     out: Floats = factor

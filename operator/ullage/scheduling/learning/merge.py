@@ -114,6 +114,8 @@ def kept(rows: Sequence[StepRow]) -> tuple[StepRow, ...]:
     Returns:
         The kept rows, newest first.
     """
+    if len(rows) <= MOST_ROWS:
+        return tuple(sorted(rows, key=newest_first))
     ranks: Counter[tuple[object, ...]] = Counter()
     ranked = []
     for row in sorted(rows, key=newest_first):
@@ -221,8 +223,12 @@ def _says_latency(one: Observation) -> bool:
 
 def _follow(book: _Book, row: StepRow) -> None:
     """Hold a row against those like it; times that wander off make the class unknown again."""
-    mixture = _branch(row, SHARES)
-    alike = [math.log(other.step_s) for other in book.rows if _branch(other, SHARES) == mixture]
+    mixture = (row.accelerator, row.share, row.partners, row.counterfactual)
+    alike = [
+        math.log(other.step_s)
+        for other in book.rows
+        if (other.accelerator, other.share, other.partners, other.counterfactual) == mixture
+    ]
     if len(alike) < CELL_ROWS:
         return
     middle = median(alike)
