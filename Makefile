@@ -185,8 +185,10 @@ bench-node-status: $(VENV)/.ready ## bytes that a node's heartbeat makes the API
 
 .PHONY: bench-admission
 bench: bench-admission
-bench-admission: $(VENV)/.ready ## predicted slowdowns and kept admissions on public tables (DATA=folder)
-	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.admission $(if $(DATA),--data $(DATA))
+SPLITS ?= 200
+bench-admission: $(VENV)/.ready ## predicted slowdowns and kept admissions on public tables (DATA=folder, SPLITS=random splits of a replay, PICTURE=file.svg)
+	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.admission --splits $(SPLITS) $(if $(DATA),--data $(DATA))
+	@$(if $(PICTURE),$(BIN)/python -m bench.admission_picture $(PICTURE))
 
 # what the picture needs is no part of the development environment
 $(VENV)/.plots: $(VENV)/.ready bench/plots.txt

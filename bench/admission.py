@@ -40,7 +40,7 @@ SEEDS = 5
 SLO = 2.0
 PART = 0.1
 HISTORY_SEEDS = 3
-SPLITS = 20
+SPLITS = 200
 LIVE_COUNTS = (4, 16, 64, 160)
 PREDICTORS = ("no interference", "utilisation sum", "bias", "reference", "ours")
 
@@ -158,12 +158,32 @@ def _live(
                 baseline=f"{plain.violation:.1%}, {plain.recall:.1%}",
             )
         )
+    for (name, eps), tally in ours.items():
+        figures |= promised(plays[name].name, eps, tally)
+    figures["splits"] = splits
     for eps in EPSILONS:
         worst = max(tally.upper95() for (_, budget), tally in ours.items() if budget == eps)
         figures[f"violation_upper95_eps{eps * 100:.0f}"] = worst
     many = [name for name, play in plays.items() if play.observed == max(LIVE_COUNTS)]
     figures["recall_eps5"] = min(ours[name, 0.05].recall for name in many)
     figures["recall_best_baseline_eps5"] = max(theirs[name, 0.05].recall for name in many)
+
+
+def promised(name: str, eps: float, tally: Tally) -> dict[str, Figure]:
+    """What a budget promised, and what became of it.
+
+    Args:
+        name: Of the play.
+        eps: The budget, 0..1.
+        tally: What was admitted under it.
+    """
+    prefix = f"live_{name}_eps{eps * 100:.0f}"
+    return {
+        f"{prefix}_admitted": tally.admitted.total(),
+        f"{prefix}_violation": tally.violation,
+        f"{prefix}_violation_upper95": tally.upper95(),
+        f"{prefix}_recall": tally.recall,
+    }
 
 
 def live_plays(table: Gavel, pairs: Lucid) -> dict[str, Play]:

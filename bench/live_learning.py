@@ -20,10 +20,10 @@ from ullage.api.contract import Observation, ObservedPartner
 from ullage.app.fit_worker import FitTask, Key, kept_rows, run_fit
 from ullage.cluster.records.profile import ProfileRecord
 from ullage.cluster.records.snapshot import Snapshot
-from ullage.engines.admission.calibration import GRID, Scored, band_of, fixed_sequence
-from ullage.engines.admission.colocations import Sides, meetings, pairs, with_rows
-from ullage.engines.admission.judging import Risk
-from ullage.engines.admission.learning import WHOLE, known_hyper
+from ullage.engines.admission.calibration import GRID, Scored, band_of, fixed_sequence, thresholds
+from ullage.engines.admission.colocations import Pairs, Sides, meetings, pairs, with_rows
+from ullage.engines.admission.judging import LeftOut, Risk, judge, left_out_by_group
+from ullage.engines.admission.learning import WHOLE, known_hyper, plain_rung
 from ullage.engines.admission.margin import margin
 from ullage.engines.admission.model import STEPS, Cells, LearnedModel
 from ullage.engines.admission.pair_gp import condition
@@ -40,7 +40,7 @@ NAMESPACE = "bench"
 Chosen = Sequence[tuple[bool, bool]]
 """Admitted, and violated, for each pair that was asked about."""
 BEGAN_S = 1_700_000_000
-EPSILONS = (0.02, 0.05, 0.10)
+EPSILONS = (0.02, 0.05, 0.10, 0.15, 0.20)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,69 +167,83 @@ def profiles_of(told: Sequence[Observation], block: int = 500) -> dict[str, Prof
     return found
 
 
-def fitted(
-    source: Source,
-    profiles: Mapping[str, ProfileRecord],
-    risk: Risk,
-    fit_before: LearnedModel | None = None,
-) -> LearnedModel:
-    """The model that the learner's process answers with.
-
-    Args:
-        source: Classes and pairs.
-        profiles: What the operator keeps of them.
-        risk: The budget.
-        fit_before: Fitted on the same rows for another budget. As in the operator, hyper-parameters
-            stand then, and so do the cells that follow from them.
-    """
-    held = {(one.namespace, one.name): one for one in profiles.values()}
+def fitted(source: Source, profiles: Mapping[str, ProfileRecord], risk: Risk) -> LearnedModel:
+    """The model that the learner's process answers with, without cells."""
     task = FitTask(
         accelerator=source.name,
         previous=None,
         fit=True,
         wanted=(),
         risk=risk,
-        hyper=None if fit_before is None else known_hyper(fit_before),
         at_s=max(row.at_s for one in profiles.values() for row in one.status.step_time),
         classes=0,
     )
-    model = run_fit(task, held).model
-    cells = whole_cells(source.name, model, held) if fit_before is None else fit_before.cells
-    return replace(model, cells=cells)
+    return run_fit(task, _by_key(profiles)).model
 
 
-def whole_cells(accelerator: str, model: LearnedModel, held: Mapping[Key, ProfileRecord]) -> Cells:
-    """The cells of all classes at whole devices, as the learner fills them.
+def _by_key(profiles: Mapping[str, ProfileRecord]) -> dict[Key, ProfileRecord]:
+    return {(one.namespace, one.name): one for one in profiles.values()}
 
-    It fills a hundred mixtures of shares for each pair; a replay looks at one of them.
-    """
-    hyper = known_hyper(model)
-    if hyper is None:
-        return Cells()
-    snapshot = Snapshot(version=0, taken_at=0.0, profiles=held)
-    rows = meetings(kept_rows(rows_of(snapshot, accelerator)))
-    sides = Sides.of(with_rows(class_profiles(snapshot, accelerator), rows))
-    data = pairs(rows, sides)
-    count = len(sides.profiles)
-    victims, aggressors = (one.ravel() for one in np.indices((count, count)))
-    names = [profile.workload_class for profile in sides.profiles]
-    logs = [
-        sides.log_base(names[one], WHOLE, names[other], WHOLE)
-        for one, other in zip(victims.tolist(), aggressors.tolist(), strict=True)
-    ]
-    ones = np.ones(count * count)
-    asked = sides.rows(victims, aggressors, (ones, ones), np.array(logs))
-    told = condition(data.rows, data.target, hyper).predict(asked)
-    shape = (count, STEPS, count, STEPS)
-    mean, sd = np.full(shape, np.nan, np.float32), np.full(shape, np.nan, np.float32)
-    mean[:, -1, :, -1], sd[:, -1, :, -1] = (one.reshape(count, count) for one in told)
-    return Cells(index=dict(sides.index), mean=mean, sd=sd)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """What a fitted model was learned from, and how it predicts rows that are left out."""
+
+    model: LearnedModel
+    data: Pairs
+    sides: Sides
+    left_out: Mapping[Group, LeftOut]
+
+    @classmethod
+    def of(cls, model: LearnedModel, profiles: Mapping[str, ProfileRecord]) -> Rows:
+        """The rows in these profiles, with a model that :func:`fitted` learned from them."""
+        snapshot = Snapshot(version=0, taken_at=0.0, profiles=_by_key(profiles))
+        rows = meetings(kept_rows(rows_of(snapshot, model.accelerator)))
+        sides = Sides.of(with_rows(class_profiles(snapshot, model.accelerator), rows))
+        data = pairs(rows, sides)
+        plain = plain_rung(sides)
+        left_out = left_out_by_group(data, sides, known_hyper(model), plain=plain)
+        return cls(model=model, data=data, sides=sides, left_out=left_out)
+
+    def judged_for(self, risk: Risk) -> LearnedModel:
+        """The model for another budget: its process and its cells stand, as in the operator."""
+        plain = plain_rung(self.sides)
+        judged = judge(self.data, self.sides, self.left_out, plain=plain, risk=risk)
+        return replace(
+            self.model,
+            rungs=judged.rungs,
+            trims=judged.trims,
+            thresholds=thresholds(judged.scored, eps=risk.eps, confidence=risk.confidence),
+        )
+
+    def whole_cells(self) -> Cells:
+        """The cells of all classes at whole devices, as the learner fills them.
+
+        It fills a hundred mixtures of shares for each pair; a replay looks at one of them.
+        """
+        hyper, sides = known_hyper(self.model), self.sides
+        if hyper is None:
+            return Cells()
+        count = len(sides.profiles)
+        victims, aggressors = (one.ravel() for one in np.indices((count, count)))
+        names = [profile.workload_class for profile in sides.profiles]
+        logs = [
+            sides.log_base(names[one], WHOLE, names[other], WHOLE)
+            for one, other in zip(victims.tolist(), aggressors.tolist(), strict=True)
+        ]
+        ones = np.ones(count * count)
+        asked = sides.rows(victims, aggressors, (ones, ones), np.array(logs))
+        told = condition(self.data.rows, self.data.target, hyper).predict(asked)
+        shape = (count, STEPS, count, STEPS)
+        mean, sd = np.full(shape, np.nan, np.float32), np.full(shape, np.nan, np.float32)
+        mean[:, -1, :, -1], sd[:, -1, :, -1] = (one.reshape(count, count) for one in told)
+        return Cells(index=dict(sides.index), mean=mean, sd=sd)
 
 
 def known_classes(source: Source, profiles: Mapping[str, ProfileRecord]) -> list[ClassProfile]:
     """The classes as a decision sees them, in the order of the source."""
-    held = {(one.namespace, one.name): one for one in profiles.values()}
-    found = class_profiles(Snapshot(version=0, taken_at=0.0, profiles=held), source.name)
+    snapshot = Snapshot(version=0, taken_at=0.0, profiles=_by_key(profiles))
+    found = class_profiles(snapshot, source.name)
     by_name = {name.partition("/")[2]: one for name, one in found.items()}
     return [by_name[name] for name in source.classes]
 
@@ -313,6 +327,11 @@ class Play:
     families: bool
     max_slowdown: float
 
+    @property
+    def name(self) -> str:
+        """Source, what never met before it is asked about, and pairs observed."""
+        return f"{self.source.name}_{'models' if self.families else 'classes'}_{self.observed}"
+
 
 def split_of(play: Play, seed: int) -> tuple[list[int], list[int]]:
     """Pairs that are observed and pairs that are asked about, drawn at random."""
@@ -356,10 +375,12 @@ def replay(
     profiles = profiles_of(list(told))
     classes = known_classes(play.source, profiles)
     found: dict[float, tuple[Chosen, Chosen]] = {}
-    model: LearnedModel | None = None
+    model = fitted(play.source, profiles, Risk(eps=EPSILONS[0]))
+    rows = Rows.of(model, profiles)
+    cells = rows.whole_cells()
     for eps in EPSILONS:
         risk = Risk(eps=eps)
-        model = fitted(play.source, profiles, risk, model)
+        model = replace(rows.judged_for(risk), cells=cells)
         ours = admissions(play.source, model, classes, asked, play.max_slowdown)
         found[eps] = ours, baseline(play.source, observed, asked, play.max_slowdown, risk)
     return asked, found

@@ -9,10 +9,12 @@ import itertools
 import numpy as np
 import pytest
 
-from bench.live_learning import NAMESPACE, Source, fitted, observations, profiles_of
+from bench.live_learning import NAMESPACE, Rows, Source, fitted, observations, profiles_of
 from ullage.app.fit_worker import FitTask, run_fit
 from ullage.app.model_summary import essence
+from ullage.cluster.records.profile import ProfileRecord
 from ullage.engines.admission.judging import Risk
+from ullage.engines.admission.model import LearnedModel
 
 CLASSES = tuple(f"c{number}" for number in range(6))
 
@@ -33,39 +35,46 @@ def source() -> Source:
     )
 
 
-def test_its_cells_of_whole_devices_are_the_learners(source: Source) -> None:
-    told = observations(
-        source, range(12), windows=3, max_slowdown=2.0, random=np.random.default_rng(1)
-    )
-    profiles = profiles_of(list(told))
-    risk = Risk()
-    ours = fitted(source, profiles, risk)
+@pytest.fixture(scope="module")
+def profiles(source: Source) -> dict[str, ProfileRecord]:
+    random = np.random.default_rng(1)
+    told = observations(source, range(12), windows=3, max_slowdown=2.0, random=random)
+    return profiles_of(list(told))
+
+
+def learned(profiles: dict[str, ProfileRecord], risk: Risk) -> LearnedModel:
     task = FitTask(
         accelerator="toy",
         previous=None,
         fit=True,
-        wanted=tuple(f"{NAMESPACE}/{name}" for name in source.classes),
+        wanted=tuple(f"{NAMESPACE}/{name}" for name in CLASSES),
         risk=risk,
         at_s=max(row.at_s for one in profiles.values() for row in one.status.step_time),
     )
-    theirs = run_fit(task, {(one.namespace, one.name): one for one in profiles.values()}).model
+    return run_fit(task, {(one.namespace, one.name): one for one in profiles.values()}).model
+
+
+def test_its_cells_of_whole_devices_are_the_learners(
+    source: Source, profiles: dict[str, ProfileRecord]
+) -> None:
+    ours, theirs = fitted(source, profiles, Risk()), learned(profiles, Risk())
     assert essence(ours) == essence(theirs)
+    cells = Rows.of(ours, profiles).whole_cells()
     for left, right in itertools.permutations(theirs.cells.index, 2):
         expected = theirs.cells.look_up((left, 100), (right, 100))
         assert expected is not None
-        assert ours.cells.look_up((left, 100), (right, 100)) == pytest.approx(expected, rel=1e-5)
+        assert cells.look_up((left, 100), (right, 100)) == pytest.approx(expected, rel=1e-5)
 
 
-def test_another_budget_is_judged_on_the_same_process(source: Source) -> None:
-    told = observations(
-        source, range(12), windows=3, max_slowdown=2.0, random=np.random.default_rng(1)
-    )
-    profiles = profiles_of(list(told))
-    strict = fitted(source, profiles, Risk(eps=0.02))
-    loose = fitted(source, profiles, Risk(eps=0.3), strict)
-    again = fitted(source, profiles, Risk(eps=0.3))
-    assert loose.hyper == strict.hyper
-    assert loose.rungs == again.rungs
-    assert {key: one.value for key, one in loose.thresholds.items()} == {
-        key: one.value for key, one in again.thresholds.items()
+def test_another_budget_is_judged_as_the_learner_does(
+    source: Source, profiles: dict[str, ProfileRecord]
+) -> None:
+    ours = Rows.of(fitted(source, profiles, Risk(eps=0.02)), profiles).judged_for(Risk(eps=0.3))
+    theirs = learned(profiles, Risk(eps=0.3))
+    assert ours.rungs == theirs.rungs
+    assert {key: one.value for key, one in ours.thresholds.items()} == {
+        key: one.value for key, one in theirs.thresholds.items()
     }
+    for key, trim in theirs.trims.items():
+        told = ours.trims[key]
+        assert (told.slope, told.spread) == pytest.approx((trim.slope, trim.spread), rel=1e-3)

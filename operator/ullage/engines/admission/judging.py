@@ -216,26 +216,45 @@ def _deal(blocks: Sequence[Ints], folds: int) -> list[Ints]:
     return [np.unique(np.concatenate(blocks[start::count])) for start in range(count)]
 
 
-def judge(data: Pairs, sides: Sides, hyper: Hyper | None, *, plain: Rung, risk: Risk) -> Judged:
-    """Rung, trim and scores of every novelty group of two tenants.
+def left_out_by_group(
+    data: Pairs, sides: Sides, hyper: Hyper | None, *, plain: Rung
+) -> dict[Group, LeftOut]:
+    """Every group's left-out predictions, of rows that were as new as it says.
 
     Args:
         data: Directional rows.
         sides: Their classes.
         hyper: Of the process; ``None`` = there is none.
         plain: The rung of the base forecast.
+
+    Returns:
+        For each group of two tenants that these rows can imitate; no prediction is empty.
+    """
+    found: dict[Group, LeftOut] = {}
+    for group, folds in folds_of(data, sides).items():
+        if folds:
+            out = leave_out(data.rows, data.target, folds, hyper=hyper, plain=plain)
+            out = out.where(as_new_as(group, data, sides, out))
+            found |= {group: out} if len(out.index) else {}
+    return found
+
+
+def judge(
+    data: Pairs, sides: Sides, left_out: Mapping[Group, LeftOut], *, plain: Rung, risk: Risk
+) -> Judged:
+    """Rung, trim and scores of every novelty group of two tenants.
+
+    Args:
+        data: Directional rows.
+        sides: Their classes.
+        left_out: Their left-out predictions, see :func:`left_out_by_group`.
+        plain: The rung of the base forecast.
         risk: The budget at which recall is compared.
     """
     rungs: dict[Group, Rung] = {}
     trims: dict[tuple[Group, Rung], Trim] = {}
     scored: list[Scored] = []
-    for group, folds in folds_of(data, sides).items():
-        if not folds:
-            continue
-        out = leave_out(data.rows, data.target, folds, hyper=hyper, plain=plain)
-        out = out.where(as_new_as(group, data, sides, out))
-        if not len(out.index):
-            continue
+    for group, out in left_out.items():
         rungs[group], own = weigh(data, out, group, plain=plain, risk=risk)
         trims |= {(group, rung): trim for rung, trim in own.items()}
         scored += score_apart(data, sides, out, group, plain=plain, risk=risk)

@@ -30,7 +30,7 @@ from ullage.engines.admission.colocations import (
     pairs,
     with_rows,
 )
-from ullage.engines.admission.judging import Judged, Risk, judge, named
+from ullage.engines.admission.judging import Judged, Risk, judge, left_out_by_group, named
 from ullage.engines.admission.model import STEPS, WIDE_SD, Cells, LearnedModel
 from ullage.engines.admission.novelty import History
 from ullage.engines.admission.pair_gp import Hyper, Posterior
@@ -99,12 +99,11 @@ def learn(
     bias = fit_bias(data.rows.victim, data.rows.aggressor, data.target, len(sides.profiles))
     seek = refit or not known.rungs
     posterior = _posterior(data, hyper if seek else known_hyper(known))
-    found = None if posterior is None else posterior.hyper
-    judged = (
-        judge(data, sides, found, plain=_plain_rung(sides), risk=risk)
-        if seek
-        else Judged(rungs=known.rungs, trims=known.trims)
-    )
+    judged = Judged(rungs=known.rungs, trims=known.trims)
+    if seek:
+        plain, found = plain_rung(sides), None if posterior is None else posterior.hyper
+        left_out = left_out_by_group(data, sides, found, plain=plain)
+        judged = judge(data, sides, left_out, plain=plain, risk=risk)
     noted = marks(data, sides)
     keep = Cells() if seek else _unchanged(known, noted)
     cells = Cells()
@@ -120,7 +119,7 @@ def learn(
     return replace(model, thresholds=certified, scored=scored)
 
 
-def _plain_rung(sides: Sides) -> Rung:
+def plain_rung(sides: Sides) -> Rung:
     """The rung of the base forecast where any class lacks counters: the sum of utilisations."""
     everyone = [side_of(profile, 100) for profile in sides.profiles]
     return base(everyone)[1]
