@@ -55,7 +55,8 @@ def check_devices(toy: ToyCluster) -> None:
         owners = [toy.workloads[pod.owner.uid] for pod in pods if pod.owner.uid in toy.workloads]
         whole = any(is_exclusive(owner) for owner in owners)
         assert percent <= max(limit, 100 if whole else limit), f"{where}: {percent} %"
-        assert not (whole and len(slices) > 1), f"{where}: whole and shared"
+        agreed = len(slices) == 2 and all(owner.sharing.allow_packing for owner in owners)
+        assert not (whole and len(slices) > 1) or agreed, f"{where}: whole and shared"
         domains = {owner.trust_domain for owner in owners}
         assert len(domains) <= 1, f"{where}: shared by {domains}"
 

@@ -246,6 +246,15 @@ RESIZE_NEEDS_CHECKPOINT: Final = Rule(
     "leave resizable at Never",
     field=".sharing.resizable",
 )
+PACKING_NEEDS: Final = Rule(
+    name="packing-needs",
+    rule="!has(self.sharing) || !self.sharing.allowPacking || (self.gpu.mode == 'Exclusive' "
+    "&& self.gpu.count == 1 && has(self.gpu.memory) && has(self.checkpoint) "
+    "&& !has(self.elasticity) && (!has(self.replicas) || self.replicas == 1))",
+    message="sharing.allowPacking pairs jobs of one whole device each: it needs one member, "
+    "gpu.mode Exclusive with count 1, gpu.memory.limit and spec.checkpoint",
+    field=".sharing.allowPacking",
+)
 PERCENTILE_IN_RANGE: Final = Rule(
     name="percentile-in-range",
     rule="string(self.percentile).matches('^[0-9]{1,2}([.][0-9]{1,3})?$') "

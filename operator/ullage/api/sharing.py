@@ -33,6 +33,17 @@ class SharingRules(Model):
     moved."""
 
 
+class TrainingSharing(SharingRules):
+    """How sharing may affect the job and its neighbours."""
+
+    allow_packing: bool = False
+    """A job of one whole device may share it in its turn, under an objective other than `FIFO`:
+    beside one other job that allows it too, of the same trust domain, where both together are
+    predicted to gain at least a tenth over taking turns, their `gpu.memory` fits and neither
+    objective is at risk. Each then has a part of the device until the turn ends. It needs one
+    member, `gpu.mode: Exclusive` with count 1, `gpu.memory` and `spec.checkpoint`."""
+
+
 class Load(Model):
     """Offered load of the whole service."""
 

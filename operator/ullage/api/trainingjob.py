@@ -48,6 +48,7 @@ from ullage.api.rules import (
     MAX_TIME_POSITIVE,
     MEMBERSHIP_NEEDS_BOUNDS,
     ONE_OBJECTIVE,
+    PACKING_NEEDS,
     RELIABLE_WITHIN_BOUNDS,
     RESIZE_NEEDS_CHECKPOINT,
     SLOWDOWN_AT_LEAST_ONE,
@@ -59,7 +60,7 @@ from ullage.api.rules import (
     WORKLOAD_NAME,
     validations,
 )
-from ullage.api.sharing import SharingRules
+from ullage.api.sharing import TrainingSharing
 from ullage.api.words import CostObjective, Membership, OnNotice, Tiers
 
 Steps = Annotated[int, Field(ge=1, le=100_000, json_schema_extra={"format": "int32"})]
@@ -266,6 +267,7 @@ class TrainingJobSpec(Model):
             FROZEN_GPU,
             FROZEN_ACCELERATORS,
             RESIZE_NEEDS_CHECKPOINT,
+            PACKING_NEEDS,
             COST_NEEDS_WORK,
             DELAY_COST_NEEDS_ELASTICITY,
             DEADLINE_NEEDS_CHECKPOINT,
@@ -291,7 +293,7 @@ class TrainingJobSpec(Model):
     only while the job is suspended."""
     slo: TrainingObjective | None = None
     """Performance objective under sharing; it protects the job's slices."""
-    sharing: SharingRules = SharingRules()
+    sharing: TrainingSharing = TrainingSharing()
     """What sharing may do to the job and to its neighbours."""
     work: Work | None = None
     """How much there is to do, for progress and estimated end."""

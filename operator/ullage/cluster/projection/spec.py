@@ -256,7 +256,9 @@ def _check_aim(aim: CostAim) -> None:
         raise WireError("deadline: is sooner than estimatedWork takes")
 
 
-def check_whole(spec: JsonObject, cost: CostAim | None, sharing: SharingRules) -> None:
+def check_whole(
+    spec: JsonObject, cost: CostAim | None, sharing: SharingRules, gpu: GPURequest
+) -> None:
     """Check what parts of a TrainingJob's spec ask of one another.
 
     Raises:
@@ -270,6 +272,13 @@ def check_whole(spec: JsonObject, cost: CostAim | None, sharing: SharingRules) -
         raise WireError("elasticity: needs spec.checkpoint")
     if sharing.resizable and not saves:
         raise WireError("sharing.resizable: Restart needs spec.checkpoint")
+    one = not elastic and spec.get("replicas") in (None, 1)
+    whole = gpu.mode is GPUMode.EXCLUSIVE and gpu.count == 1 and gpu.memory_mib
+    if sharing.allow_packing and not (saves and one and whole):
+        raise WireError(
+            "sharing.allowPacking: needs one member, gpu.mode Exclusive with count 1, gpu.memory"
+            " and spec.checkpoint"
+        )
     if cost is not None and spec.get("work") is None:
         raise WireError("cost: needs spec.work.steps")
     if cost is not None and cost.delay_cost_per_hour is not None and not elastic:

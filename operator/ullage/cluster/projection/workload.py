@@ -178,7 +178,7 @@ def _record(
     inject = read_inject(spec)
     sharing, cost = read_sharing(spec), read_cost(spec) if training else None
     if training:
-        check_whole(spec, cost, sharing)
+        check_whole(spec, cost, sharing, gpu)
     max_slowdown, min_throughput = read_objectives(spec) if training else (None, None)
     record = WorkloadRecord(
         ref=share(_reference(kind, meta)),

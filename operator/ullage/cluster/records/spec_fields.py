@@ -154,6 +154,8 @@ class SharingRules:
     """Another share may be given by a restart at a checkpoint."""
     freeze_neighbours: Annotated[bool, _is(OnViolation.FREEZE_NEIGHBOURS), "onViolation"] = True
     """False (``onViolation: Alert``): a violation is reported, and no work is stopped for it."""
+    allow_packing: _Switch = False
+    """A job of one whole device may share it in its turn, beside another that allows it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -264,6 +264,10 @@ MemoryMiB: TypeAlias = Annotated[int, between(0, MOST_COUNTED), NEEDED]
 Progressed: TypeAlias = Annotated[int, between(0, 100)]
 BY_TYPE: Final = keyed("type", most=32)
 TYPES: Final = Schema(maxProperties=64)
+MOST_PAIRS: Final = 64
+"""Jobs and types that one job is paired with."""
+MOST_PARTED: Final = 16
+"""Pairs that are remembered not to hold."""
 """Accelerator types that one map holds."""
 _PHASES: Final = (
     *("Pending", "Reserving", "Starting", "Running", "Restarting", "Suspending", "Suspended"),
@@ -459,6 +463,51 @@ class DroppedDeadline:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PairRecord:
+    """Time that the job is promised beside another one on the same device."""
+
+    partner: Name
+    """The other job, as namespace/name."""
+    partner_uid: Annotated[Word, NEEDED]
+    """Its uid."""
+    accelerator: Annotated[Name, ACCELERATOR]
+    """Accelerator type."""
+    fraction: Decimal = ""
+    """Part of the time; it is in `fractions` as well."""
+    percent: Percent
+    """Share of the device that the job has beside the other one."""
+    steps_per_second: Decimal = ""
+    """Predicted speed of the job beside the other one."""
+    partner_steps_per_second: Decimal = ""
+    """Predicted speed of the other one."""
+    deficit_seconds: Signed = ""
+    """Time promised less time had beside the other one; it is in `deficitSeconds` as well."""
+    seconds: Annotated[Count, "receivedSeconds", KEPT, Schema(default=0)] = 0
+    """Time had beside the other one in earlier turns."""
+    since: Time = 0.0
+    """When the current turn beside it began; its time is not in `receivedSeconds` yet."""
+
+    @property
+    def cell(self) -> tuple[str, str]:
+        """The other one's uid and the type."""
+        return self.partner_uid, self.accelerator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartedRecord:
+    """A pair that did not hold what was predicted, and is left out for a while."""
+
+    workload_class: Annotated[Word, "class", NEEDED]
+    """Class of the other job."""
+    accelerator: Annotated[Name, ACCELERATOR]
+    """Accelerator type."""
+    until: Moment
+    """Until when the two classes share no device of the type."""
+    message: Line = ""
+    """What was observed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AllocationRecord:
     """The job's part of the cluster's time, and what it has had of it.
 
@@ -489,6 +538,16 @@ class AllocationRecord:
     dropped: Annotated[DroppedDeadline | None, "droppedDeadline"] = None
     """Why spec.cost.deadline is not kept, with the speeds as of when that was found; under
     MinCostSLO. Absent = it is kept, or there is none."""
+    pairs: Annotated[
+        tuple[PairRecord, ...],
+        Listed(order=lambda one: one.cell),
+        keyed("partnerUID", "accelerator", most=MOST_PAIRS),
+    ] = ()
+    """Time promised beside other jobs, with sharing.allowPacking."""
+    parted: Annotated[
+        tuple[PartedRecord, ...], Listed(newest=MOST_PARTED), atomic(MOST_PARTED)
+    ] = ()
+    """Classes that it shares no device with for a while."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

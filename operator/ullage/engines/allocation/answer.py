@@ -22,7 +22,7 @@ from ullage.engines.allocation.model import (
     Problem,
     Result,
 )
-from ullage.engines.allocation.pairs import partners
+from ullage.engines.allocation.pairs import as_before, beside_before, partners
 from ullage.engines.allocation.shape import Shape
 
 
@@ -192,9 +192,18 @@ def _pairs(shape: Shape, x: Floats) -> tuple[PairShare, ...]:
     members: dict[int, list[str]] = {}
     for job, group in zip(shape.problem.jobs, shape.group_of.tolist(), strict=True):
         members.setdefault(group, []).append(job.name)
+    before: dict[str, list[str]] = {}
+    previous = shape.problem.previous
+    for pair in previous.pairs if previous is not None else ():
+        before.setdefault(pair.left, []).append(pair.right)
+        before.setdefault(pair.right, []).append(pair.left)
     types = [kind.name for kind in shape.problem.types]
     shares: list[PairShare] = []
     for index in paired:
-        ends = members[int(shape.left[index])], members[int(shape.right[index])]
-        shares.extend(partners(*ends, types[shape.kind[index]], float(x[index])))
+        left, right = members[int(shape.left[index])], members[int(shape.right[index])]
+        if left is right:
+            left = right = as_before(left, before)
+        else:
+            right = beside_before(left, right, before)
+        shares.extend(partners(left, right, types[shape.kind[index]], float(x[index])))
     return tuple(shares)

@@ -8,7 +8,7 @@ gang of its size only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -66,13 +66,53 @@ def pair_columns(
     return parts
 
 
+def as_before(members: Sequence[str], previous: Mapping[str, Sequence[str]]) -> list[str]:
+    """The members of a group with those side by side who were partners before.
+
+    Args:
+        members: In any order.
+        previous: Partners of each in the allocation in force.
+    """
+    here, found = dict.fromkeys(members), dict[str, None]()
+    for name in members:
+        if name in found:
+            continue
+        partner = next((one for one in previous.get(name, ()) if one in here), None)
+        if partner is not None and partner not in found:
+            found |= {name: None, partner: None}
+    return [*found, *(name for name in members if name not in found)]
+
+
+def beside_before(
+    left: Sequence[str], right: Sequence[str], previous: Mapping[str, Sequence[str]]
+) -> list[str]:
+    """The right members in the order of the left ones whose partners they were before.
+
+    Args:
+        left: Members of one group, in order.
+        right: Members of another.
+        previous: Partners of each in the allocation in force.
+    """
+    free = dict.fromkeys(right)
+    places: list[str | None] = []
+    for name in left[: len(right)]:
+        partner = next((one for one in previous.get(name, ()) if one in free), None)
+        if partner is not None:
+            del free[partner]
+        places.append(partner)
+    rest = iter(free)
+    placed = [next(rest) if one is None else one for one in places]
+    return [*placed, *rest]
+
+
 def partners(
     left: Sequence[str], right: Sequence[str], kind: str, total: float
 ) -> Iterator[PairShare]:
     """Split the time of two groups side by side into few pairs of members, evenly.
 
     Every member spends the same time in pairs; a pair is two different jobs. At most
-    ``len(left) + len(right) - 1`` shares come out, so rounds stay as many as jobs.
+    ``len(left) + len(right) - 1`` shares come out, so rounds stay as many as jobs. Within a group
+    each has one partner, as long as there are two: to change partners is to start again.
 
     Args:
         left: Members of one group.
@@ -83,10 +123,14 @@ def partners(
     if total <= _NOTHING:
         return
     if left is right:
-        ring = len(left) if len(left) > 2 else 1
-        for index in range(ring):
-            after = left[(index + 1) % len(left)]
-            yield PairShare(left=left[index], right=after, type=kind, fraction=total / ring)
+        couples = len(left) // 2 - len(left) % 2
+        for index in range(couples):
+            one, other = left[2 * index : 2 * index + 2]
+            yield PairShare(left=one, right=other, type=kind, fraction=2 * total / len(left))
+        ring = left[2 * couples :]
+        for index, one in enumerate(ring):
+            after = ring[(index + 1) % len(ring)]
+            yield PairShare(left=one, right=after, type=kind, fraction=total / len(left))
         return
     i, j = 0, 0
     has_left, has_right = total / len(left), total / len(right)

@@ -61,7 +61,7 @@ def with_turns(
     """The turns of this cycle, where the policy divides the cluster's time; else as it is."""
     typed = Typed(context.requests, context.feasibility)
     tools = Tools(context.view, context.inventory, context.placer.occupancy, context.ledger, typed)
-    rounds = take_turns(tools, context.lifecycles, allocate, divisions)
+    rounds = take_turns(tools, context.lifecycles, context.placer.rule, allocate, divisions)
     return replace(context, rounds=rounds)
 
 

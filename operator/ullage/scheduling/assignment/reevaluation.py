@@ -138,7 +138,7 @@ def _fits(workload: WorkloadRecord, held: DesiredSlice) -> bool:
     if memory and held.memory_mib != memory:
         return False
     if share is None:
-        return held.percent == _WHOLE_PERCENT
+        return held.percent == _WHOLE_PERCENT or workload.sharing.allow_packing
     return share.min_percent <= held.percent <= share.max_percent
 
 

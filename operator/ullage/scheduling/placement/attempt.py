@@ -50,6 +50,8 @@ class SchedulingAttempt:
     """Devices passed over for this workload."""
     only: frozenset[int] | None = None
     """Models that its round gives it; ``None`` = it does not go by rounds."""
+    percent: int = 0
+    """Share of a device that it gets as one of a pair; 0 = as much as it asks for."""
     promised: bool = False
     """It made room for another and comes back to what it was left: before all others."""
     modest: bool = False

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from ullage.api.contract import DesiredSlice, SliceKey
+from ullage.api.contract import DesiredSlice, Reason, SliceKey
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import RefusalLine
-from ullage.engines.admission.limits import memory_of_share_mib
+from ullage.engines.admission.limits import first_broken, memory_of_share_mib
+from ullage.scheduling.feasibility.device_facts import figures
 from ullage.scheduling.feasibility.occupancy import Occupancy, Occupant
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest
 from ullage.scheduling.feasibility.slices import priority_held, said_of
@@ -19,7 +20,7 @@ from ullage.scheduling.model.view import Member
 from ullage.scheduling.placement.candidates import Candidate, CandidateIndex, CandidateList
 from ullage.scheduling.placement.messages import refusal_lines
 from ullage.scheduling.placement.survey import survey
-from ullage.scheduling.prediction.verdicts import AdmissionRule
+from ullage.scheduling.prediction.verdicts import AdmissionRule, SLOViolation
 
 _MOST_SHARERS: Final = 16
 """Smallest part of a device that a gang is held to when its members crowd one another out."""
@@ -122,6 +123,38 @@ class Placer:
             self.take(placements[-1])
             near.add(candidate.node)
         return tuple(placements)
+
+    def join(self, asked: PlacementRequest, site: int) -> Placement | RefusalLine:
+        """Seat a member beside the only one on a device, which no third one joins.
+
+        Args:
+            asked: The member; what it asks for has one share.
+            site: The device.
+
+        Returns:
+            Its place, or the limit or prediction that stands in the way.
+        """
+        occupancy, request = self.occupancy, asked.request
+        here, node = occupancy.occupants[site], occupancy.inventory.sites[site].node
+        facts = replace(figures(occupancy, site), whole=0)
+        broken = first_broken(facts, replace(request, lonely=False))
+        reachable = bool(self.candidate_index.reachable(request)[site])
+        if broken is not None:
+            return self._no_place(site, broken[0], "its limits leave no room beside the other")
+        if len(here) != 1 or here[0].leaving or not reachable:
+            return self._no_place(site, Reason.NO_CAPACITY, "the device is not there for it")
+        if not occupancy.has_room(node, request.needs):
+            return self._no_place(site, Reason.NO_CAPACITY, "its node has no room for the pod")
+        grant = self.candidate_index.predicted(request, site, request.max_percent)
+        if isinstance(grant, SLOViolation):
+            return self._no_place(site, grant.reason, grant.text)
+        placement = Placement(asked, Candidate(node, (site,), grant.percent, grant))
+        self.take(placement)
+        return placement
+
+    def _no_place(self, site: int, reason: Reason, text: str) -> RefusalLine:
+        nearest = self.occupancy.inventory.place_name(site)
+        return RefusalLine(reason=reason, devices=1, nearest=nearest, message=text)
 
     def has_room(self, request: ResourceRequest) -> bool:
         """Whether one more member of a class would fit."""

@@ -16,6 +16,7 @@ from typing import Final
 
 from ullage.api.contract import Reason
 from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
+from ullage.cluster.records.status import RefusalLine
 from ullage.engines.admission.limits import HEALTHY, LIMITS
 from ullage.scheduling.feasibility.device_facts import columns, emptied
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest, ResourceRequests
@@ -70,8 +71,8 @@ class SchedulingQueue:
     """Asked only when someone does not fit; empty while an earlier wave is still leaving."""
     residents: Callable[[], Sequence[DownsizeCandidate]] | None = None
     """Who may be asked to make room with a part of its share; ``None`` = no one is."""
-    narrow: Callable[[ResourceRequest, frozenset[int]], ResourceRequest] | None = None
-    """Holds a want to some models."""
+    narrow: Callable[[ResourceRequest, frozenset[int], int], ResourceRequest] | None = None
+    """Holds a want to some models, and to a share of a device where that is above 0."""
     idle: Mapping[str, tuple[Reason, str]] = field(default_factory=dict)
     """Who has no pool to be placed in now, by uid, and why."""
     alike: Mapping[str, tuple[SchedulingAttempt, ResourceRequest]] = field(default_factory=dict)
@@ -158,6 +159,16 @@ class SchedulingQueue:
             self._refused[number] = known = (len(asked), found)
         return known[1]
 
+    def join(self, attempt: SchedulingAttempt, site: int) -> Outcome:
+        """Place a job of one member beside the one that has the other part of a device."""
+        (asked,) = self.asked(attempt)
+        found = self.placer.join(asked, site)
+        if isinstance(found, RefusalLine):
+            return Outcome(refused=Refused(found.reason, (found,)))
+        self._mirror((found,))
+        self.budget -= 1
+        return Outcome((found,))
+
     def move(self, attempt: SchedulingAttempt, mover: Victim) -> tuple[Victim, ...] | None:
         """Keep a better place for a workload that runs elsewhere; it has to leave to get there.
 
@@ -228,7 +239,7 @@ class SchedulingQueue:
         found = self.requests.of(attempt.workload, member.pod.shape, avoid)
         if attempt.only is None or self.narrow is None:
             return found
-        return self.narrow(found, attempt.only)
+        return self.narrow(found, attempt.only, attempt.percent)
 
     def _unit(self, attempt: SchedulingAttempt, unit: Sequence[PlacementRequest]) -> Outcome:
         """Place members that stand or fall together, or say why not."""

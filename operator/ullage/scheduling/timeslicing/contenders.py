@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from math import gcd
 from typing import Final, NamedTuple
 
-from ullage.api.contract import Reason
+from ullage.api.contract import GPUMode, Reason
 from ullage.cluster.records.profile import Source
 from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
 from ullage.engines.admission.limits import HEALTHY
@@ -29,6 +29,7 @@ from ullage.scheduling.model.slice_ledger import Ledger
 from ullage.scheduling.model.view import Held, Member, View
 from ullage.scheduling.placement.feasible import Feasibility, Infeasible
 from ullage.scheduling.placement.preemption import priority_of, unsaved_s
+from ullage.scheduling.timeslicing.pair_records import Pairing
 
 WHOLE: Final = 100
 """Points of one device."""
@@ -61,6 +62,9 @@ class Runner(NamedTuple):
         began: Since when it has them.
         ready: Its pods wait for devices now.
         unsaved_s: Work since its last checkpoint; 0 where that is not known.
+        beside: uid of the one that is on its device, or is to join it there; empty for none.
+        percent: Share of its device that it has.
+        site: That device; -1 for none.
     """
 
     workload: WorkloadRecord
@@ -72,6 +76,9 @@ class Runner(NamedTuple):
     began: float = 0.0
     ready: bool = False
     unsaved_s: float = 0.0
+    beside: str = ""
+    percent: int = WHOLE
+    site: int = -1
 
     @property
     def uid(self) -> str:
@@ -97,16 +104,33 @@ class Typed:
 
     requests: ResourceRequests
     feasibility: Feasibility
-    _known: dict[tuple[int, frozenset[int]], ResourceRequest] = field(default_factory=dict)
+    _known: dict[tuple[int, frozenset[int], int], ResourceRequest] = field(default_factory=dict)
     _fits: dict[tuple[int, int], Infeasible | None] = field(default_factory=dict)
 
-    def of(self, request: ResourceRequest, models: frozenset[int]) -> ResourceRequest:
-        """The same want on these models only."""
-        found = self._known.get((request.number, models))
+    def of(
+        self, request: ResourceRequest, models: frozenset[int], percent: int = 0
+    ) -> ResourceRequest:
+        """The same want on these models only; with a percent, of so much of an empty device."""
+        found = self._known.get((request.number, models, percent))
         if found is None:
             found = replace(request, number=_TYPED + len(self._known), accelerators=models)
-            self._known[request.number, models] = found
+            if percent:
+                found = self._part_of(found, percent)
+            self._known[request.number, models, percent] = found
         return found
+
+    def _part_of(self, request: ResourceRequest, percent: int) -> ResourceRequest:
+        """What a job of a whole device asks for as one of a pair; no third one joins them."""
+        return replace(
+            request,
+            mode=GPUMode.FRACTIONAL,
+            exclusive=False,
+            min_percent=percent,
+            max_percent=percent,
+            percent_limit=WHOLE,
+            trust_domain=self.requests.occupancy.domains.name(request.domain),
+            judged=True,
+        )
 
     def fits(self, workload: WorkloadRecord, model: int) -> bool:
         """Whether an empty cluster could run all members on one model."""
@@ -127,6 +151,7 @@ class Arena:
         room: Points of each type that turns may use.
         unit: Points that count as one in problems.
         prices: Of one device for an hour, by type; empty where the objective does not ask.
+        pairing: Who of them may share a device.
     """
 
     runners: Mapping[str, Runner]
@@ -134,6 +159,7 @@ class Arena:
     room: Mapping[str, int]
     unit: int
     prices: Mapping[str, float] = field(default_factory=dict)
+    pairing: Pairing = field(default_factory=Pairing)
 
     def units(self, points: int) -> int:
         """Points in the problem's unit, rounded down."""

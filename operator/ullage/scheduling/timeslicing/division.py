@@ -19,7 +19,13 @@ import numpy as np
 
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.snapshot import PolicyRecord
-from ullage.cluster.records.status import DroppedDeadline, SolveRecord
+from ullage.cluster.records.status import (
+    MOST_PAIRS,
+    AllocationRecord,
+    DroppedDeadline,
+    PairRecord,
+    SolveRecord,
+)
 from ullage.engines.allocation.lp import SolveError
 from ullage.engines.allocation.model import (
     Allocation,
@@ -34,6 +40,7 @@ from ullage.scheduling.timeslicing.contenders import Arena, Runner
 from ullage.scheduling.timeslicing.division_cache import DivisionCache
 from ullage.scheduling.timeslicing.problem import (
     Goal,
+    Pairs,
     allocation_of,
     goal_of,
     has_unknown_work,
@@ -79,9 +86,10 @@ class _Key:
             problem.tenants,
             problem.min_service,
             problem.throughputs.rates.tobytes(),
+            problem.throughputs.pairs,
         )
         if previous is not None:
-            said += (previous.jobs, previous.types, previous.fractions.tobytes())
+            said += (previous.jobs, previous.types, previous.fractions.tobytes(), previous.pairs)
         self._content = said
         # a hash may be of less than what is compared: names and numbers tell problems apart
         self._hash = hash((tuple(job.name for job in problem.jobs), *said[1:]))
@@ -120,6 +128,9 @@ _SAME: Final = 0.01
 """Fractions that differ by less are not worth a write (our choice)."""
 _HASH: Final = 16
 
+_NOT_WORTH: Final = 0.005
+"""Pairs of less time are left out: a turn lasts a round at least (our choice)."""
+
 _Parts = tuple[tuple[str, str], ...]
 """Fractions of one job as its status holds them."""
 
@@ -135,6 +146,8 @@ class Division:
         normalised: The same against a proportional part of the cluster.
         isolated: By uid, seconds on an equal part that one second on each type is worth; empty
             where the objective does not count them.
+        pairs: Of the fractions, those that are spent beside another job.
+        partners: The same by uid: the other job, type and fraction.
         dropped: Deadlines that they do not keep, by uid.
         record: What the policy's status should say; the very record of before where it says it.
         allocation: The same fractions for the engine.
@@ -145,6 +158,8 @@ class Division:
     effective: Mapping[str, float]
     normalised: Mapping[str, float]
     isolated: Mapping[str, Mapping[str, float]]
+    pairs: Pairs
+    partners: Mapping[str, Sequence[tuple[str, str, str]]]
     dropped: Mapping[str, DroppedDeadline]
     record: SolveRecord | None
     allocation: Allocation
@@ -152,15 +167,17 @@ class Division:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Said:
-    """What jobs are told: fractions by uid, and deadlines that are not kept."""
+    """What jobs are told: fractions by uid, those of pairs, and deadlines that are not kept."""
 
     fractions: Mapping[str, tuple[tuple[str, str], ...]]
+    pairs: Pairs
     dropped: Mapping[str, DroppedDeadline]
 
     def digest(self) -> str:
         """Hash by which it is seen that some was lost."""
         lines = [f"{uid} {self.fractions[uid]!r}\n" for uid in sorted(self.fractions)]
         lines += [f"{uid} {self.dropped[uid].cause}\n" for uid in sorted(self.dropped)]
+        lines += [f"{pair} {self.pairs[pair]}\n" for pair in sorted(self.pairs)]
         return sha256("".join(lines).encode()).hexdigest()[:_HASH]
 
 
@@ -174,11 +191,10 @@ def divide(
     last = policy.last_solve
     if last is not None and last.inputs_hash == inputs and last.fractions_hash == told.digest():
         return _division(arena, goal, told, last)
-    problem = problem_of(policy, goal, arena, told.fractions, now, cache)
+    problem = problem_of(policy, goal, arena, (told.fractions, told.pairs), now, cache)
     found = solved(goal.objective, problem, allocate, cache)
-    said = _Said(
-        fractions=_rewritten(told.fractions, found), dropped=_dropped(goal, arena, found, told)
-    )
+    fractions, pairs = _rewritten(told, found)
+    said = _Said(fractions=fractions, pairs=pairs, dropped=_dropped(goal, arena, found, told))
     result = found.result.value
     if goal.unpriced and found.result is Result.OPTIMAL:
         result = FELL_BACK
@@ -200,6 +216,14 @@ def _told(arena: Arena) -> _Said:
     known = {uid: one.workload.status.allocation for uid, one in arena.runners.items()}
     return _Said(
         fractions={uid: one.fractions if one is not None else () for uid, one in known.items()},
+        pairs={
+            (uid, pair.partner_uid, pair.accelerator): pair.fraction
+            for uid, one in known.items()
+            for pair in (one.pairs if one is not None else ())
+            if pair.fraction
+            and uid < pair.partner_uid
+            and _says(known, pair.partner_uid, uid, pair)
+        },
         dropped={
             uid: one.dropped
             for uid, one in known.items()
@@ -208,25 +232,73 @@ def _told(arena: Arena) -> _Said:
     )
 
 
-def _rewritten(
-    told: Mapping[str, tuple[tuple[str, str], ...]], found: Allocation
-) -> dict[str, tuple[tuple[str, str], ...]]:
-    """New fractions; those that stayed about the same stay the very words of before.
+def _says(
+    known: Mapping[str, AllocationRecord | None], partner: str, uid: str, pair: PairRecord
+) -> bool:
+    """Whether the other one was told the same of the pair."""
+    books = known.get(partner)
+    other = (uid, pair.accelerator)
+    return books is not None and any(
+        one.cell == other and one.fraction == pair.fraction for one in books.pairs
+    )
+
+
+def _rewritten(told: _Said, found: Allocation) -> tuple[dict[str, _Parts], Pairs]:
+    """New fractions, and those of pairs; what stayed about the same stays the words of before.
 
     A job that the answer does not name (a kept answer names no newcomers) is told nothing new.
     """
-    said = dict(told)
+    said = dict(told.fractions)
+    kept, lost = _pairs(found)
+    pairs = {
+        pair: before if (before := told.pairs.get(pair)) and _alike(before, time) else number(time)
+        for pair, time in kept.items()
+    }
     rows: Sequence[list[float]] = found.fractions.tolist()
     known: dict[tuple[_Parts, tuple[float, ...]], _Parts] = {}
     for uid, row in zip(found.jobs, rows, strict=True):
+        for kind, time in lost.get(uid, {}).items():
+            at = found.types.index(kind)
+            row[at] = max(0.0, row[at] - time)
         # equals are given the same, and mostly were told the same
-        key = told[uid], tuple(row)
+        key = told.fractions[uid], tuple(row)
         parts = known.get(key)
         if parts is None:
             fresh = dict(zip(found.types, row, strict=True))
-            parts = known[key] = told[uid] if _close(told[uid], fresh) else as_text(fresh)
+            parts = known[key] = key[0] if _close(key[0], fresh) else as_text(fresh)
         said[uid] = parts
-    return said
+    return said, pairs
+
+
+def _pairs(
+    found: Allocation,
+) -> tuple[dict[tuple[str, str, str], float], dict[str, dict[str, float]]]:
+    """Time of each pair that is worth a turn, and by job and type the time of those that are not.
+
+    A job has as many pairs as its status holds.
+    """
+    times: dict[tuple[str, str, str], float] = {}
+    for pair in found.pairs:
+        left, right = sorted((pair.left, pair.right))
+        times[left, right, pair.type] = times.get((left, right, pair.type), 0.0) + pair.fraction
+    kept: dict[tuple[str, str, str], float] = {}
+    lost: dict[str, dict[str, float]] = {}
+    count: dict[str, int] = {}
+    for key, time in sorted(times.items(), key=lambda item: (-item[1], item[0])):
+        both, kind = key[:2], key[2]
+        if time >= _NOT_WORTH and all(count.get(uid, 0) < MOST_PAIRS for uid in both):
+            kept[key] = time
+            for uid in both:
+                count[uid] = count.get(uid, 0) + 1
+            continue
+        for uid in both:
+            less = lost.setdefault(uid, {})
+            less[kind] = less.get(kind, 0.0) + time
+    return kept, lost
+
+
+def _alike(told: str, fresh: float) -> bool:
+    return abs(float(told) - fresh) <= _SAME
 
 
 def _close(told: _Parts, fresh: Mapping[str, float]) -> bool:
@@ -282,6 +354,15 @@ def _division(arena: Arena, goal: Goal, said: _Said, record: SolveRecord | None)
             fair = _fair(one, arena)
             both = known[key] = rate, rate * total / fair if fair > 0 else 0.0
         effective[uid], normalised[uid] = both
+    for (left, right, kind), part in said.pairs.items():
+        side = arena.pairing.together(left, right, kind)
+        if side is None:
+            continue
+        for uid, slowdown in zip((left, right), side.slowdowns, strict=True):
+            lost = arena.runners[uid].speeds.get(kind, 0.0) * (1 - 1 / slowdown) * float(part)
+            fair = _fair(arena.runners[uid], arena)
+            effective[uid] -= lost
+            normalised[uid] -= lost * total / fair if fair > 0 else 0.0
     counts_alone = goal.objective is Objective.FINISH_TIME_FAIRNESS
     return Division(
         goal=goal,
@@ -289,10 +370,20 @@ def _division(arena: Arena, goal: Goal, said: _Said, record: SolveRecord | None)
         effective=effective,
         normalised=normalised,
         isolated=isolated_seconds(arena) if counts_alone else {},
+        pairs=said.pairs,
+        partners=_partners(said.pairs),
         dropped=said.dropped,
         record=record,
-        allocation=allocation_of(arena, said.fractions),
+        allocation=allocation_of(arena, said.fractions, said.pairs),
     )
+
+
+def _partners(pairs: Pairs) -> dict[str, list[tuple[str, str, str]]]:
+    found: dict[str, list[tuple[str, str, str]]] = {}
+    for (left, right, kind), part in pairs.items():
+        found.setdefault(left, []).append((right, kind, part))
+        found.setdefault(right, []).append((left, kind, part))
+    return found
 
 
 def _fair(runner: Runner, arena: Arena) -> float:

@@ -10,11 +10,12 @@ are found afterwards, under all the hard limits.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ullage.cluster.records.snapshot import PolicyRecord
+from ullage.cluster.records.status import PartedRecord
 from ullage.engines.allocation.round_records import (
     MEMORY_ROUNDS,
     Reserved,
@@ -24,9 +25,9 @@ from ullage.engines.allocation.round_records import (
     RoundState,
 )
 from ullage.engines.allocation.rounds import next_round, order
-from ullage.scheduling.timeslicing.contenders import Arena, Runner
+from ullage.scheduling.timeslicing.contenders import WHOLE, Arena, Runner
 from ullage.scheduling.timeslicing.division import Division
-from ullage.scheduling.timeslicing.round_records import owed_s
+from ullage.scheduling.timeslicing.round_records import owed_s, pairs_owed_s
 
 _MOST_NAMED: Final = 3
 
@@ -46,6 +47,8 @@ class Turnout:
         reserved: Devices kept for jobs that were passed over too often.
         skipped: Jobs that smaller ones pass by.
         owed: Promised less received seconds by (uid, type).
+        partners: Of those who should have a device together, the other one, by uid.
+        parted: Pairs that found no common device in this cycle, by uid.
         wake_at: When the next turn may end; 0 = no one waits.
     """
 
@@ -55,6 +58,8 @@ class Turnout:
     reserved: list[Reserved] = field(default_factory=list)
     skipped: set[str] = field(default_factory=set)
     owed: dict[tuple[str, str], float] = field(default_factory=dict)
+    partners: dict[str, str] = field(default_factory=dict)
+    parted: dict[str, PartedRecord] = field(default_factory=dict)
     wake_at: float = 0.0
     _tiers: list[_Tier] = field(default_factory=list)
     _ahead: dict[str, list[str]] = field(default_factory=dict)
@@ -66,8 +71,10 @@ class Turnout:
             # ranked only when someone who waits is told where it stands
             for _, _, members, at in (one for tier in self._tiers for one in order(*tier)):
                 line = self._ahead.setdefault(at, [])
-                self._at[members[0], at] = len(line)
-                line.append(members[0])
+                for member in members:
+                    if (member, at) not in self._at:
+                        self._at[member, at] = len(line)
+                line.extend(members)
         place = self._at.get((uid, kind))
         if place is None:
             return 0, ()
@@ -92,7 +99,8 @@ def plan(policy: PolicyRecord, arena: Arena, division: Division, now: float) -> 
         uid for uid, one in runners.items() if one.holds and _is_fixed(one, now, settings, patient)
     }
     free = {kind: arena.units(room) for kind, room in arena.room.items()}
-    for uid in fixed:
+    held = {uid for uid in fixed if not _is_counted(runners, uid, fixed)}
+    for uid in held:
         free[runners[uid].holds] -= arena.units(runners[uid].points)
     stops: list[tuple[float, str, str]] = []
     tiers: dict[int, dict[str, Runner]] = {}
@@ -101,7 +109,7 @@ def plan(policy: PolicyRecord, arena: Arena, division: Division, now: float) -> 
     row = {uid: at for at, uid in enumerate(division.allocation.jobs)}
     for priority in sorted(tiers, reverse=True):
         tier = tiers[priority]
-        for uid in tier.keys() & fixed:
+        for uid in tier.keys() & held:
             free[tier[uid].holds] += arena.units(tier[uid].points)
         jobs = [_round_job(one, arena, uid in fixed) for uid, one in tier.items()]
         state = _state(tier, late, now, settings)
@@ -109,29 +117,75 @@ def plan(policy: PolicyRecord, arena: Arena, division: Division, now: float) -> 
             division.allocation,
             jobs=tuple(tier),
             fractions=division.allocation.fractions[[row[uid] for uid in tier]],
+            pairs=tuple(
+                pair
+                for pair in division.allocation.pairs
+                if pair.left in tier and pair.right in tier
+            ),
         )
         made = next_round(state, promised, free, now, jobs=jobs, settings=settings)
         _take(turnout, made, jobs, settings)
         for run in made.runs:
             free[run.type] -= arena.units(runners[run.members[0]].points)
-        stops += [(stop.costs_s, stop.job, stop.moves_to or "") for stop in made.stops]
+        joined = _joined(arena, turnout, made)
+        stops += [
+            (stop.costs_s, stop.job, stop.moves_to or "")
+            for stop in made.stops
+            if stop.job not in joined
+        ]
+        stops += [
+            (runners[uid].restart_s + runners[uid].unsaved_s, uid, runners[uid].holds)
+            for run in made.runs
+            if run.kept and len(run.members) == 1 and _is_left(runners[uid := run.members[0]])
+            if uid not in fixed
+        ]
     turnout.stops = {uid: kind for _, uid, kind in sorted(stops)}
     turnout.skipped |= {uid for uid in late if uid not in turnout.types}
-    if turnout.waiting or turnout.stops:
+    if turnout.waiting or turnout.stops or any(_is_left(one) for one in runners.values()):
         turnout.wake_at = _wake_at(runners.values(), now, settings)
     return turnout
+
+
+def _is_counted(runners: Mapping[str, Runner], uid: str, fixed: Set[str]) -> bool:
+    """Whether the device that it holds is counted with the other one on it."""
+    other = runners[uid].beside
+    return other < uid and other in fixed and runners[other].holds == runners[uid].holds
+
+
+def _is_left(runner: Runner) -> bool:
+    """Whether it has a part of a device whose other part no one is to have."""
+    return bool(runner.holds) and runner.percent < WHOLE and not runner.beside
+
+
+def _joined(arena: Arena, turnout: Turnout, made: RoundPlan) -> set[str]:
+    """Those who were left with their part of a device, and stay there for a new partner."""
+    found: set[str] = set()
+    for run in made.runs:
+        if len(run.members) < 2:
+            continue
+        for uid, other in (run.members, run.members[::-1]):
+            one, both = arena.runners[uid], arena.pairing.together(uid, other, run.type)
+            stays = one.holds == run.type and _is_left(one) and both is not None
+            if stays and both is not None and both.percents[0] == one.percent:
+                found.add(uid)
+                break
+    return found
 
 
 def _take(
     turnout: Turnout, made: RoundPlan, jobs: Iterable[RoundJob], settings: RoundSettings
 ) -> None:
-    turnout.types |= {run.members[0]: run.type for run in made.runs}
+    turnout.types |= {name: run.type for run in made.runs for name in run.members}
+    for run in made.runs:
+        if len(run.members) == 2:
+            left, right = run.members
+            turnout.partners |= {left: right, right: left}
     turnout.waiting += made.waiting
     turnout.reserved += made.reserved
     turnout.skipped |= made.state.skipped.keys()
-    turnout.owed |= {
-        (members[0], kind): seconds for (members, kind), seconds in made.state.owed_s.items()
-    }
+    for (members, kind), seconds in made.state.owed_s.items():
+        for name in members:
+            turnout.owed[name, kind] = turnout.owed.get((name, kind), 0.0) + seconds
     turnout._tiers.append((made.state, {job.name: job for job in jobs}, settings))
 
 
@@ -166,13 +220,22 @@ def _state(
     """The books of everyone as of now."""
     owed: dict[tuple[tuple[str, ...], str], float] = {}
     running: dict[tuple[str, ...], str] = {}
+    most_s = MEMORY_ROUNDS * settings.round_s
     for uid, one in runners.items():
         books = one.workload.status.allocation
         if books is not None:
-            for kind, seconds in owed_s(books, now, MEMORY_ROUNDS * settings.round_s).items():
+            alone = owed_s(books, now, most_s)
+            for (other, kind), seconds in pairs_owed_s(books, now, most_s).items():
+                alone[kind] = alone.get(kind, 0.0) - seconds
+                if other in runners:
+                    # both keep books of the pair; where they differ, the mean counts
+                    cell = (min(uid, other), max(uid, other)), kind
+                    owed[cell] = owed.get(cell, 0.0) + seconds / 2
+            for kind, seconds in alone.items():
                 owed[(uid,), kind] = seconds
         if one.holds:
-            running[uid,] = one.holds
+            beside = (one.beside,) if one.beside in runners else ()
+            running[tuple(sorted((uid, *beside)))] = one.holds
     skipped = {uid: skips for uid, skips in late.items() if uid in runners}
     return RoundState(at_s=now, owed_s=owed, running=running, skipped=skipped)
 

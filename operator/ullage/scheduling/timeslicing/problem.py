@@ -21,6 +21,8 @@ from ullage.engines.allocation.model import (
     Floats,
     Inner,
     JobView,
+    PairRow,
+    PairShare,
     Problem,
     TenantView,
     Throughputs,
@@ -41,6 +43,8 @@ _WHOLE: Final = 100
 
 Told = Mapping[str, tuple[tuple[str, str], ...]]
 """Fractions by uid, as the status holds them, sorted by type."""
+Pairs = Mapping[tuple[str, str, str], str]
+"""Fractions of pairs, by both uids in order and the type; those of both jobs contain them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +75,12 @@ def goal_of(policy: PolicyRecord, arena: Arena) -> Goal:
 
 
 def problem_of(
-    policy: PolicyRecord, goal: Goal, arena: Arena, told: Told, now: float, cache: DivisionCache
+    policy: PolicyRecord,
+    goal: Goal,
+    arena: Arena,
+    told: tuple[Told, Pairs],
+    now: float,
+    cache: DivisionCache,
 ) -> Problem:
     """The problem of this moment.
 
@@ -79,7 +88,7 @@ def problem_of(
         policy: The policy in force.
         goal: What is aimed at.
         arena: Who takes part, and what there is.
-        told: Fractions that the jobs were told last.
+        told: Fractions that the jobs were told last, and of them those of pairs.
         now: The moment, seconds since the epoch.
         cache: Jobs of the last problem.
     """
@@ -102,13 +111,13 @@ def problem_of(
             for uid, one in arena.runners.items()
         )
         if clocked
-        else _timeless(arena.runners.values(), arena.unit, cache)
+        else _timeless(arena, cache)
     )
     return Problem(
         jobs=jobs,
         types=types,
-        throughputs=Throughputs(rates=_rates(arena)),
-        previous=_in_force(arena, told),
+        throughputs=Throughputs(rates=_rates(arena), pairs=_pair_rows(arena)),
+        previous=_in_force(arena, *told),
         min_service=policy.min_service_percent / _WHOLE if priced else 0.0,
         tenants=tenant_views(policy),
     )
@@ -126,15 +135,17 @@ def tenant_views(policy: PolicyRecord) -> tuple[TenantView, ...]:
     )
 
 
-def _in_force(arena: Arena, told: Told) -> Allocation | None:
+def _in_force(arena: Arena, told: Told, pairs: Pairs) -> Allocation | None:
     """What the jobs were told; who was never told anything is not in it."""
     if not any(told.values()):
         return None
     said = [uid for uid, one in arena.runners.items() if one.workload.status.allocation is not None]
-    return allocation_of(arena, told, said)
+    return allocation_of(arena, told, pairs, said)
 
 
-def allocation_of(arena: Arena, told: Told, uids: Iterable[str] | None = None) -> Allocation:
+def allocation_of(
+    arena: Arena, told: Told, pairs: Pairs, uids: Iterable[str] | None = None
+) -> Allocation:
     """Told fractions of some jobs, or of all, as the engine reads them."""
     uids, types = tuple(arena.runners if uids is None else uids), tuple(arena.room)
     column = {kind: at for at, kind in enumerate(types)}
@@ -146,7 +157,12 @@ def allocation_of(arena: Arena, told: Told, uids: Iterable[str] | None = None) -
         for kind, part in parts:
             if kind in column:
                 rows[row, column[kind]] = float(part)
-    return Allocation(jobs=uids, types=types, fractions=rows[np.array(which, int)])
+    shares = tuple(
+        PairShare(left=left, right=right, type=kind, fraction=float(part))
+        for (left, right, kind), part in pairs.items()
+        if kind in column
+    )
+    return Allocation(jobs=uids, types=types, fractions=rows[np.array(which, int)], pairs=shares)
 
 
 def isolated_seconds(arena: Arena) -> dict[str, dict[str, float]]:
@@ -179,6 +195,8 @@ def inputs_hash(policy: PolicyRecord, goal: Goal, arena: Arena, now: float) -> s
     if goal.objective is Objective.MIN_COST_SLO:
         lines += [f"{uid} by {_deadline(one)}" for uid, one in arena.runners.items()]
     lines += _lines(arena)
+    for (left, right), by_type in arena.pairing.forecasts.items():
+        lines += [f"{left} + {right} on {kind}: {both}" for kind, both in by_type.items()]
     return sha256("\n".join(lines).encode()).hexdigest()[:_HASH]
 
 
@@ -198,15 +216,46 @@ def _deadline(runner: Runner) -> float | None:
     return runner.workload.created + cost.deadline_s
 
 
-def _timeless(runners: Iterable[Runner], unit: int, cache: DivisionCache) -> Iterator[JobView]:
+def _pair_rows(arena: Arena) -> tuple[PairRow, ...]:
+    """Speeds of two kinds side by side, on the grid of speeds alone."""
+    speeds: dict[str, Mapping[str, float]] = {}
+    for uid, kind in arena.pairing.kinds.items():
+        speeds.setdefault(kind, arena.runners[uid].speeds)
+    rows: list[PairRow] = []
+    for (left, right), by_type in arena.pairing.forecasts.items():
+        rates = np.zeros((2, len(arena.room)))
+        for at, kind in enumerate(arena.room):
+            both = by_type.get(kind)
+            if both is not None:
+                rates[0, at] = on_grid(speeds[left].get(kind, 0.0)) / both.slowdowns[0]
+                rates[1, at] = on_grid(speeds[right].get(kind, 0.0)) / both.slowdowns[1]
+        rows.append(
+            PairRow(
+                left=left,
+                right=right,
+                gang=arena.units(_WHOLE),
+                left_rates=tuple(rates[0].tolist()),
+                right_rates=tuple(rates[1].tolist()),
+            )
+        )
+    return tuple(rows)
+
+
+def _timeless(arena: Arena, cache: DivisionCache) -> Iterator[JobView]:
     """Jobs for objectives that ask nothing of the clock: most are the very ones of before."""
-    before = cache.jobs
+    before, kinds = cache.jobs, arena.pairing.kinds
     after: dict[str, tuple[WorkloadRecord, JobView]] = {}
-    for runner in runners:
-        job, gang = runner.workload, runner.points // unit
-        known = before.get(job.ref.uid)
-        if known is None or known[0] is not job or known[1].gang != gang:
-            view = JobView(name=job.ref.uid, gang=gang, weight=float(job.weight), tenant=job.tenant)
+    for runner in arena.runners.values():
+        job, gang = runner.workload, runner.points // arena.unit
+        known, kind = before.get(job.ref.uid), kinds.get(job.ref.uid, "")
+        if known is None or known[0] is not job or (known[1].gang, known[1].kind) != (gang, kind):
+            view = JobView(
+                name=job.ref.uid,
+                gang=gang,
+                weight=float(job.weight),
+                tenant=job.tenant,
+                kind=kind,
+            )
             known = job, view
         after[job.ref.uid] = known
         yield known[1]
@@ -232,6 +281,7 @@ def _job(
         isolated_s=isolated_now(job.status.allocation, iso, now),
         deadline_in_s=_time_left(one, left, now) if with_deadlines else None,
         tenant=job.tenant,
+        kind=arena.pairing.kinds.get(one.uid, ""),
     )
 
 
@@ -269,9 +319,14 @@ def _rates(arena: Arena) -> Floats:
     rows = np.zeros((len(tables), len(arena.room)))
     for row, table in enumerate(tables.values()):
         speeds = [table.get(kind, 0.0) for kind in arena.room]
-        rows[row] = [math.exp(_step(s) * _GRID) if s > 0 else 0.0 for s in speeds]
+        rows[row] = [on_grid(speed) for speed in speeds]
     which = [number[id(runner.speeds)] for runner in arena.runners.values()]
     return np.asarray(rows[np.array(which, int)])
+
+
+def on_grid(speed: float) -> float:
+    """A speed on the grid, steps/s; 0 stays 0."""
+    return math.exp(_step(speed) * _GRID) if speed > 0 else 0.0
 
 
 def _step(value: float) -> int:
@@ -288,4 +343,6 @@ def _lines(arena: Arena) -> Iterator[str]:
             speeds = " ".join(f"{kind}={_step(one.speeds[kind])}" for kind in sorted(one.speeds))
             said[id(one.speeds)] = speeds
         job = one.workload
-        yield f"{uid} {arena.units(one.points)} {job.weight} {job.tenant} {speeds}"
+        kind = arena.pairing.kinds.get(uid, "")
+        pairs = f" as {kind}" if kind else ""
+        yield f"{uid} {arena.units(one.points)} {job.weight} {job.tenant} {speeds}{pairs}"

@@ -14,7 +14,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ullage.cluster.codecs.status import whole_second
-from ullage.cluster.records.status import AllocationRecord, DroppedDeadline, Received
+from ullage.cluster.records.status import (
+    AllocationRecord,
+    DroppedDeadline,
+    PairRecord,
+    PartedRecord,
+    Received,
+)
 from ullage.engines.allocation.round_records import MEMORY_ROUNDS
 
 _LARGEST: Final = 999_999_999.0
@@ -37,6 +43,9 @@ class Entry:
         skipped: Smaller jobs pass it by.
         started_s: What the start took that just ended; 0 = no start ended.
         dropped: Why its deadline is not kept; ``None`` = it is, or there is none.
+        pairs: Promises beside others, as records without time had; in order.
+        beside: uid of the job that it shares its device with in this turn; empty for none.
+        parted: Pairs that are left out for a while.
     """
 
     fractions: tuple[tuple[str, str], ...] = ()
@@ -49,6 +58,37 @@ class Entry:
     skipped: bool = False
     started_s: float = 0.0
     dropped: DroppedDeadline | None = None
+    pairs: tuple[PairRecord, ...] = ()
+    beside: str = ""
+    parted: tuple[PartedRecord, ...] = ()
+
+    @property
+    def said(self) -> Said:
+        """What has to be written when it changes."""
+        return (
+            self.holds,
+            self.fractions,
+            self.source,
+            self.skipped,
+            self.dropped,
+            self.beside,
+            self.pairs,
+            self.parted,
+        )
+
+
+Said = tuple[
+    str,
+    tuple[tuple[str, str], ...],
+    str,
+    bool,
+    DroppedDeadline | None,
+    str,
+    tuple[PairRecord, ...],
+    tuple[PartedRecord, ...],
+]
+"""What has to be written when it changes: type, fractions, source, skipped, dropped, partner, pairs
+as promised, and those that are left out."""
 
 
 def number(value: float, digits: int = 4) -> str:
@@ -85,28 +125,45 @@ def received_s(record: AllocationRecord | None, now: float) -> dict[str, float]:
     return {kind: had.at(now) for kind, had in record.received} if record is not None else {}
 
 
-Said = tuple[str, tuple[tuple[str, str], ...], str, bool, DroppedDeadline | None]
-"""What has to be written when it changes: held type, fractions, source, skipped, dropped."""
+def beside(record: AllocationRecord | None) -> str:
+    """Uid of the job that the turn that is on is shared with; empty for none."""
+    pairs = record.pairs if record is not None else ()
+    return next((pair.partner_uid for pair in pairs if pair.since), "")
+
+
+def pairs_owed_s(
+    record: AllocationRecord | None, now: float, most_s: float
+) -> dict[tuple[str, str], float]:
+    """Promised less received time beside each other job now, seconds, by its uid and the type."""
+    if record is None:
+        return {}
+    return {pair.cell: _pair_owed(record, pair, now, most_s) for pair in record.pairs}
 
 
 def says(record: AllocationRecord, said: Said) -> bool:
     """Whether the books say this already, whatever the clock says."""
-    holds, fractions, source, skipped, dropped = said
+    holds, fractions, source, skipped, dropped, partner, pairs, parted = said
     return (
         current(record)[0] == holds
         and record.fractions == fractions
         and record.source == source
         and bool(record.skipped_since) == skipped
         and record.dropped == dropped
+        and (not (pairs or partner or record.pairs) or _pairs_stand(record, partner, pairs))
+        and record.parted == parted
     )
+
+
+def _pairs_stand(record: AllocationRecord, partner: str, pairs: tuple[PairRecord, ...]) -> bool:
+    bare = [replace(one, deficit_seconds="", seconds=0, since=0.0) for one in record.pairs]
+    return beside(record) == partner and tuple(bare) == pairs
 
 
 def written(
     before: AllocationRecord | None, entry: Entry, now: float, round_s: float
 ) -> AllocationRecord:
     """The books of a job; the very record of before where nothing has to be said."""
-    said = (entry.holds, entry.fractions, entry.source, entry.skipped, entry.dropped)
-    if before is not None and not entry.started_s and says(before, said):
+    if before is not None and not entry.started_s and says(before, entry.said):
         return before
     moment = whole_second(now)
     began = whole_second(entry.began)
@@ -136,7 +193,47 @@ def written(
         skipped_since=(old.skipped_since or moment) if entry.skipped else 0.0,
         restart_seconds=number(entry.started_s, 1) if entry.started_s else old.restart_seconds,
         dropped=entry.dropped,
+        pairs=_pairs(old, entry, (turn, began), moment, most_s),
+        parted=entry.parted,
     )
+
+
+def _pairs(
+    old: AllocationRecord,
+    entry: Entry,
+    turns: tuple[tuple[str, float], float],
+    moment: float,
+    most_s: float,
+) -> tuple[PairRecord, ...]:
+    """The books of each pair: a turn that ended is added, the one that is on has its beginning."""
+    known, (turn, began) = {one.cell: one for one in old.pairs}, turns
+    found: list[PairRecord] = []
+    for pair in entry.pairs:
+        had = known.get(pair.cell)
+        on = entry.beside == pair.partner_uid and entry.holds == pair.accelerator
+        if had is None:
+            found.append(replace(pair, deficit_seconds="0", since=began if on else 0.0))
+            continue
+        goes_on = on and had.since and turn[0] == entry.holds
+        passed = moment - had.since if had.since and not goes_on else 0.0
+        found.append(
+            replace(
+                pair,
+                deficit_seconds=number(_pair_owed(old, had, moment, most_s), 1),
+                seconds=had.seconds + max(0, int(passed)),
+                since=(had.since if goes_on else moment) if on else 0.0,
+            )
+        )
+    return tuple(found)
+
+
+def _pair_owed(record: AllocationRecord, pair: PairRecord, now: float, most_s: float) -> float:
+    """Debt of a pair at a moment; the turn that is on is the one that the books say."""
+    elapsed = max(0.0, now - record.since)
+    had = max(0.0, now - max(record.since, pair.since)) if pair.since else 0.0
+    promised = float(pair.fraction) if pair.fraction else 0.0
+    before = float(pair.deficit_seconds) if pair.deficit_seconds else 0.0
+    return max(-most_s, min(most_s, before + promised * elapsed - had))
 
 
 def closed(before: AllocationRecord | None, now: float) -> AllocationRecord | None:
@@ -145,7 +242,7 @@ def closed(before: AllocationRecord | None, now: float) -> AllocationRecord | No
         return None
     kind, since = current(before)
     open_ = (kind, before.fractions, before.deficit_seconds, before.skipped_since, before.dropped)
-    if not any(open_):
+    if not any((*open_, before.pairs)):
         return before
     moment = whole_second(now)
     return replace(
@@ -159,6 +256,7 @@ def closed(before: AllocationRecord | None, now: float) -> AllocationRecord | No
         received=_received(before, (kind, since), ("", 0.0), moment),
         skipped_since=0.0,
         dropped=None,
+        pairs=(),
     )
 
 

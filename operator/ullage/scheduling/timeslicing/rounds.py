@@ -15,15 +15,25 @@ from ullage.api.contract import Reason
 from ullage.api.reasons import ConditionType
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.snapshot import ObjectRef, PolicyRecord, WorkloadKind, WorkloadRecord
-from ullage.cluster.records.status import AllocationRecord, Condition, SolveRecord
+from ullage.cluster.records.status import (
+    MOST_PARTED,
+    AllocationRecord,
+    Condition,
+    PairRecord,
+    PartedRecord,
+    SolveRecord,
+)
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import SetConditions
 from ullage.scheduling.model.slice_ledger import Ledger
 from ullage.scheduling.model.view import Member, View
+from ullage.scheduling.placement.attempt import Refused
 from ullage.scheduling.placement.feasible import Infeasible
 from ullage.scheduling.placement.placement import Placement
+from ullage.scheduling.prediction.verdicts import AdmissionRule
 from ullage.scheduling.timeslicing.contenders import (
+    WHOLE,
     Arena,
     Runner,
     Tools,
@@ -34,9 +44,10 @@ from ullage.scheduling.timeslicing.contenders import (
 from ullage.scheduling.timeslicing.division import FIFO, Allocate, Division, divide
 from ullage.scheduling.timeslicing.division_cache import DivisionCache
 from ullage.scheduling.timeslicing.messages import turn_text, unpriced_text
+from ullage.scheduling.timeslicing.pairing import PARTED_S, paired
 from ullage.scheduling.timeslicing.plan import Turnout, plan
-from ullage.scheduling.timeslicing.problem import Goal
-from ullage.scheduling.timeslicing.round_records import Entry, closed, says, written
+from ullage.scheduling.timeslicing.problem import Goal, on_grid
+from ullage.scheduling.timeslicing.round_records import Entry, closed, number, says, written
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +111,9 @@ class Rounds:
         fractions = self.division.fractions[job.ref.uid]
         skipped = job.ref.uid in self.turnout.skipped and not holds
         dropped = self.division.dropped.get(job.ref.uid)
-        said = (holds, fractions, runner.source, skipped, dropped)
+        pairs, parted = self._promises(runner), self._parted(runner)
+        beside = self._partner(runner, placements) if holds else ""
+        said = (holds, fractions, runner.source, skipped, dropped, beside, pairs, parted)
         if before is not None and not started and says(before, said):
             return before
         entry = Entry(
@@ -114,8 +127,67 @@ class Rounds:
             skipped=skipped,
             started_s=max(1.0, view.now - began) if started and began else 0.0,
             dropped=dropped,
+            pairs=pairs,
+            beside=beside,
+            parted=parted,
         )
         return written(before, entry, view.now, view.snapshot.policy.round_seconds)
+
+    def part(self, uid: str, refused: Refused) -> None:
+        """A job finds no place beside its partner: the two are no pair for a while."""
+        other, runners = self.turnout.partners[uid], self.arena.runners
+        one, partner = runners[uid], runners[other]
+        said = "; ".join(line.message for line in refused.lines) or refused.reason.value
+        for mine, theirs in ((one, partner), (partner, one)):
+            self.turnout.parted[mine.uid] = PartedRecord(
+                workload_class=theirs.workload.workload_class,
+                accelerator=self.turnout.types[uid],
+                until=whole_second(self.tools.view.now + PARTED_S),
+                message=f"{one.name} has no place beside {partner.name}: {said}",
+            )
+
+    def _promises(self, runner: Runner) -> tuple[PairRecord, ...]:
+        """What the job is promised beside others, with what is predicted there."""
+        found: list[PairRecord] = []
+        for other, kind, part in self.division.partners.get(runner.uid, ()):
+            both = self.arena.pairing.together(runner.uid, other, kind)
+            partner = self.arena.runners.get(other)
+            if both is None or partner is None:
+                continue
+            speeds = [
+                number(on_grid(one.speeds.get(kind, 0.0)) / slowdown)
+                for one, slowdown in zip((runner, partner), both.slowdowns, strict=True)
+            ]
+            found.append(
+                PairRecord(
+                    partner=partner.name,
+                    partner_uid=other,
+                    accelerator=kind,
+                    fraction=part,
+                    percent=both.percents[0],
+                    steps_per_second=speeds[0],
+                    partner_steps_per_second=speeds[1],
+                )
+            )
+        return tuple(sorted(found, key=lambda one: one.cell))
+
+    def _partner(self, runner: Runner, placements: Sequence[Placement]) -> str:
+        """Uid of the job that shares the device, or is about to; empty where it has it alone."""
+        percent = placements[0].candidate.percent if placements else runner.percent
+        if percent >= WHOLE:
+            return ""
+        return self.turnout.partners.get(runner.uid, "") or runner.beside
+
+    def _parted(self, runner: Runner) -> tuple[PartedRecord, ...]:
+        """Pairs that are left out: those in force, and one that ended in this cycle."""
+        books, now = runner.workload.status.allocation, self.tools.view.now
+        before = books.parted if books is not None else ()
+        kept = tuple(one for one in before if one.until > now)
+        fresh = self.turnout.parted.get(runner.uid) or self.arena.pairing.ended.get(runner.uid)
+        known = {(one.workload_class, one.accelerator) for one in kept}
+        if fresh is not None and (fresh.workload_class, fresh.accelerator) not in known:
+            kept = (*kept, fresh)[-MOST_PARTED:]
+        return before if kept == before else kept
 
     def _held(
         self, runner: Runner, members: Sequence[Member], placements: Sequence[Placement]
@@ -148,6 +220,7 @@ def _lost_some(ledger: Ledger, members: Sequence[Member]) -> bool:
 def take_turns(
     tools: Tools,
     lifecycles: Mapping[str, LifecycleStep],
+    rule: AdmissionRule,
     allocate: Allocate | None,
     cache: DivisionCache,
 ) -> Rounds | None:
@@ -156,7 +229,7 @@ def take_turns(
     policy = view.snapshot.policy
     if policy.objective == FIFO:
         return None
-    who = arena(tools, lifecycles)
+    who = paired(tools, arena(tools, lifecycles), rule, cache)
     division = divide(policy, who, view.now, allocate, cache)
     return Rounds(tools, who, division, plan(policy, who, division, view.now))
 

@@ -10,7 +10,7 @@ leaves before a place for another was found.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -88,6 +88,19 @@ def serve(
         else:
             served.outcomes[uid] = _coming(rounds, uid, outcome) if attempt.only else outcome
 
+    def take_turns(attempt: SchedulingAttempt) -> None:
+        if attempt.workload.ref.uid in served.outcomes or attempt.workload.ref.uid in unsure:
+            return
+        if not attempt.percent:
+            take_turn(attempt)
+            return
+        for one, outcome in _pair(rounds, queue, attempt, jobs, order):
+            refused = outcome.refused
+            if refused is not None and refused.requeue is Requeue.CAPACITY:
+                unsure[one] = refused
+            else:
+                served.outcomes[one] = _coming(rounds, one, outcome)
+
     _each(queue, services, serve_one, _SERVICES)
     asked: list[SchedulingAttempt] = []
     for uid in _first(rounds, jobs):
@@ -95,7 +108,7 @@ def serve(
             served.outcomes[uid] = _nowhere(rounds, uid)
         else:
             asked.append(_narrowed(rounds, jobs[uid], order))
-    _each(queue, asked, take_turn, _TURNS)
+    _each(queue, asked, take_turns, _TURNS)
     _move(rounds, queue, movable, served, order)
     _keep(
         rounds,
@@ -144,7 +157,56 @@ def _narrowed(
     if runner is None:
         return attempt
     kind = runner.holds or rounds.turnout.types[uid]
-    return replace(attempt, only=rounds.models((kind,)), may_stop=order)
+    other = rounds.turnout.partners.get(uid, "")
+    both = rounds.arena.pairing.together(uid, other, kind) if other else None
+    percent = both.percents[0] if both is not None else 0
+    return replace(attempt, only=rounds.models((kind,)), may_stop=order, percent=percent)
+
+
+def _pair(
+    rounds: Rounds,
+    queue: SchedulingQueue,
+    attempt: SchedulingAttempt,
+    jobs: Mapping[str, SchedulingAttempt],
+    order: Mapping[str, int],
+) -> Iterator[tuple[str, Outcome]]:
+    """Place one of a pair, and the other beside it where that one waits as well.
+
+    Who comes first gets its part of an empty device, and the other joins it there, now or as soon
+    as it can. Where it cannot, the pair is left out for a while.
+    """
+    uid = attempt.workload.ref.uid
+    other = rounds.turnout.partners[uid]
+    partner = rounds.arena.runners[other]
+    if partner.holds:
+        here = queue.placer.occupancy.occupants[partner.site]
+        alone = len(here) == 1 and not here[0].leaving
+        if other in order or partner.percent >= WHOLE or not alone:
+            # it starts again with its part, or someone else leaves, before anyone joins it
+            refused = Refused(Reason.WAITS_FOR_ROUND, requeue=Requeue.ROOM_COMING)
+            yield uid, Outcome(refused=_told(rounds, uid, refused))
+        else:
+            yield uid, _beside(rounds, queue, attempt, partner.site)
+        return
+    outcome = queue.place(attempt)
+    yield uid, outcome
+    if other not in jobs:
+        return
+    if not outcome.placements:
+        yield other, outcome
+        return
+    site = outcome.placements[0].candidate.sites[0]
+    yield other, _beside(rounds, queue, _narrowed(rounds, jobs[other], order), site)
+
+
+def _beside(
+    rounds: Rounds, queue: SchedulingQueue, attempt: SchedulingAttempt, site: int
+) -> Outcome:
+    """Place a job beside its partner; where that cannot be, both are told why."""
+    outcome = queue.join(attempt, site)
+    if outcome.refused is not None:
+        rounds.part(attempt.workload.ref.uid, outcome.refused)
+    return outcome
 
 
 def _first(rounds: Rounds, jobs: Mapping[str, SchedulingAttempt]) -> list[str]:
@@ -221,6 +283,9 @@ def _keep(rounds: Rounds, occupancy: Occupancy, answered: Set[str], served: Serv
         runner = rounds.arena.runners[uid]
         if uid in answered or (runner.holds and uid not in stopped):
             continue
+        other = rounds.turnout.partners.get(uid, "")
+        if other and (uid > other or rounds.arena.runners[other].holds or other in answered):
+            continue  # its device is that of the other one
         _block(occupancy, empty[models[kind]], runner.points, runner.name)
     for kept in rounds.turnout.reserved:
         runner = rounds.arena.runners[kept.job]

@@ -1,0 +1,195 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs of whole devices that allow it share them in their turn, where both are predicted to gain."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+import pytest
+
+from builders import WorkloadBuilder, a_job, a_profile
+from fakes.toy_rounds import FAST, SLOW, Turns, a_turn_policy
+from ullage.cluster.records.snapshot import GPURequest, ProfileRecord, SoloEntry
+from ullage.cluster.records.spec_fields import SharingRules
+from ullage.cluster.records.status import AllocationRecord
+from ullage.scheduling.cycle.decide import decide
+from ullage.scheduling.model.plan import DecideSettings
+
+ROUND_S = 60.0
+
+
+def light(workload_class: str, use: float = 0.4, fast: float = 4.0) -> ProfileRecord:
+    """A class that uses a part of a device only."""
+    rows = [
+        SoloEntry(device=kind, share=100, sm_util=use, steps_per_second=speed)
+        for kind, speed in ((FAST, fast), (SLOW, fast / 4))
+    ]
+    return a_profile(f"p-{workload_class}", *rows, workload_class=workload_class)
+
+
+def job(name: str, workload_class: str = "a", *, memory_mib: int = 4096) -> WorkloadBuilder:
+    """A job of one whole device that may share it."""
+    return (
+        a_job(name)
+        .checkpointed()
+        .profile(f"p-{workload_class}")
+        .with_(
+            workload_class=workload_class,
+            gpu=GPURequest(memory_mib=memory_mib),
+            sharing=SharingRules(allow_packing=True),
+        )
+    )
+
+
+def books(turns: Turns, name: str) -> AllocationRecord:
+    found = turns.job(name).status.allocation
+    assert found is not None
+    return found
+
+
+def sharers(turns: Turns) -> set[frozenset[str]]:
+    """Who is together on a device."""
+    here: dict[str, set[str]] = defaultdict(set)
+    for record in turns.toy.gpu_nodes.values():
+        for one in record.desired:
+            pod = turns.toy.pods.get(one.key.pod_uid)
+            if pod is not None:
+                here[one.gpu].add(pod.owner.name)
+    return {frozenset(names) for names in here.values()}
+
+
+def test_two_light_jobs_run_side_by_side_on_one_device() -> None:
+    turns = Turns.of({"n1": FAST}, light("a"))
+    turns.add(job("one"), job("two"))
+    turns.settle()
+    assert sharers(turns) == {frozenset({"one", "two"})}
+    (pair,) = books(turns, "one").pairs
+    assert (pair.partner, pair.accelerator, pair.percent) == ("default/two", FAST, 50)
+    assert float(pair.fraction) == pytest.approx(1.0, abs=0.01)
+    assert float(pair.steps_per_second) == pytest.approx(4.0, rel=0.02)
+    turns.run(20 * ROUND_S)
+    assert turns.counts["EvictPod"] == 0
+    assert sharers(turns) == {frozenset({"one", "two"})}
+
+
+def test_time_beside_another_is_booked_by_pair() -> None:
+    turns = Turns.of({"n1": FAST}, light("a"))
+    turns.add(*(job(f"j{at}") for at in range(4)))
+    turns.run(40 * ROUND_S)
+    for at in range(4):
+        record = books(turns, f"j{at}")
+        had = sum(pair.seconds for pair in record.pairs)
+        had += sum(turns.toy.now - pair.since for pair in record.pairs if pair.since)
+        total = sum(one.at(turns.toy.now) for _, one in record.received)
+        assert total == pytest.approx(turns.had_s[f"j{at}", FAST], abs=60)
+        assert had >= 0.8 * total
+        assert total / (40 * ROUND_S) == pytest.approx(0.5, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        job("two").with_(sharing=SharingRules()),
+        job("two").with_(trust_domain="elsewhere"),
+        job("two", memory_mib=14_000),
+        job("two").gang(2),
+        job("two").with_(checkpoint=False),
+        job("two").priority(5),
+        job("two").slowdown(1.0001).with_(workload_class="full", profile_ref="p-full"),
+        job("two", "full"),
+    ],
+    ids=["disallowed", "trust", "memory", "gang", "checkpoint", "priority", "objective", "demand"],
+)
+def test_who_is_no_partner_takes_turns(other: WorkloadBuilder) -> None:
+    turns = Turns.of({"n1": FAST}, light("a", 0.9), light("full", 1.0), devices=2)
+    first = job("one").profile("p-full").with_(workload_class="full")
+    turns.add(first, other)
+    turns.run(5 * ROUND_S)
+    assert all(len(names) == 1 for names in sharers(turns))
+    assert not books(turns, "one").pairs
+
+
+def test_a_job_alone_has_its_whole_device_and_makes_room_for_a_partner() -> None:
+    turns = Turns.of({"n1": FAST}, light("a"))
+    turns.add(job("one"))
+    turns.settle()
+    (placement,) = turns.job("one").status.placement
+    assert placement.percent == 100
+    turns.add(job("two"))
+    turns.run(3 * ROUND_S)
+    assert sharers(turns) == {frozenset({"one", "two"})}
+    assert turns.counts["evicted one"] == 1
+
+
+def test_who_is_left_alone_gets_its_whole_device_again() -> None:
+    turns = Turns.of({"n1": FAST}, light("a"))
+    turns.add(job("one"), job("two"))
+    turns.run(2 * ROUND_S)
+    turns.toy.delete_workload("uid-default-two")
+    turns.run(3 * ROUND_S)
+    (placement,) = turns.job("one").status.placement
+    assert placement.percent == 100
+    assert not books(turns, "one").pairs
+
+
+def test_shares_follow_what_both_use() -> None:
+    turns = Turns.of({"n1": FAST}, light("a", 0.7), light("b", 0.2))
+    turns.add(job("large", "a"), job("small", "b"))
+    turns.settle()
+    (large,), (small,) = books(turns, "large").pairs, books(turns, "small").pairs
+    assert (large.percent, small.percent) == (80, 20)
+
+
+def test_a_pair_that_does_not_hold_is_parted_and_left_out() -> None:
+    turns = Turns.of({"n1": FAST}, light("a"))
+    turns.add(job("one"), job("two"))
+    turns.run(3 * ROUND_S)
+    assert sharers(turns) == {frozenset({"one", "two"})}
+    for name in ("one", "two"):
+        slowed(turns, name, 2.5)
+    turns.run(3 * ROUND_S)
+    assert all(len(names) == 1 for names in sharers(turns))
+    (parted,) = books(turns, "one").parted
+    assert parted.accelerator == FAST
+    assert "ran 2.50 and 2.50 times slower than alone: taking turns is faster" in parted.message
+    assert not books(turns, "one").pairs
+
+
+def slowed(turns: Turns, name: str, slowdown: float) -> None:
+    """What the node reports of a job from now on."""
+    workload = turns.job(name)
+    assert workload.status.sharing is not None
+    sharing = replace(workload.status.sharing, observed=f"{slowdown:g}")
+    status = replace(workload.status, sharing=sharing)
+    turns.toy.workloads[workload.ref.uid] = replace(workload, status=status)
+
+
+def test_a_new_leader_goes_on_with_the_same_pairs() -> None:
+    turns = Turns.of({"n1": FAST, "n2": SLOW}, light("a"), light("b", 0.6, 2.0))
+    turns.add(*(job(f"j{at}", "ab"[at % 2]) for at in range(6)))
+    turns.run(10.5 * ROUND_S)
+    toy = turns.toy
+    snapshot = toy.snapshot()
+    fresh = replace(
+        snapshot,
+        gpu_nodes={
+            name: replace(one, desired_since=dict.fromkeys(one.desired_since, toy.now))
+            for name, one in snapshot.gpu_nodes.items()
+        },
+    )
+    plans = [
+        decide(one, toy.now + 0.75 * ROUND_S, DecideSettings(epoch=toy.epoch))
+        for one in (snapshot, fresh)
+    ]
+    assert any(books(turns, f"j{at}").pairs for at in range(6))
+    assert plans[0] == plans[1]
+
+
+@pytest.mark.parametrize("objective", ["FinishTimeFairness", "Makespan", "MaxThroughput", "SJF"])
+def test_every_objective_pairs(objective: str) -> None:
+    turns = Turns.of({"n1": FAST}, light("a"), policy=a_turn_policy(objective))
+    turns.add(*(job(f"j{at}").with_(work_steps=100_000) for at in range(4)))
+    turns.run(6 * ROUND_S)
+    assert any(len(names) == 2 for names in sharers(turns))
