@@ -18,6 +18,7 @@ from ullage.api.times import rfc3339
 from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot, WorkloadRecord
 from ullage.cluster.records.spec_fields import Elasticity
 from ullage.cluster.records.status import (
+    AllocationRecord,
     Condition,
     DecisionRecord,
     Exclusion,
@@ -149,6 +150,8 @@ def why(workload: WorkloadRecord, isolation: Condition | None = None) -> Rendera
         parts.append(_refusals(status.decision))
     if status.scheduling.exclusions:
         parts.append(_exclusions(status.scheduling.exclusions))
+    if status.allocation is not None and (status.allocation.pairs or status.allocation.parted):
+        parts.append(_pairs(status.allocation))
     if workload.elasticity is not None and status.size is not None:
         parts.append(_size(workload.elasticity, status.replicas, status.size))
     if status.spend is not None and status.spend.decision is not None:
@@ -233,6 +236,30 @@ def _exclusions(exclusions: Iterable[Exclusion]) -> Table:
             exclusion.reason.value,
             exclusion.message,
         )
+    return table
+
+
+def _pairs(books: AllocationRecord) -> Table:
+    """Who it shares a device with in its turns, how fast both are predicted to be, and who not."""
+    table = table_of(
+        "BESIDE", "TYPE", "NOW", "PROMISED", "SHARE", "STEPS/S", "THE OTHER", "RECEIVED"
+    )
+    for pair in books.pairs:
+        table.add_row(
+            pair.partner,
+            pair.accelerator,
+            Text("together", style=GOOD) if pair.since else "",
+            percent(pair.fraction),
+            f"{pair.percent}%",
+            f"{pair.steps_per_second or '-'} (predicted)",
+            f"{pair.partner_steps_per_second or '-'} (predicted)",
+            f"{pair.seconds} s",
+        )
+    for left_out in books.parted:
+        until = f"left out until {rfc3339(left_out.until)}"
+        who = f"class {left_out.workload_class}"
+        said = (f"{until}: {left_out.message}", *[""] * 5)
+        table.add_row(Text(who, style=BAD), left_out.accelerator, *said)
     return table
 
 

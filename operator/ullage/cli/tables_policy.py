@@ -129,7 +129,8 @@ def _rows(
         lacks = owed.get(kind, 0.0) if kind in promise else 0.0
         state: RenderableType = ""
         if kind == holds:
-            state = Text(f"its turn for {age(now - since)}", style=GOOD)
+            partner = next((f", beside {one.partner}" for one in books.pairs if one.since), "")
+            state = Text(f"its turn for {age(now - since)}{partner}", style=GOOD)
         elif not holds and kind in promise:
             state = Text("waits", style=QUIET)
         rows.append(

@@ -38,7 +38,7 @@ from ullage.api.inferenceservice import InferenceService
 from ullage.api.objective import LatencySLO
 from ullage.api.reasons import ConditionType, Reason
 from ullage.api.schedulingpolicy import SchedulingPolicySpec
-from ullage.api.sharing import Load, OnViolation, Resizable, SharingRules
+from ullage.api.sharing import Load, OnViolation, Resizable, TrainingSharing
 from ullage.api.trainingjob import (
     Elasticity,
     FailurePolicy,
@@ -358,7 +358,8 @@ def test_defaults_of_the_schema_are_those_of_the_records() -> None:
     ):
         assert getattr(risk, name) == getattr(plain_risk, name)
     assert policy.faults.isolation_hours == plain.faults.isolation_hours
-    rules, plain_rules = SharingRules(), terms.SharingRules()
+    rules, plain_rules = TrainingSharing(), terms.SharingRules()
+    assert rules.allow_packing is plain_rules.allow_packing
     assert rules.allow is plain_rules.allow
     assert plain_rules.resizable is (rules.resizable is Resizable.RESTART)
     assert plain_rules.freeze_neighbours is (rules.on_violation is OnViolation.FREEZE_NEIGHBOURS)

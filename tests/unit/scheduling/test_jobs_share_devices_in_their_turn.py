@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs of whole devices that allow it share them in their turn, where both are predicted to gain."""
+"""Jobs of whole devices that allow it share them in their turns, where both gain by it."""
 
 from __future__ import annotations
 

@@ -68,8 +68,7 @@ def _take_turns(
     served = serve(rounds, nominated.queue, nominated.attempts, movable)
     for uid, (kind, beside) in served.movers.items():
         name = f"{workloads[uid].ref.namespace}/{workloads[uid].ref.name}"
-        message = f"leaves for {kind}, where its time is worth more; goes on from its checkpoint"
-        _send_away(context, uid, message, result)
+        _send_away(context, uid, rounds.leaves(uid, kind), result)
         for victim in beside:
             _send_away(context, victim.uid, rounds.ended(victim.uid, name), result)
     return served.outcomes

@@ -13,6 +13,7 @@ from ullage.scheduling.timeslicing.division import Division
 from ullage.scheduling.timeslicing.plan import Turnout
 from ullage.scheduling.timeslicing.problem import Goal
 
+_MOST_PAIRS: Final = 2
 GUESSED: Final = (NEUTRAL, Source.ESTIMATED.value)
 """Sources of speeds that are no knowledge of the job itself."""
 
@@ -29,6 +30,7 @@ def turn_text(arena: Arena, division: Division, turnout: Turnout, uid: str) -> s
             f" are idle{_scarce(division)}{late}"
         )
     shares = ", ".join(f"{float(part):.0%} of the time on {kind}" for kind, part in parts)
+    shares += _company(arena, division, uid)
     best = max(parts, key=lambda part: (turnout.owed.get((uid, part[0]), 0.0), float(part[1])))[0]
     owed = turnout.owed.get((uid, best), 0.0)
     balance = f"is owed {owed:.0f} s" if owed >= 0 else f"had {-owed:.0f} s more than that"
@@ -44,6 +46,38 @@ def turn_text(arena: Arena, division: Division, turnout: Turnout, uid: str) -> s
     return (
         f"waits for its turn: promised {shares}; {balance} on {best}, {ahead}"
         f"{_scarce(division)}{skipped}{guessed}{late}"
+    )
+
+
+def _company(arena: Arena, division: Division, uid: str) -> str:
+    """Beside whom the job is promised time, the most first."""
+    pairs = sorted(division.partners.get(uid, ()), key=lambda pair: (-float(pair[2]), pair))
+    if not pairs:
+        return ""
+    said = ", ".join(
+        f"{float(part):.0%} beside {arena.runners[other].name} on {kind}"
+        for other, kind, part in pairs[:_MOST_PAIRS]
+    )
+    more = f" and {len(pairs) - _MOST_PAIRS} more" if len(pairs) > _MOST_PAIRS else ""
+    return f" ({said}{more})"
+
+
+def leaves_text(arena: Arena, uid: str, kind: str, partner: str) -> str:
+    """Why a running job starts again: on a better type, beside another, or with all of a device."""
+    runner = arena.runners[uid]
+    goes_on = "goes on from its checkpoint"
+    if kind != runner.holds:
+        return f"leaves for {kind}, where its time is worth more; {goes_on}"
+    both = arena.pairing.together(uid, partner, kind) if partner else None
+    if both is None:
+        return f"has a whole {kind} from now on; {goes_on}"
+    speeds = [
+        f"{arena.runners[one].speeds.get(kind, 0.0) / slowdown:.3g}"
+        for one, slowdown in zip((uid, partner), both.slowdowns, strict=True)
+    ]
+    return (
+        f"shares a {kind} with {arena.runners[partner].name} from now on, {both.percents[0]} % of"
+        f" it, at {speeds[0]} steps/s beside {speeds[1]} (predicted); {goes_on}"
     )
 
 

@@ -43,7 +43,7 @@ from ullage.scheduling.timeslicing.contenders import (
 )
 from ullage.scheduling.timeslicing.division import FIFO, Allocate, Division, divide
 from ullage.scheduling.timeslicing.division_cache import DivisionCache
-from ullage.scheduling.timeslicing.messages import turn_text, unpriced_text
+from ullage.scheduling.timeslicing.messages import leaves_text, turn_text, unpriced_text
 from ullage.scheduling.timeslicing.pairing import PARTED_S, paired
 from ullage.scheduling.timeslicing.plan import Turnout, plan
 from ullage.scheduling.timeslicing.problem import Goal, on_grid
@@ -82,6 +82,10 @@ class Rounds:
             f"its turn{kind} is over: {winner} is owed more time; goes on from its checkpoint when"
             " its turn comes again"
         )
+
+    def leaves(self, uid: str, kind: str) -> str:
+        """What is told to a job that starts again on a type."""
+        return leaves_text(self.arena, uid, kind, self.turnout.partners.get(uid, ""))
 
     def why(self, uid: str) -> str:
         """Where a job that waits stands, in words."""
