@@ -191,9 +191,9 @@ class LocalCluster:
             self._helm = str(self.tool("helm"))
         return run(self._helm, "--kubeconfig", str(self.kubeconfig), *arguments)
 
-    def tool(self, name: str) -> Path:
-        """A program of localcluster, built from its Go module at first use."""
-        lines = run(LOCALCLUSTER, "build", "--tools", name).splitlines()
+    def tool(self, name: str, component: str = "") -> Path:
+        """A program of localcluster, built from its component's Go module at first use."""
+        lines = run(LOCALCLUSTER, "build", "--tools", component or name).splitlines()
         return Path(dict(line.split()[:2] for line in lines if line.strip())[name])
 
     def load_images(self, archives: Sequence[Path]) -> None:

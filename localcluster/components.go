@@ -89,7 +89,7 @@ var components = []component{
 	{
 		// without service discoveries and pages for people: it reads static targets and answers queries
 		name: "prometheus", module: "github.com/prometheus/prometheus", target: "tool",
-		programs: []string{"prometheus"}, tags: "remove_all_sd", expected: 2 * time.Minute,
+		programs: []string{"prometheus", "promtool"}, tags: "remove_all_sd", expected: 2 * time.Minute,
 	},
 	{
 		name: "kubeconform", module: "github.com/yannh/kubeconform", target: "tool", programs: []string{"kubeconform"},

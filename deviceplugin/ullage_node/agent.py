@@ -20,6 +20,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from ullage.api.contract import SliceKey
+from ullage.process.build_metrics import register_build
 from ullage.process.metric_families import FiguresCollector
 from ullage.process.supervised import Supervisor, end
 from ullage_node.api_client import CORE, GPU_NODES, ApiClient
@@ -127,6 +128,7 @@ class Agent:
         """Builds what kubelet, the API server and people see."""
         settings, directory = self.settings, self.settings.paths.device_plugin_dir
         registry = CollectorRegistry()
+        register_build(registry, "node")
         self.instruments = Instruments(registry)
         self.board = SlotBoard()
         self.service = DevicePluginService(self.board, self._start_container, device_name)

@@ -11,13 +11,14 @@ from typing import Final
 from prometheus_client import CollectorRegistry, generate_latest
 
 from docs.generate.facts import MetricFact, Setting, example_of, metric_facts, settings_of
+from ullage.process.build_metrics import register_build
 from ullage.process.metric_families import FiguresCollector
 from ullage_node.faults import FaultFigures
 from ullage_node.guard.metrics import GuardMetrics
 from ullage_node.mps.metrics import MpsFigures
 from ullage_node.notices.watch import NoticeFigures
 from ullage_node.settings import PREFIX, Settings
-from ullage_node.telemetry.metrics import MemoryFigures, SampleFigures, TelemetryFigures
+from ullage_node.telemetry.metrics import HeldFigures, SampleFigures, TelemetryFigures
 from ullage_node.web import Figures, Instruments
 
 SOURCE: Final = "deviceplugin/ullage_node/settings.py"
@@ -26,7 +27,7 @@ FIGURES: Final[tuple[type[object], ...]] = (
     Figures,
     MpsFigures,
     FaultFigures,
-    MemoryFigures,
+    HeldFigures,
     SampleFigures,
     TelemetryFigures,
     NoticeFigures,
@@ -36,6 +37,7 @@ FIGURES: Final[tuple[type[object], ...]] = (
 def agent_metrics() -> list[MetricFact]:
     """Every metric of the agent and its guard."""
     registry = CollectorRegistry(auto_describe=False)
+    register_build(registry, "node")
     Instruments(registry)
     GuardMetrics(registry)
     for figures in FIGURES:

@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from docs.generate.facts import MetricFact, Setting, example_of, metric_facts, settings_of
 from ullage.app.settings import PREFIX, Settings
 from ullage.metrics.collector import OperatorCollector, OperatorFigures, SectionGuard
+from ullage.process.build_metrics import register_build
 
 SOURCE: Final = "operator/ullage/app/settings.py"
 
@@ -31,6 +32,7 @@ def operator_metrics() -> list[MetricFact]:
     guard = SectionGuard()
     guard.failures["cost"] = 1
     registry.register(OperatorCollector(_example, guard))
+    register_build(registry, "operator")
     return metric_facts(generate_latest(registry).decode())
 
 
@@ -39,4 +41,5 @@ def _example() -> OperatorFigures:
     figures = example_of(OperatorFigures)
     for slowdowns in (figures.sharing.predicted, figures.sharing.observed):
         slowdowns.labels("emulated")
+    figures.sharing.wait_seconds.labels("team-a", "NoCapacity")
     return figures

@@ -21,8 +21,8 @@ _MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryFigures:
-    """Figures of memory."""
+class HeldFigures:
+    """What is held of each device."""
 
     memory: Mapping[tuple[str, str], int] = gauge(
         "ullage_device_memory_bytes",
@@ -30,13 +30,18 @@ class MemoryFigures:
         "gpu",
         "kind",
     )
+    granted: Mapping[str, float] = gauge(
+        "ullage_device_granted_ratio",
+        "Part of a device's compute that is granted to started containers; 1 less it is headroom.",
+        "gpu",
+    )
 
 
-def memory_figures(
+def held_figures(
     devices: Sequence[ObservedDevice],
     bindings: Sequence[ContainerBinding],
     attachments: Mapping[ContainerKey, Attachment],
-) -> MemoryFigures:
+) -> HeldFigures:
     """The figures of the node's devices, of their tenants and their readings."""
     reserved, used = reserved_mib(bindings), used_mib(bindings, attachments)
     memory: dict[tuple[str, str], int] = {}
@@ -44,7 +49,17 @@ def memory_figures(
         memory[device.uuid, "total"] = device.memory_mib * _MIB
         memory[device.uuid, "reserved"] = reserved[device.uuid] * _MIB
         memory[device.uuid, "used"] = used[device.uuid] * _MIB
-    return MemoryFigures(memory=memory)
+    return HeldFigures(memory=memory, granted=_granted(devices, bindings))
+
+
+def _granted(
+    devices: Sequence[ObservedDevice], bindings: Sequence[ContainerBinding]
+) -> dict[str, float]:
+    percent: Counter[str] = Counter()
+    for binding in bindings:
+        for part in binding.slices:
+            percent[part.gpu] += part.percent
+    return {device.uuid: percent[device.uuid] / 100 for device in devices}
 
 
 def reserved_mib(bindings: Sequence[ContainerBinding]) -> Counter[str]:

@@ -25,7 +25,7 @@ from ullage_node.model.samples import DeviceSampler, Samples
 from ullage_node.slices.binder import Surroundings
 from ullage_node.telemetry.histograms import DEFAULT_METRIC
 from ullage_node.telemetry.learning import Learning, Look
-from ullage_node.telemetry.metrics import MemoryFigures, TelemetryFigures, memory_figures
+from ullage_node.telemetry.metrics import HeldFigures, TelemetryFigures, held_figures
 from ullage_node.telemetry.observations import ObservationBook
 from ullage_node.telemetry.scrape import Scraper, Target
 from ullage_node.telemetry.tenants import Tenant, tenants_of
@@ -65,9 +65,9 @@ class Telemetry:
         """Containers that the guard holds still."""
 
     @property
-    def memory(self) -> MemoryFigures:
+    def memory(self) -> HeldFigures:
         """Figures of the memory metrics."""
-        return memory_figures(
+        return held_figures(
             self._sources.watch.observed,
             self._sources.around.table.bindings,
             self._sources.containers.attachments,

@@ -52,6 +52,7 @@ from ullage.kube.self_test import SelfTestFailed, run_self_test
 from ullage.metrics.collector import OperatorCollector
 from ullage.ports import ApiError, Clock
 from ullage.prices.chosen import check
+from ullage.process.build_metrics import register_build
 from ullage.process.faults import fault_text
 from ullage.process.supervised import Supervisor
 from ullage.scheduling.model.plan import Action
@@ -256,6 +257,7 @@ class Operator:
     def _make_endpoints(self) -> Endpoints:
         metrics = CollectorRegistry(auto_describe=False)
         metrics.register(OperatorCollector(self.figures, self.replica.counters.guard))
+        register_build(metrics, "operator")
         return Endpoints(self.health, metrics, lambda: self.term.loop.last_inputs)
 
     def health(self) -> HealthView:

@@ -21,6 +21,7 @@ from ullage.kube.reflector import Reflector
 from ullage.metrics.collector import OperatorFigures, StreamFigures
 from ullage.metrics.cost import CostFigures, CostSums
 from ullage.metrics.devices import DeviceFigures, device_figures
+from ullage.metrics.inventory import InventoryFigures, inventory_figures
 from ullage.metrics.pools import PoolFigures
 from ullage.metrics.sharing import ModelFigures, SharingFigures
 from ullage.metrics.spending import SpendFigures, SpendSums
@@ -98,6 +99,7 @@ class ReplicaFigures:
             spend=guard("spend", lambda: self._spends.figures(workloads), SpendFigures()),
             tiers=guard("tiers", lambda: self._tiers.figures(picture.leads), TierFigures()),
             turns=guard("turns", lambda: self._turns(picture, workloads), TurnFigures()),
+            inventory=guard("inventory", lambda: inventory_figures(picture), InventoryFigures()),
             pools=guard("pools", lambda: self._pools(picture), PoolFigures()),
             devices=guard("devices", lambda: self._devices(picture), DeviceFigures()),
         )
@@ -147,6 +149,8 @@ def sharing_figures(
         coverage=outcomes.coverage(),
         error={} if error is None else {"slowdown": error},
         violations=outcomes.violations,
+        windows=outcomes.windows,
+        wait_seconds=outcomes.wait_seconds,
         probation_seconds=outcomes.probation_seconds,
         unusable={reason: count for reason, count in {**unusable, **wild}.items() if count},
         profiles=len(profiles),

@@ -14,14 +14,22 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ullage.api.contract import ObservedSlice, Reason, SliceKey, SlicePhase
+from ullage.api.reasons import ConditionType
 from ullage.cluster.records.profile import ProfileRecord, StepRow
-from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot
+from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot, WorkloadRecord
 from ullage.cluster.records.spec_fields import Knowledge
+from ullage.cluster.records.status import WorkloadStatus
 from ullage.engines.admission.ladder import NOMINAL_Z
 from ullage.engines.admission.model import Models
 from ullage.engines.admission.records import ClassProfile, Group, Tenant
 from ullage.metrics.devices import SpeedErrors
-from ullage.metrics.histograms import admission_seconds, observed_slowdown, predicted_slowdown
+from ullage.metrics.histograms import (
+    admission_seconds,
+    observed_slowdown,
+    predicted_slowdown,
+    wait_seconds,
+)
+from ullage.metrics.tenants import Parties
 from ullage.scheduling.model.plan import Action, Emit, SetProfile, SetStatus
 from ullage.scheduling.prediction.knowledge import partner_of
 from ullage.scheduling.prediction.rows import class_profile
@@ -30,28 +38,34 @@ WINDOW: Final = 500
 """Recent windows of a group that coverage and error are taken over."""
 LONGEST_S: Final = 120.0
 """A longer gap between decisions counts as this: the process was away."""
+KEPT: Final = "kept"
+BROKEN: Final = "broken"
 _TRIED: Final = (SlicePhase.ATTACHED, SlicePhase.VIOLATING, SlicePhase.FROZEN)
 
 
 class Outcomes:
     """Accumulates over the life of this process, as counters do; bounded.
 
-    Keys are our own words and the types of devices that nodes report, never a tenant's text.
+    Keys are our own words, the types of devices that nodes report, namespaces, and a bounded number
+    of tenants.
     """
 
     def __init__(self) -> None:
         """Nothing has happened yet."""
+        self._parties = Parties()
         self.decisions: Counter[tuple[str, str, str]] = Counter()
         self.admission_seconds = admission_seconds()
         self.predicted = predicted_slowdown()
         self.observed = observed_slowdown()
         self.violations: Counter[str] = Counter()
+        self.windows: Counter[tuple[str, str]] = Counter()
+        self.wait_seconds = wait_seconds()
         self.probation_seconds = 0.0
         self.class_faults = 0
         self.speed_errors = SpeedErrors()
         self._recent: dict[Group, deque[tuple[bool, float]]] = {}
         self._nodes: Mapping[str, GPUNodeRecord] = {}
-        self._broken: dict[str, dict[SliceKey, int]] = {}
+        self._judged: dict[str, dict[SliceKey, tuple[int, int]]] = {}
         self._tried: dict[str, int] = {}
         self._last: float | None = None
 
@@ -66,7 +80,7 @@ class Outcomes:
 
     def look_away(self) -> None:
         """Another leader may count from now on: what happens meanwhile is history."""
-        self._nodes, self._broken, self._tried, self._last = {}, {}, {}, None
+        self._nodes, self._judged, self._tried, self._last = {}, {}, {}, None
 
     def coverage(self) -> dict[str, float]:
         """Part of the recent windows below the nominal 90 % bound, by group."""
@@ -95,6 +109,7 @@ class Outcomes:
             )
             if workload is None or not isinstance(action, SetStatus):
                 continue
+            self._count_wait(snapshot.taken_at, workload, action.status)
             before, after = workload.status.decision, action.status.decision
             same = before is not None and after is not None and (
                 (before.chosen, before.reason) == (after.chosen, after.reason)
@@ -109,6 +124,18 @@ class Outcomes:
             decided += 1
         for _ in range(decided):
             self.admission_seconds.observe(seconds / decided)
+
+    def _count_wait(self, now: float, workload: WorkloadRecord, after: WorkloadStatus) -> None:
+        before = workload.status.condition(ConditionType.ADMITTED)
+        admitted = after.condition(ConditionType.ADMITTED)
+        if admitted is None or admitted.status != "True":
+            return
+        if before is not None and before.status == "True":
+            return
+        since = workload.created if before is None else before.since
+        reason = Reason.PLACED.value if before is None else before.reason
+        tenant = self._parties.label(workload)
+        self.wait_seconds.labels(tenant, reason).observe(max(0.0, now - since))
 
     # -- what was predicted, and what came ---------------------------------------------------------
 
@@ -150,7 +177,7 @@ class Outcomes:
         if snapshot.gpu_nodes is self._nodes:
             return
         for name in self._nodes.keys() - snapshot.gpu_nodes.keys():
-            self._broken.pop(name, None)
+            self._judged.pop(name, None)
             self._tried.pop(name, None)
         for name, node in snapshot.gpu_nodes.items():
             if self._nodes.get(name) is not node:
@@ -159,14 +186,20 @@ class Outcomes:
 
     def _watch_node(self, name: str, node: GPUNodeRecord) -> None:
         trials = {wanted.key for wanted in node.desired if wanted.probation}
+        namespaces = {wanted.key: wanted.pod_namespace for wanted in node.desired}
         # what a node counted before this process saw it for the first time is history
-        first = name not in self._broken
-        before = self._broken.get(name, {})
-        for seen in node.observed:
-            more = 0 if first else seen.violations - before.get(seen.key, 0)
-            if more > 0:
+        first = name not in self._judged
+        before = self._judged.get(name, {})
+        for seen in () if first else node.observed:
+            judged, broken = before.get(seen.key, (0, 0))
+            more = max(0, seen.violations - broken)
+            if more:
                 self.violations[_cause(seen, trials)] += more
-        self._broken[name] = {seen.key: seen.violations for seen in node.observed}
+            namespace = namespaces.get(seen.key)
+            if namespace is not None and seen.windows:
+                self.windows[namespace, KEPT] += max(0, seen.windows - judged - more)
+                self.windows[namespace, BROKEN] += more
+        self._judged[name] = {seen.key: (seen.windows, seen.violations) for seen in node.observed}
         self._tried[name] = sum(
             seen.key in trials and seen.phase in _TRIED for seen in node.observed
         )

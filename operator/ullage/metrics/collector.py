@@ -22,6 +22,7 @@ from prometheus_client.registry import Collector
 from ullage.metrics.cost import CostFigures
 from ullage.metrics.devices import DeviceFigures
 from ullage.metrics.histograms import decision_seconds
+from ullage.metrics.inventory import InventoryFigures
 from ullage.metrics.pools import PoolFigures
 from ullage.metrics.sharing import SharingFigures
 from ullage.metrics.spending import SpendFigures
@@ -119,6 +120,7 @@ class OperatorFigures:
     cost: CostFigures = field(default_factory=CostFigures)
     spend: SpendFigures = field(default_factory=SpendFigures)
     tiers: TierFigures = field(default_factory=TierFigures)
+    inventory: InventoryFigures = field(default_factory=InventoryFigures)
     pools: PoolFigures = field(default_factory=PoolFigures)
 
 

@@ -14,6 +14,7 @@ from prometheus_client import Histogram
 
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _ADMISSION: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
+_WAITS: Final = (1.0, 10.0, 60.0, 300.0, 1800.0, 7200.0, 28800.0, 86400.0)
 _SLOWDOWN: Final = (1.05, 1.1, 1.2, 1.3, 1.4, 1.6, 1.8, 2.0, 2.5, 3.0, 4.0, 6.0)
 _slowdowns = partial(Histogram, labelnames=["gpu_model"], buckets=_SLOWDOWN, registry=None)
 
@@ -44,6 +45,18 @@ def admission_seconds() -> Histogram:
         "ullage_admission_seconds",
         "Time of a decision cycle, shared by the workloads that it decided.",
         buckets=_ADMISSION,
+        registry=None,
+    )
+
+
+def wait_seconds() -> Histogram:
+    """Of workloads that were admitted, by tenant and by what they waited for last."""
+    return Histogram(
+        "ullage_workload_wait_seconds",
+        "Time from creation, or from the end of the last placement, until admission; reason is"
+        " what bound last, Placed where nothing did.",
+        labelnames=["tenant", "reason"],
+        buckets=_WAITS,
         registry=None,
     )
 

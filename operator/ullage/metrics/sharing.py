@@ -12,7 +12,12 @@ from dataclasses import dataclass, field
 
 from prometheus_client import Histogram
 
-from ullage.metrics.histograms import admission_seconds, observed_slowdown, predicted_slowdown
+from ullage.metrics.histograms import (
+    admission_seconds,
+    observed_slowdown,
+    predicted_slowdown,
+    wait_seconds,
+)
 from ullage.process.metric_families import counter, gauge
 
 
@@ -53,6 +58,14 @@ class SharingFigures:
         "Windows above the objective: by neighbours, by a trial, or by the tenant's own load.",
         "cause",
     )
+    windows: Mapping[tuple[str, str], int] = counter(
+        "ullage_slo_windows",
+        "Windows that were judged against an objective, by namespace of the workload; result is"
+        " kept or broken.",
+        "namespace",
+        "result",
+    )
+    wait_seconds: Histogram = field(default_factory=wait_seconds)
     probation_seconds: float = counter(
         "ullage_probation_seconds", "Seconds that slices spent on trial."
     )

@@ -12,9 +12,10 @@ from prometheus_client import Histogram
 from builders import NOW, a_device, a_gpu_node, a_job, a_snapshot
 from fakes.lesson_rig import GPU, profile, row
 from ullage.api.contract import DesiredSlice, ObservedSlice, Reason, SliceKey, SlicePhase
+from ullage.api.reasons import ConditionType
 from ullage.app.outcomes import Outcomes
 from ullage.cluster.records.snapshot import ObjectRef, Snapshot, WorkloadRecord
-from ullage.cluster.records.status import DecisionRecord, Sharing, WorkloadStatus
+from ullage.cluster.records.status import Condition, DecisionRecord, Sharing, WorkloadStatus
 from ullage.engines.admission.model import LearnedModel
 from ullage.scheduling.model.plan import Emit, SetProfile, SetStatus
 
@@ -131,14 +132,16 @@ def test_new_windows_are_held_against_the_model_of_that_moment() -> None:
     assert counted(outcomes.observed) == (1, pytest.approx(2.2))
 
 
-def node(violations: int, at_s: float, *, reason: str = "", trial: bool = False) -> Snapshot:
+def node(
+    violations: int, at_s: float, *, reason: str = "", trial: bool = False, windows: int = 100
+) -> Snapshot:
     wanted = DesiredSlice(
         key=KEY, pod_namespace="default", pod_name="p", gpu="GPU-0", percent=50,
         memory_mib=1, epoch=1, protected=True, probation=trial,
     )  # fmt: skip
     seen = ObservedSlice(
         key=KEY, gpu="GPU-0", percent=50, memory_mib=1, epoch=1, phase=SlicePhase.ATTACHED,
-        reason=reason, windows=100, violations=violations,
+        reason=reason, windows=windows, violations=violations,
     )  # fmt: skip
     record = replace(
         a_gpu_node(), devices=(a_device("GPU-0"),), desired=(wanted,), observed=(seen,)
@@ -154,6 +157,45 @@ def test_windows_above_an_objective_count_from_the_first_look_on() -> None:
     outcomes.look(node(0, NOW), [], 0.0)  # the node began again
     outcomes.look(node(1, NOW), [], 0.0)
     assert outcomes.violations["neighbours"] == 3
+
+
+def test_windows_are_kept_or_broken_by_namespace() -> None:
+    outcomes = Outcomes()
+    for windows, violations in ((100, 7), (110, 9), (110, 9), (4, 1), (9, 1)):
+        outcomes.look(node(violations, NOW, windows=windows), [], 0.0)
+    # the third look brings nothing, the fourth a container that began again
+    assert dict(outcomes.windows) == {("default", "kept"): 13, ("default", "broken"): 2}
+
+
+def admitted(since: float, *, yes: bool, reason: Reason) -> WorkloadStatus:
+    said = Condition(type=ConditionType.ADMITTED, status=str(yes), reason=reason.value, since=since)
+    return WorkloadStatus(conditions=(said,))
+
+
+def test_a_wait_counts_once_when_it_ends_with_what_it_was_for() -> None:
+    outcomes = Outcomes()
+    fresh = a_job("fresh").record
+    waits = replace(
+        a_job("waits").record,
+        tenant="team",
+        status=admitted(NOW - 500, yes=False, reason=Reason.NO_CAPACITY),
+    )
+    runs = replace(a_job("runs").record, status=admitted(NOW - 900, yes=True, reason=Reason.PLACED))
+    snapshot = replace(a_snapshot(), workloads={one.ref.uid: one for one in (fresh, waits, runs)})
+    placed = admitted(NOW, yes=True, reason=Reason.PLACED)
+    refused = admitted(NOW, yes=False, reason=Reason.NO_CAPACITY)
+    outcomes.look(snapshot, [told(fresh, refused), told(waits, refused)], 0.1)
+    outcomes.look(snapshot, [told(job, placed) for job in (fresh, waits, runs)], 0.1)
+    found = {
+        (sample.labels["tenant"], sample.labels["reason"]): sample.value
+        for family in outcomes.wait_seconds.collect()
+        for sample in family.samples
+        if sample.name.endswith("_sum")
+    }
+    assert found == {
+        ("default", "Placed"): max(0.0, NOW - fresh.created),
+        ("team", "NoCapacity"): 500.0,
+    }
 
 
 def test_trials_cost_the_time_that_they_stand() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from ullage.api.contract import DesiredSlice, Reason
 from ullage.cluster.records.pod_shape import NodeAffinity
@@ -346,6 +347,10 @@ class Plan:
     """What dividing the cluster's time took, noted by the caller of the decision; 0 = not done."""
 
 
+HEARTBEAT_MAX_AGE_S: Final = 180.0
+"""A node whose agent has been silent for longer takes nothing new."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecideSettings:
     """What a decision needs beside the snapshot; the clock values of placement's guards."""
@@ -358,7 +363,7 @@ class DecideSettings:
     backpressure_ended_at: float = 0.0
     """Since when the API server keeps up and little of ours waits to be written, seconds since the
     epoch: patience with nodes and pods is counted from here at the earliest."""
-    heartbeat_max_age_s: float = 180.0
+    heartbeat_max_age_s: float = HEARTBEAT_MAX_AGE_S
     restart_backoff_s: float = 10.0
     restart_backoff_max_s: float = 300.0
     preemption_backoff_s: float = 10.0

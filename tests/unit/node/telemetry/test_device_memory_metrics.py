@@ -9,7 +9,7 @@ from fakes.device_rigs import a_binding
 from ullage.api.contract import Backend, GPUMode, Health, ObservedDevice
 from ullage.process.metric_families import FiguresCollector
 from ullage_node.model.devices import Attachment, AttachState
-from ullage_node.telemetry.metrics import memory_figures
+from ullage_node.telemetry.metrics import held_figures
 
 MIB = 1 << 20
 
@@ -31,16 +31,16 @@ class Agent:
     """The state that the collector reads."""
 
     def __init__(self) -> None:
-        one, two = a_binding("a", percent=40), a_binding("a", "b")
+        one, two = a_binding("a", percent=40), a_binding("a", "b", percent=50)
         self.devices = (a_device("a"), a_device("b"), a_device("c"))
-        self.bindings = (one, two, a_binding("b"))
+        self.bindings = (one, two, a_binding("b", percent=25))
         self.attachments = {
             one.key: Attachment(state=AttachState.ENFORCED, memory_used_mib=100),
             two.key: Attachment(state=AttachState.ENFORCED, memory_used_mib=60),
         }
         self.registry = CollectorRegistry()
         self.registry.register(
-            FiguresCollector(lambda: memory_figures(self.devices, self.bindings, self.attachments))
+            FiguresCollector(lambda: held_figures(self.devices, self.bindings, self.attachments))
         )
 
     def scrape(self) -> dict[tuple[str, ...], float]:
@@ -61,6 +61,12 @@ def test_memory_by_device_and_kind() -> None:
     assert seen[name, "a", "used"] == 130 * MIB
     assert seen[name, "b", "used"] == 30 * MIB
     assert seen[name, "c", "used"] == seen[name, "c", "reserved"] == 0
+
+
+def test_what_is_granted_of_each_device() -> None:
+    seen = Agent().scrape()
+    granted = {key[1]: seen[key] for key in seen if key[0] == "ullage_device_granted_ratio"}
+    assert granted == {"a": 0.9, "b": 0.75, "c": 0.0}
 
 
 def test_a_scrape_shows_the_state_of_that_moment_and_no_label_outlives_its_device() -> None:

@@ -1,0 +1,148 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Metrics of what there is and what is held: nodes, devices, slices, how long workloads wait.
+
+Labels are types of devices and our own words: the number of series follows the types of a cluster,
+not its nodes or workloads.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from ullage.api.contract import Health, SlicePhase
+from ullage.api.reasons import ConditionType
+from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot
+from ullage.process.metric_families import gauge
+from ullage.scheduling.model.phases import Phase
+from ullage.scheduling.model.plan import HEARTBEAT_MAX_AGE_S
+
+WHOLE_PERCENT: Final = 100
+_USED: Final = (SlicePhase.ATTACHED, SlicePhase.VIOLATING, SlicePhase.FROZEN)
+_BEFORE_RUNNING: Final = (Phase.PENDING, Phase.RESERVING, Phase.STARTING, Phase.RESTARTING)
+
+
+class NodeState(StrEnum):
+    """Whether decisions can count on a GPUNode."""
+
+    REPORTING = "Reporting"
+    SILENT = "Silent"
+    RETIRING = "Retiring"
+
+
+class DeviceState(StrEnum):
+    """How much of a device is held."""
+
+    FREE = "Free"
+    SHARED = "Shared"
+    FULL = "Full"
+    UNHEALTHY = "Unhealthy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InventoryFigures:
+    """Figures of nodes, devices and slices."""
+
+    nodes: Mapping[str, int] = gauge(
+        "ullage_nodes", "GPUNodes, by whether their agent reports.", "state"
+    )
+    devices: Mapping[tuple[str, str], int] = gauge(
+        "ullage_devices",
+        "Devices by type and by how much of them is held; the sum of the states is all of them.",
+        "accelerator",
+        "state",
+    )
+    granted: Mapping[str, float] = gauge(
+        "ullage_devices_granted",
+        "Devices that are granted to workloads, half a device as 0.5.",
+        "accelerator",
+    )
+    slices: Mapping[str, int] = gauge("ullage_slices", "Slices on nodes, by phase.", "phase")
+    unproven: int = gauge(
+        "ullage_slices_unproven",
+        "Shares of devices that containers use and that the node could not verify.",
+    )
+    undesired: int = gauge(
+        "ullage_slices_undesired", "Slices that nodes hold and that are no longer wanted."
+    )
+    oldest_s: Mapping[str, float] = gauge(
+        "ullage_workload_oldest_seconds",
+        "Longest time that a workload has been in a phase before Running.",
+        "phase",
+    )
+
+
+def inventory_figures(snapshot: Snapshot) -> InventoryFigures:
+    """The figures as of now."""
+    now = snapshot.taken_at
+    nodes: Counter[str] = Counter()
+    devices: Counter[tuple[str, str]] = Counter()
+    granted: defaultdict[str, float] = defaultdict(float)
+    slices: Counter[str] = Counter()
+    unproven = undesired = 0
+    for node in snapshot.gpu_nodes.values():
+        nodes[_node_state(node, now)] += 1
+        held = _held_percent(node)
+        for device in node.devices:
+            percent = held[device.uuid]
+            devices[device.model, _device_state(device.health, percent)] += 1
+            granted[device.model] += percent / WHOLE_PERCENT
+        wanted = {one.key for one in node.desired}
+        for seen in node.observed:
+            slices[seen.phase] += 1
+            shared = seen.phase in _USED and seen.percent < WHOLE_PERCENT
+            unproven += shared and seen.proof is None
+            undesired += seen.phase.holds_capacity and seen.key not in wanted
+    return InventoryFigures(
+        nodes=nodes,
+        devices=devices,
+        granted=granted,
+        slices=slices,
+        unproven=unproven,
+        undesired=undesired,
+        oldest_s=_oldest_s(snapshot),
+    )
+
+
+def _node_state(node: GPUNodeRecord, now: float) -> NodeState:
+    if node.retire:
+        return NodeState.RETIRING
+    silent = node.heartbeat <= 0 or now - node.heartbeat > HEARTBEAT_MAX_AGE_S
+    return NodeState.SILENT if silent else NodeState.REPORTING
+
+
+def _device_state(health: Health, percent: int) -> DeviceState:
+    if health is not Health.HEALTHY:
+        return DeviceState.UNHEALTHY
+    if percent <= 0:
+        return DeviceState.FREE
+    return DeviceState.FULL if percent >= WHOLE_PERCENT else DeviceState.SHARED
+
+
+def _held_percent(node: GPUNodeRecord) -> Counter[str]:
+    """Percent by device: of what is wanted, and of what lingers and is wanted no more."""
+    held: Counter[str] = Counter()
+    wanted = {one.key for one in node.desired}
+    for one in node.desired:
+        held[one.gpu] += one.percent
+    for seen in node.observed:
+        if seen.phase.holds_capacity and seen.key not in wanted:
+            held[seen.gpu] += seen.percent
+    return held
+
+
+def _oldest_s(snapshot: Snapshot) -> dict[str, float]:
+    """Longest time by phase: of waiting since it was refused, of starting since it was placed."""
+    oldest: dict[str, float] = dict.fromkeys(_BEFORE_RUNNING, 0.0)
+    for workload in snapshot.workloads.values():
+        phase = workload.status.phase or Phase.PENDING
+        if phase not in oldest or workload.suspend:
+            continue
+        admitted = workload.status.condition(ConditionType.ADMITTED)
+        since = workload.created if admitted is None else admitted.since
+        oldest[phase] = max(oldest[phase], snapshot.taken_at - since)
+    return oldest
