@@ -25,6 +25,8 @@ TARGET: Final = {"instance", "pod", "node"}
 """Labels that a scrape adds."""
 ROW: Final = re.compile(r"^\| `(ullage_[a-z0-9_]+)` \| (\w+) \| (.+?) \|", re.MULTILINE)
 MATCHERS: Final = re.compile(r"(ullage_[a-z0-9_]+)(?:\{([^}]*)\})?")
+RECORD: Final = re.compile(r"\b\w+:ullage_[a-z0-9_]+:\w+\b")
+"""The name of a recording rule; its labels come first."""
 each = pytest.mark.parametrize("alert", ALERTS)
 
 
@@ -50,15 +52,16 @@ def test_an_alert_says_what_happened_and_how_bad_it_is(alert: str) -> None:
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.get("alert") or rule["record"])
 def test_a_rule_reads_metrics_and_labels_that_exist(rule: Json) -> None:
     known = documented()
-    expression = re.sub(r"\b\w+:ullage_[a-z0-9_]+:\w+\b", "", rule["expr"])
-    for word in re.findall(r"\b\w+:ullage_[a-z0-9_]+:\w+\b", rule["expr"]):
-        assert word in RECORDED
+    recorded = set(RECORD.findall(rule["expr"]))
+    assert recorded <= RECORDED
+    expression = RECORD.sub("", rule["expr"])
     for name, matchers in MATCHERS.findall(expression):
         assert name in known, name
         asked = set(re.findall(r"(\w+)(?:=~|!~|!=|=)", matchers))
         assert asked <= known[name] | TARGET, (name, asked)
     names = {name for name, _ in MATCHERS.findall(expression)}
-    labels = set().union(TARGET, {"namespace"}, *(known[name] for name in names))
+    kept = {name.split(":")[0] for name in recorded}
+    labels = TARGET.union(kept, *(known[name] for name in names))
     used = {
         label.strip()
         for group in re.findall(r"(?:by|on) \(([^)]*)\)", rule["expr"])

@@ -29,8 +29,8 @@ MPS: Final = "ullage_mps_server_state"
 
 def _windows(kept: int, broken: int) -> tuple[str, ...]:
     return (
-        f'{SLO}{{namespace="team-a",result="kept"}} 0+{kept}x{DAY}',
-        f'{SLO}{{namespace="team-a",result="broken"}} 0+{broken}x{DAY}',
+        f'{SLO}{{workload_namespace="team-a",result="kept"}} 0+{kept}x{DAY}',
+        f'{SLO}{{workload_namespace="team-a",result="broken"}} 0+{broken}x{DAY}',
     )
 
 
@@ -60,7 +60,7 @@ CASES: Final[dict[str, Case]] = {
         silent=('ullage_reflector_synced{instance="b",kind="Pod"} 0x60',),
     ),
     "UllageWatchDrift": Case(
-        fires=('ullage_reflector_resync_drift_total{kind="Pod"} _x50 1x10',),
+        fires=('ullage_reflector_resync_drift_total{kind="Pod"} _x70 1x20',),
         silent=('ullage_reflector_resync_drift_total{kind="Pod"} 1x90',),
         minutes=80,
     ),
@@ -147,9 +147,9 @@ CASES: Final[dict[str, Case]] = {
     ),
     "UllageSLOBurnsFast": Case(
         fires=(
-            f'{SLO}{{namespace="team-a",result="kept"}} 0+100x{DAY}',
+            f'{SLO}{{workload_namespace="team-a",result="kept"}} 0+100x{DAY}',
             # bad for an hour: too short for the slow alert
-            f'{SLO}{{namespace="team-a",result="broken"}} 0x660 0+40x60',
+            f'{SLO}{{workload_namespace="team-a",result="broken"}} 0x660 0+40x60',
         ),
         silent=_windows(kept=1000, broken=5),
         minutes=720,

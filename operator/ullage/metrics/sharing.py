@@ -62,7 +62,7 @@ class SharingFigures:
         "ullage_slo_windows",
         "Windows that were judged against an objective, by namespace of the workload; result is"
         " kept or broken.",
-        "namespace",
+        "workload_namespace",
         "result",
     )
     wait_seconds: Histogram = field(default_factory=wait_seconds)
