@@ -17,6 +17,9 @@ LIMITS: Final = (
     "tests/property/test_admission_never_overcommits.py",
 )
 
+MERGE: Final = "operator/ullage/scheduling/learning/merge.py"
+KEPT: Final = ("tests/unit/scheduling/test_what_nodes_observe_is_learned.py",)
+
 MUTANTS: Final = (
     Mutant(
         "a tenant's bandwidth falls as it slows down",
@@ -108,5 +111,33 @@ MUTANTS: Final = (
         "return facts.loose",
         "return 0 * facts.loose",
         LIMITS,
+    ),
+    Mutant(
+        "a pair is scored by what other pairs chose",
+        f"{ENGINE}/judging.py",
+        "weigh(data, out.where(part != one), group",
+        "weigh(data, out.where(part >= 0), group",
+        ("tests/unit/engines/admission/test_what_certifies_chose_nothing.py",),
+    ),
+    Mutant(
+        "a namespace of ever new classes displaces only its own rows",
+        MERGE,
+        'origins = tuple(sorted({origin_of(name) for name in classes} or {""}))',
+        'origins = ("",)',
+        KEPT,
+    ),
+    Mutant(
+        "a mixture of shares loses half of its rows in a half-life",
+        MERGE,
+        "math.log2(ranks[mixture]) - row.at_s / HALF_LIFE_S",
+        "math.log2(ranks[mixture]) - row.at_s / (2 * HALF_LIFE_S)",
+        KEPT,
+    ),
+    Mutant(
+        "pauses say how fast a class is alone",
+        MERGE,
+        "seconds = pauses if len(pauses) >= CELL_ROWS else",
+        "seconds = pauses if len(pauses) < 0 else",
+        KEPT,
     ),
 )

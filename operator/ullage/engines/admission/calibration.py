@@ -25,6 +25,9 @@ GRID: Final = tuple(round(4.0 - 0.1 * step, 1) for step in range(41))
 """Margins tried, strict to loose, fixed before any row is seen. Below 0 the mean itself breaks an
 objective, so nothing looser is ever tried."""
 
+LOOSER_CONFIDENCE: Final = 0.95
+"""Least confidence of every test after the first: a run of tests ends where luck does, and each
+looser margin admits pairs that break objectives more often than those before (our choice)."""
 LEAST_TRIALS: Final = 45
 """See :func:`trials_needed`. With 29, what 10 % needs, one device type of 48 observed pairs broke
 17 % of what it admitted."""
@@ -227,12 +230,13 @@ def fixed_sequence(rows: Sequence[Scored], *, eps: float, confidence: float) -> 
     """The loosest margin that an unbroken run of exact tests certifies.
 
     The first test is at the first margin of the grid that admits enough trials, chosen from the
-    margins alone; each next one is looser, and the first that fails ends the run.
+    margins alone; each next one is looser and must be surer, and the first that fails ends the run.
 
     Args:
         rows: Past co-locations of one group and band, each with a finite margin.
         eps: Allowed share of violations among the admitted, 0..1.
-        confidence: Confidence of each test, 0..1.
+        confidence: Confidence of the first test, 0..1; of the others at least
+            ``LOOSER_CONFIDENCE``.
 
     Returns:
         A threshold from ``GRID``; ``inf`` where no test passes.
@@ -251,7 +255,8 @@ def fixed_sequence(rows: Sequence[Scored], *, eps: float, confidence: float) -> 
             continue
         wrong = math.fsum(weight for scored, weight in admitted if scored.violated)
         violations = math.ceil(wrong - _ROUNDING)
-        if binomial_tail(violations, count, eps) > 1 - confidence:
+        asked = confidence if passed is None else max(confidence, LOOSER_CONFIDENCE)
+        if binomial_tail(violations, count, eps) > 1 - asked:
             break
         passed = Threshold(value=value, rows=distinct(rows), admitted=count, violations=violations)
     return passed or _nothing(rows, start if in_grid < start else 0)

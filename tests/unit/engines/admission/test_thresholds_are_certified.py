@@ -93,6 +93,20 @@ def test_the_run_ends_at_the_first_margin_that_fails_even_if_a_looser_one_would_
     assert found.value == pytest.approx(2.1)
 
 
+def test_a_looser_margin_must_be_surer_than_the_first() -> None:
+    """One violation of 59 begins at 80 %; one of 93 is what 95 % asks for."""
+    assert rows_needed(1, 0.05, 0.95) == 93
+    strict = [row(3.05, violated=True), *([row(3.05)] * 58)]
+    assert fixed_sequence([*strict, *([row(2.05)] * 33)], **RISK).value == pytest.approx(3.0)
+    found = fixed_sequence(
+        [row(2.55, violated=True), *([row(3.05)] * 58), *([row(2.55)] * 34)], **RISK
+    )
+    assert (found.admitted, found.violations) == (93, 1)
+    surer = [row(3.05)] * 135 + [row(2.05, violated=True)] * 2 + [row(2.05)] * 23
+    assert fixed_sequence(surer, **RISK).value == pytest.approx(0.0)
+    assert fixed_sequence(surer, eps=0.05, confidence=0.99).value == pytest.approx(2.1)
+
+
 def test_a_violation_among_the_strictest_rows_ends_it_before_it_began() -> None:
     rows = [row(3.0, violated=True)] * 3 + [row(2.0)] * 56 + [row(1.0)] * 30
     found = fixed_sequence(rows, **RISK)
