@@ -36,6 +36,7 @@ from ullage.cluster.records.pod_shape import (
 )
 from ullage.cluster.records.pool import PoolRecord
 from ullage.cluster.records.snapshot import (
+    AdoptedMember,
     DeploymentRecord,
     DeviceProfileRecord,
     GPUNodeRecord,
@@ -254,6 +255,13 @@ def _workload(name: str, namespace: str, kind: WorkloadKind) -> WorkloadRecord:
 def a_job(name: str = "train", namespace: str = "default") -> WorkloadBuilder:
     """A TrainingJob of one replica that wants one whole device."""
     return WorkloadBuilder(_workload(name, namespace, WorkloadKind.TRAINING_JOB))
+
+
+def an_adopted(name: str = "web", namespace: str = "default") -> WorkloadBuilder:
+    """A pod of others that shares devices by its label, and wants one whole device."""
+    record = _workload(name, namespace, WorkloadKind.POD)
+    pod = replace(record.ref, uid=f"uid-{name}-0", name=f"{name}-0")
+    return WorkloadBuilder(replace(record, adopted=(AdoptedMember(pod=pod, told=False),)))
 
 
 def a_service(name: str = "serve", namespace: str = "default") -> WorkloadBuilder:

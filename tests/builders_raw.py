@@ -165,6 +165,38 @@ def raw_pod(
     }
 
 
+def raw_adopted_pod(
+    name: str = "web-1",
+    *,
+    namespace: str = "default",
+    keys: Mapping[str, str] | None = None,
+    notes: Mapping[str, str] | None = None,
+    controller: Raw | None = None,
+    gated: bool = True,
+    slots: str = "1",
+    **more: Any,
+) -> Raw:
+    """A pod of others as admission prepares it.
+
+    ``keys`` are labels and ``notes`` annotations of ours without their prefix; ``more`` as of
+    ``raw_pod``.
+    """
+    asked = {"share": "30-60"} if keys is None else keys
+    body = raw_pod(name, namespace=namespace, gated=gated, controller={}, rank=None, **more)
+    main = body["spec"]["containers"][0]
+    main["image"] = "example/web:1"
+    main["resources"]["limits"][SLOT_RESOURCE] = slots
+    main["resources"]["requests"][SLOT_RESOURCE] = slots
+    body["metadata"] |= {
+        "labels": {LABEL_MANAGED: "true", LABEL_KIND: "Pod"}
+        | {f"ullage.dev/{key}": value for key, value in asked.items()},
+        "annotations": {"ullage.dev/adopted": "1"}
+        | {f"ullage.dev/{key}": value for key, value in (notes or {}).items()},
+        "ownerReferences": [controller] if controller else [],
+    }
+    return body
+
+
 def raw_foreign_pod(
     name: str = "web", *, node: str = "node-1", cpu: str = "1", phase: str = "Running"
 ) -> Raw:

@@ -30,6 +30,7 @@ from ullage.scheduling.model.plan import (
     EvictPod,
     SetProfile,
     SetStatus,
+    TellPod,
     UngatePod,
 )
 
@@ -52,6 +53,8 @@ def effect_of(action: object) -> Effect | None:
             return PodLeaving(uid=action.pod.uid)
         case DeleteWorkload():
             return WorkloadLeaving(uid=action.owner.uid)
+        case TellPod():
+            return StatusSet(uid=action.unit, status=as_stored(WorkloadKind.POD, action.status))
         case SetStatus():
             kind = WorkloadKind(action.owner.kind)
             return StatusSet(uid=action.owner.uid, status=as_stored(kind, action.status))

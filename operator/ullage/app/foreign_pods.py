@@ -1,9 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Reports pods that claim a workload which did not create them, each once.
+"""Reports pods that claim a workload which did not create them, or devices they do not get.
 
-The log names each of them, up to a bound; the claimed workload gets an Event, if it is in the same
-namespace. Such a pod is left alone.
+Each is reported once. The log names those that claim a workload, up to a bound; the claimed
+workload gets an Event, if it is in the same namespace. A pod that asks for devices by a label and
+was not prepared by admission gets an Event itself. Such pods are left alone.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ log = structlog.get_logger("ullage.foreign-pods")
 
 LOGGED_AT_ONCE: Final = 20
 """Lines for one look; the rest is a number."""
+TOLD_AT_ONCE: Final = 100
+"""Events about pods that were not prepared, for one look; the others follow in the next."""
 
 
 class ForeignPodReporter:
@@ -28,6 +31,7 @@ class ForeignPodReporter:
 
     def __init__(self) -> None:
         self._told: frozenset[str] = frozenset()
+        self._unprepared: set[str] = set()
 
     def report(
         self, snapshot: Snapshot, foreign: Mapping[str, ForeignPod], epoch: int
@@ -47,6 +51,23 @@ class ForeignPodReporter:
             _event(owner, pods, epoch)
             for owner in owners
             if (pods := by_owner.get((owner.kind, owner.namespace, owner.name)))
+        )
+
+    def unprepared(self, pods: Mapping[str, ForeignPod], epoch: int) -> tuple[Emit, ...]:
+        """One Event for each pod that is new, a bounded number at once."""
+        self._unprepared &= pods.keys()
+        fresh = sorted(pods.keys() - self._unprepared)[:TOLD_AT_ONCE]
+        self._unprepared.update(fresh)
+        return tuple(
+            Emit(
+                target=pods[uid].claims,
+                warning=True,
+                epoch=epoch,
+                reason=Reason.NOT_ADOPTED,
+                text=f"{pods[uid].why}: it runs without one; create it again where the chart's"
+                " admissionPolicy.adoption is on",
+            )
+            for uid in fresh
         )
 
 

@@ -171,5 +171,6 @@ class Term:
                     replica.lease.epoch,
                 )
                 self.writer.submit(self._models.writes(snapshot, courses, now=now, epoch=epoch))
-                foreign = replica.state.foreign_pods()
-                self.writer.submit(self._foreign.report(snapshot, foreign, epoch))
+                state = replica.state
+                self.writer.submit(self._foreign.report(snapshot, state.foreign_pods(), epoch))
+                self.writer.submit(self._foreign.unprepared(state.unprepared_pods(), epoch))

@@ -79,6 +79,7 @@ _STATUS: Final = (
     ports.WORKLOAD_PROFILE,
     ports.DEVICE_PROFILE,
     ports.CAPACITY_POOL,
+    ports.POD,
 )
 
 REQUIRED_VERBS: Final[tuple[Permission, ...]] = (

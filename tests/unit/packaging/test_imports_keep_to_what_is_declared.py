@@ -34,6 +34,7 @@ CONTRACT = {
 }
 MODEL_FREE = CONTRACT | {
     "ullage.api",
+    "ullage.api.adoption",
     "ullage.api.explanations.explained",
     "ullage.api.explanations.all",
     "ullage.api.explanations.cost",

@@ -27,6 +27,11 @@ LIFE: Final[Mapping[Reason, Explanation]] = {
         "Nothing. If it repeats, look for pods on the node that take resources without the "
         "scheduler.",
     ),
+    Reason.NOT_ADOPTED: say(
+        "The pod has a label of ullage.dev that asks for a device, and was created where no"
+        " admission policy of Ullage prepared it; it runs without a device of ours.",
+        "Switch admissionPolicy.adoption on in the chart and create the pod again.",
+    ),
     Reason.FOREIGN_POD: say(
         "A pod names this workload as its owner, but the operator did not create it: its name, "
         "owner or API group differs from what the operator sets. The operator leaves it alone, "

@@ -91,6 +91,10 @@ WAITING: Final[Mapping[Reason, Explanation]] = {
         "There is room for some members but not for all, and a gang starts whole or not at all.",
         "Wait, or lower spec.replicas; the message counts the members that fit.",
     ),
+    Reason.PODS_MISSING: say(
+        "Pods share the label ullage.dev/gang, and fewer exist than ullage.dev/gang-size says.",
+        "Create the others, or correct ullage.dev/gang-size in the template; the message counts.",
+    ),
     Reason.RESERVATION_REFUSED: say(
         "The node refused a slice that the operator chose; the operator looks for another device.",
         "Nothing at first. If it repeats, the message has the node's own reason.",

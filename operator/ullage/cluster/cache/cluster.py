@@ -274,6 +274,10 @@ class ClusterState:
         """Pods that claim a workload which did not create them, by uid; in no snapshot."""
         return self._pods.foreign()
 
+    def unprepared_pods(self) -> Mapping[str, ForeignPod]:
+        """Bound pods that ask for devices by a label and that admission did not prepare, by uid."""
+        return self._foreign.unprepared
+
     def pools_written(self) -> Mapping[str, PoolRecord]:
         """CapacityPools as the API shows them, whatever is known beyond it."""
         return self._pools.written()
@@ -293,6 +297,7 @@ class ClusterState:
 
     def freeze(self, now: float) -> Snapshot:
         """An immutable snapshot; what did not change is shared with the last one."""
+        self._pods.adopted.settle()
         if self._frozen is None or self._frozen.version != self.version:
             self._frozen = self._build(now)
         elif self._frozen.taken_at != now:

@@ -14,13 +14,20 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from ullage.api.contract import GATE, SLOT_RESOURCE
+from ullage.cluster.cache.adopted import AdoptedPods
 from ullage.cluster.cache.assume import PodCreated, PodLeaving, PodUngated
 from ullage.cluster.cache.stores import Context, ForeignRoom, Room, uid_of
 from ullage.cluster.cache.table import Table
 from ullage.cluster.cache.view import seen_pod
+from ullage.cluster.projection.adopted import project_adopted
 from ullage.cluster.projection.ownership import Claim
 from ullage.cluster.projection.pod import ForeignUse, project_pod
-from ullage.cluster.records.snapshot import ForeignPod, PodRecord, WorkloadRecord
+from ullage.cluster.records.snapshot import (
+    ForeignPod,
+    PodRecord,
+    WorkloadKind,
+    WorkloadRecord,
+)
 from ullage.ports import JsonObject
 
 Key = TypeVar("Key", bound=Hashable)
@@ -53,6 +60,7 @@ class PodRoom(Room[str]):
         self._services: dict[tuple[str, str], str] = {}
         self._serving: dict[tuple[str, str], set[str]] = {}
         self._coordinators: set[str] = set()
+        self.adopted = AdoptedPods(context, workloads, self.judge_claims)
 
     def __len__(self) -> int:
         return len(self.table) + len(self._foreign)
@@ -85,11 +93,16 @@ class PodRoom(Room[str]):
         record, claim = self._projected(raw, now, held, before)
         self._unindex(uid)
         self._index(uid, record, claim)
-        return self._keep(record, claim.against or self._contradicted(record), before)
+        changed = self._keep(record, claim.against or self._contradicted(record), before)
+        if claim.against or record.owner.kind != WorkloadKind.POD:
+            self.adopted.drop(uid)
+            return changed
+        return self.adopted.put(project_adopted(raw, record, self.context.share)) or changed
 
     def drop(self, key: str) -> bool:
         """Let a pod go."""
         self._unindex(key)
+        self.adopted.drop(key)
         if self._foreign.pop(key, None) is not None:
             return self._others.count_besides(key, None)
         return self._let_go(key)

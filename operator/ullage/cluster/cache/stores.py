@@ -28,12 +28,18 @@ from ullage.cluster.codecs.objects import (
     read_conditions,
     read_meta,
 )
-from ullage.cluster.projection.pod import ForeignUse, project_foreign
+from ullage.cluster.projection.pod import ForeignUse, project_foreign, project_unprepared
 from ullage.cluster.projection.pod_template import Seen
 from ullage.cluster.projection.policy import project_policy
 from ullage.cluster.projection.rest import project_profile
 from ullage.cluster.records.pod_shape import Resources
-from ullage.cluster.records.snapshot import ObjectRef, PolicyRecord, ProfileRecord, Unread
+from ullage.cluster.records.snapshot import (
+    ForeignPod,
+    ObjectRef,
+    PolicyRecord,
+    ProfileRecord,
+    Unread,
+)
 from ullage.cluster.records.status import Condition
 from ullage.cluster.values.memory import NodeRefusals
 from ullage.cluster.values.readable import called, complaint
@@ -372,6 +378,8 @@ class ForeignRoom(Room[str]):
         self.table = ForeignTable()
         self._besides = ForeignTable()
         self._wanted = wanted
+        self.unprepared: dict[str, ForeignPod] = {}
+        """Pods whose labels ask for a device, and that no admission policy prepared; by uid."""
 
     def __len__(self) -> int:
         return len(self.table)
@@ -387,10 +395,16 @@ class ForeignRoom(Room[str]):
     def put(self, raw: JsonObject, now: float) -> bool:
         """Count a pod as it is now."""
         uid, use = project_foreign(raw, self.context.share)
+        unprepared = project_unprepared(raw) if use is not None else None
+        if unprepared is None:
+            self.unprepared.pop(uid, None)
+        else:
+            self.unprepared[uid] = unprepared
         return self._told(self.table.put(uid, use))
 
     def drop(self, key: str) -> bool:
         """Count a pod no more."""
+        self.unprepared.pop(key, None)
         return self._told(self.table.put(key, None))
 
     def count_besides(self, uid: str, use: ForeignUse | None) -> bool:

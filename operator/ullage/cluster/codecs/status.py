@@ -22,6 +22,7 @@ from ullage.api.readers import count_of, filled
 from ullage.api.reasons import ConditionType
 from ullage.api.wire_fields import KEPT, Embedded, Listed, Schema, Shape, one_of
 from ullage.cluster.codecs.objects import ranked, within
+from ullage.cluster.codecs.pod_status import kept_in_pods
 from ullage.cluster.records.snapshot import WorkloadKind
 from ullage.cluster.records.status import (
     Account,
@@ -189,6 +190,8 @@ def _codec(kind: WorkloadKind) -> Codec[WorkloadStatus]:
 
 def as_stored(kind: WorkloadKind, status: WorkloadStatus) -> WorkloadStatus:
     """The status as it will read back once written; equal for what was read back."""
+    if kind is WorkloadKind.POD:
+        return kept_in_pods(status)
     return status_from_wire(kind, status_to_wire(kind, status))
 
 

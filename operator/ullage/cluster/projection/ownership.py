@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from ullage.api.contract import LABEL_KIND, LABEL_LEAD, LABEL_ORDER, LABEL_OWNER, LABEL_RANK
 from ullage.cluster.codecs.objects import Meta
+from ullage.cluster.projection.adopted import asks_to_share, unit_of
 from ullage.cluster.records.snapshot import ObjectRef, WorkloadKind
 from ullage.cluster.values.names import (
     MAX_RANK,
@@ -30,6 +31,7 @@ class Claim:
     Attributes:
         owner: The workload it names, always in the pod's own namespace. The uid is the
             controller's for a job's pod; a replica's is the ReplicaSet's business, hence empty.
+            Adopted pods belong to themselves, or to their gang.
         replica: It belongs to an InferenceService, by way of a ReplicaSet.
         against: Why the operator cannot have caused this pod; empty where the pod is consistent.
     """
@@ -45,6 +47,9 @@ def read_claim(meta: Meta) -> Claim:
     replica = kind == WorkloadKind.INFERENCE_SERVICE
     if replica:
         against = _against_replica(meta, name)
+    elif kind == WorkloadKind.POD:
+        against = "" if asks_to_share(meta.labels) else "no label of it asks for a device"
+        return Claim(owner=unit_of(meta), against=against)
     elif kind == WorkloadKind.TRAINING_JOB:
         against = _against_child(meta, name)
     else:

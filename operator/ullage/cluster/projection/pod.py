@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from ullage.api.adoption import LABELS
 from ullage.api.contract import (
     ANNOTATION_WORLD_SIZE,
     LABEL_LEAD,
@@ -26,16 +27,24 @@ from ullage.api.contract import (
 from ullage.cluster.codecs.objects import (
     Sharer,
     condition_true,
+    identity,
     optional_text,
     optional_whole,
     read_meta,
     short,
     version_of,
 )
+from ullage.cluster.projection.adopted import device_container
 from ullage.cluster.projection.ownership import Claim, read_claim
 from ullage.cluster.projection.pod_shape import pod_requests, pod_shape, resources_of
 from ullage.cluster.records.pod_shape import Resources
-from ullage.cluster.records.snapshot import PodRecord, PodStage
+from ullage.cluster.records.snapshot import (
+    ForeignPod,
+    ObjectRef,
+    PodRecord,
+    PodStage,
+    WorkloadKind,
+)
 from ullage.cluster.values.names import number_of
 from ullage.cluster.values.readable import complete
 
@@ -124,10 +133,11 @@ def project_pod(raw: JsonObject, now: float, share: Sharer) -> tuple[PodRecord, 
     """
     meta = read_meta(raw)
     spec, status = section(raw, "spec"), section(raw, "status")
-    shape = share(pod_shape(spec))
+    claim = read_claim(meta)
+    is_adopted = claim.owner.kind == WorkloadKind.POD
+    shape = share(pod_shape(spec, device=device_container(meta, spec) if is_adopted else 0))
     gates = _gates(spec)
     node = optional_text(spec, "nodeName")
-    claim = read_claim(meta)
     failed_why = optional_text(status, "reason")
     stage = _stage(optional_text(status, "phase"), gates, node)
     lost_race = stage is PodStage.FAILED and (
@@ -162,6 +172,7 @@ def project_pod(raw: JsonObject, now: float, share: Sharer) -> tuple[PodRecord, 
         template_hash=share(version_of(meta.annotations)),
         grace_s=optional_whole(spec, "terminationGracePeriodSeconds", 30),
         world_size=max(0, number_of(meta.annotations.get(ANNOTATION_WORLD_SIZE, ""))),
+        controlled=is_adopted and meta.controller is not None,
     )
     return record, claim
 
@@ -186,3 +197,19 @@ def project_foreign(raw: JsonObject, share: Sharer) -> tuple[str, ForeignUse | N
         holder = f"{optional_text(metadata, 'namespace')}/{optional_text(metadata, 'name')}"
     use = ForeignUse(node=node, requests=resources_of(requests, pods=1), slot_holder=holder)
     return uid, share(use)
+
+
+def project_unprepared(raw: JsonObject) -> ForeignPod | None:
+    """A pod whose labels ask for a device though admission did not prepare it; ``None`` = none is.
+
+    Raises:
+        WireError: its metadata are malformed.
+    """
+    labels = section(section(raw, "metadata"), "labels")
+    asked = next((one.key for one in LABELS if one.key in labels), "")
+    if not asked:
+        return None
+    meta = identity(raw)
+    ref = ObjectRef(kind="Pod", namespace=meta.namespace, name=meta.name, uid=meta.uid)
+    why = f"its label {asked} asks for a device, and no admission policy of Ullage prepared it"
+    return ForeignPod(namespace=meta.namespace, name=meta.name, claims=ref, why=why)

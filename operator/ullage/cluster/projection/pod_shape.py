@@ -192,13 +192,14 @@ def _container_name(container: JsonObject) -> str:
     return name
 
 
-def pod_shape(spec: JsonObject, *, slots: int = 0) -> PodShape:
+def pod_shape(spec: JsonObject, *, slots: int = 0, device: int = 0) -> PodShape:
     """Demands of a pod with this spec on a node, itself (one pod) included.
 
     Args:
         spec: a pod's or a template's ``spec``.
         slots: slots that the operator will add to the first container; 0 for a live pod, which
             bears them already.
+        device: index of the container that gets the device.
 
     Raises:
         WireError: there is no container, or something is malformed.
@@ -211,10 +212,10 @@ def pod_shape(spec: JsonObject, *, slots: int = 0) -> PodShape:
         if slots:
             amounts[SLOT_RESOURCE] = amounts.get(SLOT_RESOURCE, 0) + slots
         return PodShape(
-            device_container=_container_name(containers[0]),
+            device_container=_container_name(containers[device]),
             requests=resources_of(amounts, pods=1),
             node_selector=tuple(sorted(string_map(spec, "nodeSelector").items())),
             affinity=node_affinity(spec),
             tolerations=tuple(_toleration(item) for item in objects(spec, "tolerations")),
-            cpu_limit_milli=_cpu_limit(containers[0]),
+            cpu_limit_milli=_cpu_limit(containers[device]),
         )

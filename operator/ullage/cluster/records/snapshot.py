@@ -116,6 +116,8 @@ class PodRecord:
     """Seconds between SIGTERM and SIGKILL."""
     world_size: int = 0
     """Members of the elastic gang that it was made for; 0 = its gang is not elastic."""
+    controlled: bool = False
+    """A controller of others creates another one in its place, of an adopted pod."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,11 +193,22 @@ class WorkloadKind(StrEnum):
 
     TRAINING_JOB = "TrainingJob"
     INFERENCE_SERVICE = "InferenceService"
+    POD = "Pod"
+    """Pods of other controllers that share devices by their labels: one, or a gang of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdoptedMember:
+    """A pod that a workload of kind Pod consists of."""
+
+    pod: ObjectRef
+    told: bool
+    """Its own status says what that of the workload says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadRecord:
-    """A TrainingJob or InferenceService: spec, and the status that was read back.
+    """A TrainingJob, an InferenceService or adopted pods: spec, and the status that was read back.
 
     Fields that only one kind has keep their neutral value on the other. The pod template itself
     is not here (``ClusterState`` keeps it for the writer); ``template_hash`` names it.
@@ -245,6 +258,13 @@ class WorkloadRecord:
     aside: bool = False
     """It is set aside: nothing is decided about it, and what it holds stays."""
     status: WorkloadStatus = field(default_factory=WorkloadStatus)
+    adopted: tuple[AdoptedMember, ...] = ()
+    """Pods that it consists of, of kind Pod, oldest first: its status stands in each of them."""
+
+    @property
+    def is_gang(self) -> bool:
+        """Whether its members get their devices together or not at all."""
+        return self.kind is not WorkloadKind.INFERENCE_SERVICE
 
     @property
     def in_place(self) -> bool:

@@ -8,8 +8,10 @@ because a field left out is a field given up.
 
 from __future__ import annotations
 
+from ullage.api.adoption import ANNOTATION_SCHEDULING
 from ullage.api.contract import API_VERSION
 from ullage.cluster.codecs.objects import condition_to_wire
+from ullage.cluster.codecs.pod_status import pod_conditions, scheduling_annotation
 from ullage.cluster.codecs.pool import pool_status_to_wire
 from ullage.cluster.codecs.profile import device_model_to_wire, profile_status_to_wire
 from ullage.cluster.codecs.status import solve_to_wire, status_to_wire
@@ -24,6 +26,7 @@ from ullage.scheduling.model.plan import (
     SetPoolStatus,
     SetProfile,
     SetStatus,
+    TellPod,
 )
 
 Body = dict[str, object]
@@ -55,9 +58,25 @@ def gpunode_body(action: ApplyGPUNode) -> Body:
 
 def status_body(action: SetStatus, resource_version: str) -> Body:
     """A workload's whole status, for server-side apply to ``/status``."""
+    if isinstance(action, TellPod):
+        return _pod_status(action)
     body = _status(action.owner, status_to_wire(WorkloadKind(action.owner.kind), action.status))
     based = {"resourceVersion": resource_version} if resource_version else {}
     return body | {"metadata": _metadata(action.owner) | based}
+
+
+def _pod_status(action: TellPod) -> Body:
+    """What an adopted pod tells: our conditions and our memory, in one apply to ``/status``.
+
+    It rests on no version of the pod, which its kubelet writes all the time; the uid fences it.
+    """
+    memory = {ANNOTATION_SCHEDULING: scheduling_annotation(action.status)}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": _metadata(action.owner) | {"annotations": memory},
+        "status": {"conditions": pod_conditions(action.status)},
+    }
 
 
 def conditions_body(action: SetConditions) -> Body:

@@ -19,7 +19,7 @@ from ullage.kube.requests import ObjectKey, Request, Requests, Verb, key_of
 from ullage.kube.writer.cache import ApplyGate, StatusGate, digest
 from ullage.ports import NODE, ClusterPort, Conflict, JsonObject, NotFound
 from ullage.scheduling.lifecycle.taints import taint_patch
-from ullage.scheduling.model.plan import Action, Emit, SetStatus, TaintNode
+from ullage.scheduling.model.plan import Action, Emit, SetStatus, TaintNode, TellPod
 
 SENT: Final = "ok"
 UNCHANGED: Final = "unchanged"
@@ -97,6 +97,9 @@ class Sender:
         return SENT
 
     async def _status(self, action: SetStatus) -> str:
+        if isinstance(action, TellPod):
+            await self._send_apply(self._requests.request(action))
+            return SENT
         uid = action.owner.uid
         base = self._statuses.base(uid, action.resource_version)
         request = self._requests.request(action, base)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ullage.api.contract import Reason
-from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
+from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.scheduling.assignment.cycle_context import Assignments, CycleContext
 from ullage.scheduling.assignment.nominate import EVICTABLE, Nominations, attempt_of, may_leave
 from ullage.scheduling.assignment.pods import give_up, release
@@ -85,8 +85,7 @@ def _enter(
         for node, wanted in slices_of(context.placer, placement, context.view.settings.epoch):
             context.ledger.add(node, wanted)
     members = context.view.members_of(workload)
-    gang = workload.kind is WorkloadKind.TRAINING_JOB
-    if gang and not outcome.placements and _holds(members):
+    if workload.is_gang and not outcome.placements and _holds(members):
         for member in members:
             release(context.ledger, member)
     if outcome.victims:
@@ -137,9 +136,10 @@ def _preempt(
         return
     job = view.snapshot.workloads[uid]
     wait_s = after_preemption_s(view, job)
-    message = (
-        f"preempted by {name}, which has a higher priority; starts again when room is free,"
-        f" in {wait_s:g} s at the earliest"
+    message = f"preempted by {name}, which has a higher priority; " + (
+        "its controller creates it again"
+        if job.adopted
+        else f"starts again when room is free, in {wait_s:g} s at the earliest"
     )
     _send_away(context, uid, message, result)
     context.lifecycles[uid] = replace(

@@ -201,7 +201,7 @@ class _Judge:
             job = party.workload
             service = job.kind is WorkloadKind.INFERENCE_SERVICE
             members = [party.member] if service else self.view.members_of(job)
-            if not service and not job.checkpoint:
+            if not service and (job.adopted or not job.checkpoint):
                 continue
             if elsewhere(self.placer, self.requests, job, members, here_too=False):
                 pods = frozenset({party.member.pod.uid})

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from ullage.api.contract import Reason
-from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
+from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.scheduling.assignment.cycle_context import Assignments, CycleContext
 from ullage.scheduling.assignment.pods import create_pods, has_names, name_members
 from ullage.scheduling.elastic.sizing import Sizing, is_modest, sizing_of
@@ -123,7 +123,7 @@ def _lasting(
     workload, view = attempt.workload, context.view
     if (
         context.rounds is not None
-        or workload.kind is not WorkloadKind.TRAINING_JOB
+        or not workload.is_gang
         or workload.status.made_room is not None
         or workload.status.scheduling.exclusions
         or view.snapshot.node_refusals

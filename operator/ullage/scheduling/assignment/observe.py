@@ -29,6 +29,7 @@ from ullage.scheduling.inventory.device_faults import isolations
 from ullage.scheduling.inventory.interruptions import terminations
 from ullage.scheduling.inventory.inventory import Inventory, take_inventory
 from ullage.scheduling.lifecycle.adopt import drop_refused
+from ullage.scheduling.lifecycle.adopted import adopted_life
 from ullage.scheduling.lifecycle.coordinator import led
 from ullage.scheduling.lifecycle.drain import notice_marks
 from ullage.scheduling.lifecycle.inference import inference_life
@@ -168,4 +169,6 @@ def _step(view: View, inventory: Inventory, workload: WorkloadRecord) -> Lifecyc
         return LifecycleStep(phase=Phase.PENDING, silent=True)
     if workload.kind is WorkloadKind.TRAINING_JOB:
         return led(view, workload, training_life(view, inventory, workload))
+    if workload.kind is WorkloadKind.POD:
+        return adopted_life(view, inventory, workload)
     return inference_life(view, inventory, workload)

@@ -135,7 +135,7 @@ def _move(context: CycleContext, result: Assignments) -> dict[str, tuple[Reason,
         if life.silent or life.phase.terminal:
             continue
         if workload.kind is not WorkloadKind.TRAINING_JOB:
-            said = finding.stays or _replaced(result, uid)
+            said = finding.stays or _replaced(result, workload)
             told[uid] = (finding.reason, f"{finding.text}; {said}")
         elif life.phase is Phase.RUNNING and not life.waiting:
             stays = _stays(context, workload, finding)
@@ -162,9 +162,11 @@ def _starts_again(job: WorkloadRecord, finding: Finding) -> LifecycleStep:
     )
 
 
-def _replaced(result: Assignments, uid: str) -> str:
-    """What is done about a service."""
-    entry = result.entries.get(uid)
+def _replaced(result: Assignments, workload: WorkloadRecord) -> str:
+    """What is done about a service, or about adopted pods."""
+    if workload.kind is WorkloadKind.POD:
+        return "it stays, because only its own controller can start it again"
+    entry = result.entries.get(workload.ref.uid)
     if entry is not None and entry.leaving is not None and entry.leaving.under_way:
         return "replicas are replaced one after the other"
     return "it stays until there is room for a replacement that fits"

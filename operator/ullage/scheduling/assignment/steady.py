@@ -17,7 +17,7 @@ from itertools import chain
 from typing import Final
 
 from ullage.api.contract import DesiredSlice, ObservedSlice
-from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot, WorkloadKind, WorkloadRecord
+from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot, WorkloadRecord
 from ullage.cluster.records.status import WorkloadStatus
 from ullage.cluster.values.device_ref import DeviceRef
 from ullage.scheduling.lifecycle.members import MemberCache
@@ -136,7 +136,7 @@ def is_steady(workload: WorkloadRecord, step: LifecycleStep) -> bool:
     """
     return (
         not step.silent
-        and workload.kind is WorkloadKind.TRAINING_JOB
+        and workload.is_gang
         and workload.cost is None
         and workload.elasticity is None
         and workload.status.spend is None

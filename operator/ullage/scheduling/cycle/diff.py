@@ -8,9 +8,10 @@ Deciding twice gives the same actions, and the difference of a plan that was car
 from __future__ import annotations
 
 from collections.abc import Iterator, Set
+from dataclasses import replace
 
 from ullage.api.contract import GATE, DesiredSlice, Reason
-from ullage.cluster.records.snapshot import ObjectRef, Snapshot, WorkloadKind
+from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
 from ullage.scheduling.learning.loop import KIND
 from ullage.scheduling.model.plan import (
     Action,
@@ -20,9 +21,11 @@ from ullage.scheduling.model.plan import (
     CreatePod,
     DeletePod,
     DeleteWorkload,
+    Emit,
     EvictPod,
     Plan,
     SetStatus,
+    TellPod,
     UngatePod,
 )
 from ullage.scheduling.status.workload_status import is_passing
@@ -42,12 +45,21 @@ def diff(plan: Plan, snapshot: Snapshot) -> tuple[Action, ...]:
         *_gpu_nodes(plan, snapshot),
         *coming,
         *_statuses(plan, snapshot),
-        *(event for event in plan.events if _is_there(event.target, snapshot)),
+        *(_of_an_object(event, snapshot) for event in plan.events if _is_there(event, snapshot)),
     )
 
 
-def _is_there(target: ObjectRef, snapshot: Snapshot) -> bool:
+def _of_an_object(event: Emit, snapshot: Snapshot) -> Emit:
+    """The Event; that of adopted pods is about the oldest of them."""
+    unit = snapshot.workloads.get(event.target.uid)
+    if unit is None or not unit.adopted:
+        return event
+    return replace(event, target=unit.adopted[0].pod)
+
+
+def _is_there(event: Emit, snapshot: Snapshot) -> bool:
     """Whether a workload or a profile that an Event is about still exists."""
+    target = event.target
     if target.kind == KIND:
         return (target.namespace, target.name) in snapshot.profiles
     return target.uid in snapshot.workloads
@@ -96,17 +108,34 @@ def _statuses(plan: Plan, snapshot: Snapshot) -> Iterator[SetStatus]:
         if workload is None or status == workload.status:
             continue
         decision = status.decision
-        yield SetStatus(
+        whole = SetStatus(
             owner=workload.ref,
             resource_version=workload.resource_version,
             status=status,
             epoch=plan.epoch,
             reason=decision.reason if decision else Reason.WAITING_FOR_DECISION,
             text=status.phase,
-            passing=(
-                workload.kind is WorkloadKind.TRAINING_JOB and is_passing(workload.status, status)
-            ),
+            passing=workload.is_gang and is_passing(workload.status, status),
         )
+        yield from _in_each_pod(whole, workload) if workload.adopted else (whole,)
+
+
+def _in_each_pod(whole: SetStatus, workload: WorkloadRecord) -> Iterator[TellPod]:
+    """The same in each pod that does not tell it yet."""
+    told = replace(workload.status, observed_generation=workload.generation)
+    everyone = told != whole.status
+    for member in workload.adopted:
+        if everyone or not member.told:
+            yield TellPod(
+                owner=member.pod,
+                unit=workload.ref.uid,
+                resource_version="",
+                status=whole.status,
+                epoch=whole.epoch,
+                reason=whole.reason,
+                text=whole.text,
+                passing=whole.passing,
+            )
 
 
 def _is_due(step: Action, snapshot: Snapshot, names: Set[tuple[str, str]]) -> bool:

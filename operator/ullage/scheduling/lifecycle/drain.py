@@ -19,7 +19,6 @@ from ullage.cluster.records.snapshot import (
     PodRecord,
     PodStage,
     Snapshot,
-    WorkloadKind,
     WorkloadRecord,
 )
 from ullage.cluster.records.spec_fields import OnNotice
@@ -134,7 +133,7 @@ def _class_of(owner: WorkloadRecord | None) -> int:
     """0 = saves its work, 1 = has an objective, 2 = best effort."""
     if owner is None:
         return 2
-    if owner.kind is WorkloadKind.TRAINING_JOB and owner.checkpoint:
+    if owner.is_gang and owner.checkpoint:
         return 0
     objectives = (owner.slo, owner.max_slowdown, owner.min_throughput)
     return 1 if any(objective is not None for objective in objectives) else 2

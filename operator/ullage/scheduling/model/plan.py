@@ -185,6 +185,14 @@ class SetStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TellPod(SetStatus):
+    """Apply the status of adopted pods to one of them, which is the owner here."""
+
+    unit: str
+    """uid of the workload."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SetConditions:
     """Apply our conditions on an object that is no workload (policy, profile)."""
 

@@ -27,7 +27,7 @@ class WorkloadIndex:
     made_room: set[str] = field(default_factory=set)
     restarting: set[str] = field(default_factory=set)
     evictable: set[str] = field(default_factory=set)
-    """Training jobs that can checkpoint."""
+    """Jobs and adopted pods that can checkpoint."""
     _workloads: Mapping[str, WorkloadRecord] = field(default_factory=dict)
 
     def update(self, uids: Collection[str], workloads: Mapping[str, WorkloadRecord]) -> None:
@@ -63,5 +63,5 @@ def _traits(workload: WorkloadRecord) -> tuple[bool, ...]:
         bool(status.scheduling.exclusions),
         status.made_room is not None,
         status.phase == Phase.RESTARTING,
-        workload.kind is WorkloadKind.TRAINING_JOB and workload.checkpoint,
+        workload.is_gang and workload.checkpoint,
     )

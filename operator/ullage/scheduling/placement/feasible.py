@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ullage.api.contract import SLOT_RESOURCE, Reason
-from ullage.cluster.records.snapshot import Snapshot, WorkloadKind, WorkloadRecord
+from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
 from ullage.engines.admission.limits import LIMITS, WHOLE_PERCENT, Facts, ceiling, memory_needed
 from ullage.scheduling.feasibility.device_facts import (
     allowed_model,
@@ -56,8 +56,7 @@ def _least(workload: WorkloadRecord) -> int:
     """Members without which a workload does nothing."""
     if workload.elasticity is not None:
         return workload.elasticity.min_replicas
-    gang = workload.kind is WorkloadKind.TRAINING_JOB
-    return workload.replicas if gang else min(1, workload.replicas)
+    return workload.replicas if workload.is_gang else min(1, workload.replicas)
 
 
 @dataclass(slots=True)

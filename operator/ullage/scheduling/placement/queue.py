@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import Final
 
 from ullage.api.contract import Reason
-from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
+from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import RefusalLine
 from ullage.engines.admission.limits import HEALTHY, LIMITS
 from ullage.scheduling.feasibility.device_facts import columns, emptied
@@ -210,7 +210,7 @@ class SchedulingQueue:
 
     def _place(self, attempt: SchedulingAttempt) -> Outcome:
         asked = self.asked(attempt)
-        if attempt.workload.kind is WorkloadKind.TRAINING_JOB:
+        if attempt.workload.is_gang:
             return self._unit(attempt, asked)
         outcome = Outcome()
         for one in asked:

@@ -77,7 +77,7 @@ def latency_limit(
         replicas: among how many a declared load is divided.
     """
     slo, (alone_s, model) = workload.slo, whole
-    if slo is None or workload.kind is not WorkloadKind.INFERENCE_SERVICE:
+    if slo is None or workload.kind is WorkloadKind.TRAINING_JOB:
         return None
     objective = Objective(latency_s=slo.latency_ms / 1000, quantile=slo.quantile)
     try:

@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from ullage.api.contract import DesiredSlice
-from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.cluster.codecs.status import as_stored
+from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
 from ullage.cluster.records.status import WorkloadStatus
 from ullage.scheduling.accounting.account import Accountant
 from ullage.scheduling.accounting.events import cost_news
@@ -119,11 +120,19 @@ def _report(
             status = advised(advisor, workload, reporter.status(workload))
             status = with_tier(view, workload, accountant.booked(workload, status))
             status = with_savings(context.spending, workload, status)
+            if workload.adopted:
+                status = _in_pods(workload.status, status)
             if status is not workload.status:
                 statuses[uid] = status
                 events.extend(_news(view, reporter, advisor, workload, status))
     blames.settle()
     return statuses, events
+
+
+def _in_pods(before: WorkloadStatus, status: WorkloadStatus) -> WorkloadStatus:
+    """What adopted pods tell of a status; the very record of before if that is nothing new."""
+    kept = as_stored(WorkloadKind.POD, status)
+    return before if kept == before else kept
 
 
 def _news(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from ullage.api.contract import DesiredSlice, Reason
 from ullage.api.reasons import ConditionType
 from ullage.cluster.codecs.status import whole_second
-from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
+from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import (
     REFUSAL_LIMIT,
     DecisionRecord,
@@ -167,6 +167,8 @@ class Reporter:
             before = None  # a device failed it just now: that is news
         if admitted and not life.phase.terminal:
             ruling = self._placed(entry, life, parts)
+            if workload.adopted and before is not None and _says(before, ruling):
+                return before  # pods keep no more of it
             if before is not None and outcome is None and _same_place(workload, parts):
                 # who sits where it sat is not decided again; what came second is history
                 ruling = replace(ruling, runner_up=before.runner_up, lines=before.refusals)
@@ -273,7 +275,7 @@ class Reporter:
         """What is wrong with work that runs all the same."""
         workload, rollout = entry.workload, entry.rollout
         told = self.assignments.told.get(workload.ref.uid)
-        if workload.kind is WorkloadKind.TRAINING_JOB:
+        if workload.is_gang:
             return told if admitted else None
         if rollout is not None and rollout.waits:
             return Reason.NO_ROOM_TO_SURGE, _WAITS_FOR_ROOM
@@ -282,13 +284,22 @@ class Reporter:
         return told
 
     def _endpoint(self, workload: WorkloadRecord) -> str:
-        if workload.kind is WorkloadKind.TRAINING_JOB:
+        if workload.is_gang:
             return ""
         ref = workload.ref
         service = self.context.view.snapshot.services.get((ref.namespace, ref.name))
         if service is None or service.owner_uid != ref.uid or not service.ports:
             return ""
         return f"{ref.name}.{ref.namespace}.svc:{service.ports[0]}"
+
+
+def _says(before: DecisionRecord, ruling: Ruling) -> bool:
+    """Whether a record says already where adopted pods are."""
+    return (
+        before.reason is ruling.reason
+        and before.alone == ruling.alone
+        and before.chosen == decisions.chosen_text(ruling.parts)
+    )
 
 
 def _same_company(workload: WorkloadRecord, alone: bool) -> bool:
@@ -357,14 +368,14 @@ def _is_admitted(
     workload: WorkloadRecord, life: LifecycleStep, members: Sequence[Member], parts: Sequence[Part]
 ) -> bool:
     """Whether every member has its slices: all of a gang, as many as wanted of a service."""
-    if life.reason is not None and workload.kind is WorkloadKind.TRAINING_JOB:
+    if life.reason is not None and workload.is_gang:
         return False
     having = {part.pod_uid for part in parts}
     settled = sum(
         (member.pod.uid in having and not member.pod.deleting) or not member.live
         for member in members
     )
-    if workload.kind is WorkloadKind.TRAINING_JOB:
+    if workload.is_gang:
         wanted = len(members) if life.headcount is not None else workload.replicas
         return settled == len(members) == wanted
     live = sum(member.pod.uid in having and not member.pod.deleting for member in members)
@@ -372,8 +383,7 @@ def _is_admitted(
 
 
 def _phase(workload: WorkloadRecord, life: LifecycleStep, admitted: bool) -> Phase:
-    gang = workload.kind is WorkloadKind.TRAINING_JOB
-    if gang and life.waiting and life.phase in (Phase.PENDING, Phase.RESERVING):
+    if workload.is_gang and life.waiting and life.phase in (Phase.PENDING, Phase.RESERVING):
         return Phase.RESERVING if admitted else Phase.PENDING
     return life.phase
 

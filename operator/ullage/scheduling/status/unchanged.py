@@ -23,6 +23,7 @@ from ullage.scheduling.placement.attempt import Refused
 from ullage.scheduling.placement.predicted_figures import Part, Predictions
 from ullage.scheduling.status.workload_status import ENFORCED, same_placement
 
+_WAITING: Final = (ConditionType.ADMITTED, ConditionType.READY)
 _RUNNING: Final = (
     ConditionType.ADMITTED,
     ConditionType.PLACED,
@@ -70,19 +71,18 @@ def still_waits(workload: WorkloadRecord, life: LifecycleStep, refused: Refused)
         or workload.generation != status.observed_generation
         or (status.restarts, status.retry_at) != (life.restarts, life.retry_at)
         or life.passed_over is not None
-        or len(status.conditions) != 2
     ):
+        return False
+    shown = (ConditionType.ADMITTED,) if workload.adopted else _WAITING
+    if tuple(one.type for one in status.conditions) != shown:
         return False
     if {refusal.reason for refusal in decision.refusals} != {line.reason for line in refused.lines}:
         return False
     return all(
-        one.type == type_
-        and one.status == "False"
+        one.status == "False"
         and one.reason == refused.reason
         and one.observed_generation == workload.generation
-        for one, type_ in zip(
-            status.conditions, (ConditionType.ADMITTED, ConditionType.READY), strict=True
-        )
+        for one in status.conditions
     )
 
 

@@ -15,7 +15,7 @@ from typing import Final
 from ullage.api.contract import Reason, SlicePhase
 from ullage.api.reasons import ConditionType
 from ullage.cluster.codecs.status import whole_second
-from ullage.cluster.records.snapshot import PodStage, WorkloadKind, WorkloadRecord
+from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
 from ullage.cluster.records.status import (
     AllocationRecord,
     DecisionRecord,
@@ -76,7 +76,7 @@ def tell(view: View, told: Told, predictions: Predictions) -> WorkloadStatus:
     """The status of a workload."""
     before = told.workload.status
     changes = _common(view, told, predictions)
-    if told.workload.kind is WorkloadKind.TRAINING_JOB:
+    if told.workload.is_gang:
         changes |= _training(view, told)
     else:
         changes |= _serving(told)
@@ -85,7 +85,7 @@ def tell(view: View, told: Told, predictions: Predictions) -> WorkloadStatus:
 
 
 def is_passing(before: WorkloadStatus, after: WorkloadStatus) -> bool:
-    """Whether a TrainingJob's status only says that things move: the next is expected soon.
+    """Whether a gang's status only says that things move: the next is expected soon.
 
     Anything that users must act on or wait for, and all that a restart must remember, is not.
     """
@@ -232,7 +232,7 @@ def _said(told: Told) -> list[Said]:
             ),
             Said(ConditionType.READY, False, told.reason),
         ]
-        if workload.kind is not WorkloadKind.TRAINING_JOB and told.phase is Phase.READY:
+        if not workload.is_gang and told.phase is Phase.READY:
             said[1] = Said(ConditionType.READY, True, Reason.RUNNING)
     else:
         said = _admitted(told)

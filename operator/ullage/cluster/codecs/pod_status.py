@@ -1,0 +1,137 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The status of pods that were adopted: conditions of each pod, and one bounded annotation.
+
+An object of our own for each pod would double what etcd holds; what people read stands in the
+conditions, and what the next decision needs in the annotation. A pod whose annotation cannot be
+read is as one that no decision was ever made of: it costs memory of failures, nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Final
+
+from ullage.api.adoption import ANNOTATION_SCHEDULING, CONDITION_PREFIX
+from ullage.api.codec import derived
+from ullage.api.contract import JsonObject, Reason, objects
+from ullage.api.reasons import ConditionType
+from ullage.cluster.codecs.objects import condition_from_wire, condition_to_wire
+from ullage.cluster.records.status import Condition, DecisionRecord, WorkloadStatus
+
+MOST_BYTES: Final = 1024
+"""Of the annotation."""
+MOST_EXCLUSIONS: Final = 2
+_TEXT: Final = 80
+"""Characters kept of what happened on a device that is left out."""
+SHOWN: Final = (
+    ConditionType.ADMITTED,
+    ConditionType.ENFORCED,
+    ConditionType.SLO_MET,
+    ConditionType.DEGRADED,
+    ConditionType.INVALID,
+)
+"""Conditions that a pod has not anyway, in this order."""
+_KEPT: Final = ("phase", "decision", "scheduling")
+_MEMORY: Final = derived(
+    WorkloadStatus, [one.name for one in fields(WorkloadStatus) if one.name not in _KEPT]
+)
+_NEW: Final = WorkloadStatus()
+
+
+def kept_in_pods(status: WorkloadStatus) -> WorkloadStatus:
+    """The part of a status that pods hold, as it will read back."""
+    return read_pod_status(
+        {ANNOTATION_SCHEDULING: scheduling_annotation(status)},
+        {"conditions": pod_conditions(status)},
+    )
+
+
+def scheduling_annotation(status: WorkloadStatus) -> str:
+    """What the next decision needs, as compact JSON of at most ``MOST_BYTES``."""
+    kept = _shortened(status)
+    while len(written := json.dumps(_MEMORY.write(kept), separators=(",", ":"))) > MOST_BYTES:
+        excluded = kept.scheduling.exclusions
+        if excluded:
+            kept = replace(kept, scheduling=replace(kept.scheduling, exclusions=excluded[1:]))
+        else:
+            kept = replace(kept, decision=None)
+    return written
+
+
+def pod_conditions(status: WorkloadStatus) -> list[dict[str, object]]:
+    """Conditions of ours as a pod has them; not every API server knows their generation."""
+    shown = []
+    for type_ in SHOWN:
+        condition = status.condition(type_)
+        if condition is not None:
+            body = condition_to_wire(replace(condition, type=f"{CONDITION_PREFIX}{type_}"))
+            body.pop("observedGeneration", None)
+            shown.append(body)
+    return shown
+
+
+def read_pod_status(annotations: Mapping[str, str], status: JsonObject) -> WorkloadStatus:
+    """The status that a pod holds; an empty one where it holds none that can be read."""
+    stated = annotations.get(ANNOTATION_SCHEDULING, "")
+    if not stated or len(stated) > MOST_BYTES:
+        return _NEW
+    try:
+        raw = json.loads(stated)
+        memory = _MEMORY.read(raw if isinstance(raw, dict) else {})
+        conditions = _own(status)
+    except (ValueError, RecursionError):  # malformed JSON, or a malformed field of it
+        return _NEW
+    decision = memory.decision
+    return replace(
+        memory,
+        observed_generation=1,
+        conditions=conditions,
+        decision=None if decision is None else _with_texts(decision, conditions),
+    )
+
+
+def _own(status: JsonObject) -> tuple[Condition, ...]:
+    """Conditions of ours, in the order of ``SHOWN``."""
+    found: dict[str, Condition] = {}
+    for raw in objects(status, "conditions"):
+        type_ = raw.get("type")
+        if isinstance(type_, str) and type_.startswith(CONDITION_PREFIX):
+            name = type_.removeprefix(CONDITION_PREFIX)
+            found[name] = replace(condition_from_wire(raw), type=name, observed_generation=1)
+    return tuple(found[type_] for type_ in SHOWN if type_ in found)
+
+
+def _with_texts(decision: DecisionRecord, conditions: tuple[Condition, ...]) -> DecisionRecord:
+    """The decision with its text, which stands in the condition."""
+    said = next((one.message for one in conditions if one.type == ConditionType.ADMITTED), "")
+    if decision.reason is Reason.PLACED:
+        return replace(decision, chosen=said)
+    return replace(decision, message=said)
+
+
+def _shortened(status: WorkloadStatus) -> WorkloadStatus:
+    """The status without what is told elsewhere."""
+    decision, scheduling = status.decision, status.scheduling
+    return replace(
+        status,
+        decision=None
+        if decision is None
+        else replace(
+            decision,
+            inputs_hash="",
+            chosen="",
+            runner_up="",
+            message="",
+            refusals=tuple(replace(one, nearest="", message="") for one in decision.refusals),
+        ),
+        scheduling=replace(
+            scheduling,
+            exclusions=tuple(
+                replace(one, message=one.message[:_TEXT])
+                for one in scheduling.exclusions[-MOST_EXCLUSIONS:]
+            ),
+        ),
+    )

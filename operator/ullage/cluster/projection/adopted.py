@@ -1,0 +1,322 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Pods of other controllers as workloads: what their labels and annotations ask for.
+
+Every value goes through the reader of the field of our kinds that means the same. A pod that asks
+for something no one can read waits and says so; it keeps its gate, and nothing else is stopped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ullage.api.adoption import KEYS, LABELS, MOST_PODS, AdoptionKey
+from ullage.api.contract import (
+    GATE,
+    SLOT_RESOURCE,
+    GPUMode,
+    JsonObject,
+    LatencyObjective,
+    WireError,
+    default_trust_domain,
+    objects,
+    section,
+)
+from ullage.api.readers import quoted
+from ullage.cluster.codecs.objects import Meta, Sharer, identity, is_domain, word
+from ullage.cluster.codecs.pod_status import read_pod_status
+from ullage.cluster.projection.pod_shape import read_amounts
+from ullage.cluster.projection.spec import (
+    read_accelerators,
+    read_gpu,
+    read_latency,
+    read_objectives,
+    read_trust_domain,
+)
+from ullage.cluster.projection.workload_class import class_key, family_key
+from ullage.cluster.records.pod_shape import PodShape
+from ullage.cluster.records.snapshot import ObjectRef, PodRecord, WorkloadKind, WorkloadRecord
+from ullage.cluster.records.spec_fields import GPURequest
+from ullage.cluster.records.status import WorkloadStatus
+from ullage.cluster.values.readable import complaint
+
+Said = Mapping[AdoptionKey, str]
+"""Values of the keys that a pod bears."""
+_SHARE: Final = re.compile(r"([0-9]{1,3})(?:-([0-9]{1,3}))?")
+_METRIC: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]{0,199}")
+_NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,6}")
+_TOO_FAR: Final = 2**40
+"""Stands for a number that is none: every bound refuses it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdoptedPod:
+    """A pod that shares devices by its labels."""
+
+    pod: ObjectRef
+    terms: WorkloadRecord
+    """The workload as this pod alone describes it."""
+    status: WorkloadStatus
+    """What it was told last."""
+    finished: bool
+
+
+def unit_of(meta: Meta) -> ObjectRef:
+    """The workload that an adopted pod belongs to: itself, or the gang in its own namespace.
+
+    A gang has no object, and a uid that no object can have.
+    """
+    gang = meta.labels.get(AdoptionKey.GANG.key, "")
+    name, uid = (gang, f"gang/{meta.namespace}/{gang}") if gang else (meta.name, meta.uid)
+    return ObjectRef(kind=WorkloadKind.POD, namespace=meta.namespace, name=name, uid=uid)
+
+
+def asks_to_share(labels: Mapping[str, str]) -> bool:
+    """Whether a pod with these labels asks for devices."""
+    return any(one.key in labels for one in LABELS)
+
+
+def device_container(meta: Meta, spec: JsonObject) -> int:
+    """Index of the container that gets the device; the first where the pod names none that is."""
+    named = meta.annotations.get(AdoptionKey.CONTAINER.key)
+    names = [one.get("name") for one in objects(spec, "containers")]
+    return names.index(named) if named in names else 0
+
+
+def project_adopted(raw: JsonObject, record: PodRecord, share: Sharer) -> AdoptedPod:
+    """Read what an adopted pod asks for, and what it was told.
+
+    Args:
+        raw: the pod.
+        record: what else is known of it; its owner is the workload.
+        share: gives one object for equal values.
+    """
+    meta = identity(raw)
+    try:
+        terms = _terms(meta, raw, record)
+    except Exception as error:  # the seam of one object: whatever it is, it is about this one
+        terms = replace(
+            _plain(meta, record), shape=PodShape(device_container=""), invalid=complaint(error)
+        )
+    return AdoptedPod(
+        pod=ObjectRef(kind="Pod", namespace=meta.namespace, name=meta.name, uid=meta.uid),
+        terms=replace(
+            terms,
+            gpu=share(terms.gpu),
+            accelerators=share(terms.accelerators),
+            trust_domain=share(terms.trust_domain),
+            workload_class=share(terms.workload_class),
+            family=share(terms.family),
+        ),
+        status=read_pod_status(meta.annotations, section(raw, "status")),
+        finished=record.stage.finished,
+    )
+
+
+def _plain(meta: Meta, record: PodRecord) -> WorkloadRecord:
+    """The workload with nothing but its identity."""
+    return WorkloadRecord(
+        ref=record.owner,
+        kind=WorkloadKind.POD,
+        generation=1,
+        resource_version="",
+        created=meta.created,
+        deleting=False,
+        shape=record.shape,
+        template_hash="",
+        trust_domain=default_trust_domain(meta.namespace),
+        priority=record.priority,
+    )
+
+
+def _terms(meta: Meta, raw: JsonObject, record: PodRecord) -> WorkloadRecord:
+    said = _said(meta)
+    spec = section(raw, "spec")
+    gpu = _gpu(said)
+    _check_prepared(meta, spec, record, gpu)
+    slowdown, latency = _objectives(said)
+    accelerators = said.get(AdoptionKey.ACCELERATORS)
+    template = _as_template(meta, spec, said)
+    with _about(AdoptionKey.TRUST_DOMAIN, said):
+        domain = read_trust_domain({"trustDomain": said.get(AdoptionKey.TRUST_DOMAIN)})
+    with _about(AdoptionKey.PROFILE, said):
+        profile = word({"profile": said.get(AdoptionKey.PROFILE)}, "profile")
+    with _about(AdoptionKey.TENANT, said):
+        tenant = word({"tenant": said.get(AdoptionKey.TENANT)}, "tenant")
+    with _about(AdoptionKey.ACCELERATORS, said):
+        types = read_accelerators({"accelerators": accelerators.split(",") if accelerators else []})
+    return replace(
+        _plain(meta, record),
+        replicas=_members(said),
+        gpu=gpu,
+        accelerators=types,
+        trust_domain=domain or default_trust_domain(meta.namespace),
+        profile_ref=profile,
+        tenant=tenant,
+        max_slowdown=slowdown,
+        slo=latency,
+        checkpoint=_flag(said),
+        workload_class=class_key(template, {}),
+        family=family_key(template, {}),
+    )
+
+
+def _said(meta: Meta) -> Said:
+    """Values by key; the class may stand in a label or an annotation."""
+    found: dict[AdoptionKey, str] = {}
+    for key, meaning in KEYS.items():
+        place = meta.labels if meaning.is_label else meta.annotations
+        if key.key in place:
+            found[key] = place[key.key]
+    if AdoptionKey.CLASS.key in meta.labels:
+        found[AdoptionKey.CLASS] = meta.labels[AdoptionKey.CLASS.key]
+    return found
+
+
+@contextmanager
+def _about(key: AdoptionKey, said: Said) -> Iterator[None]:
+    """Put a key in front of a reader's complaint, and the remedy behind it.
+
+    Raises:
+        WireError: the value could not be read.
+    """
+    try:
+        yield
+    except WireError as error:
+        raise _wrong(key, said.get(key, ""), str(error)) from error
+
+
+def _wrong(key: AdoptionKey, value: str, why: str) -> WireError:
+    place = "label" if KEYS[key].is_label else "annotation"
+    return WireError(f"{place} {key.key}={quoted(value)}: {why}; {KEYS[key].remedy}")
+
+
+def _gpu(said: Said) -> GPURequest:
+    """The devices that a pod asks for."""
+    share, devices = said.get(AdoptionKey.SHARE), said.get(AdoptionKey.DEVICES)
+    if share is not None and devices is not None:
+        raise WireError(
+            f"labels {AdoptionKey.SHARE.key} and {AdoptionKey.DEVICES.key} stand beside one"
+            " another: write one of them"
+        )
+    if share is not None:
+        with _about(AdoptionKey.SHARE, said):
+            gpu = read_gpu({"gpu": _fraction(share)})
+    else:
+        with _about(AdoptionKey.DEVICES, said):
+            gpu = read_gpu({"gpu": {"count": _number(devices or "")}})
+    memory = said.get(AdoptionKey.MEMORY)
+    if memory is None:
+        return gpu
+    with _about(AdoptionKey.MEMORY, said):
+        limited = read_gpu({"gpu": {"memory": {"limit": memory}}})
+        return replace(gpu, memory_mib=limited.memory_mib)
+
+
+def _fraction(share: str) -> JsonObject:
+    found = _SHARE.fullmatch(share)
+    least, most = (found[1], found[2] or found[1]) if found else ("", "")
+    bounds = {"minPercent": _number(least), "maxPercent": _number(most)}
+    return {"mode": GPUMode.FRACTIONAL.value, "share": bounds}
+
+
+def _number(stated: str) -> int:
+    return int(stated) if _NUMBER.fullmatch(stated) else _TOO_FAR
+
+
+def _members(said: Said) -> int:
+    """Pods of the gang; 1 = the pod stands alone."""
+    size = said.get(AdoptionKey.GANG_SIZE)
+    if AdoptionKey.GANG not in said:
+        if size is not None:
+            raise _wrong(AdoptionKey.GANG_SIZE, size, "no gang is named")
+        return 1
+    if size is None:
+        raise _wrong(AdoptionKey.GANG, said[AdoptionKey.GANG], "its size is missing")
+    found = _number(size)
+    if not 1 <= found <= MOST_PODS:
+        raise _wrong(AdoptionKey.GANG_SIZE, size, f"it is no number from 1 to {MOST_PODS}")
+    return found
+
+
+def _objectives(said: Said) -> tuple[float | None, LatencyObjective | None]:
+    """Most slowdown, or a latency; one of them or neither."""
+    slowdown, latency = said.get(AdoptionKey.MAX_SLOWDOWN), said.get(AdoptionKey.LATENCY_MS)
+    if latency is None:
+        for key in (AdoptionKey.PERCENTILE, AdoptionKey.METRIC):
+            if key in said:
+                raise _wrong(key, said[key], "no latency is stated")
+    elif slowdown is not None:
+        raise _wrong(AdoptionKey.MAX_SLOWDOWN, slowdown, "a latency is stated, too")
+    if slowdown is not None:
+        with _about(AdoptionKey.MAX_SLOWDOWN, said):
+            return read_objectives({"slo": {"maxSlowdown": slowdown}})[0], None
+    if latency is None:
+        return None, None
+    stated: dict[str, object] = {"latencyMs": _number(latency)}
+    metric = said.get(AdoptionKey.METRIC)
+    if metric is not None:
+        if not _METRIC.fullmatch(metric):
+            raise _wrong(AdoptionKey.METRIC, metric, "it is no name of a metric")
+        stated["metric"] = metric
+    if AdoptionKey.PERCENTILE not in said:
+        with _about(AdoptionKey.LATENCY_MS, said):
+            return None, read_latency({"slo": stated})
+    with _about(AdoptionKey.PERCENTILE, said):
+        return None, read_latency({"slo": stated | {"percentile": said[AdoptionKey.PERCENTILE]}})
+
+
+def _flag(said: Said) -> bool:
+    stated = said.get(AdoptionKey.CHECKPOINT, "false")
+    if stated not in ("true", "false"):
+        raise _wrong(AdoptionKey.CHECKPOINT, stated, "it is neither true nor false")
+    return stated == "true"
+
+
+def _as_template(meta: Meta, spec: JsonObject, said: Said) -> JsonObject:
+    """The pod as a template with its device container first, as classes are told apart by it."""
+    stated = said.get(AdoptionKey.CLASS, "")
+    if stated and not is_domain(stated):
+        raise _wrong(AdoptionKey.CLASS, stated, "it is no name of a class")
+    labels = dict(meta.labels)
+    if stated:
+        labels[AdoptionKey.CLASS.key] = stated
+    container = objects(spec, "containers")[device_container(meta, spec)]
+    return {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+
+
+def _check_prepared(meta: Meta, spec: JsonObject, record: PodRecord, gpu: GPURequest) -> None:
+    """Check that admission prepared the pod: without slots its container would see no device.
+
+    Raises:
+        WireError: it did not.
+    """
+    named = meta.annotations.get(AdoptionKey.CONTAINER.key)
+    containers = objects(spec, "containers")
+    if named is not None and named not in [one.get("name") for one in containers]:
+        raise _wrong(AdoptionKey.CONTAINER, named, "there is no container of that name")
+    chosen = device_container(meta, spec)
+    for index, container in enumerate(containers):
+        slots = read_amounts(section(container, "resources"), "limits").get(SLOT_RESOURCE, 0)
+        wanted = gpu.count if index == chosen else 0
+        if slots != wanted:
+            raise WireError(
+                f"containers[{index}] has {slots} of {SLOT_RESOURCE} instead of {wanted}: create"
+                " the pod again where the admission policy of Ullage is installed"
+            )
+    if not record.node and GATE not in record.gates and not record.stage.finished:
+        _check_let_go(spec)
+
+
+def _check_let_go(spec: JsonObject) -> None:
+    """Check that a pod without our gate was pinned when the gate was taken away."""
+    affinity = section(section(spec, "affinity"), "nodeAffinity")
+    if not affinity.get("requiredDuringSchedulingIgnoredDuringExecution"):
+        raise WireError(
+            f"it was created without the gate {GATE}: create the pod again where the admission"
+            " policy of Ullage is installed"
+        )
