@@ -61,6 +61,7 @@ DEPLOYMENT: Final = Kind(
 REPLICA_SET: Final = Kind(
     group="apps", version="v1", plural="replicasets", kind="ReplicaSet", namespaced=True
 )
+JOB: Final = Kind(group="batch", version="v1", plural="jobs", kind="Job", namespaced=True)
 NETWORK_POLICY: Final = Kind(
     group="networking.k8s.io",
     version="v1",

@@ -23,7 +23,7 @@ from rich.console import Console
 from ullage.api.reasons import Reason
 from ullage.cli import cost as costs
 from ullage.cli import doctor as nodes
-from ullage.cli import profiles, recommend, simulate, tables, tables_policy, traces
+from ullage.cli import owners, profiles, recommend, simulate, tables, tables_policy, traces
 from ullage.cli.look import WORKLOADS, inside, isolation_of, look, save, workloads
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
 from ullage.cluster.values.streams import (
@@ -46,6 +46,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+MOST_SHOWN = 10
+"""Pods that one answer explains."""
 console = Console(highlight=False)
 problems = Console(stderr=True, highlight=False)
 
@@ -85,10 +87,18 @@ def status(context: typer.Context, namespace: Namespace = "") -> None:
 @app.command()
 def why(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="Name of a TrainingJob or InferenceService.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="Name of a TrainingJob or InferenceService; or pod/NAME, deploy/NAME, job/NAME, …"
+            " of pods that share devices by a label."
+        ),
+    ],
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="Namespace.")] = "default",
 ) -> None:
     """Why a workload is where it is, or waits; what binds, by how much, and what would help."""
+    if "/" in name:
+        return _why_pods(context, name, namespace)
     profiles = inside((WORKLOAD_PROFILES,), namespace)
     seen = _look(context, (*inside(WORKLOADS, namespace, name), *profiles))
     found = workloads(seen)
@@ -96,6 +106,26 @@ def why(
         _fail(f"no TrainingJob or InferenceService {name} in namespace {namespace}")
     for workload in found:
         console.print(tables.why(workload, isolation_of(seen, workload)))
+    return None
+
+
+def _why_pods(context: typer.Context, asked: str, namespace: str) -> None:
+    """Why pods of other controllers are where they are; those that wait come first."""
+    word, _, name = asked.partition("/")
+    kind = owners.WORDS.get(word.lower())
+    if kind is None:
+        _fail(f"{word} is none of {', '.join(owners.WORDS)}")
+    seen = _answered(lambda: owners.look_for(str(context.obj), kind, namespace, name))
+    found = sorted(workloads(seen), key=tables.is_placed)
+    if not found:
+        _fail(
+            f"no pod of {kind} {name} in namespace {namespace} runs or waits for a device; does its"
+            " template bear the label ullage.dev/share or ullage.dev/devices?"
+        )
+    for workload in found[:MOST_SHOWN]:
+        console.print(tables.why(workload, isolation_of(seen, workload)))
+    if len(found) > MOST_SHOWN:
+        console.print(f"and {len(found) - MOST_SHOWN} more")
 
 
 @app.command()

@@ -119,6 +119,12 @@ def _progress(workload: WorkloadRecord) -> str:
     return f"{progress.percent}%" if progress.total else f"{progress.steps} steps"
 
 
+def is_placed(workload: WorkloadRecord) -> bool:
+    """Whether a workload has its devices, as its status says."""
+    condition = workload.status.condition(ConditionType.ADMITTED)
+    return condition is not None and condition.status == "True"
+
+
 def why(workload: WorkloadRecord, isolation: Condition | None = None) -> RenderableType:
     """Why a workload is where it is, or waits: decision, what binds, what helps.
 
@@ -171,7 +177,7 @@ def _decision(decision: DecisionRecord) -> Table:
         "runner-up": decision.runner_up,
         "what helps": REASONS[decision.reason].what_to_do,
         "company": "alone until its latency is measured" if decision.alone else "",
-        "inputs": f"{decision.inputs_hash}, epoch {decision.epoch}",
+        "inputs": f"{decision.inputs_hash or 'not kept'}, epoch {decision.epoch}",
     }
     return facts(rows)
 
@@ -373,7 +379,7 @@ def spend(record: SpendRecord) -> RenderableType:
         "since": rfc3339(decision.since) if decision.since else "",
         "looked at again": rfc3339(record.next_decision) if record.next_decision else "",
         "what helps": REASONS[decision.reason].what_to_do,
-        "inputs": f"{decision.inputs_hash}, epoch {decision.epoch}",
+        "inputs": f"{decision.inputs_hash or 'not kept'}, epoch {decision.epoch}",
     }
     return Group(Text("where it may run", style="bold"), facts(rows))
 

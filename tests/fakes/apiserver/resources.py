@@ -53,6 +53,7 @@ RESOURCES: tuple[Resource, ...] = (
     Resource(kind=ports.NETWORK_POLICY, short=("netpol",)),
     Resource(kind=ports.DEPLOYMENT, short=("deploy",), status=True, scale=True),
     Resource(kind=ports.REPLICA_SET, short=("rs",), status=True, scale=True),
+    Resource(kind=ports.JOB, status=True),
     Resource(kind=ports.LEASE),
     Resource(kind=CRD, short=("crd",), status=True),
     Resource(kind=ports.TRAINING_JOB, short=("tj",), status=True),

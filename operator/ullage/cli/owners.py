@@ -1,0 +1,108 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Finds the adopted pods that people ask for by what creates them: ``deploy/web``, ``job/batch``.
+
+Owners are followed inside the namespace, with the user's own credentials.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from ullage import ports
+from ullage.api.contract import section
+from ullage.cluster.cache.cluster import ClusterState
+from ullage.cluster.codecs.objects import Controller, controller_of, identity
+from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.values import streams
+from ullage.kube.client import K8sCluster
+from ullage.kube.credentials import find_credentials
+from ullage.ports import ClusterPort, JsonObject, Kind, NotFound, Selector
+
+WORDS: Final[Mapping[str, str]] = {
+    word: kind
+    for kind, words in {
+        "Pod": ("po", "pod", "pods"),
+        "Deployment": ("deploy", "deployment", "deployments"),
+        "ReplicaSet": ("rs", "replicaset", "replicasets"),
+        "StatefulSet": ("sts", "statefulset", "statefulsets"),
+        "DaemonSet": ("ds", "daemonset", "daemonsets"),
+        "Job": ("job", "jobs"),
+        "CronJob": ("cj", "cronjob", "cronjobs"),
+    }.items()
+    for word in words
+}
+"""Kinds by the words that kubectl takes for them."""
+_BETWEEN: Final[Mapping[str, Kind]] = {"ReplicaSet": ports.REPLICA_SET, "Job": ports.JOB}
+"""Kinds that make pods for a kind above them."""
+
+
+async def look_for(kubeconfig: str, kind: str, namespace: str, name: str) -> Snapshot:
+    """A snapshot of the adopted pods of one owner.
+
+    Args:
+        kubeconfig: path of the user's credentials.
+        kind: a kind of ``WORDS``.
+        namespace: of owner and pods.
+        name: of the owner.
+
+    Raises:
+        CredentialsError: no usable credentials.
+        ApiError: the API server refused or did not answer.
+    """
+    async with K8sCluster(await find_credentials(kubeconfig), user_agent="kubectl-ullage") as api:
+        return await pods_of(api, kind, namespace, name)
+
+
+async def pods_of(cluster: ClusterPort, kind: str, namespace: str, name: str) -> Snapshot:
+    """The same of a cluster."""
+    raws: list[JsonObject] = []
+    selector = replace(streams.PODS.selector, namespace=namespace)
+    async for page in cluster.list_paged(ports.POD, selector):
+        raws += page.items
+    above: dict[tuple[str, str], Controller | None] = {}
+    state = ClusterState(lambda _: None)  # nothing is assumed here
+    found = [raw for raw in raws if await _belongs(cluster, raw, (kind, name), above)]
+    now = time.time()
+    state.replace(streams.PODS, found, now)
+    async for page in cluster.list_paged(ports.WORKLOAD_PROFILE, Selector(namespace=namespace)):
+        for raw in page.items:
+            state.upsert(streams.WORKLOAD_PROFILES, raw, now)
+    return state.freeze(now)
+
+
+async def _belongs(
+    cluster: ClusterPort,
+    raw: JsonObject,
+    wanted: tuple[str, str],
+    above: dict[tuple[str, str], Controller | None],
+) -> bool:
+    """Whether a pod is, or was made for, what is asked for."""
+    meta = identity(raw)
+    if ("Pod", meta.name) == wanted:
+        return True
+    holder = meta.controller
+    if holder is None:
+        return False
+    at = (holder.kind, holder.name)
+    if at == wanted:
+        return True
+    if at not in above:
+        above[at] = await _above(cluster, holder, meta.namespace)
+    higher = above[at]
+    return higher is not None and (higher.kind, higher.name) == wanted
+
+
+async def _above(cluster: ClusterPort, holder: Controller, namespace: str) -> Controller | None:
+    """What controls a controller, ``None`` where nothing does."""
+    kind = _BETWEEN.get(holder.kind)
+    if kind is None:
+        return None
+    try:
+        held = await cluster.get(kind, holder.name, namespace=namespace)
+    except NotFound:
+        return None
+    return controller_of(section(held, "metadata"))

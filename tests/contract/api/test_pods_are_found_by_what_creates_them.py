@@ -1,0 +1,61 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""``kubectl ullage why deploy/web`` on objects as an API server gives them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from builders_raw import raw_adopted_pod, raw_meta
+from fakes.apiserver import FakeApiServer
+from ullage import ports
+from ullage.cli import owners
+from ullage.kube.client import K8sCluster
+
+
+def holder(kind: str, name: str, api: str = "apps/v1") -> dict[str, Any]:
+    return {
+        "apiVersion": api, "kind": kind, "name": name, "uid": f"uid-{name}", "controller": True,
+    }  # fmt: skip
+
+
+def fill(api: FakeApiServer) -> None:
+    """A Deployment with one ReplicaSet, a CronJob with one Job, a bare pod; and namesakes."""
+    for namespace in ("a", "b"):
+        replicas = raw_meta("web-1", namespace, ownerReferences=[holder("Deployment", "web")])
+        api.put(ports.REPLICA_SET, {"metadata": replicas, "spec": {}})
+        job = raw_meta("nightly-1", namespace, ownerReferences=[holder("CronJob", "nightly")])
+        api.put(ports.JOB, {"metadata": job, "spec": {}})
+        for name, controller in (
+            ("web-1-x", holder("ReplicaSet", "web-1")),
+            ("web-1-y", holder("ReplicaSet", "web-1")),
+            ("nightly-1-x", holder("Job", "nightly-1", "batch/v1")),
+            ("orphan", holder("ReplicaSet", "gone")),
+            ("bare", None),
+        ):
+            uid = {"uid": f"uid-{namespace}-{name}"}
+            pod = raw_adopted_pod(name, namespace=namespace, controller=controller, meta=uid)
+            api.put(ports.POD, pod)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "found"),
+    [
+        ("Pod", "bare", {"bare"}),
+        ("Pod", "web-1-x", {"web-1-x"}),
+        ("ReplicaSet", "web-1", {"web-1-x", "web-1-y"}),
+        ("Deployment", "web", {"web-1-x", "web-1-y"}),
+        ("CronJob", "nightly", {"nightly-1-x"}),
+        ("Deployment", "nightly", set()),
+        ("StatefulSet", "web", set()),
+    ],
+)
+async def test_owners_are_followed_inside_the_namespace(
+    api: FakeApiServer, cluster: K8sCluster, kind: str, name: str, found: set[str]
+) -> None:
+    fill(api)
+    seen = await owners.pods_of(cluster, kind, "a", name)
+    assert {one.ref.name for one in seen.workloads.values()} == found
+    assert {one.ref.namespace for one in seen.workloads.values()} <= {"a"}

@@ -1,0 +1,209 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What people run already shares devices by a label in the pod template."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from e2e.stack import Json, Stack, busy_template, eventually
+
+LABEL = "ullage.dev/share"
+ADMITTED = "ullage.dev/Admitted"
+ENFORCED = "ullage.dev/Enforced"
+
+
+def template(
+    name: str,
+    share: str = "20-30",
+    *,
+    seconds: float = 3600,
+    labels: Json | None = None,
+    notes: Json | None = None,
+    **pod: Any,
+) -> Json:
+    """A pod template that shares a device."""
+    body = busy_template(seconds, **pod)
+    body["metadata"] = {
+        "labels": {"app": name, LABEL: share, **(labels or {})},
+        "annotations": notes or {},
+    }
+    return body
+
+
+def workload(kind: str, name: str, namespace: str, pod: Json, **spec: Any) -> Json:
+    """An object of a kind that makes pods from this template."""
+    versions = {"Job": "batch/v1", "CronJob": "batch/v1", "Pod": "v1"}
+    meta: Json = {"name": name, "namespace": namespace}
+    body: Json = {"apiVersion": versions.get(kind, "apps/v1"), "kind": kind, "metadata": meta}
+    if kind == "Pod":
+        return body | {"metadata": meta | pod["metadata"], "spec": pod["spec"]}
+    if kind in ("Job", "CronJob"):
+        pod = copy.deepcopy(pod)
+        pod["spec"]["restartPolicy"] = "Never"
+    else:
+        spec["selector"] = {"matchLabels": {"app": name}}
+    inner = {"template": pod, **spec}
+    if kind == "CronJob":
+        schedule = inner.pop("schedule")
+        return body | {"spec": {"schedule": schedule, "jobTemplate": {"spec": inner}}}
+    return body | {"spec": inner}
+
+
+def condition(pod: Json, type_: str) -> Json:
+    found = [one for one in pod["status"].get("conditions", []) if one["type"] == type_]
+    return dict(found[0]) if found else {}
+
+
+def pods(stack: Stack, namespace: str, app: str) -> list[Json]:
+    return stack.list("pods", namespace, f"app={app}")
+
+
+def slices(stack: Stack, namespace: str) -> dict[str, Json]:
+    """Slices that are given to pods of a namespace, by name of the pod."""
+    return {
+        one["podName"]: one
+        for node in stack.list("gpunodes.ullage.dev")
+        for one in node["spec"].get("slices", [])
+        if one["podNamespace"] == namespace
+    }
+
+
+def run_under_shares(stack: Stack, namespace: str, app: str, count: int) -> list[Json]:
+    """Wait until so many pods run, each enforced on its slice."""
+
+    def look() -> list[Json]:
+        found = [
+            pod
+            for pod in pods(stack, namespace, app)
+            if pod["status"].get("phase") == "Running"
+            and not pod["metadata"].get("deletionTimestamp")
+            and condition(pod, ENFORCED).get("status") == "True"
+        ]
+        return found if len(found) == count else []
+
+    found = eventually(look, within_s=90, what=f"{count} pods of {app} run under their shares")
+    given = slices(stack, namespace)
+    for pod in found:
+        assert condition(pod, ADMITTED)["status"] == "True"
+        assert pod["metadata"]["name"] in given
+    return found
+
+
+@pytest.fixture(scope="module")
+def nightly(stack: Stack) -> Iterator[str]:
+    """A CronJob that has run by the time when its test comes."""
+    namespace = "t-nightly"
+    stack.cluster.kubectl("create", "namespace", namespace)
+    pod = template("nightly", seconds=1)
+    stack.apply(workload("CronJob", "nightly", namespace, pod, schedule="* * * * *"))
+    yield namespace
+    stack.clean(namespace, ("cronjobs", "jobs"))
+
+
+def test_a_plain_pod_runs_under_its_share_and_tells_where(
+    stack: Stack, namespace: str, nightly: str
+) -> None:
+    stack.apply(workload("Pod", "plain", namespace, template("plain")))
+    (pod,) = run_under_shares(stack, namespace, "plain", 1)
+    part = slices(stack, namespace)["plain"]
+    assert 20 <= part["percent"] <= 30
+    said = stack.cluster.kubectl("exec", "plain", "-n", namespace, "--", "printenv").stdout
+    assert f"ULLAGE_PERCENT={part['percent']}" in said
+    assert part["gpu"] in condition(pod, ADMITTED)["message"]
+    reasons = {one["reason"] for one in stack.events(namespace, "plain")}
+    assert "Placed" in reasons
+    stack.delete("pod", "plain", namespace)
+    eventually(lambda: not slices(stack, namespace), within_s=30, what="its slice is released")
+
+
+def test_a_job_runs_to_its_end(stack: Stack, namespace: str) -> None:
+    pod = template("batch", seconds=2)
+    stack.apply(workload("Job", "batch", namespace, pod, parallelism=2, completions=3))
+
+    def done() -> bool:
+        return bool(stack.status("jobs", "batch", namespace).get("succeeded") == 3)
+
+    eventually(done, within_s=90, what="the Job completes")
+    eventually(lambda: not slices(stack, namespace), within_s=30, what="slices are released")
+
+
+def test_two_jobs_are_one_gang(stack: Stack, namespace: str) -> None:
+    def half(name: str) -> Json:
+        keys = {"ullage.dev/gang": "pair"}
+        size = {"ullage.dev/gang-size": "2"}
+        return workload("Job", name, namespace, template(name, labels=keys, notes=size))
+
+    def waits() -> bool:
+        found = pods(stack, namespace, "left")
+        return bool(found) and condition(found[0], ADMITTED).get("reason") == "PodsMissing"
+
+    stack.apply(half("left"))
+    eventually(waits, within_s=30, what="the first pod says that another is missing")
+    assert not slices(stack, namespace)
+    stack.apply(half("right"))
+    run_under_shares(stack, namespace, "left", 1)
+    run_under_shares(stack, namespace, "right", 1)
+
+
+def test_a_deployment_rolls_and_those_without_room_say_so(stack: Stack, namespace: str) -> None:
+    pod = template("web", "40")
+    stack.apply(workload("Deployment", "web", namespace, pod, replicas=2))
+    before = {one["metadata"]["uid"] for one in run_under_shares(stack, namespace, "web", 2)}
+    pod["spec"]["containers"][0]["env"] = [{"name": "VERSION", "value": "2"}]
+    stack.apply(workload("Deployment", "web", namespace, pod, replicas=2))
+    words = ("rollout", "status", "deployment/web", "-n", namespace, "--timeout=90s")
+    stack.cluster.kubectl(*words)
+    after = {one["metadata"]["uid"] for one in run_under_shares(stack, namespace, "web", 2)}
+    assert not before & after
+    stack.cluster.kubectl("scale", "deployment/web", "-n", namespace, "--replicas=6")
+
+    def refused() -> list[Json]:
+        found = [condition(one, ADMITTED) for one in pods(stack, namespace, "web")]
+        found = [one for one in found if one.get("status") == "False"]
+        return found if len(found) == 2 else []
+
+    for one in eventually(refused, within_s=60, what="two pods say why they wait"):
+        assert one["message"]
+    stack.cluster.kubectl("scale", "deployment/web", "-n", namespace, "--replicas=1")
+    run_under_shares(stack, namespace, "web", 1)
+
+
+def test_a_stateful_set_comes_ordinal_by_ordinal(stack: Stack, namespace: str) -> None:
+    pod = template("store")
+    stack.apply(workload("StatefulSet", "store", namespace, pod, replicas=2, serviceName="store"))
+    found = run_under_shares(stack, namespace, "store", 2)
+    first, second = sorted(found, key=lambda one: str(one["metadata"]["name"]))
+    assert first["metadata"]["creationTimestamp"] <= second["metadata"]["creationTimestamp"]
+    stack.delete("pod", "store-0", namespace)
+    again = run_under_shares(stack, namespace, "store", 2)
+    uids = {one["metadata"]["uid"] for one in again}
+    assert first["metadata"]["uid"] not in uids
+    assert second["metadata"]["uid"] in uids
+
+
+def test_a_pod_without_a_label_is_never_touched(stack: Stack, namespace: str) -> None:
+    pod = template("alone")
+    pod["metadata"] = {"labels": {"app": "alone"}}
+    stack.apply(workload("Pod", "alone", namespace, pod))
+
+    def runs() -> bool:
+        return bool(stack.status("pods", "alone", namespace).get("phase") == "Running")
+
+    eventually(runs, within_s=60, what="it runs")
+    found = stack.get("pods", "alone", namespace)
+    assert found is not None
+    assert "ullage" not in str(found["metadata"].get("managedFields", "")).replace("ullage_run", "")
+    assert not condition(found, ADMITTED)
+
+
+def test_a_cron_job_runs_its_jobs(stack: Stack, nightly: str) -> None:
+    def ran() -> bool:
+        found = stack.list("jobs", nightly)
+        return any(one["status"].get("succeeded") for one in found)
+
+    eventually(ran, within_s=120, what="a Job of the CronJob completes")
