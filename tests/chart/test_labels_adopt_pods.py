@@ -9,6 +9,7 @@ import pytest
 from chart.rendered import ChartRefused, Helm, Json, Rendered
 from chart.test_reserved_keys_are_the_operators import USER_KEYS, policies, variable
 from ullage.api import contract
+from ullage.api.adoption import KEYS
 
 NAME = "ullage-adoption"
 SERVED = "admissionregistration.k8s.io/{}/MutatingAdmissionPolicy"
@@ -88,3 +89,11 @@ def test_only_what_the_mutation_wrote_is_let_through(helm: Helm) -> None:
 def test_wrong_values_are_refused(helm: Helm, wrong: Json) -> None:
     with pytest.raises(ChartRefused):
         helm.values({"admissionPolicy": {"adoption": wrong}})
+
+
+def test_remedies_are_those_that_the_operator_gives(helm: Helm) -> None:
+    policy = adopting(helm, "v1").one("ValidatingAdmissionPolicy", f"{NAME}-pods")["spec"]
+    told = {one["message"] for one in policy["validations"] if "messageExpression" in one}
+    for key, meaning in KEYS.items():
+        place = "label" if meaning.is_label else "annotation"
+        assert f"{place} {key.key}: {meaning.remedy}" in told

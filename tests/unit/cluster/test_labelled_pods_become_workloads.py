@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -403,3 +404,23 @@ def test_many_that_admission_missed_are_told_in_portions() -> None:
     reporter = ForeignPodReporter()
     told = [len(reporter.unprepared(state.unprepared_pods(), 1)) for _ in range(4)]
     assert told == [TOLD_AT_ONCE, TOLD_AT_ONCE, 50, 0]
+
+
+@pytest.mark.parametrize("length", [0, 10, 999, 1_000, 5_000])
+@pytest.mark.parametrize("reason", [Reason.PLACED, Reason.NO_CAPACITY])
+def test_what_pods_keep_of_a_status_is_what_reads_back(length: int, reason: Reason) -> None:
+    assert STATUS.decision is not None
+    said = replace(STATUS.conditions[0], reason=reason, message="m" * length)
+    ready = replace(said, type=ConditionType.READY, observed_generation=7)
+    full = replace(
+        STATUS,
+        observed_generation=7,
+        restarts=3,
+        nodes="n",
+        decision=replace(STATUS.decision, reason=reason, chosen="c", runner_up="r"),
+        conditions=(ready, replace(said, observed_generation=7)),
+    )
+    kept = kept_in_pods(full)
+    memory = {"ullage.dev/scheduling": scheduling_annotation(full)}
+    assert kept == read_pod_status(memory, {"conditions": pod_conditions(full)})
+    assert kept_in_pods(kept) is kept or length >= 1_000

@@ -34,6 +34,8 @@ SHOWN: Final = (
     ConditionType.INVALID,
 )
 """Conditions that a pod has not anyway, in this order."""
+_PLAIN: Final = 1000
+"""Characters of a message that certainly stays whole."""
 _KEPT: Final = ("phase", "decision", "scheduling")
 _MEMORY: Final = derived(
     WorkloadStatus, [one.name for one in fields(WorkloadStatus) if one.name not in _KEPT]
@@ -42,11 +44,26 @@ _NEW: Final = WorkloadStatus()
 
 
 def kept_in_pods(status: WorkloadStatus) -> WorkloadStatus:
-    """The part of a status that pods hold, as it will read back."""
-    return read_pod_status(
-        {ANNOTATION_SCHEDULING: scheduling_annotation(status)},
-        {"conditions": pod_conditions(status)},
+    """The part of a status that pods hold, as it will read back; the very status if it is that."""
+    conditions = tuple(
+        one if one.observed_generation == 1 else replace(one, observed_generation=1)
+        for type_ in SHOWN
+        if (one := status.condition(type_)) is not None
     )
+    if status.scheduling.exclusions or any(len(one.message) > _PLAIN for one in conditions):
+        return read_pod_status(
+            {ANNOTATION_SCHEDULING: scheduling_annotation(status)},
+            {"conditions": pod_conditions(status)},
+        )
+    short = _shortened(status).decision
+    kept = WorkloadStatus(
+        observed_generation=1,
+        phase=status.phase,
+        decision=None if short is None else _with_texts(short, conditions),
+        scheduling=status.scheduling,
+        conditions=conditions,
+    )
+    return status if status == kept else kept
 
 
 def scheduling_annotation(status: WorkloadStatus) -> str:
