@@ -32,8 +32,10 @@ _TRIMMED: Final = (Rung.BIAS, Rung.GP)
 _TRIM: Final = ("centre", "slope", "spread")
 _MATERN: Final = "kernel.matern"
 """Not there in what an older version stored: it knew Gaussian likeness alone."""
-_TRIALS: Final = "risk.trials"
-"""Says that thresholds count every pair of classes once; without it the model is fitted again."""
+_RULE: Final = "risk.rule"
+RULE: Final = 2.0
+"""How thresholds are certified: they count every pair of classes once (1), and are loosened with
+95 % (2). A model of another rule is fitted again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +61,7 @@ def stored(fitted: Fitted) -> DeviceModel:
     figures |= {
         "risk.eps": risk.eps,
         "risk.confidence": risk.confidence,
-        _TRIALS: 1.0,
+        _RULE: RULE,
     }
     summary = DeviceModel(
         version=model.version,
@@ -88,7 +90,7 @@ def restored(accelerator: str, summary: DeviceModel) -> Fitted | None:
     """
     figures = dict(summary.hyperparameters)
     try:
-        if _TRIALS not in figures:
+        if figures.get(_RULE) != RULE:
             return None
         risk = Risk(eps=figures["risk.eps"], confidence=figures["risk.confidence"])
         model = LearnedModel(

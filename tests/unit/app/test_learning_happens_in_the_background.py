@@ -141,7 +141,14 @@ def spoiled(good: DeviceModel, name: str, value: float) -> DeviceModel:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("gp.0", 900.0), ("gp.77", 1.0), ("rung.G0", 9.0), ("rung.x", 0.0), ("risk.eps", 3.0)],
+    [
+        ("gp.0", 900.0),
+        ("gp.77", 1.0),
+        ("rung.G0", 9.0),
+        ("rung.x", 0.0),
+        ("risk.eps", 3.0),
+        ("risk.rule", 1.0),
+    ],
 )
 async def test_a_summary_that_makes_no_sense_is_fitted_again(name: str, value: float) -> None:
     stage = Stage()
