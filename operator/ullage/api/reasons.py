@@ -201,6 +201,7 @@ class ConditionType(StrEnum):
     DEADLINE_SAFE = "DeadlineSafe"
     RECOVERABLE = "Recoverable"
     NOTICE_FEASIBLE = "NoticeFeasible"
+    AS_RECOMMENDED = "AsRecommended"
     LATE_BINDING = "LateBinding"
     RETIRED = "Retired"
     SHARING = "Sharing"

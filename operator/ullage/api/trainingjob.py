@@ -179,7 +179,7 @@ class Cost(Model):
     """Cost to its owner of each hour until the job ends, as a quoted decimal number in the currency
     of the prices; with objective CostPerWork and elasticity. Ullage then chooses the number of
     members together with the pools, so that instances and delay cost least per unit of work; "0"
-    asks for the cheapest size. Absent = as many members as there is room and budget for."""
+    asks for the cheapest size, as does an objective without it."""
     allow_spot: bool = True
     """The job may run on capacity that the provider can take back."""
     on_demand_fallback: bool = True
@@ -291,6 +291,10 @@ class TrainingJobSpec(Model):
     accelerators: Accelerators = ()
     """Accepted accelerator types, by key such as nvidia-h100-80gb-hbm3; empty means any. May change
     only while the job is suspended."""
+    mixed_accelerators: bool = False
+    """Members of a gang may be on devices of several accelerator types, and all of them then keep
+    the pace of the slowest; false = all are of one type. Where jobs take turns, types are never
+    mixed."""
     slo: TrainingObjective | None = None
     """Performance objective under sharing; it protects the job's slices."""
     sharing: TrainingSharing = TrainingSharing()

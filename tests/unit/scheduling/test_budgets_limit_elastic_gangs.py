@@ -17,6 +17,7 @@ from ullage.cluster.records.status import SpendRecord
 from ullage.scheduling.capacity.budgets import limits_of
 from ullage.scheduling.capacity.capacity_choice import CapacityChoices, PoolChoice
 from ullage.scheduling.capacity.market import affordable
+from ullage.scheduling.model.device_choice import NO_CHOICE
 from ullage.scheduling.model.gang_speed import HOLD_S
 
 
@@ -123,7 +124,7 @@ def limits(job: WorkloadRecord, *pools: PoolRecord) -> dict[str, int]:
     pool_choice = PoolChoice(spend=SpendRecord(), pools=frozenset(one.name for one in pools))
     named = {one.name: one for one in pools}
     choices = CapacityChoices(choices={job.ref.uid: pool_choice})
-    found = limits_of(choices, {job.ref.uid: job}, named)
+    found = limits_of(choices, {job.ref.uid: job}, named, lambda _: NO_CHOICE)
     return {uid: limit.members for uid, limit in found.items()}
 
 

@@ -199,7 +199,7 @@ def test_a_new_leader_goes_on_with_the_same_books() -> None:
 
 def test_a_gang_that_no_single_type_holds_is_told_so_once() -> None:
     turns = Turns.of(TWO, rates("a", 4, 1))
-    turns.add(job("wide").gang(2))
+    turns.add(job("wide").gang(2).with_(mixed_accelerators=True))
     turns.run(5 * ROUND_S)
     decision = turns.job("wide").status.decision
     assert decision is not None

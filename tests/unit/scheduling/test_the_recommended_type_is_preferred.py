@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Who says what the choice is for and leaves it open gets the recommended type, where it is free.
+"""Who says what the choice is for gets the recommended of the allowed types, where it is free.
 
 It is no limit: no one waits for it, and of shares the size comes first.
 """
@@ -86,12 +86,16 @@ def test_no_one_waits_for_it() -> None:
         choosing(objective=""),
         choosing(objective="Deadline"),
         choosing(reason=Reason.NOT_ANCHORED),
-        choosing().with_(accelerators=("a-type", "b-type")),
     ],
-    ids=["no cost", "no objective", "capacity decides", "advice only", "a list of its own"],
+    ids=["no cost", "no objective", "capacity decides", "advice only"],
 )
 def test_without_an_open_choice_all_types_are_alike(job: WorkloadBuilder) -> None:
     assert place(job, *TWO) == "node-1"
+
+
+def test_a_list_of_types_is_a_choice_among_them() -> None:
+    assert place(choosing().with_(accelerators=("a-type", "b-type")), *TWO) == "node-2"
+    assert place(choosing().with_(accelerators=("a-type",)), *TWO) == "node-1"
 
 
 def test_of_shares_the_size_comes_first_and_the_type_before_what_is_left_over() -> None:
@@ -112,8 +116,8 @@ def test_by_worth_a_place_without_a_trial_comes_before_the_type() -> None:
     assert place(job, policy, *beside) == "node-1"
 
 
-def test_members_of_a_gang_may_be_on_both_types_when_there_is_not_enough() -> None:
-    job = choosing().gang(3)
+def test_members_of_a_mixed_gang_are_on_both_types_when_there_is_not_enough() -> None:
+    job = choosing().gang(3).with_(mixed_accelerators=True)
     parts = (*a_node_of("node-1", "a-type", 0, 0), *a_node_of("node-2", "b-type", 0, 0))
     found = decided(*parts, job, *job.pods()).places()
     taken = sorted(uuid for (uuid,) in found.values())

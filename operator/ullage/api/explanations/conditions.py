@@ -42,6 +42,10 @@ CONDITIONS: Final[Mapping[ConditionType, ConditionExplanation]] = {
         "members of a job in tiers can hand over their pending state in half of the shortest "
         "notice of its pools; absent if no pool states noticeSeconds"
     ),
+    ConditionType.AS_RECOMMENDED: _when(
+        "the job has the type and number of devices that status.recommendation names first; False "
+        "carries what stands in the way; absent without an aim or a cap in spec.cost"
+    ),
     ConditionType.LATE_BINDING: _when(
         "the container runtime reads the CDI files that hand over a slice (GPUNode)"
     ),

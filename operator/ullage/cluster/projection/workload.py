@@ -193,6 +193,7 @@ def _record(
         elasticity=elasticity,
         gpu=share(gpu),
         accelerators=share(read_accelerators(spec)),
+        mixed_accelerators=flag(spec, "mixedAccelerators"),
         trust_domain=share(read_trust_domain(spec) or default_trust_domain(meta.namespace)),
         profile_ref=share(word(spec, "profileRef")),
         weight=bounded(spec, "weight", 1, 1000, 1),

@@ -227,6 +227,8 @@ class WorkloadRecord:
     elasticity: Elasticity | None = None
     gpu: GPURequest = field(default_factory=GPURequest)
     accelerators: tuple[str, ...] = ()
+    mixed_accelerators: bool = False
+    """A gang may be on devices of several types."""
     trust_domain: str
     profile_ref: str = ""
     weight: int = 1

@@ -8,7 +8,6 @@ what did not run, does not fit, or whose memory no one vouches for.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
@@ -105,6 +104,7 @@ def _priced(candidate: Candidate, goal: Goal, work: Work, *, input_bound: bool) 
         cost=cost,
         source=forecast.source if forecast else None,
         memory=candidate.memory,
+        delay_per_hour=goal.delay_per_hour,
     )
     if refused is not None:
         return replace(row, infeasible=refused[0], text=refused[1])
@@ -179,10 +179,10 @@ CHECKS: Final[tuple[Check, ...]] = (
     _memory_fits,
     _it_ran,
     _someone_can_say,
-    _is_there,
     _has_a_price,
     _under_cost,
     _under_time,
+    _is_there,
 )
 
 
@@ -213,7 +213,8 @@ def _pick(ranked: Sequence[Priced], aim: Aim, margin: float) -> Priced | None:
         if row is best or (row.value(aim) <= limit and _overlap(row, best, aim))
     ]
     return min(
-        near, key=lambda row: (row.source is not Source.MEASURED, _cost(row), _rank(aim)(row))
+        near,
+        key=lambda row: (row.source is not Source.MEASURED, row.value(Aim.COST), _rank(aim)(row)),
     )
 
 
@@ -228,11 +229,7 @@ def _bounds(row: Priced, aim: Aim) -> Interval | None:
         return row.total
     if row.offer.price_per_hour is None:
         return None
-    return row.total.times(row.offer.price_per_hour)
-
-
-def _cost(row: Priced) -> float:
-    return math.inf if row.cost is None else row.cost
+    return row.total.times(row.offer.price_per_hour + row.delay_per_hour)
 
 
 def _name(row: Priced) -> tuple[str, int, str]:

@@ -16,6 +16,7 @@ from ullage.api.words import CostObjective
 from ullage.api.words import Source as Source
 from ullage.engines.devicechoice.intervals import Interval
 from ullage.engines.devicechoice.memory import MemoryVerdict
+from ullage.engines.devicechoice.predict import cost_of
 
 
 class Aim(StrEnum):
@@ -86,12 +87,15 @@ class Goal:
         max_time_s: Cap of its duration.
         gpus: The count that the user's batch was chosen for; other counts are advice. ``None`` =
             any count is fine.
+        delay_per_hour: What an hour until the end costs the owner, beside the devices; it counts
+            in the aim, and under no cap.
     """
 
     objective: CostObjective | None = None
     max_cost: float | None = None
     max_time_s: float | None = None
     gpus: int | None = None
+    delay_per_hour: float = 0.0
 
     def aim(self) -> Aim | None:
         """What is minimised; ``None`` = nothing was asked for, or capacity decides.
@@ -123,6 +127,7 @@ class Priced:
         infeasible: Why it cannot be taken; ``None`` = it can.
         hold: Why it is advice only; ``None`` = it may be acted upon.
         text: The same for people, with numbers.
+        delay_per_hour: What an hour until the end costs the owner, beside the devices.
     """
 
     offer: Offer
@@ -133,12 +138,15 @@ class Priced:
     infeasible: Reason | None = None
     hold: Reason | None = None
     text: str = ""
+    delay_per_hour: float = 0.0
 
     def value(self, aim: Aim) -> float:
-        """What is minimised: seconds, or the price; infinite where it is unknown."""
-        time_s = None if self.total is None else self.total.value_s
-        known = self.cost if aim is Aim.COST else time_s
-        return float("inf") if known is None else known
+        """What is minimised: seconds, or price and delay; infinite where it is unknown."""
+        if self.total is None or (aim is Aim.COST and self.cost is None):
+            return float("inf")
+        if aim is Aim.TIME or self.cost is None:
+            return self.total.value_s
+        return self.cost + cost_of(self.total.value_s, self.delay_per_hour)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

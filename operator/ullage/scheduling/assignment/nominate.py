@@ -13,11 +13,13 @@ from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.scheduling.assignment.cycle_context import Assignments, CycleContext
 from ullage.scheduling.assignment.pods import create_pods, has_names, name_members
 from ullage.scheduling.elastic.sizing import Sizing, is_modest, sizing_of
-from ullage.scheduling.feasibility.resource_requests import ResourceRequest
+from ullage.scheduling.elastic.space import other_models
+from ullage.scheduling.feasibility.resource_requests import ResourceRequest, keeps_to_one_type
 from ullage.scheduling.inventory.exclusions import excluded_devices
 from ullage.scheduling.inventory.held_shares import in_force
 from ullage.scheduling.inventory.reliable_machines import terms_of
 from ullage.scheduling.inventory.trust_domains import is_granted
+from ullage.scheduling.learning.device_choice import NOT_COMPARED
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.placement.attempt import AttemptCache, Outcome, Refused, SchedulingAttempt
@@ -162,6 +164,8 @@ def _create(context: CycleContext, job: WorkloadRecord, sizing: Sizing, result: 
     infeasible = context.feasibility.judge(job, context.requests.of(job, job.shape))
     if refused is not None:
         infeasible = Infeasible(*refused)
+    if infeasible is None and context.requests.choose(job).undecided:
+        infeasible = Infeasible(*NOT_COMPARED)
     if infeasible is None and context.rounds is not None:
         infeasible = context.rounds.infeasible(job.ref.uid)
     if infeasible is not None:
@@ -189,6 +193,8 @@ def attempt_of(
             if held.node in index
         )
     avoid = excluded_devices(context.view, context.inventory, workload, members)
+    if near and keeps_to_one_type(workload):
+        avoid |= other_models(context.inventory, members)
     if life.passed_over is not None and life.passed_over.reason is Reason.RESERVATION_REFUSED:
         device = life.passed_over.device
         if device is not None and device in context.inventory.site_index:

@@ -28,6 +28,8 @@ from ullage.scheduling.feasibility.resource_requests import ResourceRequests
 from ullage.scheduling.inventory.device_faults import isolations
 from ullage.scheduling.inventory.interruptions import terminations
 from ullage.scheduling.inventory.inventory import Inventory, take_inventory
+from ullage.scheduling.learning.device_choice import DeviceChoices
+from ullage.scheduling.learning.throughput import Throughputs
 from ullage.scheduling.lifecycle.adopt import drop_refused
 from ullage.scheduling.lifecycle.adopted import adopted_life
 from ullage.scheduling.lifecycle.coordinator import led
@@ -82,8 +84,14 @@ def observe(
     restated = restate(view, classes, ledger, disturbed)
     occupancy = occupancy_of(view, inventory, ledger, classes, cache.occupants, disturbed)
     devices = board_digest(occupancy)
+    speeds = Throughputs(snapshot)
     requests = ResourceRequests(
-        view, occupancy, classes, places(spending, inventory), cache.requests
+        view,
+        occupancy,
+        classes,
+        places(spending, inventory),
+        cache.requests,
+        DeviceChoices(speeds).of,
     )
     placer = Placer(
         occupancy, rule_of(snapshot, cache.usual.update(view, classes), cache.judgements)
@@ -105,7 +113,7 @@ def observe(
         requests=requests,
         feasibility=Feasibility(placer.candidate_index, snapshot),
         spending=spending,
-        limits=limits_of(spending, snapshot.workloads, snapshot.pools),
+        limits=limits_of(spending, snapshot.workloads, snapshot.pools, requests.choose),
         trials=trials,
         spent_s=spent_s,
         committed=committed,

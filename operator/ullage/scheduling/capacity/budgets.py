@@ -1,21 +1,23 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The most members of an elastic gang for the sake of money.
+"""The most members of an elastic gang for the sake of its bounds and its aim.
 
 A gang takes what there is room for, so without this it would grow out of its budget and be stopped
-for it, or beyond the size that was chosen with its pools. A pool without a price says nothing; the
-fewest members are never cut here.
+for it, beyond the size that was chosen with its pools, or beyond the number that serves its aim
+best. A pool without a price says nothing; the fewest members are never cut here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ullage.cluster.records.pool import PoolRecord
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.scheduling.capacity.capacity_choice import CapacityChoices, PoolChoice
 from ullage.scheduling.capacity.market import affordable
+from ullage.scheduling.model.device_choice import DeviceChoice
+from ullage.scheduling.model.phases import Phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,27 +32,43 @@ def limits_of(
     spending: CapacityChoices,
     workloads: Mapping[str, WorkloadRecord],
     pools: Mapping[str, PoolRecord],
+    choose: Callable[[WorkloadRecord], DeviceChoice],
 ) -> dict[str, Limit]:
     """Most members of elastic jobs, by uid; who may have all is left out.
 
     A budget counts in the dearest of the pools that a job may be placed in, since it may go to any
-    of them.
+    of them. A size that was chosen with the pools goes before the one that is recommended.
 
     Args:
         spending: What this cycle decided about pools.
         workloads: By uid.
         pools: By name.
+        choose: What the choice of devices says of a job.
     """
     found: dict[str, Limit] = {}
-    for uid, pool_choice in spending.choices.items():
-        job = workloads[uid]
+    for uid, job in workloads.items():
         if job.elasticity is None or job.cost is None:
             continue
-        said = [one for one in (_paid(job, pool_choice, pools), _chosen(pool_choice)) if one]
-        limit = min(said, key=lambda one: one.members, default=None)
+        pool_choice, said = spending.choices.get(uid), list[Limit | None]()
+        chosen = None
+        if pool_choice is not None:
+            chosen = _chosen(pool_choice)
+            said = [_paid(job, pool_choice, pools), chosen]
+        if chosen is None:
+            said.append(_recommended(job, choose(job).members))
+        limit = min((one for one in said if one), key=lambda one: one.members, default=None)
         if limit is not None and limit.members < job.elasticity.max_replicas:
             found[uid] = limit
     return found
+
+
+def _recommended(job: WorkloadRecord, members: int) -> Limit | None:
+    """The number that serves the job's aim best; a gang that runs is not made smaller for it."""
+    if not members:
+        return None
+    if job.status.phase == Phase.RUNNING and job.replicas > members:
+        return Limit(job.replicas, f"it runs with {job.replicas}, spec.cost recommends {members}")
+    return Limit(members, f"spec.cost recommends {members}")
 
 
 def _paid(

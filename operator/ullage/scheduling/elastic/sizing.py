@@ -20,7 +20,7 @@ from ullage.scheduling.capacity.node_requests import Lack
 from ullage.scheduling.elastic.resize import Growth, Resizer
 from ullage.scheduling.elastic.sizes import Size, resumes
 from ullage.scheduling.elastic.space import Space, other_models, sites_of
-from ullage.scheduling.feasibility.resource_requests import ResourceRequests
+from ullage.scheduling.feasibility.resource_requests import ResourceRequests, keeps_to_one_type
 from ullage.scheduling.lifecycle.in_place import is_creating, reliable_due
 from ullage.scheduling.model.lifecycle_step import LifecycleStep, earliest
 from ullage.scheduling.model.phases import Phase
@@ -161,7 +161,8 @@ class Sizing:
             if job.in_place:
                 growth = self._in_place(queue, resizer, job, contested)
             else:
-                growth = resizer.while_running(job, contested, self._models(uid))
+                avoid = self._not_for(queue, job, contested)
+                growth = resizer.while_running(job, avoid, self._models(uid))
             if self._has_no_room(job, growth):
                 self.without_room.add(uid)
             if growth is None:
@@ -216,10 +217,17 @@ class Sizing:
         uid = job.ref.uid
         if not self._is_settled(uid):
             return None
-        inventory = queue.placer.occupancy.inventory
-        unlike = other_models(inventory, self.view.members_of(job))
-        avoid = (lambda: contested() | unlike) if unlike else contested
+        avoid = self._not_for(queue, job, contested)
         return resizer.while_in_place(job, avoid, self._models(uid))
+
+    def _not_for(
+        self, queue: SchedulingQueue, job: WorkloadRecord, contested: Callable[[], frozenset[int]]
+    ) -> Callable[[], frozenset[int]]:
+        """Devices that a gang does not grow into: what others could use, and other types."""
+        if not (job.in_place or keeps_to_one_type(job)):
+            return contested
+        unlike = other_models(queue.placer.occupancy.inventory, self.view.members_of(job))
+        return (lambda: contested() | unlike) if unlike else contested
 
     def _has_no_room(self, job: WorkloadRecord, growth: Growth | None) -> bool:
         if not self._is_settled(job.ref.uid) or self.resizer.is_held(job):

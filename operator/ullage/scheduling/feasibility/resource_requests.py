@@ -7,17 +7,15 @@ Pods that ask for the same are one class: a device is judged once for all of the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 from ullage.api.contract import GPUMode, Reason
 from ullage.cluster.records.pod_shape import PodShape
-from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
 from ullage.cluster.records.spec_fields import Share
 from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.admission.records import Tenant
-from ullage.engines.capacity.records import OBJECTIVES
 from ullage.scheduling.feasibility.allowed_nodes import Place
 from ullage.scheduling.feasibility.occupancy import Occupancy
 from ullage.scheduling.feasibility.slices import has_objective
@@ -25,13 +23,11 @@ from ullage.scheduling.inventory.held_shares import bounded, in_force
 from ullage.scheduling.inventory.node_fit import amounts, is_pinned
 from ullage.scheduling.inventory.reliable_machines import is_held_to, staying, terms_of
 from ullage.scheduling.inventory.trust_domains import effective_domain
+from ullage.scheduling.model.device_choice import NO_CHOICE, DeviceChoice
 from ullage.scheduling.model.plan import Labels
 from ullage.scheduling.model.view import View
 from ullage.scheduling.prediction.latency import Barred
 from ullage.scheduling.prediction.workload_classes import SPARE, Classes, Known
-
-_CHOICES: Final = frozenset(word for word, aim in OBJECTIVES.items() if not aim.due)
-"""Aims that a recommendation answers to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +66,13 @@ class ResourceRequest:
     """Devices passed over for a while, after refusals there."""
     place: Place | None = None
     """Nodes of the pools that were chosen for it; `None` = any."""
-    prefers: int | None = None
-    """Model that is recommended to it: among places as good, one there; `None` = all alike."""
+    uniform: bool = False
+    """All members of its gang, and all devices of each, are of one model."""
+    values: tuple[tuple[int, int], ...] = ()
+    """Percent of the best model's worth to it, by model: among places as good, one there; empty =
+    all alike."""
+    refused: Mapping[int, Barred] = field(default_factory=dict)
+    """Models on which bounds of its own would break."""
 
     def tenant(self, name: str, model: int, percent: int, *, probation: bool = False) -> Tenant:
         """The newcomer as a predictor sees it."""
@@ -84,16 +85,23 @@ class ResourceRequest:
 
     @property
     def barred(self) -> Mapping[int, Barred]:
-        """Models on which its objective cannot be kept, or not be judged beside others."""
+        """Models on which its objective cannot be kept or judged, or a bound would break."""
         found = self.known.barred
-        if not found or not self.exclusive:
-            return found
-        return {at: one for at, one in found.items() if one.reason is not Reason.NEED_PROFILE}
+        if found and self.exclusive:
+            found = {at: one for at, one in found.items() if one.reason is not Reason.NEED_PROFILE}
+        return {**found, **self.refused} if self.refused else found
 
     @property
     def unmeasured(self) -> Mapping[int, str]:
         """Models on which it shares with no one yet: what must be measured first, in words."""
         return {} if self.exclusive else self.known.unmeasured
+
+
+def keeps_to_one_type(workload: WorkloadRecord) -> bool:
+    """Whether a gang runs on devices of one type: it keeps the pace of the slowest."""
+    several = workload.replicas > 1 or workload.gpu.count > 1 or workload.elasticity is not None
+    training = workload.kind is WorkloadKind.TRAINING_JOB
+    return training and several and not workload.mixed_accelerators
 
 
 @dataclass(slots=True)
@@ -131,6 +139,8 @@ class ResourceRequests:
     places: Mapping[str, Place] = field(default_factory=dict)
     """Where jobs may be placed whose pools were chosen, by uid."""
     cache: RequestCache = field(default_factory=RequestCache)
+    choose: Callable[[WorkloadRecord], DeviceChoice] = field(default=lambda _: NO_CHOICE)
+    """What the choice of devices says of a workload."""
     _kept: _Kept = field(init=False)
     _steady: tuple[Labels, ...] | None = None
     """Labels of machines that stay, once someone asked."""
@@ -179,7 +189,8 @@ class ResourceRequests:
             company = (share.min_percent, share.max_percent, domain)
         shape = self._unpinned(workload, shape)
         place = self._place(workload, shape) if self.places else None
-        prefers = self._recommended(workload)
+        values, refused = self._choice(workload)
+        uniform = len(self.occupancy.inventory.models) > 1 and keeps_to_one_type(workload)
         key: tuple[object, ...] = (
             id(shape),
             workload.gpu.mode,
@@ -191,13 +202,17 @@ class ResourceRequests:
             avoid,
             company,
             id(place),
-            prefers,
+            values,
+            refused,
+            uniform,
         )
         known = kept.known.get(key)
         if known is None:
             known = self._make(workload, shape, share, avoid)
-            if place is not None or prefers is not None:
-                known = replace(known, place=place, prefers=prefers)
+            if place is not None or values or refused or uniform:
+                known = replace(
+                    known, place=place, values=values, refused=dict(refused), uniform=uniform
+                )
             kept.known[key] = known
         if not avoid and not bounds:  # a bound ends with time
             kept.last[workload.ref.uid] = (workload, asked, known)
@@ -251,15 +266,23 @@ class ResourceRequests:
             self._steady = staying(self.view.snapshot.pools)
         return None if is_held_to(shape, self._steady) else place
 
-    def _recommended(self, workload: WorkloadRecord) -> int | None:
-        """The model to prefer for a workload that states an objective and leaves the model open."""
-        cost = workload.cost
-        if cost is None or cost.objective not in _CHOICES or workload.accelerators:
-            return None
-        first = next(iter(workload.status.recommendation), None)
-        if first is None or first.reason is not Reason.RECOMMENDED:
-            return None
-        return self.occupancy.inventory.models.get(first.accelerator)
+    def _choice(
+        self, workload: WorkloadRecord
+    ) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[int, Barred], ...]]:
+        """Worth of the models to a workload, and those that it may not use; both by number."""
+        if workload.kind is not WorkloadKind.TRAINING_JOB:
+            return (), ()
+        choice, models = self.choose(workload), self.occupancy.inventory.models
+        refusals = {name: choice.refusal(name) for name in models}
+        refused = tuple(
+            (models[name], Barred(reason=refusal[0], text=refusal[1]))
+            for name, refusal in refusals.items()
+            if refusal is not None
+        )
+        if len(models) < 2 or not choice.values:
+            return (), refused
+        known = dict(choice.values)
+        return tuple((at, known.get(name, choice.rest)) for name, at in models.items()), refused
 
     def _unpinned(self, workload: WorkloadRecord, shape: PodShape) -> PodShape:
         """What is asked for, without the node that we pinned the pod to when it was let go.

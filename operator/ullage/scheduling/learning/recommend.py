@@ -419,6 +419,7 @@ def goal_of(workload: WorkloadRecord) -> Goal:
         max_cost=cost.max_cost,
         max_time_s=cost.max_time_s,
         gpus=devices,
+        delay_per_hour=cost.delay_cost_per_hour or 0.0,
     )
 
 

@@ -6,8 +6,8 @@ The first query judges all devices at once; later ones only what changed since. 
 same tenants are one question; where there are too many questions, the most promising are asked.
 Places that need no trial come first. Then, by worth: larger net value, smaller share, nodes already
 used, uuid; by share: largest share, least percent left over, nodes already used, uuid. The type
-that is recommended to a job counts as a little more worth, as a tie of equal shares, and of whole
-devices comes first.
+that serves a job best counts as a little more worth, as a tie of equal shares, and of whole devices
+comes first; others follow by what they are worth to it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ullage.scheduling.feasibility.device_facts import (
 )
 from ullage.scheduling.feasibility.occupancy import EMPTY, Occupancy
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest
-from ullage.scheduling.inventory.inventory import Flags, Ints
+from ullage.scheduling.inventory.inventory import Flags, Ints, Inventory
 from ullage.scheduling.inventory.node_fit import Fit, judge_node
 from ullage.scheduling.prediction.effort import FEW, SEARCH
 from ullage.scheduling.prediction.verdicts import (
@@ -52,8 +52,9 @@ _NEVER: Final = np.iinfo(np.int64).max
 
 _TRIAL: Final = 1 << 40
 """Far above any worth: what has to be tried out comes after what has not."""
-_FAVOUR: Final = 100_000
-"""What the recommended type counts more, in millionths of a device (our choice: a tenth)."""
+_FAVOUR: Final = 1_000
+"""What a percent of the best type's worth counts more, in millionths of a device (our choice: the
+best type a tenth of a device)."""
 _WHOLE: Final = Admission(WHOLE_PERCENT, 1.0)
 _SHARES: Final = 1 << 20
 """More than the largest share that is asked about."""
@@ -204,6 +205,7 @@ class CandidateList:
         self._gives: Ints = np.full(count, -1, dtype=np.int64)
         self._grants: list[Admission] = []
         self._reachable = candidate_index.reachable(request)
+        self._favours = _favours(candidate_index.occupancy.inventory, request)
         self._seen = 0
         self._judge_all()
 
@@ -337,9 +339,9 @@ class CandidateList:
             self._then[sites] = (
                 self.request.percent_limit - self._board.percent_used[sites] - percent
             )
-        if self.request.prefers is not None:
-            favoured = sites[self._board.inventory.model[sites] == self.request.prefers]
-            (self._rank if self._scout.rule.by_worth else self._then)[favoured] -= _FAVOUR
+        if self.request.values:
+            order = self._rank if self._scout.rule.by_worth else self._then
+            order[sites] -= self._favours[self._board.inventory.model[sites]]
 
     def _catch_up(self) -> None:
         """Judge again what changed since the last query."""
@@ -393,8 +395,13 @@ class CandidateList:
             self._then[site] = left - self._favour(site)
 
     def _favour(self, site: int) -> int:
-        """What speaks for a device because its type is recommended."""
-        prefers = self.request.prefers
-        return (
-            0 if prefers is None or self._board.inventory.model.item(site) != prefers else _FAVOUR
-        )
+        """What speaks for a device because of its type."""
+        return self._favours.item(self._board.inventory.model.item(site))
+
+
+def _favours(inventory: Inventory, request: ResourceRequest) -> Ints:
+    """What speaks for devices of each model."""
+    found = np.zeros(len(inventory.models), dtype=np.int64)
+    for model, percent in request.values:
+        found[model] = percent * _FAVOUR
+    return found

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 
@@ -28,6 +29,8 @@ from ullage.scheduling.inventory.trust_domains import not_granted
 from ullage.scheduling.placement.candidates import CandidateIndex
 from ullage.scheduling.placement.messages import HELP, wanted
 from ullage.scheduling.prediction.verdicts import AdmissionQuery, SLOViolation
+
+_MOST_NAMED: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +103,11 @@ class Feasibility:
         needed = members or _least(workload)
         if room.members >= needed:
             return None
+        one = " on one accelerator type (spec.mixedAccelerators is false)"
         return Infeasible(
             Reason.GANG_TOO_LARGE,
-            f"even empty, the cluster has room for {room.members} of {needed} members",
+            f"even empty, the cluster has room for {room.members} of {needed} members"
+            + one * request.uniform,
         )
 
     def stands_apart(self, workload: WorkloadRecord) -> Infeasible | None:
@@ -126,6 +131,11 @@ class Feasibility:
                 barred.text,
             ),
         )
+        if models <= request.refused.keys():
+            text = "; ".join(barred.text for barred in said[:_MOST_NAMED])
+            return Infeasible(
+                said[0].reason, f"no accelerator keeps the bounds of spec.cost: {text}"
+            )
         return Infeasible(said[0].reason, said[0].text)
 
     def _unknown_accelerators(self, workload: WorkloadRecord) -> Infeasible | None:
@@ -176,7 +186,13 @@ class Feasibility:
                 f" objective allows {least.allowed:g}",
             )
         alive = alive & (least > 0)
-        return _Room(self._count(request, facts, np.where(alive, least, 0), held))
+        models = np.unique(facts.model[alive]).tolist() if request.uniform else []
+        of_model = [alive & (facts.model == model) for model in models]
+        counts = [
+            self._count(request, facts, np.where(here, least, 0), held)
+            for here in (of_model or [alive])
+        ]
+        return _Room(max(counts))
 
     def _pods_on_empty_nodes(self, request: ResourceRequest) -> Ints:
         """Pods of a shape that every node takes when empty; slots come and go with its agent."""

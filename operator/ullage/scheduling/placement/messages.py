@@ -55,6 +55,11 @@ HELP: Final[Mapping[Reason, str]] = {
     Reason.RESERVATION_REFUSED: "wait: the device is tried again later",
     Reason.HELD_FOR_ANOTHER: "wait until the older one runs",
     Reason.UNKNOWN_ACCELERATOR: "use a key of `kubectl get deviceprofiles.ullage.dev`",
+    Reason.OVER_COST: "raise spec.cost.maxCost, or allow other accelerators",
+    Reason.OVER_TIME: "raise spec.cost.maxTime, or allow other accelerators",
+    Reason.PRICE_MISSING: "set pricePerHour of the DeviceProfile, or create a CapacityPool",
+    Reason.MEMORY_TOO_LARGE: "make the batch smaller, or allow types with more memory",
+    Reason.WAITING_FOR_DECISION: "wait: the types are compared in the next decision",
     Reason.GANG_TOO_LARGE: "lower spec.replicas or gpu.count, or add nodes",
 }
 

@@ -79,6 +79,55 @@ class Placer:
             near: nodes that the rest of the gang is on already.
             explain: find out what stops the first member that does not fit.
         """
+        request = unit[0].request
+        if not request.uniform:
+            return self._on_any(unit, near, explain=explain)
+        furthest: tuple[int, Sequence[PlacementRequest]] | None = None
+        models = self._models(request, near)
+        for model in models:
+            narrowed = self._held_to_model(unit, model)
+            found = self._on_any(narrowed, near, explain=explain and model == models[0])
+            if not isinstance(found, NoRoom):
+                return found
+            if furthest is None or found.placed > furthest[0]:
+                furthest = found.placed, narrowed
+        return self._on_any(furthest[1] if furthest else unit, near, explain=explain)
+
+    def _models(self, request: ResourceRequest, near: set[int]) -> list[int]:
+        """Models to try for a gang of one type: that of the best place, then by worth."""
+        candidate = self._shortlist(request).best(set(near))
+        if candidate is None:
+            return []
+        inventory, worth = self.occupancy.inventory, dict(request.values)
+        first = inventory.model.item(candidate.sites[0])
+        allowed = (
+            inventory.models.values() if request.accelerators is None else request.accelerators
+        )
+        others = [at for at in allowed if at not in request.barred and at != first]
+        return [first, *sorted(others, key=lambda at: (-worth.get(at, 0), at))]
+
+    def _held_to_model(
+        self, unit: Sequence[PlacementRequest], model: int
+    ) -> list[PlacementRequest]:
+        """The same members on devices of one model."""
+        held: list[PlacementRequest] = []
+        for one in unit:
+            key = one.request.number, -1 - model
+            known = self._narrowed.get(key)
+            if known is None:
+                known = self._narrowed[key] = replace(
+                    one.request,
+                    number=-1 - len(self._narrowed),
+                    accelerators=frozenset((model,)),
+                    uniform=False,
+                )
+            held.append(replace(one, request=known))
+        return held
+
+    def _on_any(
+        self, unit: Sequence[PlacementRequest], near: set[int], *, explain: bool
+    ) -> tuple[Placement, ...] | NoRoom:
+        """Seat all members wherever they may be, or none."""
         found = self._seat(unit, near, explain=explain)
         request = unit[0].request
         if not isinstance(found, NoRoom) or not found.placed or len(unit) == 1 or request.exclusive:

@@ -32,6 +32,7 @@ from ullage.scheduling.model.view import Member
 from ullage.scheduling.placement.attempt import Outcome, Refused
 from ullage.scheduling.placement.predicted_figures import Part, Predictions
 from ullage.scheduling.status import decisions, unchanged
+from ullage.scheduling.status.as_recommended import as_recommended, says_verdict
 from ullage.scheduling.status.decisions import Ruling
 from ullage.scheduling.status.workload_status import Told, tell
 from ullage.scheduling.timeslicing.rounds import books_of
@@ -87,6 +88,7 @@ class Reporter:
         if life.headcount is not None:  # who comes or goes takes nothing from the others
             members = [member for member in members if not (member.gated or member.pod.deleting)]
         parts = self._parts(members, outcome)
+        verdict = as_recommended(self.context.inventory, workload, parts)
         if (
             life.phase is Phase.RUNNING
             and not life.retry_at
@@ -95,6 +97,7 @@ class Reporter:
             and as_told
             and uid not in self.assignments.told
             and says_already(workload, pool_choice)
+            and says_verdict(workload, verdict)
             and life.passed_over is None
             and _same_company(workload, self._is_alone(workload, parts))
             and unchanged.still_runs(self.context.view, workload, parts, self.predictions)
@@ -121,6 +124,7 @@ class Reporter:
             pool_choice=pool_choice,
             size=size,
             made_room=entry.made_room or workload.status.made_room,
+            verdict=verdict,
         )
         return tell(self.context.view, told, self.predictions)
 

@@ -70,6 +70,8 @@ class Told:
     """Members of an elastic gang, and why so many."""
     made_room: MadeRoom | None = None
     """The last time that it made room for another."""
+    verdict: Said | None = None
+    """Whether it has the devices that are recommended to it."""
 
 
 def tell(view: View, told: Told, predictions: Predictions) -> WorkloadStatus:
@@ -270,6 +272,8 @@ def _admitted(told: Told) -> list[Said]:
         Said(ConditionType.READY, ready, Reason.RUNNING if ready else waits),
         _enforced(told, waits),
     ]
+    if told.verdict is not None:
+        said.append(told.verdict)
     judged = predicted_figures.objective_met(told.workload, told.parts)
     if judged is not None:
         met, text = judged

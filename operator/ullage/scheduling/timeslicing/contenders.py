@@ -57,6 +57,8 @@ class Runner(NamedTuple):
         priority: Higher ones are served before anyone of lower priority.
         points: Percent of devices that all members hold together.
         speeds: Steps/s of a member by type; a type that is missing cannot run it.
+        worth: What a second on each of these types is worth to the job, in steps of the one that
+            serves it best: its speed, unless its own aim counts costs.
         source: Weakest source of the speeds.
         holds: Type whose devices it has; empty when it has none, or is leaving them.
         began: Since when it has them.
@@ -71,6 +73,7 @@ class Runner(NamedTuple):
     priority: int
     points: int
     speeds: Mapping[str, float]
+    worth: Mapping[str, float]
     source: str
     holds: str = ""
     began: float = 0.0
@@ -180,7 +183,8 @@ class Tools:
 def arena(tools: Tools, lifecycles: Mapping[str, LifecycleStep]) -> Arena:
     """Everyone who takes turns, and what there is to take."""
     workloads = tools.view.snapshot.workloads
-    kinds = _Kinds(tools, Throughputs(tools.view.snapshot))
+    costed = POLICIES[Objective(tools.view.snapshot.policy.objective)].costed
+    kinds = _Kinds(tools, Throughputs(tools.view.snapshot), costed)
     runners: dict[str, Runner] = {}
     nowhere: set[str] = set()
     for _, uid in sorted([(workloads[uid].created, uid) for uid in lifecycles]):
@@ -206,6 +210,7 @@ def arena(tools: Tools, lifecycles: Mapping[str, LifecycleStep]) -> Arena:
             priority=priority_of(job, members),
             points=kind.points,
             speeds=kind.rates,
+            worth=kind.worth,
             source=kind.source,
             holds=holds,
             began=began_at(job, holds, began) if holds else 0.0,
@@ -214,7 +219,6 @@ def arena(tools: Tools, lifecycles: Mapping[str, LifecycleStep]) -> Arena:
         )
     room = _room(tools, runners)
     unit = gcd(WHOLE, *(runner.points for runner in runners.values()))
-    costed = POLICIES[Objective(tools.view.snapshot.policy.objective)].costed
     return Arena(
         runners=runners,
         nowhere=frozenset(nowhere),
@@ -226,10 +230,14 @@ def arena(tools: Tools, lifecycles: Mapping[str, LifecycleStep]) -> Arena:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Kind:
-    """What jobs that are alike have in common; ``rates`` and ``source`` as of ``_speeds``."""
+    """What jobs that are alike have in common; ``rates`` and ``source`` as of ``_speeds``.
+
+    ``worth`` as of a ``Runner``.
+    """
 
     points: int
     rates: Mapping[str, float]
+    worth: Mapping[str, float]
     source: str
 
 
@@ -239,19 +247,27 @@ class _Kinds:
 
     tools: Tools
     speeds: Throughputs
-    _known: dict[tuple[int, int, int, int], _Kind | None] = field(default_factory=dict)
+    costed: bool
+    """The policy weighs prices itself."""
+    _known: dict[tuple[object, ...], _Kind | None] = field(default_factory=dict)
 
     def of(self, job: WorkloadRecord) -> _Kind | None:
         """What its like have in common; ``None`` where the cluster could never run it."""
         typed = self.tools.typed
         request, known = typed.requests.of(job, job.shape), self.speeds.of(job)
         fewest = job.elasticity.min_replicas if job.elasticity is not None else 0
-        alike = (request.number, job.replicas, fewest, id(known))
+        choice = typed.requests.choose(job)
+        alike = (request.number, job.replicas, fewest, id(known), choice.by_cost)
         if alike not in self._known:
             kind = None
             if typed.feasibility.judge(job, request) is None:
                 rates, source = _speeds(self.tools, job, request, known)
-                kind = _Kind(points=job.replicas * points_of(request), rates=rates, source=source)
+                kind = _Kind(
+                    points=job.replicas * points_of(request),
+                    rates=rates,
+                    worth=rates if self.costed else choice.worth(rates),
+                    source=source,
+                )
             self._known[alike] = kind
         return self._known[alike]
 
@@ -329,6 +345,7 @@ def _speeds(
         name
         for name, model in tools.inventory.models.items()
         if (request.accelerators is None or model in request.accelerators)
+        and model not in request.barred
         and tools.typed.fits(job, model)
     ]
     said = {name: known[name] for name in able if name in known}

@@ -137,6 +137,8 @@ def _kind(view: View, runner: Runner) -> str:
         str(gpu.memory_mib),
         f"{job.max_slowdown} {job.min_throughput}",
         " ".join(job.accelerators),
+        # types count as its own aim says, and bounds of its own rule some out
+        str(sorted(runner.worth.items())) if job.cost is not None else "",
     )
     return "|".join(said)
 

@@ -211,7 +211,7 @@ def _is_fixed(one: Runner, now: float, settings: RoundSettings, patient: bool) -
 def _round_job(one: Runner, arena: Arena, fixed: bool) -> RoundJob:
     stoppable = one.workload.checkpoint and not fixed
     gang = one.points // arena.unit
-    return RoundJob(one.uid, gang, one.speeds, stoppable, one.restart_s, one.unsaved_s)
+    return RoundJob(one.uid, gang, one.worth, stoppable, one.restart_s, one.unsaved_s)
 
 
 def _state(

@@ -174,9 +174,9 @@ def isolated_seconds(arena: Arena) -> dict[str, dict[str, float]]:
     for uid, one in arena.runners.items():
         parts = {kind: room / len(arena.runners) / one.points for kind, room in arena.room.items()}
         scale = max(1.0, sum(parts.values()))
-        rate = sum(one.speeds.get(kind, 0.0) * part / scale for kind, part in parts.items())
+        rate = sum(one.worth.get(kind, 0.0) * part / scale for kind, part in parts.items())
         if rate > 0:
-            found[uid] = {kind: speed / rate for kind, speed in one.speeds.items()}
+            found[uid] = {kind: speed / rate for kind, speed in one.worth.items()}
     return found
 
 
@@ -217,18 +217,18 @@ def _deadline(runner: Runner) -> float | None:
 
 
 def _pair_rows(arena: Arena) -> tuple[PairRow, ...]:
-    """Speeds of two kinds side by side, on the grid of speeds alone."""
-    speeds: dict[str, Mapping[str, float]] = {}
+    """Worth of types to two kinds side by side, on the grid of their worth alone."""
+    worth: dict[str, Mapping[str, float]] = {}
     for uid, kind in arena.pairing.kinds.items():
-        speeds.setdefault(kind, arena.runners[uid].speeds)
+        worth.setdefault(kind, arena.runners[uid].worth)
     rows: list[PairRow] = []
     for (left, right), by_type in arena.pairing.forecasts.items():
         rates = np.zeros((2, len(arena.room)))
         for at, kind in enumerate(arena.room):
             both = by_type.get(kind)
             if both is not None:
-                rates[0, at] = on_grid(speeds[left].get(kind, 0.0)) / both.slowdowns[0]
-                rates[1, at] = on_grid(speeds[right].get(kind, 0.0)) / both.slowdowns[1]
+                rates[0, at] = on_grid(worth[left].get(kind, 0.0)) / both.slowdowns[0]
+                rates[1, at] = on_grid(worth[right].get(kind, 0.0)) / both.slowdowns[1]
         rows.append(
             PairRow(
                 left=left,
@@ -312,15 +312,15 @@ def _steps_left(one: Runner, now: float, round_s: float) -> float:
 
 
 def _rates(arena: Arena) -> Floats:
-    """Speeds on a grid, so that equal classes stay equal while their measurements wander."""
-    # alike jobs share one table of speeds
-    tables = {id(runner.speeds): runner.speeds for runner in arena.runners.values()}
+    """Worth of types on a grid: equal classes stay equal while their measurements wander."""
+    # alike jobs share one table
+    tables = {id(runner.worth): runner.worth for runner in arena.runners.values()}
     number = {table: at for at, table in enumerate(tables)}
     rows = np.zeros((len(tables), len(arena.room)))
     for row, table in enumerate(tables.values()):
         speeds = [table.get(kind, 0.0) for kind in arena.room]
         rows[row] = [on_grid(speed) for speed in speeds]
-    which = [number[id(runner.speeds)] for runner in arena.runners.values()]
+    which = [number[id(runner.worth)] for runner in arena.runners.values()]
     return np.asarray(rows[np.array(which, int)])
 
 
@@ -337,11 +337,11 @@ def _lines(arena: Arena) -> Iterator[str]:
     """What of each job the division rests on."""
     said: dict[int, str] = {}
     for uid, one in arena.runners.items():
-        # alike jobs share one table of speeds
-        speeds = said.get(id(one.speeds))
+        # alike jobs share one table
+        speeds = said.get(id(one.worth))
         if speeds is None:
-            speeds = " ".join(f"{kind}={_step(one.speeds[kind])}" for kind in sorted(one.speeds))
-            said[id(one.speeds)] = speeds
+            speeds = " ".join(f"{kind}={_step(one.worth[kind])}" for kind in sorted(one.worth))
+            said[id(one.worth)] = speeds
         job = one.workload
         kind = arena.pairing.kinds.get(uid, "")
         pairs = f" as {kind}" if kind else ""

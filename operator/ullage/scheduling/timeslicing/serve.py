@@ -350,7 +350,7 @@ def _filled(
 
 def _choices(runner: Runner) -> list[tuple[str, ...]]:
     """Sets of types to try: a gang never mixes types, one member takes the best place of all."""
-    kinds = sorted(runner.speeds, key=lambda kind: (-runner.speeds[kind], kind))
+    kinds = sorted(runner.worth, key=lambda kind: (-runner.worth[kind], kind))
     if runner.workload.replicas == 1:
         return [tuple(kinds)]
     return [(kind,) for kind in kinds]

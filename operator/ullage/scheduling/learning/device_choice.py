@@ -1,0 +1,145 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a job's recommendation and the speeds of its class mean for placing it.
+
+The recommendation is read from the status, as it was written; a bound that no one could check yet
+is checked before the job starts. It must never let a job start where its bounds are known to break.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from ullage.api.contract import Reason
+from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
+from ullage.cluster.records.spec_fields import CostAim
+from ullage.cluster.records.status import Recommended
+from ullage.engines.devicechoice.offers import Aim
+from ullage.scheduling.learning.recommend import goal_of
+from ullage.scheduling.learning.throughput import Throughput, Throughputs
+from ullage.scheduling.model.device_choice import BEST, NO_CHOICE, DeviceChoice, Refusal
+
+_NEVER: Final = frozenset(
+    {Reason.MEMORY_TOO_LARGE, Reason.DID_NOT_RUN, Reason.OVER_COST, Reason.OVER_TIME}
+)
+"""Verdicts on a type after which no one starts there."""
+_UNKNOWN: Final = frozenset({Reason.NO_ESTIMATE, Reason.FAMILY_NOT_MEASURED})
+"""Verdicts that one run on the type replaces."""
+NOT_COMPARED: Final[Refusal] = (
+    Reason.WAITING_FOR_DECISION,
+    "types were not compared by spec.cost yet",
+)
+
+
+@dataclass(slots=True)
+class DeviceChoices:
+    """The choices of one snapshot; alike jobs share one."""
+
+    speeds: Throughputs
+    _known: dict[tuple[object, ...], DeviceChoice] = field(default_factory=dict)
+
+    def of(self, job: WorkloadRecord) -> DeviceChoice:
+        """The choice of a job; of a service none."""
+        if job.kind is not WorkloadKind.TRAINING_JOB:
+            return NO_CHOICE
+        known, rows = self.speeds.of(job), job.status.recommendation
+        basis = bool(job.status.recommendation_basis)
+        key = id(known), rows, basis, job.cost, job.gpu.count, job.elasticity is None
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = choice_of(job, known)
+        return found
+
+
+def choice_of(job: WorkloadRecord, speeds: Mapping[str, Throughput]) -> DeviceChoice:
+    """The choice that follows from a job's recommendation, and from speeds where it has no aim."""
+    if job.cost is None:
+        values = _by_speed(speeds)
+        return DeviceChoice(values=values, rest=_mean(values)) if values else NO_CHOICE
+    rows: dict[str, Recommended] = {}
+    for row in job.status.recommendation:
+        rows.setdefault(row.accelerator, row)
+    capped = job.cost.max_cost is not None or job.cost.max_time_s is not None
+    first = next(iter(rows.values()), None)
+    aim = goal_of(job).aim()
+    acts = aim is not None and first is not None and first.reason is Reason.RECOMMENDED
+    # the pods of an elastic gang are made for the number that is recommended
+    sizes = aim is not None and job.elasticity is not None and not job.status.recommendation_basis
+    members = 0
+    if acts and first is not None and job.elasticity is not None:
+        members = first.devices // max(1, job.gpu.count)
+    values = _by_aim(rows, aim) if acts and aim is not None else ()
+    return DeviceChoice(
+        values=values,
+        # what nothing is known of comes after all that was compared
+        rest=max(1, min((value for _, value in values), default=BEST) - 1),
+        by_cost=acts and aim is Aim.COST,
+        refused=_refused(job.cost, rows),
+        others=NOT_COMPARED if capped else None,
+        compared=frozenset(rows),
+        members=members,
+        undecided=sizes,
+    )
+
+
+def _refused(cost: CostAim, rows: Mapping[str, Recommended]) -> tuple[tuple[str, Refusal], ...]:
+    """Types where a job may not start, and why, by name.
+
+    A cap that cannot be compared with anything rules a type out, but for the speed: that of a job
+    that never ran is found out by running it, unless another type is known to keep the caps.
+    """
+    reasons = set(_NEVER)
+    if cost.max_cost is not None:
+        reasons.add(Reason.PRICE_MISSING)
+    capped = cost.max_cost is not None or cost.max_time_s is not None
+    if capped and any(row.reason not in reasons | _UNKNOWN for row in rows.values()):
+        reasons |= _UNKNOWN
+    return tuple(
+        (name, (row.reason, f"{name}: {row.message}"))
+        for name, row in sorted(rows.items())
+        if row.reason in reasons
+    )
+
+
+def _by_aim(rows: Mapping[str, Recommended], aim: Aim) -> tuple[tuple[str, int], ...]:
+    """Percent of the recommended type's worth; no other one is worth as much."""
+    figures = {
+        name: figure for name, row in rows.items() if (figure := _figure(row, aim)) is not None
+    }
+    first = next(iter(rows))
+    best = figures.get(first)
+    if best is None:
+        return ((first, BEST),)
+    return tuple(
+        (name, BEST if name == first else _percent(best, figure))
+        for name, figure in sorted(figures.items())
+    )
+
+
+def _percent(best: float, figure: float) -> int:
+    return BEST - 1 if figure <= best else max(1, min(BEST - 1, round(BEST * best / figure)))
+
+
+def _figure(row: Recommended, aim: Aim) -> float | None:
+    """What is minimised; ``None`` = not known."""
+    if aim is Aim.COST:
+        return float(row.cost) if row.cost else None
+    return row.total_s
+
+
+def _mean(values: tuple[tuple[str, int], ...]) -> int:
+    return round(sum(value for _, value in values) / len(values))
+
+
+def _by_speed(speeds: Mapping[str, Throughput]) -> tuple[tuple[str, int], ...]:
+    """Percent of the fastest type's speed, as far as speeds are known."""
+    known = {name: one.steps_per_second for name, one in speeds.items()}
+    fastest = max(known.values(), default=0.0)
+    if fastest <= 0 or len(known) < 2:
+        return ()
+    return tuple(
+        (name, max(1, round(BEST * speed / fastest)) if speed > 0 else 1)
+        for name, speed in sorted(known.items())
+    )

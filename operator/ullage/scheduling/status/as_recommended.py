@@ -1,0 +1,68 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a job has the devices that are recommended to it, and why not.
+
+A job that runs is not moved for a better type, and takes another where the first is taken: its
+condition says so. Nothing is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ullage.api.contract import Reason
+from ullage.api.reasons import ConditionType
+from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.cluster.records.status import Recommended
+from ullage.scheduling.inventory.inventory import Inventory
+from ullage.scheduling.learning.recommend import goal_of
+from ullage.scheduling.model.conditions import Said
+from ullage.scheduling.placement.predicted_figures import Part
+
+_OURS = ConditionType.AS_RECOMMENDED
+
+
+def as_recommended(inventory: Inventory, job: WorkloadRecord, parts: Sequence[Part]) -> Said | None:
+    """The verdict on the devices that a job has; ``None`` where nothing was asked for or compared.
+
+    Args:
+        inventory: Devices of the cycle.
+        job: With the recommendation that its status holds.
+        parts: Slices that it holds by the plan.
+    """
+    cost, recommendation = job.cost, job.status.recommendation
+    if cost is None or not recommendation or not parts:
+        return None
+    if goal_of(job).aim() is None and cost.max_cost is None and cost.max_time_s is None:
+        return None
+    sites = (inventory.site_index.get((part.node, part.slice.gpu)) for part in parts)
+    held = sorted(
+        {inventory.model_names[inventory.model.item(site)] for site in sites if site is not None}
+    )
+    if not held:
+        return None
+    rows: dict[str, Recommended] = {}
+    for row in recommendation:
+        rows.setdefault(row.accelerator, row)
+    has, first = f"has {len(parts)} x {' and '.join(held)}", recommendation[0]
+    wanted = f"{first.devices} x {first.accelerator}"
+    for kind in held:
+        held_row = rows.get(kind)
+        if held_row is None:
+            return Said(_OURS, False, Reason.NOT_AVAILABLE, f"{has}, which was not compared")
+        if held_row.reason not in (Reason.RECOMMENDED, Reason.FEASIBLE):
+            return Said(_OURS, False, held_row.reason, f"{has}: {held_row.message}")
+    if first.reason is not Reason.RECOMMENDED:
+        return Said(_OURS, False, first.reason, f"{has}; {wanted}: {first.message}")
+    if held == [first.accelerator] and len(parts) == first.devices:
+        return Said(_OURS, True, Reason.RECOMMENDED, has)
+    why = "one that starts takes what is free, one that runs is not moved"
+    return Said(_OURS, False, Reason.FEASIBLE, f"{has}; {wanted} is recommended: {why}")
+
+
+def says_verdict(job: WorkloadRecord, verdict: Said | None) -> bool:
+    """Whether the status of a job shows a verdict already."""
+    shown = job.status.condition(_OURS)
+    if shown is None or verdict is None:
+        return shown is None and verdict is None
+    return (shown.status == "True", shown.reason) == (verdict.holds, verdict.reason)
