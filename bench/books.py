@@ -60,7 +60,7 @@ class Books:
     jobs: Sequence[Json] = ()
     """TrainingJobs."""
     services: Sequence[Json] = ()
-    """InferenceServices."""
+    """InferenceDeployments."""
     files: Mapping[str, Collection[str]] = field(default_factory=dict)
     """Pod uids that the CDI files of each node speak of."""
 

@@ -28,7 +28,7 @@ while time.monotonic() < end:
 """
 SERVE: Final = "import http.server as h; h.test(h.SimpleHTTPRequestHandler, port=8000)"
 JOBS: Final = collection("trainingjobs", NAMESPACE)
-SERVICES: Final = collection("inferenceservices", NAMESPACE)
+SERVICES: Final = collection("inferencedeployments", NAMESPACE)
 
 
 @dataclass(slots=True)
@@ -144,7 +144,7 @@ class Churn:
         if kind == "service":
             one = container(command=["python3", "-c", SERVE], ports=[{"containerPort": 8000}])
             spec: Json = {"replicas": self.random.choice((1, 2)), "template": _pod(one)}
-            return SERVICES, _object("InferenceService", name, spec | {"gpu": gpu})
+            return SERVICES, _object("InferenceDeployment", name, spec | {"gpu": gpu})
         seconds = self.random.choice((3, 10, 25, 60))
         one = container(command=["python3", "-c", WORK, str(seconds)])
         spec = {

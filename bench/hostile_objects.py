@@ -305,14 +305,14 @@ def _services(accelerator: str) -> Iterator[_Case]:
     for name, spec in wild.items():
         body: Json = {
             "apiVersion": "ullage.dev/v1alpha1",
-            "kind": "InferenceService",
+            "kind": "InferenceDeployment",
             "metadata": {},
             "spec": {"gpu": share(5), **spec},
         }
         if accelerator:
             body["spec"]["accelerators"] = [accelerator]
         raw = {"port": "9" * 4301}
-        yield _Case(name=name, kind="inferenceservices", body=body, may=HARMED, raw=raw)
+        yield _Case(name=name, kind="inferencedeployments", body=body, may=HARMED, raw=raw)
 
 
 def _profiles() -> Iterator[_Case]:

@@ -53,7 +53,7 @@ ANSWER_S: Final = 60.0
 RELEASE_S: Final = 90.0
 LOOK_S: Final = 0.1
 HEALTH_PORT: Final = 8080
-WORKLOADS: Final = ("trainingjobs", "inferenceservices")
+WORKLOADS: Final = ("trainingjobs", "inferencedeployments")
 
 
 class NotPlayed(RuntimeError):
@@ -368,7 +368,7 @@ def fate_of(found: Json) -> tuple[Fate, str]:
         fresh = conditions.get("PriceFresh", {})
         told = fresh.get("status") in ("False", "Unknown")
         return (Fate.TOLD if told else Fate.SILENT), f"PriceFresh: {fresh.get('message', '')}"
-    if kind not in ("TrainingJob", "InferenceService"):
+    if kind not in ("TrainingJob", "InferenceDeployment"):
         return Fate.IGNORED, ""
     if status.get("phase") in ("Running", "Ready", "Succeeded"):
         return Fate.RUNS, status["phase"]

@@ -26,7 +26,7 @@ from ullage.api.contract import (
     whole,
 )
 from ullage.ports import (
-    INFERENCE_SERVICE,
+    INFERENCE_DEPLOYMENT,
     POD,
     TRAINING_JOB,
     ClusterPort,
@@ -60,7 +60,7 @@ class Watch:
     async def look(self, at_s: float) -> None:
         """Read every running container and the status of every workload once."""
         told: dict[str, JsonObject] = {}
-        for kind in (TRAINING_JOB, INFERENCE_SERVICE):
+        for kind in (TRAINING_JOB, INFERENCE_DEPLOYMENT):
             for one in await self._all(kind):
                 name, status = _name(one), section(one, "status")
                 told[name] = section(status, "sharing")

@@ -29,7 +29,7 @@ from demo.progress import CommandFailed
 from ullage.api.contract import WireError, objects, section, text, whole
 from ullage.ports import (
     GPU_NODE,
-    INFERENCE_SERVICE,
+    INFERENCE_DEPLOYMENT,
     TRAINING_JOB,
     ApiError,
     ClusterPort,
@@ -40,7 +40,7 @@ from ullage.ports import (
     SERVICE as SERVICE_KIND,
 )
 
-KINDS: Final = ("trainingjobs.ullage.dev", "inferenceservices.ullage.dev")
+KINDS: Final = ("trainingjobs.ullage.dev", "inferencedeployments.ullage.dev")
 RELEASE_S: Final = 90.0
 SETTLE_S: Final = 3.0
 """Between the policy and the first arrival, so that the first decision is already by it."""
@@ -104,7 +104,7 @@ async def _act(stage: Stage, rule: Rule, recording: Recording, namespace: str) -
     try:
         await asyncio.sleep(SETTLE_S)
         body = service(recording.plan, rule)
-        await stage.cluster.create(INFERENCE_SERVICE, body, namespace=namespace)
+        await stage.cluster.create(INFERENCE_DEPLOYMENT, body, namespace=namespace)
         with suppress(TimeoutError):
             async with asyncio.timeout(HEAD_START_S):
                 await until_ready(await _address(stage.cluster, namespace))

@@ -114,7 +114,7 @@ def job(arrival: Arrival, rule: Rule) -> Body:
 
 
 def service(plan: Plan, rule: Rule) -> Body:
-    """The InferenceService that answers throughout."""
+    """The InferenceDeployment that answers throughout."""
     environment = {"PORT": 8080, "HIDDEN": 256, "TRAIN_STEPS": 500}
     template = _template(SERVICE, ["python3", "-m", "digits.serve"], environment)
     probe = {"httpGet": {"path": "/healthz", "port": "http"}, "periodSeconds": 2}
@@ -130,7 +130,7 @@ def service(plan: Plan, rule: Rule) -> Body:
     }
     if rule is Rule.OURS:
         spec["slo"] = {"latencyMs": plan.service_latency_ms, "percentile": "99"}
-    return _object("InferenceService", SERVICE, spec)
+    return _object("InferenceDeployment", SERVICE, spec)
 
 
 def _gpu(share: tuple[int, int], rule: Rule) -> Body:

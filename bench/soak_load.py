@@ -15,7 +15,7 @@ from bench.limits import template
 from ullage.api.contract import API_VERSION, LABEL_OWNER, section, text
 from ullage.ports import (
     CAPACITY_POOL,
-    INFERENCE_SERVICE,
+    INFERENCE_DEPLOYMENT,
     POD,
     SCHEDULING_POLICY,
     TRAINING_JOB,
@@ -99,7 +99,7 @@ class Churn:
         return await self._delete(chosen)
 
     async def _create(self) -> None:
-        kind = self._random.choices((TRAINING_JOB, INFERENCE_SERVICE), (4, 1))[0]
+        kind = self._random.choices((TRAINING_JOB, INFERENCE_DEPLOYMENT), (4, 1))[0]
         namespace = self._random.choice(NAMESPACES)
         self._made += 1
         name = f"soak-{self._made}"
@@ -118,7 +118,7 @@ class Churn:
         return {"gpu": {"mode": "Fractional", "share": share, "memory": {"limit": "2Gi"}}}
 
     def _terms(self, kind: Kind) -> Body:
-        if kind is INFERENCE_SERVICE:
+        if kind is INFERENCE_DEPLOYMENT:
             return {"replicas": self._random.randint(1, 2)}
         terms: Body = {
             "ttlSecondsAfterFinished": 20,

@@ -37,7 +37,7 @@ KEEPS: Final = "x-kubernetes-preserve-unknown-fields"
 INT_OR_STRING: Final = "x-kubernetes-int-or-string"
 STATIONS: Final[Mapping[Stream, int]] = {
     streams.TRAINING_JOBS: 30,
-    streams.INFERENCE_SERVICES: 12,
+    streams.INFERENCE_DEPLOYMENTS: 12,
     streams.PODS: 20,
     streams.FOREIGN_PODS: 6,
     streams.WORKLOAD_PROFILES: 8,
@@ -209,7 +209,7 @@ def real() -> Mapping[Stream, Sequence[Mapping[str, Any]]]:
 
 def _on_wild_devices(body: dict[str, Any]) -> dict[str, Any]:
     """A workload that may run on devices of wild nodes alone."""
-    if body.get("kind") not in ("TrainingJob", "InferenceService"):
+    if body.get("kind") not in ("TrainingJob", "InferenceDeployment"):
         return body
     return {**body, "spec": {**body["spec"], "accelerators": ["wild-gpu"]}}
 
@@ -401,7 +401,7 @@ class Wild:
         if forged < 0.1:
             name, uid = "runs", f"uid-{GOOD_SPACE}-runs"
         elif forged < 0.25:
-            kind = draw.choice(("ReplicaSet", "InferenceService", "Node"))
+            kind = draw.choice(("ReplicaSet", "InferenceDeployment", "Node"))
         return {
             "apiVersion": "apps/v1" if kind == "ReplicaSet" else "ullage.dev/v1alpha1",
             "kind": kind,

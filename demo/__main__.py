@@ -37,7 +37,7 @@ SHARING: Final = (
 )
 WAITING: Final = "04-waits.yaml"
 JOBS: Final = "trainingjobs.ullage.dev"
-SERVICES: Final = "inferenceservices.ullage.dev"
+SERVICES: Final = "inferencedeployments.ullage.dev"
 
 
 class Show:

@@ -265,8 +265,8 @@ def an_adopted(name: str = "web", namespace: str = "default") -> WorkloadBuilder
 
 
 def a_service(name: str = "serve", namespace: str = "default") -> WorkloadBuilder:
-    """An InferenceService of one replica that wants one whole device."""
-    return WorkloadBuilder(_workload(name, namespace, WorkloadKind.INFERENCE_SERVICE))
+    """An InferenceDeployment of one replica that wants one whole device."""
+    return WorkloadBuilder(_workload(name, namespace, WorkloadKind.INFERENCE_DEPLOYMENT))
 
 
 def a_deployment(
@@ -280,7 +280,7 @@ def a_deployment(
     settled: bool = False,
     template_hash: str = TEMPLATE_HASH,
 ) -> DeploymentRecord:
-    """The Deployment of an InferenceService."""
+    """The Deployment of an InferenceDeployment."""
     return DeploymentRecord(
         namespace=owner.ref.namespace,
         name=owner.ref.name,

@@ -93,7 +93,7 @@ def raw_service(
 ) -> Raw:
     return {
         "apiVersion": API_VERSION,
-        "kind": "InferenceService",
+        "kind": "InferenceDeployment",
         "metadata": raw_meta(name, namespace, **(meta or {})),
         "spec": {
             "template": raw_template(container="server", ports=(8080,)),
@@ -136,7 +136,7 @@ def raw_pod(
     if rank is not None:
         labels[LABEL_RANK] = str(rank)
     if controller is None:
-        serving = kind == "InferenceService"
+        serving = kind == "InferenceDeployment"
         controller = (
             owner_reference("ReplicaSet", f"{owner}-abc12")
             if serving
@@ -273,7 +273,7 @@ def raw_deployment(name: str = "serve", *, replicas: int = 1, status: Raw | None
             name,
             labels={LABEL_MANAGED: "true"},
             annotations={"ullage.dev/template-hash": "0123456789ab"},
-            ownerReferences=[owner_reference("InferenceService", name)],
+            ownerReferences=[owner_reference("InferenceDeployment", name)],
         ),
         "spec": {
             "replicas": replicas,
@@ -287,7 +287,7 @@ def raw_kube_service(name: str = "serve", *, ports: Sequence[int] = (80,)) -> Ra
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": raw_meta(name, ownerReferences=[owner_reference("InferenceService", name)]),
+        "metadata": raw_meta(name, ownerReferences=[owner_reference("InferenceDeployment", name)]),
         "spec": {"ports": [{"port": port} for port in ports]},
     }
 

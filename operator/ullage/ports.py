@@ -43,7 +43,7 @@ def _core(plural: str, kind: str, *, namespaced: bool) -> Kind:
 
 
 TRAINING_JOB: Final = _ours("trainingjobs", "TrainingJob", namespaced=True)
-INFERENCE_SERVICE: Final = _ours("inferenceservices", "InferenceService", namespaced=True)
+INFERENCE_DEPLOYMENT: Final = _ours("inferencedeployments", "InferenceDeployment", namespaced=True)
 WORKLOAD_PROFILE: Final = _ours("workloadprofiles", "WorkloadProfile", namespaced=True)
 GPU_NODE: Final = _ours("gpunodes", "GPUNode", namespaced=False)
 DEVICE_PROFILE: Final = _ours("deviceprofiles", "DeviceProfile", namespaced=False)

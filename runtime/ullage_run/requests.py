@@ -7,7 +7,7 @@
     ullage_run.requests.observe(seconds)           # once for every request answered
     text = ullage_run.requests.metrics_text()      # the body of the server's GET /metrics
 
-The node agent reads that page and judges the objective of an InferenceService by it. It runs in
+The node agent reads that page and judges the objective of an InferenceDeployment by it. It runs in
 the user's request path, so it must never raise there, never block for long, and needs nothing but
 the standard library. One process counts for itself: a server of several processes needs a page
 that adds them up.

@@ -99,7 +99,7 @@ def test_people_never_write_gpunodes_or_any_status(rendered: Rendered) -> None:
     for body in roles:
         for groups, resources, verbs in rules_of(body):
             assert groups == ("ullage.dev",)
-            assert set(resources) <= KINDS | {"inferenceservices/scale"}
+            assert set(resources) <= KINDS | {"inferencedeployments/scale"}
             if "gpunodes" in resources:
                 assert set(verbs) == READ
 
@@ -112,8 +112,8 @@ def test_everyone_who_views_sees_every_kind(rendered: Rendered) -> None:
 
 def test_everyone_who_edits_writes_workloads_and_not_the_house(rendered: Rendered) -> None:
     written = {resource for resource, verb in _aggregated(rendered, "edit") if verb == "create"}
-    assert written == {"trainingjobs", "inferenceservices", "workloadprofiles"}
-    assert ("inferenceservices/scale", "patch") in _aggregated(rendered, "edit")
+    assert written == {"trainingjobs", "inferencedeployments", "workloadprofiles"}
+    assert ("inferencedeployments/scale", "patch") in _aggregated(rendered, "edit")
 
 
 def _aggregated(rendered: Rendered, role: str) -> set[tuple[str, str]]:

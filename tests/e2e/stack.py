@@ -235,7 +235,7 @@ class Stack:
             nodes=self.list("gpunodes.ullage.dev"),
             pods=pods,
             jobs=self.list("trainingjobs.ullage.dev"),
-            services=self.list("inferenceservices.ullage.dev"),
+            services=self.list("inferencedeployments.ullage.dev"),
         )
         return [f"{one.kind}: {one.text}" for one in sorted(problems(books))]
 
@@ -266,7 +266,7 @@ class Stack:
 
     def clean(self, namespace: str, kinds: Sequence[str] = ()) -> None:
         """Remove a test's namespace and wait until its slices are released."""
-        for kind in kinds or ("trainingjobs.ullage.dev", "inferenceservices.ullage.dev"):
+        for kind in kinds or ("trainingjobs.ullage.dev", "inferencedeployments.ullage.dev"):
             self.cluster.kubectl("delete", kind, "--all", "--namespace", namespace)
         self.cluster.kubectl("delete", "namespace", namespace, "--wait=false")
 

@@ -152,7 +152,7 @@ def contains(whole: object, part: object) -> bool:
 def test_scale_is_held_within_its_bounds(api: Cluster) -> None:
     golden = goldens()["service-everything"]
     create(api, golden)
-    scale = ("-n", NAMESPACE, "scale", "inferenceservices.ullage.dev/service-everything")
+    scale = ("-n", NAMESPACE, "scale", "inferencedeployments.ullage.dev/service-everything")
     api.kubectl(*scale, "--replicas=4")
     refused = api.kubectl(*scale, "--replicas=5", check=False)
     api.kubectl("-n", NAMESPACE, "delete", "--wait=false", "-f", "-", stdin=golden.text)

@@ -127,7 +127,7 @@ def test_pods_with_the_operators_keys_are_refused_and_say_what_to_do(
         for name, template in FORGED.items():
             said = create(stack, namespace, user, manifest("Pod", name, template))
             assert "only the Ullage operator" in said, f"{user or 'admin'}: {name}: {said}"
-            assert "TrainingJob or an InferenceService" in said
+            assert "TrainingJob or an InferenceDeployment" in said
     for name, template in ALLOWED.items():
         assert not create(stack, namespace, tenant, manifest("Pod", name, template)), name
     for template in FORGED.values():
@@ -155,7 +155,7 @@ def test_the_keys_of_a_pod_that_exists_stay_as_they_are(
     refused = (
         ("label", "pod", "theirs", "ullage.dev/managed=true"),
         ("label", "pod", "ours-0", "ullage.dev/managed-"),
-        ("label", "pod", "ours-0", "ullage.dev/kind=InferenceService", "--overwrite"),
+        ("label", "pod", "ours-0", "ullage.dev/kind=InferenceDeployment", "--overwrite"),
         ("annotate", "pod", "ours-0", "ullage.dev/template-hash=other", "--overwrite"),
         ("annotate", "pod", "ours-0", "ullage.dev/template-hash-"),
         ("annotate", "pod", "theirs", "ullage.dev/max-slowdown=1.3"),

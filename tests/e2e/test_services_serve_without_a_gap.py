@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Inference services: placed like jobs, scaled, and updated without a dropped request."""
+"""Inference deployments: placed like jobs, scaled, and updated without a dropped request."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _service(name: str, namespace: str, version: str = "one", **spec: Any) -> Js
     container |= spec.pop("container", {})
     return {
         "apiVersion": "ullage.dev/v1alpha1",
-        "kind": "InferenceService",
+        "kind": "InferenceDeployment",
         "metadata": {"name": name, "namespace": namespace},
         "spec": {
             "template": {"spec": {"containers": [container]}},
@@ -56,7 +56,7 @@ def _service(name: str, namespace: str, version: str = "one", **spec: Any) -> Js
 
 
 def _status(stack: Stack, name: str, namespace: str) -> Json:
-    return stack.status("inferenceservices.ullage.dev", name, namespace)
+    return stack.status("inferencedeployments.ullage.dev", name, namespace)
 
 
 def _ready(stack: Stack, name: str, namespace: str, replicas: int) -> Json:
@@ -119,7 +119,7 @@ def test_a_service_answers_and_scales(stack: Stack, namespace: str) -> None:
     assert status["phase"] == "Ready"
     assert status["endpoint"]
     assert _get(_address(stack, "web", namespace)) == "one"
-    scale = ["scale", "inferenceservices.ullage.dev", "web", "--namespace", namespace]
+    scale = ["scale", "inferencedeployments.ullage.dev", "web", "--namespace", namespace]
     stack.cluster.kubectl(*scale, "--replicas", "2")
     assert len(_ready(stack, "web", namespace, 2)["placement"]) == 2
     refused = stack.cluster.kubectl(*scale, "--replicas", "3", check=False)
@@ -164,7 +164,7 @@ def test_an_update_without_room_to_surge_waits_and_says_so(stack: Stack, namespa
 
     eventually(told, within_s=60, what="NoRoomToSurge")
     assert _status(stack, "big", namespace)["readyReplicas"] == 1
-    stack.delete("inferenceservice.ullage.dev", "full", namespace)
+    stack.delete("inferencedeployment.ullage.dev", "full", namespace)
 
     url = _address(stack, "big", namespace)
     eventually(lambda: _get(url) == "two", within_s=120, what="the update went on")

@@ -43,7 +43,7 @@ def _specs(stack: Stack, namespace: str) -> dict[str, tuple[str, int, str]]:
     """What must not change: who is there, and what is wanted of it."""
     kinds = (
         "trainingjobs.ullage.dev",
-        "inferenceservices.ullage.dev",
+        "inferencedeployments.ullage.dev",
     )
     return {
         f"{kind}/{one['metadata']['name']}": (
@@ -60,7 +60,7 @@ def examples(stack: Stack, namespace: str) -> str:
     stack.apply(*_examples(namespace))
     stack.job_reaches("digits-a", namespace, "Running")
     eventually(
-        lambda: stack.status("inferenceservices.ullage.dev", "digits-serve", namespace),
+        lambda: stack.status("inferencedeployments.ullage.dev", "digits-serve", namespace),
         within_s=60,
         what="the service has a status",
     )

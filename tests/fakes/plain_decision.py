@@ -70,7 +70,7 @@ class PlainDecision:
 
     def _children(self, workload: WorkloadRecord) -> Iterator[Action]:
         owner, namespace = workload.ref, workload.ref.namespace
-        serving = workload.kind is WorkloadKind.INFERENCE_SERVICE
+        serving = workload.kind is WorkloadKind.INFERENCE_DEPLOYMENT
         name = owner.name if serving else workers_service(owner.name)
         if (serving or workload.replicas > 1) and (namespace, name) not in self.snapshot.services:
             yield ApplyService(owner=owner, name=name, headless=not serving, **self.why)  # type: ignore[arg-type]
@@ -167,7 +167,7 @@ class PlainDecision:
         done = len(members) == workload.replicas and all(
             pod.stage is PodStage.RUNNING for pod in members
         )
-        serving = workload.kind is WorkloadKind.INFERENCE_SERVICE
+        serving = workload.kind is WorkloadKind.INFERENCE_DEPLOYMENT
         phase = ("Ready" if serving else "Running") if done else "Pending"
         before = workload.status
         ready = before.condition("Ready")

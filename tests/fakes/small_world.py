@@ -322,7 +322,7 @@ def picture(server: FakeApiServer) -> dict[str, Any]:
         for node in server.objects(ports.GPU_NODE)
         for piece in node["spec"].get("slices") or []
     ]
-    workloads = [*server.objects(ports.TRAINING_JOB), *server.objects(ports.INFERENCE_SERVICE)]
+    workloads = [*server.objects(ports.TRAINING_JOB), *server.objects(ports.INFERENCE_DEPLOYMENT)]
     statuses = {one["metadata"]["name"]: one.get("status") or {} for one in workloads}
     return {
         "pods": sorted((p["metadata"]["name"], p["status"]["phase"]) for p in pods.values()),

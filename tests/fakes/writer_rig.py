@@ -45,7 +45,7 @@ def job(name: str = "train") -> ObjectRef:
 
 
 def service(name: str = "serve") -> ObjectRef:
-    kind = WorkloadKind.INFERENCE_SERVICE.value
+    kind = WorkloadKind.INFERENCE_DEPLOYMENT.value
     return ObjectRef(kind=kind, namespace="default", name=name, uid=f"uid-{name}")
 
 

@@ -75,7 +75,7 @@ def forgeries(draw: st.DrawFn, number: int) -> Raw:
     uid = draw(
         st.sampled_from([f"uid-tenant-a-{one}" for one in (*JOBS, "serve")] + ["", "uid-nowhere"])
     )
-    kind = draw(st.sampled_from(("TrainingJob", "InferenceService", "ReplicaSet", "Job", "")))
+    kind = draw(st.sampled_from(("TrainingJob", "InferenceDeployment", "ReplicaSet", "Job", "")))
     version = draw(st.sampled_from((API_VERSION, "ullage.dev/v9", "apps/v1", "x/v1", "v1", "")))
     holder = draw(st.sampled_from((owner, f"{owner}-abc12", "other")))
     suffix = draw(st.sampled_from(("0", "1", "00", "lead", "order-0", "x", "-1")))
@@ -97,7 +97,7 @@ def forgeries(draw: st.DrawFn, number: int) -> Raw:
     )
     labels = raw["metadata"]["labels"]
     for key, values in {
-        LABEL_KIND: ("TrainingJob", "InferenceService", "Pod"),
+        LABEL_KIND: ("TrainingJob", "InferenceDeployment", "Pod"),
         LABEL_OWNER: (owner, "", "other"),
         LABEL_RANK: ("0", "1", "-1", "9" * 30, "x"),
         LABEL_LEAD: ("true", "false"),
@@ -142,7 +142,7 @@ def a_state(stages: tuple[str, str, str], forged: list[Raw]) -> ClusterState:
         NOW,
     )
     state.replace(
-        streams.INFERENCE_SERVICES,
+        streams.INFERENCE_DEPLOYMENTS,
         [raw_service("serve", namespace="tenant-a", meta={"uid": "uid-tenant-a-serve"})],
         NOW,
     )

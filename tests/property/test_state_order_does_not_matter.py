@@ -41,7 +41,7 @@ CI = examples(80, many=200)
 def serving_pod(name: str, turn: int) -> Raw:
     return raw_pod(
         f"serve-{name}-r{turn % 2}",
-        kind="InferenceService",
+        kind="InferenceDeployment",
         owner=f"serve-{name}",
         rank=None,
         gated=turn % 2 == 0,
@@ -75,7 +75,7 @@ MAKERS: dict[Stream, Callable[[str, int], Raw]] = {
     streams.TRAINING_JOBS: lambda name, turn: raw_job(
         name, replicas=turn + 1, meta={"uid": f"uid-{name}-{turn // 3}", "generation": turn}
     ),
-    streams.INFERENCE_SERVICES: lambda name, turn: raw_service(
+    streams.INFERENCE_DEPLOYMENTS: lambda name, turn: raw_service(
         f"serve-{name}", replicas=turn, meta={"uid": f"uid-serve-{name}-{turn // 3}"}
     ),
     streams.GPU_NODES: lambda name, turn: raw_gpu_node(

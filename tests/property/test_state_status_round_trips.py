@@ -15,7 +15,7 @@ from fakes.examples import examples
 from structure import list_faults, shape_faults, unknown_fields
 from ullage.api.base import Resource
 from ullage.api.contract import Reason, SliceKey
-from ullage.api.inferenceservice import InferenceService
+from ullage.api.inferencedeployment import InferenceDeployment
 from ullage.api.reasons import ConditionType
 from ullage.api.trainingjob import TrainingJob
 from ullage.cluster.codecs.status import as_stored, status_from_wire, status_to_wire
@@ -47,7 +47,7 @@ from ullage.cluster.records.status import (
 CI = examples(80, many=200)
 FEWER = examples(40, many=100)
 """Of the same statuses drawn again: to draw them is what these tests cost."""
-JOB, SERVICE = WorkloadKind.TRAINING_JOB, WorkloadKind.INFERENCE_SERVICE
+JOB, SERVICE = WorkloadKind.TRAINING_JOB, WorkloadKind.INFERENCE_DEPLOYMENT
 
 PHASES = schema(TrainingJob)["properties"]["status"]["properties"]["phase"]["enum"]
 
@@ -305,7 +305,7 @@ def test_a_training_jobs_status_reads_back_equal(status: WorkloadStatus) -> None
 
 @CI
 @given(service_statuses)
-def test_an_inference_services_status_reads_back_equal(status: WorkloadStatus) -> None:
+def test_an_inference_deployments_status_reads_back_equal(status: WorkloadStatus) -> None:
     back = status_from_wire(SERVICE, status_to_wire(SERVICE, status))
     assert ordered(back) == ordered(status)
     assert status_from_wire(SERVICE, status_to_wire(SERVICE, back)) == back
@@ -336,7 +336,7 @@ def test_every_field_of_a_job_is_in_the_schema(status: WorkloadStatus) -> None:
 @FEWER
 @given(service_statuses)
 def test_every_field_of_a_service_is_in_the_schema(status: WorkloadStatus) -> None:
-    assert fits(InferenceService, status_to_wire(SERVICE, status))
+    assert fits(InferenceDeployment, status_to_wire(SERVICE, status))
 
 
 @FEWER

@@ -17,7 +17,7 @@ from ullage.api.capacitypool import CapacityPool
 from ullage.api.contract import GROUP, VERSION
 from ullage.api.deviceprofile import DeviceProfile
 from ullage.api.gpunode import GPUNode
-from ullage.api.inferenceservice import InferenceService
+from ullage.api.inferencedeployment import InferenceDeployment
 from ullage.api.profilerows import MeasuredSoloRows, StepTimes
 from ullage.api.schedulingpolicy import SchedulingPolicy
 from ullage.api.trainingjob import TrainingJob
@@ -31,7 +31,7 @@ from ullage.cluster.records.status import BY_TYPE
 
 KINDS: Final[tuple[type[Resource], ...]] = (
     TrainingJob,
-    InferenceService,
+    InferenceDeployment,
     GPUNode,
     WorkloadProfile,
     DeviceProfile,
@@ -70,7 +70,7 @@ def _statuses() -> dict[type[Resource], Node]:
     }
     return {
         TrainingJob: shaped(JOB_STATUS.shape),
-        InferenceService: shaped(SERVICE_STATUS.shape)
+        InferenceDeployment: shaped(SERVICE_STATUS.shape)
         | {"description": "Observed state of the service and the operator's decisions about it."},
         WorkloadProfile: shaped(PROFILE_STATUS.shape, rows),
         CapacityPool: shaped(POOL_STATUS.shape) | {"description": "Observed state of the pool."},

@@ -38,7 +38,7 @@ def crds_page() -> str:
         "",
         f"API version `{API_VERSION}`. The same texts stand behind `kubectl explain`, for example "
         "`kubectl explain trainingjobs.spec.gpu`. Other products have kinds of the same name, so "
-        f"write the full one in scripts: `inferenceservices.{GROUP}`. `kubectl get ullage -A` "
+        f"write the full one in scripts: `inferencedeployments.{GROUP}`. `kubectl get ullage -A` "
         "lists all of them.",
         "",
         "| Kind | Full name | Short name | Scope |",

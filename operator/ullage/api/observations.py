@@ -55,7 +55,7 @@ def _percentile(raw: JsonObject, field: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyObjective(Wire):
-    """``slo`` of an InferenceService: the percentile of a latency histogram, over a window.
+    """``slo`` of an InferenceDeployment: the percentile of a latency histogram, over a window.
 
     ``percentile`` as the user wrote it (``"99"``, ``"99.9"``); ``metric`` is the name of the
     Prometheus histogram that the pod serves, "" = the server of the runtime library.

@@ -413,7 +413,7 @@ RESTART_NEVER: Final = Rule(
 RESTART_ALWAYS: Final = Rule(
     name="restart-always",
     rule="!has(self.restartPolicy) || self.restartPolicy == 'Always'",
-    message="restartPolicy of an InferenceService must be Always or left out",
+    message="restartPolicy of an InferenceDeployment must be Always or left out",
     field=".restartPolicy",
 )
 EPOCH_RISES: Final = Rule(

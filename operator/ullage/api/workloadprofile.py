@@ -102,7 +102,7 @@ class WorkloadProfileSpec(Model):
 class WorkloadProfile(Resource):
     """How a workload class uses a device, alone and beside others; it predicts sharing.
 
-    A TrainingJob or InferenceService names it in `spec.profileRef`; for other workloads the
+    A TrainingJob or InferenceDeployment names it in `spec.profileRef`; for other workloads the
     operator keeps one per class. `spec` holds declared values, `status` measured ones.
     """
 

@@ -22,7 +22,7 @@ from ullage.kube.client import K8sCluster
 from ullage.kube.credentials import find_credentials
 from ullage.ports import WORKLOAD_PROFILE, ClusterPort, JsonObject, NotFound, Selector
 
-WORKLOADS = (streams.TRAINING_JOBS, streams.INFERENCE_SERVICES)
+WORKLOADS = (streams.TRAINING_JOBS, streams.INFERENCE_DEPLOYMENTS)
 
 
 async def look(kubeconfig: str, wanted: Sequence[Stream]) -> Snapshot:

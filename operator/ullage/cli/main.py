@@ -90,7 +90,7 @@ def why(
     name: Annotated[
         str,
         typer.Argument(
-            help="Name of a TrainingJob or InferenceService; or pod/NAME, deploy/NAME, job/NAME, …"
+            help="Name of a TrainingJob or InferenceDeployment; or pod/NAME, deploy/NAME, job/NAME, …"
             " of pods that share devices by a label."
         ),
     ],
@@ -103,7 +103,7 @@ def why(
     seen = _look(context, (*inside(WORKLOADS, namespace, name), *profiles))
     found = workloads(seen)
     if not found:
-        _fail(f"no TrainingJob or InferenceService {name} in namespace {namespace}")
+        _fail(f"no TrainingJob or InferenceDeployment {name} in namespace {namespace}")
     for workload in found:
         console.print(tables.why(workload, isolation_of(seen, workload)))
     return None

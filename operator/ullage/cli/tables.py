@@ -112,7 +112,7 @@ def _reason(status: WorkloadStatus) -> str:
 
 def _progress(workload: WorkloadRecord) -> str:
     status, progress = workload.status, workload.status.progress
-    if workload.kind == "InferenceService":
+    if workload.kind == "InferenceDeployment":
         return f"{status.ready_replicas}/{workload.replicas} ready"
     if progress is None:
         return "-"

@@ -74,7 +74,7 @@ def _writes() -> Iterable[Permission]:
 
 _STATUS: Final = (
     ports.TRAINING_JOB,
-    ports.INFERENCE_SERVICE,
+    ports.INFERENCE_DEPLOYMENT,
     ports.SCHEDULING_POLICY,
     ports.WORKLOAD_PROFILE,
     ports.DEVICE_PROFILE,

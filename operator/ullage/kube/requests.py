@@ -51,7 +51,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     kind.kind: kind
     for kind in (
         ports.TRAINING_JOB,
-        ports.INFERENCE_SERVICE,
+        ports.INFERENCE_DEPLOYMENT,
         ports.WORKLOAD_PROFILE,
         ports.GPU_NODE,
         ports.DEVICE_PROFILE,

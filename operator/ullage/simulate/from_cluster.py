@@ -58,7 +58,7 @@ def _serving(snapshot: Snapshot) -> frozenset[str]:
     """Devices that services hold for the most part, by uuid."""
     held: Counter[str] = Counter()
     for workload in snapshot.workloads.values():
-        if workload.kind is WorkloadKind.INFERENCE_SERVICE:
+        if workload.kind is WorkloadKind.INFERENCE_DEPLOYMENT:
             for placed in workload.status.placement:
                 held[placed.gpu] += placed.percent
     return frozenset(gpu for gpu, percent in held.items() if percent > _MOST_SERVED)
@@ -110,7 +110,7 @@ def trace_of(snapshot: Snapshot, fleet: Fleet, round_s: float) -> Trace:
     if serving:
         notes.append(f"{serving} devices serve and are left to their services.")
     coming = sum(
-        workload.kind is WorkloadKind.INFERENCE_SERVICE
+        workload.kind is WorkloadKind.INFERENCE_DEPLOYMENT
         and workload.status.ready_replicas < workload.replicas
         for workload in snapshot.workloads.values()
     )

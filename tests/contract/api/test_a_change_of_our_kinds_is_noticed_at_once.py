@@ -36,7 +36,7 @@ SELDOM = TriggerTimes(resync_seconds=3600.0)
 
 CHANGES: dict[ports.Kind, tuple[Raw, Raw]] = {
     ports.TRAINING_JOB: (raw_job("one"), {"replicas": 2}),
-    ports.INFERENCE_SERVICE: (raw_service("one", replicas=1), {"replicas": 2}),
+    ports.INFERENCE_DEPLOYMENT: (raw_service("one", replicas=1), {"replicas": 2}),
     ports.SCHEDULING_POLICY: (raw_policy(), {"roundSeconds": 90}),
     ports.CAPACITY_POOL: (raw_pool(), {"max": 3}),
     ports.GPU_NODE: (raw_gpu_node("one"), {"epoch": 8}),

@@ -70,8 +70,11 @@ def _fill(api: FakeApiServer, *, served_percent: int) -> None:
         (ports.TRAINING_JOB, raw_job("over", status={"phase": "Succeeded"})),
         (ports.TRAINING_JOB, raw_job("rests", suspend=True)),
         (ports.TRAINING_JOB, raw_job("broken", gpu={"mode": "Exclusive", "count": "many"})),
-        (ports.INFERENCE_SERVICE, raw_service("serve", status=_serving("GPU-1", served_percent))),
-        (ports.INFERENCE_SERVICE, raw_service("fresh")),
+        (
+            ports.INFERENCE_DEPLOYMENT,
+            raw_service("serve", status=_serving("GPU-1", served_percent)),
+        ),
+        (ports.INFERENCE_DEPLOYMENT, raw_service("fresh")),
         (ports.WORKLOAD_PROFILE, raw_profile("resnet")),
         (ports.DEVICE_PROFILE, raw_device_profile(devices[0].model, pricePerHour="2.50")),
         (ports.SCHEDULING_POLICY, raw_policy("default", objective="MaxMinFairness")),

@@ -40,7 +40,7 @@ async def _world() -> AsyncIterator[tuple[Cluster, K8sCluster]]:
         server.put(ports.TRAINING_JOB, _workload("gang", 2, _share(40, 60)))
         server.put(ports.TRAINING_JOB, _workload("whole", 1, {"mode": "Exclusive", "count": 1}))
         serve = _workload("serve", 1, _share(20, 30), container="server", ports=(8080,))
-        server.put(ports.INFERENCE_SERVICE, serve)
+        server.put(ports.INFERENCE_DEPLOYMENT, serve)
         yield cluster, port
 
 

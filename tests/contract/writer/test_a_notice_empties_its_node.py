@@ -215,7 +215,7 @@ async def test_a_replica_is_evicted_only_when_its_replacement_serves() -> None:
             "template": raw_template(container="server", ports=(8080,)),
         }
         server.put(
-            ports.INFERENCE_SERVICE,
+            ports.INFERENCE_DEPLOYMENT,
             {"metadata": {"name": "serve", "namespace": "team"}, "spec": spec},
         )
         brain = Brain(Mortal(port), cluster, 1, products_decision)

@@ -57,7 +57,7 @@ RESOURCES: tuple[Resource, ...] = (
     Resource(kind=ports.LEASE),
     Resource(kind=CRD, short=("crd",), status=True),
     Resource(kind=ports.TRAINING_JOB, short=("tj",), status=True),
-    Resource(kind=ports.INFERENCE_SERVICE, short=("infs",), status=True, scale=True),
+    Resource(kind=ports.INFERENCE_DEPLOYMENT, short=("infd",), status=True, scale=True),
     Resource(kind=ports.WORKLOAD_PROFILE, short=("wp",), status=True),
     Resource(kind=ports.GPU_NODE, short=("gn",), status=True),
     Resource(kind=ports.DEVICE_PROFILE, short=("dp",), status=True),

@@ -222,4 +222,4 @@ def test_only_the_service_can_be_scaled() -> None:
         for kind in KINDS
         if "scale" in definition(kind)["spec"]["versions"][0]["subresources"]
     }
-    assert scaled == {"InferenceService"}
+    assert scaled == {"InferenceDeployment"}

@@ -34,7 +34,7 @@ from ullage.api.contract import (
 )
 from ullage.api.gpunode import GPUNode
 from ullage.api.gpurequest import GPURequest, GPUShare
-from ullage.api.inferenceservice import InferenceService
+from ullage.api.inferencedeployment import InferenceDeployment
 from ullage.api.objective import LatencySLO
 from ullage.api.reasons import ConditionType, Reason
 from ullage.api.schedulingpolicy import SchedulingPolicySpec
@@ -291,7 +291,7 @@ STATUS = WorkloadStatus(
 )
 
 
-@pytest.mark.parametrize("kind", [TrainingJob, InferenceService], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [TrainingJob, InferenceDeployment], ids=lambda kind: kind.__name__)
 def test_whole_workload_status_is_stored_as_written(kind: type[Resource]) -> None:
     written = status_to_wire(WorkloadKind(kind.__name__), STATUS)
     node = schema(kind)["properties"]["status"]

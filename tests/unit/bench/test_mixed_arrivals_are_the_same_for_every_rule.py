@@ -11,7 +11,7 @@ from bench.mixed_judge import Alone
 from bench.mixed_plan import CLASSES, REQUESTS_PER_S, SERVICE, mixed, reference
 from bench.mixed_rules import OVERCOMMIT, Body, Rule, job, policy, profiles, service
 from ullage.api.gpurequest import GPURequest
-from ullage.api.inferenceservice import InferenceServiceSpec
+from ullage.api.inferencedeployment import InferenceDeploymentSpec
 from ullage.api.schedulingpolicy import SchedulingPolicySpec
 from ullage.api.trainingjob import TrainingJobSpec
 from ullage.api.workloadprofile import WorkloadProfileSpec
@@ -78,7 +78,7 @@ def test_the_work_is_the_same_under_every_rule(rule: Rule) -> None:
 def test_the_objects_are_what_the_api_accepts(rule: Rule) -> None:
     for one in PLAN.jobs[:6]:
         TrainingJobSpec.model_validate(job(one, rule)["spec"])
-    InferenceServiceSpec.model_validate(service(PLAN, rule)["spec"])
+    InferenceDeploymentSpec.model_validate(service(PLAN, rule)["spec"])
     SchedulingPolicySpec.model_validate(policy(rule)["spec"])
     for body in profiles():
         WorkloadProfileSpec.model_validate(body["spec"])

@@ -20,7 +20,7 @@ from bench.mixed_record import Recording, Request
 from bench.mixed_rules import Rule, job, policy
 from ullage.api.contract import STEP_LAYOUT, STEP_MAGIC, STEP_VERSION, STEPS_FILE
 from ullage.ports import (
-    INFERENCE_SERVICE,
+    INFERENCE_DEPLOYMENT,
     POD,
     TRAINING_JOB,
     ClusterPort,
@@ -72,7 +72,7 @@ class _Lists:
 async def _look(folder: Path, found: dict[Kind, list[JsonObject]]) -> Recording:
     recording = Recording(rule="ours", plan=mixed_plan(1, 10.0))
     watch = Watch(
-        cluster=cast(ClusterPort, _Lists({TRAINING_JOB: [], INFERENCE_SERVICE: [], **found})),
+        cluster=cast(ClusterPort, _Lists({TRAINING_JOB: [], INFERENCE_DEPLOYMENT: [], **found})),
         namespace="ns",
         folders={"node-1": folder},
         into=recording,

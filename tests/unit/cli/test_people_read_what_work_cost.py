@@ -91,7 +91,7 @@ def test_scripts_read_money_as_text_and_what_is_not_known_as_null() -> None:
     lines = {one["job"]: one for one in body["lines"]}
     assert lines["default/cheap"]["spent"] == "12.500000"
     assert lines["default/cheap"]["savingsRatio"] == 0.6667
-    assert lines["default/chat"]["kind"] == "InferenceService"
+    assert lines["default/chat"]["kind"] == "InferenceDeployment"
     assert lines["default/dark"]["spent"] is None
     assert lines["default/dark"]["message"] == "CapacityPool spot has no price yet"
     assert body["total"]["spent"] == "52.500000"

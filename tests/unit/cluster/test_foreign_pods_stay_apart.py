@@ -117,14 +117,14 @@ def test_a_replica_counts_for_the_service_of_its_own_namespace_only() -> None:
         return raw_pod(
             "serve-abc12-x",
             namespace=namespace,
-            kind="InferenceService",
+            kind="InferenceDeployment",
             owner="serve",
             rank=None,
             meta={"uid": f"uid-{namespace}"},
         )
 
     state = a_state(replica("tenant-a"), replica("tenant-b"))
-    state.upsert(streams.INFERENCE_SERVICES, raw_service("serve", namespace="tenant-a"), 0.0)
+    state.upsert(streams.INFERENCE_DEPLOYMENTS, raw_service("serve", namespace="tenant-a"), 0.0)
     owners = {uid: pod.owner.uid for uid, pod in state.freeze(0.0).pods.items()}
     assert owners == {"uid-tenant-a": "uid-serve", "uid-tenant-b": ""}
 

@@ -18,7 +18,9 @@ from ullage.cluster.records.spec_fields import OfferedLoad, RiskSettings, Sharin
 
 
 def service(**spec: Any) -> WorkloadRecord:
-    return project_workload(WorkloadKind.INFERENCE_SERVICE, raw_service(**spec), None, Sharer())[0]
+    return project_workload(WorkloadKind.INFERENCE_DEPLOYMENT, raw_service(**spec), None, Sharer())[
+        0
+    ]
 
 
 def job(**spec: Any) -> WorkloadRecord:

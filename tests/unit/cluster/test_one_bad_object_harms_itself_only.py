@@ -54,7 +54,7 @@ GOOD: Final[Mapping[Stream, Raw]] = {
     streams.PODS: raw_pod(),
     streams.FOREIGN_PODS: raw_foreign_pod(),
     streams.TRAINING_JOBS: raw_job(),
-    streams.INFERENCE_SERVICES: raw_service(),
+    streams.INFERENCE_DEPLOYMENTS: raw_service(),
     streams.GPU_NODES: raw_gpu_node(),
     streams.WORKLOAD_PROFILES: raw_profile(),
     streams.DEVICE_PROFILES: raw_device_profile(),
@@ -82,7 +82,7 @@ def test_an_unexpected_error_is_counted_and_the_others_stand(
     assert state.counts()[stream.name] - (1 if stream in WORKLOADS else 0) == 1
 
 
-WORKLOADS: Final = (streams.TRAINING_JOBS, streams.INFERENCE_SERVICES)
+WORKLOADS: Final = (streams.TRAINING_JOBS, streams.INFERENCE_DEPLOYMENTS)
 """Of these an object that cannot be read is kept too: it is told what is wrong with it."""
 
 

@@ -119,7 +119,7 @@ def test_leads_and_orders_bear_their_own_names(
     ],
 )
 def test_labels_alone_make_no_replica(controller: dict[str, Any], serves: bool) -> None:
-    raw = raw_pod("p", kind="InferenceService", owner="serve", controller=controller)
+    raw = raw_pod("p", kind="InferenceDeployment", owner="serve", controller=controller)
     record, claim = project_pod(raw, 0.0, Sharer())
     assert claim.replica
     assert (not claim.against) is serves

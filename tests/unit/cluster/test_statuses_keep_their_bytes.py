@@ -33,7 +33,7 @@ from ullage_node.mps.records import Limits, Order, Report
 FOLDER = Path(__file__).parents[2] / "data" / "statuses"
 CONTRACT = (DesiredSlice, ObservedSlice, ObservedDevice, Observation, Interruption)
 SOCKET = (Report, Order, Limits)
-JOB, SERVICE = WorkloadKind.TRAINING_JOB, WorkloadKind.INFERENCE_SERVICE
+JOB, SERVICE = WorkloadKind.TRAINING_JOB, WorkloadKind.INFERENCE_DEPLOYMENT
 
 
 def op_table(raw: object) -> OpTable | None:
@@ -42,7 +42,7 @@ def op_table(raw: object) -> OpTable | None:
 
 CODECS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "trainingjob": (partial(status.status_from_wire, JOB), partial(status.status_to_wire, JOB)),
-    "inferenceservice": (
+    "inferencedeployment": (
         partial(status.status_from_wire, SERVICE),
         partial(status.status_to_wire, SERVICE),
     ),

@@ -18,7 +18,7 @@ from ullage.api.base import Resource
 from ullage.api.capacitypool import CapacityPool
 from ullage.api.contract import Reason
 from ullage.api.deviceprofile import DeviceProfile
-from ullage.api.inferenceservice import InferenceService
+from ullage.api.inferencedeployment import InferenceDeployment
 from ullage.api.schedulingpolicy import SchedulingPolicy
 from ullage.api.trainingjob import TrainingJob
 from ullage.api.workloadprofile import WorkloadProfile
@@ -83,9 +83,9 @@ def too_long(value: Any, node: Mapping[str, Any], path: str = "status") -> Itera
 CASES: dict[str, tuple[type[Resource], Callable[[], Any]]] = {
     "job": (TrainingJob, lambda: status_to_wire(WorkloadKind.TRAINING_JOB, wild(WorkloadStatus))),
     "service": (
-        InferenceService,
+        InferenceDeployment,
         lambda: status_to_wire(
-            WorkloadKind.INFERENCE_SERVICE, replace(wild(WorkloadStatus), spend=None)
+            WorkloadKind.INFERENCE_DEPLOYMENT, replace(wild(WorkloadStatus), spend=None)
         ),
     ),
     "profile": (WorkloadProfile, lambda: profile_status_to_wire(wild(ProfileStatus))),

@@ -23,7 +23,7 @@ from ullage.cluster.projection.workload import project_workload
 from ullage.cluster.records.snapshot import WorkloadKind
 from ullage.kube.manifests.children import service_body
 
-JOB, SERVICE = WorkloadKind.TRAINING_JOB, WorkloadKind.INFERENCE_SERVICE
+JOB, SERVICE = WorkloadKind.TRAINING_JOB, WorkloadKind.INFERENCE_DEPLOYMENT
 FIRST = "spec.template.spec.containers[0]"
 
 

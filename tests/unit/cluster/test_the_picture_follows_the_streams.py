@@ -39,7 +39,7 @@ def test_every_stream_reaches_its_place(state: ClusterState) -> None:
         streams.PODS: raw_pod(),
         streams.FOREIGN_PODS: raw_foreign_pod(),
         streams.TRAINING_JOBS: raw_job(),
-        streams.INFERENCE_SERVICES: raw_service(),
+        streams.INFERENCE_DEPLOYMENTS: raw_service(),
         streams.GPU_NODES: raw_gpu_node(),
         streams.WORKLOAD_PROFILES: raw_profile(),
         streams.DEVICE_PROFILES: raw_device_profile(),
@@ -165,24 +165,24 @@ def test_a_slice_is_wanted_since_it_was_first_seen_as_it_is(state: ClusterState)
 def test_replicas_find_their_service_whichever_comes_first(
     state: ClusterState, service_first: bool
 ) -> None:
-    pod = raw_pod("serve-abc12-x", kind="InferenceService", owner="serve", rank=None)
-    events = [(streams.INFERENCE_SERVICES, raw_service()), (streams.PODS, pod)]
+    pod = raw_pod("serve-abc12-x", kind="InferenceDeployment", owner="serve", rank=None)
+    events = [(streams.INFERENCE_DEPLOYMENTS, raw_service()), (streams.PODS, pod)]
     for stream, item in events if service_first else reversed(events):
         state.upsert(stream, item, 0.0)
     assert state.freeze(0.0).pods["uid-serve-abc12-x"].owner.uid == "uid-serve"
-    state.remove(streams.INFERENCE_SERVICES, raw_service(), 1.0)
+    state.remove(streams.INFERENCE_DEPLOYMENTS, raw_service(), 1.0)
     assert state.freeze(1.0).pods["uid-serve-abc12-x"].owner.uid == ""
     again = raw_service(meta={"uid": "uid-second"})
-    state.upsert(streams.INFERENCE_SERVICES, again, 2.0)
+    state.upsert(streams.INFERENCE_DEPLOYMENTS, again, 2.0)
     assert state.freeze(2.0).pods["uid-serve-abc12-x"].owner.uid == "uid-second"
 
 
 def test_the_end_of_a_namesake_does_not_touch_its_successor(state: ClusterState) -> None:
-    pod = raw_pod("serve-abc12-x", kind="InferenceService", owner="serve", rank=None)
+    pod = raw_pod("serve-abc12-x", kind="InferenceDeployment", owner="serve", rank=None)
     state.upsert(streams.PODS, pod, 0.0)
-    state.upsert(streams.INFERENCE_SERVICES, raw_service(), 0.0)
-    state.upsert(streams.INFERENCE_SERVICES, raw_service(meta={"uid": "new"}), 1.0)
-    state.remove(streams.INFERENCE_SERVICES, raw_service(), 2.0)
+    state.upsert(streams.INFERENCE_DEPLOYMENTS, raw_service(), 0.0)
+    state.upsert(streams.INFERENCE_DEPLOYMENTS, raw_service(meta={"uid": "new"}), 1.0)
+    state.remove(streams.INFERENCE_DEPLOYMENTS, raw_service(), 2.0)
     assert state.freeze(2.0).pods["uid-serve-abc12-x"].owner.uid == "new"
     state.upsert(streams.GPU_NODES, raw_gpu_node(uid="new"), 3.0)
     assert not state.remove(streams.GPU_NODES, raw_gpu_node(uid="old"), 4.0)

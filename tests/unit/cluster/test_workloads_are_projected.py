@@ -15,7 +15,7 @@ from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
 from ullage.cluster.records.spec_fields import GPURequest, Share
 
 JOB = WorkloadKind.TRAINING_JOB
-SERVICE = WorkloadKind.INFERENCE_SERVICE
+SERVICE = WorkloadKind.INFERENCE_DEPLOYMENT
 
 
 def job(**fields: Any) -> WorkloadRecord:
@@ -168,7 +168,7 @@ def test_the_template_hash_ignores_order_and_sees_every_change() -> None:
     assert one != named({"a": 1, "b": {"c": [2, 1]}})
 
 
-def test_an_inference_service_knows_whether_it_names_a_port() -> None:
+def test_an_inference_deployment_knows_whether_it_names_a_port() -> None:
     record, _ = project_workload(SERVICE, raw_service(), None, Sharer())
     assert record.has_port
     portless = raw_service(template=raw_template())

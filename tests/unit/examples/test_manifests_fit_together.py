@@ -31,7 +31,7 @@ WORKLOADS = {
     body["metadata"]["name"]: body
     for file in MANIFESTS
     for body in bodies(file)
-    if body["kind"] in ("TrainingJob", "InferenceService")
+    if body["kind"] in ("TrainingJob", "InferenceDeployment")
 }
 JOBS = {name: body for name, body in WORKLOADS.items() if body["kind"] == "TrainingJob"}
 

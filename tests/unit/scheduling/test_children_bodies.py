@@ -19,10 +19,10 @@ from ullage.kube.manifests.applied import conditions_body, gpunode_body, status_
 from ullage.kube.manifests.children import service_body
 from ullage.scheduling.model.plan import ApplyGPUNode, SetConditions, SetStatus
 
-SERVE = an_owner("serve", kind=WorkloadKind.INFERENCE_SERVICE)
+SERVE = an_owner("serve", kind=WorkloadKind.INFERENCE_DEPLOYMENT)
 LABELS = {
     "ullage.dev/managed": "true",
-    "ullage.dev/kind": "InferenceService",
+    "ullage.dev/kind": "InferenceDeployment",
     "ullage.dev/owner": "serve",
 }
 
@@ -197,7 +197,7 @@ def test_a_status_body_is_tied_to_uid_and_version() -> None:
     )
     assert status_body(action, "12") == {
         "apiVersion": "ullage.dev/v1alpha1",
-        "kind": "InferenceService",
+        "kind": "InferenceDeployment",
         "metadata": {
             "name": "serve",
             "namespace": "default",

@@ -136,7 +136,7 @@ def test_a_clock_that_jumps_is_not_paid_for() -> None:
 
 
 def test_a_service_has_books_too() -> None:
-    days = Days(one_spot_node(), WorkloadKind.INFERENCE_SERVICE)
+    days = Days(one_spot_node(), WorkloadKind.INFERENCE_DEPLOYMENT)
     days.cycle(phase="Ready", placement=(on("n1", percent=20),))
     days.cycle(10 * HOUR)
     assert days.known.total == "2"

@@ -21,7 +21,7 @@ CONDITIONS: Final[Mapping[ConditionType, ConditionExplanation]] = {
     ),
     ConditionType.PLACED: _when("every member is bound and its slices are Prepared or later"),
     ConditionType.READY: _when(
-        "TrainingJob: every member runs; InferenceService: all replicas are ready; GPUNode: the "
+        "TrainingJob: every member runs; InferenceDeployment: all replicas are ready; GPUNode: the "
         "agent is registered with kubelet and serves"
     ),
     ConditionType.ENFORCED: _when("every slice is Attached under verified limits"),

@@ -21,7 +21,7 @@ NODE: Final[Mapping[Reason, Explanation]] = {
     ),
     Reason.PLACEMENT_MISSING: say(
         "The pod requests a slot, but the node has no slice for it.",
-        "Start it through a TrainingJob or InferenceService; a pod must not request slots itself.",
+        "Start it through a TrainingJob or InferenceDeployment; pods request no slots themselves.",
     ),
     Reason.EPOCH_STALE: say(
         "The slice comes from an operator that is no longer the leader.",

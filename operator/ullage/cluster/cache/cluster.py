@@ -100,7 +100,7 @@ class ClusterState:
         self._pods = PodRoom(streams.PODS.name, context, self._workloads, self._foreign)
         self._jobs = self._workload_room(streams.TRAINING_JOBS, WorkloadKind.TRAINING_JOB)
         self._services = self._workload_room(
-            streams.INFERENCE_SERVICES, WorkloadKind.INFERENCE_SERVICE
+            streams.INFERENCE_DEPLOYMENTS, WorkloadKind.INFERENCE_DEPLOYMENT
         )
         self._deployments: ChildRoom[DeploymentRecord] = ChildRoom(
             streams.DEPLOYMENTS.name, context, "Deployment", project_deployment, lambda r: r.uid

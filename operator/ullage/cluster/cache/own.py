@@ -154,7 +154,7 @@ def _as_later(before: GPUNodeRecord, now: GPUNodeRecord) -> GPUNodeRecord:
 
 
 class WorkloadRoom(Room[str]):
-    """TrainingJobs or InferenceServices, with the blueprints of their children."""
+    """TrainingJobs or InferenceDeployments, with the blueprints of their children."""
 
     def __init__(
         self,
@@ -198,7 +198,7 @@ class WorkloadRoom(Room[str]):
         settled = self._settle(record)
         retry = held is not None and self.context.refusals.owner_changed(uid, record.generation)
         self._mine.add(uid)
-        if self._kind is WorkloadKind.INFERENCE_SERVICE:
+        if self._kind is WorkloadKind.INFERENCE_DEPLOYMENT:
             self._pods.adopt(record.ref.namespace, record.ref.name, uid)
         if record != held:
             self._table.put(uid, record)
@@ -223,7 +223,7 @@ class WorkloadRoom(Room[str]):
             return False
         self._pods.judge_claims(key)
         ref = record.ref
-        if self._kind is WorkloadKind.INFERENCE_SERVICE:
+        if self._kind is WorkloadKind.INFERENCE_DEPLOYMENT:
             current = self._pods.service_uid(ref.namespace, ref.name)
             if current == key:
                 self._pods.adopt(ref.namespace, ref.name, "")

@@ -108,7 +108,7 @@ class PodRoom(Room[str]):
         return self._let_go(key)
 
     def adopt(self, namespace: str, name: str, uid: str) -> None:
-        """The InferenceService of this name has this uid now (empty: there is none)."""
+        """The InferenceDeployment of this name has this uid now (empty: there is none)."""
         if uid:
             self._services[namespace, name] = uid
         else:
@@ -128,7 +128,7 @@ class PodRoom(Room[str]):
                 self._keep(record, self._contradicted(record), before)
 
     def service_uid(self, namespace: str, name: str) -> str:
-        """Uid of the InferenceService of this name, empty where there is none."""
+        """Uid of the InferenceDeployment of this name, empty where there is none."""
         return self._services.get((namespace, name), "")
 
     def _index(self, uid: str, record: PodRecord, claim: Claim) -> None:

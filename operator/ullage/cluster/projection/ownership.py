@@ -32,7 +32,7 @@ class Claim:
         owner: The workload it names, always in the pod's own namespace. The uid is the
             controller's for a job's pod; a replica's is the ReplicaSet's business, hence empty.
             Adopted pods belong to themselves, or to their gang.
-        replica: It belongs to an InferenceService, by way of a ReplicaSet.
+        replica: It belongs to an InferenceDeployment, by way of a ReplicaSet.
         against: Why the operator cannot have caused this pod; empty where the pod is consistent.
     """
 
@@ -44,7 +44,7 @@ class Claim:
 def read_claim(meta: Meta) -> Claim:
     """Read whose pod it is from labels, controller and name."""
     kind, name = meta.labels.get(LABEL_KIND, ""), meta.labels.get(LABEL_OWNER, "")
-    replica = kind == WorkloadKind.INFERENCE_SERVICE
+    replica = kind == WorkloadKind.INFERENCE_DEPLOYMENT
     if replica:
         against = _against_replica(meta, name)
     elif kind == WorkloadKind.POD:

@@ -42,7 +42,7 @@ MOST_CONTAINERS: Final = 16
 CONTAINER_MAX: Final = 63
 """Characters of a container's name."""
 INT32_MAX: Final = 2**31 - 1
-_RESTART: Final = {WorkloadKind.TRAINING_JOB: "Never", WorkloadKind.INFERENCE_SERVICE: "Always"}
+_RESTART: Final = {WorkloadKind.TRAINING_JOB: "Never", WorkloadKind.INFERENCE_DEPLOYMENT: "Always"}
 _PROTOCOLS: Final = ("TCP", "UDP", "SCTP")
 _WORDS: Final = (
     "hostname",

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""TrainingJobs and InferenceServices.
+"""TrainingJobs and InferenceDeployments.
 
 Schema, defaults and rules were applied by the API server; what still cannot be read never stops
 the stream: the last good record stays and says what is wrong with the newest version.
@@ -69,7 +69,7 @@ def _members(
     """Members wanted now: as stated, of an elastic job the last size that was decided."""
     if elasticity is not None:
         return elasticity.within(status.replicas)
-    if kind is WorkloadKind.INFERENCE_SERVICE:
+    if kind is WorkloadKind.INFERENCE_DEPLOYMENT:
         return bounded(spec, "replicas", 0, MOST_SERVING, 1)
     return bounded(spec, "replicas", 1, MOST_REPLICAS, 1)
 

@@ -78,7 +78,7 @@ class PodStage(StrEnum):
 class PodRecord:
     """A pod of ours (label ``ullage.dev/managed=true``).
 
-    ``owner`` is the TrainingJob or InferenceService named by our labels; its uid is empty when
+    ``owner`` is the TrainingJob or InferenceDeployment named by our labels; its uid is empty when
     the pod belongs to a ReplicaSet, and ``ClusterState`` fills it from the name.
     ``stage_since`` is when this process first saw the stage.
     """
@@ -192,7 +192,7 @@ class WorkloadKind(StrEnum):
     """The kinds that are placed."""
 
     TRAINING_JOB = "TrainingJob"
-    INFERENCE_SERVICE = "InferenceService"
+    INFERENCE_DEPLOYMENT = "InferenceDeployment"
     POD = "Pod"
     """Pods of other controllers that share devices by their labels: one, or a gang of them."""
 
@@ -208,7 +208,7 @@ class AdoptedMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadRecord:
-    """A TrainingJob, an InferenceService or adopted pods: spec, and the status that was read back.
+    """A TrainingJob, an InferenceDeployment or adopted pods: spec, and the status that was read back.
 
     Fields that only one kind has keep their neutral value on the other. The pod template itself
     is not here (``ClusterState`` keeps it for the writer); ``template_hash`` names it.
@@ -254,7 +254,7 @@ class WorkloadRecord:
     failure: FailurePolicy = field(default_factory=FailurePolicy)
     ttl_seconds_after_finished: int | None = None
     has_port: bool = True
-    """The device container names a port (needed by an InferenceService)."""
+    """The device container names a port (needed by an InferenceDeployment)."""
     invalid: str = ""
     """Why the object's newest generation could not be read; the rest is the last good record."""
     aside: bool = False
@@ -266,7 +266,7 @@ class WorkloadRecord:
     @property
     def is_gang(self) -> bool:
         """Whether its members get their devices together or not at all."""
-        return self.kind is not WorkloadKind.INFERENCE_SERVICE
+        return self.kind is not WorkloadKind.INFERENCE_DEPLOYMENT
 
     @property
     def in_place(self) -> bool:
@@ -276,7 +276,7 @@ class WorkloadRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeploymentRecord:
-    """A Deployment that an InferenceService owns."""
+    """A Deployment that an InferenceDeployment owns."""
 
     namespace: str
     name: str

@@ -30,7 +30,7 @@ FOREIGN_PODS: Final = Stream(
     selector=Selector(labels=f"!{LABEL_MANAGED}", fields="spec.nodeName!="),
 )
 TRAINING_JOBS: Final = Stream(name="trainingjobs", kind=ports.TRAINING_JOB)
-INFERENCE_SERVICES: Final = Stream(name="inferenceservices", kind=ports.INFERENCE_SERVICE)
+INFERENCE_DEPLOYMENTS: Final = Stream(name="inferencedeployments", kind=ports.INFERENCE_DEPLOYMENT)
 GPU_NODES: Final = Stream(name="gpunodes", kind=ports.GPU_NODE)
 WORKLOAD_PROFILES: Final = Stream(name="workloadprofiles", kind=ports.WORKLOAD_PROFILE)
 DEVICE_PROFILES: Final = Stream(name="deviceprofiles", kind=ports.DEVICE_PROFILE)
@@ -48,7 +48,7 @@ STREAMS: Final[tuple[Stream, ...]] = (
     PODS,
     FOREIGN_PODS,
     TRAINING_JOBS,
-    INFERENCE_SERVICES,
+    INFERENCE_DEPLOYMENTS,
     GPU_NODES,
     WORKLOAD_PROFILES,
     DEVICE_PROFILES,

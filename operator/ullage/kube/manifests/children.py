@@ -245,7 +245,7 @@ def _add_pre_stop(spec: Body, container: Body, sleep_s: int) -> None:
 def deployment_body(
     fleet: ApplyDeployment, blueprint: Blueprint, pre_stop_sleep_s: int, uid: str = ""
 ) -> Body:
-    """The Deployment of an InferenceService, for server-side apply.
+    """The Deployment of an InferenceDeployment, for server-side apply.
 
     Args:
         fleet: Names it and its owner, how many replicas it has, and how they are replaced.

@@ -199,7 +199,7 @@ class _Judge:
         """The newest that loses nothing by a new start and has another place."""
         for party in newest:
             job = party.workload
-            service = job.kind is WorkloadKind.INFERENCE_SERVICE
+            service = job.kind is WorkloadKind.INFERENCE_DEPLOYMENT
             members = [party.member] if service else self.view.members_of(job)
             if not service and (job.adopted or not job.checkpoint):
                 continue

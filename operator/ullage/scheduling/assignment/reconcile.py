@@ -60,7 +60,7 @@ def _resize(context: CycleContext, nominated: Nominations, result: Assignments) 
 
 
 def _deploy(context: CycleContext, service: WorkloadRecord, result: Assignments) -> None:
-    """Keep the Deployment and the Service of an InferenceService as wanted."""
+    """Keep the Deployment and the Service of an InferenceDeployment as wanted."""
     uid = service.ref.uid
     key = (service.ref.namespace, service.ref.name)
     deployment = context.view.snapshot.deployments.get(key)

@@ -87,7 +87,7 @@ def with_evictions(view: View, findings: Mapping[str, Finding]) -> View:
     """The snapshot in which replicas that a new start may serve better are to leave."""
     evictions = dict(view.evictions)
     for uid, finding in findings.items():
-        service = view.snapshot.workloads[uid].kind is WorkloadKind.INFERENCE_SERVICE
+        service = view.snapshot.workloads[uid].kind is WorkloadKind.INFERENCE_DEPLOYMENT
         for pod in sorted(finding.pods) if service and not finding.stays else ():
             eviction = PendingEviction(finding.because, finding.text, finding.device)
             evictions.setdefault(pod, eviction)

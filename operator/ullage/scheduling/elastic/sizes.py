@@ -82,7 +82,7 @@ def told(
 ) -> tuple[int, SizeRecord | None]:
     """``status.replicas`` and ``status.size``; the very record of before if nothing is new."""
     if job.elasticity is None:
-        service = job.kind is WorkloadKind.INFERENCE_SERVICE
+        service = job.kind is WorkloadKind.INFERENCE_DEPLOYMENT
         return job.status.replicas if service else 0, None
     before = job.status.size
     record = change.record if change is not None else before

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The life of an InferenceService: a Deployment whose pods get slices one by one.
+"""The life of an InferenceDeployment: a Deployment whose pods get slices one by one.
 
 Kubernetes replaces pods, we place them. A rolling update starts a new pod first only where the
 plan has a slice for one more; otherwise it makes room by stopping an old one first.

@@ -46,7 +46,7 @@ class LifecycleStep:
     passed_over: Passed | None = None
     """A device or node that just failed to serve it."""
     needs_deployment: bool = False
-    """An InferenceService whose Deployment and Service are to be kept as wanted."""
+    """An InferenceDeployment whose Deployment and Service are to be kept as wanted."""
     wake_at: float = 0.0
     silent: bool = False
     """The object is being deleted: its status is no one's business any more."""

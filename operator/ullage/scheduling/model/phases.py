@@ -9,7 +9,7 @@ from typing import Final
 
 
 class Phase(StrEnum):
-    """Phase of a TrainingJob (all but the last two) or of an InferenceService."""
+    """Phase of a TrainingJob (all but the last two) or of an InferenceDeployment."""
 
     PENDING = "Pending"
     RESERVING = "Reserving"

@@ -147,7 +147,7 @@ class ApplyService:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyDeployment:
-    """Apply the gated Deployment of an InferenceService."""
+    """Apply the gated Deployment of an InferenceDeployment."""
 
     owner: ObjectRef
     name: str

@@ -58,7 +58,7 @@ def _traits(workload: WorkloadRecord) -> tuple[bool, ...]:
     status = workload.status
     return (
         workload.elasticity is not None,
-        workload.kind is WorkloadKind.INFERENCE_SERVICE,
+        workload.kind is WorkloadKind.INFERENCE_DEPLOYMENT,
         status.spend is not None,
         bool(status.scheduling.exclusions),
         status.made_room is not None,

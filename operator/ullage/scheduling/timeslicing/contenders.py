@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who takes turns, on which accelerator types, how fast, and how much of each type there is.
 
-InferenceServices never take turns: what they hold is not there to divide. Nothing is decided here.
+InferenceDeployments never take turns: what they hold is not there to divide. This decides nothing.
 """
 
 from __future__ import annotations

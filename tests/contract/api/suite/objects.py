@@ -11,7 +11,7 @@ import pytest
 from contract.api.suite.world import World, a_job, a_pod, a_profile, a_slice, case, uid, version
 from ullage.ports import (
     GPU_NODE,
-    INFERENCE_SERVICE,
+    INFERENCE_DEPLOYMENT,
     LEASE,
     POD,
     TRAINING_JOB,
@@ -292,9 +292,11 @@ async def what_an_object_owns_goes_with_it(w: World) -> None:
 async def the_scale_of_a_service_is_its_replicas(w: World) -> None:
     name = w.name("svc")
     template = {"spec": {"containers": [{"name": "main", "image": "none.invalid/none"}]}}
-    await w.create(INFERENCE_SERVICE, {"metadata": {"name": name}, "spec": {"template": template}})
-    path = f"/apis/ullage.dev/v1alpha1/namespaces/{w.namespace}/inferenceservices/{name}/scale"
+    await w.create(
+        INFERENCE_DEPLOYMENT, {"metadata": {"name": name}, "spec": {"template": template}}
+    )
+    path = f"/apis/ullage.dev/v1alpha1/namespaces/{w.namespace}/inferencedeployments/{name}/scale"
     scale = await w.cluster._transport.read(path, [])
     assert scale["spec"] == {"replicas": 1}
     await w.cluster._transport.write("PUT", path, {**scale, "spec": {"replicas": 3}})
-    assert (await w.get(INFERENCE_SERVICE, name))["spec"]["replicas"] == 3
+    assert (await w.get(INFERENCE_DEPLOYMENT, name))["spec"]["replicas"] == 3

@@ -177,7 +177,7 @@ def test_members_that_wait_for_one_another_are_a_gang() -> None:
 
 
 def test_replicas_of_a_service_do_not_wait_for_one_another() -> None:
-    assert read_standstill(a_pod({}, owner="web", kind="InferenceService")).gang == ""
+    assert read_standstill(a_pod({}, owner="web", kind="InferenceDeployment")).gang == ""
 
 
 def test_a_rank_that_does_not_say_how_many_they_are_is_never_whole() -> None:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""InferenceService: replicas that serve requests, on shared or whole devices."""
+"""InferenceDeployment: replicas that serve requests, on shared or whole devices."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Scaling(Model):
     """Maximum number of replicas."""
 
 
-class InferenceServiceSpec(Model):
+class InferenceDeploymentSpec(Model):
     """What to serve, and on what."""
 
     model_config = ConfigDict(json_schema_extra=validations(REPLICAS_WITHIN_SCALING))
@@ -77,7 +77,7 @@ class InferenceServiceSpec(Model):
     """WorkloadProfile in this namespace that describes how the service uses a device."""
 
 
-class InferenceService(Resource):
+class InferenceDeployment(Resource):
     """A service that answers requests from replicas on shared or whole devices.
 
     The operator creates a Deployment and a Service of the same name, finds devices for the
@@ -86,9 +86,9 @@ class InferenceService(Resource):
 
     model_config = ConfigDict(json_schema_extra=validations(WORKLOAD_NAME))
     info: ClassVar[KindInfo] = KindInfo(
-        plural="inferenceservices",
-        singular="inferenceservice",
-        short_name="infs",
+        plural="inferencedeployments",
+        singular="inferencedeployment",
+        short_name="infd",
         namespaced=True,
         scale=True,
         columns=(
@@ -146,7 +146,7 @@ class InferenceService(Resource):
         ),
     )
 
-    kind: Literal["InferenceService"] = "InferenceService"
+    kind: Literal["InferenceDeployment"] = "InferenceDeployment"
     """Kind of the object."""
-    spec: InferenceServiceSpec
+    spec: InferenceDeploymentSpec
     """What to serve, and on what."""

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""An InferenceService: Deployment and Service, slices pod by pod, updates without a gap."""
+"""An InferenceDeployment: Deployment and Service, slices pod by pod, updates without a gap."""
 
 from __future__ import annotations
 
