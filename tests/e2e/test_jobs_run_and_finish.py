@@ -12,7 +12,9 @@ def test_a_job_runs_to_completion_and_reports_progress(stack: Stack, namespace: 
     stack.apply(training_job("short", namespace, template, work={"steps": 10}))
     running = stack.job_reaches("short", namespace, "Running")
     assert running["nodes"] in ("node-1", "node-2")
-    done = stack.job_reaches("short", namespace, "Succeeded")
+    waits = ("wait", "--for=condition=Complete", "trainingjobs.ullage.dev/short", "--timeout=60s")
+    stack.cluster.kubectl(*waits, "--namespace", namespace)
+    done = stack.job(name="short", namespace=namespace)
     conditions = {c["type"]: c for c in done["conditions"]}
     assert conditions["Finished"]["reason"] == "Completed"
     assert done["completionTime"]
@@ -66,7 +68,7 @@ def test_a_failing_job_restarts_as_often_as_allowed_and_then_fails(
     stack.apply(job)
     failed = stack.job_reaches("fails", namespace, "Failed", within_s=120)
     assert failed["restarts"] == 1
-    finished = next(c for c in failed["conditions"] if c["type"] == "Finished")
+    finished = next(c for c in failed["conditions"] if c["type"] == "Failed")
     assert finished["reason"] == "RestartLimit"
     assert "3" in finished["message"]
     stack.books_balance()

@@ -90,8 +90,8 @@ def why(
     name: Annotated[
         str,
         typer.Argument(
-            help="Name of a TrainingJob or InferenceDeployment; or pod/NAME, deploy/NAME, job/NAME, …"
-            " of pods that share devices by a label."
+            help="Name of a TrainingJob or InferenceDeployment; or pod/NAME, deploy/NAME,"
+            " job/NAME, … of pods that share devices by a label."
         ),
     ],
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="Namespace.")] = "default",

@@ -180,6 +180,8 @@ def test_success_is_every_member_ending_well() -> None:
     status = found.status(job)
     assert (status.phase, status.completion_time) == ("Succeeded", NOW)
     assert found.condition(job, "Finished").reason == Reason.COMPLETED
+    assert found.condition(job, "Complete").status == "True"
+    assert status.condition("Failed") is None
     assert not found.all(DeletePod), "finished pods stay for their logs"
     assert not found.slices()
 
@@ -227,6 +229,8 @@ def test_above_the_limit_the_job_has_failed() -> None:
     assert found.status(job).phase == "Failed"
     finished = found.condition(job, "Finished")
     assert finished.reason == Reason.RESTART_LIMIT
+    assert found.condition(job, "Failed").status == "True"
+    assert found.status(job).condition("Complete") is None
     assert "after 2 of 2 restarts" in finished.message
     job = job.with_(status=found.status(job))
     assert _names(_failed(job), DeletePod) == ["train-1"], "the failed pod stays for its logs"

@@ -32,6 +32,7 @@ CONDITIONS: Final[Mapping[ConditionType, ConditionExplanation]] = {
     ConditionType.FINISHED: _when(
         "the job has ended; the reason is Completed or that of the failure"
     ),
+    ConditionType.COMPLETE: _when("the job has ended well, as the condition of a Job says it"),
     ConditionType.DEADLINE_SAFE: _when(
         "the remaining work and a restart fit before the deadline; with objective Deadline"
     ),
@@ -73,6 +74,9 @@ CONDITIONS: Final[Mapping[ConditionType, ConditionExplanation]] = {
     ConditionType.DEADLINE_INFEASIBLE: _when(
         "the work and two restarts take longer than the deadline allows; the job is not started",
         good=False,
+    ),
+    ConditionType.FAILED: _when(
+        "the job has ended in failure, as the condition of a Job says it", good=False
     ),
     ConditionType.DEGRADED: _when("something does not work as it should", good=False),
     ConditionType.INVALID: _when(

@@ -208,7 +208,7 @@ class AdoptedMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadRecord:
-    """A TrainingJob, an InferenceDeployment or adopted pods: spec, and the status that was read back.
+    """A TrainingJob, InferenceDeployment or adopted pods: spec, and the status that was read back.
 
     Fields that only one kind has keep their neutral value on the other. The pod template itself
     is not here (``ClusterState`` keeps it for the writer); ``template_hash`` names it.

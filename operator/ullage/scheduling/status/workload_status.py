@@ -255,6 +255,12 @@ def _ended(told: Told) -> list[Said]:
         Said(ConditionType.ADMITTED, False, reason),
         Said(ConditionType.READY, False, reason),
         Said(ConditionType.FINISHED, True, reason, message),
+        Said(
+            ConditionType.FAILED if told.phase is Phase.FAILED else ConditionType.COMPLETE,
+            True,
+            reason,
+            message,
+        ),
     ]
 
 
