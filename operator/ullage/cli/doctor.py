@@ -27,8 +27,7 @@ from ullage.api.contract import (
 from ullage.api.reasons import Reason
 from ullage.api.times import moment_of
 from ullage.cli.tables import BAD, GOOD, SILENT_SECONDS, table_of
-from ullage.kube.client import K8sCluster
-from ullage.kube.credentials import find_credentials
+from ullage.cli.target import Target
 from ullage.ports import GPU_NODE, ClusterPort, Selector
 
 BAD_WHEN: Final = {"Ready": "False", "Degraded": "True", "DeviceLost": "True", "Sharing": "False"}
@@ -49,14 +48,14 @@ class Examined:
         return any(check.state is CheckState.FAILED for check in self.checks)
 
 
-async def examine(kubeconfig: str, node: str, now: float) -> tuple[Examined, ...]:
+async def examine(target: Target, node: str, now: float) -> tuple[Examined, ...]:
     """The checks of this node ("" = of all), with the user's own credentials.
 
     Raises:
         CredentialsError: no usable credentials.
         ApiError: the API server refused or did not answer.
     """
-    async with K8sCluster(await find_credentials(kubeconfig), user_agent="kubectl-ullage") as api:
+    async with target.connect() as api:
         return await examined(api, node, now)
 
 

@@ -13,26 +13,25 @@ from dataclasses import replace
 
 from ullage.api.contract import section, text
 from ullage.api.reasons import ConditionType
+from ullage.cli.target import Target
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
 from ullage.cluster.records.status import Condition
 from ullage.cluster.values import streams
 from ullage.cluster.values.streams import Stream
-from ullage.kube.client import K8sCluster
-from ullage.kube.credentials import find_credentials
 from ullage.ports import WORKLOAD_PROFILE, ClusterPort, JsonObject, NotFound, Selector
 
 WORKLOADS = (streams.TRAINING_JOBS, streams.INFERENCE_DEPLOYMENTS)
 
 
-async def look(kubeconfig: str, wanted: Sequence[Stream]) -> Snapshot:
+async def look(target: Target, wanted: Sequence[Stream]) -> Snapshot:
     """Read these streams once, with the user's own credentials.
 
     Raises:
         CredentialsError: no usable credentials.
         ApiError: the API server refused or did not answer.
     """
-    async with K8sCluster(await find_credentials(kubeconfig), user_agent="kubectl-ullage") as api:
+    async with target.connect() as api:
         return await picture(api, wanted)
 
 
@@ -40,7 +39,7 @@ Join = Callable[[JsonObject, JsonObject], JsonObject]
 """The spec that is there and the new one, put together."""
 
 
-async def save(kubeconfig: str, body: JsonObject, join: Join | None = None) -> str:
+async def save(target: Target, body: JsonObject, join: Join | None = None) -> str:
     """Create or replace a WorkloadProfile's spec; says which it was.
 
     ``join`` says what becomes of a spec that is there already; without it, it goes.
@@ -49,7 +48,7 @@ async def save(kubeconfig: str, body: JsonObject, join: Join | None = None) -> s
         CredentialsError: no usable credentials.
         ApiError: the API server refused or did not answer.
     """
-    async with K8sCluster(await find_credentials(kubeconfig), user_agent="kubectl-ullage") as api:
+    async with target.connect() as api:
         return await saved(api, body, join)
 
 

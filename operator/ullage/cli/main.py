@@ -18,13 +18,15 @@ from pathlib import Path
 from typing import Annotated, NoReturn, TypeVar
 
 import typer
-from rich.console import Console
+from rich.console import RenderableType
 
 from ullage.api.reasons import Reason
 from ullage.cli import cost as costs
 from ullage.cli import doctor as nodes
 from ullage.cli import owners, profiles, recommend, simulate, tables, tables_policy, traces
 from ullage.cli.look import WORKLOADS, inside, isolation_of, look, save, workloads
+from ullage.cli.output import Output, console_for, workloads_as
+from ullage.cli.target import Target
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
 from ullage.cluster.values.streams import (
     CAPACITY_POOLS,
@@ -48,8 +50,8 @@ app = typer.Typer(
 )
 MOST_SHOWN = 10
 """Pods that one answer explains."""
-console = Console(highlight=False)
-problems = Console(stderr=True, highlight=False)
+console = console_for()
+problems = console_for("stderr")
 
 Answer = TypeVar("Answer")
 
@@ -58,8 +60,13 @@ app.add_typer(profile, name="profile", no_args_is_help=True)
 app.command("simulate")(simulate.command)
 
 Namespace = Annotated[
-    str, typer.Option("--namespace", "-n", help="Namespace; all of them when absent.")
+    str, typer.Option("--namespace", "-n", help="Namespace; the context's when absent.")
 ]
+Everywhere = Annotated[bool, typer.Option("--all-namespaces", "-A", help="All namespaces.")]
+Form = Annotated[Output, typer.Option("--output", "-o", help="Form of the answer.")]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Print it anew when it changes.")]
+WATCH_S = 2.0
+"""Seconds between two looks of ``--watch``."""
 
 
 @app.callback(invoke_without_command=True)
@@ -68,20 +75,36 @@ def configure(
     kubeconfig: Annotated[
         str, typer.Option(help="Path of a kubeconfig.", envvar="KUBECONFIG")
     ] = "",
+    cluster_context: Annotated[
+        str, typer.Option("--context", help="Context of the kubeconfig; the current when absent.")
+    ] = "",
+    namespace: Namespace = "",
     show_version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     """Read what holds for every command."""
     if show_version:
         console.print(version("ullage"))
         raise typer.Exit
-    context.obj = kubeconfig or os.path.expanduser("~/.kube/config")
+    path = kubeconfig or os.path.expanduser("~/.kube/config")
+    context.obj = Target(kubeconfig=path, context=cluster_context, namespace=namespace)
 
 
 @app.command()
-def status(context: typer.Context, namespace: Namespace = "") -> None:
+def status(
+    context: typer.Context,
+    namespace: Namespace = "",
+    everywhere: Everywhere = False,
+    output: Form = Output.TABLE,
+    watch: Watch = False,
+) -> None:
     """Every workload in one line: phase, reason, place, share, predicted and observed slowdown."""
-    seen = _look(context, inside(WORKLOADS, namespace))
-    console.print(tables.overview(workloads(seen), time.time()))
+    wanted = inside(WORKLOADS, _one_or_all(context, namespace, everywhere))
+    if output is not Output.TABLE:
+        if watch:
+            _fail("--watch prints tables only")
+        sys.stdout.write(workloads_as(workloads(_look(context, wanted)), output))
+        return
+    _shown(lambda: tables.overview(workloads(_look(context, wanted)), time.time()), watch)
 
 
 @app.command()
@@ -94,45 +117,52 @@ def why(
             " job/NAME, … of pods that share devices by a label."
         ),
     ],
-    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Namespace.")] = "default",
+    namespace: Namespace = "",
+    output: Form = Output.TABLE,
 ) -> None:
     """Why a workload is where it is, or waits; what binds, by how much, and what would help."""
+    namespace = _inside(context, namespace)
     if "/" in name:
-        return _why_pods(context, name, namespace)
+        return _why_pods(context, name, namespace, output)
     profiles = inside((WORKLOAD_PROFILES,), namespace)
     seen = _look(context, (*inside(WORKLOADS, namespace, name), *profiles))
     found = workloads(seen)
     if not found:
         _fail(f"no TrainingJob or InferenceDeployment {name} in namespace {namespace}")
-    for workload in found:
-        console.print(tables.why(workload, isolation_of(seen, workload)))
-    return None
+    return _explained(seen, found, output)
 
 
-def _why_pods(context: typer.Context, asked: str, namespace: str) -> None:
-    """Why pods of other controllers are where they are; those that wait come first."""
-    word, _, name = asked.partition("/")
-    kind = owners.WORDS.get(word.lower())
-    if kind is None:
-        _fail(f"{word} is none of {', '.join(owners.WORDS)}")
-    seen = _answered(lambda: owners.look_for(str(context.obj), kind, namespace, name))
-    found = sorted(workloads(seen), key=tables.is_placed)
-    if not found:
-        _fail(
-            f"no pod of {kind} {name} in namespace {namespace} runs or waits for a device; does its"
-            " template bear the label ullage.dev/share or ullage.dev/devices?"
-        )
+def _explained(seen: Snapshot, found: Sequence[WorkloadRecord], output: Output) -> None:
+    if output is not Output.TABLE:
+        sys.stdout.write(workloads_as(found, output))
+        return
     for workload in found[:MOST_SHOWN]:
         console.print(tables.why(workload, isolation_of(seen, workload)))
     if len(found) > MOST_SHOWN:
         console.print(f"and {len(found) - MOST_SHOWN} more")
 
 
+def _why_pods(context: typer.Context, asked: str, namespace: str, output: Output) -> None:
+    """Why pods of other controllers are where they are; those that wait come first."""
+    word, _, name = asked.partition("/")
+    kind = owners.WORDS.get(word.lower())
+    if kind is None:
+        _fail(f"{word} is none of {', '.join(owners.WORDS)}")
+    seen = _answered(lambda: owners.look_for(_target(context), kind, namespace, name))
+    found = sorted(workloads(seen), key=tables.is_placed)
+    if not found:
+        _fail(
+            f"no pod of {kind} {name} in namespace {namespace} runs or waits for a device; does its"
+            " template bear the label ullage.dev/share or ullage.dev/devices?"
+        )
+    _explained(seen, found, output)
+
+
 @app.command()
-def top(context: typer.Context) -> None:
+def top(context: typer.Context, watch: Watch = False) -> None:
     """Every device and its tenants: share, phase, slowdown predicted and observed, risk used."""
-    seen = _look(context, (GPU_NODES, PODS, *WORKLOADS))
-    console.print(tables.top(seen, time.time()))
+    wanted = (GPU_NODES, PODS, *WORKLOADS)
+    _shown(lambda: tables.top(_look(context, wanted), time.time()), watch)
 
 
 @app.command()
@@ -141,7 +171,7 @@ def doctor(
     node: Annotated[str, typer.Argument(help="Name of a node; all of them when absent.")] = "",
 ) -> None:
     """What each node's agent checked, and what mends it; exit status 1 where a check failed."""
-    found = _answered(lambda: nodes.examine(str(context.obj), node, time.time()))
+    found = _answered(lambda: nodes.examine(_target(context), node, time.time()))
     if node and not found:
         _fail(f"no GPUNode {node}; is its Node labelled ullage.dev/node=true?")
     console.print(nodes.table(found))
@@ -153,9 +183,7 @@ def doctor(
 def cost(
     context: typer.Context,
     namespace: Namespace = "",
-    everywhere: Annotated[
-        bool, typer.Option("--all-namespaces", "-A", help="All namespaces, as without -n.")
-    ] = False,
+    everywhere: Everywhere = False,
     by: Annotated[costs.By, typer.Option(help="One line for each.")] = costs.By.JOB,
     plot: Annotated[str, typer.Option(help="A file to draw to (PNG), or `terminal`.")] = "",
     output: Annotated[
@@ -163,9 +191,7 @@ def cost(
     ] = costs.Output.TABLE,
 ) -> None:
     """What work cost, what on-demand would have taken, what was saved, what losses took."""
-    if everywhere and namespace:
-        _fail("give a namespace with -n, or all of them with -A")
-    seen = _look(context, inside(WORKLOADS, namespace))
+    seen = _look(context, inside(WORKLOADS, _one_or_all(context, namespace, everywhere)))
     now = time.time()
     found = costs.lines(workloads(seen), by, now)
     if output is costs.Output.JSON:
@@ -215,11 +241,12 @@ def recommend_accelerator(
         typer.FileText | None,
         typer.Option("--file", "-f", help="A manifest instead; - = stdin."),
     ] = None,
-    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Namespace.")] = "default",
+    namespace: Namespace = "",
 ) -> None:
     """Which accelerator serves a job best: time, cost, bounds, and why others do not."""
     if bool(name) == (file is not None):
         _fail("give the name of a TrainingJob, or a manifest with -f")
+    namespace = _inside(context, namespace)
     jobs = inside((TRAINING_JOBS,), namespace, name) if name else ()
     prices = (DEVICE_PROFILES, CAPACITY_POOLS)
     seen = _look(context, (GPU_NODES, *prices, WORKLOAD_PROFILES, *jobs))
@@ -238,9 +265,10 @@ def recommend_accelerator(
 def export_profile(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="Name of a WorkloadProfile.")],
-    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Namespace.")] = "default",
+    namespace: Namespace = "",
 ) -> None:
     """Print a profile with everything that was measured, as YAML that import takes."""
+    namespace = _inside(context, namespace)
     seen = _look(context, inside((WORKLOAD_PROFILES,), namespace, name))
     found = seen.profiles.get((namespace, name))
     if found is None:
@@ -256,7 +284,7 @@ def import_profile(
         typer.FileBinaryRead,
         typer.Option("--file", "-f", help="What export printed, or a trace; - = stdin."),
     ],
-    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Namespace.")] = "default",
+    namespace: Namespace = "",
     unknown_accelerators: Annotated[
         bool, typer.Option(help="Take rows of devices that this cluster does not know.")
     ] = False,
@@ -276,13 +304,14 @@ def import_profile(
     ] = None,
 ) -> None:
     """Create or replace a profile with the rows of a file, or complete one from a trace."""
+    namespace = _inside(context, namespace)
     seen = _look(context, (GPU_NODES, DEVICE_PROFILES))
     known = None if unknown_accelerators else profiles.accelerators(seen)
     data = file.read(traces.MOST_BYTES + 1)
     try:
         if trace is None:
             body = profiles.read(data.decode("utf-8", "replace"), name, namespace, known)
-            done = _answered(lambda: save(str(context.obj), body))
+            done = _answered(lambda: save(_target(context), body))
         else:
             said = traces.Traced(
                 kind=trace,
@@ -292,15 +321,52 @@ def import_profile(
                 steps=steps,
             )
             body, found = traces.profile_of(data, said, name, namespace, known)
-            done = _answered(lambda: save(str(context.obj), body, traces.joined))
+            done = _answered(lambda: save(_target(context), body, traces.joined))
             console.print(traces.told(found))
     except profiles.ProfileError as error:
         _fail(str(error))
     console.print(f"workloadprofile {namespace}/{name} {done}")
 
 
+def _target(context: typer.Context) -> Target:
+    target: Target = context.obj
+    return target
+
+
+def _inside(context: typer.Context, stated: str) -> str:
+    """The namespace that a command speaks of."""
+    try:
+        return _target(context).namespace_or(stated)
+    except CredentialsError as error:
+        _fail(str(error))
+
+
+def _one_or_all(context: typer.Context, stated: str, everywhere: bool) -> str:
+    """The same, or "" for all of them."""
+    if everywhere and (stated or _target(context).namespace):
+        _fail("give a namespace with -n, or all of them with -A")
+    return "" if everywhere else _inside(context, stated)
+
+
+def _shown(render: Callable[[], RenderableType], watch: bool) -> None:
+    """Print it once; or each time that it reads differently, until the user ends it."""
+    before = ""
+    while True:
+        with console.capture() as printed:
+            console.print(render())
+        if printed.get() != before:
+            if before and console.is_terminal:
+                console.clear()
+            before = printed.get()
+            sys.stdout.write(before)
+            sys.stdout.flush()
+        if not watch:
+            return
+        time.sleep(WATCH_S)
+
+
 def _look(context: typer.Context, wanted: Sequence[Stream]) -> Snapshot:
-    return _answered(lambda: look(str(context.obj), wanted))
+    return _answered(lambda: look(_target(context), wanted))
 
 
 def _answered(ask: Callable[[], Coroutine[None, None, Answer]]) -> Answer:

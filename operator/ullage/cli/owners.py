@@ -14,12 +14,11 @@ from typing import Final
 
 from ullage import ports
 from ullage.api.contract import section
+from ullage.cli.target import Target
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.codecs.objects import Controller, controller_of, identity
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.values import streams
-from ullage.kube.client import K8sCluster
-from ullage.kube.credentials import find_credentials
 from ullage.ports import ClusterPort, JsonObject, Kind, NotFound, Selector
 
 WORDS: Final[Mapping[str, str]] = {
@@ -40,11 +39,11 @@ _BETWEEN: Final[Mapping[str, Kind]] = {"ReplicaSet": ports.REPLICA_SET, "Job": p
 """Kinds that make pods for a kind above them."""
 
 
-async def look_for(kubeconfig: str, kind: str, namespace: str, name: str) -> Snapshot:
+async def look_for(target: Target, kind: str, namespace: str, name: str) -> Snapshot:
     """A snapshot of the adopted pods of one owner.
 
     Args:
-        kubeconfig: path of the user's credentials.
+        target: cluster and user.
         kind: a kind of ``WORDS``.
         namespace: of owner and pods.
         name: of the owner.
@@ -53,7 +52,7 @@ async def look_for(kubeconfig: str, kind: str, namespace: str, name: str) -> Sna
         CredentialsError: no usable credentials.
         ApiError: the API server refused or did not answer.
     """
-    async with K8sCluster(await find_credentials(kubeconfig), user_agent="kubectl-ullage") as api:
+    async with target.connect() as api:
         return await pods_of(api, kind, namespace, name)
 
 

@@ -22,6 +22,7 @@ from ullage.cli.comparing import figures_table, followed, tell
 from ullage.cli.simulate_options import Inputs, Live, Output, Play, Spot, of, takes
 
 if TYPE_CHECKING:
+    from ullage.cli.target import Target
     from ullage.cluster.records.snapshot import Snapshot
     from ullage.simulate.comparison import Asked, Comparison
 
@@ -38,7 +39,7 @@ def command(context: typer.Context, **given: object) -> None:
             bought = simulate_spot.watched(simulate_spot.asked_for(inputs, play, spot), problems)
             simulate_spot.show(bought, output.json_file, folder, each=output.each)
             return
-        seen = _live(str(context.obj)) if live.from_cluster else _saved(live.snapshot)
+        seen = _live(context.obj) if live.from_cluster else _saved(live.snapshot)
         found = watched(asked_for(inputs, play, seen), problems)
         show(found, output.json_file, folder, each=output.each)
     except (ValueError, RuntimeError, OSError) as error:
@@ -156,7 +157,7 @@ def _saved(path: str) -> Snapshot | None:
     return from_json(Path(path).read_bytes())[0]
 
 
-def _live(kubeconfig: str) -> Snapshot:
+def _live(target: Target) -> Snapshot:
     """The cluster as the operator sees it, read with the user's own rights."""
     from ullage.cli.look import look
     from ullage.cluster.values.streams import STREAMS
@@ -165,6 +166,6 @@ def _live(kubeconfig: str) -> Snapshot:
     from ullage.simulate.trace import TraceError
 
     try:
-        return asyncio.run(look(kubeconfig, STREAMS))
+        return asyncio.run(look(target, STREAMS))
     except (ApiError, CredentialsError) as error:
         raise TraceError(f"--from-cluster: {error}") from error

@@ -114,10 +114,33 @@ async def from_kubeconfig(path: Path, *, context: str = "") -> Credentials:
     )
 
 
-async def find_credentials(kubeconfig: str) -> Credentials:
+async def find_credentials(kubeconfig: str, context: str = "") -> Credentials:
     """The named kubeconfig, or with an empty name the pod's service account.
 
     Raises:
         CredentialsError: neither is usable.
     """
-    return await from_kubeconfig(Path(kubeconfig)) if kubeconfig else in_cluster()
+    return await from_kubeconfig(Path(kubeconfig), context=context) if kubeconfig else in_cluster()
+
+
+def namespace_of(kubeconfig: str, context: str = "") -> str:
+    """The namespace of a context, ``default`` where it names none.
+
+    Args:
+        kubeconfig: path of the file, or several with colons between them.
+        context: name of a context; empty = the current one.
+
+    Raises:
+        CredentialsError: the file is missing or has no such context.
+    """
+    try:
+        contexts, current = _config.kube_config.list_kube_config_contexts(kubeconfig)
+    except config.ConfigException as error:
+        raise CredentialsError(f"kubeconfig {kubeconfig}: {error}") from error
+    named = {one["name"]: one for one in (*contexts, current)}
+    found = named.get(context) if context else current
+    if found is None:
+        raise CredentialsError(
+            f"kubeconfig {kubeconfig}: no context {context!r}; it has {', '.join(sorted(named))}"
+        )
+    return str(found["context"].get("namespace") or "default")

@@ -1,0 +1,44 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The cluster, the user and the namespace that a command speaks of, as kubectl takes them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from ullage.kube.client import K8sCluster
+from ullage.kube.credentials import find_credentials, namespace_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Options that hold for every command."""
+
+    kubeconfig: str
+    """Path of a kubeconfig, or several with colons between them, as in ``KUBECONFIG``."""
+    context: str = ""
+    """Name of a context in it; empty = the current one."""
+    namespace: str = ""
+    """Namespace that was named before the command."""
+
+    def namespace_or(self, stated: str) -> str:
+        """The namespace that the command names, else the one before it, else the context's.
+
+        Raises:
+            CredentialsError: none is named, and the kubeconfig cannot be read.
+        """
+        return stated or self.namespace or namespace_of(self.kubeconfig, self.context)
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncIterator[K8sCluster]:
+        """The API server, with the user's own credentials.
+
+        Raises:
+            CredentialsError: no usable credentials.
+            ApiError: the API server refused or did not answer.
+        """
+        credentials = await find_credentials(self.kubeconfig, self.context)
+        async with K8sCluster(credentials, user_agent="kubectl-ullage") as api:
+            yield api

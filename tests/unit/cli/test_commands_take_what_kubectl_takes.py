@@ -1,0 +1,153 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Namespace, context and output are chosen as with kubectl; pipes get whole lines."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from builders import a_job, a_snapshot
+from ullage.cli import main
+from ullage.cli.target import Target
+from ullage.cluster.records.snapshot import Snapshot
+from ullage.kube.credentials import CredentialsError
+
+RUNNER = CliRunner()
+CONFIG = {
+    "apiVersion": "v1",
+    "kind": "Config",
+    "current-context": "here",
+    "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
+    "users": [{"name": "u", "user": {"token": "t"}}],
+    "contexts": [
+        {"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "team-a"}},
+        {"name": "bare", "context": {"cluster": "c", "user": "u"}},
+    ],
+}
+
+
+@pytest.fixture
+def kubeconfig(tmp_path: Path) -> str:
+    path = tmp_path / "config"
+    path.write_text(yaml.safe_dump(CONFIG))
+    return str(path)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Namespaces that were looked at; there is one job in each picture."""
+    found: list[str] = []
+
+    def look(_: object, wanted: tuple[object, ...]) -> Snapshot:
+        found.extend({one.selector.namespace for one in wanted})  # type: ignore[attr-defined]
+        job = a_job("train", namespace="team-a").status(phase="Running").record
+        return a_snapshot(job)
+
+    monkeypatch.setattr(main, "_look", look)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("words", "namespace"),
+    [
+        (("status",), "team-a"),
+        (("--context", "bare", "status"), "default"),
+        (("status", "-n", "other"), "other"),
+        (("-n", "other", "status"), "other"),
+        (("-n", "other", "status", "--namespace", "third"), "third"),
+        (("status", "-A"), ""),
+        (("why", "train"), "team-a"),
+        (("cost",), "team-a"),
+    ],
+)
+def test_a_namespace_is_that_of_the_command_else_of_the_context(
+    kubeconfig: str, asked: list[str], words: tuple[str, ...], namespace: str
+) -> None:
+    told = RUNNER.invoke(main.app, ["--kubeconfig", kubeconfig, *words])
+    assert told.exit_code == 0, told.output
+    assert set(asked) == {namespace}
+
+
+def test_a_namespace_and_all_of_them_do_not_go_together(kubeconfig: str, asked: list[str]) -> None:
+    for words in (("status", "-A", "-n", "x"), ("-n", "x", "status", "-A")):
+        told = RUNNER.invoke(main.app, ["--kubeconfig", kubeconfig, *words])
+        assert told.exit_code == 1
+        assert "all of them with -A" in told.output
+    assert asked == []
+
+
+def test_a_context_that_is_not_there_is_named_with_those_that_are(kubeconfig: str) -> None:
+    with pytest.raises(CredentialsError, match="no context 'gone'; it has bare, here"):
+        Target(kubeconfig=kubeconfig, context="gone").namespace_or("")
+
+
+READ: dict[str, Callable[[str], object]] = {"json": json.loads, "yaml": yaml.safe_load}
+
+
+@pytest.mark.parametrize("form", READ)
+@pytest.mark.parametrize("words", [("status",), ("why", "train")])
+@pytest.mark.usefixtures("asked")
+def test_scripts_get_the_status_of_the_api(
+    kubeconfig: str, words: tuple[str, ...], form: str
+) -> None:
+    told = RUNNER.invoke(main.app, ["--kubeconfig", kubeconfig, *words, "-o", form])
+    assert told.exit_code == 0, told.output
+    body = READ[form](told.stdout)
+    assert isinstance(body, dict)
+    (item,) = body["items"]
+    assert (item["kind"], item["metadata"]["name"]) == ("TrainingJob", "train")
+    assert item["status"]["phase"] == "Running"
+
+
+@pytest.mark.usefixtures("asked")
+def test_names_are_what_kubectl_takes(kubeconfig: str) -> None:
+    told = RUNNER.invoke(main.app, ["--kubeconfig", kubeconfig, "status", "-o", "name"])
+    assert told.stdout == "trainingjob/train\n"
+
+
+@pytest.mark.usefixtures("asked")
+def test_tables_alone_are_watched(kubeconfig: str) -> None:
+    words = ["--kubeconfig", kubeconfig, "status", "--watch", "-o", "json"]
+    told = RUNNER.invoke(main.app, words)
+    assert told.exit_code == 1
+    assert "--watch prints tables only" in told.output
+
+
+def test_a_watched_table_is_printed_when_it_changes(
+    kubeconfig: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    phases = iter(["Pending", "Pending", "Running"])
+
+    def look(_: object, wanted: object) -> Snapshot:
+        phase = next(phases, None)
+        if phase is None:
+            raise KeyboardInterrupt
+        return a_snapshot(a_job("train").status(phase=phase).record)
+
+    monkeypatch.setattr(main, "_look", look)
+    monkeypatch.setattr(main, "WATCH_S", 0.0)
+    told = RUNNER.invoke(main.app, ["--kubeconfig", kubeconfig, "status", "-w"])
+    assert told.stdout.count("train") == 2
+    assert told.stdout.index("Pending") < told.stdout.index("Running")
+
+
+def test_a_pipe_gets_one_line_for_each_row() -> None:
+    script = (
+        "from ullage.cli.output import console_for\n"
+        "from ullage.cli.tables import table_of\n"
+        "table = table_of('A', 'B')\n"
+        "table.add_row('a' * 100, 'b' * 100)\n"
+        "console_for().print(table)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, env={}
+    )
+    assert len(done.stdout.splitlines()) == 2
