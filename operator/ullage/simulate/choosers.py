@@ -28,11 +28,12 @@ from ullage.engines.allocation.model import (
 from ullage.engines.allocation.round_records import Members, RoundJob, RoundSettings, RoundState
 from ullage.engines.allocation.rounds import next_round
 from ullage.simulate.policies import Policy
-from ullage.simulate.trace import Fleet
+from ullage.simulate.trace import Fleet, TraceJob
 from ullage.simulate.work import Costs, Work
 
 _OLDEST: Final = 1e9
 """Seconds; age of a job that came first, where only the order of ages counts."""
+_PERCENT: Final = 100
 
 Runs = Mapping[Members, str]
 
@@ -67,9 +68,13 @@ class Queue:
 
     Attributes:
         strict: A job that does not fit holds up those behind it; else it is passed by.
+        patience_s: As the operator's FIFO: the fastest type that has room first, and for the first
+            job that waited longer than this as many devices of its best type are kept as it needs;
+            ``None`` = neither.
     """
 
     strict: bool = False
+    patience_s: float | None = None
     active: dict[str, Work] = field(default_factory=dict)
     runs: dict[Members, str] = field(default_factory=dict)
     waiting: list[tuple[int, str]] = field(default_factory=list)
@@ -98,19 +103,47 @@ class Queue:
         for (name,), kind in self.runs.items():
             free[kind] -= active[name].job.gang
         passed: list[tuple[int, str]] = []
+        holder = ""
         while self.waiting and any(free.values()):
             job = active[self.waiting[0][1]].job
             fits = [one for one, n in free.items() if n >= job.gang and job.speeds[one] > 0]
             if fits:
                 heapq.heappop(self.waiting)
-                free[fits[0]] -= job.gang
-                self.runs[(job.name,)] = fits[0]
+                kind = fits[0] if self.patience_s is None else max(fits, key=job.speeds.__getitem__)
+                free[kind] -= job.gang
+                self.runs[(job.name,)] = kind
             elif self.strict:
                 break
             else:
+                if not holder and self._waited_too_long(job, now):
+                    holder = job.name
+                    _keep_for(job, up, free)
                 passed.append(heapq.heappop(self.waiting))
         self.waiting = sorted(passed + self.waiting) if passed else self.waiting
         return self.runs
+
+    def _waited_too_long(self, job: TraceJob, now: float) -> bool:
+        return self.patience_s is not None and now - job.arrival_s > self.patience_s
+
+
+def _keep_for(job: TraceJob, up: Mapping[str, int], free: dict[str, int]) -> None:
+    """Take what is free of a job's best type out, as far as it needs it.
+
+    Of types within a percent the one that lacks least, as the operator does.
+    """
+    large = [kind for kind, n in up.items() if n >= job.gang and job.speeds[kind] > 0]
+    if not large:
+        return
+    best = max(job.speeds.values())
+    kept = min(
+        large,
+        key=lambda kind: (
+            -round(_PERCENT * job.speeds[kind] / best),
+            max(0, job.gang - free[kind]),
+            kind,
+        ),
+    )
+    free[kept] = max(0, free[kept] - job.gang)
 
 
 @dataclass(slots=True)

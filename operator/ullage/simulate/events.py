@@ -90,7 +90,9 @@ def run(
     if policy.victims is not None:
         chooser = PriorityQueue(costs=how.costs, victims=policy.victims)
     elif policy.solve is None:
-        chooser = Queue(strict=policy.strict)
+        rounds = how.rounds
+        patience_s = rounds.gang_skip_limit * rounds.round_s if policy.aware else None
+        chooser = Queue(strict=policy.strict, patience_s=patience_s)
     else:
         chooser = Rounds(
             policy=policy,

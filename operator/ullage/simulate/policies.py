@@ -96,6 +96,8 @@ def _aware(objective: Objective) -> Policy:
 
 
 FIFO: Final = Policy(name="fifo", solve=None, aware=False, baseline=True)
+FIFO_FASTEST: Final = Policy(name="fifo-fastest", solve=None)
+"""The operator's own FIFO."""
 ISOLATED: Final = Policy(name="isolated", solve=equal_parts, aware=False, baseline=True)
 AGNOSTIC_LAS: Final = Policy(name="agnostic-las", solve=_agnostic_las, aware=False, baseline=True)
 BASELINES: Final = (FIFO, ISOLATED, AGNOSTIC_LAS)
@@ -108,6 +110,7 @@ POLICIES: Final[Mapping[str, Policy]] = MappingProxyType(
         for policy in (
             *BASELINES,
             Policy(name="fifo-strict", solve=None, aware=False, strict=True),
+            FIFO_FASTEST,
             *(
                 Policy(name=f"priority-{rule}", solve=None, aware=False, victims=rule)
                 for rule in Victims

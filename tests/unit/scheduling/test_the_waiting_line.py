@@ -7,12 +7,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from builders import (
+    MODEL,
     NOW,
     Part,
     a_gpu_node,
     a_job,
     a_pod,
     a_policy,
+    a_profile,
     a_service,
     a_slice,
     gpu,
@@ -20,6 +22,7 @@ from builders import (
 )
 from fakes.deciding import decided, decided_on
 from ullage.api.contract import Reason, SlicePhase
+from ullage.cluster.records.profile import ProfileStatus, SoloEntry
 from ullage.cluster.records.snapshot import PodRecord, PodStage
 from ullage.scheduling.model.plan import CreatePod
 
@@ -90,6 +93,45 @@ def test_only_devices_that_suit_the_holder_are_held() -> None:
     other = a_gpu_node("node-2", devices=1)
     found = decided(h100, other, policy, *jobs, busy, big, *big.pods(), small, *small.pods())
     assert found.places()["small-0"] == [gpu("node-2")]
+
+
+def test_no_more_devices_are_held_than_the_holder_needs() -> None:
+    policy = a_policy(gang_skip_limit=0)
+    jobs, busy = _tenant("busy", "node-1")
+    held = a_slice(busy, percent=100)
+    one = a_gpu_node(devices=2, desired=[held], observed=[reported(held, SlicePhase.ATTACHED)])
+    two = a_gpu_node("node-2", devices=1)
+    big, small = a_job("big").exclusive(2).aged(100), a_job("small").aged(50)
+    found = decided(one, two, policy, *jobs, busy, big, *big.pods(), small, *small.pods())
+    assert found.places()["small-0"] == [gpu("node-2")], "it needs two devices of one node"
+
+
+def test_of_types_the_one_that_serves_the_holder_best_is_held() -> None:
+    policy = a_policy(gang_skip_limit=0)
+    jobs, busy = _tenant("busy", "node-1")
+    more, also = _tenant("also", "node-2")
+    slow, fast = a_slice(busy, percent=100), a_slice(also, device=gpu("node-2", 0), percent=100)
+    nodes = (
+        a_gpu_node(devices=2, desired=[slow], observed=[reported(slow, SlicePhase.ATTACHED)]),
+        a_gpu_node(
+            "node-2",
+            devices=2,
+            model="h100",
+            desired=[fast],
+            observed=[reported(fast, SlicePhase.ATTACHED)],
+        ),
+    )
+    solo = tuple(
+        SoloEntry(device=kind, share=100, steps_per_second=rate, samples=9)
+        for kind, rate in ((MODEL, 1.0), ("h100", 3.0))
+    )
+    known = replace(a_profile("big", workload_class="big"), status=ProfileStatus(solo=solo))
+    big, small = a_job("big").gang(2).aged(100), a_job("small").aged(50)
+    found = decided(
+        *nodes, known, policy, *jobs, busy, *more, also, big, *big.pods(), small, *small.pods()
+    )
+    assert "big-0" not in found.places(), "one of each is free, and a gang is of one type"
+    assert found.places()["small-0"] == [gpu("node-1", 1)]
 
 
 def test_there_is_one_holder_at_a_time() -> None:

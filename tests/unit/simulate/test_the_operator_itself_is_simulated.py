@@ -22,12 +22,13 @@ from ullage.scheduling.model.plan import DecideSettings
 from ullage.scheduling.model.view import View
 from ullage.simulate import comparison
 from ullage.simulate.decided import resume, run_decided
-from ullage.simulate.events import Settings
+from ullage.simulate.events import Settings, run
 from ullage.simulate.failures import FailureLaw
 from ullage.simulate.founding import START, founded, job_record, profile_record
 from ullage.simulate.from_cluster import fleet_of, trace_of
 from ullage.simulate.outcome import Outcome
 from ullage.simulate.policies import POLICIES
+from ullage.simulate.readers import published
 from ullage.simulate.trace import Fleet, Trace, TraceError, TraceJob, fitted, in_order
 from ullage.simulate.work import Costs
 from ullage.simulate.world import World
@@ -48,6 +49,18 @@ def _run(policy: str, *jobs: TraceJob, settings: Settings = SETTINGS, **devices:
 
 def _jct(found: Outcome) -> dict[str, float]:
     return {job.name: job.jct_s for job in found.jobs}
+
+
+@pytest.mark.parametrize("limit", [1, 3, 1000])
+def test_fifo_without_the_operator_is_as_the_operator_plays_it(limit: int) -> None:
+    rounds = RoundSettings(round_s=300.0, gang_skip_limit=limit)
+    settings = Settings(rounds=rounds, costs=Costs(restart_s=30.0))
+    fleet = Fleet(devices={"v100": 2, "p100": 4, "k80": 6})
+    trace = fitted(published(), fleet).first(40)
+    ours = run_decided(trace, fleet, POLICIES["fifo"], settings)
+    bare = run(trace, fleet, POLICIES["fifo-fastest"], settings)
+    assert ours.mean_jct_s == pytest.approx(bare.mean_jct_s, rel=0.02)
+    assert ours.makespan_s == pytest.approx(bare.makespan_s, rel=0.02)
 
 
 def test_first_come_first_served() -> None:

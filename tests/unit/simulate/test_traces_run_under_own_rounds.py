@@ -81,6 +81,16 @@ def test_in_a_queue_the_first_type_is_taken_and_small_ones_pass() -> None:
     assert _jct(found) == pytest.approx({"a": 100.0, "b": 200.0, "c": 10.0, "d": 10.0})
 
 
+def test_in_the_operators_queue_the_fastest_type_is_taken() -> None:
+    jobs = (
+        _job("a", 100, t=1.0, u=10.0),
+        _job("b", 100, gang=2, t=1.0, u=1.0),
+        _job("c", 10, t=1.0, u=1.0),
+    )
+    found = _run(*jobs, policy="fifo-fastest", t=2, u=1)
+    assert _jct(found) == pytest.approx({"a": 10.0, "b": 100.0, "c": 20.0})
+
+
 def test_in_a_strict_queue_no_one_overtakes() -> None:
     jobs = (
         _job("a", 100, t=1.0, u=10.0),

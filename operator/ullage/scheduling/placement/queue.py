@@ -30,6 +30,7 @@ from ullage.scheduling.placement.downsizing import (
     make_room_beside,
 )
 from ullage.scheduling.placement.feasible import Feasibility, Infeasible
+from ullage.scheduling.placement.nearest import emptiest
 from ullage.scheduling.placement.placement import NoRoom, Placement, PlacementRequest, Placer
 from ullage.scheduling.placement.preemption import (
     Victim,
@@ -307,7 +308,7 @@ class SchedulingQueue:
         if victims:
             room = f"room is made by {in_words(victims)}"
             return Outcome(refused=_coming(refused, room), victims=victims)
-        self._maybe_hold(attempt, _freest(unit))
+        self._maybe_hold(attempt, unit)
         outcome = Outcome(refused=refused)
         self._hopeless[_class_of(unit)] = _Hopeless(len(unit), attempt.priority, outcome)
         return outcome
@@ -392,21 +393,21 @@ class SchedulingQueue:
         found.sort(key=lambda victim: (victim.priority, attempt.may_stop.get(victim.uid, last)))
         return found
 
-    def _maybe_hold(self, attempt: SchedulingAttempt, request: ResourceRequest) -> None:
-        """The first who waited too long holds every device that could ever suit it."""
+    def _maybe_hold(self, attempt: SchedulingAttempt, unit: Sequence[PlacementRequest]) -> None:
+        """The first who waited too long holds as many devices as it needs, the emptiest."""
         if attempt.only is not None:
             return  # rounds keep devices themselves
         if self._holder or not self._waited_too_long(attempt):
             return
         self._holder = f"{attempt.workload.ref.namespace}/{attempt.workload.ref.name}"
-        occupancy = self.placer.occupancy
+        occupancy, request = self.placer.occupancy, _freest(unit)
         facts = emptied(columns(occupancy))
         mask = self.placer.candidate_index.reachable(request) & (
             occupancy.inventory.health == HEALTHY
         )
         for _, check in LIMITS:
             mask &= check(facts, request) <= 0
-        held = mask.nonzero()[0].tolist()
+        held = emptiest(occupancy, request, mask.nonzero()[0].tolist(), len(unit))
         occupancy.block(held, self._holder, held=True)
         if self._later is not None:
             self._later.occupancy.block(held, self._holder, held=True)
