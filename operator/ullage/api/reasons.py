@@ -32,6 +32,7 @@ class Reason(StrEnum):
     TRUST_DOMAIN_NOT_GRANTED = "TrustDomainNotGranted"
     GANG_INCOMPLETE = "GangIncomplete"
     PODS_MISSING = "PodsMissing"
+    GANG_COMPLETE = "GangComplete"
     RESERVATION_REFUSED = "ReservationRefused"
     RESERVATION_EXPIRED = "ReservationExpired"
     NODE_UNHEALTHY = "NodeUnhealthy"

@@ -424,3 +424,15 @@ def test_what_pods_keep_of_a_status_is_what_reads_back(length: int, reason: Reas
     memory = {"ullage.dev/scheduling": scheduling_annotation(full)}
     assert kept == read_pod_status(memory, {"conditions": pod_conditions(full)})
     assert kept_in_pods(kept) is kept or length >= 1_000
+
+
+def test_the_youngest_gated_pods_beyond_the_size_are_too_many() -> None:
+    first, second, third = a_gang("a-0", "b-0", "c-0")
+    first["metadata"]["creationTimestamp"] = "2026-01-02T09:00:00Z"  # the youngest
+    found = only(first, second, third)
+    assert [(one.pod.name, one.too_many) for one in found.adopted] == [
+        ("b-0", False), ("c-0", False), ("a-0", True),
+    ]  # fmt: skip
+    first["spec"] |= {"nodeName": "node-1", "schedulingGates": []}
+    found = only(first, second, third)
+    assert [one.pod.name for one in found.adopted if one.too_many] == ["c-0"]

@@ -139,6 +139,41 @@ def test_a_pod_too_many_waits() -> None:
     assert later.all(UngatePod) == []
 
 
+def test_a_pod_too_many_is_told_so_and_the_gang_stays_admitted() -> None:
+    unit = a_gang(2, 3)
+    *members, extra = unit.record.adopted
+    unit = unit.with_(adopted=(*members, replace(extra, too_many=True)))
+    pods = pods_of(unit, 3)
+    running = tuple(
+        replace(one, stage=PodStage.RUNNING, gates=(), node="node-1", ready=True)
+        for one in pods[:2]
+    )
+    found = decided(unit, *running, pods[2], holding(running, SlicePhase.ATTACHED))  # type: ignore[arg-type]
+    assert admitted(found, unit)[:2] == ("True", Reason.PLACED)
+    told = {one.owner.name: one.status.condition("Admitted") for one in found.all(TellPod)}
+    assert {name: one and one.reason for name, one in told.items()} == {
+        "g-0": Reason.PLACED,
+        "g-1": Reason.PLACED,
+        "g-2": Reason.GANG_COMPLETE,
+    }
+    status = replace(kept_in_pods(found.status(unit)), observed_generation=0)
+    known = tuple(replace(one, told=not one.too_many) for one in unit.record.adopted)
+    again = unit.with_(status=status, adopted=known)
+    later = decided(again, *running, pods[2], holding(running, SlicePhase.ATTACHED))  # type: ignore[arg-type]
+    assert [one.owner.name for one in later.all(TellPod)] == ["g-2"]
+
+
+def test_failed_pods_of_a_gang_do_not_keep_it_from_being_admitted() -> None:
+    unit = a_gang(2, 2)
+    failed, *pods = pods_of(unit, 3)
+    gone = replace(failed, stage=PodStage.FAILED, gates=(), node="node-1")
+    runs = tuple(
+        replace(one, stage=PodStage.RUNNING, gates=(), node="node-1", ready=True) for one in pods
+    )
+    found = decided(unit, gone, *runs, holding(runs, SlicePhase.ATTACHED))  # type: ignore[arg-type]
+    assert admitted(found, unit)[:2] == ("True", Reason.PLACED)
+
+
 def test_the_successor_of_a_failed_pod_joins_its_gang() -> None:
     unit = a_gang(2, 2)
     old, new = pods_of(unit, 2)

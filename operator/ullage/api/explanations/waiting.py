@@ -95,6 +95,11 @@ WAITING: Final[Mapping[Reason, Explanation]] = {
         "Pods share the label ullage.dev/gang, and fewer exist than ullage.dev/gang-size says.",
         "Create the others, or correct ullage.dev/gang-size in the template; the message counts.",
     ),
+    Reason.GANG_COMPLETE: say(
+        "More pods share the label ullage.dev/gang than ullage.dev/gang-size says; the youngest of"
+        " them wait until others end.",
+        "Nothing, if they are spares. Otherwise correct ullage.dev/gang-size in the template.",
+    ),
     Reason.RESERVATION_REFUSED: say(
         "The node refused a slice that the operator chose; the operator looks for another device.",
         "Nothing at first. If it repeats, the message has the node's own reason.",

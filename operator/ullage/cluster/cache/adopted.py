@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from ullage.api.contract import Reason
+from ullage.api.reasons import ConditionType
 from ullage.cluster.cache.assume import StatusSet
 from ullage.cluster.cache.stores import Context
 from ullage.cluster.cache.table import Table
@@ -72,7 +74,7 @@ class AdoptedPods:
             if not pods:
                 self._let_go(unit)
                 continue
-            record = _unit(sorted(pods, key=_age))
+            record = _unit(sorted(pods, key=_place))
             self._context.overlay.drop(StatusSet(uid=unit, status=record.status))
             if record != before:
                 self._workloads.put(unit, record)
@@ -90,18 +92,23 @@ class AdoptedPods:
             self._judge_claims(unit)
 
 
-def _age(adopted: AdoptedPod) -> tuple[float, str]:
-    return adopted.terms.created, adopted.pod.name
+def _place(adopted: AdoptedPod) -> tuple[bool, float, str]:
+    """Those that were let go come first, then the oldest."""
+    return adopted.gated, adopted.terms.created, adopted.pod.name
 
 
 def _unit(pods: Sequence[AdoptedPod]) -> WorkloadRecord:
-    """The workload of some pods, at least one, oldest first.
+    """The workload of some pods, at least one, in the order of their places.
 
     Where not all of them tell the same status it counts as not told, and is told again.
     """
     first = pods[0].terms
-    told = next((one.status for one in pods if one.status.observed_generation), WorkloadStatus())
-    members = tuple(AdoptedMember(pod=one.pod, told=one.status == told) for one in pods)
+    whole, others = pods[: first.replicas], pods[first.replicas :]
+    told = next((one.status for one in whole if one.status.observed_generation), WorkloadStatus())
+    members = (
+        *(AdoptedMember(pod=one.pod, told=one.status == told) for one in whole),
+        *(AdoptedMember(pod=one.pod, told=_knows(one), too_many=True) for one in others),
+    )
     if not all(one.told for one in members):
         told = replace(told, observed_generation=0)
     record = replace(first, adopted=members, status=told)
@@ -116,6 +123,12 @@ def _unit(pods: Sequence[AdoptedPod]) -> WorkloadRecord:
             " all its pods the same keys of ullage.dev",
         )
     return record
+
+
+def _knows(adopted: AdoptedPod) -> bool:
+    """Whether a pod tells that it is one too many."""
+    condition = adopted.status.condition(ConditionType.ADMITTED)
+    return condition is not None and condition.reason == Reason.GANG_COMPLETE
 
 
 def _refused(record: WorkloadRecord, why: str) -> WorkloadRecord:

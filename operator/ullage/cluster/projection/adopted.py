@@ -62,6 +62,7 @@ class AdoptedPod:
     """The workload as this pod alone describes it."""
     status: WorkloadStatus
     """What it was told last."""
+    gated: bool
     finished: bool
 
 
@@ -113,6 +114,7 @@ def project_adopted(raw: JsonObject, record: PodRecord, share: Sharer) -> Adopte
             family=share(terms.family),
         ),
         status=read_pod_status(meta.annotations, section(raw, "status")),
+        gated=GATE in record.gates,
         finished=record.stage.finished,
     )
 

@@ -203,7 +203,9 @@ class AdoptedMember:
 
     pod: ObjectRef
     told: bool
-    """Its own status says what that of the workload says."""
+    """Its own status says what that of the workload says, or that it is one too many."""
+    too_many: bool = False
+    """The gang has all its pods without this one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,7 +263,7 @@ class WorkloadRecord:
     """It is set aside: nothing is decided about it, and what it holds stays."""
     status: WorkloadStatus = field(default_factory=WorkloadStatus)
     adopted: tuple[AdoptedMember, ...] = ()
-    """Pods that it consists of, of kind Pod, oldest first: its status stands in each of them."""
+    """Pods that it consists of, of kind Pod: its status stands in each of them."""
 
     @property
     def is_gang(self) -> bool:

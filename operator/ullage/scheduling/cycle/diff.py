@@ -11,8 +11,11 @@ from collections.abc import Iterator, Set
 from dataclasses import replace
 
 from ullage.api.contract import GATE, DesiredSlice, Reason
+from ullage.api.reasons import ConditionType
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
+from ullage.cluster.records.status import Condition, WorkloadStatus
 from ullage.scheduling.learning.loop import KIND
+from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import (
     Action,
     ApplyDeployment,
@@ -125,17 +128,36 @@ def _in_each_pod(whole: SetStatus, workload: WorkloadRecord) -> Iterator[TellPod
     told = replace(workload.status, observed_generation=workload.generation)
     everyone = told != whole.status
     for member in workload.adopted:
-        if everyone or not member.told:
+        if not member.told or (everyone and not member.too_many):
             yield TellPod(
                 owner=member.pod,
                 unit=workload.ref.uid,
                 resource_version="",
-                status=whole.status,
+                status=_one_too_many(whole.status, workload) if member.too_many else whole.status,
                 epoch=whole.epoch,
                 reason=whole.reason,
                 text=whole.text,
                 passing=whole.passing,
             )
+
+
+def _one_too_many(status: WorkloadStatus, workload: WorkloadRecord) -> WorkloadStatus:
+    """What a pod tells whose gang is complete without it."""
+    since = max((condition.since for condition in status.conditions), default=0.0)
+    waits = Condition(
+        type=ConditionType.ADMITTED,
+        status="False",
+        reason=Reason.GANG_COMPLETE,
+        message=(
+            f"the gang {workload.ref.name} has its {workload.replicas} pods without this one, which"
+            " waits until one of them ends"
+        ),
+        observed_generation=workload.generation,
+        since=since,
+    )
+    return WorkloadStatus(
+        observed_generation=workload.generation, phase=Phase.PENDING.value, conditions=(waits,)
+    )
 
 
 def _is_due(step: Action, snapshot: Snapshot, names: Set[tuple[str, str]]) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from ullage.api.contract import DesiredSlice, Reason
 from ullage.api.reasons import ConditionType
 from ullage.cluster.codecs.status import whole_second
-from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
 from ullage.cluster.records.status import (
     REFUSAL_LIMIT,
     DecisionRecord,
@@ -375,6 +375,10 @@ def _is_admitted(
     if life.reason is not None and workload.is_gang:
         return False
     having = {part.pod_uid for part in parts}
+    if workload.adopted:
+        ended_well = sum(member.pod.stage is PodStage.SUCCEEDED for member in members)
+        placed = sum(member.pod.uid in having and not member.pod.deleting for member in members)
+        return placed + ended_well >= workload.replicas
     settled = sum(
         (member.pod.uid in having and not member.pod.deleting) or not member.live
         for member in members
