@@ -43,6 +43,7 @@ AGENT_RULES: Final[tuple[Rule, ...]] = (
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
 )
 HOOK_RULES: Final[tuple[Rule, ...]] = (
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
     {"apiGroups": ["ullage.dev"], "resources": ["gpunodes"], "verbs": ["get", "list", "patch"]},
 )
 
@@ -182,7 +183,7 @@ def rights_page() -> str:
         *_rights(
             "Hooks: `ullage-retire`",
             "Exists only while the chart is installed or uninstalled: takes nodes in and out of "
-            "service.",
+            "service, and counts the pods that wait.",
             HOOK_RULES,
         ),
         "",

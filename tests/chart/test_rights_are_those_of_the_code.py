@@ -88,9 +88,12 @@ def test_an_agent_speaks_of_its_own_node_only(rendered: Rendered) -> None:
     }
 
 
-def test_the_hook_takes_nodes_in_and_out_and_nothing_else(rendered: Rendered) -> None:
+def test_the_hook_takes_nodes_in_and_out_and_counts_who_waits(rendered: Rendered) -> None:
     rules = rules_of(rendered.one("ClusterRole", "ullage-retire"))
-    assert rules == [(("ullage.dev",), ("gpunodes",), ("get", "list", "patch"))]
+    assert rules == [
+        (("",), ("pods",), ("list",)),
+        (("ullage.dev",), ("gpunodes",), ("get", "list", "patch")),
+    ]
 
 
 def test_people_never_write_gpunodes_or_any_status(rendered: Rendered) -> None:

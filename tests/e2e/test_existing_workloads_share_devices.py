@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from e2e.stack import Json, Stack, busy_template, eventually
+from ullage.cli.main import app
 
 LABEL = "ullage.dev/share"
 ADMITTED = "ullage.dev/Admitted"
@@ -184,6 +186,99 @@ def test_a_stateful_set_comes_ordinal_by_ordinal(stack: Stack, namespace: str) -
     uids = {one["metadata"]["uid"] for one in again}
     assert first["metadata"]["uid"] not in uids
     assert second["metadata"]["uid"] in uids
+
+
+@pytest.fixture
+def urgent(stack: Stack) -> Iterator[str]:
+    """A PriorityClass above the others."""
+    name = "t-urgent"
+    stack.apply(
+        {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": name},
+            "value": 1000,
+        }
+    )
+    yield name
+    stack.cluster.kubectl("delete", "priorityclass", name)
+
+
+def test_pods_that_save_their_work_make_way_for_urgent_ones(
+    stack: Stack, namespace: str, urgent: str
+) -> None:
+    saves = template("saves", "60", notes={"ullage.dev/checkpoint": "true"})
+    stack.apply(workload("Deployment", "saves", namespace, saves, replicas=2))
+    before = {one["metadata"]["name"] for one in run_under_shares(stack, namespace, "saves", 2)}
+    boss = template("boss", "60", priorityClassName=urgent)
+    stack.apply(workload("Pod", "boss", namespace, boss))
+    run_under_shares(stack, namespace, "boss", 1)
+
+    def waits() -> Json | None:
+        found = pods(stack, namespace, "saves")
+        waiting = [one for one in found if condition(one, ADMITTED).get("status") == "False"]
+        return waiting[0] if len(found) == 2 and len(waiting) == 1 else None
+
+    successor = eventually(waits, within_s=60, what="the successor waits")
+    assert successor["metadata"]["name"] not in before
+    preempted = [
+        event
+        for name in before
+        for event in stack.events(namespace, name)
+        if event["reason"] == "Preempted"
+    ]
+    assert len(preempted) == 1
+    assert "its controller creates it again" in preempted[0]["message"]
+    stack.delete("pod", "boss", namespace)
+    run_under_shares(stack, namespace, "saves", 2)
+
+
+def test_a_gate_of_another_controller_is_waited_for_and_named(stack: Stack, namespace: str) -> None:
+    gated = template("gated", schedulingGates=[{"name": "example.org/quota"}])
+    stack.apply(workload("Pod", "gated", namespace, gated))
+
+    def waits() -> bool:
+        (pod,) = pods(stack, namespace, "gated")
+        told = condition(pod, ADMITTED)
+        return told.get("reason") == "WaitingForGate" and "example.org/quota" in told["message"]
+
+    eventually(waits, within_s=30, what="the gate is named")
+    assert not slices(stack, namespace)
+    lifted = '[{"op": "remove", "path": "/spec/schedulingGates/0"}]'
+    stack.cluster.kubectl("patch", "pod", "gated", "-n", namespace, "--type=json", f"-p={lifted}")
+    run_under_shares(stack, namespace, "gated", 1)
+
+
+def test_a_new_leader_reads_what_was_told_in_the_pods(stack: Stack, namespace: str) -> None:
+    stack.apply(workload("Deployment", "lasts", namespace, template("lasts"), replicas=2))
+    before = run_under_shares(stack, namespace, "lasts", 2)
+    given = slices(stack, namespace)
+    leader = stack.leader()
+    stack.delete("pod", leader, "ullage-system", "--grace-period=0", "--force")
+    eventually(lambda: stack.leader() not in ("", leader), within_s=60, what="another leads")
+    stack.cluster.kubectl("scale", "deployment/lasts", "-n", namespace, "--replicas=3")
+    after = {one["metadata"]["uid"]: one for one in run_under_shares(stack, namespace, "lasts", 3)}
+    for pod in before:
+        again = after[pod["metadata"]["uid"]]
+        assert condition(again, ADMITTED) == condition(pod, ADMITTED)
+    assert {name: one["gpu"] for name, one in slices(stack, namespace).items()}.items() >= {
+        name: one["gpu"] for name, one in given.items()
+    }.items()
+
+
+def test_people_ask_by_what_creates_the_pods(stack: Stack, namespace: str) -> None:
+    pod = template("asked", "99", notes={"ullage.dev/accelerators": "of-no-node"})
+    stack.apply(workload("Deployment", "asked", namespace, pod, replicas=1))
+
+    def why(name: str) -> str:
+        runner = CliRunner()
+        words = ["--kubeconfig", str(stack.cluster.kubeconfig), "why", name, "-n", namespace]
+        return runner.invoke(app, words).output
+
+    eventually(lambda: "UnknownAccelerator" in why("deploy/asked"), within_s=30, what="it says why")
+    (found,) = pods(stack, namespace, "asked")
+    assert "UnknownAccelerator" in why(f"pod/{found['metadata']['name']}")
+    assert "no pod of Deployment nothing" in why("deploy/nothing")
 
 
 def test_a_pod_without_a_label_is_never_touched(stack: Stack, namespace: str) -> None:

@@ -10,14 +10,19 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Final
 
 import structlog
 
-from ullage.api.contract import flag, objects, section, text
+from ullage.api.contract import GATE, flag, objects, section, text
 from ullage.api.reasons import ConditionType
+from ullage.cluster.values.streams import PODS
 from ullage.ports import GPU_NODE, ClusterPort, JsonObject, NotFound, Selector
 
 log = structlog.get_logger("ullage.retire")
+
+NAMED: Final = 20
+"""Pods that the log names; the rest is a number."""
 
 
 async def set_retired(cluster: ClusterPort, *, retired: bool) -> list[str]:
@@ -60,7 +65,27 @@ async def retire(cluster: ClusterPort, *, timeout_s: float) -> list[str]:
         )
     else:
         log.info("all nodes are retired")
+    waiting = await gated_pods(cluster)
+    if waiting:
+        log.warning(
+            "pods wait for a device and stay gated until Ullage is installed again; delete them, or"
+            " run them without the labels of ullage.dev",
+            count=len(waiting),
+            pods=waiting[:NAMED],
+        )
     return silent
+
+
+async def gated_pods(cluster: ClusterPort) -> list[str]:
+    """Pods that our gate still holds, by namespace and name."""
+    found = []
+    async for page in cluster.list_paged(PODS.kind, PODS.selector):
+        for pod in page.items:
+            gates = objects(section(pod, "spec"), "schedulingGates")
+            if any(gate.get("name") == GATE for gate in gates):
+                metadata = section(pod, "metadata")
+                found.append(f"{text(metadata, 'namespace', '')}/{text(metadata, 'name')}")
+    return sorted(found)
 
 
 async def _still_serving(cluster: ClusterPort) -> list[str]:

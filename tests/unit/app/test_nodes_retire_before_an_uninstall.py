@@ -6,7 +6,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 
-from ullage.app.retire import retire, set_retired
+from structlog.testing import capture_logs
+
+from ullage.api.contract import GATE
+from ullage.app.retire import gated_pods, retire, set_retired
 from ullage.ports import JsonObject, JsonPatch, Kind, NotFound, Page, Selector
 
 
@@ -41,6 +44,33 @@ class Nodes:
             "spec": {"retire": self.retire[name]},
             "status": {"conditions": [condition]},
         }
+
+
+class Waiting(Nodes):
+    """Pods beside the nodes: some of ours wait behind a gate of ours."""
+
+    async def list_paged(
+        self, kind: Kind, selector: Selector, *, limit: int = 500
+    ) -> AsyncIterator[Page]:
+        if kind.kind != "Pod":
+            async for page in super().list_paged(kind, selector, limit=limit):
+                yield page
+            return
+        gates = {"waits": [{"name": GATE}], "runs": [], "theirs": [{"name": "example.org/quota"}]}
+        pods = [
+            {"metadata": {"namespace": "a", "name": name}, "spec": {"schedulingGates": held}}
+            for name, held in gates.items()
+        ]
+        yield Page(items=pods, resource_version="1")
+
+
+async def test_pods_that_wait_are_counted_and_left_gated() -> None:
+    nodes = Waiting("a")
+    assert await gated_pods(nodes) == ["a/waits"]  # type: ignore[arg-type]
+    with capture_logs() as logs:
+        assert await retire(nodes, timeout_s=5) == []  # type: ignore[arg-type]
+    (told,) = [one for one in logs if "stay gated" in one["event"]]
+    assert (told["count"], told["pods"]) == (1, ["a/waits"])
 
 
 async def test_every_node_answers() -> None:
