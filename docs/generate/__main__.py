@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from docs.generate.agent import agent_metrics, agent_settings
+from docs.generate.dashboards import dashboard_files
 from docs.generate.facts import FactsMissing, Setting
 from docs.generate.operator import operator_metrics, operator_settings
 from docs.generate.pages import chart_value, metrics_page, rights_page, settings_page, xids_page
@@ -105,6 +106,7 @@ def files(root: Path) -> dict[str, str]:
         "docs/reference/xids.md": xids_page(),
         ROLES: operator_roles(),
         SCHEMA: values_schema(schema, operator=settings, node=of_agent),
+        **dashboard_files(),
     }
 
 
@@ -126,6 +128,11 @@ def values_schema(schema: str, **settings: Sequence[Setting]) -> str:
     return json.dumps(tree, indent=2, ensure_ascii=False) + "\n"
 
 
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the files, or with ``--check`` compare them; the exit status is 1 when one is old."""
     parser = argparse.ArgumentParser(prog="python -m docs.generate", description=__doc__)
@@ -142,7 +149,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     old = [path for path, content in wanted.items() if not _same(root / path, content)]
     for path in old:
         if not options.check:
-            (root / path).write_text(wanted[path], encoding="utf-8")
+            _write(root / path, wanted[path])
         print(f"{'out of date' if options.check else 'written'}: {path}")
     if options.check and old:
         print("run `python -m docs.generate` and commit the result", file=sys.stderr)

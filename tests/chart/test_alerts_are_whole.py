@@ -10,6 +10,7 @@ from typing import Final
 import pytest
 import yaml
 
+from chart.promql import check, documented
 from chart.rendered import CHART, ROOT, ChartRefused, Helm, Json, Rendered
 from neighbours.alert_cases import CASES
 
@@ -21,19 +22,7 @@ RULES: Final[list[Json]] = [
 ALERTS: Final = {rule["alert"]: rule for rule in RULES if "alert" in rule}
 RECORDED: Final = {rule["record"] for rule in RULES if "record" in rule}
 ON: Final = ("--set", "monitoring.prometheusRule.enabled=true")
-TARGET: Final = {"instance", "pod", "node"}
-"""Labels that a scrape adds."""
-ROW: Final = re.compile(r"^\| `(ullage_[a-z0-9_]+)` \| (\w+) \| (.+?) \|", re.MULTILINE)
-MATCHERS: Final = re.compile(r"(ullage_[a-z0-9_]+)(?:\{([^}]*)\})?")
-RECORD: Final = re.compile(r"\b\w+:ullage_[a-z0-9_]+:\w+\b")
-"""The name of a recording rule; its labels come first."""
 each = pytest.mark.parametrize("alert", ALERTS)
-
-
-def documented() -> dict[str, set[str]]:
-    """Labels of every metric on the reference page."""
-    page = (ROOT / "docs" / "reference" / "metrics.md").read_text("utf-8")
-    return {name: set(re.findall(r"`(\w+)`", labels)) for name, _, labels in ROW.findall(page)}
 
 
 def test_there_are_enough_alerts_and_no_name_stands_twice() -> None:
@@ -51,24 +40,9 @@ def test_an_alert_says_what_happened_and_how_bad_it_is(alert: str) -> None:
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.get("alert") or rule["record"])
 def test_a_rule_reads_metrics_and_labels_that_exist(rule: Json) -> None:
-    known = documented()
-    recorded = set(RECORD.findall(rule["expr"]))
-    assert recorded <= RECORDED
-    expression = RECORD.sub("", rule["expr"])
-    for name, matchers in MATCHERS.findall(expression):
-        assert name in known, name
-        asked = set(re.findall(r"(\w+)(?:=~|!~|!=|=)", matchers))
-        assert asked <= known[name] | TARGET, (name, asked)
-    names = {name for name, _ in MATCHERS.findall(expression)}
-    kept = {name.split(":")[0] for name in recorded}
-    labels = TARGET.union(kept, *(known[name] for name in names))
-    used = {
-        label.strip()
-        for group in re.findall(r"(?:by|on) \(([^)]*)\)", rule["expr"])
-        for label in group.split(",")
-    }
-    used |= set(re.findall(r"\$labels\.(\w+)", str(rule.get("annotations", ""))))
-    assert used <= labels, used - labels
+    said = str(rule.get("annotations", ""))
+    shown = set(re.findall(r"\$labels\.(\w+)", said))
+    check(rule["expr"], documented(), recorded=RECORDED, shown=shown)
 
 
 def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import pytest
 
+from chart.rendered import CHART
 from demo.install import NAMESPACE
 from e2e.karpenter import process
 from e2e.stack import Json, Stack, busy_template, eventually, training_job
@@ -21,6 +22,16 @@ from e2e.stack import Json, Stack, busy_template, eventually, training_job
 ADDRESS: Final = "127.0.0.1:19843"
 PARTS: Final = re.compile(r"_(bucket|count|sum|created)$")
 PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
+
+
+SHOWN: Final = {"Devices", "Granted", "Leaders", "Granted and free", "Devices by state", "Slices"}
+"""Panels that show something as soon as one job runs."""
+
+
+def concrete(expression: str) -> str:
+    """A query of a dashboard with its variables filled in."""
+    filled = expression.replace("$__rate_interval", "1m")
+    return re.sub(r"\$(node|tenant)", ".*", filled)
 
 
 @pytest.fixture
@@ -110,6 +121,13 @@ def test_every_target_is_up_and_every_series_is_documented(
         name for name in names if PARTS.sub("", name) in documented
     }
     assert unknown == set()
+    for path in sorted((CHART / "dashboards").glob("*.json")):
+        for panel in json.loads(path.read_text("utf-8"))["panels"]:
+            for target in panel["targets"]:
+                answer = ask("query", query=concrete(target["expr"]))
+                assert answer is not None, (path.stem, panel["title"], target["expr"])
+                if panel["title"] in SHOWN:
+                    assert answer["result"], (path.stem, panel["title"], target["expr"])
     # what Prometheus itself counts as wrong with the exposition
     for wrong in ("out_of_order", "duplicate_timestamp", "out_of_bounds"):
         assert query(f"prometheus_target_scrapes_sample_{wrong}_total > 0") == []
