@@ -113,6 +113,13 @@ MUTANTS: Final = (
         LIMITS,
     ),
     Mutant(
+        "a looser margin must be surer than the first",
+        f"{ENGINE}/calibration.py",
+        "max(confidence, LOOSER_CONFIDENCE)",
+        "confidence",
+        ("tests/unit/engines/admission/test_thresholds_are_certified.py",),
+    ),
+    Mutant(
         "a pair is scored by what other pairs chose",
         f"{ENGINE}/judging.py",
         "weigh(data, out.where(part != one), group",
