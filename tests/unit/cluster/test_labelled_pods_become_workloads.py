@@ -436,3 +436,53 @@ def test_the_youngest_gated_pods_beyond_the_size_are_too_many() -> None:
     first["spec"] |= {"nodeName": "node-1", "schedulingGates": []}
     found = only(first, second, third)
     assert [one.pod.name for one in found.adopted if one.too_many] == ["c-0"]
+
+
+FAILED = replace(
+    STATUS,
+    scheduling=SchedulingState(
+        exclusions=(
+            Exclusion(
+                reason=Reason.STUCK_NOT_STARTED,
+                node="node-1",
+                gpu="GPU-1",
+                since=1.0,
+                until=0.0,
+                message="it did not start",
+            ),
+        )
+    ),
+)
+
+
+def excluded(state: ClusterState, uid: str) -> list[str]:
+    found = state.freeze(9.0).workloads[uid].status.scheduling.exclusions
+    return [one.gpu for one in found]
+
+
+@pytest.mark.parametrize("gone", ["deleted", "leaving", "failed"])
+def test_a_successor_leaves_out_the_devices_that_failed_its_predecessor(gone: str) -> None:
+    web = owner_reference("ReplicaSet", "web")
+    state = a_state(raw_adopted_pod("first", controller=web))
+    after = told_again(state, raw_adopted_pod("first", controller=web), FAILED, "uid-first")
+    state.freeze(2.0)
+    if gone == "deleted":
+        state.remove(streams.PODS, after, 3.0)
+    elif gone == "failed":
+        after["status"]["phase"] = "Failed"
+        state.upsert(streams.PODS, after, 3.0)
+    else:
+        after["metadata"]["deletionTimestamp"] = "2026-01-02T09:00:00Z"
+        state.upsert(streams.PODS, after, 3.0)
+    state.upsert(streams.PODS, raw_adopted_pod("second", controller=web), 4.0)
+    assert excluded(state, "uid-second") == ["GPU-1"]
+    api = owner_reference("ReplicaSet", "api")
+    for name, more in (("other", api), ("bare", None)):
+        state.upsert(streams.PODS, raw_adopted_pod(name, controller=more), 5.0)
+        assert excluded(state, f"uid-{name}") == []
+    forged = raw_adopted_pod("forged", namespace="tenant-b", controller=web)
+    state.upsert(streams.PODS, forged, 6.0)
+    assert excluded(state, "uid-forged") == []
+    another = raw_adopted_pod("class", controller=web, notes={"class": "another"})
+    state.upsert(streams.PODS, another, 6.0)
+    assert excluded(state, "uid-class") == []

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Final
 
 from ullage.api.contract import Reason
 from ullage.api.reasons import ConditionType
@@ -19,7 +20,11 @@ from ullage.cluster.cache.table import Table
 from ullage.cluster.projection.adopted import AdoptedPod
 from ullage.cluster.records.pod_shape import PodShape
 from ullage.cluster.records.snapshot import AdoptedMember, WorkloadRecord
-from ullage.cluster.records.status import WorkloadStatus
+from ullage.cluster.records.status import Exclusion, SchedulingState, WorkloadStatus
+from ullage.cluster.values.bounded import Memo
+
+INHERITED_BYTES: Final = 4 * 2**20
+"""Memory of which devices failed pods that are gone; forgetting costs another try."""
 
 
 class AdoptedPods:
@@ -37,6 +42,7 @@ class AdoptedPods:
         self._judge_claims = judge_claims
         self._pods: dict[str, AdoptedPod] = {}
         self._units: dict[str, set[str]] = {}
+        self._inherited: Memo[tuple[str, str, str], tuple[Exclusion, ...]] = Memo(INHERITED_BYTES)
         self._changed: set[str] = set()
         """Units that are not as the table shows them."""
 
@@ -48,6 +54,8 @@ class AdoptedPods:
             return False
         if held is not None and held.terms.ref.uid != adopted.terms.ref.uid:
             self.drop(uid)
+        if adopted.leaving:
+            self._remember(adopted)
         self._pods[uid] = adopted
         self._units.setdefault(adopted.terms.ref.uid, set()).add(uid)
         self._touch(adopted.terms.ref.uid)
@@ -58,6 +66,7 @@ class AdoptedPods:
         held = self._pods.pop(uid, None)
         if held is None:
             return
+        self._remember(held)
         unit = held.terms.ref.uid
         self._units[unit].discard(uid)
         if not self._units[unit]:
@@ -74,12 +83,20 @@ class AdoptedPods:
             if not pods:
                 self._let_go(unit)
                 continue
-            record = _unit(sorted(pods, key=_place))
+            pods.sort(key=_place)
+            record = _unit(pods, self._inherited.get(_kind_of_work(pods[0])) or ())
             self._context.overlay.drop(StatusSet(uid=unit, status=record.status))
             if record != before:
                 self._workloads.put(unit, record)
             if before is None:
                 self._judge_claims(unit)
+
+    def _remember(self, adopted: AdoptedPod) -> None:
+        """Keep for the successor of a pod which devices failed it."""
+        assumed = self._context.overlay.get(StatusSet, adopted.terms.ref.uid)
+        status = adopted.status if assumed is None else assumed[0].status
+        if adopted.controller and status.scheduling.exclusions:
+            self._inherited.put(_kind_of_work(adopted), status.scheduling.exclusions)
 
     def _touch(self, unit: str) -> None:
         self._changed.add(unit)
@@ -97,14 +114,24 @@ def _place(adopted: AdoptedPod) -> tuple[bool, float, str]:
     return adopted.gated, adopted.terms.created, adopted.pod.name
 
 
-def _unit(pods: Sequence[AdoptedPod]) -> WorkloadRecord:
+def _kind_of_work(adopted: AdoptedPod) -> tuple[str, str, str]:
+    """What a pod and its successor have in common: namespace, controller and class.
+
+    Anyone may write any controller into a pod of his own namespace, and no other.
+    """
+    return adopted.pod.namespace, adopted.controller, adopted.terms.workload_class
+
+
+def _unit(pods: Sequence[AdoptedPod], inherited: tuple[Exclusion, ...]) -> WorkloadRecord:
     """The workload of some pods, at least one, in the order of their places.
 
-    Where not all of them tell the same status it counts as not told, and is told again.
+    One that was told nothing yet begins without the devices that failed those before it. Where
+    not all of them tell the same status it counts as not told, and is told again.
     """
     first = pods[0].terms
     whole, others = pods[: first.replicas], pods[first.replicas :]
-    told = next((one.status for one in whole if one.status.observed_generation), WorkloadStatus())
+    fresh = WorkloadStatus(scheduling=SchedulingState(exclusions=inherited))
+    told = next((one.status for one in whole if one.status.observed_generation), fresh)
     members = (
         *(AdoptedMember(pod=one.pod, told=one.status == told) for one in whole),
         *(AdoptedMember(pod=one.pod, told=_knows(one), too_many=True) for one in others),

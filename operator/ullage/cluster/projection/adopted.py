@@ -64,6 +64,10 @@ class AdoptedPod:
     """What it was told last."""
     gated: bool
     finished: bool
+    leaving: bool
+    """It is being deleted, or has ended."""
+    controller: str
+    """uid of what creates another one in its place; empty where nothing does."""
 
 
 def unit_of(meta: Meta) -> ObjectRef:
@@ -116,6 +120,8 @@ def project_adopted(raw: JsonObject, record: PodRecord, share: Sharer) -> Adopte
         status=read_pod_status(meta.annotations, section(raw, "status")),
         gated=GATE in record.gates,
         finished=record.stage.finished,
+        leaving=record.deleting or record.stage.finished,
+        controller=meta.controller.uid if meta.controller is not None else "",
     )
 
 
