@@ -17,9 +17,89 @@ ADVICE: Final = ("tests/unit/scheduling/test_accelerators_are_recommended.py",)
 NUMBERS: Final = ("tests/unit/scheduling/test_numbers_of_devices_are_recommended.py",)
 OFFERS: Final = (f"{UNIT}/test_offers_are_ranked.py",)
 FITS: Final = (f"{UNIT}/test_op_times_are_fitted.py",)
+ACTS: Final = ("tests/unit/scheduling/test_device_choice_acts.py",)
+GANG: Final = ("tests/unit/scheduling/test_a_gang_is_of_one_type.py",)
+LINE: Final = ("tests/unit/scheduling/test_the_waiting_line.py",)
 STEPS: Final = (f"{UNIT}/test_unmeasured_steps_are_estimated.py",)
 
 MUTANTS: Final = (
+    Mutant(
+        "no one starts where a cap breaks",
+        f"{LEARNING}/device_choice.py",
+        "    {Reason.MEMORY_TOO_LARGE, Reason.DID_NOT_RUN, Reason.OVER_COST, Reason.OVER_TIME}",
+        "    {Reason.MEMORY_TOO_LARGE, Reason.DID_NOT_RUN, Reason.OVER_TIME}",
+        ACTS,
+    ),
+    Mutant(
+        "a cap of cost needs a price",
+        f"{LEARNING}/device_choice.py",
+        "reasons.add(Reason.PRICE_MISSING)",
+        "pass",
+        ACTS,
+    ),
+    Mutant(
+        "nothing starts under a cap before the types were compared",
+        f"{LEARNING}/device_choice.py",
+        "others=NOT_COMPARED if capped else None,",
+        "others=None,",
+        ACTS,
+    ),
+    Mutant(
+        "an unknown speed is tried where no other type keeps the caps",
+        f"{LEARNING}/device_choice.py",
+        "if capped and any(row.reason not in reasons | _UNKNOWN for row in rows.values()):",
+        "if capped:",
+        ACTS,
+    ),
+    Mutant(
+        "time of a job that minimises cost is divided by cost",
+        "operator/ullage/scheduling/model/device_choice.py",
+        "if not self.by_cost or not known:",
+        "if known or not self.by_cost:",
+        ACTS,
+    ),
+    Mutant(
+        "an elastic gang takes the recommended number at most",
+        "operator/ullage/scheduling/capacity/budgets.py",
+        "    if not members:",
+        "    if members:",
+        ACTS,
+    ),
+    Mutant(
+        "delay counts in the recommended number",
+        f"{ENGINE}/offers.py",
+        "return self.cost + cost_of(self.total.value_s, self.delay_per_hour)",
+        "return self.cost",
+        ACTS,
+    ),
+    Mutant(
+        "an empty cluster is counted one type at a time for a gang of one type",
+        "operator/ullage/scheduling/placement/feasible.py",
+        "return _Room(max(counts))",
+        "return _Room(sum(counts))",
+        GANG,
+    ),
+    Mutant(
+        "a gang is placed on one type",
+        "operator/ullage/scheduling/placement/placement.py",
+        "        if not request.uniform:",
+        "        if request.count:",
+        GANG,
+    ),
+    Mutant(
+        "no more is held than the holder needs",
+        "operator/ullage/scheduling/placement/nearest.py",
+        "for place in sorted(places)[:members] for site",
+        "for place in sorted(places) for site",
+        LINE,
+    ),
+    Mutant(
+        "the type that serves the holder best is held",
+        "operator/ullage/scheduling/placement/nearest.py",
+        "return -worth.get(model, 0), max(0, members - free), model",
+        "return worth.get(model, 0), max(0, members - free), model",
+        LINE,
+    ),
     Mutant(
         "what a step takes beyond its operations is added",
         f"{LEARNING}/operations.py",

@@ -98,12 +98,25 @@ def test_only_devices_that_suit_the_holder_are_held() -> None:
 def test_no_more_devices_are_held_than_the_holder_needs() -> None:
     policy = a_policy(gang_skip_limit=0)
     jobs, busy = _tenant("busy", "node-1")
-    held = a_slice(busy, percent=100)
-    one = a_gpu_node(devices=2, desired=[held], observed=[reported(held, SlicePhase.ATTACHED)])
-    two = a_gpu_node("node-2", devices=1)
+    more, also = _tenant("also", "node-2")
+    first, second = a_slice(busy, percent=100), a_slice(also, device=gpu("node-2", 0), percent=100)
+    nodes = (
+        a_gpu_node(devices=2, desired=[first], observed=[reported(first, SlicePhase.ATTACHED)]),
+        a_gpu_node(
+            "node-2",
+            devices=2,
+            desired=[second],
+            observed=[reported(second, SlicePhase.ATTACHED)],
+        ),
+    )
     big, small = a_job("big").exclusive(2).aged(100), a_job("small").aged(50)
-    found = decided(one, two, policy, *jobs, busy, big, *big.pods(), small, *small.pods())
-    assert found.places()["small-0"] == [gpu("node-2")], "it needs two devices of one node"
+    found = decided(
+        *nodes, policy, *jobs, busy, *more, also, big, *big.pods(), small, *small.pods()
+    )
+    assert found.places()["small-0"] == [gpu("node-2", 1)], "two devices of node-1 are enough"
+    one = a_gpu_node("node-3", devices=1)
+    found = decided(nodes[0], one, policy, *jobs, busy, big, *big.pods(), small, *small.pods())
+    assert found.places()["small-0"] == [gpu("node-3")], "it needs two devices of one node"
 
 
 def test_of_types_the_one_that_serves_the_holder_best_is_held() -> None:
