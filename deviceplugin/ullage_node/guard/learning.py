@@ -15,6 +15,7 @@ from typing import Final
 
 from ullage.api.contract import Observation, ObservedPartner
 from ullage_node.model.guard import Learned, Tenant, Window
+from ullage_node.model.neighbour import class_seen_from
 
 MAX_PARTNERS: Final = 16
 """Most neighbours that one observation names."""
@@ -51,7 +52,7 @@ def _row(learned: Learned, accelerator: str, wall_s: float, *, frozen: bool) -> 
         step_micros=window.step_micros,
         at_s=at_s,
         family=victim.family,
-        partners=_partners(learned.remaining if frozen else learned.neighbours),
+        partners=_partners(victim.namespace, learned.remaining if frozen else learned.neighbours),
         solo_step_micros=window.solo_micros,
         latency_micros=window.latency_micros,
         percentile=window.percentile if window.latency_micros else "",
@@ -63,9 +64,14 @@ def _row(learned: Learned, accelerator: str, wall_s: float, *, frozen: bool) -> 
     )
 
 
-def _partners(neighbours: Iterable[Tenant]) -> tuple[ObservedPartner, ...]:
+def _partners(namespace: str, neighbours: Iterable[Tenant]) -> tuple[ObservedPartner, ...]:
     found = (
-        ObservedPartner(workload_class=neighbour.workload_class, percent=neighbour.percent)
+        ObservedPartner(
+            workload_class=class_seen_from(
+                namespace, neighbour.namespace, neighbour.workload_class
+            ),
+            percent=neighbour.percent,
+        )
         for neighbour in neighbours
     )
     return tuple(islice(found, MAX_PARTNERS))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ullage.api.contract import Fingerprint, Observation, ObservedPartner
+from ullage_node.model.neighbour import class_seen_from
 from ullage_node.model.samples import Samples, fingerprint_of, permille
 from ullage_node.telemetry.histograms import Histogram, quantile
 from ullage_node.telemetry.tenants import Tenant
@@ -164,7 +165,10 @@ def _partners(others: tuple[Tenant, ...], namespace: str) -> tuple[ObservedPartn
     """Its neighbours; a class of another namespace has that namespace as prefix."""
     found = (
         ObservedPartner(
-            workload_class=_class_seen_from(namespace, one), percent=one.desired.percent
+            workload_class=class_seen_from(
+                namespace, one.desired.pod_namespace, one.desired.workload_class
+            ),
+            percent=one.desired.percent,
         )
         for one in others
     )
@@ -177,13 +181,6 @@ def _partners(others: tuple[Tenant, ...], namespace: str) -> tuple[ObservedPartn
             ),
         )
     )
-
-
-def _class_seen_from(namespace: str, tenant: Tenant) -> str:
-    part = tenant.desired
-    if part.pod_namespace == namespace or not part.workload_class:
-        return part.workload_class
-    return f"{part.pod_namespace}/{part.workload_class}"
 
 
 def _solo_permille(stretch: Stretch) -> int:

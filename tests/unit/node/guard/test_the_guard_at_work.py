@@ -53,6 +53,19 @@ async def test_a_cure_is_learned_told_and_counted(rig: GuardRig) -> None:
     assert rig.registry.get_sample_value("ullage_guard_freeze_seconds_count") == 1
 
 
+def test_a_neighbour_of_another_namespace_is_named_with_it() -> None:
+    victim = a_tenant("victim")
+    near = replace(a_tenant("near"), workload_class="bert", namespace=victim.namespace)
+    far = replace(a_tenant("far"), workload_class="bert", namespace="other")
+    beside, without = a_window("victim", 2.0, 0.0, 1.0), a_window("victim", 0.5, 2.0, 3.0)
+    learned = Learned(
+        victim=victim, neighbours=(near, far), remaining=(far,), beside=beside, without=without
+    )
+    rows = observations(learned, "emulated", 100.0)
+    named = [[partner.workload_class for partner in row.partners] for row in rows]
+    assert named == [["bert", "other/bert"], ["other/bert"]]
+
+
 def test_rows_of_a_pause_say_at_which_percentile_the_latency_is() -> None:
     window = replace(a_window("victim", 2.0, 0.0, 1.0), latency_micros=9_000, percentile="99.9")
     silent = replace(a_window("victim", 0.5, 2.0, 3.0), percentile="99.9")
