@@ -162,8 +162,8 @@ clean: ## take the local cluster down and remove what was built
 .PHONY: bench-node-decision bench-twin
 bench-node-decision: $(VENV)/.ready ## one admission decision: 8 tenants, 10 shares
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.node_decision
-bench-twin: $(VENV)/.ready ## two days of arrivals on a few devices, sharing rules side by side (DATA=folder)
-	@$(BIN)/python -m bench.twin $(if $(DATA),--data $(DATA))
+bench-twin: $(VENV)/.ready ## the operator's own cycle on twelve devices in virtual time, sharing rules side by side (DATA=folder)
+	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.twin $(if $(DATA),--data $(DATA))
 
 .PHONY: bench-learner
 bench-learner: $(VENV)/.ready ## one update and one fit of the model at the most rows

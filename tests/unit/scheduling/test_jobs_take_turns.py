@@ -233,6 +233,29 @@ def test_services_take_their_devices_before_time_is_divided() -> None:
     assert turns.fraction("one").keys() | turns.fraction("two").keys() == {SLOW}
 
 
+def used_in_part(devices: int, *jobs: WorkloadBuilder) -> Turns:
+    """A service holds 60 % of each device."""
+    turns = Turns.of({"n1": FAST}, rates("a", 4, 1), devices=devices)
+    for at in range(devices):
+        turns.toy.add(a_service(f"serve{at}").fractional(60, 60).build())
+    turns.add(*jobs)
+    for _ in range(12):
+        turns.cycle()
+        turns.toy.control_deployments()
+    return turns
+
+
+def test_what_a_service_leaves_of_a_device_is_room_for_parts() -> None:
+    turns = used_in_part(1, job("part").fractional(40, 40), job("whole"))
+    assert turns.fraction("part")[FAST] > 0
+
+
+def test_where_all_want_whole_devices_parts_of_three_are_no_room() -> None:
+    turns = used_in_part(3, job("one"), job("two"))
+    assert not turns.fraction("one")
+    assert not turns.fraction("two")
+
+
 def test_weights_divide_the_time() -> None:
     turns = Turns.of({"n1": FAST}, rates("a", 4, 1))
     turns.add(job("heavy").with_(weight=3), job("light"))

@@ -9,8 +9,6 @@ from dataclasses import replace
 
 import pytest
 
-from bench.sum_forecaster import SumForecaster
-from bench.twin_rules import best_of
 from fakes.admission import (
     CrowdForecaster,
     certified,
@@ -264,25 +262,6 @@ def test_the_node_may_only_refuse_a_share_that_was_granted() -> None:
     unworthy = replace(BASIS, settings=RiskSettings(min_combined_percent=900))
     assert admit(BUSY, JOINS, unworthy).reason is Reason.NOT_WORTH_SHARING
     assert confirm(BUSY, JOINS, 30, unworthy).admitted
-
-
-def test_of_several_devices_the_worth_decides_then_the_share_then_the_name() -> None:
-    twins = [admit(replace(BUSY, uuid=name), JOINS, BASIS) for name in ("GPU-b", "GPU-a")]
-    best = best_of(twins)
-    assert best is not None
-    assert best.device == "GPU-a"
-    empty = admit(replace(device(), uuid="GPU-z"), JOINS, BASIS)
-    assert best_of([*twins, empty]) == empty
-    assert best_of([admit(BUSY, replace(JOINS, devices=2), BASIS)]) is None
-
-
-def test_the_utilisation_sum_can_be_chosen_as_the_rule() -> None:
-    basis = Basis(forecaster=SumForecaster(), thresholds=uncertified())
-    fits = device(resident(tenant("old", 50, use=0.5, slo=1.05)))
-    assert admit(fits, newcomer(tenant("new", use=0.4, slo=1.05), 40, 50), basis).admitted
-    verdict = admit(fits, newcomer(tenant("new", use=0.8, slo=1.5), 50, 50), basis)
-    assert verdict.reason is Reason.PREDICTED_SLO_BREACH
-    assert verdict.rung is Rung.UTILISATION_SUM
 
 
 BAD = ClassProfile(workload_class="c", fingerprint=Fingerprint(sm=math.nan))

@@ -30,6 +30,19 @@ def test_the_wait_in_a_markov_queue_is_the_textbooks() -> None:
     assert slower / wait == pytest.approx(1.87, abs=0.01)
 
 
+def test_a_service_a_hundred_times_as_quick_waits_a_hundredth_of_the_time() -> None:
+    quick = Service(mean_s=0.01, quantile_s=0.01)
+    slow = latency_s(1.1, MM1, Load(requests_per_s=0.8), 0.99)
+    found = latency_s(1.1, quick, Load(requests_per_s=80.0), 0.99)
+    assert found == pytest.approx(slow / 100)
+
+
+def test_one_replica_carries_all_and_none_carries_nothing() -> None:
+    assert replica_load(8.0, 1) == Load(requests_per_s=8.0)
+    with pytest.raises(ValueError, match="at least one replica"):
+        replica_load(8.0, 0)
+
+
 def test_no_one_waits_longer_than_the_quantile_of_an_idle_server() -> None:
     assert latency_s(1.0, MM1, Load(requests_per_s=0.01), 0.99) == 1.0
 

@@ -4,12 +4,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import pytest
 
-from bench.twin_ours import booked
 from fakes.admission import (
     CrowdForecaster,
     certified,
@@ -98,34 +96,23 @@ def test_a_verdict_of_another_device_is_refused() -> None:
         may_probe(verdict, PROPOSAL, ACCOUNT, SETTINGS)
 
 
-def test_a_spent_budget_ends_trials_until_new_rows_exist() -> None:
-    account = booked(ACCOUNT, seconds=30, rows=(3, 5))
-    more = replace(
-        STRANGER, tenant=replace(STRANGER.tenant, profile=ClassProfile(workload_class="c", rows=5))
+def known(rows: int) -> Newcomer:
+    """The stranger when so many rows of its class exist."""
+    return replace(
+        STRANGER,
+        tenant=replace(STRANGER.tenant, profile=ClassProfile(workload_class="c", rows=rows)),
     )
-    second = asked(who=more, account=account)
+
+
+def test_a_spent_budget_ends_trials_until_new_rows_exist() -> None:
+    half = Account(workload_class="c", spent_s=30, rows=5)
+    second = asked(who=known(5), account=half)
     assert isinstance(second, Trial)
     assert second.seconds == 30.0
-    account = booked(account, seconds=30, rows=(5, 6))
-    last = replace(
-        more, tenant=replace(more.tenant, profile=ClassProfile(workload_class="c", rows=6))
-    )
-    assert "needs a whole device until new rows exist" in said(asked(who=last, account=account))
-    later = replace(
-        last, tenant=replace(last.tenant, profile=ClassProfile(workload_class="c", rows=7))
-    )
-    assert isinstance(asked(who=later, account=account), Trial)
-    assert booked(account, seconds=10, rows=(7, 8)).spent_s == 10
-
-
-def test_faults_are_kept_in_the_account() -> None:
-    assert booked(ACCOUNT, seconds=1, rows=(0, 0), faulted=True).faults == 1
-
-
-@pytest.mark.parametrize("seconds", [-1.0, math.nan, math.inf])
-def test_impossible_seconds_are_refused(seconds: float) -> None:
-    with pytest.raises(ValueError, match="at least 0 s"):
-        booked(ACCOUNT, seconds=seconds, rows=(0, 0))
+    spent = replace(half, spent_s=60, rows=6)
+    last = asked(who=known(6), account=spent)
+    assert "needs a whole device until new rows exist" in said(last)
+    assert isinstance(asked(who=known(7), account=spent), Trial)
 
 
 @pytest.mark.parametrize(

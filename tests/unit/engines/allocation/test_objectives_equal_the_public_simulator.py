@@ -14,7 +14,7 @@ from ullage.engines.allocation.model import (
     Problem,
 )
 from ullage.engines.allocation.policies import Objective, allocate, max_min, waterfill
-from unit.engines.allocation.instances import problem_of, stored, violation
+from unit.engines.allocation.instances import problem_of, random_problem, stored, violation
 
 CLOSE = 1e-6
 
@@ -75,14 +75,16 @@ def test_makespan_is_the_optimum_and_never_worse() -> None:
 
 
 def _dense_makespan(problem: Problem) -> float:
-    """The same program with one variable for each cell, by the dual simplex."""
+    steps = np.array([job.steps_left for job in problem.jobs])
+    unit = steps.max() / problem.throughputs.rates.max()
+    return unit / _rise(problem, steps / unit)
+
+
+def _rise(problem: Problem, wanted: Floats) -> float:
+    """Largest z with speed >= z * wanted: one variable for each cell, by the dual simplex."""
     rates = problem.throughputs.rates
     jobs, kinds = rates.shape
-    steps = np.array([job.steps_left for job in problem.jobs])
-    unit = steps.max() / rates.max()
-    rows = [
-        np.append(-np.ravel(np.eye(jobs)[m][:, None] * rates), steps[m] / unit) for m in range(jobs)
-    ]
+    rows = [np.append(-np.ravel(np.eye(jobs)[m][:, None] * rates), wanted[m]) for m in range(jobs)]
     rows += [np.append(np.ravel(np.eye(jobs)[m][:, None] * np.ones(kinds)), 0) for m in range(jobs)]
     rows += [
         np.append(np.ravel(_gangs(problem)[:, None] * np.eye(kinds)[j][None, :]), 0)
@@ -90,7 +92,28 @@ def _dense_makespan(problem: Problem) -> float:
     ]
     limits = [0.0] * jobs + [1.0] * jobs + [float(kind.devices) for kind in problem.types]
     cost = np.append(np.zeros(jobs * kinds), -1.0)
-    return unit / -linprog(cost, A_ub=np.array(rows), b_ub=limits, method="highs-ds").fun
+    return -linprog(cost, A_ub=np.array(rows), b_ub=limits, method="highs-ds").fun
+
+
+@pytest.mark.parametrize(
+    ("seed", "jobs", "sizes"), [(1, 40, (4, 6, 8)), (4, 40, (4, 6, 8)), (0, 1, (4,))]
+)
+def test_no_division_reaches_a_better_ratio_of_finish_times(
+    seed: int, jobs: int, sizes: tuple[int, ...]
+) -> None:
+    problem = random_problem(seed, jobs, sizes)
+    found = allocate(Objective.FINISH_TIME_FAIRNESS, problem)
+    left, age, done = (
+        np.array([getattr(job, name) for job in problem.jobs])
+        for name in ("steps_left", "age_s", "isolated_s")
+    )
+    part = np.array([kind.devices for kind in problem.types]) / len(left) / _gangs(problem)[:, None]
+    part /= np.maximum(part.sum(axis=1, keepdims=True), 1.0)
+    base = done + left / (problem.throughputs.rates * part).sum(axis=1)
+    speed = (problem.throughputs.rates * found.fractions).sum(axis=1)
+    assert ((age + left / speed) / base).max() == pytest.approx(found.objective, rel=CLOSE)
+    needed = left / (found.objective * base - age)
+    assert _rise(problem, needed) == pytest.approx(1.0, rel=CLOSE)
 
 
 def test_water_filling_reaches_the_same_levels_or_a_better_vector() -> None:

@@ -291,3 +291,16 @@ def test_a_situation_that_cannot_be_is_refused() -> None:
         Situation(members=(STATE_STORE, STATE_STORE), link=LINK)
     with pytest.raises(ValueError, match="after step"):
         Situation(members=(STATE_STORE,), link=LINK, step=3, committed=4)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"shards": 0}, {"blocks": 0}, {"owner_part": 0.0}, {"owner_part": 1.5}]
+)
+def test_settings_that_divide_nothing_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="at least 1 shard and block"):
+        replace(SMALL, **wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("part", [0.1, 1.0])
+def test_one_shard_one_block_and_any_part_of_owners_will_do(part: float) -> None:
+    assert Settings(shards=1, blocks=1, owner_part=part).owner_part == part
