@@ -15,7 +15,44 @@ TAKEN: Final = (f"{UNIT}/test_jobs_take_turns.py",)
 BOOKS: Final = (f"{UNIT}/test_books_of_turns.py",)
 COST: Final = (f"{UNIT}/test_time_is_divided_by_cost.py",)
 
+PAIRS: Final = (f"{UNIT}/test_jobs_share_devices_in_their_turn.py",)
+
 MUTANTS: Final = (
+    Mutant(
+        "a job that does not allow it shares its device",
+        f"{TURNS}/pairing.py",
+        "if not (job.sharing.allow_packing and job.sharing.allow and job.checkpoint):",
+        "if not (job.sharing.allow and job.checkpoint):",
+        PAIRS,
+    ),
+    Mutant(
+        "the memory of two is not added",
+        f"{TURNS}/pairing.py",
+        "    if needed > room.memory_mib:",
+        "    if needed > 2 * room.memory_mib:",
+        PAIRS,
+    ),
+    Mutant(
+        "a pair that does not hold goes on",
+        f"{TURNS}/pairing.py",
+        "    if sum(1 / max(slowdown, 1.0) for slowdown in seen) < least:",
+        "    if sum(1 / max(slowdown, 1.0) for slowdown in seen) < 0 * least:",
+        PAIRS,
+    ),
+    Mutant(
+        "time beside another is owed alone as well",
+        f"{TURNS}/plan.py",
+        "alone[kind] = alone.get(kind, 0.0) - seconds",
+        "alone[kind] = alone.get(kind, 0.0)",
+        PAIRS,
+    ),
+    Mutant(
+        "who is left with a part of a device keeps it",
+        f"{TURNS}/plan.py",
+        "return bool(runner.holds) and runner.percent < WHOLE and not runner.beside",
+        "return False",
+        PAIRS,
+    ),
     Mutant(
         "a debt counts from the last entry, not from the beginning of the turn",
         f"{TURNS}/round_records.py",

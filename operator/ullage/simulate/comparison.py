@@ -100,8 +100,8 @@ def compare(asked: Asked, follow: Follow) -> Comparison:
     """
     if asked.mode not in (FAST, DECIDE):
         raise TraceError(f"--mode {asked.mode}: there are {FAST} and {DECIDE}")
-    if asked.mode == DECIDE and asked.packing:
-        raise TraceError("--packing is of the fast mode: under decide the operator shares itself")
+    if asked.mode == DECIDE and asked.packing and asked.snapshot is not None:
+        raise TraceError("--packing: jobs of a cluster say so themselves (sharing.allowPacking)")
     table = _table(asked)
     rules = _rules(asked)
     settings = _settings(asked, rules)
@@ -239,4 +239,4 @@ def _run(
     if asked.snapshot is not None:
         live = replace(asked.snapshot, policy=rules)
         return resume(live, trace, fleet, policy, settings, tell)
-    return run_decided(trace, fleet, policy, settings, tell, rules=rules)
+    return run_decided(trace, fleet, policy, settings, tell, table=_table(asked), rules=rules)

@@ -21,9 +21,11 @@ from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import DecideSettings, SetStatus
+from ullage.simulate.company import STALLED, models_of
 from ullage.simulate.events import Settings, Tell
 from ullage.simulate.failures import Failures
 from ullage.simulate.founding import (
+    NAMESPACE,
     START,
     founded,
     job_record,
@@ -44,8 +46,6 @@ _IDLE_WAKES: Final = 10_000
 _PATIENCE_S: Final = 30.0
 """Time between two looks when nothing says when the next is due: the operator's own resync."""
 _SOON_S: Final = 0.05
-_STALLED: Final = 1000.0
-"""Slowdown of two that the table calls infeasible together."""
 
 
 def run_decided(
@@ -66,7 +66,8 @@ def run_decided(
         fleet: The cluster.
         policy: One that SchedulingPolicy knows as an objective, ``fifo``, or ``agnostic-las``: the
             operator under MaxMinFairness with nothing in its profiles that tells types apart.
-        settings: Costs, failures, rounds; packing and gaps are the operator's own.
+        settings: Costs, failures, rounds; with pairs, jobs of one device allow to be paired, and
+            the operator knows what the table says of them. Gaps are the operator's own.
         tell: Hears the number of jobs done, after every end.
         table: How neighbours slow each other down; the built-in one by default.
         ages: Agents tell how old checkpoints are; without, victims are chosen by recency.
@@ -98,6 +99,9 @@ def begun_play(
         gang_skip_limit=rounds.gang_skip_limit,
     )
     base = founded(fleet, policy, rules)
+    if settings.pairs:
+        scope = rules.knowledge.scope(NAMESPACE)
+        base = replace(base, models=models_of(table, trace.jobs, fleet.devices, scope))
     return Play(
         world=World(base=base, now=START),
         trace=trace,
@@ -323,7 +327,7 @@ class Play:
                     for other in tenants
                     if other != uid
                 )
-                factors[uid] = max(factors.get(uid, 1.0), min(factor, _STALLED))
+                factors[uid] = max(factors.get(uid, 1.0), min(factor, STALLED))
         for uid, factor in factors.items():
             work = self.active[uid]
             speed = work.job.speeds[work.kind] / factor
@@ -333,7 +337,7 @@ class Play:
 
     def _arrive(self) -> None:
         job = self.trace.jobs[self.arrived]
-        record = job_record(job, self.world.now)
+        record = job_record(job, self.world.now, packs=bool(self.settings.pairs))
         profile = profile_record(job, aware=self.aware)
         self.world.profiles.setdefault((profile.namespace, profile.name), profile)
         self.world.workloads[record.ref.uid] = record

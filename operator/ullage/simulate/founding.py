@@ -33,7 +33,7 @@ from ullage.cluster.records.snapshot import (
     WorkloadKind,
     WorkloadRecord,
 )
-from ullage.cluster.records.spec_fields import GPURequest, Share
+from ullage.cluster.records.spec_fields import GPURequest, Share, SharingRules
 from ullage.cluster.values.names import HOSTNAME
 from ullage.engines.allocation.policies import Objective
 from ullage.simulate.policies import Policy
@@ -113,8 +113,9 @@ def objective_of(policy: Policy) -> str:
     return policy.objective.value
 
 
-def job_record(job: TraceJob, now: float) -> WorkloadRecord:
-    """A TrainingJob as a user would apply it."""
+def job_record(job: TraceJob, now: float, *, packs: bool = False) -> WorkloadRecord:
+    """A TrainingJob as a user would apply it; ``packs`` = it shares its device where it may."""
+    packs = packs and job.gang == 1 and job.milli == WHOLE and job.checkpointable
     slot = Resources(cpu_milli=1000, memory_bytes=_GIB, pods=1, extended=((SLOT_RESOURCE, 1),))
     return WorkloadRecord(
         ref=ObjectRef(
@@ -131,7 +132,8 @@ def job_record(job: TraceJob, now: float) -> WorkloadRecord:
         shape=PodShape(device_container="main", requests=slot),
         template_hash="0123456789ab",
         replicas=job.gang,
-        gpu=_request(job),
+        gpu=GPURequest(memory_mib=MEMORY_MIB // 4) if packs else _request(job),
+        sharing=SharingRules(allow_packing=packs),
         accelerators=tuple(kind for kind, speed in job.speeds.items() if speed > 0),
         trust_domain=f"namespace/{NAMESPACE}",
         workload_class=class_of(job),

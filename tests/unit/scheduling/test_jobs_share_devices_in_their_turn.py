@@ -6,10 +6,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
+from random import Random
 
 import pytest
 
 from builders import WorkloadBuilder, a_job, a_profile
+from fakes import toy_rules
 from fakes.toy_rounds import FAST, SLOW, Turns, a_turn_policy
 from ullage.cluster.records.snapshot import GPURequest, ProfileRecord, SoloEntry
 from ullage.cluster.records.spec_fields import SharingRules
@@ -187,9 +189,59 @@ def test_a_new_leader_goes_on_with_the_same_pairs() -> None:
     assert plans[0] == plans[1]
 
 
+def test_a_pair_ends_with_the_turn_when_one_allows_it_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    turns = Turns.of({"n1": FAST}, light("a"))
+    turns.add(job("one"), job("two"))
+    turns.run(2 * ROUND_S)
+    workload = turns.job("two")
+    turns.toy.workloads[workload.ref.uid] = replace(workload, sharing=SharingRules())
+    # who withdrew is still there for a moment: the rules of the toy would take that for a fault
+    monkeypatch.setattr(toy_rules, "check_devices", lambda _: None)
+    turns.run(3 * ROUND_S)
+    assert all(len(names) == 1 for names in sharers(turns))
+    assert not books(turns, "one").pairs
+
+
 @pytest.mark.parametrize("objective", ["FinishTimeFairness", "Makespan", "MaxThroughput", "SJF"])
 def test_every_objective_pairs(objective: str) -> None:
     turns = Turns.of({"n1": FAST}, light("a"), policy=a_turn_policy(objective))
     turns.add(*(job(f"j{at}").with_(work_steps=100_000) for at in range(4)))
     turns.run(6 * ROUND_S)
     assert any(len(names) == 2 for names in sharers(turns))
+
+
+@pytest.mark.parametrize("seed", [4, 5])
+def test_all_rules_hold_whatever_comes_and_goes(seed: int) -> None:
+    """Every cycle is checked: at most two who both allow it, no memory or percent too much."""
+    dice = Random(seed)
+    nodes = {"n1": FAST, "n2": SLOW, "n3": FAST}
+    turns = Turns.of(nodes, light("a", 0.3), light("b", 0.6), light("full", 1.0))
+    alive: list[str] = []
+    most = 0
+    for at in range(30):
+        event = dice.random()
+        if event < 0.6 or not alive:
+            one = job(
+                f"j{at}", dice.choice(("a", "b", "full")), memory_mib=dice.choice((2048, 9000))
+            )
+            if dice.random() < 0.3:
+                one = one.with_(sharing=SharingRules())
+            turns.add(one.priority(dice.choice((0, 0, 0, 5))).with_(weight=dice.choice((1, 3))))
+            alive.append(f"j{at}")
+        elif event < 0.85:
+            turns.toy.delete_workload(f"uid-default-{alive.pop(dice.randrange(len(alive)))}")
+        else:
+            together = {name for names in sharers(turns) if len(names) > 1 for name in names}
+            name = next((one for one in alive if one not in together), "")
+            if not name:
+                continue
+            workload = turns.job(name)
+            allows = SharingRules(allow_packing=not workload.sharing.allow_packing)
+            turns.toy.workloads[workload.ref.uid] = replace(workload, sharing=allows)
+        turns.run(dice.choice((5, 20, 70)))
+        most = max([most, *(len(names) for names in sharers(turns))])
+    assert most == 2
+    turns.run(3 * ROUND_S)
+    assert len(turns.holding()) >= min(3, len(alive))

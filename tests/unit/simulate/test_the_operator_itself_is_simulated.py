@@ -29,6 +29,7 @@ from ullage.simulate.from_cluster import fleet_of, trace_of
 from ullage.simulate.outcome import Outcome
 from ullage.simulate.policies import POLICIES
 from ullage.simulate.readers import published
+from ullage.simulate.speeds import built_in
 from ullage.simulate.trace import Fleet, Trace, TraceError, TraceJob, fitted, in_order
 from ullage.simulate.work import Costs
 from ullage.simulate.world import World
@@ -221,3 +222,24 @@ def test_the_operator_takes_whom_it_costs_least(ages: bool, victim: str, lost_s:
     stopped = {job.name: job.lost_device_s for job in found.jobs if job.stops}
     assert stopped == {victim: pytest.approx(lost_s, abs=1.0)}
     assert _jct(found)["urgent"] == pytest.approx(1000.0, abs=1.0)
+
+
+def test_jobs_of_one_device_are_paired_by_what_the_table_says() -> None:
+    table = built_in()
+    kinds = ("ResNet-18 (batch size 128)", "Recommendation (batch size 1024)")
+    jobs = [
+        TraceJob(
+            name=f"{at}",
+            gang=1,
+            steps=round(3000 * table.alone[kind, 1]["v100"]),
+            arrival_s=0.0,
+            speeds={"v100": table.alone[kind, 1]["v100"]},
+            kind=kind,
+        )
+        for at, kind in enumerate(kinds * 2)
+    ]
+    pairs = table.pairs(("v100",))
+    alone = _run("las", *jobs, v100=1)
+    paired = _run("las", *jobs, settings=replace(SETTINGS, pairs=pairs), v100=1)
+    assert paired.makespan_s < 0.9 * alone.makespan_s
+    assert paired.held_s["v100"] < 0.9 * alone.held_s["v100"]

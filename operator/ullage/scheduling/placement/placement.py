@@ -197,6 +197,8 @@ class Placer:
         grant = self.candidate_index.predicted(request, site, request.max_percent)
         if isinstance(grant, SLOViolation):
             return self._no_place(site, grant.reason, grant.text)
+        if grant.trial:
+            return self._no_place(site, Reason.NEED_PROFILE, "it would be on trial there")
         placement = Placement(asked, Candidate(node, (site,), grant.percent, grant))
         self.take(placement)
         return placement

@@ -186,7 +186,8 @@ def _pair(
             refused = Refused(Reason.WAITS_FOR_ROUND, requeue=Requeue.ROOM_COMING)
             yield uid, Outcome(refused=_told(rounds, uid, refused))
         else:
-            yield uid, _beside(rounds, queue, attempt, partner.site)
+            rest = replace(attempt, percent=WHOLE - partner.percent)
+            yield uid, _beside(rounds, queue, rest, partner.site)
         return
     outcome = queue.place(attempt)
     yield uid, outcome
