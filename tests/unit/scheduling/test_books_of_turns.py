@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given
@@ -13,13 +13,15 @@ from hypothesis import strategies as st
 
 from builders import NOW, a_job
 from fakes.toy_rounds import FAST, SLOW, Turns, a_turn_policy, rates
-from ullage.cluster.records.status import AllocationRecord
+from ullage.cluster.records.status import AllocationRecord, PairRecord
 from ullage.engines.allocation.round_records import MEMORY_ROUNDS
 from ullage.scheduling.timeslicing.round_records import (
     Entry,
+    beside,
     closed,
     isolated_now,
     owed_s,
+    pairs_owed_s,
     received_s,
     written,
 )
@@ -149,3 +151,34 @@ def test_time_alone_is_that_on_an_equal_part_of_the_cluster() -> None:
         had_s = received_s(books, turns.toy.now)[FAST]
         # alone a job has half of the device, so a second of the whole is worth two
         assert isolated_now(books, {FAST: 2.0}, turns.toy.now) == pytest.approx(2 * had_s, abs=3)
+
+
+def beside_b(fraction: str = "0.25") -> PairRecord:
+    return PairRecord(
+        partner="default/b", partner_uid="b", accelerator=FAST, fraction=fraction, percent=50
+    )
+
+
+def test_time_beside_another_is_booked_in_both_books() -> None:
+    """Promised half of the time, half of that beside another: 100 s together, then 100 s alone."""
+    entry = Entry(fractions=fractions(50), pairs=(beside_b(),), holds=FAST, began=NOW, beside="b")
+    first = written(None, entry, NOW, LONG_S)
+    assert beside(first) == "b"
+    assert pairs_owed_s(first, NOW + 100, LONG_S) == {("b", FAST): pytest.approx(-75.0)}
+    again = written(first, replace(entry, source="Measured"), NOW + 40, LONG_S)
+    assert pairs_owed_s(again, NOW + 100, LONG_S) == {("b", FAST): pytest.approx(-75.0)}
+    alone = written(again, replace(entry, beside="", source="Measured"), NOW + 100, LONG_S)
+    (pair,) = alone.pairs
+    assert (pair.seconds, pair.since, beside(alone)) == (100, 0.0, "")
+    assert received_s(alone, NOW + 200)[FAST] == pytest.approx(200.0)
+    assert pairs_owed_s(alone, NOW + 200, LONG_S) == {("b", FAST): pytest.approx(-50.0)}
+    assert owed_s(alone, NOW + 200, LONG_S)[FAST] == pytest.approx(-100.0)
+    assert written(alone, replace(entry, beside="", source="Measured"), NOW + 300, LONG_S) is alone
+
+
+def test_books_of_pairs_close_with_the_others() -> None:
+    entry = Entry(fractions=fractions(50), pairs=(beside_b(),), holds=FAST, began=NOW, beside="b")
+    ended = closed(written(None, entry, NOW, LONG_S), NOW + 10)
+    assert ended is not None
+    assert ended.pairs == ()
+    assert closed(ended, NOW + 20) is ended

@@ -10,10 +10,16 @@ from random import Random
 
 import pytest
 
-from builders import WorkloadBuilder, a_job, a_profile
+from builders import WorkloadBuilder, a_job, a_profile, an_owner
 from fakes import toy_rules
 from fakes.toy_rounds import FAST, SLOW, Turns, a_turn_policy
-from ullage.cluster.records.snapshot import GPURequest, ProfileRecord, SoloEntry
+from ullage.api.contract import default_trust_domain
+from ullage.cluster.records.snapshot import (
+    GPURequest,
+    ProfileRecord,
+    SoloEntry,
+    WorkloadKind,
+)
 from ullage.cluster.records.spec_fields import SharingRules
 from ullage.cluster.records.status import AllocationRecord
 from ullage.scheduling.cycle.decide import decide
@@ -96,19 +102,42 @@ def test_time_beside_another_is_booked_by_pair() -> None:
         job("two").with_(sharing=SharingRules()),
         job("two").with_(trust_domain="elsewhere"),
         job("two", memory_mib=14_000),
-        job("two").gang(2),
         job("two").with_(checkpoint=False),
         job("two").priority(5),
-        job("two").slowdown(1.0001).with_(workload_class="full", profile_ref="p-full"),
+        job("two", "half").slowdown(1.05),
         job("two", "full"),
     ],
-    ids=["disallowed", "trust", "memory", "gang", "checkpoint", "priority", "objective", "demand"],
+    ids=["disallowed", "trust", "memory", "checkpoint", "priority", "objective", "demand"],
 )
 def test_who_is_no_partner_takes_turns(other: WorkloadBuilder) -> None:
-    turns = Turns.of({"n1": FAST}, light("a", 0.9), light("full", 1.0), devices=2)
-    first = job("one").profile("p-full").with_(workload_class="full")
-    turns.add(first, other)
-    turns.run(5 * ROUND_S)
+    turns = Turns.of({"n1": FAST}, light("a"), light("half", 0.7), light("full", 1.0))
+    turns.add(job("one", "full" if other.record.workload_class == "full" else "a"), other)
+    turns.run(3 * ROUND_S)
+    assert all(len(names) == 1 for names in sharers(turns))
+    for name in ("one", "two"):
+        assert not books(turns, name).pairs
+        assert not books(turns, name).parted  # no pair was tried that cannot be
+
+
+def test_namespaces_that_share_no_trust_domain_are_no_partners() -> None:
+    elsewhere = replace(light("a"), namespace="other")
+    turns = Turns.of({"n1": FAST}, light("a"), elsewhere)
+    stranger = job("two").with_(
+        ref=an_owner("two", "other", WorkloadKind.TRAINING_JOB),
+        trust_domain=default_trust_domain("other"),
+    )
+    turns.add(job("one"), stranger)
+    turns.run(3 * ROUND_S)
+    assert all(len(names) == 1 for names in sharers(turns))
+    assert turns.counts["evicted one"] >= 1
+    assert not books(turns, "one").pairs
+    assert not books(turns, "one").parted
+
+
+def test_gangs_are_no_partners() -> None:
+    turns = Turns.of({"n1": FAST}, light("a"), devices=2)
+    turns.add(job("one").gang(2), job("two").gang(2))
+    turns.run(3 * ROUND_S)
     assert all(len(names) == 1 for names in sharers(turns))
     assert not books(turns, "one").pairs
 
