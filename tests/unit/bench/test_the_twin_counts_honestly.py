@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.twin import DEVICES, RULES, Score, figures
 from bench.twin_cluster import Cluster, Job, Rule, Tally
 from bench.twin_data import TABLE, JobClass, Serving, Tables, load
 from bench.twin_models import blind, truth
@@ -125,6 +126,26 @@ def test_the_same_seed_gives_the_same_figures_and_another_does_not() -> None:
     )
     assert first == again
     assert first != other
+
+
+def test_the_file_says_goodput_over_exclusive_devices_and_who_was_within_its_objective() -> None:
+    ours = Tally(windows=190, violations=2, trial_windows=10, trial_violations=4, goodput=120.0)
+    plain = Tally(windows=100, goodput=80.0)
+    scores = {
+        device: {
+            name: Score(
+                tally=ours if name == "ours" else plain, windows=100, certified={}, seconds=1
+            )
+            for name in RULES
+        }
+        for device in DEVICES
+    }
+    found = figures(scores)
+    for device in ("v100", "p100", "k80"):
+        assert found[f"goodput_{device}"] == 1.5
+        assert found[f"attainment_{device}"] == pytest.approx(1 - 2 / 190, abs=1e-5)
+        assert found[f"attainment_with_trials_{device}"] == pytest.approx(0.97)
+        assert found[f"goodput_{device}_oracle"] == 1.0
 
 
 HEAD = "source_file,gpu,placement,scale_factor"
