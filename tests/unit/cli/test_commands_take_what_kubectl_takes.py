@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from rich.console import Console
 from typer.testing import CliRunner
 
 from builders import a_job, a_snapshot
@@ -134,6 +135,7 @@ def test_a_watched_table_is_printed_when_it_changes(
 
     monkeypatch.setattr(main, "_look", look)
     monkeypatch.setattr(main, "WATCH_S", 0.0)
+    monkeypatch.setattr(main, "console", Console(width=200))
     told = RUNNER.invoke(main.app, ["--kubeconfig", kubeconfig, "status", "-w"])
     assert told.stdout.count("train") == 2
     assert told.stdout.index("Pending") < told.stdout.index("Running")

@@ -5,7 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 
-SHARED = ("doubling", "environment", "faults", "logs", "metric_families", "supervised")
+SHARED = (
+    "build_metrics",
+    "doubling",
+    "environment",
+    "faults",
+    "logs",
+    "metric_families",
+    "supervised",
+)
 HEAVY = ("pydantic", "kubernetes", "scipy", "pynvml", "numpy", "yaml")
 PROGRAM = "import sys, ullage_node.serve; print(' '.join(sorted(sys.modules)))"
 
