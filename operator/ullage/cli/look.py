@@ -19,7 +19,7 @@ from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
 from ullage.cluster.records.status import Condition
 from ullage.cluster.values import streams
 from ullage.cluster.values.streams import Stream
-from ullage.ports import WORKLOAD_PROFILE, ClusterPort, JsonObject, NotFound, Selector
+from ullage.ports import WORKLOAD_PROFILE, ClusterPort, JsonObject, NotFound
 
 WORKLOADS = (streams.TRAINING_JOBS, streams.INFERENCE_DEPLOYMENTS)
 
@@ -88,8 +88,11 @@ async def picture(cluster: ClusterPort, wanted: Sequence[Stream]) -> Snapshot:
 
 def inside(wanted: Sequence[Stream], namespace: str, name: str = "") -> tuple[Stream, ...]:
     """The same streams, of one namespace ("" = all) and, if given, of one name."""
-    selector = Selector(namespace=namespace, fields=f"metadata.name={name}" if name else "")
-    return tuple(replace(stream, selector=selector) for stream in wanted)
+    fields = f"metadata.name={name}" if name else ""
+    return tuple(
+        replace(stream, selector=replace(stream.selector, namespace=namespace, fields=fields))
+        for stream in wanted
+    )
 
 
 def workloads(snapshot: Snapshot) -> list[WorkloadRecord]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,9 @@ from builders import a_job, a_snapshot
 from ullage.cli import main
 from ullage.cli.target import Target
 from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.values.streams import PODS, Stream
 from ullage.kube.credentials import CredentialsError
+from ullage.ports import Forbidden
 
 RUNNER = CliRunner()
 CONFIG = {
@@ -47,12 +49,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Namespaces that were looked at; there is one job in each picture."""
     found: list[str] = []
 
-    def look(_: object, wanted: tuple[object, ...]) -> Snapshot:
-        found.extend({one.selector.namespace for one in wanted})  # type: ignore[attr-defined]
+    async def look(_: object, wanted: Sequence[Stream]) -> Snapshot:
+        found.extend({one.selector.namespace for one in wanted})
         job = a_job("train", namespace="team-a").status(phase="Running").record
         return a_snapshot(job)
 
-    monkeypatch.setattr(main, "_look", look)
+    monkeypatch.setattr(main, "look", look)
     return found
 
 
@@ -127,18 +129,39 @@ def test_a_watched_table_is_printed_when_it_changes(
 ) -> None:
     phases = iter(["Pending", "Pending", "Running"])
 
-    def look(_: object, wanted: object) -> Snapshot:
+    async def look(_: object, wanted: object) -> Snapshot:
         phase = next(phases, None)
         if phase is None:
             raise KeyboardInterrupt
         return a_snapshot(a_job("train").status(phase=phase).record)
 
-    monkeypatch.setattr(main, "_look", look)
+    monkeypatch.setattr(main, "look", look)
     monkeypatch.setattr(main, "WATCH_S", 0.0)
     monkeypatch.setattr(main, "console", Console(width=200))
     told = RUNNER.invoke(main.app, ["--kubeconfig", kubeconfig, "status", "-w"])
     assert told.stdout.count("train") == 2
     assert told.stdout.index("Pending") < told.stdout.index("Running")
+
+
+def test_pods_that_share_by_a_label_are_told_where_they_may_be_listed(
+    kubeconfig: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[int] = []
+
+    async def look(_: object, wanted: Sequence[Stream]) -> Snapshot:
+        looks.append(len(wanted))
+        asked = [stream.selector for stream in wanted if stream.kind == PODS.kind]
+        if asked:
+            assert asked[0].labels == PODS.selector.labels
+            raise Forbidden(message='User "u" cannot list resource "pods"', status=403)
+        return a_snapshot(a_job("train").record)
+
+    monkeypatch.setattr(main, "look", look)
+    told = RUNNER.invoke(main.app, ["--kubeconfig", kubeconfig, "status", "-o", "name"])
+    assert told.exit_code == 0, told.output
+    assert told.stdout == "trainingjob/train\n"
+    assert 'cannot list resource "pods"' in told.stderr
+    assert looks == [3, 2]
 
 
 def test_a_pipe_gets_one_line_for_each_row() -> None:
