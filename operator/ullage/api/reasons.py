@@ -30,6 +30,7 @@ class Reason(StrEnum):
     PERCENT_LIMIT = "PercentLimit"
     TRUST_DOMAIN = "TrustDomain"
     TRUST_DOMAIN_NOT_GRANTED = "TrustDomainNotGranted"
+    TENANT_NOT_ALLOWED = "TenantNotAllowed"
     GANG_INCOMPLETE = "GangIncomplete"
     PODS_MISSING = "PodsMissing"
     GANG_COMPLETE = "GangComplete"

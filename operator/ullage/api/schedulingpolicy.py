@@ -38,6 +38,14 @@ class Packing(Model):
 _Int32 = Field(json_schema_extra={"format": "int32"})
 
 
+Namespaces = Annotated[
+    tuple[
+        Annotated[str, Field(max_length=63, pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?|[*])$")], ...
+    ],
+    Field(max_length=1024, json_schema_extra=SET),
+]
+
+
 class Tenant(Model):
     """One party of the cluster; TrainingJobs name theirs in `spec.tenant`."""
 
@@ -47,6 +55,9 @@ class Tenant(Model):
     """Its part of the cluster, in proportion to the weights of the others."""
     inner: Inner = Inner.FAIRNESS
     """`Fairness`: its jobs share what it gets by their weights; `FIFO`: the oldest first."""
+    namespaces: Namespaces = ()
+    """Namespaces whose workloads may name the tenant; `*` = every namespace, as without any. A
+    workload of another namespace is not placed (`TenantNotAllowed`)."""
 
 
 class TrustGrant(Model):
@@ -62,14 +73,6 @@ class TrustGrant(Model):
         Field(min_length=1, max_length=1024, json_schema_extra=SET),
     ]
     """Namespaces that may name the domain; `*` = every namespace."""
-
-
-Namespaces = Annotated[
-    tuple[
-        Annotated[str, Field(max_length=63, pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?|[*])$")], ...
-    ],
-    Field(max_length=1024, json_schema_extra=SET),
-]
 
 
 class Learning(Model):

@@ -87,6 +87,12 @@ WAITING: Final[Mapping[Reason, Explanation]] = {
         "list the namespace under that name in spec.trustDomains of the SchedulingPolicy "
         "`default`.",
     ),
+    Reason.TENANT_NOT_ALLOWED: say(
+        "spec.tenant names a tenant that the administrator opened to other namespaces, so the "
+        "operator does not place the workload.",
+        "Name a tenant of this namespace, or ask the administrator to list the namespace under "
+        "that name in spec.tenants of the SchedulingPolicy `default`.",
+    ),
     Reason.GANG_INCOMPLETE: say(
         "There is room for some members but not for all, and a gang starts whole or not at all.",
         "Wait, or lower spec.replicas; the message counts the members that fit.",

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from ullage.api.contract import (
@@ -23,7 +22,6 @@ from ullage.cluster.codecs.objects import (
     read_conditions,
     read_meta,
     registered,
-    strings,
     within,
 )
 from ullage.cluster.codecs.status import solve_from_wire
@@ -38,6 +36,7 @@ from ullage.cluster.records.spec_fields import (
     RiskSettings,
     SpotTerms,
     Tenant,
+    namespaces,
 )
 from ullage.cluster.records.status import SolveRecord
 from ullage.engines.allocation.policies import POLICIES
@@ -45,7 +44,6 @@ from ullage.engines.allocation.policies import POLICIES
 MOST_TENANTS: Final = 256
 MOST_HOURS: Final = 168
 """Longest isolation of a class, the week that nodes remember faults for."""
-_NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?|[*]")
 
 
 def _risk(spec: JsonObject) -> RiskSettings:
@@ -80,7 +78,7 @@ def _trust_domains(spec: JsonObject) -> dict[str, frozenset[str]]:
                 raise WireError(f"name: {quoted(name)} is no name of a trust domain")
             if name in granted:
                 raise WireError(f"name: {name} is granted twice")
-            granted[name] = _namespaces(raw, "namespaces")
+            granted[name] = namespaces(raw, "namespaces")
             if not granted[name]:
                 raise WireError("namespaces: give at least one name of a namespace, or * for all")
     return granted
@@ -103,17 +101,8 @@ def _knowledge(spec: JsonObject) -> Knowledge:
     with within("learning"):
         raw = section(spec, "learning")
         return Knowledge(
-            shared=_namespaces(raw, "shareAmong"), trusted=_namespaces(raw, "trustDeclared")
+            shared=namespaces(raw, "shareAmong"), trusted=namespaces(raw, "trustDeclared")
         )
-
-
-def _namespaces(raw: JsonObject, field: str) -> frozenset[str]:
-    """Names of namespaces, or ``*`` for all."""
-    stated = strings(raw, field)
-    for one in stated:
-        if not _NAMESPACE.fullmatch(one):
-            raise WireError(f"{field}: {quoted(one)} is no name of a namespace, nor * for all")
-    return frozenset(stated)
 
 
 def _last_solve(raw: JsonObject) -> SolveRecord | None:

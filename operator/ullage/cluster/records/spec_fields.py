@@ -17,7 +17,7 @@ from typing import Annotated, Final, TypeAlias
 from ullage.api.codec import derived
 from ullage.api.contract import GPUMode, JsonObject, WireError, flag, section, text
 from ullage.api.readers import quoted, registered
-from ullage.api.wire_fields import KEPT, NEEDED, Kind, Percent, between, known_word
+from ullage.api.wire_fields import KEPT, NEEDED, Kind, Percent, between, known_word, strings
 from ullage.api.words import Inner, Membership, OnViolation, Resizable
 from ullage.api.words import OnNotice as OnNotice
 from ullage.cluster.values.names import MAX_RANK
@@ -28,6 +28,7 @@ from ullage.engines.capacity.records import OBJECTIVES
 DAY_S: Final = 86_400
 MOST_REPLICAS: Final = MAX_RANK + 1
 _LEAST_STATE: Final = 1024
+_NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?|[*]")
 _DECIMAL: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
 
 
@@ -88,6 +89,19 @@ def _exit_codes(raw: JsonObject, field: str) -> frozenset[int]:
     ):
         raise WireError(f"{field}: expected a list of whole numbers from 1 to 255")
     return frozenset(codes)
+
+
+def namespaces(raw: JsonObject, field: str) -> frozenset[str]:
+    """Names of namespaces, or ``*`` for all.
+
+    Raises:
+        WireError: one is neither.
+    """
+    stated = strings(raw, field)
+    for one in stated:
+        if not _NAMESPACE.fullmatch(one):
+            raise WireError(f"{field}: {quoted(one)} is no name of a namespace, nor * for all")
+    return frozenset(stated)
 
 
 def _of(registry: Collection[str]) -> Kind:
@@ -302,6 +316,8 @@ class Tenant:
     weight: Annotated[int, between(1, 1000)] = 1
     fifo: Annotated[bool, _is(Inner.FIFO), "inner"] = False
     """True (``inner: FIFO``): its oldest job first; else its jobs share by their weights."""
+    namespaces: Annotated[frozenset[str], Kind(namespaces)] = frozenset()
+    """Namespaces whose workloads may name it; empty = all."""
 
 
 GPU_REQUEST: Final = derived(GPURequest)

@@ -18,6 +18,7 @@ from ullage.scheduling.feasibility.resource_requests import ResourceRequest, kee
 from ullage.scheduling.inventory.exclusions import excluded_devices
 from ullage.scheduling.inventory.held_shares import in_force
 from ullage.scheduling.inventory.reliable_machines import terms_of
+from ullage.scheduling.inventory.tenant_bindings import is_bound
 from ullage.scheduling.inventory.trust_domains import is_granted
 from ullage.scheduling.learning.device_choice import NOT_COMPARED
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
@@ -133,6 +134,7 @@ def _lasting(
         or terms_of(workload) is not None
         or life.passed_over is not None
         or not is_granted(view.snapshot.policy, workload)
+        or not is_bound(view.snapshot.policy, workload)
         or len(view.members_of(workload)) != len(attempt.members)
         or any(member.held or view.lingering_nodes(member) for member in attempt.members)
     ):

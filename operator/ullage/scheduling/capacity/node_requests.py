@@ -38,6 +38,8 @@ MOST_A_CYCLE: Final = 32
 LINGERS_S: Final = 60.0
 """For so long after its time an order is still there to be counted as failed."""
 
+_STANDS_APART: Final = (Reason.TRUST_DOMAIN_NOT_GRANTED, Reason.TENANT_NOT_ALLOWED)
+"""Reasons that no node would change."""
 _REASONS: Final = {Fate.UNUSED: Reason.POOL_RELEASED, Fate.FAILED: Reason.LAUNCH_FAILED}
 
 
@@ -362,7 +364,7 @@ def _without_room(outcome: Outcome | None) -> Refused | None:
     refused = outcome.refused if outcome is not None else None
     if refused is None or refused.requeue is Requeue.ROOM_COMING:
         return None
-    return refused if refused.reason is not Reason.TRUST_DOMAIN_NOT_GRANTED else None
+    return refused if refused.reason not in _STANDS_APART else None
 
 
 def _together(wanted: Iterable[tuple[PoolRecord, int]]) -> list[tuple[PoolRecord, int]]:

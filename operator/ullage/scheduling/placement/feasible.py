@@ -25,6 +25,7 @@ from ullage.scheduling.feasibility.device_facts import (
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest
 from ullage.scheduling.inventory.inventory import Flags, Ints
 from ullage.scheduling.inventory.node_fit import Fit, allocatable, counted, why_not
+from ullage.scheduling.inventory.tenant_bindings import not_bound
 from ullage.scheduling.inventory.trust_domains import not_granted
 from ullage.scheduling.placement.candidates import CandidateIndex
 from ullage.scheduling.placement.messages import HELP, wanted
@@ -111,9 +112,13 @@ class Feasibility:
         )
 
     def stands_apart(self, workload: WorkloadRecord) -> Infeasible | None:
-        """The domain that it names is not granted to it; ``None`` where it is."""
-        text = not_granted(self.snapshot.policy, workload)
-        return Infeasible(Reason.TRUST_DOMAIN_NOT_GRANTED, text) if text else None
+        """The domain or the tenant that it names is not its to name; ``None`` where both are."""
+        policy = self.snapshot.policy
+        text = not_granted(policy, workload)
+        if text:
+            return Infeasible(Reason.TRUST_DOMAIN_NOT_GRANTED, text)
+        text = not_bound(policy, workload)
+        return Infeasible(Reason.TENANT_NOT_ALLOWED, text) if text else None
 
     def _barred(self, request: ResourceRequest) -> Infeasible | None:
         """An objective that is impossible, or cannot be judged, on every model that is allowed."""

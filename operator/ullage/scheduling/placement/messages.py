@@ -38,6 +38,10 @@ HELP: Final[Mapping[Reason, str]] = {
         "leave trustDomain out to share within your namespace, or ask your administrator to list "
         "it in spec.trustDomains of the SchedulingPolicy"
     ),
+    Reason.TENANT_NOT_ALLOWED: (
+        "name another tenant, or ask your administrator to list the namespace under it in "
+        "spec.tenants of the SchedulingPolicy"
+    ),
     Reason.CONTEXT_LIMIT: "wait for a tenant to leave, or add nodes",
     Reason.MEMORY_WOULD_OVERFLOW: "lower gpu.memory.limit or gpu.share.minPercent, or wait",
     Reason.PERCENT_LIMIT: "lower gpu.share.minPercent, or wait for a tenant to leave",

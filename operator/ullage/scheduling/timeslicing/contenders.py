@@ -20,6 +20,7 @@ from ullage.engines.allocation.policies import POLICIES, Objective
 from ullage.scheduling.feasibility.occupancy import Occupancy
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest, ResourceRequests
 from ullage.scheduling.inventory.inventory import Inventory
+from ullage.scheduling.inventory.tenant_bindings import is_bound
 from ullage.scheduling.learning.device_prices import prices_of
 from ullage.scheduling.learning.throughput import Throughput, Throughputs
 from ullage.scheduling.model.gang_speed import DEFAULT_RESTART_S
@@ -189,7 +190,7 @@ def arena(tools: Tools, lifecycles: Mapping[str, LifecycleStep]) -> Arena:
     nowhere: set[str] = set()
     for _, uid in sorted([(workloads[uid].created, uid) for uid in lifecycles]):
         job, life = workloads[uid], lifecycles[uid]
-        if not _may_take_part(job, life):
+        if not _may_take_part(job, life) or not is_bound(tools.view.snapshot.policy, job):
             continue
         members = tools.view.members.get(uid, ())
         holds, began = held_type(tools.inventory, tools.ledger, members) if members else ("", 0.0)
