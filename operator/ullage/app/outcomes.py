@@ -30,7 +30,7 @@ from ullage.metrics.histograms import (
     wait_seconds,
 )
 from ullage.metrics.tenants import Parties
-from ullage.scheduling.model.plan import Action, Emit, SetProfile, SetStatus
+from ullage.scheduling.model.plan import Action, Emit, SetProfile, SetStatus, TellPod
 from ullage.scheduling.prediction.knowledge import partner_of
 from ullage.scheduling.prediction.rows import class_profile
 
@@ -103,11 +103,9 @@ class Outcomes:
             if isinstance(emit, Emit) and emit.reason is Reason.PROBATION_STARTED
         }
         decided = 0
-        for action in actions:
-            workload = (
-                snapshot.workloads.get(action.owner.uid) if isinstance(action, SetStatus) else None
-            )
-            if workload is None or not isinstance(action, SetStatus):
+        for uid, action in _statuses(actions).items():
+            workload = snapshot.workloads.get(uid)
+            if workload is None:
                 continue
             self._count_wait(snapshot.taken_at, workload, action.status)
             before, after = workload.status.decision, action.status.decision
@@ -203,6 +201,16 @@ class Outcomes:
         self._tried[name] = sum(
             seen.key in trials and seen.phase in _TRIED for seen in node.observed
         )
+
+
+def _statuses(actions: Sequence[Action]) -> dict[str, SetStatus]:
+    """What is told of each workload, by uid; adopted pods of one gang are told the same."""
+    found: dict[str, SetStatus] = {}
+    for action in actions:
+        if isinstance(action, SetStatus):
+            uid = action.unit if isinstance(action, TellPod) else action.owner.uid
+            found.setdefault(uid, action)
+    return found
 
 
 def _cause(seen: ObservedSlice, trials: set[SliceKey]) -> str:

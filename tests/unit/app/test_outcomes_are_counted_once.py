@@ -17,7 +17,7 @@ from ullage.app.outcomes import Outcomes
 from ullage.cluster.records.snapshot import ObjectRef, Snapshot, WorkloadRecord
 from ullage.cluster.records.status import Condition, DecisionRecord, Sharing, WorkloadStatus
 from ullage.engines.admission.model import LearnedModel
-from ullage.scheduling.model.plan import Emit, SetProfile, SetStatus
+from ullage.scheduling.model.plan import Emit, SetProfile, SetStatus, TellPod
 
 KEY = SliceKey(pod_uid="uid-pod", container="main", index=0)
 
@@ -196,6 +196,27 @@ def test_a_wait_counts_once_when_it_ends_with_what_it_was_for() -> None:
         ("default", "Placed"): max(0.0, NOW - fresh.created),
         ("team", "NoCapacity"): 500.0,
     }
+
+
+def test_a_gang_of_adopted_pods_counts_once() -> None:
+    outcomes = Outcomes()
+    gang = replace(a_job("gang").record, tenant="team")
+    placed = admitted(NOW, yes=True, reason=Reason.PLACED)
+    tells = [
+        TellPod(
+            owner=replace(gang.ref, kind="Pod", uid=f"pod-{at}"), unit=gang.ref.uid,
+            resource_version="", status=placed, epoch=1, reason=Reason.PLACED, text="",
+        )
+        for at in range(3)
+    ]  # fmt: skip
+    outcomes.look(replace(a_snapshot(), workloads={gang.ref.uid: gang}), tells, 0.1)
+    counts = [
+        sample.value
+        for family in outcomes.wait_seconds.collect()
+        for sample in family.samples
+        if sample.name.endswith("_count")
+    ]
+    assert counts == [1.0]
 
 
 def test_trials_cost_the_time_that_they_stand() -> None:
