@@ -45,7 +45,6 @@ app = typer.Typer(
     name="kubectl ullage",
     help="What shares your GPUs, and why.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 MOST_SHOWN = 10

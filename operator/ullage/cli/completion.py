@@ -1,0 +1,44 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""``kubectl_complete-ullage``: kubectl runs it for the completions of ``kubectl ullage``.
+
+kubectl wants one completion a line, a tab before its description, and at the end what the shell
+may do with them. Typer gives such lines to fish, through variables of the environment.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+
+PROGRAM: Final = "ullage"
+NO_FILES: Final = ":4"
+"""``ShellCompDirectiveNoFileComp`` of kubectl: names of files are no completions."""
+
+
+def asked(words: Sequence[str]) -> dict[str, str]:
+    """Variables that ask Typer what may follow.
+
+    Args:
+        words: the command line after ``kubectl ullage``; the last word is not complete.
+    """
+    line = [PROGRAM, *words[:-1]]
+    return {
+        f"_{PROGRAM.upper()}_COMPLETE": "complete_fish",
+        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+        "_TYPER_COMPLETE_ARGS": f"{shlex.join(line)} {words[-1] if words else ''}",
+    }
+
+
+def run() -> None:
+    """Entry point of ``kubectl_complete-ullage``."""
+    from ullage.cli.main import app
+
+    os.environ.update(asked(sys.argv[1:]))
+    with suppress(SystemExit):  # Typer ends the process once it has answered
+        app(prog_name=PROGRAM, standalone_mode=False)
+    sys.stdout.write(f"{NO_FILES}\n")
