@@ -12,7 +12,8 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
+from io import StringIO
 from typing import Final
 
 PROGRAM: Final = "ullage"
@@ -39,6 +40,8 @@ def run() -> None:
     from ullage.cli.main import app
 
     os.environ.update(asked(sys.argv[1:]))
-    with suppress(SystemExit):  # Typer ends the process once it has answered
+    printed = StringIO()
+    with suppress(SystemExit), redirect_stdout(printed):  # Typer ends the process once it answered
         app(prog_name=PROGRAM, standalone_mode=False)
-    sys.stdout.write(f"{NO_FILES}\n")
+    found = [line for line in printed.getvalue().splitlines() if line]
+    sys.stdout.write("\n".join([*found, NO_FILES, ""]))
