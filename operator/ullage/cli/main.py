@@ -34,6 +34,7 @@ from ullage.cluster.values.streams import (
     GPU_NODES,
     PODS,
     SCHEDULING_POLICIES,
+    STREAMS,
     TRAINING_JOBS,
     WORKLOAD_PROFILES,
     Stream,
@@ -176,6 +177,25 @@ def doctor(
     console.print(nodes.table(found))
     if any(one.failed for one in found):
         raise typer.Exit(code=1)
+
+
+@app.command("support-bundle")
+def support_bundle(
+    context: typer.Context,
+    file: Annotated[
+        Path, typer.Option("--file", "-f", help="The archive to write; it must not exist yet.")
+    ] = Path("ullage-support.tar.gz"),
+) -> None:
+    """Write what decisions are made from into an archive, without environments and secrets."""
+    from ullage.cli.support_bundle import write
+
+    seen = _look(context, STREAMS)
+    checked = _answered(lambda: nodes.examine(_target(context), "", time.time()))
+    try:
+        write(file, seen, nodes.table(checked))
+    except OSError as error:
+        _fail(f"{file}: {error.strerror or error}")
+    console.print(f"wrote {file}", markup=False)
 
 
 @app.command()
