@@ -50,5 +50,5 @@ def truth(tables: Tables) -> Stated:
 
 
 def blind(tables: Tables) -> Stated:
-    """No one slows anyone down: whoever fits may share."""
+    """No workload slows another: all that fit may share."""
     return Stated(accelerator=tables.accelerator)

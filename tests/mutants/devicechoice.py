@@ -40,14 +40,14 @@ MUTANTS: Final = (
     Mutant(
         "nothing starts under a cap before the types were compared",
         f"{LEARNING}/device_choice.py",
-        "others=NOT_COMPARED if capped else None,",
+        "others=NOT_COMPARED if job.cost.capped else None,",
         "others=None,",
         ACTS,
     ),
     Mutant(
         "an unknown speed is tried where no other type keeps the caps",
         f"{LEARNING}/device_choice.py",
-        "if capped and any(row.reason not in reasons | _UNKNOWN for row in rows.values()):",
+        "if cost.capped and any(row.reason not in reasons | _UNKNOWN for row in rows.values()):",
         "if capped:",
         ACTS,
     ),

@@ -38,12 +38,9 @@ class Packing(Model):
 _Int32 = Field(json_schema_extra={"format": "int32"})
 
 
-Namespaces = Annotated[
-    tuple[
-        Annotated[str, Field(max_length=63, pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?|[*])$")], ...
-    ],
-    Field(max_length=1024, json_schema_extra=SET),
-]
+Namespace = Annotated[str, Field(max_length=63, pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?|[*])$")]
+"""Name of a namespace; `*` = every one."""
+Namespaces = Annotated[tuple[Namespace, ...], Field(max_length=1024, json_schema_extra=SET)]
 
 
 class Tenant(Model):
@@ -66,11 +63,7 @@ class TrustGrant(Model):
     name: DomainName
     """Name that the workloads give in `spec.trustDomain`."""
     namespaces: Annotated[
-        tuple[
-            Annotated[str, Field(max_length=63, pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?|[*])$")],
-            ...,
-        ],
-        Field(min_length=1, max_length=1024, json_schema_extra=SET),
+        tuple[Namespace, ...], Field(min_length=1, max_length=1024, json_schema_extra=SET)
     ]
     """Namespaces that may name the domain; `*` = every namespace."""
 

@@ -13,7 +13,7 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from ullage.api.contract import ObservedSlice, Reason, SliceKey, SlicePhase
+from ullage.api.contract import ObservedSlice, Reason, SliceKey
 from ullage.api.reasons import ConditionType
 from ullage.cluster.records.profile import ProfileRecord, StepRow
 from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot, WorkloadRecord
@@ -33,6 +33,7 @@ from ullage.metrics.tenants import Parties
 from ullage.scheduling.model.plan import Action, Emit, SetProfile, SetStatus, TellPod
 from ullage.scheduling.prediction.knowledge import partner_of
 from ullage.scheduling.prediction.rows import class_profile
+from ullage.scheduling.status.workload_status import ENFORCED
 
 WINDOW: Final = 500
 """Recent windows of a group that coverage and error are taken over."""
@@ -40,7 +41,6 @@ LONGEST_S: Final = 120.0
 """A longer gap between decisions counts as this: the process was away."""
 KEPT: Final = "kept"
 BROKEN: Final = "broken"
-_TRIED: Final = (SlicePhase.ATTACHED, SlicePhase.VIOLATING, SlicePhase.FROZEN)
 
 
 class Outcomes:
@@ -199,7 +199,7 @@ class Outcomes:
                 self.windows[namespace, BROKEN] += more
         self._judged[name] = {seen.key: (seen.windows, seen.violations) for seen in node.observed}
         self._tried[name] = sum(
-            seen.key in trials and seen.phase in _TRIED for seen in node.observed
+            seen.key in trials and seen.phase in ENFORCED for seen in node.observed
         )
 
 

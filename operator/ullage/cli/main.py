@@ -64,7 +64,7 @@ Namespace = Annotated[
 ]
 Everywhere = Annotated[bool, typer.Option("--all-namespaces", "-A", help="All namespaces.")]
 Form = Annotated[Output, typer.Option("--output", "-o", help="Form of the answer.")]
-Watch = Annotated[bool, typer.Option("--watch", "-w", help="Print it anew when it changes.")]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Print it again when it changes.")]
 WATCH_S = 2.0
 """Seconds between two looks of ``--watch``."""
 

@@ -20,7 +20,7 @@ from ullage.cluster.codecs.status import status_to_wire
 from ullage.cluster.records.snapshot import WorkloadRecord
 
 _UNFOLDED = 4096
-"""Columns where nobody looks: one line of a table is one line of the output."""
+"""Width without a terminal: each row of a table is one line."""
 
 
 class Output(StrEnum):

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from ullage.api.contract import Health, SlicePhase
+from ullage.api.contract import Health
 from ullage.api.reasons import ConditionType
 from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot
+from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.process.metric_families import gauge
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import HEARTBEAT_MAX_AGE_S
+from ullage.scheduling.status.workload_status import ENFORCED
 
-WHOLE_PERCENT: Final = 100
-_USED: Final = (SlicePhase.ATTACHED, SlicePhase.VIOLATING, SlicePhase.FROZEN)
 _BEFORE_RUNNING: Final = (Phase.PENDING, Phase.RESERVING, Phase.STARTING, Phase.RESTARTING)
 
 
@@ -94,7 +94,7 @@ def inventory_figures(snapshot: Snapshot) -> InventoryFigures:
         wanted = {one.key for one in node.desired}
         for seen in node.observed:
             slices[seen.phase] += 1
-            shared = seen.phase in _USED and seen.percent < WHOLE_PERCENT
+            shared = seen.phase in ENFORCED and seen.percent < WHOLE_PERCENT
             unproven += shared and seen.proof is None
             undesired += seen.phase.holds_capacity and seen.key not in wanted
     return InventoryFigures(

@@ -193,6 +193,11 @@ class CostAim:
     on_demand_fallback: _Switch = True
     """On-demand and reserved capacity may be used."""
 
+    @property
+    def capped(self) -> bool:
+        """Whether cost or time of the whole training is bounded."""
+        return self.max_cost is not None or self.max_time_s is not None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierTerms:

@@ -8,7 +8,7 @@ is checked before the job starts. It must never let a job start where its bounds
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -58,10 +58,7 @@ def choice_of(job: WorkloadRecord, speeds: Mapping[str, Throughput]) -> DeviceCh
     if job.cost is None:
         values = _by_speed(speeds)
         return DeviceChoice(values=values, rest=_mean(values)) if values else NO_CHOICE
-    rows: dict[str, Recommended] = {}
-    for row in job.status.recommendation:
-        rows.setdefault(row.accelerator, row)
-    capped = job.cost.max_cost is not None or job.cost.max_time_s is not None
+    rows = by_type(job.status.recommendation)
     first = next(iter(rows.values()), None)
     aim = goal_of(job).aim()
     acts = aim is not None and first is not None and first.reason is Reason.RECOMMENDED
@@ -77,11 +74,19 @@ def choice_of(job: WorkloadRecord, speeds: Mapping[str, Throughput]) -> DeviceCh
         rest=max(1, min((value for _, value in values), default=BEST) - 1),
         by_cost=acts and aim is Aim.COST,
         refused=_refused(job.cost, rows),
-        others=NOT_COMPARED if capped else None,
+        others=NOT_COMPARED if job.cost.capped else None,
         compared=frozenset(rows),
         members=members,
         undecided=sizes,
     )
+
+
+def by_type(recommendation: Iterable[Recommended]) -> dict[str, Recommended]:
+    """The first row of each accelerator, in their order."""
+    rows: dict[str, Recommended] = {}
+    for row in recommendation:
+        rows.setdefault(row.accelerator, row)
+    return rows
 
 
 def _refused(cost: CostAim, rows: Mapping[str, Recommended]) -> tuple[tuple[str, Refusal], ...]:
@@ -93,8 +98,7 @@ def _refused(cost: CostAim, rows: Mapping[str, Recommended]) -> tuple[tuple[str,
     reasons = set(_NEVER)
     if cost.max_cost is not None:
         reasons.add(Reason.PRICE_MISSING)
-    capped = cost.max_cost is not None or cost.max_time_s is not None
-    if capped and any(row.reason not in reasons | _UNKNOWN for row in rows.values()):
+    if cost.capped and any(row.reason not in reasons | _UNKNOWN for row in rows.values()):
         reasons |= _UNKNOWN
     return tuple(
         (name, (row.reason, f"{name}: {row.message}"))

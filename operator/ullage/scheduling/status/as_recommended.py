@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from ullage.api.contract import Reason
 from ullage.api.reasons import ConditionType
 from ullage.cluster.records.snapshot import WorkloadRecord
-from ullage.cluster.records.status import Recommended
 from ullage.scheduling.inventory.inventory import Inventory
+from ullage.scheduling.learning.device_choice import by_type
 from ullage.scheduling.learning.recommend import goal_of
 from ullage.scheduling.model.conditions import Said
 from ullage.scheduling.placement.predicted_figures import Part
@@ -33,7 +33,7 @@ def as_recommended(inventory: Inventory, job: WorkloadRecord, parts: Sequence[Pa
     cost, recommendation = job.cost, job.status.recommendation
     if cost is None or not recommendation or not parts:
         return None
-    if goal_of(job).aim() is None and cost.max_cost is None and cost.max_time_s is None:
+    if goal_of(job).aim() is None and not cost.capped:
         return None
     sites = (inventory.site_index.get((part.node, part.slice.gpu)) for part in parts)
     held = sorted(
@@ -41,9 +41,7 @@ def as_recommended(inventory: Inventory, job: WorkloadRecord, parts: Sequence[Pa
     )
     if not held:
         return None
-    rows: dict[str, Recommended] = {}
-    for row in recommendation:
-        rows.setdefault(row.accelerator, row)
+    rows = by_type(recommendation)
     has, first = f"has {len(parts)} x {' and '.join(held)}", recommendation[0]
     wanted = f"{first.devices} x {first.accelerator}"
     for kind in held:
