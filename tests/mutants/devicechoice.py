@@ -48,7 +48,7 @@ MUTANTS: Final = (
         "an unknown speed is tried where no other type keeps the caps",
         f"{LEARNING}/device_choice.py",
         "if cost.capped and any(row.reason not in reasons | _UNKNOWN for row in rows.values()):",
-        "if capped:",
+        "if cost.capped:",
         ACTS,
     ),
     Mutant(
