@@ -105,6 +105,7 @@ class Reason(StrEnum):
     CAPACITY_DECIDES = "CapacityDecides"
     RECOMMENDED = "Recommended"
     FEASIBLE = "Feasible"
+    BETTER_CHOICE = "BetterChoice"
     MEMORY_TOO_LARGE = "MemoryTooLarge"
     DID_NOT_RUN = "DidNotRun"
     NO_ESTIMATE = "NoEstimate"

@@ -122,6 +122,16 @@ class Faults(Model):
     """Classes whose faults an administrator has cleared; an entry may go after isolationHours."""
 
 
+class Reconsider(Model):
+    """When a running job moves to the accelerator type that is recommended to it now."""
+
+    min_saving_percent: Annotated[int, Field(ge=1, le=100), _Int32] = 25
+    """Least that a move must save of the time or cost that is left, restart and lost work counted;
+    100 = no job is moved or told."""
+    hold_seconds: Annotated[int, Field(ge=0, le=86400), _Int32] = 600
+    """How long a job runs where it is before it may move."""
+
+
 _OBJECTIVE: Final = (
     f"{Objective.explained()} All but `FIFO` divide the time of every accelerator type among the "
     "TrainingJobs and let them take turns in rounds, by the speed of each job on each type. "
@@ -164,6 +174,9 @@ class SchedulingPolicySpec(Model):
     """Rounds that a waiting workload may be passed over before free room is held for it."""
     spot: Spot = Spot()
     """What restarts cost and how much a move must bring; for jobs with spec.cost.objective."""
+    reconsider: Reconsider = Reconsider()
+    """When a running job with an aim in spec.cost and with spec.checkpoint moves to a better type;
+    under `FIFO`, for jobs whose pools are not chosen by cost."""
     decision_period: DecisionPeriod = "24h"
     """How often running jobs with spec.cost.objective compare prices, and how far ahead savings
     are counted; at once when the price of what they hold moves by more than spot.minGainPercent."""

@@ -31,6 +31,11 @@ COST: Final[Mapping[Reason, Explanation]] = {
         "The job runs there within its bounds, but another accelerator is better or as good.",
         "Nothing.",
     ),
+    Reason.BETTER_CHOICE: say(
+        "Another accelerator would save much of what is left of the job's time or cost. A job with "
+        "spec.checkpoint starts again there once there is room and no one waits for it.",
+        "Nothing, or set spec.checkpoint; the policy's spec.reconsider says how much is much.",
+    ),
     Reason.MEMORY_TOO_LARGE: say(
         "The job needs more memory than a device of the type has, so the type is never "
         "recommended.",

@@ -28,11 +28,13 @@ from ullage.cluster.codecs.status import solve_from_wire
 from ullage.cluster.records.snapshot import PolicyRecord
 from ullage.cluster.records.spec_fields import (
     DAY_S,
+    RECONSIDER_TERMS,
     RISK_SETTINGS,
     SPOT_TERMS,
     TENANT,
     FaultTerms,
     Knowledge,
+    ReconsiderTerms,
     RiskSettings,
     SpotTerms,
     Tenant,
@@ -54,6 +56,11 @@ def _risk(spec: JsonObject) -> RiskSettings:
 def _spot(spec: JsonObject) -> SpotTerms:
     beside = {name: spec.get(name) for name in ("decisionPeriod", "minSavingsPercent")}
     return SPOT_TERMS.read({**section(spec, "spot"), **beside})
+
+
+def _reconsider(spec: JsonObject) -> ReconsiderTerms:
+    with within("reconsider"):
+        return RECONSIDER_TERMS.read(section(spec, "reconsider"))
 
 
 def _parties(spec: JsonObject) -> tuple[Tenant, ...]:
@@ -138,6 +145,7 @@ def project_policy(raw: JsonObject) -> tuple[str, PolicyRecord]:
             risk=_risk(spec),
             faults=_faults(spec),
             spot=_spot(spec),
+            reconsider=_reconsider(spec),
             tenants=_parties(spec),
             trust_domains=_trust_domains(spec),
             knowledge=_knowledge(spec),

@@ -37,6 +37,7 @@ from ullage.cluster.records.spec_fields import (
     GPURequest,
     Knowledge,
     OfferedLoad,
+    ReconsiderTerms,
     RiskSettings,
     SharingRules,
     SpotTerms,
@@ -323,6 +324,7 @@ class PolicyRecord:
     risk: RiskSettings = field(default_factory=RiskSettings)
     faults: FaultTerms = field(default_factory=FaultTerms)
     spot: SpotTerms = field(default_factory=SpotTerms)
+    reconsider: ReconsiderTerms = field(default_factory=ReconsiderTerms)
     tenants: tuple[Tenant, ...] = ()
     """Parties by name; empty = jobs share the cluster directly."""
     trust_domains: Mapping[str, frozenset[str]] = field(default_factory=dict)

@@ -257,6 +257,16 @@ class SpotTerms:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReconsiderTerms:
+    """``SchedulingPolicy.spec.reconsider``: when a running job moves to a better type."""
+
+    min_saving_percent: Annotated[int, between(1, 100)] = 25
+    """Least part of the time or cost that is left; 100 = no job is moved."""
+    hold_s: Annotated[int, "holdSeconds", between(0, DAY_S)] = 600
+    """How long a job runs where it is before it may move."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RiskSettings:
     """``SchedulingPolicy.spec.risk``."""
 
@@ -334,4 +344,5 @@ SHARING_RULES: Final = derived(SharingRules)
 COST_AIM: Final = derived(CostAim)
 SPOT_TERMS: Final = derived(SpotTerms)
 RISK_SETTINGS: Final = derived(RiskSettings)
+RECONSIDER_TERMS: Final = derived(ReconsiderTerms)
 TENANT: Final = derived(Tenant)

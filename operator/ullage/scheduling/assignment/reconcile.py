@@ -13,6 +13,7 @@ from dataclasses import replace
 from ullage.api.contract import Reason
 from ullage.cluster.records.snapshot import DeploymentRecord, WorkloadKind, WorkloadRecord
 from ullage.scheduling.assignment.cycle_context import Assignments, CycleContext
+from ullage.scheduling.assignment.moves import next_move
 from ullage.scheduling.assignment.nominate import Nominations
 from ullage.scheduling.assignment.pods import create_pods, give_up
 from ullage.scheduling.assignment.reevaluation import Finding
@@ -38,6 +39,11 @@ def reconcile(context: CycleContext, nominated: Nominations, result: Assignments
             _leave(context, service, result, None, busy=False)
     _resize(context, nominated, result)
     result.told = _move(context, result)
+    mover = next_move(context, dict(result.entries.outcomes()))
+    result.moves_at = mover.wake_at
+    if mover.finding is not None:
+        job = context.view.snapshot.workloads[mover.uid]
+        context.lifecycles[mover.uid] = _starts_again(job, mover.finding)
     outcomes = dict(result.entries.outcomes())
     lacking = nominated.sizing.lacking()
     result.ordering = order_nodes(context.view, context.spending, outcomes, lacking)

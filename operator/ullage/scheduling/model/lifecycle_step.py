@@ -86,8 +86,18 @@ EVICTED: Final = (
     Reason.BUDGET_TOO_SMALL,
     Reason.ON_DEMAND_MISSING,
     Reason.MADE_ROOM,
+    Reason.BETTER_CHOICE,
 )
 """Endings that we bring about: budgets are honoured, and the pod gets its signal and grace."""
+OTHERS_ACT: Final = (
+    Reason.CREATE_REFUSED,
+    Reason.NAME_CONFLICT,
+    Reason.WRITE_REFUSED,
+    Reason.INVALID_OBJECT,
+    Reason.NOTICE_TOO_SHORT,
+    Reason.WAITING_FOR_GATE,
+)
+"""What devices would not help: others have to act first."""
 _OF_THE_API = (Reason.CREATE_REFUSED, Reason.NAME_CONFLICT, Reason.WRITE_REFUSED)
 
 

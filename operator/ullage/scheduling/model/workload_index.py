@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from ullage.api.reasons import ConditionType
 from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
+from ullage.cluster.records.status import WorkloadStatus
 from ullage.scheduling.model.phases import Phase
 
 
@@ -28,6 +30,8 @@ class WorkloadIndex:
     restarting: set[str] = field(default_factory=set)
     evictable: set[str] = field(default_factory=set)
     """Jobs and adopted pods that can checkpoint."""
+    misplaced: set[str] = field(default_factory=set)
+    """Jobs that do not have the devices that are recommended to them."""
     _workloads: Mapping[str, WorkloadRecord] = field(default_factory=dict)
 
     def update(self, uids: Collection[str], workloads: Mapping[str, WorkloadRecord]) -> None:
@@ -40,6 +44,7 @@ class WorkloadIndex:
             self.made_room,
             self.restarting,
             self.evictable,
+            self.misplaced,
         )
         for uid in uids:
             workload = workloads.get(uid)
@@ -64,4 +69,10 @@ def _traits(workload: WorkloadRecord) -> tuple[bool, ...]:
         status.made_room is not None,
         status.phase == Phase.RESTARTING,
         workload.is_gang and workload.checkpoint,
+        bool(status.recommendation) and _is_misplaced(status),
     )
+
+
+def _is_misplaced(status: WorkloadStatus) -> bool:
+    shown = status.condition(ConditionType.AS_RECOMMENDED)
+    return shown is not None and shown.status == "False"

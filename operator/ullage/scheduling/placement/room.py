@@ -26,6 +26,7 @@ def elsewhere(
     members: Sequence[Member],
     *,
     here_too: bool,
+    only: str = "",
 ) -> bool:
     """Whether members fit without a trial once their own slices are free.
 
@@ -35,6 +36,7 @@ def elsewhere(
         workload: whose members they are.
         members: those that would start again together.
         here_too: whether another share on a device that they have now will do.
+        only: the one type that will do; empty = any.
     """
     view, occupancy = requests.view, placer.occupancy
     own = {member.pod.uid for member in members}
@@ -47,6 +49,9 @@ def elsewhere(
     avoid = excluded_devices(view, occupancy.inventory, workload, members)
     if not here_too:
         avoid |= {site for site, _ in slices}
+    if only:
+        models = occupancy.inventory.model
+        avoid |= set((models != occupancy.inventory.models.get(only, -1)).nonzero()[0].tolist())
     unit = [
         PlacementRequest(
             workload, member, requests.of(workload, member.pod.shape, frozenset(avoid))

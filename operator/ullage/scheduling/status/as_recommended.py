@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether a job has the devices that are recommended to it, and why not.
 
-A job that runs is not moved for a better type, and takes another where the first is taken: its
+A job takes another type where the first is taken, and moves only for one that is much better: its
 condition says so. Nothing is decided here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ullage.api.contract import Reason
 from ullage.api.reasons import ConditionType
@@ -16,19 +16,26 @@ from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.learning.device_choice import by_type
 from ullage.scheduling.learning.recommend import goal_of
+from ullage.scheduling.learning.reconsider import BetterChoice
 from ullage.scheduling.model.conditions import Said
 from ullage.scheduling.placement.predicted_figures import Part
 
 _OURS = ConditionType.AS_RECOMMENDED
 
 
-def as_recommended(inventory: Inventory, job: WorkloadRecord, parts: Sequence[Part]) -> Said | None:
+def as_recommended(
+    inventory: Inventory,
+    job: WorkloadRecord,
+    parts: Sequence[Part],
+    moves: Callable[[Sequence[str], int], BetterChoice | None],
+) -> Said | None:
     """The verdict on the devices that a job has; ``None`` where nothing was asked for or compared.
 
     Args:
         inventory: Devices of the cycle.
         job: With the recommendation that its status holds.
         parts: Slices that it holds by the plan.
+        moves: What would be much better than so many devices of these types.
     """
     cost, recommendation = job.cost, job.status.recommendation
     if cost is None or not recommendation or not parts:
@@ -54,7 +61,15 @@ def as_recommended(inventory: Inventory, job: WorkloadRecord, parts: Sequence[Pa
         return Said(_OURS, False, first.reason, f"{has}; {wanted}: {first.message}")
     if held == [first.accelerator] and len(parts) == first.devices:
         return Said(_OURS, True, Reason.RECOMMENDED, has)
-    why = "one that starts takes what is free, one that runs is not moved"
+    better = moves(held, len(parts))
+    if better is not None:
+        how = (
+            "it moves when there is room that no one waits for"
+            if job.checkpoint
+            else "it stays, because without spec.checkpoint a restart would lose its work"
+        )
+        return Said(_OURS, False, Reason.BETTER_CHOICE, f"{has}; {better.text}: {how}")
+    why = "one that starts takes what is free, one that runs moves only for much"
     return Said(_OURS, False, Reason.FEASIBLE, f"{has}; {wanted} is recommended: {why}")
 
 

@@ -21,6 +21,7 @@ from ullage.cluster.records.status import (
 from ullage.scheduling.assignment.cycle_context import Assignments, CycleContext
 from ullage.scheduling.assignment.digest import decision_digest, in_bytes
 from ullage.scheduling.assignment.entry import Entry
+from ullage.scheduling.assignment.moves import better_of
 from ullage.scheduling.capacity.status import says_already
 from ullage.scheduling.elastic.sizes import told as told_size
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest
@@ -46,6 +47,7 @@ _GOOD = frozenset(
         Reason.SUSPENDED,
         Reason.ROUND_SCHEDULED,
         Reason.WAITING_FOR_GATE,
+        Reason.BETTER_CHOICE,
     }
 )
 
@@ -88,7 +90,9 @@ class Reporter:
         if life.headcount is not None:  # who comes or goes takes nothing from the others
             members = [member for member in members if not (member.gated or member.pod.deleting)]
         parts = self._parts(members, outcome)
-        verdict = as_recommended(self.context.inventory, workload, parts)
+        verdict = as_recommended(
+            self.context.inventory, workload, parts, better_of(self.context, workload, members)
+        )
         if (
             life.phase is Phase.RUNNING
             and not life.retry_at
@@ -340,9 +344,9 @@ def event(workload: WorkloadRecord, status: WorkloadStatus, epoch: int) -> Emit 
     degraded = status.condition(ConditionType.DEGRADED)
     if degraded is not None and before.condition(ConditionType.DEGRADED) is None:
         return _emit(workload, Reason(degraded.reason), degraded.message, epoch)
-    alert = _alert(workload, status, epoch)
-    if alert is not None:
-        return alert
+    told = _alert(workload, status, epoch) or _better(workload, status, epoch)
+    if told is not None:
+        return told
     if now is not None and (was is None or was.reason != now.reason):
         reason = Reason(now.reason)
         if reason is Reason.PLACED and status.allocation is not None:
@@ -360,6 +364,17 @@ def _alert(workload: WorkloadRecord, status: WorkloadStatus, epoch: int) -> Emit
     if before is not None and (before.status, before.reason) == (met.status, met.reason):
         return None
     return _emit(workload, Reason(met.reason), met.message, epoch)
+
+
+def _better(workload: WorkloadRecord, status: WorkloadStatus, epoch: int) -> Emit | None:
+    """That another type has become much better than the one that it has."""
+    shown = status.condition(ConditionType.AS_RECOMMENDED)
+    before = workload.status.condition(ConditionType.AS_RECOMMENDED)
+    if shown is None or shown.reason != Reason.BETTER_CHOICE:
+        return None
+    if before is not None and before.reason == shown.reason:
+        return None
+    return _emit(workload, Reason.BETTER_CHOICE, shown.message, epoch)
 
 
 def _emit(workload: WorkloadRecord, reason: Reason, text: str, epoch: int) -> Emit:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from math import gcd
 from typing import Final, NamedTuple
 
-from ullage.api.contract import GPUMode, Reason
+from ullage.api.contract import GPUMode
 from ullage.cluster.records.profile import Source
 from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
 from ullage.engines.admission.limits import HEALTHY
@@ -24,7 +24,7 @@ from ullage.scheduling.inventory.tenant_bindings import is_bound
 from ullage.scheduling.learning.device_prices import prices_of
 from ullage.scheduling.learning.throughput import Throughput, Throughputs
 from ullage.scheduling.model.gang_speed import DEFAULT_RESTART_S
-from ullage.scheduling.model.lifecycle_step import LifecycleStep
+from ullage.scheduling.model.lifecycle_step import OTHERS_ACT, LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.slice_ledger import Ledger
 from ullage.scheduling.model.view import Held, Member, View
@@ -36,15 +36,6 @@ WHOLE: Final = 100
 """Points of one device."""
 NEUTRAL: Final = "Neutral"
 _GONE: Final = (Phase.SUSPENDED, Phase.SUSPENDING)
-_NO_TURN: Final = (
-    Reason.CREATE_REFUSED,
-    Reason.NAME_CONFLICT,
-    Reason.WRITE_REFUSED,
-    Reason.INVALID_OBJECT,
-    Reason.NOTICE_TOO_SHORT,
-    Reason.WAITING_FOR_GATE,
-)
-"""What a turn would not help: others have to act first."""
 _WEAKEST: Final = {NEUTRAL: 0, Source.ESTIMATED: 1, Source.DECLARED: 2, Source.MEASURED: 3}
 _TYPED: Final = 1_000_000
 """Numbers of narrowed wants begin here, far above those that a cycle hands out itself."""
@@ -332,7 +323,7 @@ def _takes_part(view: View, life: LifecycleStep) -> bool:
     """Whether a job that holds nothing waits for devices, or soon will."""
     if life.waiting or life.missing:
         return True
-    return life.retry_at <= view.now and life.reason not in _NO_TURN
+    return life.retry_at <= view.now and life.reason not in OTHERS_ACT
 
 
 def _speeds(

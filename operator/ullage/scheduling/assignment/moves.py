@@ -1,0 +1,157 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""A running job whose choice of devices has become much better elsewhere: who moves now.
+
+One at a time, to devices that are free and that no one who waits could use, and no sooner than it
+has run a while where it is. Where turns divide the time, or pools are chosen by cost, those decide.
+Level-triggered: it follows from statuses, so a new leader goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ullage.api.contract import Reason
+from ullage.api.reasons import ConditionType
+from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
+from ullage.scheduling.assignment.cycle_context import CycleContext
+from ullage.scheduling.assignment.reevaluation import Finding
+from ullage.scheduling.learning.reconsider import BetterChoice, better_choice
+from ullage.scheduling.model.lifecycle_step import OTHERS_ACT, LifecycleStep, earliest
+from ullage.scheduling.model.phases import Phase
+from ullage.scheduling.model.view import Member
+from ullage.scheduling.placement.attempt import Outcome
+from ullage.scheduling.placement.preemption import unsaved_s
+from ullage.scheduling.placement.room import elsewhere
+
+SETTLE_S: Final = 60.0
+"""How long another choice must have been better before anyone moves for it: prices and first
+windows wander (our choice)."""
+_BETTER: Final = Reason.BETTER_CHOICE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextMove:
+    """Who moves in this cycle, if any, and when to look again."""
+
+    uid: str = ""
+    finding: Finding | None = None
+    wake_at: float = 0.0
+
+
+def better_of(
+    context: CycleContext, job: WorkloadRecord, members: Sequence[Member]
+) -> Callable[[Sequence[str], int], BetterChoice | None]:
+    """What would be much better than devices of some types for a job."""
+
+    def find(held: Sequence[str], devices: int) -> BetterChoice | None:
+        if context.rounds is not None or job.ref.uid in context.spending.choices:
+            return None
+        return better_choice(
+            job,
+            held,
+            devices,
+            context.view.snapshot.policy.reconsider,
+            now=context.view.now,
+            unsaved_s=unsaved_s(context.view, members),
+        )
+
+    return find
+
+
+def next_move(context: CycleContext, outcomes: Mapping[str, Outcome]) -> NextMove:
+    """The job that moves in this cycle.
+
+    Args:
+        context: What the cycle found; everyone who waits was served.
+        outcomes: What those who waited got, by uid.
+    """
+    if context.rounds is not None:
+        return NextMove()
+    moments: list[float] = []
+    queued: list[tuple[float, WorkloadRecord, BetterChoice]] = []
+    for uid, job in context.view.index.those(context.view.index.misplaced):
+        life = context.lifecycles.get(uid)
+        if life is None or not _may_move(context, job, life):
+            continue
+        members = context.view.members_of(job)
+        held = _types(context, members)
+        devices = sum(len(member.held) for member in members)
+        better = better_of(context, job, members)(held, devices)
+        if better is None:
+            continue
+        ready_at = _ready_at(context, job, members)
+        if ready_at > context.view.now:
+            moments.append(ready_at)
+        else:
+            queued.append((-better.saved, job, better))
+    for _, job, better in sorted(queued, key=lambda one: (one[0], one[1].ref.uid)):
+        if _is_asked_for(context, job, better.accelerator, outcomes):
+            continue
+        members, target = context.view.members_of(job), better.accelerator
+        if elsewhere(context.placer, context.requests, job, members, here_too=False, only=target):
+            finding = Finding(reason=_BETTER, text=better.text, because=_BETTER)
+            return NextMove(uid=job.ref.uid, finding=finding, wake_at=earliest(*moments))
+    return NextMove(wake_at=earliest(*moments))
+
+
+def _may_move(context: CycleContext, job: WorkloadRecord, life: LifecycleStep) -> bool:
+    """Whether a job runs as a whole, saves its work, and nothing else is decided about it."""
+    return (
+        job.checkpoint
+        and not job.in_place
+        and life.phase is Phase.RUNNING
+        and not (life.waiting or life.joining or life.silent)
+        and job.ref.uid not in context.findings
+        and job.ref.uid not in context.spending.choices
+    )
+
+
+def _types(context: CycleContext, members: Sequence[Member]) -> list[str]:
+    """Types of the devices that members hold."""
+    inventory = context.inventory
+    sites = (
+        inventory.site_index.get((held.node, held.slice.gpu))
+        for member in members
+        for held in member.held
+    )
+    return sorted(
+        {inventory.model_names[inventory.model.item(site)] for site in sites if site is not None}
+    )
+
+
+def _ready_at(context: CycleContext, job: WorkloadRecord, members: Sequence[Member]) -> float:
+    """When a job has run long enough where it is, and was told long enough that it may move."""
+    shown, now = job.status.condition(ConditionType.AS_RECOMMENDED), context.view.now
+    if shown is None or any(member.pod.stage is not PodStage.RUNNING for member in members):
+        return now + SETTLE_S
+    runs_since = max((member.pod.stage_since for member in members), default=now)
+    hold_s = context.view.snapshot.policy.reconsider.hold_s
+    return max(shown.since + SETTLE_S, runs_since + hold_s)
+
+
+def _is_asked_for(
+    context: CycleContext, mover: WorkloadRecord, target: str, outcomes: Mapping[str, Outcome]
+) -> bool:
+    """Whether someone who waits, or is on its way, could use devices of a type."""
+    workloads = context.view.snapshot.workloads
+    for uid, life in context.lifecycles.items():
+        if uid == mover.ref.uid or not _is_coming(life):
+            continue
+        outcome = outcomes.get(uid)
+        refused = outcome.refused if outcome is not None else None
+        if refused is not None and refused.never is not None:
+            continue
+        kinds = workloads[uid].accelerators
+        if not kinds or target in kinds:
+            return True
+    return False
+
+
+def _is_coming(life: LifecycleStep) -> bool:
+    """Whether a workload waits for devices or will in a moment; not while others have to act."""
+    if life.phase is Phase.PENDING:
+        return life.reason not in OTHERS_ACT
+    return bool(life.waiting) or life.phase is Phase.RESTARTING

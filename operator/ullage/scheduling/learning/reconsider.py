@@ -1,0 +1,112 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a job that runs would be much better off on the type that is recommended to it now.
+
+What counts is what is left of the work, with the move in it: a job near its end stays. Bounds
+count against the move, so an uncertain estimate never causes one. Nothing is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ullage.api.contract import Reason
+from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.cluster.records.spec_fields import ReconsiderTerms
+from ullage.cluster.records.status import Recommended
+from ullage.engines.devicechoice.offers import Aim
+from ullage.scheduling.learning.recommend import goal_of
+from ullage.scheduling.model.gang_speed import left_s, restart_s
+
+_PERCENT: Final = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BetterChoice:
+    """A type that is worth a move, and what the move saves.
+
+    Attributes:
+        accelerator: The type.
+        saved: Part of the time or cost that is left, 0 to 1; the move is counted.
+        aim: What is saved.
+    """
+
+    accelerator: str
+    saved: float
+    aim: Aim
+
+    @property
+    def text(self) -> str:
+        """The saving in words."""
+        thing = "cost" if self.aim is Aim.COST else "time"
+        share = f"{self.saved:.0%} of the {thing} that is left"
+        return f"{self.accelerator} would save {share}, the restart counted"
+
+
+@dataclass(frozen=True, slots=True)
+class _Figures:
+    """A row as numbers: what is minimised at least and at most, and the cost of a second."""
+
+    low: float
+    high: float
+    rate: float
+
+
+def better_choice(
+    job: WorkloadRecord,
+    held: Sequence[str],
+    devices: int,
+    terms: ReconsiderTerms,
+    *,
+    now: float,
+    unsaved_s: float = 0.0,
+) -> BetterChoice | None:
+    """The recommended type, where a move there saves enough of what is left.
+
+    Args:
+        job: With the recommendation that its status holds.
+        held: Types that it runs on.
+        devices: Devices that it has.
+        terms: How much a move must save.
+        now: The moment, seconds since the epoch.
+        unsaved_s: Work since its last checkpoint, seconds; it is done again.
+    """
+    aim = goal_of(job).aim()
+    rows = job.status.recommendation
+    if aim is None or not rows or rows[0].reason is not Reason.RECOMMENDED:
+        return None
+    first = rows[0]
+    if not held or first.accelerator in held or first.devices != devices:
+        return None
+    there = _figures(first, aim)
+    here = [_figures(row, aim) for row in rows if row.accelerator in held and _is_of(row, devices)]
+    if there is None or len(here) < len(held) or None in here:
+        return None
+    stays = max((one for one in here if one is not None), key=lambda one: one.low)
+    left = left_s(job, now)
+    if not left > 0 or not stays.low > 0 or not stays.rate > 0:
+        return None
+    move_s = restart_s(job) + unsaved_s
+    after = there.high / stays.low + move_s / left * there.rate / stays.rate
+    saved = 1 - after
+    if saved * _PERCENT < terms.min_saving_percent:
+        return None
+    return BetterChoice(accelerator=first.accelerator, saved=saved, aim=aim)
+
+
+def _is_of(row: Recommended, devices: int) -> bool:
+    return row.devices == devices
+
+
+def _figures(row: Recommended, aim: Aim) -> _Figures | None:
+    """What a row says of the aim; ``None`` where something of it is not known."""
+    if not row.total_s or row.low_s is None or row.high_s is None:
+        return None
+    if aim is Aim.TIME:
+        return _Figures(low=float(row.low_s), high=float(row.high_s), rate=1.0)
+    if not row.cost:
+        return None
+    rate = float(row.cost) / row.total_s
+    return _Figures(low=rate * row.low_s, high=rate * row.high_s, rate=rate)
