@@ -232,7 +232,8 @@ class World:
 
     def _run(self, action: UngatePod) -> None:
         pod = self.pods[action.pod.uid]
-        self.pods[pod.uid] = motions.running(pod, action.node, self.now)
+        bound = motions.bound(pod, action.node, self.now)
+        self.pods[pod.uid] = motions.running(bound, self.now)
         self.gpu_nodes[action.node] = motions.attached(self.gpu_nodes[action.node], pod.uid)
 
 

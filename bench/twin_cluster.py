@@ -291,7 +291,7 @@ class Cluster:
         for uid, workload in list(self.world.workloads.items()):
             if workload.status.phase in OVER and uid not in self._jobs:
                 self.world.forget(uid)
-        waiting = sum(not self.world.running(uid) for uid in self._jobs)
+        waiting = sum(not self.world.bound(uid) for uid in self._jobs)
         for _ in range(QUEUE - waiting):
             job = next(self._arrivals)
             record = _record(job, self.rule, self.tables.accelerator, self.world.now)

@@ -9,6 +9,7 @@ from typing import Final
 from mutants.mutant import Mutant
 
 TURNS: Final = "operator/ullage/scheduling/timeslicing"
+ROUNDS: Final = "operator/ullage/engines/allocation/rounds.py"
 UNIT: Final = "tests/unit/scheduling"
 
 TAKEN: Final = (f"{UNIT}/test_jobs_take_turns.py",)
@@ -125,15 +126,15 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a gang that is late breaks turns",
-        f"{TURNS}/plan.py",
-        "return patient and now < one.began + settings.round_s",
-        "return now < one.began + settings.round_s",
+        ROUNDS,
+        "return patient and now + TICK_S < began + settings.round_s",
+        "return now + TICK_S < began + settings.round_s",
         TAKEN,
     ),
     Mutant(
         "a turn lasts a round",
-        f"{TURNS}/plan.py",
-        "return patient and now < one.began + settings.round_s",
+        ROUNDS,
+        "return patient and now + TICK_S < began + settings.round_s",
         "return False",
         TAKEN,
     ),

@@ -50,6 +50,7 @@ class Reason(StrEnum):
     NEED_PROFILE = "NeedProfile"
     NOT_WORTH_SHARING = "NotWorthSharing"
     RESIZE_PENDING = "ResizePending"
+    WAITS_FOR_FEWER_NODES = "WaitsForFewerNodes"
     WAITS_FOR_ROUND = "WaitsForRound"
     NO_FEASIBLE_ACCELERATOR = "NoFeasibleAccelerator"
     # operator: life of a workload

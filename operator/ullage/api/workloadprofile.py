@@ -92,6 +92,10 @@ class WorkloadProfileSpec(Model):
     uses all of its share."""
     family: ClassName | None = None
     """Family of models that the class belongs to; measured rows name it too."""
+    across_nodes: Annotated[float | None, Field(ge=0.01, le=1)] = None
+    """Speed of a gang whose members are on several nodes, against the same gang on one node: 0.4 =
+    a step takes 2.5 times as long. Such a gang takes the fewest nodes, and waits a while for fewer;
+    absent = as fast."""
     step_time: StepTimes = ()
     """Windows measured elsewhere, as `kubectl ullage profile export` writes them."""
     op_table: OpTable | None = None

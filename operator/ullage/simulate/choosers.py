@@ -9,6 +9,7 @@ clock.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
@@ -26,7 +27,7 @@ from ullage.engines.allocation.model import (
     TypeView,
 )
 from ullage.engines.allocation.round_records import Members, RoundJob, RoundSettings, RoundState
-from ullage.engines.allocation.rounds import next_round
+from ullage.engines.allocation.rounds import TICK_S, keeps_turn, next_end, next_round, rounds_passed
 from ullage.simulate.policies import Policy
 from ullage.simulate.trace import Fleet, TraceJob
 from ullage.simulate.work import Costs, Work
@@ -45,9 +46,8 @@ class Chooser(Protocol):
     def solves(self) -> int:
         """Programs solved so far."""
 
-    @property
-    def period_s(self) -> float:
-        """When it wants to be asked again though nothing happened."""
+    def due_s(self, now: float) -> float:
+        """When it wants to be asked again though nothing happens, after a choice at ``now``."""
 
     def arrive(self, work: Work) -> None:
         """A job is there."""
@@ -79,7 +79,10 @@ class Queue:
     runs: dict[Members, str] = field(default_factory=dict)
     waiting: list[tuple[int, str]] = field(default_factory=list)
     solves: int = 0
-    period_s: float = float("inf")
+
+    def due_s(self, now: float) -> float:
+        """Never."""
+        return float("inf")
 
     def arrive(self, work: Work) -> None:
         """It queues up."""
@@ -161,14 +164,20 @@ class Rounds:
     allocation: Allocation | None = None
     stale: bool = True
     solves: int = 0
+    began: dict[str, float] = field(default_factory=dict)
+    """When the turn of each job that runs began."""
+    passed_since: dict[str, float] = field(default_factory=dict)
+    """Since when smaller jobs pass by each that waits."""
+    waits: bool = False
+    """Whether anyone waits."""
+    _round: int = -1
     _views: dict[str, JobView] = field(default_factory=dict)
     _asking: dict[str, RoundJob] = field(default_factory=dict)
     _rates: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
-    @property
-    def period_s(self) -> float:
-        """Length of a round."""
-        return self.settings.round_s
+    def due_s(self, now: float) -> float:
+        """When the next turn may end, as the operator looks again."""
+        return next_end(self.began.values(), now, self.settings) if self.waits else float("inf")
 
     def arrive(self, work: Work) -> None:
         """New fractions are due; a newcomer has a part in them at once."""
@@ -196,39 +205,72 @@ class Rounds:
     def leave(self, name: str) -> None:
         """New fractions are due."""
         del self._views[name], self._asking[name], self._rates[name]
+        self.began.pop(name, None)
+        self.passed_since.pop(name, None)
         self.stale = True
 
     def fall(self, members: Members) -> None:
         """They run nowhere."""
         running = {who: kind for who, kind in self.state.running.items() if who != members}
         self.state = replace(self.state, running=running)
+        for name in members:
+            self.began.pop(name, None)
 
     def choose(self, active: Mapping[str, Work], up: Mapping[str, int], now: float) -> Runs:
         """The next round."""
+        number = math.floor((now + TICK_S) / self.settings.round_s)
+        self.stale |= self.policy.follows_progress and number != self._round
         if self.stale or self.allocation is None:
             assert self.policy.solve is not None
             self.allocation = self.policy.solve(self._problem(active, now))
-            self.solves, self.stale = self.solves + 1, False
+            self.solves, self.stale, self._round = self.solves + 1, False, number
+        late = {
+            name: rounds_passed(since, now, self.settings)
+            for name, since in self.passed_since.items()
+        }
         plan = next_round(
-            self.state,
+            replace(self.state, skipped=late),
             self.allocation,
             up,
             now,
-            jobs=self._asked(active, now),
+            jobs=self._asked(active, late, now),
             settings=self.settings,
         )
-        self.state = plan.state
+        before, self.state, self.waits = self.state.running, plan.state, bool(plan.waiting)
+        self._begin(before, late, now)
         return plan.state.running
 
-    def _asked(self, active: Mapping[str, Work], now: float) -> list[RoundJob]:
-        if self.costs.saves_on_stop:
-            return [self._asking[name] for name in active]
-        return [
-            self._asking[name]._replace(unsaved_s=work.unsaved_s(now, self.costs))
-            if work.kind
-            else self._asking[name]
-            for name, work in active.items()
-        ]
+    def _begin(self, before: Runs, late: Mapping[str, int], now: float) -> None:
+        """Turns begin and end, and with them the time in which others were passed by."""
+        stays = {name for who, kind in before.items() for name in who if self._is_on(who, kind)}
+        runs = {name for who in self.state.running for name in who}
+        self.began = {name: self.began.get(name, now) if name in stays else now for name in runs}
+        self.passed_since = {
+            name: self.passed_since.get(name, now)
+            for name in (*late, *self.state.skipped)
+            if name not in runs and name in self._asking
+        }
+
+    def _is_on(self, members: Members, kind: str) -> bool:
+        """Whether a turn goes on, of a pair also for the one that is left."""
+        return self.state.running.get(members) == kind or any(
+            set(who) < set(members) and on == kind for who, on in self.state.running.items()
+        )
+
+    def _asked(
+        self, active: Mapping[str, Work], late: Mapping[str, int], now: float
+    ) -> list[RoundJob]:
+        """Who takes part; one whose turn is not over is not stopped."""
+        found: list[RoundJob] = []
+        for name, work in active.items():
+            asking = self._asking[name]
+            began = self.began.get(name)
+            if began is not None and keeps_turn(began, now, late.values(), self.settings):
+                asking = asking._replace(checkpointable=False)
+            elif work.kind and not self.costs.saves_on_stop:
+                asking = asking._replace(unsaved_s=work.unsaved_s(now, self.costs))
+            found.append(asking)
+        return found
 
     def _problem(self, active: Mapping[str, Work], now: float) -> Problem:
         queues = any(tenant.inner is Inner.FIFO for tenant in self.tenants)
@@ -261,8 +303,9 @@ def _as_it_stands(view: JobView, work: Work, now: float) -> JobView:
     passed = now - job.arrival_s
     return replace(
         view,
-        steps_left=max(work.left, 1e-6),
-        age_s=passed,
-        isolated_s=work.isolated_s,
+        # as statuses tell them: whole steps, tenths of seconds
+        steps_left=max(1.0, math.ceil(work.left - TICK_S)),
+        age_s=round(passed, 1),
+        isolated_s=round(work.isolated_s, 1),
         deadline_in_s=None if job.deadline_s is None else job.deadline_s - passed,
     )

@@ -3,8 +3,8 @@
 """A trace under the operator itself: every decision is one of ``decide``, on a whole snapshot.
 
 Slower than the events over bare rounds by what a decision costs, and exact: gates, gangs, slices,
-statuses and guards are those of a live cluster. What is not played is waiting for machines: nodes
-answer at once, images are there, no one fails but devices.
+statuses and guards are those of a live cluster. A start takes as long as it is said to. What is not
+played is waiting for machines: nodes answer at once, no one fails but devices.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def begun_play(
         scope = rules.knowledge.scope(NAMESPACE)
         base = replace(base, models=models_of(table, trace.jobs, fleet.devices, scope))
     return Play(
-        world=World(base=base, now=START),
+        world=World(base=base, now=START, start_s=settings.costs.restart_s),
         trace=trace,
         fleet=fleet,
         settings=settings,
@@ -141,7 +141,7 @@ def resume(
         prices = priced(snapshot.device_profiles, fleet.prices)
         base = replace(base, device_profiles=prices, pools={})
     play = Play(
-        world=World(base=base, now=snapshot.taken_at),
+        world=World(base=base, now=snapshot.taken_at, start_s=how.costs.restart_s),
         trace=trace,
         fleet=fleet,
         settings=how,
@@ -290,6 +290,7 @@ class Play:
         moments = [work.end_s for work in self.active.values() if work.kind]
         if self.arrived < len(self.trace.jobs):
             moments.append(self.trace.jobs[self.arrived].arrival_s)
+        moments.append(self.world.next_start() - self.start)
         if self.active:
             moments += [self.failures.next_s, self.failures.next_repair_s]
             if self.wake_at > self.world.now:
@@ -305,6 +306,7 @@ class Play:
         for gpu in self._occupied():
             self.held_s[self._kind_of[gpu]] += passed
         self.world.now = self.start + now
+        self.world.start()
 
     def _occupied(self) -> dict[str, list[str]]:
         """Jobs at work on each device that has any."""
@@ -355,7 +357,7 @@ class Play:
                 work.tear(self.now, len(self.active), lost_s)
         world.gone.clear()
         for uid, work in self.active.items():
-            if not work.kind and world.running(uid):
+            if not work.kind and world.bound(uid):
                 kinds = {self._kind_of[seen.gpu] for _, seen in world.slices(uid)}
                 slowest = min(kinds, key=lambda kind: (work.job.speeds[kind], kind))
                 work.begin(slowest, work.job.speeds[slowest], self.now, costs.restart_s)

@@ -156,6 +156,7 @@ class _Cluster:
     tell: Tell | None
     now: float = 0.0
     decided_s: float = float("-inf")
+    again_s: float = float("inf")
     pending: bool = False
     arrived: int = 0
     idle_rounds: int = 0
@@ -201,8 +202,9 @@ class _Cluster:
 
     def _due_s(self) -> float:
         """When the next decision is made if nothing happens before."""
-        wait = self.gap_s if self.pending else self.chooser.period_s
-        return max(self.now, self.decided_s + wait) if self.pending else self.decided_s + wait
+        if self.pending:
+            return max(self.now, self.decided_s + self.gap_s)
+        return max(self.again_s, self.decided_s + self.gap_s)
 
     def _void(self, end: tuple[float, int, str, int]) -> bool:
         work = self.active.get(end[2])
@@ -290,6 +292,7 @@ class _Cluster:
             if members not in self.runs:
                 self._start(members, kind)
         self.decided_s, self.pending = self.now, False
+        self.again_s = self.chooser.due_s(self.now)
         self.decisions += 1
         waiting = crowd - sum(len(members) for members in self.runs)
         self.moments.append(Moment(at_s=self.now, busy=tuple(self.busy.values()), waiting=waiting))

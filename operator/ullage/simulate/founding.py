@@ -39,8 +39,8 @@ from ullage.engines.allocation.policies import Objective
 from ullage.simulate.policies import Policy
 from ullage.simulate.trace import WHOLE, Fleet, TraceError, TraceJob
 
-START: Final = 1_000_000_000.0
-"""Seconds since the epoch when a trace begins."""
+START: Final = 999_993_600.0
+"""Seconds since the epoch when a trace begins: a midnight, so that rounds begin with it."""
 NAMESPACE: Final = "trace"
 MEMORY_MIB: Final = 16_384
 _SLOTS: Final = 8

@@ -49,9 +49,21 @@ def created(action: CreatePod, job: WorkloadRecord, uid: str, now: float) -> Pod
     )
 
 
-def running(pod: PodRecord, node: str, now: float) -> PodRecord:
-    """A pod that lost its gate: bound, started and ready at once."""
-    return replace(pod, stage=PodStage.RUNNING, stage_since=now, gates=(), node=node, ready=True)
+def bound(pod: PodRecord, node: str, now: float) -> PodRecord:
+    """A pod that lost its gate: on its node, where its containers are made."""
+    return replace(
+        pod,
+        stage=PodStage.BOUND,
+        stage_since=now,
+        gates=(),
+        node=node,
+        waiting_reason="ContainerCreating",
+    )
+
+
+def running(pod: PodRecord, now: float) -> PodRecord:
+    """A pod whose containers run, ready at once."""
+    return replace(pod, stage=PodStage.RUNNING, stage_since=now, ready=True, waiting_reason="")
 
 
 def ended(pod: PodRecord, stage: PodStage, code: int | None, now: float) -> PodRecord:

@@ -35,7 +35,10 @@ class PriorityQueue:
     runs: dict[Members, str] = field(default_factory=dict)
     waiting: dict[str, Work] = field(default_factory=dict)
     solves: int = 0
-    period_s: float = float("inf")
+
+    def due_s(self, now: float) -> float:
+        """Never."""
+        return float("inf")
 
     def arrive(self, work: Work) -> None:
         """It queues up."""

@@ -3,14 +3,15 @@
 """A cluster as the operator sees it, without a cluster: records that its actions change.
 
 Plays the API server, node agents, kubelet and kube-scheduler as they behave when nothing is wrong:
-a slice is reserved as soon as it is wanted, an ungated pod runs. It never decides anything, and it
-keeps what a real API keeps: gates, slices, statuses, the books of fairness.
+a slice is reserved as soon as it is wanted, an ungated pod starts. It never decides anything, and
+it keeps what a real API keeps: gates, slices, statuses, the books of fairness.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from ullage.api.contract import GATE, Health, Observation, ObservedSlice
 from ullage.cluster.codecs.status import as_stored
@@ -41,6 +42,8 @@ from ullage.scheduling.model.plan import (
 )
 from ullage.simulate import motions
 
+_ON_NODES: Final = (PodStage.BOUND, PodStage.RUNNING)
+
 
 @dataclass(slots=True)
 class World:
@@ -49,10 +52,12 @@ class World:
     Attributes:
         base: Where it started from; kinds of records that nothing here changes stay as they are.
         now: Seconds since the epoch.
+        start_s: What a pod takes from its gate to running.
     """
 
     base: Snapshot
     now: float
+    start_s: float = 0.0
     gpu_nodes: dict[str, GPUNodeRecord] = field(default_factory=dict)
     pods: dict[str, PodRecord] = field(default_factory=dict)
     workloads: dict[str, WorkloadRecord] = field(default_factory=dict)
@@ -60,6 +65,8 @@ class World:
     profiles: dict[tuple[str, str], ProfileRecord] = field(default_factory=dict)
     pods_of: dict[str, dict[str, None]] = field(default_factory=dict)
     version: int = 0
+    starting: dict[str, float] = field(default_factory=dict)
+    """When each pod runs that is bound and starts, by uid."""
     gone: list[str] = field(default_factory=list)
     """Owners of pods that ran and were taken away since someone asked."""
 
@@ -94,13 +101,25 @@ class World:
         """Pods of a workload."""
         return [self.pods[one] for one in self.pods_of.get(uid, ())]
 
-    def running(self, uid: str) -> bool:
-        """Whether all its workers run."""
+    def bound(self, uid: str) -> bool:
+        """Whether all its workers have their devices, and start or run."""
         job = self.workloads[uid]
         members = self.members(uid)
         return len(members) == job.replicas and all(
-            member.stage is PodStage.RUNNING and not member.deleting for member in members
+            member.stage in _ON_NODES and not member.deleting for member in members
         )
+
+    def next_start(self) -> float:
+        """When the next pod runs; infinite where none starts."""
+        return min(self.starting.values(), default=float("inf"))
+
+    def start(self) -> None:
+        """Pods run whose start is over."""
+        for uid in [uid for uid, at in self.starting.items() if at <= self.now]:
+            del self.starting[uid]
+            pod = self.pods[uid]
+            self.pods[uid] = motions.running(pod, self.now)
+            self.gpu_nodes[pod.node] = motions.attached(self.gpu_nodes[pod.node], uid)
 
     def apply(self, actions: Iterable[Action]) -> None:
         """Do what the actions say, all of it and at once."""
@@ -137,7 +156,7 @@ class World:
     def lose(self, uid: str) -> None:
         """A device failed under a gang: its pods are disrupted, through no fault of theirs."""
         for pod in self.members(uid):
-            if pod.stage is PodStage.RUNNING:
+            if pod.stage in _ON_NODES:
                 self._end(pod, PodStage.FAILED, None)
                 self.pods[pod.uid] = replace(self.pods[pod.uid], disrupted=True)
 
@@ -155,6 +174,7 @@ class World:
         self.workloads.pop(uid, None)
         for one in list(self.pods_of.pop(uid, ())):
             self.pods.pop(one, None)
+            self.starting.pop(one, None)
         self.services = {key: one for key, one in self.services.items() if one.owner_uid != uid}
 
     def remove_pod(self, uid: str) -> None:
@@ -163,7 +183,8 @@ class World:
         if pod is None:
             return
         self.pods_of[pod.owner.uid].pop(uid, None)
-        if pod.stage is PodStage.RUNNING:
+        self.starting.pop(uid, None)
+        if pod.stage in _ON_NODES:
             self.gone.append(pod.owner.uid)
         self._let_go(pod)
 
@@ -234,10 +255,12 @@ class World:
         pod = self.pods.get(action.pod.uid)
         if pod is None or GATE not in pod.gates:
             return
-        self.pods[pod.uid] = motions.running(pod, action.node, self.now)
-        self.gpu_nodes[action.node] = motions.attached(self.gpu_nodes[action.node], pod.uid)
+        self.pods[pod.uid] = motions.bound(pod, action.node, self.now)
+        self.starting[pod.uid] = self.now + self.start_s
+        self.start()
 
     def _end(self, pod: PodRecord, stage: PodStage, code: int | None) -> None:
+        self.starting.pop(pod.uid, None)
         self.pods[pod.uid] = motions.ended(pod, stage, code, self.now)
         self._let_go(pod)
 

@@ -129,6 +129,11 @@ LIFE: Final[Mapping[Reason, Explanation]] = {
 
 
 ROUNDS: Final[Mapping[Reason, Explanation]] = {
+    Reason.WAITS_FOR_FEWER_NODES: say(
+        "There is room for the gang, but on more nodes than it needs, and the profile of its class "
+        "says that it is slower there. It waits a while for room on fewer.",
+        "Wait; the message says how long. Or correct acrossNodes in the WorkloadProfile.",
+    ),
     Reason.WAITS_FOR_ROUND: say(
         "Other jobs are owed more time on its devices; this job gets its turn in a later round.",
         "Wait. The message says how much time the job is promised and owed, and which jobs are "

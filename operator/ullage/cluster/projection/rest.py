@@ -17,7 +17,7 @@ from ullage.api.contract import (
     text,
     whole,
 )
-from ullage.api.numbers import decimal
+from ullage.api.numbers import decimal, number
 from ullage.api.readers import quoted
 from ullage.cluster.codecs.objects import (
     is_accelerator,
@@ -44,6 +44,7 @@ from ullage.cluster.records.snapshot import (
 )
 from ullage.cluster.values.quantity import mib_down, of_a_mib
 
+_LEAST_ACROSS: Final = 0.01
 _PERCENT: Final = re.compile(r"[0-9]{1,9}%")
 
 
@@ -111,6 +112,14 @@ def project_service(raw: JsonObject) -> ServiceRecord:
     )
 
 
+def _across(spec: JsonObject) -> float | None:
+    """Speed of a gang on several nodes; a gang that makes no steps there is no speed."""
+    said = number(spec, "acrossNodes", 1.0)
+    if said is not None and said < _LEAST_ACROSS:
+        raise WireError(f"acrossNodes: {said:g} must be a number from {_LEAST_ACROSS:g} to 1")
+    return said
+
+
 def project_profile(raw: JsonObject) -> ProfileRecord:
     """Read a WorkloadProfile.
 
@@ -123,6 +132,7 @@ def project_profile(raw: JsonObject) -> ProfileRecord:
         workload_class = text(spec, "class")
         family = optional_text(spec, "family")
         solo = tuple(solo_from_wire(row) for row in objects(spec, "solo"))
+        across = _across(spec)
         steps = sorted((step_from_wire(row) for row in objects(spec, "stepTime")), key=newest_first)
         op_table = op_table_of(spec)
     with within("status"):
@@ -135,6 +145,7 @@ def project_profile(raw: JsonObject) -> ProfileRecord:
         generation=meta.generation,
         solo=solo,
         family=family,
+        across_nodes=across,
         step_time=tuple(steps),
         op_table=op_table,
         status=status,

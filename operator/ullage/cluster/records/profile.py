@@ -311,6 +311,8 @@ class ProfileRecord:
     generation: int = 0
     solo: tuple[SoloEntry, ...] = ()
     family: str = ""
+    across_nodes: float | None = None
+    """Speed of a gang on several nodes against one node, 0.01 to 1; ``None`` = not stated."""
     step_time: tuple[StepRow, ...] = ()
     """Rows that were imported, newest first."""
     op_table: OpTable | None = None

@@ -8,6 +8,7 @@ that cannot save its work is never stopped; no device idles while a job that may
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -32,6 +33,12 @@ _NOTHING: Final = 1e-6
 """Fraction of time below which a promise is rounding."""
 _STAY_S: Final = 1e-3
 """Seconds in favour of the job that holds the devices already: equals do not change places."""
+
+
+_DIGITS: Final = 4
+"""Of urgencies in seconds: equals stay equal though their sums were rounded."""
+TICK_S: Final = 1e-3
+"""Moments that differ by less are one: sums of times are rounded."""
 
 
 class Claim(NamedTuple):
@@ -117,6 +124,46 @@ def next_round(
     passed = board.passed - board.placed
     _fill(current, known, board, {kept.job for kept in reserved})
     return _plan(current, known, board, passed, reserved)
+
+
+def rounds_passed(since: float, now: float, settings: RoundSettings) -> int:
+    """Rounds that smaller jobs have passed by one that waits; it counts from the first one on.
+
+    Args:
+        since: When it was first passed by, seconds on the clock of ``now``.
+        now: The moment.
+        settings: Of the rounds.
+    """
+    return max(1, math.floor((now - since + TICK_S) / settings.round_s))
+
+
+def keeps_turn(began: float, now: float, skips: Iterable[int], settings: RoundSettings) -> bool:
+    """Whether a job that runs keeps its devices because its turn is not over.
+
+    A turn is at least a round long, but not while a gang waits that was passed over too often: a
+    string of short turns could else keep it from ever finding all its devices free at once.
+
+    Args:
+        began: When its turn began.
+        now: The moment.
+        skips: Rounds that each of those who wait was passed over.
+        settings: Of the rounds.
+    """
+    patient = not any(count >= settings.gang_skip_limit for count in skips)
+    return patient and now + TICK_S < began + settings.round_s
+
+
+def next_end(began: Iterable[float], now: float, settings: RoundSettings) -> float:
+    """When the next turn may end: a round after it began, at the latest with the clock's round.
+
+    Args:
+        began: Beginnings of the turns that are on.
+        now: The moment.
+        settings: Of the rounds.
+    """
+    grid = (math.floor((now + TICK_S) / settings.round_s) + 1) * settings.round_s
+    ends = [one + settings.round_s for one in began]
+    return min([grid, *(end for end in ends if end > now + TICK_S)])
 
 
 def promises(allocation: Allocation, known: Mapping[str, RoundJob]) -> dict[Cell, float]:
@@ -241,7 +288,7 @@ def order(
         urgency_s = state.owed_s[members, kind] + fraction * settings.round_s
         if state.running.get(members) == kind:
             urgency_s += _worth_of_staying(members, known, settings)
-        found.append((-urgency_s, -fraction, members, kind))
+        found.append((-round(urgency_s, _DIGITS), -round(fraction, 9), members, kind))
     found.sort()
     return found
 

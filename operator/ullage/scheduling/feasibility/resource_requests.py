@@ -23,7 +23,7 @@ from ullage.scheduling.inventory.held_shares import bounded, in_force
 from ullage.scheduling.inventory.node_fit import amounts, is_pinned
 from ullage.scheduling.inventory.reliable_machines import is_held_to, staying, terms_of
 from ullage.scheduling.inventory.trust_domains import effective_domain
-from ullage.scheduling.model.device_choice import NO_CHOICE, DeviceChoice
+from ullage.scheduling.model.device_choice import BEST, NO_CHOICE, DeviceChoice
 from ullage.scheduling.model.plan import Labels
 from ullage.scheduling.model.view import View
 from ullage.scheduling.prediction.latency import Barred
@@ -73,6 +73,8 @@ class ResourceRequest:
     all alike."""
     refused: Mapping[int, Barred] = field(default_factory=dict)
     """Models on which bounds of its own would break."""
+    across: int = BEST
+    """Percent of its speed that its gang keeps on several nodes."""
 
     def tenant(self, name: str, model: int, percent: int, *, probation: bool = False) -> Tenant:
         """The newcomer as a predictor sees it."""
@@ -190,6 +192,7 @@ class ResourceRequests:
         shape = self._unpinned(workload, shape)
         place = self._place(workload, shape) if self.places else None
         values, refused = self._choice(workload)
+        across = self.choose(workload).across
         uniform = len(self.occupancy.inventory.models) > 1 and keeps_to_one_type(workload)
         key: tuple[object, ...] = (
             id(shape),
@@ -205,13 +208,19 @@ class ResourceRequests:
             values,
             refused,
             uniform,
+            across,
         )
         known = kept.known.get(key)
         if known is None:
             known = self._make(workload, shape, share, avoid)
-            if place is not None or values or refused or uniform:
+            if place is not None or values or refused or uniform or across != BEST:
                 known = replace(
-                    known, place=place, values=values, refused=dict(refused), uniform=uniform
+                    known,
+                    place=place,
+                    values=values,
+                    refused=dict(refused),
+                    uniform=uniform,
+                    across=across,
                 )
             kept.known[key] = known
         if not avoid and not bounds:  # a bound ends with time

@@ -9,7 +9,7 @@ is checked before the job starts. It must never let a job start where its bounds
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ullage.api.contract import Reason
@@ -18,7 +18,7 @@ from ullage.cluster.records.spec_fields import CostAim
 from ullage.cluster.records.status import Recommended
 from ullage.engines.devicechoice.offers import Aim
 from ullage.scheduling.learning.recommend import goal_of
-from ullage.scheduling.learning.throughput import Throughput, Throughputs
+from ullage.scheduling.learning.throughput import Throughput, Throughputs, across_nodes
 from ullage.scheduling.model.device_choice import BEST, NO_CHOICE, DeviceChoice, Refusal
 
 _NEVER: Final = frozenset(
@@ -46,11 +46,22 @@ class DeviceChoices:
             return NO_CHOICE
         known, rows = self.speeds.of(job), job.status.recommendation
         basis = bool(job.status.recommendation_basis)
-        key = id(known), rows, basis, job.cost, job.gpu.count, job.elasticity is None
+        across = self._across(job)
+        key = id(known), rows, basis, job.cost, job.gpu.count, job.elasticity is None, across
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = choice_of(job, known)
+            found = choice_of(job, known)
+            if across != BEST:
+                found = replace(found, across=across)
+            self._known[key] = found
         return found
+
+    def _across(self, job: WorkloadRecord) -> int:
+        """Percent of its speed that a gang keeps on several nodes."""
+        if job.replicas < 2 and job.elasticity is None:
+            return BEST
+        part = across_nodes(self.speeds.profiles_of(job))
+        return BEST if part is None else max(1, round(BEST * part))
 
 
 def choice_of(job: WorkloadRecord, speeds: Mapping[str, Throughput]) -> DeviceChoice:

@@ -42,7 +42,7 @@ from ullage.engines.devicechoice.offers import (
 from ullage.engines.devicechoice.predict import Work
 from ullage.scheduling.inventory.inventory import overhead_mib
 from ullage.scheduling.learning.device_prices import prices_of
-from ullage.scheduling.learning.throughput import Throughput, Throughputs
+from ullage.scheduling.learning.throughput import Throughput, Throughputs, across_nodes
 from ullage.scheduling.model.gang_speed import speed
 from ullage.scheduling.prediction.rows import WHOLE
 
@@ -342,7 +342,7 @@ class Advisor:
                 workload, max((_most(workload, device_kind) for device_kind in kinds), default=0)
             )
             others = tuple(
-                _resized(workload, kind, known, members)
+                self._resized(workload, kind, known, members)
                 for kind, known in zip(kinds, own, strict=True)
                 if known.forecast is not None and known.forecast.step is not None
                 for members in numbers
@@ -364,12 +364,56 @@ class Advisor:
             unknown = self._unknown(workload, kind.accelerator, speed)
         else:
             forecast = _forecast(speed, anchored=anchored)
+            forecast = self._over_nodes(workload, kind, workload.replicas, forecast)
         return Candidate(
             offer=_offer(workload, kind, workload.replicas),
             forecast=forecast,
             memory=self._memory(workload, kind),
             unknown=unknown,
         )
+
+    def _resized(
+        self, workload: WorkloadRecord, kind: DeviceKind, known: Candidate, members: int
+    ) -> Candidate:
+        """The offer of another number of members on a type."""
+        assert known.forecast is not None  # others are made only where a step is known
+        grows = workload.elasticity is not None and not workload.gpu.memory_mib
+        memory = memory_at(known.memory, workload.replicas, members) if grows else known.memory
+        forecast = self._over_nodes(workload, kind, workload.replicas, known.forecast, back=True)
+        forecast = forecast_at(forecast, workload.replicas, members)
+        return Candidate(
+            offer=_offer(workload, kind, members),
+            forecast=self._over_nodes(workload, kind, members, forecast),
+            memory=memory,
+        )
+
+    def _over_nodes(
+        self,
+        workload: WorkloadRecord,
+        kind: DeviceKind,
+        members: int,
+        forecast: StepForecast,
+        *,
+        back: bool = False,
+    ) -> StepForecast:
+        """The step of so many members, longer where no node of the type takes all of them.
+
+        Args:
+            workload: The job.
+            kind: The type.
+            members: How many.
+            forecast: Of as many on one node.
+            back: The other way: from the step over nodes to that on one.
+        """
+        part = across_nodes(self.speeds.profiles_of(workload)) or 1.0
+        step = forecast.step
+        if step is None or part >= 1 or members * workload.gpu.count <= _on_a_node(workload, kind):
+            return forecast
+        factor = part if back else 1 / part
+        longer = Interval(
+            value_s=step.value_s * factor, low_s=step.low_s * factor, high_s=step.high_s * factor
+        )
+        return replace(forecast, step=longer)
 
     def _unknown(
         self, workload: WorkloadRecord, accelerator: str, typical: Throughput | None
@@ -442,18 +486,10 @@ def _most(workload: WorkloadRecord, kind: DeviceKind) -> int:
     return kind.devices * (1 if part == 1 else int(1 / part)) // max(1, workload.gpu.count)
 
 
-def _resized(
-    workload: WorkloadRecord, kind: DeviceKind, known: Candidate, members: int
-) -> Candidate:
-    """The offer of another number of members on a type."""
-    assert known.forecast is not None  # others are made only where a step is known
-    grows = workload.elasticity is not None and not workload.gpu.memory_mib
-    memory = memory_at(known.memory, workload.replicas, members) if grows else known.memory
-    return Candidate(
-        offer=_offer(workload, kind, members),
-        forecast=forecast_at(known.forecast, workload.replicas, members),
-        memory=memory,
-    )
+def _on_a_node(workload: WorkloadRecord, kind: DeviceKind) -> int:
+    """Devices of a type that one node gives, a part of a device counted as often as it fits."""
+    part = _part(workload)
+    return kind.most_on_a_node * (1 if part == 1 else int(1 / part))
 
 
 def _numbers(advice: Advice, rows: Sequence[Priced]) -> tuple[Priced, ...]:

@@ -129,6 +129,12 @@ class Throughputs:
         return self._typical[scope, family]
 
 
+def across_nodes(profiles: Iterable[ProfileRecord]) -> float | None:
+    """Speed of a gang on several nodes against one node, 0 to 1; ``None`` = no one said."""
+    said = (profile.across_nodes for profile in profiles)
+    return next((part for part in said if part is not None), None)
+
+
 def family_of(profile: ProfileRecord) -> str:
     """Model family of a profile's class, as measured or as declared."""
     return profile.status.family or profile.family

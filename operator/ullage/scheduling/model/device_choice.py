@@ -32,6 +32,7 @@ class DeviceChoice:
         members: Number of members that serves an elastic job best; 0 = as many as there is room
             for.
         undecided: That number is not known yet and is about to be.
+        across: Percent of its speed that a gang keeps on several nodes.
     """
 
     values: tuple[tuple[str, int], ...] = ()
@@ -42,6 +43,7 @@ class DeviceChoice:
     compared: frozenset[str] = frozenset()
     members: int = 0
     undecided: bool = False
+    across: int = BEST
 
     def refusal(self, accelerator: str) -> Refusal | None:
         """Why a type may not be used; ``None`` = it may."""

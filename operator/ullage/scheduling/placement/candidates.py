@@ -242,6 +242,17 @@ class CandidateList:
             self._rank[site] = rank
         return found
 
+    def room_by_node(self) -> dict[int, int]:
+        """Members that each node takes now, one a device of those that are shared."""
+        self._catch_up()
+        sites = self._board.inventory.sites
+        found: dict[int, int] = {}
+        for site in np.flatnonzero(self._gives >= 0).tolist():
+            found[sites[site].node] = found.get(sites[site].node, 0) + 1
+        if self.request.exclusive:
+            found = {node: free // self.request.count for node, free in found.items()}
+        return {node: members for node, members in found.items() if members}
+
     def _spot(self, site: int) -> Candidate:
         node = self._board.inventory.sites[site].node
         grant = self._grants[self._gives.item(site)]

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -16,6 +16,7 @@ from ullage.scheduling.feasibility.device_facts import figures
 from ullage.scheduling.feasibility.occupancy import Occupancy, Occupant
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest
 from ullage.scheduling.feasibility.slices import priority_held, said_of
+from ullage.scheduling.model.device_choice import BEST
 from ullage.scheduling.model.view import Member
 from ullage.scheduling.placement.candidates import Candidate, CandidateIndex, CandidateList
 from ullage.scheduling.placement.messages import refusal_lines
@@ -50,6 +51,29 @@ class NoRoom:
 
     placed: int
     lines: tuple[RefusalLine, ...]
+
+
+def fewest_nodes(room: Mapping[int, int], members: int) -> list[int]:
+    """The fewest nodes that take all members; of as many those that leave least room over.
+
+    Args:
+        room: Members that each node takes.
+        members: How many there are.
+
+    Returns:
+        Empty where there is no room for all.
+    """
+    chosen: list[int] = []
+    lacking = members
+    for node in sorted(room, key=lambda node: (-room[node], node)):
+        if lacking <= 0:
+            break
+        if room[node] >= lacking:  # it is the last: the smallest that will do
+            rest = (one for one in room if one not in chosen and room[one] >= lacking)
+            node = min(rest, key=lambda one: (room[one], one))
+        chosen.append(node)
+        lacking -= room[node]
+    return chosen if lacking <= 0 else []
 
 
 @dataclass(slots=True)
@@ -128,8 +152,11 @@ class Placer:
         self, unit: Sequence[PlacementRequest], near: set[int], *, explain: bool
     ) -> tuple[Placement, ...] | NoRoom:
         """Seat all members wherever they may be, or none."""
-        found = self._seat(unit, near, explain=explain)
         request = unit[0].request
+        packed = self._on_fewest_nodes(unit) if request.across < BEST and not near else None
+        if packed is not None:
+            return packed
+        found = self._seat(unit, near, explain=explain)
         if not isinstance(found, NoRoom) or not found.placed or len(unit) == 1 or request.exclusive:
             return found  # where there is no place for one, no one crowds anyone out
         for sharers in range(2, _MOST_SHARERS + 1):
@@ -141,6 +168,27 @@ class Placer:
                 if not isinstance(trial, NoRoom):
                     return trial
         return found
+
+    def _on_fewest_nodes(self, unit: Sequence[PlacementRequest]) -> tuple[Placement, ...] | None:
+        """Seat all members on as few nodes as there is room on, the fullest that will do."""
+        chosen = fewest_nodes(self._shortlist(unit[0].request).room_by_node(), len(unit))
+        if not chosen or len(unit) == 1:
+            return None
+        here = {site for node in chosen for site in self.occupancy.inventory.sites_on[node]}
+        elsewhere = frozenset(range(len(self.occupancy.inventory.sites))) - here
+        narrowed: dict[int, ResourceRequest] = {}
+        for number, request in {one.request.number: one.request for one in unit}.items():
+            own = -1 - len(self._narrowed)
+            narrowed[number] = self._narrowed[own, 0] = replace(
+                request, number=own, avoid=request.avoid | elsewhere
+            )
+        held = [replace(one, request=narrowed[one.request.number]) for one in unit]
+        found = self._seat(held, set(), explain=False)
+        if isinstance(found, NoRoom):
+            return None
+        return tuple(
+            replace(placement, asked=asked) for placement, asked in zip(found, unit, strict=True)
+        )
 
     def _held_to(self, unit: Sequence[PlacementRequest], cap: int) -> list[PlacementRequest]:
         """The same members, content with less."""

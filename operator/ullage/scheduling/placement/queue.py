@@ -20,7 +20,9 @@ from ullage.cluster.records.status import RefusalLine
 from ullage.engines.admission.limits import HEALTHY, LIMITS
 from ullage.scheduling.feasibility.device_facts import columns, emptied
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest, ResourceRequests
+from ullage.scheduling.inventory.node_fit import Fit
 from ullage.scheduling.inventory.reliable_machines import terms_of
+from ullage.scheduling.model.device_choice import BEST
 from ullage.scheduling.model.view import Member, View
 from ullage.scheduling.placement.attempt import Outcome, Refused, Requeue, SchedulingAttempt
 from ullage.scheduling.placement.downsizing import (
@@ -31,7 +33,13 @@ from ullage.scheduling.placement.downsizing import (
 )
 from ullage.scheduling.placement.feasible import Feasibility, Infeasible
 from ullage.scheduling.placement.nearest import emptiest
-from ullage.scheduling.placement.placement import NoRoom, Placement, PlacementRequest, Placer
+from ullage.scheduling.placement.placement import (
+    NoRoom,
+    Placement,
+    PlacementRequest,
+    Placer,
+    fewest_nodes,
+)
 from ullage.scheduling.placement.preemption import (
     Victim,
     in_words,
@@ -252,13 +260,55 @@ class SchedulingQueue:
         if known is None or known[0] > len(unit):
             found = self.placer.placement(unit, near, explain=True)
             if not isinstance(found, NoRoom):
-                self._mirror(found)
-                return Outcome(found, found[0].runner_up)
+                return self._taken_or_apart(attempt, found)
             self._refused[number] = known = (len(unit), found)
         infeasible = self._infeasible(attempt.workload, unit)
         if infeasible is not None:
             return Outcome(refused=Refused.for_good(infeasible))
         return self._make_way(attempt, unit, known[1])
+
+    def _taken_or_apart(self, attempt: SchedulingAttempt, found: tuple[Placement, ...]) -> Outcome:
+        """The places, unless they are on more nodes than need be and waiting costs less."""
+        spread = self._spread(attempt, found)
+        if spread is None:
+            self._mirror(found)
+            return Outcome(found, found[0].runner_up)
+        self.placer.unseat(found)
+        return Outcome(
+            refused=Refused(Reason.WAITS_FOR_FEWER_NODES, placed=len(found), turn=lambda: spread)
+        )
+
+    def _spread(self, attempt: SchedulingAttempt, found: tuple[Placement, ...]) -> str | None:
+        """Why a gang waits for fewer nodes; ``None`` = it takes the places.
+
+        It waits at most that part of its patience that it would lose of its speed.
+        """
+        request = found[0].asked.request
+        if request.across >= BEST or attempt.only is not None or attempt.near:
+            return None
+        here = len({placement.candidate.node for placement in found})
+        fewest = self._fewest(found)
+        loss = 1 - request.across / BEST
+        policy = self.view.snapshot.policy
+        patience_s = loss * policy.gang_skip_limit * policy.round_seconds
+        if here <= fewest or self.view.now - attempt.waiting_since > patience_s:
+            return None
+        return (
+            f"there is room on {here} nodes, where it keeps {request.across} % of its speed; it"
+            f" waits for room on {fewest}, for {patience_s:.0f} s at most"
+        )
+
+    def _fewest(self, found: tuple[Placement, ...]) -> int:
+        """Nodes that the gang would need if all devices of its type were free."""
+        inventory, request = self.placer.occupancy.inventory, found[0].asked.request
+        model = inventory.model.item(found[0].candidate.sites[0])
+        fits = self.placer.candidate_index.fit(request.shape) == int(Fit.OK)
+        room = {
+            node: sum(inventory.model.item(site) == model for site in sites) // request.count
+            for node, sites in enumerate(inventory.sites_on)
+            if fits[node]
+        }
+        return len(fewest_nodes({node: n for node, n in room.items() if n}, len(found))) or 1
 
     def _without_hope(
         self, attempt: SchedulingAttempt, number: int, members: int

@@ -9,8 +9,7 @@ are found afterwards, under all the hard limits.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -24,7 +23,13 @@ from ullage.engines.allocation.round_records import (
     RoundSettings,
     RoundState,
 )
-from ullage.engines.allocation.rounds import next_round, order
+from ullage.engines.allocation.rounds import (
+    keeps_turn,
+    next_end,
+    next_round,
+    order,
+    rounds_passed,
+)
 from ullage.scheduling.timeslicing.contenders import WHOLE, Arena, Runner
 from ullage.scheduling.timeslicing.division import Division
 from ullage.scheduling.timeslicing.round_records import owed_s, pairs_owed_s
@@ -90,13 +95,13 @@ def plan(policy: PolicyRecord, arena: Arena, division: Division, now: float) -> 
     turnout = Turnout()
     runners = arena.runners
     late = {
-        uid: skips
+        uid: count
         for uid, one in runners.items()
-        if not one.holds and (skips := _skips(one, now, settings)) >= 1
+        if not one.holds and (count := _skips(one, now, settings)) >= 1
     }
-    patient = not any(skips >= settings.gang_skip_limit for skips in late.values())
+    skips = late.values()
     fixed = {
-        uid for uid, one in runners.items() if one.holds and _is_fixed(one, now, settings, patient)
+        uid for uid, one in runners.items() if one.holds and _is_fixed(one, now, settings, skips)
     }
     free = {kind: arena.units(room) for kind, room in arena.room.items()}
     held = {uid for uid in fixed if not _is_counted(runners, uid, fixed)}
@@ -142,7 +147,8 @@ def plan(policy: PolicyRecord, arena: Arena, division: Division, now: float) -> 
     turnout.stops = {uid: kind for _, uid, kind in sorted(stops)}
     turnout.skipped |= {uid for uid in late if uid not in turnout.types}
     if turnout.waiting or turnout.stops or any(_is_left(one) for one in runners.values()):
-        turnout.wake_at = _wake_at(runners.values(), now, settings)
+        holders = (runner.began for runner in runners.values() if runner.holds)
+        turnout.wake_at = next_end(holders, now, settings)
     return turnout
 
 
@@ -190,22 +196,18 @@ def _take(
 
 
 def _skips(runner: Runner, now: float, settings: RoundSettings) -> int:
-    """Rounds that smaller jobs have passed by one that waits; it counts from the first one on."""
+    """Rounds that smaller jobs have passed by one that waits; 0 = none did."""
     known = runner.workload.status.allocation
     if known is None or not known.skipped_since:
         return 0
-    return max(1, math.floor((now - known.skipped_since) / settings.round_s))
+    return rounds_passed(known.skipped_since, now, settings)
 
 
-def _is_fixed(one: Runner, now: float, settings: RoundSettings, patient: bool) -> bool:
-    """Whether one that holds devices keeps them, come what may.
-
-    A turn is at least a round long, but not while a gang waits that was passed over too often: a
-    string of short turns could else keep it from ever finding all its devices free at once.
-    """
+def _is_fixed(one: Runner, now: float, settings: RoundSettings, skips: Collection[int]) -> bool:
+    """Whether one that holds devices keeps them, come what may."""
     if not one.workload.checkpoint or one.ready:
         return True
-    return patient and now < one.began + settings.round_s
+    return keeps_turn(one.began, now, skips, settings)
 
 
 def _round_job(one: Runner, arena: Arena, fixed: bool) -> RoundJob:
@@ -238,10 +240,3 @@ def _state(
             running[tuple(sorted((uid, *beside)))] = one.holds
     skipped = {uid: skips for uid, skips in late.items() if uid in runners}
     return RoundState(at_s=now, owed_s=owed, running=running, skipped=skipped)
-
-
-def _wake_at(runners: Iterable[Runner], now: float, settings: RoundSettings) -> float:
-    """The next end of a turn, at the latest the end of a round by the clock."""
-    grid = (math.floor(now / settings.round_s) + 1) * settings.round_s
-    ends = [runner.began + settings.round_s for runner in runners if runner.holds]
-    return min([grid, *(end for end in ends if end > now)])
