@@ -13,7 +13,17 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from mutants import admission, allocation, blame, charges, devicechoice, enforcement, turns
+from mutants import (
+    admission,
+    adoption,
+    allocation,
+    blame,
+    buying,
+    charges,
+    devicechoice,
+    enforcement,
+    turns,
+)
 from mutants.mutant import Copy, Mutant, copied
 
 MOST_S: Final = 600.0
@@ -22,7 +32,9 @@ SUBJECTS: Final[Mapping[str, Sequence[Mutant]]] = {
     "admission": admission.MUTANTS,
     "enforcement": enforcement.MUTANTS,
     "blame": blame.MUTANTS,
+    "adoption": adoption.MUTANTS,
     "allocation": allocation.MUTANTS,
+    "buying": buying.MUTANTS,
     "turns": turns.MUTANTS,
     "charges": charges.MUTANTS,
     "devicechoice": devicechoice.MUTANTS,

@@ -17,6 +17,7 @@ LIMITS: Final = (
     "tests/property/test_admission_never_overcommits.py",
 )
 
+DECIDES: Final = ("tests/unit/engines/admission/test_admission_decides.py",)
 MERGE: Final = "operator/ullage/scheduling/learning/merge.py"
 KEPT: Final = ("tests/unit/scheduling/test_what_nodes_observe_is_learned.py",)
 
@@ -146,5 +147,97 @@ MUTANTS: Final = (
         "seconds = pauses if len(pauses) >= CELL_ROWS else",
         "seconds = pauses if len(pauses) < 0 else",
         KEPT,
+    ),
+    Mutant(
+        "tenants together reach what is asked",
+        f"{ENGINE}/decision.py",
+        "if option.value > present + TOLERANCE and option.combined >= floor - TOLERANCE",
+        "if option.value > present + TOLERANCE",
+        DECIDES,
+    ),
+    Mutant(
+        "a newcomer adds to what is there",
+        f"{ENGINE}/decision.py",
+        "if option.value > present + TOLERANCE and option.combined >= floor - TOLERANCE",
+        "if option.combined >= floor - TOLERANCE",
+        DECIDES,
+    ),
+    Mutant(
+        "the last word is on the share that was granted",
+        f"{ENGINE}/decision.py",
+        "exact = replace(newcomer, min_percent=percent, max_percent=percent)",
+        "exact = newcomer",
+        DECIDES,
+    ),
+    Mutant(
+        "the last word refuses what is not safe",
+        f"{ENGINE}/decision.py",
+        "    if not option.margin.passes:\n        return refused(draft, (percent, option"
+        ".margin))\n",
+        "",
+        DECIDES,
+    ),
+    Mutant(
+        "weights count in the worth of a device",
+        f"{ENGINE}/decision.py",
+        "value = math.fsum(one.weight * speed for",
+        "value = math.fsum(speed for",
+        DECIDES,
+    ),
+    Mutant(
+        "weights count in the worth before a newcomer",
+        f"{ENGINE}/decision.py",
+        "one.weight * math.exp(-max(mean, 0.0))",
+        "math.exp(-max(mean, 0.0))",
+        DECIDES,
+    ),
+    Mutant(
+        "the risk of an eviction costs",
+        f"{ENGINE}/decision.py",
+        "return option.value - present - risk",
+        "return option.value - present - 0 * risk",
+        DECIDES,
+    ),
+    Mutant(
+        "room that others lose costs",
+        f"{ENGINE}/decision.py",
+        "fragmentation=basis.settings.fragmentation_weight * lost,",
+        "fragmentation=0.0 * lost,",
+        DECIDES,
+    ),
+    Mutant(
+        "an empty device has no least sum of speeds",
+        f"{ENGINE}/decision.py",
+        "basis.settings.min_combined_percent / 100 if proposal.residents else 0.0",
+        "basis.settings.min_combined_percent / 100",
+        DECIDES,
+    ),
+    Mutant(
+        "classes that still fit lose nothing",
+        f"{ENGINE}/decision.py",
+        "if self._fits(after, one.newcomer, first=share) is None",
+        "if self._fits(after, one.newcomer, first=share) != 0",
+        DECIDES,
+    ),
+    Mutant(
+        "of safe shares alone one is chosen",
+        f"{ENGINE}/decision.py",
+        "safe = [option for option in options if option.margin.passes]",
+        "safe = list(options)",
+        DECIDES,
+    ),
+    Mutant(
+        "the heaviest arrivals are looked at",
+        f"{ENGINE}/decision.py",
+        "key=lambda arrival: (-arrival.weight, arrival.newcomer.tenant.name),",
+        "key=lambda arrival: (arrival.weight, arrival.newcomer.tenant.name),",
+        DECIDES,
+    ),
+    Mutant(
+        "what a newcomer takes of memory is taken from others",
+        f"{ENGINE}/decision.py",
+        "memory_mib=own_memory_mib(self._newcomer),",
+        "memory_mib=0,",
+        DECIDES,
     ),
 )

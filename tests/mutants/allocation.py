@@ -17,6 +17,7 @@ OBJECTIVES: Final = (f"{UNIT}/test_objectives_equal_the_public_simulator.py",)
 COSTS: Final = (f"{UNIT}/test_costs_and_deadlines.py",)
 SHAPES: Final = (f"{UNIT}/test_shapes_of_problems.py",)
 SUMS: Final = (f"{UNIT}/test_goals_that_are_sums.py",)
+TAKEN: Final = ("tests/unit/scheduling/test_jobs_take_turns.py",)
 ROUNDS: Final = (f"{UNIT}/test_rounds_follow_the_fractions.py",)
 
 MUTANTS: Final = (
@@ -117,5 +118,89 @@ MUTANTS: Final = (
         "if count >= limit),",
         "if count > limit),",
         ROUNDS,
+    ),
+    Mutant(
+        "a gang that is late breaks a turn",
+        f"{ENGINE}/rounds.py",
+        "return patient and now + TICK_S < began + settings.round_s",
+        "return now + TICK_S < began + settings.round_s",
+        TAKEN,
+    ),
+    Mutant(
+        "a turn lasts a round",
+        f"{ENGINE}/rounds.py",
+        "return patient and now + TICK_S < began + settings.round_s",
+        "return False",
+        TAKEN,
+    ),
+    Mutant(
+        "a floor stands in its row",
+        f"{ENGINE}/lp.py",
+        "limits=-np.where(np.isfinite(floors[wanted]), floors[wanted], 0.0) * scale,",
+        "limits=0.0 * scale,",
+        (*LEVELS, *COSTS),
+    ),
+    Mutant(
+        "no half-solved point leaves",
+        f"{ENGINE}/lp.py",
+        'method="highs-ipm")\n    if answer.status != 0:',
+        'method="highs-ipm")\n    if answer.status < 0:',
+        SHAPES,
+    ),
+    Mutant(
+        "of equal optima the one with the fewest devices moved",
+        f"{ENGINE}/lp.py",
+        "devices = shape.gang[shape.left]",
+        "devices = np.ones(count)",
+        (*SHAPES, *OBJECTIVES),
+    ),
+    Mutant(
+        "a second solve keeps the goal",
+        f"{ENGINE}/lp.py",
+        "*([np.array([-value])] if gain.any() else [])]",
+        "*([np.array([0.0])] if gain.any() else [])]",
+        (*SUMS, *SHAPES),
+    ),
+    Mutant(
+        "a second solve keeps the floors",
+        f"{ENGINE}/lp.py",
+        "held = at_least(shape, floors)",
+        "held = at_least(shape, 0.0 * floors)",
+        (*SHAPES, *OBJECTIVES),
+    ),
+    Mutant(
+        "who has more time than there is has more than it needs",
+        f"{ENGINE}/lp.py",
+        "x /= np.where(ample, np.maximum(used, 1.0), 1.0)[shape.left]",
+        "x /= np.where(ample, 1.0, 1.0)[shape.left]",
+        (*SHAPES, *LEVELS),
+    ),
+    Mutant(
+        "rows of time are left out only where they never bind",
+        f"{ENGINE}/lp.py",
+        "return np.asarray((floors + rise * most) * (1 + _SURE) <= slowest)",
+        "return np.asarray((floors + rise * most) * (1 + _SURE) <= best)",
+        (*SHAPES, *LEVELS),
+    ),
+    Mutant(
+        "rows of pairs are never left out",
+        f"{ENGINE}/lp.py",
+        " or shape.groups < _MANY or (shape.right >= 0).any():",
+        " or shape.groups < _MANY:",
+        (*SHAPES, *LEVELS),
+    ),
+    Mutant(
+        "scarce types have a price",
+        f"{ENGINE}/lp.py",
+        "prices[kept] = duals[: heights[0]]",
+        "prices[kept] = 0.0 * duals[: heights[0]]",
+        (*SHAPES, *LEVELS, *OBJECTIVES),
+    ),
+    Mutant(
+        "rows are scaled so that speeds of all sizes count",
+        f"{ENGINE}/lp.py",
+        "(rows.data * np.repeat(by, np.diff(rows.indptr)), rows.indices, rows.indptr),",
+        "(-rows.data, rows.indices, rows.indptr),",
+        (*LEVELS, *OBJECTIVES),
     ),
 )

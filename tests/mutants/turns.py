@@ -9,7 +9,6 @@ from typing import Final
 from mutants.mutant import Mutant
 
 TURNS: Final = "operator/ullage/scheduling/timeslicing"
-ROUNDS: Final = "operator/ullage/engines/allocation/rounds.py"
 UNIT: Final = "tests/unit/scheduling"
 
 TAKEN: Final = (f"{UNIT}/test_jobs_take_turns.py",)
@@ -123,20 +122,6 @@ MUTANTS: Final = (
         "(old.skipped_since or moment)",
         "moment",
         BOOKS,
-    ),
-    Mutant(
-        "a gang that is late breaks turns",
-        ROUNDS,
-        "return patient and now + TICK_S < began + settings.round_s",
-        "return now + TICK_S < began + settings.round_s",
-        TAKEN,
-    ),
-    Mutant(
-        "a turn lasts a round",
-        ROUNDS,
-        "return patient and now + TICK_S < began + settings.round_s",
-        "return False",
-        TAKEN,
     ),
     Mutant(
         "a job that cannot checkpoint keeps its devices",
