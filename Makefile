@@ -216,6 +216,11 @@ bench: bench-policy
 bench-policy: $(VENV)/.ready ## dividing thousands of jobs among types; estimates of speeds in company
 	@$(BIN)/python -m bench.policy
 
+.PHONY: bench-lies
+bench: bench-lies
+bench-lies: $(VENV)/.ready ## what a job gains by lying about its speeds, by objective
+	@$(BIN)/python -m bench.lies
+
 .PHONY: bench-simulate bench-traces
 bench: bench-simulate
 bench-simulate: $(VENV)/.ready ## traces: published figures, own rounds, cost of restarts, jobs a second (DATA=folder)

@@ -16,6 +16,7 @@ LEVELS: Final = (f"{UNIT}/test_levels_of_tenants_are_exact.py",)
 OBJECTIVES: Final = (f"{UNIT}/test_objectives_equal_the_public_simulator.py",)
 COSTS: Final = (f"{UNIT}/test_costs_and_deadlines.py",)
 SHAPES: Final = (f"{UNIT}/test_shapes_of_problems.py",)
+BIND: Final = (f"{UNIT}/test_rows_that_never_bind.py",)
 SUMS: Final = (f"{UNIT}/test_goals_that_are_sums.py",)
 TAKEN: Final = ("tests/unit/scheduling/test_jobs_take_turns.py",)
 ROUNDS: Final = (f"{UNIT}/test_rounds_follow_the_fractions.py",)
@@ -173,21 +174,21 @@ MUTANTS: Final = (
         f"{ENGINE}/lp.py",
         "x /= np.where(ample, np.maximum(used, 1.0), 1.0)[shape.left]",
         "x /= np.where(ample, 1.0, 1.0)[shape.left]",
-        (*SHAPES, *LEVELS),
+        (*BIND, *SHAPES),
     ),
     Mutant(
         "rows of time are left out only where they never bind",
         f"{ENGINE}/lp.py",
         "return np.asarray((floors + rise * most) * (1 + _SURE) <= slowest)",
         "return np.asarray((floors + rise * most) * (1 + _SURE) <= best)",
-        (*SHAPES, *LEVELS),
+        (*BIND, *SHAPES),
     ),
     Mutant(
         "rows of pairs are never left out",
         f"{ENGINE}/lp.py",
         " or shape.groups < _MANY or (shape.right >= 0).any():",
         " or shape.groups < _MANY:",
-        (*SHAPES, *LEVELS),
+        (*BIND, *SHAPES),
     ),
     Mutant(
         "scarce types have a price",

@@ -118,13 +118,6 @@ MUTANTS: Final = (
         HAZARDS,
     ),
     Mutant(
-        "a move saves more than it costs",
-        f"{ENGINE}/pricing.py",
-        "if saved > max(move, settings.min_savings * stay) and",
-        "if saved > settings.min_savings * stay and",
-        OFFERS,
-    ),
-    Mutant(
         "what is saved counts until the work ends",
         f"{ENGINE}/pricing.py",
         "hours = min(settings.period_h, work_left / here.speed)",

@@ -28,6 +28,8 @@ from ullage.engines.allocation.model import (
 )
 from ullage.engines.allocation.round_records import Members, RoundJob, RoundSettings, RoundState
 from ullage.engines.allocation.rounds import TICK_S, keeps_turn, next_end, next_round, rounds_passed
+from ullage.scheduling.timeslicing.division import retold
+from ullage.scheduling.timeslicing.problem import on_grid
 from ullage.simulate.policies import Policy
 from ullage.simulate.trace import Fleet, TraceJob
 from ullage.simulate.work import Costs, Work
@@ -171,9 +173,24 @@ class Rounds:
     waits: bool = False
     """Whether anyone waits."""
     _round: int = -1
+    _told: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
+    _kinds: tuple[str, ...] = ()
     _views: dict[str, JobView] = field(default_factory=dict)
     _asking: dict[str, RoundJob] = field(default_factory=dict)
     _rates: dict[str, tuple[float, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Take types in the operator's order: equal optima are told apart by it."""
+        self._kinds = tuple(sorted(self.fleet.devices))
+        order = [list(self.fleet.devices).index(kind) for kind in self._kinds]
+        self.pairs = tuple(
+            replace(
+                row,
+                left_rates=tuple(row.left_rates[at] for at in order),
+                right_rates=tuple(row.right_rates[at] for at in order),
+            )
+            for row in self.pairs
+        )
 
     def due_s(self, now: float) -> float:
         """When the next turn may end, as the operator looks again."""
@@ -182,8 +199,9 @@ class Rounds:
     def arrive(self, work: Work) -> None:
         """New fractions are due; a newcomer has a part in them at once."""
         job = work.job
-        alike = {kind: float(speed > 0) for kind, speed in job.speeds.items()}
-        self._rates[job.name] = tuple(job.speeds[kind] for kind in self.fleet.devices)
+        speeds = {kind: on_grid(job.speeds[kind]) for kind in self._kinds}
+        alike = {kind: float(speed > 0) for kind, speed in speeds.items()}
+        self._rates[job.name] = tuple(speeds.values())
         self._views[job.name] = JobView(
             name=job.name,
             gang=job.gang / self.fleet.parts,
@@ -196,7 +214,7 @@ class Rounds:
         self._asking[job.name] = RoundJob(
             name=job.name,
             gang=job.gang,
-            speeds=job.speeds if self.policy.aware else alike,
+            speeds=speeds if self.policy.aware else alike,
             checkpointable=job.checkpointable,
             restart_s=self.costs.restart_s,
         )
@@ -222,7 +240,7 @@ class Rounds:
         self.stale |= self.policy.follows_progress and number != self._round
         if self.stale or self.allocation is None:
             assert self.policy.solve is not None
-            self.allocation = self.policy.solve(self._problem(active, now))
+            self.allocation = self._told_of(self.policy.solve(self._problem(active, now)))
             self.solves, self.stale, self._round = self.solves + 1, False, number
         late = {
             name: rounds_passed(since, now, self.settings)
@@ -239,6 +257,19 @@ class Rounds:
         before, self.state, self.waits = self.state.running, plan.state, bool(plan.waiting)
         self._begin(before, late, now)
         return plan.state.running
+
+    def _told_of(self, found: Allocation) -> Allocation:
+        """The fractions as jobs are told them; what stayed about the same stays."""
+        if found.pairs:
+            return found
+        before, self._told = self._told, {}
+        rows: list[list[float]] = []
+        for name, row in zip(found.jobs, found.fractions.tolist(), strict=True):
+            said = retold(before.get(name, ()), dict(zip(found.types, row, strict=True)))
+            self._told[name], parts = said, dict(said)
+            rows.append([float(parts.get(kind, "0")) for kind in found.types])
+        table = np.array(rows, float).reshape(found.fractions.shape)
+        return replace(found, fractions=table)
 
     def _begin(self, before: Runs, late: Mapping[str, int], now: float) -> None:
         """Turns begin and end, and with them the time in which others were passed by."""
@@ -281,10 +312,10 @@ class Rounds:
         types = tuple(
             TypeView(
                 name=kind,
-                devices=size / self.fleet.parts,
+                devices=self.fleet.devices[kind] / self.fleet.parts,
                 dollars_per_hour=self.fleet.prices.get(kind, 0.0) * self.fleet.parts,
             )
-            for kind, size in self.fleet.devices.items()
+            for kind in self._kinds
         )
         return Problem(
             jobs=views,

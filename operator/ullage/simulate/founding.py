@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds the records of a cluster from a fleet and a trace: nodes, agents, profiles, TrainingJobs.
 
-A gang is as many workers of one device each; the speeds of the trace stand in WorkloadProfiles as
-declared ones, which is where the operator reads them.
+A gang is as many workers of one device each; the speeds of the trace stand in WorkloadProfiles,
+which is where the operator reads them.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from ullage.api.contract import (
     ObservedDevice,
 )
 from ullage.cluster.records.pod_shape import PodShape, Resources
+from ullage.cluster.records.profile import Method, ProfileStatus, Source, ThroughputEntry
 from ullage.cluster.records.snapshot import (
     DeviceProfileRecord,
     GPUNodeRecord,
@@ -45,6 +46,8 @@ NAMESPACE: Final = "trace"
 MEMORY_MIB: Final = 16_384
 _SLOTS: Final = 8
 _WHOLE_PERCENT: Final = 100
+_WINDOWS: Final = 9
+_SURE: Final = _WINDOWS / (_WINDOWS + 1)
 _GIB: Final = 2**30
 
 
@@ -157,7 +160,10 @@ def _request(job: TraceJob) -> GPURequest:
 
 
 def profile_record(job: TraceJob, *, aware: bool) -> ProfileRecord:
-    """Profile of a job's class; all types are equal where a policy must not tell them apart."""
+    """Profile of a job's class; all types are equal where a policy must not tell them apart.
+
+    The speeds count as measured: no estimate from other classes takes their place.
+    """
     rows = tuple(
         SoloEntry(
             device=kind,
@@ -176,6 +182,19 @@ def profile_record(job: TraceJob, *, aware: bool) -> ProfileRecord:
         uid=f"uid-wp-{name}",
         generation=1,
         solo=rows,
+        status=ProfileStatus(
+            throughput=tuple(
+                ThroughputEntry(
+                    accelerator=row.device,
+                    steps_per_second=row.steps_per_second,
+                    source=Source.MEASURED,
+                    method=Method.WINDOWS,
+                    confidence=_SURE,
+                    samples=_WINDOWS,
+                )
+                for row in rows
+            )
+        ),
     )
 
 

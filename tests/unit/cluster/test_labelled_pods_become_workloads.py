@@ -116,7 +116,20 @@ def test_a_pod_is_a_workload_of_its_own() -> None:
     )
     assert (found.replicas, found.invalid, found.checkpoint) == (1, "", False)
     assert found.shape.device_container == "main"
+    assert found.trust_domain == "namespace/default"
     assert [one.pod.name for one in found.adopted] == ["web-1"]
+
+
+def test_a_class_in_a_label_counts_before_one_in_an_annotation() -> None:
+    keys, notes = {"share": "30", "class": "label"}, {"class": "note"}
+    assert only(raw_adopted_pod(keys=keys, notes=notes)).workload_class == "label"
+    assert only(raw_adopted_pod(keys={"share": "30"}, notes=notes)).workload_class == "note"
+
+
+@pytest.mark.parametrize("slots", ["0", "2"])
+def test_a_pod_with_other_slots_than_it_asks_for_is_refused(slots: str) -> None:
+    found = only(raw_adopted_pod(slots=slots))
+    assert f"has {slots} of ullage.dev/slot instead of 1" in found.invalid
 
 
 def test_one_number_is_least_and_most() -> None:
@@ -345,6 +358,29 @@ def test_a_memory_that_cannot_be_read_is_none(wild: str) -> None:
     assert found.invalid == ""
     assert found.status.decision is None
     assert not found.status.scheduling.exclusions
+
+
+def test_a_memory_longer_than_any_of_ours_is_none() -> None:
+    memory = scheduling_annotation(STATUS)
+    ours = {"ullage.dev/scheduling": memory.ljust(MOST_BYTES)}
+    assert read_pod_status(ours, {}).phase == "Pending"
+    longer = {"ullage.dev/scheduling": memory.ljust(MOST_BYTES + 1)}
+    assert read_pod_status(longer, {}) == WorkloadStatus()
+
+
+def test_conditions_of_kubelet_and_of_others_are_not_ours_and_not_repeated() -> None:
+    memory = {"ullage.dev/scheduling": scheduling_annotation(STATUS)}
+    foreign = {
+        "type": "Degraded",
+        "status": "True",
+        "reason": "SomeoneElse",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    read = read_pod_status(memory, {"conditions": [foreign, *pod_conditions(STATUS)]})
+    assert read.condition(ConditionType.DEGRADED) is None
+    ready = replace(STATUS.conditions[0], type=ConditionType.READY)
+    both = replace(STATUS, conditions=(*STATUS.conditions, ready))
+    assert [one["type"] for one in pod_conditions(both)] == ["ullage.dev/Admitted"]
 
 
 def test_wild_conditions_of_a_pod_harm_no_one() -> None:

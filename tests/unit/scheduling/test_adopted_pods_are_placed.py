@@ -23,6 +23,9 @@ from fakes.deciding import Decided, decided
 from ullage.api.contract import GATE, Reason, SlicePhase
 from ullage.cluster.codecs.pod_status import kept_in_pods
 from ullage.cluster.records.snapshot import AdoptedMember, PodRecord, PodStage
+from ullage.cluster.values.device_ref import DeviceRef
+from ullage.scheduling.inventory.timeouts import Trouble
+from ullage.scheduling.lifecycle import adopted
 from ullage.scheduling.model.plan import (
     CreatePod,
     DeletePod,
@@ -229,6 +232,52 @@ def test_a_stuck_bare_pod_is_left_alone_and_told() -> None:
     status, reason, message = admitted(found, WEB)
     assert (status, reason) == ("False", Reason.STUCK_UNSCHEDULED)
     assert "create it again yourself" in message
+
+
+def test_a_stuck_bare_pod_that_saves_its_work_is_evicted() -> None:
+    unit = WEB.with_(checkpoint=True)
+    pods = stuck(pods_of(unit), controlled=False)
+    found = decided(unit, *pods, holding(pods))  # type: ignore[arg-type]
+    assert found.one(EvictPod).pod.name == "web-0"
+
+
+def test_a_device_where_it_disturbed_others_is_left_out_for_its_successor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (pod,) = pods_of(WEB)
+    runs = replace(pod, stage=PodStage.RUNNING, gates=(), node="node-1", controlled=True)
+    device = DeviceRef("node-1", gpu())
+    trouble = Trouble(Reason.INTERFERING, "it slows others down", device)
+    monkeypatch.setattr(adopted.timeouts, "trouble", lambda view, member: trouble)
+    found = decided(WEB, runs, holding((runs,), SlicePhase.ATTACHED))  # type: ignore[arg-type]
+    assert found.one(EvictPod).reason is Reason.INTERFERING
+    (exclusion,) = found.status(WEB).scheduling.exclusions
+    assert exclusion.device == device
+
+
+@pytest.mark.parametrize(("exist", "left"), [(1, 0), (2, 2)])
+def test_a_gang_that_lacks_a_pod_again_gives_its_reservations_back(exist: int, left: int) -> None:
+    unit = a_gang(2, exist)
+    pods = pods_of(unit, exist)
+    found = decided(unit, *pods, holding(pods))  # type: ignore[arg-type]
+    assert len(found.slices()) == left
+
+
+def test_of_pods_too_many_the_one_with_a_place_keeps_it() -> None:
+    unit = a_gang(1, 2)
+    old, young = pods_of(unit, 2)
+    found = decided(unit, old, young, holding((young,)))  # type: ignore[arg-type]
+    assert set(found.places()) == {"g-1"}
+
+
+def test_a_pod_that_cannot_be_read_any_more_gives_its_reservation_back() -> None:
+    bad = WEB.with_(
+        invalid="label ullage.dev/share='x': write ...",
+        shape=replace(WEB.record.shape, device_container=""),
+    )
+    pods = pods_of(bad)
+    found = decided(bad, *pods, holding(pods))  # type: ignore[arg-type]
+    assert found.slices() == []
 
 
 @pytest.mark.parametrize("checkpoint", [True, False])

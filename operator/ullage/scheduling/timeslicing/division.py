@@ -265,7 +265,7 @@ def _rewritten(told: _Said, found: Allocation) -> tuple[dict[str, _Parts], Pairs
         parts = known.get(key)
         if parts is None:
             fresh = dict(zip(found.types, row, strict=True))
-            parts = known[key] = key[0] if _close(key[0], fresh) else as_text(fresh)
+            parts = known[key] = retold(key[0], fresh)
         said[uid] = parts
     return said, pairs
 
@@ -299,6 +299,16 @@ def _pairs(
 
 def _alike(told: str, fresh: float) -> bool:
     return abs(float(told) - fresh) <= _SAME
+
+
+def retold(before: tuple[tuple[str, str], ...], fresh: Mapping[str, float]) -> _Parts:
+    """Fractions of a job as it is told them: the words of before where they are about the same.
+
+    Args:
+        before: What it was told last; empty = nothing.
+        fresh: Fractions by type.
+    """
+    return before if _close(before, fresh) else as_text(fresh)
 
 
 def _close(told: _Parts, fresh: Mapping[str, float]) -> bool:

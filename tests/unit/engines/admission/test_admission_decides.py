@@ -19,7 +19,7 @@ from fakes.admission import (
     uncertified,
 )
 from ullage.api.contract import MpsState, Reason
-from ullage.engines.admission.decision import admit, confirm
+from ullage.engines.admission.decision import MOST_ARRIVALS, admit, confirm
 from ullage.engines.admission.filters import (
     Device,
     Newcomer,
@@ -262,6 +262,60 @@ def test_the_node_may_only_refuse_a_share_that_was_granted() -> None:
     unworthy = replace(BASIS, settings=RiskSettings(min_combined_percent=900))
     assert admit(BUSY, JOINS, unworthy).reason is Reason.NOT_WORTH_SHARING
     assert confirm(BUSY, JOINS, 30, unworthy).admitted
+
+
+def test_the_last_word_is_on_the_share_itself_and_not_on_what_was_asked_for() -> None:
+    free = device(resident(tenant("old", 40, slo=None)))
+    who = newcomer(tenant("new", slo=None), 10, 80)
+    assert confirm(free, who, 60, BASIS).admitted
+    assert confirm(free, who, 61, BASIS).reason is Reason.PERCENT_LIMIT
+
+
+def test_weights_count_in_what_a_device_is_worth_before_and_after() -> None:
+    busy = device(resident(tenant("old", 40, slo=None, weight=3.0)))
+    verdict = admit(busy, newcomer(tenant("new", slo=None, weight=2.0)), BASIS)
+    assert verdict.chosen is not None
+    old, new = (math.exp(-max(one.mean, 0.0)) for one in verdict.tenants)
+    assert verdict.chosen.value == pytest.approx(3 * old + 2 * new)
+    assert verdict.chosen.gain == pytest.approx(3 * old + 2 * new - 3)
+
+
+def test_the_chance_that_it_has_to_leave_costs_by_its_weight() -> None:
+    basis = replace(BASIS, forecaster=CrowdForecaster(sd=0.1))
+    verdict = admit(BUSY, newcomer(tenant("new", weight=2.0), 30, 30), basis)
+    assert verdict.chosen is not None
+    risk = 0.5 * math.erfc(verdict.z / math.sqrt(2))
+    assert risk > 1e-4
+    assert verdict.chosen.eviction_risk == pytest.approx(2 * basis.settings.eviction_weight * risk)
+    careful = replace(basis, settings=RiskSettings(eviction_weight=0.0))
+    free = admit(BUSY, newcomer(tenant("new", weight=2.0), 30, 30), careful)
+    assert free.chosen is not None
+    assert free.chosen.net > verdict.chosen.net
+
+
+def test_room_is_kept_for_the_heaviest_of_the_usual_classes() -> None:
+    light = tuple(
+        Arrival(newcomer=newcomer(tenant(f"light-{n:02d}", slo=None), 10, 10), weight=0.01)
+        for n in range(MOST_ARRIVALS)
+    )
+    heavy = Arrival(newcomer=newcomer(tenant("heavy", slo=None), 50, 50), weight=100.0)
+    greedy = newcomer(tenant("new", use=0.8, slo=None), 10, 100)
+    settings = RiskSettings(eviction_weight=0.0)
+    found = admit(device(), greedy, replace(BASIS, settings=settings, arrivals=(*light, heavy)))
+    assert found.percent == 50
+
+
+def test_memory_that_a_newcomer_takes_is_room_that_others_lose() -> None:
+    usual = Arrival(
+        newcomer=newcomer(tenant("usual", slo=None), 10, 10, memory_mib=8_000), weight=1.0
+    )
+    basis = replace(BASIS, arrivals=(usual,))
+    found = admit(device(), newcomer(tenant("new", slo=None), memory_mib=12_000), basis)
+    assert found.chosen is not None
+    assert found.chosen.fragmentation == basis.settings.fragmentation_weight
+    small = admit(device(), newcomer(tenant("new", slo=None), memory_mib=4_000), basis)
+    assert small.chosen is not None
+    assert small.chosen.fragmentation == 0.0
 
 
 BAD = ClassProfile(workload_class="c", fingerprint=Fingerprint(sm=math.nan))

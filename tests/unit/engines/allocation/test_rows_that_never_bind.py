@@ -24,6 +24,7 @@ from ullage.engines.allocation.model import (
 from ullage.engines.allocation.policies import Objective, allocate
 from ullage.engines.allocation.policies.max_min import fair_unit
 from ullage.engines.allocation.shape import Shape, shape_of
+from unit.engines.allocation.instances import pair_rows
 
 
 def problem_of(seed: int, jobs: int, part: float) -> Problem:
@@ -99,3 +100,18 @@ def test_the_job_that_limits_all_others_keeps_its_row() -> None:
     weight = shape.of_jobs(np.array([one.weight for one in few.jobs]))
     best = float((shape.rate.max(axis=1) / (fair_unit(shape) * weight)).min())
     assert alone.objective == pytest.approx(best, rel=1e-7)
+
+
+def test_where_jobs_share_devices_no_row_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lp, "_MANY", 1)
+    kinds, rates = ["a", "b"], np.array([[4.0, 1.0], [2.0, 2.0]])
+    alone = Problem(
+        jobs=tuple(JobView(name=kind, kind=kind) for kind in kinds),
+        types=(TypeView(name="t", devices=40), TypeView(name="u", devices=40)),
+        throughputs=Throughputs(rates=rates),
+    )
+    pairs = Throughputs(rates=rates, pairs=tuple(pair_rows(kinds, rates, 0)))
+    shape, packed = shape_of(alone), shape_of(replace(alone, throughputs=pairs))
+    assert lp._ample(shape, np.zeros(2), np.ones(2)) is not None
+    assert (packed.right >= 0).any()
+    assert lp._ample(packed, np.zeros(2), np.ones(2)) is None

@@ -12,7 +12,7 @@ from scipy.optimize import linprog
 
 from bench.gavel_centre import centre
 from bench.gavel_rules import like_type
-from ullage.engines.allocation.lp import SolveError
+from ullage.engines.allocation.lp import SolveError, at_least, maximise, nearest
 from ullage.engines.allocation.model import (
     FEASIBLE,
     Floats,
@@ -25,6 +25,7 @@ from ullage.engines.allocation.model import (
     TypeView,
 )
 from ullage.engines.allocation.policies import Objective, allocate, waterfill
+from ullage.engines.allocation.shape import Shape, shape_of
 from ullage.simulate.policies import all_alike
 from unit.engines.allocation.instances import alone, pair_rows, random_problem, violation
 
@@ -302,3 +303,29 @@ def test_numbers_that_describe_nothing_are_refused(wrong: object) -> None:
     assert callable(wrong)
     with pytest.raises(ProblemError):
         wrong()
+
+
+def _gang_and_single() -> Shape:
+    """A gang of eight and a job of one device, each with a type that both may use."""
+    return shape_of(
+        Problem(
+            jobs=(JobView(name="gang", gang=8), JobView(name="single")),
+            types=(TypeView(name="t", devices=9),),
+            throughputs=Throughputs(rates=np.array([[2.0], [1.0]])),
+        )
+    )
+
+
+def test_a_program_without_a_point_is_an_error_and_no_answer() -> None:
+    shape = _gang_and_single()
+    never = at_least(shape, np.array([1e6, 1e6]))
+    with pytest.raises(SolveError):
+        maximise(shape, np.zeros(shape.columns), 0.0, never, corner=True)
+
+
+def test_of_points_that_keep_the_goal_the_one_with_the_fewest_devices_moved() -> None:
+    shape = _gang_and_single()
+    found = nearest(shape, np.zeros(2), np.zeros(2), np.array([2.0, 1.0]), 1.0)
+    assert found == pytest.approx(np.array([0.0, 1.0]), abs=1e-6), "eight devices for half the time"
+    kept = nearest(shape, np.array([1.0, 0.0]), np.zeros(2), np.zeros(2), 0.0)
+    assert kept == pytest.approx(np.array([0.5, 0.0]), abs=1e-6), "the gang keeps its speed of 1"

@@ -10,7 +10,8 @@ import pytest
 
 from ullage.api.words import CostObjective
 from ullage.engines.capacity.cost import Scaling, Terms
-from ullage.engines.capacity.decide import decide
+from ullage.engines.capacity.deadline import Line
+from ullage.engines.capacity.decide import Due, decide
 from ullage.engines.capacity.records import (
     Ask,
     CapacityType,
@@ -20,6 +21,7 @@ from ullage.engines.capacity.records import (
     Settings,
     Why,
 )
+from ullage.engines.capacity.search import Search
 
 TERMS = Terms(
     scaling=Scaling(per_doubling=0.97),
@@ -192,3 +194,24 @@ def test_unclear_inputs_are_refused() -> None:
         decide(Ask(most=1), [SPOT, SPOT], FREE)
     with pytest.raises(ValueError, match="comes with a deadline"):
         decide(Ask(objective=CostObjective.DEADLINE, most=1), [SPOT], FREE)
+
+
+@pytest.mark.parametrize("objective", ["Deadline", "CostPerWork"])
+def test_a_deadline_comes_with_its_objective_and_no_other(objective: str) -> None:
+    line = Line(work_s=3600, deadline_s=7200, changeover_s=60, tick_s=60)
+    due = None if objective == "Deadline" else Due(line=line, elapsed_s=0, done_s=0)
+    with pytest.raises(ValueError, match="comes with a deadline"):
+        decide(Ask(most=1, objective=CostObjective(objective)), [SPOT], FREE, due=due)
+
+
+@pytest.mark.parametrize(("most", "gives", "whole"), [(7, None, 6), (8, 5, 4), (8, 1, 0)])
+def test_a_pool_gives_whole_gangs_alone(most: int, gives: int | None, whole: int) -> None:
+    search = Search(
+        pools=[replace(SPOT, most=gives)],
+        ask=Ask(most=most, gang=2),
+        terms=FREE,
+        settings=Settings(),
+        held=(0,),
+        held_s=(0.0,),
+    )
+    assert search.addable(0, (0,)) == whole
