@@ -27,7 +27,14 @@ from ullage.engines.allocation.model import (
     TypeView,
 )
 from ullage.engines.allocation.round_records import Members, RoundJob, RoundSettings, RoundState
-from ullage.engines.allocation.rounds import TICK_S, keeps_turn, next_end, next_round, rounds_passed
+from ullage.engines.allocation.rounds import (
+    TICK_S,
+    are_patient,
+    keeps_turn,
+    next_end,
+    next_round,
+    rounds_passed,
+)
 from ullage.scheduling.timeslicing.division import retold
 from ullage.scheduling.timeslicing.problem import on_grid
 from ullage.simulate.policies import Policy
@@ -273,30 +280,31 @@ class Rounds:
 
     def _begin(self, before: Runs, late: Mapping[str, int], now: float) -> None:
         """Turns begin and end, and with them the time in which others were passed by."""
-        stays = {name for who, kind in before.items() for name in who if self._is_on(who, kind)}
-        runs = {name for who in self.state.running for name in who}
-        self.began = {name: self.began.get(name, now) if name in stays else now for name in runs}
+        now_on = {name: (who, kind) for who, kind in self.state.running.items() for name in who}
+        stays: set[str] = set()
+        for members, kind in before.items():
+            for name in members:
+                who, on = now_on.get(name, ((), ""))
+                # of a pair a turn goes on for the one that is left
+                if on == kind and set(who) <= set(members):
+                    stays.add(name)
+        self.began = {name: self.began.get(name, now) if name in stays else now for name in now_on}
         self.passed_since = {
             name: self.passed_since.get(name, now)
             for name in (*late, *self.state.skipped)
-            if name not in runs and name in self._asking
+            if name not in now_on and name in self._asking
         }
-
-    def _is_on(self, members: Members, kind: str) -> bool:
-        """Whether a turn goes on, of a pair also for the one that is left."""
-        return self.state.running.get(members) == kind or any(
-            set(who) < set(members) and on == kind for who, on in self.state.running.items()
-        )
 
     def _asked(
         self, active: Mapping[str, Work], late: Mapping[str, int], now: float
     ) -> list[RoundJob]:
         """Who takes part; one whose turn is not over is not stopped."""
         found: list[RoundJob] = []
+        patient = are_patient(late.values(), self.settings)
         for name, work in active.items():
             asking = self._asking[name]
             began = self.began.get(name)
-            if began is not None and keeps_turn(began, now, late.values(), self.settings):
+            if began is not None and keeps_turn(began, now, self.settings, patient=patient):
                 asking = asking._replace(checkpointable=False)
             elif work.kind and not self.costs.saves_on_stop:
                 asking = asking._replace(unsaved_s=work.unsaved_s(now, self.costs))

@@ -137,19 +137,27 @@ def rounds_passed(since: float, now: float, settings: RoundSettings) -> int:
     return max(1, math.floor((now - since + TICK_S) / settings.round_s))
 
 
-def keeps_turn(began: float, now: float, skips: Iterable[int], settings: RoundSettings) -> bool:
-    """Whether a job that runs keeps its devices because its turn is not over.
+def are_patient(skips: Iterable[int], settings: RoundSettings) -> bool:
+    """Whether turns last: no gang waits that was passed over too often.
 
-    A turn is at least a round long, but not while a gang waits that was passed over too often: a
-    string of short turns could else keep it from ever finding all its devices free at once.
+    A string of short turns could else keep it from ever finding all its devices free at once.
+
+    Args:
+        skips: Rounds that each of those who wait was passed over.
+        settings: Of the rounds.
+    """
+    return not any(count >= settings.gang_skip_limit for count in skips)
+
+
+def keeps_turn(began: float, now: float, settings: RoundSettings, *, patient: bool) -> bool:
+    """Whether a job that runs keeps its devices because its turn is not a round long yet.
 
     Args:
         began: When its turn began.
         now: The moment.
-        skips: Rounds that each of those who wait was passed over.
         settings: Of the rounds.
+        patient: Turns last.
     """
-    patient = not any(count >= settings.gang_skip_limit for count in skips)
     return patient and now + TICK_S < began + settings.round_s
 
 

@@ -9,7 +9,7 @@ are found afterwards, under all the hard limits.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -24,6 +24,7 @@ from ullage.engines.allocation.round_records import (
     RoundState,
 )
 from ullage.engines.allocation.rounds import (
+    are_patient,
     keeps_turn,
     next_end,
     next_round,
@@ -99,9 +100,9 @@ def plan(policy: PolicyRecord, arena: Arena, division: Division, now: float) -> 
         for uid, one in runners.items()
         if not one.holds and (count := _skips(one, now, settings)) >= 1
     }
-    skips = late.values()
+    patient = are_patient(late.values(), settings)
     fixed = {
-        uid for uid, one in runners.items() if one.holds and _is_fixed(one, now, settings, skips)
+        uid for uid, one in runners.items() if one.holds and _is_fixed(one, now, settings, patient)
     }
     free = {kind: arena.units(room) for kind, room in arena.room.items()}
     held = {uid for uid in fixed if not _is_counted(runners, uid, fixed)}
@@ -203,11 +204,11 @@ def _skips(runner: Runner, now: float, settings: RoundSettings) -> int:
     return rounds_passed(known.skipped_since, now, settings)
 
 
-def _is_fixed(one: Runner, now: float, settings: RoundSettings, skips: Collection[int]) -> bool:
+def _is_fixed(one: Runner, now: float, settings: RoundSettings, patient: bool) -> bool:
     """Whether one that holds devices keeps them, come what may."""
     if not one.workload.checkpoint or one.ready:
         return True
-    return keeps_turn(one.began, now, skips, settings)
+    return keeps_turn(one.began, now, settings, patient=patient)
 
 
 def _round_job(one: Runner, arena: Arena, fixed: bool) -> RoundJob:
