@@ -233,6 +233,10 @@ bench: bench-capacity
 bench-capacity: $(VENV)/.ready ## spot capacity: deadlines, cost per work, hazards and prices on public traces (DATA=folder)
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.capacity $(if $(DATA),--data $(DATA))
 
+.PHONY: bench-batching
+bench-batching: $(VENV)/.ready ## batching by distribution beside EDF, FIFO and static sizes in virtual time (DATA=folder)
+	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.batching $(if $(DATA),--data $(DATA))
+
 .PHONY: bench-spot-cluster
 bench-spot-cluster: $(VENV)/.ready ## a replayed preemption trace against an elastic gang on the local cluster (root, Linux, about 10 min; DATA=folder)
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.spot_cluster $(if $(DATA),--data $(DATA)) $(if $(MINUTES),--minutes $(MINUTES))

@@ -1,0 +1,89 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Learns c0 and c1(k) while batches run, for each device and share by itself.
+
+Least squares with forgetting: batch time against the estimated time of its longest member, one
+slope for each size and one intercept for all. It starts from the profile's costs, which weigh
+less than one batch, so that sizes that never ran keep theirs and no other size is biased.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from ullage.engines.batching.batch_time import BatchCosts
+from ullage.engines.batching.histogram import Floats
+
+FORGETTING: Final = 0.998
+"""Weight of a batch after each later one; about 500 batches are remembered."""
+PRIOR_BATCHES: Final = 0.1
+"""The profile weighs as so much of a batch of each size."""
+WARM_UP: Final = 5
+"""First batches on a device at a share that teach nothing: they load, compile and page."""
+LEAST_FACTOR: Final = 1e-3
+KEYS: Final = 256
+"""Devices and shares that are remembered."""
+
+
+@dataclass(slots=True, kw_only=True)
+class CostFit:
+    """The fit of one device at one share."""
+
+    prior: BatchCosts
+    seen: int = field(init=False, default=0)
+    _gram: Floats = field(init=False)
+    _right: Floats = field(init=False)
+    _scale_s: float = field(init=False, default=0.0)
+
+    def __post_init__(self) -> None:
+        count = len(self.prior.factors) + 1
+        self._gram, self._right = np.zeros((count, count)), np.zeros(count)
+
+    def add(self, size: int, longest_s: float, batch_s: float) -> None:
+        """Take in a batch; what is no positive finite time and an unknown size are left out."""
+        if size not in self.prior.factors or not (longest_s > 0 and batch_s > 0):
+            return
+        if not (math.isfinite(longest_s) and math.isfinite(batch_s)):
+            return
+        self.seen += 1
+        if self.seen <= WARM_UP:
+            return
+        row = np.zeros(self._right.size)
+        row[0], row[1 + self.prior.sizes.index(size)] = 1.0, longest_s
+        self._gram = FORGETTING * self._gram + np.outer(row, row)
+        self._right = FORGETTING * self._right + batch_s * row
+        self._scale_s = max(self._scale_s * FORGETTING, longest_s)
+
+    def costs(self) -> BatchCosts:
+        """The costs as they are known now."""
+        if self._scale_s == 0:
+            return self.prior
+        sizes = self.prior.sizes
+        prior = np.array([self.prior.fixed_s, *(self.prior.factors[k] for k in sizes)])
+        weight = PRIOR_BATCHES * np.array([1.0, *(self._scale_s**2 for _ in sizes)])
+        found = np.linalg.solve(self._gram + np.diag(weight), self._right + weight * prior)
+        factors = {k: max(float(found[1 + at]), LEAST_FACTOR) for at, k in enumerate(sizes)}
+        return BatchCosts(fixed_s=max(float(found[0]), 0.0), factors=factors)
+
+
+@dataclass(slots=True, kw_only=True)
+class CostFits:
+    """Fits by device and share; c1(k) changes with the share, so none is used for another."""
+
+    prior: BatchCosts
+    _fits: OrderedDict[Hashable, CostFit] = field(init=False, default_factory=OrderedDict)
+
+    def of(self, device: str, share_percent: float) -> CostFit:
+        """The fit of a device at a share; the one that was used longest ago makes room."""
+        key = (device, share_percent)
+        fit = self._fits.setdefault(key, CostFit(prior=self.prior))
+        self._fits.move_to_end(key)
+        if len(self._fits) > KEYS:
+            self._fits.popitem(last=False)
+        return fit

@@ -1,0 +1,68 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ullage.engines.batching.batch_time import BatchCosts
+from ullage.engines.batching.cost_fit import KEYS, WARM_UP, CostFit, CostFits
+
+PRIOR = BatchCosts(fixed_s=0.01, factors={1: 1.0, 4: 2.0})
+TRUE = BatchCosts(fixed_s=0.004, factors={1: 1.2, 4: 1.5})
+
+
+def taught(batches: int) -> CostFit:
+    rng = np.random.default_rng(3)
+    fit = CostFit(prior=PRIOR)
+    for _ in range(batches):
+        size, longest = int(rng.choice([1, 4])), float(rng.uniform(0.05, 0.5))
+        fit.add(size, longest, TRUE.batch_s(size, longest) * float(rng.uniform(0.98, 1.02)))
+    return fit
+
+
+def test_costs_come_near_the_true_ones() -> None:
+    found = taught(800).costs()
+    assert found.fixed_s == pytest.approx(TRUE.fixed_s, abs=0.002)
+    assert found.factors == pytest.approx(dict(TRUE.factors), rel=0.02)
+
+
+def test_first_batches_teach_nothing() -> None:
+    assert taught(WARM_UP).costs() == PRIOR
+
+
+def test_a_size_that_never_ran_keeps_its_cost() -> None:
+    fit = CostFit(prior=PRIOR)
+    for _ in range(100):
+        fit.add(1, 0.1, 0.15)
+    assert fit.costs().factors[4] == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    ("size", "longest", "batch"),
+    [(3, 1, 1), (1, 0, 1), (1, -1, 1), (1, 1, float("nan")), (1, float("inf"), 1)],
+)
+def test_wild_batches_are_left_out(size: int, longest: float, batch: float) -> None:
+    fit = CostFit(prior=PRIOR)
+    for _ in range(WARM_UP + 1):
+        fit.add(size, longest, batch)
+    assert fit.seen == 0
+
+
+def test_shares_are_learned_apart_and_are_bounded() -> None:
+    fits = CostFits(prior=PRIOR)
+    fits.of("gpu-0", 50).add(1, 0.1, 0.2)
+    assert fits.of("gpu-0", 50).seen == 1
+    assert fits.of("gpu-0", 25).seen == 0
+    for share in range(KEYS):
+        fits.of("gpu-1", share)
+    assert fits.of("gpu-0", 50).seen == 0
+
+
+@pytest.mark.parametrize(
+    ("fixed_s", "factors"),
+    [(-1.0, {1: 1.0}), (0.0, {1: 0.0}), (0.0, {2: 1.0}), (float("nan"), {1: 1.0})],
+)
+def test_wild_costs_are_refused(fixed_s: float, factors: dict[int, float]) -> None:
+    with pytest.raises(ValueError):
+        BatchCosts(fixed_s=fixed_s, factors=factors)
