@@ -25,10 +25,12 @@ import numpy as np
 from bench import report
 from bench.progress import Progress
 from ullage.engines.batching.batch_time import BatchCosts
-from ullage.engines.batching.chooser import SIZES, Chooser, Policy, Request, Rules, SizeRule
+from ullage.engines.batching.chooser import SIZES, Chooser, Policy, Rules, SizeRule
 from ullage.engines.batching.histogram import Floats, Histogram
 from ullage.engines.batching.score import ScoreRow
 from ullage.engines.batching.simulator import Arrivals, play
+from ullage.engines.batching.waiting import Request
+from ullage.engines.batching.worker_pool import WorkerPool
 
 COSTS: Final = BatchCosts(fixed_s=0.004, factors={1: 1.0, 2: 1.1, 4: 1.3, 8: 1.7, 16: 2.5})
 TOKEN_S: Final = 0.001
@@ -38,7 +40,11 @@ SLOS: Final = (1, 2, 4)
 """Objectives as multiples of the 99th percentile of single requests."""
 SYNTHETIC: Final = 20_000
 WAITING: Final = 1_000
-DECISIONS: Final = 400
+DECISIONS: Final = 2_000
+WARM: Final = 20
+"""First decisions, which make tables."""
+PACE_S: Final = 0.05
+"""Seconds between two decisions."""
 DRAWN: Final = 200_000
 BURSTY: Final = "bursty"
 POLICIES: Final[Mapping[str, Rules]] = {
@@ -146,20 +152,25 @@ def score_error() -> float:
 
 
 def decide_p99_ms() -> float:
-    """The 99th percentile of one decision with many waiting, milliseconds."""
+    """The 99th percentile of one decision of a pool in which many wait, milliseconds.
+
+    What was run or refused is replaced between decisions, as in a router under overload.
+    """
     rng = np.random.default_rng(9)
     known = Histogram.of(bimodal().single_s)
     chooser = Chooser(rules=Rules(), costs=COSTS, histograms={"default": known})
+    pool = WorkerPool(chooser=chooser, workers=(0,))
     took = []
-    for _ in range(DECISIONS):
-        deadlines = np.sort(rng.uniform(0, 2, WAITING)).tolist()
-        waiting = [
-            Request(number=at, arrival_s=0.0, deadline_s=due) for at, due in enumerate(deadlines)
-        ]
+    for at in range(DECISIONS):
+        now_s = at * PACE_S
+        while len(pool.waiting) < WAITING:
+            due = now_s + float(rng.uniform(0, 2))
+            pool.offer(Request(number=at, arrival_s=now_s, deadline_s=due))
         started = time.perf_counter()
-        chooser.choose(waiting, 0.0)
+        pool.dispatch(now_s)
         took.append(time.perf_counter() - started)
-    return float(np.quantile(took[20:], 0.99)) * 1e3
+        pool.release(0)
+    return float(np.quantile(took[WARM:], 0.99)) * 1e3
 
 
 Cells = dict[tuple[str, float, float], dict[str, float]]

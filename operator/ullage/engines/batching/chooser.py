@@ -7,8 +7,8 @@ The chooser reads no clock and knows no connection; router and simulator call it
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from ullage.engines.batching.batch_time import BatchCosts
 from ullage.engines.batching.histogram import Floats, Histogram, mixture
 from ullage.engines.batching.score import ScoreRow, score_table
+from ullage.engines.batching.waiting import Places, Waiting
 
 SIZES: Final = (1, 2, 4, 8, 16)
 MIX_STEPS: Final = 8
@@ -46,16 +47,6 @@ class SizeRule(StrEnum):
 
     FINISHES_PER_TIME = "FinishesPerTime"
     LARGEST_FEASIBLE = "LargestFeasible"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """A waiting request; times in seconds on one monotonic clock."""
-
-    number: int
-    arrival_s: float
-    deadline_s: float
-    app: str = "default"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +113,7 @@ class Chooser:
         self._rows.clear()
         self._alone.clear()
 
-    def choose(self, waiting: Sequence[Request], now_s: float) -> Choice:
+    def choose(self, waiting: Waiting, now_s: float) -> Choice:
         """What one idle worker runs.
 
         Args:
@@ -131,34 +122,33 @@ class Chooser:
         """
         if not waiting:
             return Choice()
-        slack = np.fromiter((r.deadline_s for r in waiting), np.float64, len(waiting)) - now_s
+        slack = waiting.deadline_s - now_s
         match self.rules.policy:
             case Policy.FIFO:
                 return self._first_come(waiting, slack)
-            case Policy.ORLOJ if all(r.app in self.histograms for r in waiting):
+            case Policy.ORLOJ if waiting.apps.keys() <= self.histograms.keys():
                 return self._by_distribution(waiting, slack)
             case _:
                 return self._by_deadline(waiting, slack)
 
-    def _first_come(self, waiting: Sequence[Request], slack: Floats) -> Choice:
+    def _first_come(self, waiting: Waiting, slack: Floats) -> Choice:
         """In order of arrival, the largest size that is full; only what is past is refused."""
         alive = np.flatnonzero(slack > 0)
-        order = sorted(alive.tolist(), key=lambda at: waiting[at].arrival_s)
-        size = max((k for k in self.rules.sizes if k <= len(order)), default=len(order))
+        order = alive[np.argsort(waiting.arrival_s[alive], kind="stable")]
+        size = max((k for k in self.rules.sizes if k <= order.size), default=order.size)
         return _chosen(order[:size], slack <= 0)
 
-    def _by_deadline(self, waiting: Sequence[Request], slack: Floats) -> Choice:
+    def _by_deadline(self, waiting: Waiting, slack: Floats) -> Choice:
         """Earliest deadline first, by the estimate of the longest application that waits."""
-        by_app = {app: self._estimate(app) for app in {r.app for r in waiting}}
-        lone = np.array([self.costs.batch_s(1, by_app[r.app]) for r in waiting])
-        hopeless = slack < lone
+        by_app = np.zeros(1 + max(waiting.apps.values()))
+        for app, number in waiting.apps.items():
+            by_app[number] = self._estimate(app)
+        alone = by_app[waiting.app]
+        hopeless = slack < self.costs.fixed_s + self.costs.factors[1] * alone
         order = np.flatnonzero(~hopeless)
         if order.size == 0:
-            return _chosen([], hopeless)
-        if len(by_app) == 1:
-            longest = next(iter(by_app.values()))
-        else:
-            longest = max(by_app[waiting[at].app] for at in order.tolist())
+            return _chosen(order, hopeless)
+        longest = float(alone[order].max())
         best, best_value = order[:1], 0.0
         for size in self.rules.sizes:
             estimate = self.costs.batch_s(size, longest)
@@ -168,7 +158,7 @@ class Chooser:
                 fit, value = order[slack[order] >= estimate], size / max(estimate, LEAST_S)
             if fit.size >= size and value > best_value:
                 best, best_value = fit[:size], value
-        return _chosen(best.tolist(), hopeless)
+        return _chosen(best, hopeless)
 
     def _estimate(self, app: str) -> float:
         known = self.histograms.get(app)
@@ -177,11 +167,11 @@ class Chooser:
         part = self.rules.quantile
         return known.mean_s if part is None else known.quantile_s(part)
 
-    def _by_distribution(self, waiting: Sequence[Request], slack: Floats) -> Choice:
+    def _by_distribution(self, waiting: Waiting, slack: Floats) -> Choice:
         hopeless = self._hopeless(waiting, slack)
         kept = np.flatnonzero(~hopeless)
         if kept.size == 0:
-            return _chosen([], hopeless)
+            return _chosen(kept, hopeless)
         left = slack[kept]
         best, best_value = kept[:1], -1.0
         for row in self._table(waiting, kept):
@@ -191,7 +181,7 @@ class Chooser:
             value = self._value(row, left[found])
             if value > best_value:
                 best, best_value = kept[found], value
-        return _chosen(best.tolist(), hopeless)
+        return _chosen(best, hopeless)
 
     def _value(self, row: ScoreRow, slack: Floats) -> float:
         """Expected finishes per second, or the size itself."""
@@ -199,27 +189,26 @@ class Chooser:
             return float(row.size)
         return float(row.in_time(slack).sum()) / row.mean_s
 
-    def _hopeless(self, waiting: Sequence[Request], slack: Floats) -> NDArray[np.bool_]:
+    def _hopeless(self, waiting: Waiting, slack: Floats) -> NDArray[np.bool_]:
         """Cannot finish even alone, or only with less than the probability that is asked for."""
-        apps = [request.app for request in waiting]
         found = np.zeros(slack.size, dtype=np.bool_)
-        for app in set(apps):
-            places = (
-                slice(None)
-                if apps.count(app) == len(apps)
-                else [at for at, other in enumerate(apps) if other == app]
-            )
+        for app, number in waiting.apps.items():
+            places = slice(None) if len(waiting.apps) == 1 else waiting.app == number
             if app not in self._alone:
                 self._alone[app] = self.costs.batch(1, self.histograms[app])
             lone, left = self._alone[app], slack[places]
-            found[places] = (left <= lone.least_s) | (lone.below(left) < self.rules.drop_threshold)
+            found[places] = left <= lone.least_s
+            if self.rules.drop_threshold:
+                found[places] |= lone.below(left) < self.rules.drop_threshold
         return found
 
-    def _table(self, waiting: Sequence[Request], kept: NDArray[np.intp]) -> tuple[ScoreRow, ...]:
+    def _table(self, waiting: Waiting, kept: Places) -> tuple[ScoreRow, ...]:
         """The rows of the queue's mixture; made once for each rounded composition."""
-        counts = Counter([waiting[at].app for at in kept.tolist()])
-        parts = {app: max(1, round(MIX_STEPS * n / kept.size)) for app, n in counts.items()}
-        key = tuple(sorted(parts.items()))
+        counts = np.bincount(waiting.app[kept], minlength=1 + max(waiting.apps.values())).tolist()
+        parts = {app: counts[number] / kept.size for app, number in waiting.apps.items()}
+        key = tuple(
+            sorted((app, max(1, round(MIX_STEPS * part))) for app, part in parts.items() if part)
+        )
         rows = self._rows.get(key)
         if rows is None:
             single = mixture(self.histograms, dict(key))
@@ -230,18 +219,21 @@ class Chooser:
         return rows
 
 
-def _candidates(row: ScoreRow, slack: Floats) -> NDArray[np.intp] | None:
-    """The best positions by score, ties by earlier deadline; ``None`` if a batch is not full."""
-    feasible: NDArray[np.intp] = np.flatnonzero(slack > row.batch.least_s)
-    if feasible.size < row.size:
+def _candidates(row: ScoreRow, slack: Floats) -> Places | None:
+    """The best positions by score, ties by earlier deadline; ``None`` if a batch is not full.
+
+    ``slack`` never falls, so what is feasible is its end.
+    """
+    first = int(np.searchsorted(slack, row.batch.least_s, side="right"))
+    if slack.size - first < row.size:
         return None
-    scores = row.score(slack[feasible])
+    scores = row.score(slack[first:])
     limit = np.partition(scores, scores.size - row.size)[scores.size - row.size]
     above = np.flatnonzero(scores > limit)
     ties = np.flatnonzero(scores == limit)[: row.size - above.size]
-    best: NDArray[np.intp] = feasible[np.sort(np.concatenate([above, ties]))]
+    best: Places = first + np.sort(np.concatenate([above, ties]))
     return best
 
 
-def _chosen(run: Sequence[int], dropped: NDArray[np.bool_]) -> Choice:
-    return Choice(run=tuple(run), dropped=tuple(np.flatnonzero(dropped).tolist()))
+def _chosen(run: Places, dropped: NDArray[np.bool_]) -> Choice:
+    return Choice(run=tuple(run.tolist()), dropped=tuple(np.flatnonzero(dropped).tolist()))

@@ -14,8 +14,9 @@ from enum import StrEnum
 import numpy as np
 
 from ullage.engines.batching.batch_time import BatchCosts
-from ullage.engines.batching.chooser import Chooser, Request
+from ullage.engines.batching.chooser import Chooser
 from ullage.engines.batching.histogram import Floats
+from ullage.engines.batching.waiting import Request
 from ullage.engines.batching.worker_pool import CAPACITY, WorkerPool
 
 

@@ -4,12 +4,12 @@
 
 from __future__ import annotations
 
-from bisect import insort
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from ullage.engines.batching.chooser import Chooser, Request
+from ullage.engines.batching.chooser import Chooser
+from ullage.engines.batching.waiting import Request, Waiting
 
 CAPACITY: Final = 10_000
 """Requests that wait at most; beyond it a request is refused at once."""
@@ -38,7 +38,7 @@ class WorkerPool:
     chooser: Chooser
     workers: Iterable[int]
     capacity: int = CAPACITY
-    waiting: list[Request] = field(init=False, default_factory=list)
+    waiting: Waiting = field(init=False, default_factory=Waiting)
     _idle: set[int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -48,7 +48,7 @@ class WorkerPool:
         """Take a request in; ``False`` when the queue is full."""
         if len(self.waiting) >= self.capacity:
             return False
-        insort(self.waiting, request, key=lambda r: (r.deadline_s, r.arrival_s, r.number))
+        self.waiting.add(request)
         return True
 
     def release(self, worker: int) -> None:
@@ -61,10 +61,9 @@ class WorkerPool:
         dropped: list[Request] = []
         while self._idle and self.waiting:
             choice = self.chooser.choose(self.waiting, now_s)
-            run = tuple(self.waiting[at] for at in choice.run)
-            dropped += [self.waiting[at] for at in choice.dropped]
-            gone = {*choice.run, *choice.dropped}
-            self.waiting = [r for at, r in enumerate(self.waiting) if at not in gone]
+            gone = self.waiting.take([*choice.run, *choice.dropped])
+            run = gone[: len(choice.run)]
+            dropped += gone[len(run) :]
             if not run:
                 break
             worker = min(self._idle)

@@ -10,20 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ullage.engines.batching.batch_time import BatchCosts
-from ullage.engines.batching.chooser import Chooser, Policy, Request, Rules, SizeRule
+from ullage.engines.batching.chooser import Chooser, Policy, Rules, SizeRule
 from ullage.engines.batching.histogram import Histogram
 from ullage.engines.batching.score import score_table
+from ullage.engines.batching.waiting import Request, Waiting
 
 SIZES = (1, 2, 4)
 COSTS = BatchCosts(fixed_s=0.02, factors={1: 1.0, 2: 1.1, 4: 1.4})
 SINGLE = Histogram.of(np.concatenate([np.linspace(0.05, 0.07, 40), np.linspace(0.3, 0.5, 10)]))
 
 
-def waiting_with(slacks: list[float], *, app: str = "default") -> list[Request]:
-    return [
+def waiting_with(slacks: list[float], *, app: str = "default") -> Waiting:
+    return Waiting.of(
         Request(number=at, arrival_s=-float(at), deadline_s=slack, app=app)
         for at, slack in enumerate(sorted(slacks))
-    ]
+    )
 
 
 def a_chooser(**rules: object) -> Chooser:
@@ -136,3 +137,39 @@ def test_wild_sizes_are_refused(sizes: tuple[int, ...]) -> None:
 def test_a_size_without_a_cost_is_refused() -> None:
     with pytest.raises(ValueError, match="no cost"):
         Chooser(rules=Rules(sizes=(1, 64)), costs=COSTS)
+
+
+@given(
+    slacks=st.lists(st.tuples(st.floats(0.0, 2.0), st.sampled_from("ab")), min_size=1, max_size=12)
+)
+def test_each_application_is_hopeless_by_its_own_distribution(
+    slacks: list[tuple[float, str]],
+) -> None:
+    known = {"a": SINGLE, "b": Histogram.of(np.linspace(0.8, 0.9, 50))}
+    waiting = Waiting.of(
+        Request(number=at, arrival_s=0.0, deadline_s=slack, app=app)
+        for at, (slack, app) in enumerate(slacks)
+    )
+    chooser = Chooser(rules=Rules(sizes=SIZES), costs=COSTS, histograms=known)
+    choice = chooser.choose(waiting, 0.0)
+    least = {app: COSTS.batch_s(1, one.least_s) for app, one in known.items()}
+    dropped = {waiting[at].number for at in choice.dropped}
+    assert dropped == {at for at, (slack, app) in enumerate(slacks) if slack <= least[app]}
+    assert choice.run or len(choice.dropped) == len(slacks)
+
+
+def test_tables_follow_the_mixture_of_those_that_wait() -> None:
+    """Long requests beside short ones make a large batch likely late for the short ones."""
+    known = {"short": Histogram.of(np.full(50, 0.05)), "long": Histogram.of(np.full(50, 1.0))}
+    chooser = Chooser(rules=Rules(sizes=SIZES), costs=COSTS, histograms=known)
+    alike = Waiting.of(
+        Request(number=at, arrival_s=0.0, deadline_s=0.2, app="short") for at in range(4)
+    )
+    mixed = Waiting.of(
+        Request(number=at, arrival_s=0.0, deadline_s=due, app=app)
+        for at, (due, app) in enumerate(
+            [(0.2, "short"), (1.1, "long"), (1.1, "long"), (1.2, "long")]
+        )
+    )
+    assert len(chooser.choose(alike, 0.0).run) == 4
+    assert len(chooser.choose(mixed, 0.0).run) < 4

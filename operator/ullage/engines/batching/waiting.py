@@ -1,0 +1,132 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Requests that wait, by earlier deadline, with what the chooser reads of them as arrays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ullage.engines.batching.histogram import Floats
+
+Places = NDArray[np.intp]
+
+_FIRST: Final = 64
+"""Requests that the arrays hold at first; they double."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A waiting request; times in seconds on one monotonic clock."""
+
+    number: int
+    arrival_s: float
+    deadline_s: float
+    app: str = "default"
+
+
+@dataclass(slots=True)
+class Waiting:
+    """Requests in the order of their deadlines; of equal ones the first that came.
+
+    Only applications that have a request waiting are numbered, so wild names take no memory.
+    """
+
+    _requests: list[Request] = field(default_factory=list)
+    _deadline_s: Floats = field(default_factory=lambda: np.empty(_FIRST))
+    _arrival_s: Floats = field(default_factory=lambda: np.empty(_FIRST))
+    _app: Places = field(default_factory=lambda: np.empty(_FIRST, dtype=np.intp))
+    _numbers: dict[str, int] = field(default_factory=dict)
+    _counts: dict[str, int] = field(default_factory=dict)
+    _free: list[int] = field(default_factory=list)
+    """Numbers below the largest that no application has."""
+
+    @classmethod
+    def of(cls, requests: Iterable[Request]) -> Self:
+        """So many requests, offered one after the other."""
+        made = cls()
+        for request in requests:
+            made.add(request)
+        return made
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def __iter__(self) -> Iterator[Request]:
+        return iter(self._requests)
+
+    def __getitem__(self, at: int) -> Request:
+        return self._requests[at]
+
+    @property
+    def deadline_s(self) -> Floats:
+        """Deadlines in seconds, never falling."""
+        return self._deadline_s[: len(self)]
+
+    @property
+    def arrival_s(self) -> Floats:
+        """When each came, seconds."""
+        return self._arrival_s[: len(self)]
+
+    @property
+    def app(self) -> Places:
+        """The number of each request's application, as in ``apps``."""
+        return self._app[: len(self)]
+
+    @property
+    def apps(self) -> dict[str, int]:
+        """Applications that wait, and their numbers."""
+        return self._numbers
+
+    def add(self, request: Request) -> None:
+        """Take a request in at its place.
+
+        Raises:
+            ValueError: its deadline is not a number.
+        """
+        if math.isnan(request.deadline_s):
+            raise ValueError("a deadline is a number of seconds")
+        count = len(self)
+        if count == self._app.size:
+            self._deadline_s = np.resize(self._deadline_s, 2 * count)
+            self._arrival_s = np.resize(self._arrival_s, 2 * count)
+            self._app = np.resize(self._app, 2 * count)
+        at = int(np.searchsorted(self.deadline_s, request.deadline_s, side="right"))
+        for column in (self._deadline_s, self._arrival_s, self._app):
+            column[at + 1 : count + 1] = column[at:count]
+        self._deadline_s[at] = request.deadline_s
+        self._arrival_s[at] = request.arrival_s
+        self._app[at] = self._number(request.app)
+        self._requests.insert(at, request)
+
+    def take(self, places: Sequence[int]) -> tuple[Request, ...]:
+        """Remove the requests at these places and return them in the given order."""
+        taken = tuple(self._requests[at] for at in places)
+        stays = np.ones(len(self), dtype=np.bool_)
+        stays[list(places)] = False
+        left = len(self) - len(taken)
+        for column in (self._deadline_s, self._arrival_s, self._app):
+            column[:left] = column[: len(self)][stays]
+        for at in sorted(places, reverse=True):
+            del self._requests[at]
+        for request in taken:
+            self._forget(request.app)
+        return taken
+
+    def _number(self, app: str) -> int:
+        """The number of an application that has one more request waiting."""
+        self._counts[app] = self._counts.get(app, 0) + 1
+        if app not in self._numbers:
+            self._numbers[app] = self._free.pop() if self._free else len(self._numbers)
+        return self._numbers[app]
+
+    def _forget(self, app: str) -> None:
+        self._counts[app] -= 1
+        if not self._counts[app]:
+            del self._counts[app]
+            self._free.append(self._numbers.pop(app))
