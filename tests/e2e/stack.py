@@ -224,6 +224,23 @@ class Stack:
 
         eventually(offered, within_s=90, what=f"nodes offer {wanted}")
 
+    def takes_work(self, name: str) -> bool:
+        """The node is Ready, nothing keeps pods away, and kubelet counts the slots of its agent."""
+        node = self.get("nodes", name) or {}
+        ready = any(
+            one["type"] == "Ready" and one["status"] == "True"
+            for one in node.get("status", {}).get("conditions", [])
+        )
+        slots = node.get("status", {}).get("allocatable", {}).get("ullage.dev/slot", "0")
+        agents = [
+            pod
+            for pod in self.list("pods", NAMESPACE, "app.kubernetes.io/component=node")
+            if pod["spec"].get("nodeName") == name
+            and "deletionTimestamp" not in pod["metadata"]
+            and pod["status"].get("phase") == "Running"
+        ]
+        return ready and slots != "0" and not node["spec"].get("taints") and len(agents) == 1
+
     def ledger(self) -> list[str]:
         """What is wrong in the books of the devices; empty = nothing.
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from demo.images import image_name
-from demo.install import NAMESPACE
+from e2e.conftest import DEVICES
 from e2e.stack import Json, Stack, busy_template, eventually, share, training_job
 
 STEPS = 40_000
@@ -96,30 +96,14 @@ def _take_away(stack: Stack, namespace: str, name: str, node: str) -> None:
     stack.delete("pod", lost, namespace, "--grace-period=0", "--force", "--wait=false")
 
 
-def _takes_work(stack: Stack, name: str) -> bool:
-    """The node is Ready, nothing keeps pods away, and kubelet counts the slots of its agent."""
-    node = stack.get("nodes", name) or {}
-    ready = any(
-        one["type"] == "Ready" and one["status"] == "True"
-        for one in node.get("status", {}).get("conditions", [])
-    )
-    slots = node.get("status", {}).get("allocatable", {}).get("ullage.dev/slot", "0")
-    agents = [
-        pod
-        for pod in stack.list("pods", NAMESPACE, "app.kubernetes.io/component=node")
-        if pod["spec"].get("nodeName") == name
-        and "deletionTimestamp" not in pod["metadata"]
-        and pod["status"].get("phase") == "Running"
-    ]
-    return ready and slots != "0" and not node["spec"].get("taints") and len(agents) == 1
-
-
 @pytest.fixture
 def second_node(stack: Stack) -> Iterator[str]:
-    """node-2, which takes work again whatever happens."""
+    """node-2, which takes work before, and again whatever happens."""
+    for node in DEVICES:  # agents of the test before may have just restarted
+        eventually(lambda node=node: stack.takes_work(node), within_s=120, what=f"{node} is ready")
     yield "node-2"
     stack.cluster.kubectl("uncordon", "node-2")
-    eventually(lambda: _takes_work(stack, "node-2"), within_s=120, what="node-2 takes work again")
+    eventually(lambda: stack.takes_work("node-2"), within_s=120, what="node-2 takes work again")
 
 
 @pytest.mark.timeout(900)
