@@ -20,52 +20,20 @@ from builders import (
     a_gpu_node,
     a_job,
     a_policy,
-    a_profile,
 )
+from fakes.choosing import MEMORY_MIB, RATES, known, nodes
 from fakes.deciding import Decided, decided, told
 from ullage.api.contract import Health, Reason
-from ullage.cluster.records.profile import ProfileRecord, ProfileStatus, SoloEntry
+from ullage.cluster.records.profile import ProfileStatus, SoloEntry
 from ullage.cluster.records.snapshot import GPUNodeRecord
 from ullage.cluster.records.spec_fields import CostAim
-from ullage.engines.admission.records import Fingerprint
 from ullage.scheduling.model.gang_speed import speed
 
-MEMORY_MIB: Final = 40_000
 PRICES: Final = {"a100": 4.0, "t4": 0.6}
-RATES: Final = {"a100": 3.0, "t4": 1.0}
 STEPS: Final = 36_000
 """Ten hours and 6.00 on a t4, a third of the time and 13.33 on an a100."""
 CHEAP: Final = CostAim(objective="CostPerWork")
 FAST: Final = CostAim(objective="Makespan")
-
-
-def nodes(**devices: int) -> list[Part]:
-    """A node of each type with so many devices."""
-    return [
-        a_gpu_node(
-            f"node-{kind}",
-            devices=[
-                a_device(f"GPU-{kind}-{at}", model=kind, memory_mib=MEMORY_MIB)
-                for at in range(count)
-            ],
-        )
-        for kind, count in devices.items()
-    ]
-
-
-def known(**rates: float) -> ProfileRecord:
-    """The class of the job, measured alone at these steps per second."""
-    solo = tuple(
-        SoloEntry(
-            device=kind,
-            share=100,
-            steps_per_second=rate,
-            samples=9,
-            fingerprint=Fingerprint(peak_memory_mib=5_000),
-        )
-        for kind, rate in rates.items()
-    )
-    return replace(a_profile("resnet", workload_class="resnet"), status=ProfileStatus(solo=solo))
 
 
 def priced(**prices: float | None) -> list[Part]:

@@ -9,7 +9,7 @@ Level-triggered: it follows from statuses, so a new leader goes on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -41,24 +41,24 @@ class NextMove:
     wake_at: float = 0.0
 
 
-def better_of(
-    context: CycleContext, job: WorkloadRecord, members: Sequence[Member]
-) -> Callable[[Sequence[str], int], BetterChoice | None]:
-    """What would be much better than devices of some types for a job."""
-
-    def find(held: Sequence[str], devices: int) -> BetterChoice | None:
-        if context.rounds is not None or job.ref.uid in context.spending.choices:
-            return None
-        return better_choice(
-            job,
-            held,
-            devices,
-            context.view.snapshot.policy.reconsider,
-            now=context.view.now,
-            unsaved_s=unsaved_s(context.view, members),
-        )
-
-    return find
+def better_for(
+    context: CycleContext,
+    job: WorkloadRecord,
+    members: Sequence[Member],
+    held: Sequence[str],
+    devices: int,
+) -> BetterChoice | None:
+    """What would be much better for a job than so many devices of the types that it has."""
+    if context.rounds is not None or job.ref.uid in context.spending.choices:
+        return None
+    return better_choice(
+        job,
+        held,
+        devices,
+        context.view.snapshot.policy.reconsider,
+        now=context.view.now,
+        unsaved_s=unsaved_s(context.view, members),
+    )
 
 
 def next_move(context: CycleContext, outcomes: Mapping[str, Outcome]) -> NextMove:
@@ -79,7 +79,7 @@ def next_move(context: CycleContext, outcomes: Mapping[str, Outcome]) -> NextMov
         members = context.view.members_of(job)
         held = _types(context, members)
         devices = sum(len(member.held) for member in members)
-        better = better_of(context, job, members)(held, devices)
+        better = better_for(context, job, members, held, devices)
         if better is None:
             continue
         ready_at = _ready_at(context, job, members)

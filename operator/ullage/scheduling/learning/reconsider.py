@@ -81,7 +81,9 @@ def better_choice(
     if not held or first.accelerator in held or first.devices != devices:
         return None
     there = _figures(first, aim)
-    here = [_figures(row, aim) for row in rows if row.accelerator in held and _is_of(row, devices)]
+    here = [
+        _figures(row, aim) for row in rows if row.accelerator in held and row.devices == devices
+    ]
     if there is None or len(here) < len(held) or None in here:
         return None
     stays = max((one for one in here if one is not None), key=lambda one: one.low)
@@ -94,10 +96,6 @@ def better_choice(
     if saved * _PERCENT < terms.min_saving_percent:
         return None
     return BetterChoice(accelerator=first.accelerator, saved=saved, aim=aim)
-
-
-def _is_of(row: Recommended, devices: int) -> bool:
-    return row.devices == devices
 
 
 def _figures(row: Recommended, aim: Aim) -> _Figures | None:

@@ -245,13 +245,8 @@ class CandidateList:
     def room_by_node(self) -> dict[int, int]:
         """Members that each node takes now, one a device of those that are shared."""
         self._catch_up()
-        sites = self._board.inventory.sites
-        found: dict[int, int] = {}
-        for site in np.flatnonzero(self._gives >= 0).tolist():
-            found[sites[site].node] = found.get(sites[site].node, 0) + 1
-        if self.request.exclusive:
-            found = {node: free // self.request.count for node, free in found.items()}
-        return {node: members for node, members in found.items() if members}
+        free = np.bincount(self._board.inventory.node_of[self._gives >= 0])
+        return by_node(free // self.request.count if self.request.exclusive else free)
 
     def _spot(self, site: int) -> Candidate:
         node = self._board.inventory.sites[site].node
@@ -408,6 +403,12 @@ class CandidateList:
     def _favour(self, site: int) -> int:
         """What speaks for a device because of its type."""
         return self._favours.item(self._board.inventory.model.item(site))
+
+
+def by_node(counts: Ints) -> dict[int, int]:
+    """Counts of nodes, those with none left out."""
+    nodes = np.flatnonzero(counts)
+    return dict(zip(nodes.tolist(), counts[nodes].tolist(), strict=True))
 
 
 def _favours(inventory: Inventory, request: ResourceRequest) -> Ints:

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Final
 
+import numpy as np
+
 from ullage.api.contract import Reason
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import RefusalLine
@@ -25,6 +27,7 @@ from ullage.scheduling.inventory.reliable_machines import terms_of
 from ullage.scheduling.model.device_choice import BEST
 from ullage.scheduling.model.view import Member, View
 from ullage.scheduling.placement.attempt import Outcome, Refused, Requeue, SchedulingAttempt
+from ullage.scheduling.placement.candidates import by_node
 from ullage.scheduling.placement.downsizing import (
     Asking,
     Downsize,
@@ -303,12 +306,10 @@ class SchedulingQueue:
         inventory, request = self.placer.occupancy.inventory, found[0].asked.request
         model = inventory.model.item(found[0].candidate.sites[0])
         fits = self.placer.candidate_index.fit(request.shape) == int(Fit.OK)
-        room = {
-            node: sum(inventory.model.item(site) == model for site in sites) // request.count
-            for node, sites in enumerate(inventory.sites_on)
-            if fits[node]
-        }
-        return len(fewest_nodes({node: n for node, n in room.items() if n}, len(found))) or 1
+        of_type = inventory.node_of[inventory.model == model]
+        devices = np.bincount(of_type, minlength=len(inventory.sites_on))
+        room = by_node(np.where(fits, devices // request.count, 0))
+        return len(fewest_nodes(room, len(found))) or 1
 
     def _without_hope(
         self, attempt: SchedulingAttempt, number: int, members: int

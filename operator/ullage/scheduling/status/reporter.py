@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from ullage.api.contract import DesiredSlice, Reason
 from ullage.api.reasons import ConditionType
@@ -21,7 +22,7 @@ from ullage.cluster.records.status import (
 from ullage.scheduling.assignment.cycle_context import Assignments, CycleContext
 from ullage.scheduling.assignment.digest import decision_digest, in_bytes
 from ullage.scheduling.assignment.entry import Entry
-from ullage.scheduling.assignment.moves import better_of
+from ullage.scheduling.assignment.moves import better_for
 from ullage.scheduling.capacity.status import says_already
 from ullage.scheduling.elastic.sizes import told as told_size
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest
@@ -91,7 +92,10 @@ class Reporter:
             members = [member for member in members if not (member.gated or member.pod.deleting)]
         parts = self._parts(members, outcome)
         verdict = as_recommended(
-            self.context.inventory, workload, parts, better_of(self.context, workload, members)
+            self.context.inventory,
+            workload,
+            parts,
+            partial(better_for, self.context, workload, members),
         )
         if (
             life.phase is Phase.RUNNING
