@@ -160,8 +160,9 @@ def test_an_order_is_unschedulable_until_its_machine_comes(market: Stack, namesp
     install(
         market.cluster, Progress(), settings={"ULLAGE_DECIDE_ORDER_IMAGE": image_name("operator")}
     )
-    belongs(market, SPOT_NODE, None)
-    market.apply(pool("spot", "1.00", spot=True, most=3))
+    # a pool that has just lost its node sells nothing for a while: this one never had any
+    market.cluster.kubectl("delete", POOLS, "spot")
+    market.apply(pool("bought", "1.00", spot=True, most=3))
     market.apply(
         training_job(
             "buys",
@@ -172,7 +173,7 @@ def test_an_order_is_unschedulable_until_its_machine_comes(market: Stack, namesp
             cost={"objective": "CostPerWork", "onDemandFallback": False},
         )
     )
-    provisioner = Provisioner(labels={"spot": {LABEL: "spot"}})
+    provisioner = Provisioner(labels={"bought": {LABEL: "bought"}})
 
     def orders() -> list[Json]:
         return [pod for pod in market.pods(namespace) if is_order(pod)]
