@@ -104,6 +104,21 @@ def test_what_it_waits_with_is_there_for_others() -> None:
     assert sum(on(found, "second").values()) == 3
 
 
+def test_alike_gangs_wait_alike_but_each_by_its_own_patience() -> None:
+    cluster = _held([*nodes(a=3, b=3, d=6), sensitive(0.5)], "d", 4)
+    gangs = [gang(6, name) for name in ("first", "second", "third", "fourth")]
+    waited_s = (0.0, 0.0, 0.5 * PATIENCE_S + 1, 0.0)
+    parts: list[Part] = []
+    for at, (one, waited) in enumerate(zip(gangs, waited_s, strict=True)):
+        one = one.with_(created=NOW - 1_000 + at)
+        parts += [one, *(replace(pod, created=NOW - waited) for pod in one.pods())]
+    found = decided(*parts, *cluster)
+    reasons = [found.condition(name, "Admitted").reason for name in ("first", "second", "fourth")]
+    assert reasons == [Reason.WAITS_FOR_FEWER_NODES] * 2 + [Reason.NO_CAPACITY]
+    assert on(found, "third") == {"a": 3, "b": 3}
+    assert not any(on(found, name) for name in ("first", "second", "fourth"))
+
+
 def _held(parts: list[Part], node: str, count: int) -> list[Part]:
     """The same cluster, with devices of a node taken by someone."""
     only = [part for part in parts if isinstance(part, GPUNodeRecord) and part.name == node]

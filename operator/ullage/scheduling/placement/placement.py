@@ -4,9 +4,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
+
+import numpy as np
 
 from ullage.api.contract import DesiredSlice, Reason, SliceKey
 from ullage.cluster.records.snapshot import WorkloadRecord
@@ -84,7 +86,7 @@ class Placer:
     rule: AdmissionRule
     candidate_index: CandidateIndex = field(init=False)
     _shortlists: dict[int, CandidateList] = field(default_factory=dict)
-    _narrowed: dict[tuple[int, int], ResourceRequest] = field(default_factory=dict)
+    _narrower: dict[tuple[object, ...], ResourceRequest] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.candidate_index = CandidateIndex(self.occupancy, self.rule)
@@ -134,19 +136,10 @@ class Placer:
         self, unit: Sequence[PlacementRequest], model: int
     ) -> list[PlacementRequest]:
         """The same members on devices of one model."""
-        held: list[PlacementRequest] = []
-        for one in unit:
-            key = one.request.number, -1 - model
-            known = self._narrowed.get(key)
-            if known is None:
-                known = self._narrowed[key] = replace(
-                    one.request,
-                    number=-1 - len(self._narrowed),
-                    accelerators=frozenset((model,)),
-                    uniform=False,
-                )
-            held.append(replace(one, request=known))
-        return held
+        only = frozenset((model,))
+        return self._narrowed(
+            unit, ("model", model), lambda one: replace(one, accelerators=only, uniform=False)
+        )
 
     def _on_any(
         self, unit: Sequence[PlacementRequest], near: set[int], *, explain: bool
@@ -174,15 +167,11 @@ class Placer:
         chosen = fewest_nodes(self._shortlist(unit[0].request).room_by_node(), len(unit))
         if not chosen or len(unit) == 1:
             return None
-        here = {site for node in chosen for site in self.occupancy.inventory.sites_on[node]}
-        elsewhere = frozenset(range(len(self.occupancy.inventory.sites))) - here
-        narrowed: dict[int, ResourceRequest] = {}
-        for number, request in {one.request.number: one.request for one in unit}.items():
-            own = -1 - len(self._narrowed)
-            narrowed[number] = self._narrowed[own, 0] = replace(
-                request, number=own, avoid=request.avoid | elsewhere
-            )
-        held = [replace(one, request=narrowed[one.request.number]) for one in unit]
+        held = self._narrowed(
+            unit,
+            ("nodes", *chosen),
+            lambda one: replace(one, avoid=one.avoid | self._elsewhere(chosen)),
+        )
         found = self._seat(held, set(), explain=False)
         if isinstance(found, NoRoom):
             return None
@@ -190,17 +179,42 @@ class Placer:
             replace(placement, asked=asked) for placement, asked in zip(found, unit, strict=True)
         )
 
+    def _elsewhere(self, nodes: Sequence[int]) -> frozenset[int]:
+        """All devices but those of these nodes."""
+        inventory = self.occupancy.inventory
+        return frozenset(np.flatnonzero(~np.isin(inventory.node_of, nodes)).tolist())
+
     def _held_to(self, unit: Sequence[PlacementRequest], cap: int) -> list[PlacementRequest]:
         """The same members, content with less."""
-        return [replace(one, request=self._narrower(one.request, cap)) for one in unit]
+        return self._narrowed(
+            unit,
+            ("percent", cap),
+            lambda one: replace(one, max_percent=min(cap, one.max_percent)),
+        )
 
-    def _narrower(self, request: ResourceRequest, cap: int) -> ResourceRequest:
-        known = self._narrowed.get((request.number, cap))
-        if known is None:
-            number = -1 - len(self._narrowed)
-            known = replace(request, number=number, max_percent=min(cap, request.max_percent))
-            self._narrowed[request.number, cap] = known
-        return known
+    def _narrowed(
+        self,
+        unit: Sequence[PlacementRequest],
+        how: tuple[object, ...],
+        narrow: Callable[[ResourceRequest], ResourceRequest],
+    ) -> list[PlacementRequest]:
+        """The same members with narrower requests, which alike members of a cycle share.
+
+        Args:
+            unit: The members.
+            how: What it is narrowed to.
+            narrow: Does so.
+        """
+        held: list[PlacementRequest] = []
+        for one in unit:
+            key = (one.request.number, *how)
+            known = self._narrower.get(key)
+            if known is None:
+                # numbers below 0 are of this placer alone
+                known = replace(narrow(one.request), number=-1 - len(self._narrower))
+                self._narrower[key] = known
+            held.append(replace(one, request=known))
+        return held
 
     def _seat(
         self, unit: Sequence[PlacementRequest], near: set[int], *, explain: bool

@@ -71,6 +71,14 @@ class _Hopeless:
     outcome: Outcome
 
 
+@dataclass(frozen=True, slots=True)
+class _Spread:
+    """Nodes that a gang would be on, and how few would do if all devices were free."""
+
+    nodes: int
+    fewest: int
+
+
 @dataclass(slots=True)
 class SchedulingQueue:
     """Serves the waiting owners of one cycle."""
@@ -95,6 +103,8 @@ class SchedulingQueue:
     _later: Placer | None = None
     _refused: dict[int, tuple[int, NoRoom]] = field(default_factory=dict)
     _refused_later: dict[int, int] = field(default_factory=dict)
+    _spreads: dict[tuple[int, ...], _Spread] = field(default_factory=dict)
+    """Of gangs that waited for fewer nodes, by what they share with alike ones."""
     _no_victims: dict[int, int] = field(default_factory=dict)
     _no_one_concedes: dict[int, int] = field(default_factory=dict)
     _evicted: set[str] = field(default_factory=set)
@@ -261,44 +271,58 @@ class SchedulingQueue:
             return hopeless
         known = self._refused.get(number)
         if known is None or known[0] > len(unit):
+            spread = self._spreads.get(self._alike_apart(number, len(unit)))
+            waits = self._waits_for_fewer(attempt, unit, spread) if spread is not None else None
+            if waits is not None:
+                return waits
             found = self.placer.placement(unit, near, explain=True)
             if not isinstance(found, NoRoom):
-                return self._taken_or_apart(attempt, found)
+                return self._taken_or_apart(attempt, number, found)
             self._refused[number] = known = (len(unit), found)
         infeasible = self._infeasible(attempt.workload, unit)
         if infeasible is not None:
             return Outcome(refused=Refused.for_good(infeasible))
         return self._make_way(attempt, unit, known[1])
 
-    def _taken_or_apart(self, attempt: SchedulingAttempt, found: tuple[Placement, ...]) -> Outcome:
+    def _taken_or_apart(
+        self, attempt: SchedulingAttempt, number: int, found: tuple[Placement, ...]
+    ) -> Outcome:
         """The places, unless they are on more nodes than need be and waiting costs less."""
-        spread = self._spread(attempt, found)
-        if spread is None:
-            self._mirror(found)
-            return Outcome(found, found[0].runner_up)
-        self.placer.unseat(found)
-        return Outcome(
-            refused=Refused(Reason.WAITS_FOR_FEWER_NODES, placed=len(found), turn=lambda: spread)
-        )
+        unit = [placement.asked for placement in found]
+        if unit[0].request.across < BEST:
+            nodes = len({placement.candidate.node for placement in found})
+            spread = _Spread(nodes, self._fewest(found))
+            waits = self._waits_for_fewer(attempt, unit, spread)
+            if waits is not None:
+                self.placer.unseat(found)
+                self._spreads[self._alike_apart(number, len(found))] = spread
+                return waits
+        self._mirror(found)
+        return Outcome(found, found[0].runner_up)
 
-    def _spread(self, attempt: SchedulingAttempt, found: tuple[Placement, ...]) -> str | None:
-        """Why a gang waits for fewer nodes; ``None`` = it takes the places.
+    def _alike_apart(self, number: int, members: int) -> tuple[int, ...]:
+        """What gangs share that would be on the same nodes: until seats or devices are given."""
+        return number, members, self.budget, len(self.placer.occupancy.blocker)
+
+    def _waits_for_fewer(
+        self, attempt: SchedulingAttempt, unit: Sequence[PlacementRequest], spread: _Spread
+    ) -> Outcome | None:
+        """That a gang waits for fewer nodes, and why; ``None`` = it takes the places.
 
         It waits at most that part of its patience that it would lose of its speed.
         """
-        request = found[0].asked.request
-        if request.across >= BEST or attempt.only is not None or attempt.near:
+        across, policy = unit[0].request.across, self.view.snapshot.policy
+        patience_s = (1 - across / BEST) * policy.gang_skip_limit * policy.round_seconds
+        if spread.nodes <= spread.fewest or attempt.only is not None or attempt.near:
             return None
-        here = len({placement.candidate.node for placement in found})
-        fewest = self._fewest(found)
-        loss = 1 - request.across / BEST
-        policy = self.view.snapshot.policy
-        patience_s = loss * policy.gang_skip_limit * policy.round_seconds
-        if here <= fewest or self.view.now - attempt.waiting_since > patience_s:
+        if self.view.now - attempt.waiting_since > patience_s:
             return None
-        return (
-            f"there is room on {here} nodes, where it keeps {request.across} % of its speed; it"
-            f" waits for room on {fewest}, for {patience_s:.0f} s at most"
+        text = (
+            f"there is room on {spread.nodes} nodes, where it keeps {across} % of its speed; it"
+            f" waits for room on {spread.fewest}, for {patience_s:.0f} s at most"
+        )
+        return Outcome(
+            refused=Refused(Reason.WAITS_FOR_FEWER_NODES, placed=len(unit), turn=lambda: text)
         )
 
     def _fewest(self, found: tuple[Placement, ...]) -> int:
