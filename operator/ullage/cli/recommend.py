@@ -36,6 +36,22 @@ class ManifestError(Exception):
     """The file holds no TrainingJob that can be judged; the text says what to mend."""
 
 
+def document_of(text: str) -> dict[str, object]:
+    """The one TrainingJob among the documents of a file.
+
+    Raises:
+        ManifestError: there is none, or the file is no YAML.
+    """
+    try:
+        documents = [one for one in yaml.safe_load_all(text) if isinstance(one, dict)]
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ManifestError(f"the file is no YAML: {error}") from error
+    found = [document for document in documents if document.get("kind") == "TrainingJob"]
+    if len(found) != 1:
+        raise ManifestError(f"the file holds {len(found)} TrainingJobs; give one")
+    return found[0]
+
+
 def job_of(text: str, namespace: str) -> WorkloadRecord:
     """The TrainingJob of a manifest, as the operator would read it.
 
@@ -46,17 +62,14 @@ def job_of(text: str, namespace: str) -> WorkloadRecord:
     Raises:
         ManifestError: there is none, or it cannot be read.
     """
+    document = document_of(text)
     try:
-        documents = [one for one in yaml.safe_load_all(text) if isinstance(one, dict)]
-    except yaml.YAMLError as error:
-        raise ManifestError(f"the file is no YAML: {error}") from error
-    found = [document for document in documents if document.get("kind") == "TrainingJob"]
-    if len(found) != 1:
-        raise ManifestError(f"the file holds {len(found)} TrainingJobs; give one")
-    try:
-        model = TrainingJob.model_validate_json(json.dumps(found[0]))
+        # an unquoted date is text to the API server as well
+        model = TrainingJob.model_validate_json(json.dumps(document, default=str))
     except ValidationError as error:
         raise ManifestError(first_fault(error)) from error
+    except (ValueError, RecursionError) as error:
+        raise ManifestError(f"the manifest cannot be written as JSON: {error}") from error
     raw = json.loads(model.model_dump_json(by_alias=True, exclude_none=True))
     raw["metadata"] = {"namespace": namespace} | raw["metadata"]
     raw["metadata"] |= {"uid": "manifest", "creationTimestamp": CREATED}

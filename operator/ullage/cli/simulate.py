@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from ullage.cli import simulate_spot
+from ullage.cli import simulate_spot, simulate_submit
 from ullage.cli.comparing import figures_table, followed, tell
 from ullage.cli.simulate_options import Inputs, Live, Output, Play, Spot, of, takes
 
@@ -38,6 +38,10 @@ def command(context: typer.Context, **given: object) -> None:
         if spot.spot:
             bought = simulate_spot.watched(simulate_spot.asked_for(inputs, play, spot), problems)
             simulate_spot.show(bought, output.json_file, folder, each=output.each)
+            return
+        if live.submit:
+            told = simulate_submit.submission(context.obj, live.submit, live.snapshot)
+            simulate_submit.show(told, output.json_file)
             return
         seen = _live(context.obj) if live.from_cluster else _saved(live.snapshot)
         found = watched(asked_for(inputs, play, seen), problems)

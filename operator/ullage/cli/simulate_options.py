@@ -119,6 +119,13 @@ class Spot:
 class Live:
     """A cluster to start from."""
 
+    submit: Annotated[
+        str,
+        typer.Option(
+            help="Manifest of a TrainingJob, - = stdin: what the operator would do if it were"
+            " submitted to the cluster now."
+        ),
+    ] = ""
     from_cluster: Annotated[
         bool, typer.Option(help="Start from the jobs and devices of the live cluster.")
     ] = False
