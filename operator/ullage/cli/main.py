@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``kubectl ullage``: what runs, why something waits, who shares which device.
 
-Reads only, but for ``profile import``, which writes one WorkloadProfile.
+Reads only, but for ``profile import``, which writes one WorkloadProfile, and ``drain``, which
+writes one taint of a Node.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from rich.console import RenderableType
 from ullage.api.reasons import Reason
 from ullage.cli import cost as costs
 from ullage.cli import doctor as nodes
+from ullage.cli import drain as draining
 from ullage.cli import owners, profiles, recommend, simulate, tables, tables_policy, traces
 from ullage.cli.look import WORKLOADS, inside, isolation_of, look, save, workloads
 from ullage.cli.output import Output, console_for, workloads_as
@@ -40,7 +42,7 @@ from ullage.cluster.values.streams import (
     Stream,
 )
 from ullage.kube.credentials import CredentialsError
-from ullage.ports import ApiError, Forbidden, NotFound
+from ullage.ports import ApiError, ClusterPort, Forbidden, NotFound
 
 app = typer.Typer(
     name="kubectl ullage",
@@ -177,6 +179,38 @@ def doctor(
     console.print(nodes.table(found))
     if any(one.failed for one in found):
         raise typer.Exit(code=1)
+
+
+@app.command()
+def drain(
+    context: typer.Context,
+    node: Annotated[str, typer.Argument(help="Name of the node.")],
+    undo: Annotated[bool, typer.Option(help="Let the node take work again.")] = False,
+    wait: Annotated[bool, typer.Option(help="Until no slice is left.")] = True,
+    timeout: Annotated[
+        float, typer.Option(min=0, help="Seconds to wait; exit status 1 when they are over.")
+    ] = 600.0,
+) -> None:
+    """Move work that shares devices off a node: jobs save first, replicas are replaced first."""
+    if not _answered(lambda: _on_cluster(context, lambda api: draining.has_agent(api, node))):
+        _fail(f"no GPUNode {node}; is its Node labelled ullage.dev/node=true?")
+    changed = _answered(
+        lambda: _on_cluster(context, lambda api: draining.mark(api, node, drain=not undo))
+    )
+    if undo:
+        console.print(f"{node} takes work again" if changed else f"{node} was not draining")
+        return
+    end, told = time.monotonic() + timeout, ""
+    while True:
+        left = _answered(lambda: _on_cluster(context, lambda api: draining.left_on(api, node)))
+        if (said := left.text(node)) != told:
+            console.print(said, markup=False)
+            told = said
+        if not left.pods or not wait:
+            return
+        if time.monotonic() >= end:
+            _fail(f"{node} is not empty after {timeout:g} s; it goes on draining")
+        time.sleep(WATCH_S)
 
 
 @app.command("support-bundle")
@@ -403,6 +437,13 @@ def _allowed(context: typer.Context, wanted: list[Stream]) -> Snapshot:
 
 def _look(context: typer.Context, wanted: Sequence[Stream]) -> Snapshot:
     return _answered(lambda: look(_target(context), wanted))
+
+
+async def _on_cluster(
+    context: typer.Context, ask: Callable[[ClusterPort], Coroutine[None, None, Answer]]
+) -> Answer:
+    async with _target(context).connect() as api:
+        return await ask(api)
 
 
 def _answered(ask: Callable[[], Coroutine[None, None, Answer]]) -> Answer:

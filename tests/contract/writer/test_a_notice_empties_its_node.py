@@ -26,6 +26,7 @@ from fakes.small_world import (
     products_decision,
 )
 from ullage import ports
+from ullage.cli import drain
 from ullage.cluster.projection.notice import TAINT_KEY
 from ullage.scheduling.model.plan import EvictPod, TaintNode
 
@@ -239,3 +240,41 @@ async def test_a_replica_is_evicted_only_when_its_replacement_serves() -> None:
             assert len({pod["spec"]["nodeName"] for pod in serving}) == 2
         finally:
             await brain.kill()
+
+
+async def test_people_drain_a_node_and_give_it_back(running: Running) -> None:
+    async with running() as (brain, cluster, mortal):
+        where = pod_of(cluster)["spec"]["nodeName"]
+        free = "node-1" if where == "node-2" else "node-2"
+        assert (await drain.left_on(mortal, where)).pods == ("team/train-0",)
+        assert await drain.mark(mortal, where, drain=True)
+        assert not await drain.mark(mortal, where, drain=True)
+        await brain.cycle()
+        assert OURS in taints_of(cluster, where)
+        assert pod_of(cluster)["metadata"]["deletionTimestamp"]
+        events = {one["message"] for one in cluster.server.objects(ports.EVENT)}
+        assert any("the node is being drained (taint ullage.dev/drain)" in one for one in events)
+        cluster.server.remove(ports.POD, "train-0", "team")
+        await converge(brain, cluster)
+        assert pod_of(cluster)["spec"]["nodeName"] == free
+        left = await drain.left_on(mortal, where)
+        assert left.text(where) == f"{where} holds no slice any more"
+        assert await drain.mark(mortal, where, drain=False)
+        await converge(brain, cluster)
+        assert taints_of(cluster, where) == []
+        assert pod_of(cluster)["spec"]["nodeName"] == free
+
+
+async def test_a_drain_waits_its_turn_among_other_writers_of_a_node(running: Running) -> None:
+    async with running() as (_, cluster, mortal):
+        held = cluster.server.get(ports.NODE, "node-1")
+        assert held is not None
+        cluster.server.put(ports.NODE, held | {"spec": {"taints": [OTHERS]}})
+        assert await drain.mark(mortal, "node-1", drain=True)
+        assert [one["key"] for one in taints_of(cluster, "node-1")] == [
+            OTHERS["key"],
+            "ullage.dev/drain",
+        ]
+        assert not await drain.has_agent(mortal, "node-9")
+        with pytest.raises(ports.NotFound):
+            await drain.mark(mortal, "node-9", drain=True)

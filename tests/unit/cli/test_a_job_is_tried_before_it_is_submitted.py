@@ -118,7 +118,7 @@ def test_the_snapshot_without_the_job_is_played_first(tried: Tried) -> None:
         ("", "the file holds 0 TrainingJobs"),
         ("a: [", "the file is no YAML"),
         ("kind: TrainingJob\nspec: 7", "spec"),
-        ("kind: TrainingJob\nspec: {work: 2026-11-26}", "spec.work"),
+        ("kind: TrainingJob\nmetadata: {name: a}\nspec: {work: 2026-11-26}", "spec"),
         ("kind: TrainingJob\nspec: &a {work: *a}", "cannot be written as JSON"),
         ("kind: InferenceDeployment", "the file holds 0 TrainingJobs"),
         ("#" * ((1 << 20) + 1), "1048576 bytes"),

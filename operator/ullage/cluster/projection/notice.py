@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Notices that stand on a Node as taints of the one that will take the machine away.
 
-A taint of ours is never read as a notice: it follows from one, and would keep itself alive.
+The operator's own taint is never read as a notice: it follows from one, and would keep itself
+alive.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from ullage.cluster.records.pod_shape import Taint
 
 TAINT_KEY: Final = "ullage.dev/interruption"
 """Our own taint, which says that a notice to terminate is in force."""
+DRAIN_KEY: Final = "ullage.dev/drain"
+"""A taint of people: work is to leave the node as before a termination that no one timed."""
 NOTICE_TAINTS: Final[Mapping[str, InterruptionKind]] = {
     # Karpenter: voluntary disruption and interruptions alike; see PLANNED_TAINTS
     "karpenter.sh/disrupted": InterruptionKind.TERMINATE,
@@ -28,6 +31,8 @@ NOTICE_TAINTS: Final[Mapping[str, InterruptionKind]] = {
     "cloud.google.com/impending-node-termination": InterruptionKind.TERMINATE,
     # cluster-autoscaler: it drains the node from this moment on
     "ToBeDeletedByClusterAutoscaler": InterruptionKind.TERMINATE,
+    # kubectl ullage drain
+    DRAIN_KEY: InterruptionKind.TERMINATE,
 }
 """What each taint says, by its key. None of them tells when the node goes."""
 PLANNED_TAINTS: Final = frozenset({"karpenter.sh/disrupted", "karpenter.sh/disruption"})
@@ -37,6 +42,7 @@ is that of Karpenter before 1.0."""
 CHOSEN_TAINTS: Final = frozenset(
     {
         *PLANNED_TAINTS,
+        DRAIN_KEY,
         "ToBeDeletedByClusterAutoscaler",
         "aws-node-termination-handler/asg-lifecycle-termination",
     }

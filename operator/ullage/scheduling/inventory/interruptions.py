@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ullage.api.contract import Interruption, InterruptionKind, sooner
 from ullage.api.times import rfc3339
-from ullage.cluster.projection.notice import CHOSEN_TAINTS
+from ullage.cluster.projection.notice import CHOSEN_TAINTS, DRAIN_KEY
 from ullage.cluster.records.snapshot import GPUNodeRecord, NodeRecord, Snapshot
 
 
@@ -36,6 +36,8 @@ def terminations(snapshot: Snapshot) -> dict[str, Interruption]:
 def words(notice: Interruption) -> str:
     """A notice for people: who takes the machine, or removes the node, and when."""
     who = notice.source or "the provider"
+    if notice.source == DRAIN_KEY:
+        return f"the node is being drained (taint {who})"
     if notice.source in CHOSEN_TAINTS:
         if notice.kind is InterruptionKind.REBALANCE:
             return f"the node is to be removed when its replacement is there (taint {who})"

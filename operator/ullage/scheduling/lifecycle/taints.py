@@ -84,21 +84,22 @@ def eviction_notices(
     return news
 
 
-def taint_patch(held: JsonObject, value: str) -> JsonPatch | None:
-    """The patch that sets or lifts our taint on a Node as it was just read.
+def taint_patch(held: JsonObject, value: str, key: str = TAINT_KEY) -> JsonPatch | None:
+    """The patch that sets or lifts a taint of ours on a Node as it was just read.
 
     It holds for this version of the Node only, because the list of taints has many writers.
 
     Args:
         held: the Node.
         value: value of ours; empty = lift it.
+        key: key of ours.
 
     Returns:
         ``None`` where the Node is as it should be.
     """
     before = [dict(one) for one in objects(section(held, "spec"), "taints")]
-    others = [one for one in before if one.get("key") != TAINT_KEY]
-    ours = {"key": TAINT_KEY, "value": value, "effect": _EFFECT}
+    others = [one for one in before if one.get("key") != key]
+    ours = {"key": key, "value": value, "effect": _EFFECT}
     if (ours in before) if value else (others == before):
         return None
     after = [*others, ours] if value else others
