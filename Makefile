@@ -121,7 +121,7 @@ generate: $(VENV)/.ready ## CRDs, references and roles from the code
 
 .PHONY: requirements
 requirements: $(VENV)/.ready ## pin all dependencies, with hashes and without addresses (needs uv)
-	@for extra in operator node examples; do \
+	@for extra in operator node router examples; do \
 	  uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	    --no-emit-find-links --no-header --no-annotate --extra $$extra pyproject.toml -o requirements/$$extra.txt; done
 	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \

@@ -90,13 +90,22 @@ def test_the_contract_knows_the_standard_library_only(graph: grimp.ImportGraph) 
 
 
 def test_the_runtime_knows_the_contract_only(graph: grimp.ImportGraph) -> None:
-    own = _inside(graph, "ullage_run")
+    everything = _inside(graph, "ullage_run")
+    own = everything - _inside(graph, "ullage_run.router")
     imported = _imported(graph, own)
     assert _foreign(imported) == set()
     coordinator = {name for name in own if name.startswith("ullage_run.coordinator")}
     assert _ours(_imported(graph, own - coordinator)) - own <= {"ullage.api.contract"}
     tiers = _inside(graph, "ullage.engines.tiers")
     assert _ours(_imported(graph, coordinator)) - own <= tiers
+
+
+def test_the_router_takes_one_engine_and_libraries_of_its_own(graph: grimp.ImportGraph) -> None:
+    own = _inside(graph, "ullage_run.router")
+    imported = _imported(graph, own)
+    assert _foreign(imported) - BROUGHT_BY_ANOTHER <= modules("router")
+    taken = {name for name in _ours(imported) - own if not name.startswith("ullage_run.")}
+    assert taken <= _inside(graph, "ullage.engines.batching") | {"ullage.process.build_metrics"}
 
 
 def test_the_agent_takes_the_contract_and_engines_from_us(graph: grimp.ImportGraph) -> None:
@@ -128,6 +137,7 @@ def test_models_are_told_from_the_rest_of_the_api(graph: grimp.ImportGraph) -> N
         ("ullage.app.main", "operator"),
         ("ullage_node.main", "node"),
         ("ullage.cli.main", "cli"),
+        ("ullage_run.router.__main__", "router"),
     ],
 )
 def test_an_extra_brings_all_that_its_command_imports(

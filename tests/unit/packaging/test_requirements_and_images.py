@@ -17,8 +17,9 @@ from unit.packaging.repository import ROOT, distributions, project
 FILES = {
     "operator": ["operator"],
     "node": ["node"],
+    "router": ["router"],
     "examples": ["examples"],
-    "dev": ["operator", "node", "cli", "examples", "dev"],
+    "dev": ["operator", "node", "router", "cli", "examples", "dev"],
 }
 TARGETS = {"operator", "deviceplugin", "examples"}
 each = pytest.mark.parametrize("name", FILES)

@@ -1,0 +1,59 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""A client's request on its way through the router, and what it is answered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+
+from ullage.engines.batching.waiting import Request
+from ullage_run.router.open_inference import InferRequest
+from ullage_run.router.run_times import app_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a client gets; ``headers`` are end-to-end ones."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+    error: str = ""
+    """Why the router itself answers; empty for a replica's answer."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Call:
+    """A request that waits or runs.
+
+    Calls of one ``group`` may share a batch; ``None`` runs alone. ``avoid`` is the replica that
+    failed it; it is repeated once, and only if it is ``idempotent``.
+    """
+
+    request: Request
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+    answer: asyncio.Future[Answer]
+    infer: InferRequest | None = None
+    group: Hashable | None = None
+    idempotent: bool = False
+    avoid: int | None = None
+
+    @property
+    def app(self) -> str:
+        """Its application."""
+        return app_of(self.request.app)
+
+    @property
+    def number(self) -> int:
+        """Its number in the queue."""
+        return self.request.number
+
+    def give(self, answer: Answer) -> None:
+        """Answer it, unless its client has gone."""
+        if not self.answer.done():
+            self.answer.set_result(answer)

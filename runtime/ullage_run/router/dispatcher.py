@@ -1,0 +1,381 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Gives waiting requests to free replicas, and every request one answer.
+
+A replica that answers wrongly, late or not at all fails its whole batch. Of it, each idempotent
+request runs once more, alone and elsewhere, so that one that kills its server meets two at most;
+the others are answered with an error at once. A batch that a replica refuses (4xx) runs again one
+by one, so that only the request at fault is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Final
+
+from ullage_run.router.calls import Answer, Call
+from ullage_run.router.metrics import Result, RouterMetrics
+from ullage_run.router.open_inference import MalformedAnswer, error_body, join, part
+from ullage_run.router.replicas import (
+    Broken,
+    Connections,
+    NotDelivered,
+    Replica,
+    Reply,
+    TooLate,
+    least_loaded,
+)
+from ullage_run.router.request_queue import RequestQueue
+from ullage_run.router.run_times import RunTimes, first_costs
+from ullage_run.router.settings import Settings
+
+log = logging.getLogger("ullage.router")
+
+OK: Final = 200
+TOO_MANY: Final = 429
+SERVER_ERROR: Final = 500
+BAD_GATEWAY: Final = 502
+UNAVAILABLE: Final = 503
+GATEWAY_TIMEOUT: Final = 504
+LEARN_S: Final = 1.0
+EXPIRE_S: Final = 0.02
+"""Between two looks for requests that are past their deadline while no replica is free."""
+HANG_FACTOR: Final = 4.0
+"""A batch that takes so many times the longest that was seen counts as hanging."""
+LEAST_HANG_S: Final = 0.05
+JSON: Final[Mapping[str, str]] = {"Content-Type": "application/json"}
+
+
+class Dispatcher:
+    """One queue and its replicas; ``start`` and ``stop`` once each, on one event loop."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        limits = settings.limits
+        self.queue = RequestQueue(most_calls=limits.queue_calls, most_bytes=limits.queue_bytes)
+        self.replicas = _replicas(settings)
+        self.metrics = RouterMetrics(
+            waiting=lambda: len(self.queue),
+            held_bytes=lambda: self.queue.held_bytes,
+            up=lambda: sum(replica.up for replica in self.replicas),
+            sizes=settings.rules.sizes,
+        )
+        self._connections = Connections(limits.answer_bytes)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._running: set[asyncio.Task[None]] = set()
+        self._batches = 0
+        self._asked = False
+        self._stopped = False
+        self.fault: BaseException | None = None
+        """Why a part of the router ended that never may."""
+
+    async def start(self) -> None:
+        """Probe the replicas and learn from what they run."""
+        await self._connections.open()
+        for replica in self.replicas:
+            self._keep(self._probe(replica))
+        self._keep(self._learn())
+        self._keep(self._expire())
+
+    async def stop(self) -> None:
+        """End what still runs; who waits is answered that the router ends."""
+        self._stopped = True
+        tasks = [*self._tasks, *self._running]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for call in self.queue.expired(math.inf):
+            self._refuse(call, UNAVAILABLE, "the router is being stopped", Result.FAILED)
+        await self._connections.close()
+
+    @property
+    def ready(self) -> bool:
+        """Whether a replica is, and the router is whole."""
+        return self.fault is None and any(replica.up for replica in self.replicas)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits or runs."""
+        return not self.queue and not self._running
+
+    def knows(self, key: str) -> bool:
+        """Whether the run times of a key are known wherever it may run."""
+        return all(replica.times.knows(key) for replica in self.replicas)
+
+    def now_s(self) -> float:
+        """The router's clock; it never goes back."""
+        return asyncio.get_running_loop().time()
+
+    def submit(self, call: Call) -> None:
+        """Take a call in, or answer at once why not."""
+        if not self.queue.offer(call):
+            text = f"{len(self.queue)} requests wait already; come again later"
+            self._refuse(call, TOO_MANY, text, Result.DROPPED)
+            return
+        self._soon()
+
+    def gone(self, call: Call) -> None:
+        """The client of a call has closed its connection."""
+        self.queue.remove(call)
+
+    async def ask_any(self, method: str, path: str) -> Answer:
+        """Ask a replica beside the queue, for what is no work: health and metadata."""
+        error = "no replica is ready"
+        for replica in [one for one in self.replicas if one.up]:
+            try:
+                reply = await self._connections.ask(
+                    replica, method, path, {}, b"", self._settings.limits.answer_s
+                )
+            except (NotDelivered, Broken) as problem:
+                error = str(problem)
+            else:
+                return Answer(status=reply.status, body=reply.body, headers=reply.headers)
+        return _error(UNAVAILABLE, error, retry_after_s=1)
+
+    def _keep(self, part: Coroutine[object, object, None]) -> None:
+        """Run a part that has no end."""
+        task = asyncio.create_task(part)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            log.error("a part of the router ended", exc_info=error)
+            self.fault = error
+
+    def _soon(self) -> None:
+        """Decide once for all that arrives in this turn of the loop."""
+        if not self._asked and not self._stopped:
+            self._asked = True
+            asyncio.get_running_loop().call_soon(self._dispatch)
+
+    def _dispatch(self) -> None:
+        self._asked = False
+        now = self.now_s()
+        passed: set[int] = set()
+        while self.queue and not self._stopped:
+            candidates = [one for one in self.replicas if one.number not in passed]
+            replica = least_loaded(candidates, now)
+            if replica is None:
+                return
+            picked = self.queue.pick(replica.times.chooser, now, replica.number)
+            if picked is None:
+                passed.add(replica.number)
+                continue
+            for call in picked.dropped:
+                self._refuse(call, TOO_MANY, "it cannot be answered in time", Result.DROPPED)
+            if picked.run:
+                self._begin(replica, self._fitting(picked.run))
+
+    def _fitting(self, calls: tuple[Call, ...]) -> tuple[Call, ...]:
+        """As many of a batch as the replica takes rows; the others wait again."""
+        most = self._settings.most_rows
+        rows, count = 0, 0
+        for call in calls:
+            rows += call.infer.rows if call.infer else 1
+            if most and count and rows > most:
+                break
+            count += 1
+        for call in calls[count:]:
+            self.queue.put(call)
+        return calls[:count]
+
+    def _begin(self, replica: Replica, calls: tuple[Call, ...]) -> None:
+        self._batches += 1
+        number = self._batches
+        predicted = replica.times.predicted_s([call.request.app for call in calls])
+        replica.ends_s[number] = self.now_s() + (predicted or 0.0)
+        replica.ran += 1
+        task = asyncio.create_task(self._run(replica, number, calls, predicted))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def _run(
+        self, replica: Replica, number: int, calls: tuple[Call, ...], predicted_s: float | None
+    ) -> None:
+        began = self.now_s()
+        try:
+            reply = await self._ask(replica, f"ullage-{number}", calls, began)
+            took = self.now_s() - began
+            if reply.status >= SERVER_ERROR:
+                self._failed(replica, calls, f"it answered {reply.status}", reply=reply)
+            elif len(calls) > 1 and reply.status != OK:
+                for call in calls:
+                    self._again(call)
+            else:
+                self._answer(calls, reply, f"ullage-{number}")
+                self.metrics.ran(len(calls), predicted_s, took)
+                if reply.status == OK:
+                    replica.times.add([call.request.app for call in calls], took)
+        except NotDelivered as error:
+            self._undelivered(replica, calls, str(error))
+        except (Broken, MalformedAnswer) as error:
+            self._failed(replica, calls, str(error), late=isinstance(error, TooLate))
+        except asyncio.CancelledError:
+            for call in calls:
+                self._refuse(call, UNAVAILABLE, "the router is being stopped", Result.FAILED)
+            raise
+        except Exception as error:
+            log.exception("a batch failed")
+            for call in calls:
+                self._refuse(call, SERVER_ERROR, f"the router failed: {error}", Result.FAILED)
+        finally:
+            del replica.ends_s[number]
+            self._soon()
+
+    async def _ask(
+        self, replica: Replica, batch_id: str, calls: tuple[Call, ...], now_s: float
+    ) -> Reply:
+        first = calls[0]
+        headers, body = dict(first.headers), first.body
+        if len(calls) > 1:
+            body = join([call.body for call in calls], batch_id)
+        within = self._within_s(replica, calls, now_s)
+        return await self._connections.ask(replica, first.method, first.path, headers, body, within)
+
+    def _within_s(self, replica: Replica, calls: Sequence[Call], now_s: float) -> float:
+        """How long a replica may take: less than its limit only where that can save a request."""
+        limit = self._settings.limits.answer_s
+        worst = replica.times.worst_s([call.request.app for call in calls])
+        if worst is None or not any(self._repeatable(call, replica) for call in calls):
+            return limit
+        hang = max(HANG_FACTOR * worst, LEAST_HANG_S)
+        saved = any(call.request.deadline_s > now_s + hang for call in calls)
+        return min(hang, limit) if saved else limit
+
+    def _answer(self, calls: tuple[Call, ...], reply: Reply, batch_id: str) -> None:
+        if len(calls) == 1:
+            bodies = [reply.body]
+        else:
+            infers = [call.infer for call in calls if call.infer is not None]
+            bodies = part(reply.body, infers, batch_id)
+        now = self.now_s()
+        for call, body in zip(calls, bodies, strict=True):
+            headers = reply.headers if len(calls) == 1 else JSON
+            met = now <= call.request.deadline_s
+            self._give(
+                call,
+                Answer(status=reply.status, body=body, headers=headers),
+                Result.MET if met else Result.LATE,
+            )
+
+    def _undelivered(self, replica: Replica, calls: tuple[Call, ...], error: str) -> None:
+        """The replica has seen nothing: all wait again, for whichever is there first."""
+        self._mark_down(replica, error)
+        for call in calls:
+            if not call.answer.done():
+                self.queue.put(call)
+
+    def _failed(
+        self,
+        replica: Replica,
+        calls: tuple[Call, ...],
+        error: str,
+        *,
+        late: bool = False,
+        reply: Reply | None = None,
+    ) -> None:
+        self.metrics.lost()
+        now = self.now_s()
+        if reply is None:
+            self._mark_down(replica, error)
+        for call in calls:
+            if self._repeatable(call, replica) and now < call.request.deadline_s:
+                call.avoid = replica.number
+                self.metrics.retried()
+                self._again(call)
+            elif reply is not None and len(calls) == 1:
+                answer = Answer(status=reply.status, body=reply.body, headers=reply.headers)
+                self._give(call, answer, Result.FAILED)
+            else:
+                status = GATEWAY_TIMEOUT if late else BAD_GATEWAY
+                self._refuse(call, status, f"the replica failed: {error}", Result.FAILED)
+
+    def _repeatable(self, call: Call, replica: Replica) -> bool:
+        others = any(one.up for one in self.replicas if one is not replica)
+        return call.idempotent and call.avoid is None and others
+
+    def _again(self, call: Call) -> None:
+        """It waits again, for a batch of its own."""
+        if not call.answer.done():
+            call.group = None
+            self.queue.put(call)
+
+    def _mark_down(self, replica: Replica, error: str) -> None:
+        if replica.up:
+            log.warning("replica %s is down: %s", replica.backend.url, error)
+        replica.down()
+
+    def _refuse(self, call: Call, status: int, text: str, result: Result) -> None:
+        self._give(call, _error(status, text, retry_after_s=self._retry_after_s()), result)
+
+    def _give(self, call: Call, answer: Answer, result: Result) -> None:
+        if call.answer.done():
+            return
+        call.give(answer)
+        took = self.now_s() - call.request.arrival_s
+        self.metrics.ended(result, call.app, took)
+
+    def _retry_after_s(self) -> int:
+        """Whole seconds in which what waits is run, as far as that is known."""
+        rate = sum(one.times.rate_per_s() for one in self.replicas if one.up)
+        return max(1, math.ceil(len(self.queue) / rate)) if rate else 1
+
+    async def _probe(self, replica: Replica) -> None:
+        """Ask whether it is ready, again and again."""
+        settings = self._settings
+        while True:
+            try:
+                reply = await self._connections.ask(
+                    replica, "GET", settings.probe_path, {}, b"", max(1.0, settings.probe_s)
+                )
+                ready, error = reply.status == OK, f"its probe answers {reply.status}"
+            except (NotDelivered, Broken) as problem:
+                ready, error = False, str(problem)
+            if ready and not replica.up:
+                log.info("replica %s is up", replica.backend.url)
+                replica.up = True
+                self._soon()
+            elif not ready:
+                self._mark_down(replica, error)
+            await asyncio.sleep(settings.probe_s)
+
+    async def _learn(self) -> None:
+        while True:
+            await asyncio.sleep(LEARN_S)
+            for times in {id(one.times): one.times for one in self.replicas}.values():
+                await times.learn(self.queue.apps())
+
+    async def _expire(self) -> None:
+        while True:
+            await asyncio.sleep(EXPIRE_S)
+            for call in self.queue.expired(self.now_s()):
+                if self.ready:
+                    self._refuse(call, TOO_MANY, "its deadline passed", Result.DROPPED)
+                else:
+                    self._refuse(call, UNAVAILABLE, "no replica is ready", Result.DROPPED)
+
+
+def _replicas(settings: Settings) -> tuple[Replica, ...]:
+    """Replicas on equal devices at equal shares learn together."""
+    prior = first_costs(settings.rules.sizes, settings.fixed_s)
+    times: dict[tuple[str, float], RunTimes] = {}
+    found = []
+    for number, backend in enumerate(settings.backends):
+        where = (backend.device, backend.share_percent)
+        known = times.setdefault(where, RunTimes(rules=settings.rules, prior=prior))
+        found.append(
+            Replica(number=number, backend=backend, times=known, most_in_flight=settings.in_flight)
+        )
+    return tuple(found)
+
+
+def _error(status: int, text: str, *, retry_after_s: int) -> Answer:
+    """An answer of the router's own."""
+    again = {"Retry-After": str(retry_after_s)} if status in (TOO_MANY, UNAVAILABLE) else {}
+    return Answer(status=status, body=error_body(text), headers={**JSON, **again}, error=text)

@@ -1,0 +1,226 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Reads a client's request within its bounds, and makes of it what waits in the queue."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from aiohttp import web
+from aiohttp.http_exceptions import BadHttpMessage
+
+from ullage_run.router.metrics import Refusal
+from ullage_run.router.open_inference import InferRequest, MalformedRequest, read
+from ullage_run.router.replicas import end_to_end
+from ullage_run.router.request_queue import CALL_BYTES, RequestQueue
+from ullage_run.router.settings import Limits, Settings
+
+INFER: Final = re.compile(r"/v2/models/[^/?]+(?:/versions/[^/?]+)?/infer")
+APP: Final = re.compile(r"[A-Za-z0-9._-]{1,63}")
+TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+TRACESTATE_BYTES: Final = 512
+BINARY: Final = "Inference-Header-Content-Length"
+IDEMPOTENCY: Final = "Idempotency-Key"
+REPEATABLE: Final = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE"})
+"""Idempotent by RFC 9110, section 9.2.2."""
+APPS: Final = 32
+"""Applications with a name of their own; later ones share one."""
+DEFAULT_APP: Final = "default"
+OTHER_APP: Final = "other"
+CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+class Refused(Exception):
+    """A request that is not taken in; the text says what to change."""
+
+    def __init__(self, status: int, text: str, reason: Refusal) -> None:
+        super().__init__(text)
+        self.status = status
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """A request that was read.
+
+    ``group`` is what requests of one batch have in common, ``None`` for one that runs alone;
+    ``elements`` is its size, of its tensors or else in bytes.
+    """
+
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+    app: str
+    deadline_s: float
+    idempotent: bool
+    infer: InferRequest | None
+    group: tuple[str, bytes, tuple[str, ...]] | None
+    elements: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Intake:
+    """Reads requests; knows which applications have a name."""
+
+    settings: Settings
+    queue: RequestQueue
+    _apps: set[str] = field(init=False, default_factory=lambda: {DEFAULT_APP, OTHER_APP})
+
+    async def take(self, request: web.BaseRequest, arrived_s: float, held: Held) -> Taken:
+        """Read a request whole.
+
+        Args:
+            request: Its headers are there, its body is still to come.
+            arrived_s: When it came, on the router's clock.
+            held: Grows with its body.
+
+        Raises:
+            Refused: it is malformed, too large, too slow, or no memory is left for it.
+        """
+        settings = self.settings
+        app = self._app(request.headers.get(settings.app_header))
+        deadline_s = arrived_s + self._allowed_s(request.headers.get(settings.deadline_header))
+        body = await self._body(request, held)
+        path = request.raw_path
+        infer = self._infer(request, body)
+        if infer is None:
+            return Taken(
+                path=path,
+                headers=traced(end_to_end(request.headers)),
+                body=body,
+                app=app,
+                deadline_s=deadline_s,
+                idempotent=request.method in REPEATABLE or IDEMPOTENCY in request.headers,
+                infer=None,
+                group=None,
+                elements=len(body),
+            )
+        passed = tuple(request.headers.get(name, "") for name in settings.pass_headers)
+        headers = {"Content-Type": "application/json"}
+        named = zip(settings.pass_headers, passed, strict=True)
+        headers |= {name: value for name, value in named if value}
+        for name in ("traceparent", "tracestate"):
+            if name in request.headers:
+                headers[name] = request.headers[name]
+        return Taken(
+            path=path,
+            headers=traced(headers),
+            body=body,
+            app=app,
+            deadline_s=deadline_s,
+            idempotent=not infer.stateful,
+            infer=infer,
+            group=(path, infer.key, passed) if infer.rows else None,
+            elements=infer.elements,
+        )
+
+    def _infer(self, request: web.BaseRequest, body: bytes) -> InferRequest | None:
+        """The protocol's request; ``None`` for all that is passed on as it is."""
+        if request.method != "POST" or not INFER.fullmatch(request.path):
+            return None
+        if BINARY in request.headers or "Content-Encoding" in request.headers:
+            return None
+        try:
+            return read(body)
+        except MalformedRequest as error:
+            raise Refused(400, str(error), Refusal.MALFORMED) from None
+
+    def _app(self, name: str | None) -> str:
+        if name is None:
+            return DEFAULT_APP
+        if not APP.fullmatch(name):
+            header = self.settings.app_header
+            text = f"{header} is 1 to 63 letters, digits, dots, dashes and underscores"
+            raise Refused(400, text, Refusal.MALFORMED)
+        if name not in self._apps and len(self._apps) < APPS:
+            self._apps.add(name)
+        return name if name in self._apps else OTHER_APP
+
+    def _allowed_s(self, text: str | None) -> float:
+        """Seconds from arrival to the deadline."""
+        if text is None:
+            return self.settings.objective_s
+        longest = self.settings.limits.longest_s
+        try:
+            allowed = float(text) / 1e3
+        except ValueError:
+            allowed = math.nan
+        if not 0 < allowed <= longest:
+            header = self.settings.deadline_header
+            text = f"{header} is a number of milliseconds above 0 and at most {1e3 * longest:g}"
+            raise Refused(400, text, Refusal.MALFORMED)
+        return allowed
+
+    async def _body(self, request: web.BaseRequest, held: Held) -> bytes:
+        limits = self.settings.limits
+        declared = request.content_length or 0
+        if declared > limits.body_bytes:
+            raise _too_large(limits)
+        held.take(declared)
+        if request.headers.get("Expect", "").lower() == "100-continue" and request.transport:
+            request.transport.write(CONTINUE)
+        body = bytearray()
+        try:
+            async with asyncio.timeout(limits.body_s):
+                async for chunk in request.content.iter_any():
+                    body += chunk
+                    if len(body) > limits.body_bytes:
+                        raise _too_large(limits)
+                    held.take(len(body))
+        except TimeoutError:
+            text = f"the body did not come in {limits.body_s:g} s"
+            raise Refused(408, text, Refusal.SLOW) from None
+        except (web.RequestPayloadError, BadHttpMessage) as error:
+            text = f"the body cannot be read: {error}"
+            raise Refused(400, text, Refusal.MALFORMED) from None
+        return bytes(body)
+
+
+@dataclass(slots=True, kw_only=True)
+class Held:
+    """Bytes of the queue's budget that one request holds, until ``give_back``."""
+
+    queue: RequestQueue
+    held_bytes: int = 0
+
+    def take(self, body_bytes: int) -> None:
+        """Hold as much as a body of this size needs, and what any request needs.
+
+        Raises:
+            Refused: the budget is spent.
+        """
+        more = CALL_BYTES + body_bytes - self.held_bytes
+        if more <= 0:
+            return
+        if not self.queue.reserve(more):
+            text = "requests that wait take all memory that there is for them; come again later"
+            raise Refused(429, text, Refusal.FULL)
+        self.held_bytes += more
+
+    def give_back(self) -> None:
+        """Hold nothing any more."""
+        self.queue.free(self.held_bytes)
+        self.held_bytes = 0
+
+
+def traced(headers: Mapping[str, str]) -> dict[str, str]:
+    """Headers without a trace context that is none (W3C Trace Context, sections 3.2 and 3.3)."""
+    found = dict(headers)
+    names = {name.lower(): name for name in found}
+    parent, state = names.get("traceparent"), names.get("tracestate")
+    bad = parent is None or not TRACEPARENT.fullmatch(found[parent])
+    if parent is not None and bad:
+        del found[parent]
+    if state is not None and (bad or len(found[state]) > TRACESTATE_BYTES):
+        del found[state]
+    return found
+
+
+def _too_large(limits: Limits) -> Refused:
+    text = f"a body has at most {limits.body_bytes} bytes"
+    return Refused(413, text, Refusal.TOO_LARGE)

@@ -1,0 +1,118 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The router's page of metrics; labels take a bounded number of values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from ullage.process.build_metrics import register_build
+from ullage_run.requests import BOUNDS_SECONDS, METRIC
+
+COMPONENT: Final = "router"
+
+
+class Result(StrEnum):
+    """What became of a request that was taken in, or tried to be."""
+
+    MET = "met"
+    LATE = "late"
+    DROPPED = "dropped"
+    FAILED = "failed"
+
+
+class Refusal(StrEnum):
+    """Why a request was never taken in."""
+
+    MALFORMED = "malformed"
+    TOO_LARGE = "too_large"
+    SLOW = "slow"
+    FULL = "full"
+
+
+class RouterMetrics:
+    """Counts what happens; ``registry`` is served as ``/metrics``.
+
+    Args:
+        waiting: How many requests wait.
+        held_bytes: How many bytes they, and those that run, take.
+        up: How many replicas are ready.
+        sizes: Batch sizes.
+    """
+
+    def __init__(
+        self,
+        waiting: Callable[[], float],
+        held_bytes: Callable[[], float],
+        up: Callable[[], float],
+        sizes: tuple[int, ...],
+    ) -> None:
+        self.registry = registry = CollectorRegistry()
+        register_build(registry, COMPONENT)
+        self._requests = Counter(
+            "ullage_requests",
+            "Requests by what became of them: in time, after the deadline, refused, failed.",
+            ["outcome", "app"],
+            registry=registry,
+        )
+        self._refused = Counter(
+            "ullage_requests_refused",
+            "Requests that were not taken in, by reason.",
+            ["reason"],
+            registry=registry,
+        )
+        self._retried = Counter(
+            "ullage_requests_retried", "Requests that a second replica ran.", registry=registry
+        )
+        self._seconds = Histogram(
+            METRIC,
+            "Time from arrival to answer, seconds.",
+            buckets=BOUNDS_SECONDS,
+            registry=registry,
+        )
+        self._sizes = Histogram(
+            "ullage_batch_size", "Requests of a batch.", buckets=sizes, registry=registry
+        )
+        self._error = Histogram(
+            "ullage_predicted_latency_error",
+            "Difference of predicted and real time of a batch, as part of the real one.",
+            buckets=(0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0),
+            registry=registry,
+        )
+        self._lost = Counter(
+            "ullage_batches_failed", "Batches that a replica did not answer.", registry=registry
+        )
+        for name, text, value in (
+            ("ullage_queue_length", "Requests that wait.", waiting),
+            ("ullage_held_bytes", "Bytes of requests that wait or run.", held_bytes),
+            ("ullage_replicas_up", "Replicas that are ready.", up),
+        ):
+            Gauge(name, text, registry=registry).set_function(value)
+
+    def ended(self, result: Result, app: str, seconds: float) -> None:
+        """Count a request that was answered or refused."""
+        self._requests.labels(result.value, app).inc()
+        if result in (Result.MET, Result.LATE):
+            self._seconds.observe(seconds)
+
+    def refused(self, reason: Refusal) -> None:
+        """Count a request that was not taken in."""
+        self._refused.labels(reason.value).inc()
+
+    def retried(self) -> None:
+        """Count a request that is run again."""
+        self._retried.inc()
+
+    def lost(self) -> None:
+        """Count a batch that was not answered."""
+        self._lost.inc()
+
+    def ran(self, size: int, predicted_s: float | None, seconds: float) -> None:
+        """Count a batch that was answered."""
+        self._sizes.observe(size)
+        if predicted_s is not None and seconds > 0:
+            self._error.observe(abs(predicted_s - seconds) / seconds)

@@ -1,0 +1,261 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Open Inference Protocol v2 as JSON: reads a request, joins several to one, parts the answer.
+
+Requests may share a batch when everything but the number of rows is equal: model, version, names,
+data types, the shape behind the first dimension, parameters, requested outputs. Data are checked
+whole where a request comes in, so that a wrong one harms no other.
+
+The shapes are those of the published protocol (Open Inference Protocol, REST, "Inference").
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final
+
+import orjson
+
+INTEGERS: Final = frozenset(
+    {"UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64"}
+)
+KINDS: Final[dict[str, frozenset[type]]] = {
+    "BOOL": frozenset({bool}),
+    "BYTES": frozenset({str}),
+    **{name: frozenset({int}) for name in INTEGERS},
+    **{name: frozenset({int, float}) for name in ("FP16", "FP32", "FP64")},
+}
+"""What an element of each data type is in JSON."""
+DIMENSIONS: Final = 16
+TENSORS: Final = 64
+STATEFUL: Final = "sequence_id"
+"""A parameter of requests that depend on each other; they are neither joined nor repeated."""
+
+
+class MalformedRequest(ValueError):
+    """A client's body breaks the protocol; the text says where."""
+
+
+class MalformedAnswer(ValueError):
+    """A replica's answer breaks the protocol, or is not about what it was asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InferRequest:
+    """What the router needs to know of a request.
+
+    ``rows`` is the first dimension of all inputs, 0 where they have none in common: then it runs
+    alone. Requests of one ``key`` may share a batch. ``elements`` counts those of all inputs.
+    """
+
+    id: str | None
+    rows: int
+    key: bytes
+    elements: int
+    stateful: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tensor:
+    """One input or output; the data are flat, in row-major order."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    data: list[object]
+    parameters: dict[str, object] | None
+
+    @property
+    def row_elements(self) -> int:
+        return math.prod(self.shape[1:])
+
+    def part(self, first: int, rows: int) -> dict[str, object]:
+        """As many rows of it, as JSON has them."""
+        size = self.row_elements
+        body: dict[str, object] = {
+            "name": self.name,
+            "datatype": self.datatype,
+            "shape": [rows, *self.shape[1:]],
+        }
+        if self.parameters is not None:
+            body["parameters"] = self.parameters
+        body["data"] = self.data[first * size : (first + rows) * size]
+        return body
+
+
+def read(body: bytes) -> InferRequest:
+    """Check a request's body whole.
+
+    Raises:
+        MalformedRequest: it is no request of the protocol.
+    """
+    try:
+        return _read(body)
+    except orjson.JSONDecodeError as error:
+        raise MalformedRequest(f"the body is no JSON: {error}") from None
+    except ValueError as error:
+        raise MalformedRequest(str(error)) from None
+
+
+def _read(body: bytes) -> InferRequest:
+    request = _object(orjson.loads(body), "the body")
+    inputs = _tensors(request.get("inputs"), "inputs")
+    parameters = _object(request.get("parameters") or {}, "parameters")
+    first = {tensor.shape[0] if tensor.shape else 0 for tensor in inputs}
+    rows = first.pop() if len(first) == 1 else 0
+    stateful = STATEFUL in parameters
+    about = [
+        parameters,
+        _requested(request.get("outputs")),
+        [[t.name, t.datatype, t.shape[1:], t.parameters] for t in inputs],
+    ]
+    return InferRequest(
+        id=_id(request),
+        rows=0 if stateful else rows,
+        key=orjson.dumps(about, option=orjson.OPT_SORT_KEYS),
+        elements=sum(len(tensor.data) for tensor in inputs),
+        stateful=stateful,
+    )
+
+
+def join(bodies: Sequence[bytes], batch_id: str) -> bytes:
+    """One request of all rows, in order; the bodies were read before and have one key."""
+    parsed = [_object(orjson.loads(body), "the body") for body in bodies]
+    inputs = [_tensors(request["inputs"], "inputs") for request in parsed]
+    joined: dict[str, object] = {
+        name: parsed[0][name] for name in ("parameters", "outputs") if name in parsed[0]
+    }
+    joined["id"] = batch_id
+    joined["inputs"] = [_stacked(tensors) for tensors in zip(*inputs, strict=True)]
+    return orjson.dumps(joined)
+
+
+def _stacked(tensors: Sequence[_Tensor]) -> dict[str, object]:
+    rows = sum(tensor.shape[0] for tensor in tensors)
+    first = tensors[0]
+    data = list(chain.from_iterable(tensor.data for tensor in tensors))
+    whole = _Tensor(
+        name=first.name,
+        datatype=first.datatype,
+        shape=(rows, *first.shape[1:]),
+        data=data,
+        parameters=first.parameters,
+    )
+    return whole.part(0, rows)
+
+
+def part(answer: bytes, requests: Sequence[InferRequest], batch_id: str) -> list[bytes]:
+    """The answer of each request, in the order in which they were joined.
+
+    Raises:
+        MalformedAnswer: it has other rows than were asked for, is the answer to another request,
+            or is none of the protocol.
+    """
+    try:
+        body = _object(orjson.loads(answer), "the answer")
+        outputs = _tensors(body.get("outputs"), "outputs")
+        answered = _id(body)
+    except ValueError as error:
+        raise MalformedAnswer(f"the replica's answer is malformed: {error}") from None
+    if answered is not None and answered != batch_id:
+        raise MalformedAnswer("the replica answered another request than it was asked")
+    asked = sum(request.rows for request in requests)
+    for tensor in outputs:
+        rows = tensor.shape[0] if tensor.shape else 0
+        if rows != asked:
+            raise MalformedAnswer(
+                f"the replica gave {rows} rows of output {tensor.name[:64]!r} for {asked}"
+            )
+    kept: dict[str, object] = {
+        name: body[name] for name in ("model_name", "model_version", "parameters") if name in body
+    }
+    answers, first = [], 0
+    for request in requests:
+        own = dict(kept)
+        if request.id is not None:
+            own["id"] = request.id
+        own["outputs"] = [tensor.part(first, request.rows) for tensor in outputs]
+        answers.append(orjson.dumps(own))
+        first += request.rows
+    return answers
+
+
+def error_body(text: str) -> bytes:
+    """The protocol's error object."""
+    return orjson.dumps({"error": text})
+
+
+def _tensors(value: object, where: str) -> list[_Tensor]:
+    if not isinstance(value, list) or not 1 <= len(value) <= TENSORS:
+        raise ValueError(f"{where} is a list of 1 to {TENSORS} tensors")
+    found = [_tensor(item, f"{where}[{at}]") for at, item in enumerate(value)]
+    if len({tensor.name for tensor in found}) != len(found):
+        raise ValueError(f"{where} names a tensor twice")
+    return found
+
+
+def _tensor(value: object, where: str) -> _Tensor:
+    tensor = _object(value, where)
+    name, datatype, shape = tensor.get("name"), tensor.get("datatype"), tensor.get("shape")
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"{where}.name is a text")
+    if not isinstance(datatype, str) or datatype not in KINDS:
+        raise ValueError(f"{where}.datatype is one of {', '.join(sorted(KINDS))}")
+    if not isinstance(shape, list) or len(shape) > DIMENSIONS:
+        raise ValueError(f"{where}.shape is a list of at most {DIMENSIONS} integers")
+    if not all(type(size) is int and size > 0 for size in shape):
+        raise ValueError(f"{where}.shape holds positive integers only")
+    parameters = tensor.get("parameters")
+    return _Tensor(
+        name=name,
+        datatype=datatype,
+        shape=tuple(shape),
+        data=_flat(tensor.get("data"), tuple(shape), KINDS[datatype], f"{where}.data"),
+        parameters=None if parameters is None else _object(parameters, f"{where}.parameters"),
+    )
+
+
+def _flat(data: object, shape: tuple[int, ...], kinds: frozenset[type], where: str) -> list[object]:
+    """Nested or flat data as a flat list, all of their kind."""
+    if not isinstance(data, list):
+        raise ValueError(f"{where} is a list")
+    flat: list[object] = data
+    if len(shape) > 1 and data and isinstance(data[0], list):
+        if len(data) != shape[0]:
+            raise ValueError(f"{where} does not have the shape that is given")
+        for size in shape[1:]:
+            if set(map(type, flat)) != {list}:
+                raise ValueError(f"{where} does not have the shape that is given")
+            if {len(item) for item in flat if isinstance(item, list)} != {size}:
+                raise ValueError(f"{where} does not have the shape that is given")
+            flat = list(chain.from_iterable(item for item in flat if isinstance(item, list)))
+    if len(flat) != math.prod(shape):
+        raise ValueError(f"{where} has {len(flat)} elements, its shape {math.prod(shape)}")
+    if not set(map(type, flat)) <= kinds:
+        raise ValueError(f"{where} has elements of another data type")
+    return flat
+
+
+def _requested(value: object) -> object:
+    """The outputs that are asked for, as they are; they only must be equal in a batch."""
+    if value is None:
+        return None
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise ValueError("outputs is a list of objects")
+    return value
+
+
+def _id(body: dict[str, object]) -> str | None:
+    value = body.get("id")
+    if value is not None and not isinstance(value, str):
+        raise ValueError("id is a text")
+    return value
+
+
+def _object(value: object, where: str) -> dict[str, object]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{where} is an object")
+    return value

@@ -1,0 +1,184 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Learns run times on one device at one share, and makes the chooser that decides by them.
+
+The time of a single request is only seen in a batch of one; larger batches teach what a batch
+costs, c1(k), against the longest member that is expected of them. c0 stays what the profile says:
+times of single requests alone cannot tell it from their own length.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, OrderedDict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from ullage.engines.batching.batch_time import BatchCosts
+from ullage.engines.batching.chooser import Chooser, Rules
+from ullage.engines.batching.cost_fit import CostFit
+from ullage.engines.batching.histogram import LEAST_SAMPLES, Histogram, SlidingWindow
+from ullage.engines.batching.waiting import Request, Waiting
+
+WINDOWS: Final = 64
+"""Applications, and applications by size, whose times are kept."""
+SAMPLES: Final = 1024
+LEAST_S: Final = 1e-6
+"""A request that took no longer than c0 counts as so many seconds."""
+LEAST_NEW: Final = 16
+MOST_NEW: Final = 4096
+"""Batches that make it worth to learn again: a quarter of what was seen, within these."""
+MIXTURES: Final = 1024
+WARM_KEYS: Final = 8
+GROWTH: Final = 0.1
+"""Of a batch's time with each member, until it is measured: small, so that batches are tried."""
+
+
+def first_costs(sizes: Sequence[int], fixed_s: float) -> BatchCosts:
+    """Costs before any batch ran."""
+    factors = {size: 1 + GROWTH * (size - 1) for size in {1, *sizes}}
+    return BatchCosts(fixed_s=fixed_s, factors=factors)
+
+
+def key_of(app: str, elements: int) -> str:
+    """The name under which times are learned: an application and a power of two of the size."""
+    return f"{app}/{max(0, elements).bit_length()}"
+
+
+def app_of(key: str) -> str:
+    """The application of a key."""
+    return key.rpartition("/")[0]
+
+
+@dataclass(slots=True, kw_only=True)
+class RunTimes:
+    """What is known of a model on one device at one share; ``chooser`` is replaced as a whole."""
+
+    rules: Rules
+    prior: BatchCosts
+    chooser: Chooser = field(init=False)
+    _known: dict[str, Histogram] = field(init=False, default_factory=dict)
+    _fit: CostFit = field(init=False)
+    _windows: OrderedDict[str, SlidingWindow] = field(init=False, default_factory=OrderedDict)
+    _seen: int = field(init=False, default=0)
+    _new: int = field(init=False, default=0)
+    _longest: dict[tuple[tuple[str, int], ...], float] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._fit = CostFit(prior=self.prior)
+        self.chooser = Chooser(rules=self.rules, costs=self.prior, histograms=self._known)
+
+    def knows(self, key: str) -> bool:
+        """Whether a key has a histogram: its own, or for want of one its application's."""
+        if key not in self._known and app_of(key) in self._known:
+            self._known[key] = self._known[app_of(key)]
+        return key in self._known
+
+    def add(self, keys: Sequence[str], batch_s: float) -> None:
+        """Take in a batch that ran: the keys of its members, and its time in seconds."""
+        self._seen += 1
+        self._new += 1
+        if len(keys) == 1:
+            single = max(batch_s - self.prior.fixed_s, LEAST_S)
+            for name in (keys[0], app_of(keys[0])):
+                self._window(name).add(single)
+            self._fit.add(1, single, batch_s)
+            return
+        longest = self.longest_s(keys)
+        if longest is not None:
+            self._fit.add(len(keys), longest, batch_s)
+
+    def predicted_s(self, keys: Sequence[str]) -> float | None:
+        """Mean time of a batch, seconds; ``None`` while a member's times are not known."""
+        longest = self.longest_s(keys)
+        return None if longest is None else self._batch_s(len(keys), longest)
+
+    def worst_s(self, keys: Sequence[str]) -> float | None:
+        """The longest time of a batch by what was seen, seconds; ``None`` as above."""
+        if not all(map(self.knows, keys)):
+            return None
+        longest = max(float(self._known[key].edges[-1]) for key in keys)
+        return self._batch_s(len(keys), longest)
+
+    def longest_s(self, keys: Sequence[str]) -> float | None:
+        """The expected time of the longest member alone, seconds; ``None`` as above."""
+        if not all(map(self.knows, keys)):
+            return None
+        counts = tuple(sorted(Counter(keys).items()))
+        if counts not in self._longest:
+            if len(self._longest) >= MIXTURES:
+                self._longest.clear()
+            self._longest[counts] = expected_longest_s(self._known, counts)
+        return self._longest[counts]
+
+    def single_s(self) -> float:
+        """Mean time of a request alone over all applications, seconds; 0 while none is known."""
+        means = [known.mean_s for name, known in self._known.items() if "/" not in name]
+        return sum(means) / len(means) + self.prior.fixed_s if means else 0.0
+
+    def rate_per_s(self) -> float:
+        """Requests per second at the best batch size, roughly; 0 while nothing is known."""
+        single = self.single_s()
+        sizes = self.rules.sizes
+        return max(size / self._batch_s(size, single) for size in sizes) if single else 0.0
+
+    async def learn(self, waiting: Collection[str]) -> None:
+        """Make a chooser of what was seen, in a thread; later choices are made by it.
+
+        Args:
+            waiting: Keys that wait; their tables are made before the chooser is used.
+        """
+        if self._new < min(max(LEAST_NEW, self._seen // 4), MOST_NEW):
+            return
+        self._new = 0
+        samples = {name: tuple(window.samples) for name, window in self._windows.items()}
+        rules, costs = self.rules, self._fit.costs()
+        self.chooser, self._known = await asyncio.to_thread(made, rules, costs, samples, waiting)
+        self._longest.clear()
+
+    def _window(self, name: str) -> SlidingWindow:
+        window = self._windows.setdefault(name, SlidingWindow(size=SAMPLES))
+        self._windows.move_to_end(name)
+        if len(self._windows) > WINDOWS:
+            self._windows.popitem(last=False)
+        return window
+
+    def _batch_s(self, size: int, longest_s: float) -> float:
+        costs = self.chooser.costs
+        return costs.batch_s(min(size, costs.sizes[-1]), longest_s)
+
+
+def expected_longest_s(
+    histograms: Mapping[str, Histogram], counts: Sequence[tuple[str, int]]
+) -> float:
+    """Mean of the maximum of independent times: F_max is the product of F_r over the members."""
+    edges = np.unique(np.concatenate([histograms[key].edges for key, _ in counts]))
+    cdf = np.ones_like(edges)
+    for key, count in counts:
+        cdf *= histograms[key].below(edges) ** count
+    cdf[0], cdf[-1] = 0.0, 1.0
+    return Histogram(edges=edges, cdf=cdf).mean_s
+
+
+def made(
+    rules: Rules,
+    costs: BatchCosts,
+    samples: Mapping[str, Sequence[float]],
+    waiting: Collection[str],
+) -> tuple[Chooser, dict[str, Histogram]]:
+    """A chooser with its histograms, ready to decide on these keys."""
+    known = {
+        name: Histogram.of(times) for name, times in samples.items() if len(times) >= LEAST_SAMPLES
+    }
+    chooser = Chooser(rules=rules, costs=costs, histograms=known)
+    for key in sorted(set(waiting))[:WARM_KEYS]:
+        if key not in known and app_of(key) in known:
+            known[key] = known[app_of(key)]
+        if key in known:
+            later = known[key].mean_s + costs.fixed_s
+            one = Request(number=0, arrival_s=0.0, deadline_s=later, app=key)
+            chooser.choose(Waiting.of([one]), 0.0)
+    return chooser, known

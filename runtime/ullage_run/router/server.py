@@ -1,0 +1,211 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The router's HTTP side: takes requests in, and answers each of them once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from ullage.engines.batching.histogram import LEAST_SAMPLES
+from ullage.engines.batching.waiting import Request
+from ullage_run.router.calls import Answer, Call
+from ullage_run.router.dispatcher import JSON, Dispatcher
+from ullage_run.router.intake import Held, Intake, Refused, Taken
+from ullage_run.router.metrics import Refusal
+from ullage_run.router.open_inference import error_body
+from ullage_run.router.run_times import key_of
+from ullage_run.router.settings import Address, Settings
+
+log = logging.getLogger("ullage.router")
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+MODELS: Final = re.compile(r"/v2(?:/models/[^/?]+(?:/versions/[^/?]+)?(?:/ready)?)?/?")
+LARGE_BYTES: Final = 64 * 1024
+"""An answer above it does not fit into a socket's buffer, so its client must take it in."""
+PAGE_S: Final = 1.0
+LINGER_S: Final = 1.0
+"""For the rest of a body that was refused."""
+
+
+class BoundedServer(web.Server):
+    """Takes no more connections than it may."""
+
+    def __init__(self, handler: Handler, most: int, idle_s: float) -> None:
+        """``idle_s`` is also the time in which a new connection must bring its first request."""
+        super().__init__(
+            handler,
+            handler_cancellation=True,
+            access_log=None,
+            auto_decompress=False,
+            keepalive_timeout=idle_s,
+            lingering_time=LINGER_S,
+        )
+        self._most = most
+
+    def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
+        """Close one too many."""
+        super().connection_made(handler, transport)
+        if len(self.connections) > self._most:
+            transport.abort()
+
+
+class Server:
+    """Listens for requests and for scrapes; ``start``, ``drain`` and ``stop`` once each."""
+
+    def __init__(self, settings: Settings, dispatcher: Dispatcher) -> None:
+        self._settings = settings
+        self._dispatcher = dispatcher
+        self._intake = Intake(settings=settings, queue=dispatcher.queue)
+        self._probing: Counter[str] = Counter()
+        self._number = 0
+        self._open = 0
+        self._draining = False
+        self._page, self._page_at = b"", -math.inf
+        self._runners: list[web.ServerRunner] = []
+        self.port = 0
+        self.metrics_port = 0
+
+    async def start(self, listen: Address, metrics: Address) -> None:
+        """Listen on both addresses.
+
+        Raises:
+            OSError: one cannot be listened on.
+        """
+        self.port = await self._listen(self._handle, listen)
+        self.metrics_port = await self._listen(self._scrape, metrics)
+
+    async def drain(self) -> None:
+        """Tell that it is not ready, then take no more connections, until all is answered."""
+        self._draining = True
+        await asyncio.sleep(self._settings.linger_s)
+        for site in list(self._runners[0].sites):
+            await site.stop()
+        end = self._dispatcher.now_s() + self._settings.drain_s
+        while self._open and self._dispatcher.now_s() < end:
+            await asyncio.sleep(0.01)
+        if self._open:
+            log.warning("%d requests are not answered when the router ends", self._open)
+
+    async def stop(self) -> None:
+        """Close all connections."""
+        for runner in self._runners:
+            await runner.cleanup()
+
+    async def _listen(self, handler: Handler, address: Address) -> int:
+        limits = self._settings.limits
+        server = BoundedServer(handler, limits.connections, limits.idle_s)
+        runner = web.ServerRunner(server, shutdown_timeout=LINGER_S)
+        self._runners.append(runner)
+        await runner.setup()
+        await web.TCPSite(runner, *address, backlog=1024).start()
+        return int(runner.addresses[0][1])
+
+    async def _scrape(self, request: web.BaseRequest) -> web.StreamResponse:
+        if request.path != "/metrics":
+            return web.Response(status=404, text="metrics are at /metrics\n")
+        now = self._dispatcher.now_s()
+        if now - self._page_at >= PAGE_S:
+            self._page = generate_latest(self._dispatcher.metrics.registry)
+            self._page_at = now
+        return web.Response(body=self._page, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        arrived_s = self._dispatcher.now_s()
+        self._open += 1
+        try:
+            try:
+                answer = await self._answer(request, arrived_s)
+            except Refused as refused:
+                return self._refuse(refused)
+            return await self._send(request, answer)
+        finally:
+            self._open -= 1
+
+    def _refuse(self, refused: Refused) -> web.Response:
+        self._dispatcher.metrics.refused(refused.reason)
+        headers = dict(JSON)
+        if refused.reason is Refusal.FULL:
+            headers["Retry-After"] = "1"
+        response = web.Response(
+            status=refused.status, body=error_body(str(refused)), headers=headers
+        )
+        if refused.reason is not Refusal.MALFORMED:
+            response.force_close()
+        return response
+
+    async def _send(self, request: web.BaseRequest, answer: Answer) -> web.StreamResponse:
+        response = web.Response(status=answer.status, body=answer.body, headers=answer.headers)
+        if self._draining:
+            response.force_close()
+        if len(answer.body) > LARGE_BYTES:
+            try:
+                async with asyncio.timeout(self._settings.limits.body_s):
+                    await response.prepare(request)
+                    await response.write_eof()
+            except TimeoutError:
+                self._dispatcher.metrics.refused(Refusal.SLOW)
+                if request.transport is not None:
+                    request.transport.abort()
+        return response
+
+    async def _answer(self, request: web.BaseRequest, arrived_s: float) -> Answer:
+        match request.path:
+            case "/v2/health/live":
+                return Answer(status=200, body=b'{"live":true}', headers=JSON)
+            case "/v2/health/ready" if self._dispatcher.ready and not self._draining:
+                return Answer(status=200, body=b'{"ready":true}', headers=JSON)
+            case "/v2/health/ready":
+                return Answer(status=503, body=b'{"ready":false}', headers=JSON)
+        if request.method in ("GET", "HEAD") and MODELS.fullmatch(request.path):
+            return await self._dispatcher.ask_any(request.method, request.raw_path)
+        held = Held(queue=self._dispatcher.queue)
+        try:
+            taken = await self._intake.take(request, arrived_s, held)
+            return await self._wait(self._call(request.method, taken, arrived_s))
+        finally:
+            held.give_back()
+
+    def _call(self, method: str, taken: Taken, arrived_s: float) -> Call:
+        self._number += 1
+        return Call(
+            request=Request(
+                number=self._number,
+                arrival_s=arrived_s,
+                deadline_s=taken.deadline_s,
+                app=key_of(taken.app, taken.elements),
+            ),
+            method=method,
+            path=taken.path,
+            headers=taken.headers,
+            body=taken.body,
+            answer=asyncio.get_running_loop().create_future(),
+            infer=taken.infer,
+            group=taken.group,
+            idempotent=taken.idempotent,
+        )
+
+    async def _wait(self, call: Call) -> Answer:
+        """Its answer; one of the first of an application runs alone, so that its time is seen."""
+        probes = not self._dispatcher.knows(call.request.app)
+        probes = probes and self._probing[call.app] < LEAST_SAMPLES
+        if probes:
+            call.group = None
+            self._probing[call.app] += 1
+        try:
+            self._dispatcher.submit(call)
+            return await call.answer
+        finally:
+            if probes:
+                self._probing[call.app] -= 1
+            if not call.answer.done() or call.answer.cancelled():
+                self._dispatcher.gone(call)

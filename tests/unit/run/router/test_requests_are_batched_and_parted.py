@@ -1,0 +1,152 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Requests of one kind share a batch, and each gets its own rows back."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fakes.batch_server import batch_server
+from fakes.routed import routed, tensor
+from ullage.engines.batching.chooser import Policy, Rules
+from ullage_run.router.settings import Backend
+
+
+def slow(_: int) -> float:
+    return 0.02
+
+
+async def test_each_of_many_clients_gets_its_own_answer() -> None:
+    async with batch_server(seconds=slow) as server, routed(server) as router:
+        await router.taught(0.02)
+        server.asked.clear()
+        answers = await asyncio.gather(*(router.infer([float(n)]) for n in range(40)))
+        assert [status for status, _ in answers] == [200] * 40
+        assert [body["outputs"][0]["data"] for _, body in answers] == [[2.0 * n] for n in range(40)]
+        assert len(server.asked) < 20
+        assert max(server.sizes) > 4
+
+
+async def test_rows_of_different_numbers_stay_with_their_requests() -> None:
+    async with batch_server(seconds=slow) as server, routed(server) as router:
+        await router.taught(0.02)
+        asked = [[float(10 * n + row) for row in range(1 + n % 3)] for n in range(24)]
+        answers = await asyncio.gather(
+            *(router.infer(rows, id=f"own-{at}") for at, rows in enumerate(asked))
+        )
+        for at, (status, body) in enumerate(answers):
+            assert status == 200
+            assert body["id"] == f"own-{at}"
+            assert body["outputs"][0]["shape"] == [len(asked[at]), 1]
+            assert body["outputs"][0]["data"] == [2 * one for one in asked[at]]
+
+
+async def test_requests_of_different_shape_type_name_or_wish_never_share_a_batch() -> None:
+    variants = [
+        {"inputs": [tensor([1.0])]},
+        {"inputs": [tensor([1.0], shape=[1])]},
+        {"inputs": [tensor([1, 2], shape=[1, 2])]},
+        {"inputs": [tensor([1], datatype="INT64")]},
+        {"inputs": [tensor([1.0], name="y")]},
+        {"inputs": [tensor([1.0])], "parameters": {"beam": 2}},
+        {"inputs": [tensor([1.0])], "outputs": [{"name": "out_x"}]},
+        {"inputs": [tensor([1.0]), tensor([1.0], name="y")]},
+    ]
+    async with batch_server(seconds=slow) as server, routed(server) as router:
+        await router.taught(0.02)
+        server.asked.clear()
+        answers = await asyncio.gather(
+            *(router.infer(**variant) for variant in variants for _ in range(4))
+        )
+        assert [status for status, _ in answers] == [200] * len(answers)
+        kinds = []
+        for asked in server.asked:
+            asked.pop("id", None)
+            inputs = [(one["name"], one["datatype"], one["shape"][1:]) for one in asked["inputs"]]
+            kinds.append(str([asked.get("parameters"), asked.get("outputs"), inputs]))
+        assert len(set(kinds)) == len(variants)
+
+
+async def test_requests_with_different_credentials_never_share_a_batch() -> None:
+    async with batch_server(seconds=slow) as server, routed(server) as router:
+        await router.taught(0.02)
+        server.headers.clear()
+        server.asked.clear()
+        who = ["Bearer a", "Bearer b"] * 10
+        answers = await asyncio.gather(
+            *(router.infer([float(at)], headers={"Authorization": one})
+              for at, one in enumerate(who))
+        )  # fmt: skip
+        assert {status for status, _ in answers} == {200}
+        for headers, asked in zip(server.headers, server.asked, strict=True):
+            odd = headers["Authorization"] == "Bearer b"
+            assert {one % 2 == 1 for one in asked["inputs"][0]["data"]} == {odd}
+
+
+async def test_a_batch_has_no_more_rows_than_the_server_takes() -> None:
+    async with batch_server(seconds=slow) as server, routed(server, most_rows=4) as router:
+        await router.taught(0.02)
+        server.asked.clear()
+        answers = await asyncio.gather(*(router.infer([1.0, 2.0]) for _ in range(20)))
+        assert {status for status, _ in answers} == {200}
+        assert max(server.sizes) == 4
+
+
+async def test_requests_of_a_sequence_run_alone() -> None:
+    async with batch_server(seconds=slow) as server, routed(server) as router:
+        await router.taught(0.02)
+        server.asked.clear()
+        await asyncio.gather(
+            *(router.infer([1.0], parameters={"sequence_id": 7}) for _ in range(8))
+        )
+        assert server.sizes == [1] * 8
+
+
+async def test_a_new_application_runs_alone_until_its_times_are_known() -> None:
+    async with batch_server(seconds=slow) as server, routed(server) as router:
+        await asyncio.gather(*(router.infer() for _ in range(60)))
+        assert server.sizes.count(1) >= 50
+        await router.dispatcher.replicas[0].times.learn(())
+        assert router.dispatcher.knows("default/1")
+        server.asked.clear()
+        await asyncio.gather(*(router.infer() for _ in range(40)))
+        assert max(server.sizes) > 4
+
+
+@pytest.mark.parametrize("policy", list(Policy))
+async def test_each_policy_answers_all(policy: Policy) -> None:
+    rules = Rules(policy=policy)
+    async with batch_server(seconds=slow) as server, routed(server, rules=rules) as router:
+        answers = await asyncio.gather(*(router.infer([float(n)]) for n in range(100)))
+        assert [body["outputs"][0]["data"] for _, body in answers] == [
+            [2.0 * n] for n in range(100)
+        ]
+
+
+async def test_replicas_share_the_work_evenly() -> None:
+    async with (
+        batch_server(seconds=slow) as one,
+        batch_server(seconds=slow) as other,
+        routed(one, other, rules=Rules(sizes=(1,))) as router,
+    ):
+        await asyncio.gather(*(router.infer() for _ in range(40)))
+        assert abs(len(one.asked) - len(other.asked)) <= 2
+
+
+async def test_the_faster_device_is_taken_while_it_is_free() -> None:
+    async with (
+        batch_server(seconds=lambda _: 0.005) as fast,
+        batch_server(seconds=lambda _: 0.03) as lame,
+    ):
+        backends = (
+            Backend(url=lame.url, device="small"),
+            Backend(url=fast.url, device="large"),
+        )
+        async with routed(*backends) as router:
+            await router.taught(0.03, 0.005)
+            before = len(lame.asked)
+            for _ in range(10):
+                await router.infer()
+            assert len(lame.asked) == before
