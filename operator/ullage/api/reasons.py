@@ -31,6 +31,7 @@ class Reason(StrEnum):
     TRUST_DOMAIN = "TrustDomain"
     TRUST_DOMAIN_NOT_GRANTED = "TrustDomainNotGranted"
     TENANT_NOT_ALLOWED = "TenantNotAllowed"
+    QUOTA_EXCEEDED = "QuotaExceeded"
     GANG_INCOMPLETE = "GangIncomplete"
     PODS_MISSING = "PodsMissing"
     GANG_COMPLETE = "GangComplete"

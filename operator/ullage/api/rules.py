@@ -280,6 +280,18 @@ ACCELERATOR_KEY: Final = Rule(
     message="an accelerator is named by its key: the product name in lower case, with a dash for "
     "every other character, such as nvidia-h100-80gb-hbm3",
 )
+LENDING_WITHIN_NOMINAL: Final = Rule(
+    name="lending-within-nominal",
+    rule="!has(self.lendingLimit) || self.lendingLimit <= self.nominalQuota",
+    message="lendingLimit is a part of nominalQuota: lower it, or leave it out to lend all",
+)
+LIMITS_NEED_COHORT: Final = Rule(
+    name="limits-need-cohort",
+    rule="has(self.cohort) || !has(self.quota) || "
+    "self.quota.all(one, !has(one.borrowingLimit) && !has(one.lendingLimit))",
+    message="borrowingLimit and lendingLimit are about tenants of one cohort: name the cohort, or "
+    "leave them out",
+)
 OWN_TRUST_DOMAIN: Final = Rule(
     name="own-trust-domain",
     rule="!self.contains('/')",

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Final, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from ullage.api.base import (
     AGE,
@@ -20,10 +20,11 @@ from ullage.api.base import (
     condition_column,
     list_map,
 )
-from ullage.api.gpurequest import DomainName
+from ullage.api.gpurequest import Accelerator, DomainName
 from ullage.api.profilerows import ClassName
+from ullage.api.rules import LENDING_WITHIN_NOMINAL, LIMITS_NEED_COHORT, validations
 from ullage.api.spot import DecisionPeriod, Spot
-from ullage.api.words import Inner, Objective, RiskPredictor
+from ullage.api.words import Inner, Objective, ReclaimWithinCohort, RiskPredictor
 
 
 class Packing(Model):
@@ -43,8 +44,32 @@ Namespace = Annotated[str, Field(max_length=63, pattern=r"^([a-z0-9]([-a-z0-9]*[
 Namespaces = Annotated[tuple[Namespace, ...], Field(max_length=1024, json_schema_extra=SET)]
 
 
+QuotaPercent = Annotated[int, Field(ge=0, le=10_000_000), _Int32]
+"""Percent of devices: 100 = one whole device."""
+
+
+class Quota(Model):
+    """Devices of one accelerator type that a tenant may hold, in percent of devices."""
+
+    model_config = ConfigDict(json_schema_extra=validations(LENDING_WITHIN_NOMINAL))
+
+    accelerator: Accelerator
+    """Accelerator type that the quota is of, by key as in `spec.accelerators` of a workload."""
+    nominal_quota: QuotaPercent
+    """What the tenant may hold without borrowing, in percent of devices: 100 = one device, whole or
+    in shares that add up to it."""
+    borrowing_limit: QuotaPercent | None = None
+    """Most that the tenant may borrow from its cohort above nominalQuota, in percent of devices;
+    without it as much as the cohort has unused. Needs `cohort`."""
+    lending_limit: QuotaPercent | None = None
+    """Most of nominalQuota that the cohort may borrow while the tenant does not use it, in percent
+    of devices; without it all. Needs `cohort`."""
+
+
 class Tenant(Model):
     """One party of the cluster; TrainingJobs name theirs in `spec.tenant`."""
+
+    model_config = ConfigDict(json_schema_extra=validations(LIMITS_NEED_COHORT))
 
     name: ObjectName
     """Name that its jobs give in `spec.tenant`."""
@@ -54,7 +79,21 @@ class Tenant(Model):
     """`Fairness`: its jobs share what it gets by their weights; `FIFO`: the oldest first."""
     namespaces: Namespaces = ()
     """Namespaces whose workloads may name the tenant; `*` = every namespace, as without any. A
-    workload of another namespace is not placed (`TenantNotAllowed`)."""
+    workload of another namespace is not placed (`TenantNotAllowed`). A workload that names no
+    tenant belongs to the first by name that lists its namespace, else to the first that lists `*`;
+    it may then name no tenant that is not listed here."""
+    quota: Annotated[
+        tuple[Quota, ...], Field(max_length=32, json_schema_extra=list_map("accelerator"))
+    ] = ()
+    """Most that its workloads hold at once, by accelerator type. With any entry, a type without one
+    is not for the tenant; without entries it holds what is free. A workload above it waits with
+    `QuotaExceeded`."""
+    cohort: ObjectName | None = None
+    """Tenants of one cohort borrow from each other what they do not use of their quota."""
+    reclaim_within_cohort: ReclaimWithinCohort = ReclaimWithinCohort.NEVER
+    """Which workloads of tenants that borrow are preempted when this one needs its nominal quota:
+    `Never` waits until they end, `LowerPriority` takes those of lower priority, `Any` takes all.
+    Only workloads that save their work (`spec.checkpoint`) are preempted."""
 
 
 class TrustGrant(Model):

@@ -86,6 +86,14 @@ class Inner(StrEnum):
     FIFO = "FIFO"
 
 
+class ReclaimWithinCohort(StrEnum):
+    """Whom a tenant may preempt in its cohort to use its own nominal quota."""
+
+    NEVER = "Never"
+    LOWER_PRIORITY = "LowerPriority"
+    ANY = "Any"
+
+
 class CostObjective(StrEnum):
     """What the choice of capacity goes by."""
 

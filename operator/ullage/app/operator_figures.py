@@ -23,6 +23,7 @@ from ullage.metrics.cost import CostFigures, CostSums
 from ullage.metrics.devices import DeviceFigures, device_figures
 from ullage.metrics.inventory import InventoryFigures, inventory_figures
 from ullage.metrics.pools import PoolFigures
+from ullage.metrics.quota import QuotaFigures, quota_figures
 from ullage.metrics.sharing import ModelFigures, SharingFigures
 from ullage.metrics.spending import SpendFigures, SpendSums
 from ullage.metrics.tenants import Parties
@@ -100,6 +101,7 @@ class ReplicaFigures:
             tiers=guard("tiers", lambda: self._tiers.figures(picture.leads), TierFigures()),
             turns=guard("turns", lambda: self._turns(picture, workloads), TurnFigures()),
             inventory=guard("inventory", lambda: inventory_figures(picture), InventoryFigures()),
+            quota=guard("quota", lambda: quota_figures(picture), QuotaFigures()),
             pools=guard("pools", lambda: self._pools(picture), PoolFigures()),
             devices=guard("devices", lambda: self._devices(picture), DeviceFigures()),
         )

@@ -24,6 +24,7 @@ from ullage.metrics.devices import DeviceFigures
 from ullage.metrics.histograms import decision_seconds
 from ullage.metrics.inventory import InventoryFigures
 from ullage.metrics.pools import PoolFigures
+from ullage.metrics.quota import QuotaFigures
 from ullage.metrics.sharing import SharingFigures
 from ullage.metrics.spending import SpendFigures
 from ullage.metrics.tiers import TierFigures
@@ -121,6 +122,7 @@ class OperatorFigures:
     spend: SpendFigures = field(default_factory=SpendFigures)
     tiers: TierFigures = field(default_factory=TierFigures)
     inventory: InventoryFigures = field(default_factory=InventoryFigures)
+    quota: QuotaFigures = field(default_factory=QuotaFigures)
     pools: PoolFigures = field(default_factory=PoolFigures)
 
 

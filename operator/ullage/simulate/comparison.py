@@ -107,6 +107,7 @@ def compare(asked: Asked, follow: Follow) -> Comparison:
     settings = _settings(asked, rules)
     trace, fleet = _subject(asked, table, settings.rounds.round_s)
     _refuse_parts(asked, trace)
+    _refuse_quota(asked, rules)
     if asked.packing:
         settings = replace(settings, pairs=table.pairs(tuple(fleet.devices)))
     comparison = Comparison(trace=trace, fleet=fleet, settings=settings, mode=asked.mode)
@@ -130,6 +131,20 @@ def _refuse_parts(asked: Asked, trace: Trace) -> None:
                     f"{option}: jobs of {trace.name} hold parts of devices, which the fast mode "
                     "counts and does not place: leave it out, or use --mode decide"
                 )
+
+
+def _refuse_quota(asked: Asked, rules: PolicyRecord) -> None:
+    """The fast mode divides time and knows no quota.
+
+    Raises:
+        TraceError: a tenant has some.
+    """
+    named = [tenant.name for tenant in rules.tenants if tenant.quota]
+    if asked.mode == FAST and named:
+        raise TraceError(
+            f"spec.tenants: {named[0]} has a quota, which the fast mode does not count: use --mode"
+            " decide, or --policy-file with a policy without it"
+        )
 
 
 def to_json(found: Comparison, *, jobs: bool) -> str:

@@ -86,6 +86,8 @@ def founded(fleet: Fleet, policy: Policy, rules: PolicyRecord) -> Snapshot:
             uid="uid-policy",
             generation=1,
             objective=objective_of(policy),
+            # jobs of a trace have no namespaces: they belong to the tenants that it names
+            tenants=tuple(replace(one, namespaces=frozenset()) for one in rules.tenants),
         ),
     )
 

@@ -14,6 +14,7 @@ from typing import Final
 
 from ullage.api.contract import GPUMode, Health
 from ullage.cluster.records.snapshot import Snapshot, WorkloadKind, WorkloadRecord
+from ullage.scheduling.inventory.tenant_bindings import tenant_of
 from ullage.scheduling.learning.device_prices import prices_of
 from ullage.scheduling.learning.throughput import Throughputs
 from ullage.scheduling.model.phases import Phase
@@ -101,7 +102,7 @@ def trace_of(snapshot: Snapshot, fleet: Fleet, round_s: float) -> Trace:
                 kind=job.workload_class,
                 checkpointable=job.checkpoint,
                 weight=float(job.weight),
-                tenant=job.tenant,
+                tenant=tenant_of(snapshot.policy, job),
                 priority=job.priority,
             )
         )

@@ -58,6 +58,25 @@ def test_what_cannot_be_is_said_in_words(words: tuple[str, ...], said: str) -> N
     assert "Traceback" not in found.output
 
 
+QUOTA = """
+apiVersion: ullage.dev/v1alpha1
+kind: SchedulingPolicy
+metadata: {name: default}
+spec:
+  tenants:
+    - {name: research, namespaces: [vision], quota: [{accelerator: v100, nominalQuota: 100}]}
+"""
+
+
+def test_a_quota_is_refused_where_it_would_not_count(tmp_path: Path) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text(QUOTA, encoding="utf-8")
+    found = RUNNER.invoke(app, [*SMALL, "--policy-file", str(path)], env={"COLUMNS": "400"})
+    assert found.exit_code == 1
+    assert "research has a quota" in found.output
+    assert "--mode decide" in " ".join(found.output.split())
+
+
 class _Recorder:
     """Stands for any object of matplotlib; keeps what was asked of it."""
 

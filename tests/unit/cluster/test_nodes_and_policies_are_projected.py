@@ -15,6 +15,7 @@ from builders_raw import (
     raw_profile,
 )
 from ullage.api.contract import MAX_FAULTS, SLOT_RESOURCE, SlicePhase, WireError
+from ullage.api.words import ReclaimWithinCohort
 from ullage.cluster.codecs.status import solve_to_wire
 from ullage.cluster.projection.node import project_gpu_node, project_node
 from ullage.cluster.projection.policy import project_policy
@@ -25,7 +26,7 @@ from ullage.cluster.projection.rest import (
     project_service,
 )
 from ullage.cluster.records.pod_shape import Taint
-from ullage.cluster.records.spec_fields import FaultTerms, Tenant
+from ullage.cluster.records.spec_fields import FaultTerms, Quota, Tenant
 from ullage.cluster.records.status import SolveRecord
 
 
@@ -187,6 +188,48 @@ def test_parties_and_the_last_division_are_read_from_the_policy() -> None:
     assert record.objective == "MaxMinFairness"
     assert record.tenants == (Tenant(name="a"), Tenant(name="b", weight=2, fifo=True))
     assert record.last_solve == solve
+
+
+QUOTA = {"accelerator": "a100", "nominalQuota": 100}
+
+
+def test_quota_is_read_with_its_cohort() -> None:
+    said = {**QUOTA, "borrowingLimit": 0, "lendingLimit": 50}
+    tenant = {"name": "a", "cohort": "c", "reclaimWithinCohort": "Any", "quota": [said]}
+    (read,) = project_policy(raw_policy(tenants=[tenant]))[1].tenants
+    assert read.quota == (
+        Quota(accelerator="a100", nominal_quota=100, borrowing_limit=0, lending_limit=50),
+    )
+    assert (read.cohort, read.reclaim_within_cohort) == ("c", ReclaimWithinCohort.ANY)
+    (plain,) = project_policy(raw_policy(tenants=[{"name": "a", "quota": [QUOTA]}]))[1].tenants
+    assert plain.quota == (Quota(accelerator="a100", nominal_quota=100),)
+    assert plain.reclaim_within_cohort is ReclaimWithinCohort.NEVER
+
+
+@pytest.mark.parametrize(
+    ("tenant", "said"),
+    [
+        ({"quota": [{"accelerator": "a100"}]}, "nominalQuota"),
+        ({"quota": [{"nominalQuota": 1}]}, "accelerator"),
+        ({"quota": [{**QUOTA, "nominalQuota": -1}]}, "nominalQuota"),
+        ({"quota": [{**QUOTA, "nominalQuota": 10**9}]}, "nominalQuota"),
+        ({"quota": [{**QUOTA, "nominalQuota": "1e9"}]}, "nominalQuota"),
+        ({"quota": [{**QUOTA, "nominalQuota": True}]}, "nominalQuota"),
+        ({"quota": [{**QUOTA, "accelerator": "A100 *"}]}, "no key of an accelerator"),
+        ({"quota": [QUOTA, QUOTA]}, "each once"),
+        ({"quota": [{**QUOTA, "accelerator": f"t{at}"} for at in range(33)]}, "at most 32"),
+        ({"quota": {"accelerator": "a100"}}, "quota"),
+        ({"quota": [{**QUOTA, "borrowingLimit": 1}]}, "need a cohort"),
+        ({"quota": [{**QUOTA, "lendingLimit": 101}], "cohort": "c"}, "more than the nominalQuota"),
+        ({"reclaimWithinCohort": "Always"}, "is none of Never, LowerPriority, Any"),
+        ({"cohort": 7}, "cohort"),
+        ({"weight": 0}, "weight"),
+        ({"weight": 10**9}, "weight"),
+    ],
+)
+def test_a_wild_quota_never_binds(tenant: dict[str, object], said: str) -> None:
+    with pytest.raises(WireError, match=said):
+        project_policy(raw_policy(tenants=[{"name": "a", **tenant}]))
 
 
 def test_a_division_that_is_no_number_is_refused_by_name() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import builders
 from builders import (
     EPOCH,
     NOW,
@@ -17,6 +18,7 @@ from builders import (
     a_job,
     a_node,
     a_pod,
+    a_policy,
     a_slice,
     a_snapshot,
     gpu,
@@ -39,7 +41,8 @@ from ullage.api.contract import (
 )
 from ullage.cluster.records.pod_shape import Resources
 from ullage.cluster.records.pool import PoolRecord
-from ullage.cluster.records.snapshot import NodeRecord, PodRecord, PodStage
+from ullage.cluster.records.snapshot import NodeRecord, PodRecord, PodStage, PolicyRecord
+from ullage.cluster.records.spec_fields import Quota, Tenant
 from ullage.kube.manifests.node_requests import order_body
 from ullage.scheduling.inventory.instances import Watch, look
 from ullage.scheduling.inventory.node_orders import AGENT_S, ORDER_S
@@ -331,3 +334,26 @@ def test_the_body_of_an_order_asks_for_a_new_node_of_the_pool_alone() -> None:
 def test_karpenter_is_asked_for_nothing_that_only_another_autoscaler_knows() -> None:
     body = body_for({"karpenter.sh/nodepool": "a100-spot"}, {"spec": {}})
     assert required(body) == [[(LABEL_REGISTERED, "DoesNotExist")]]
+
+
+def limited(nominal: int) -> PolicyRecord:
+    quota = Quota(accelerator=builders.MODEL, nominal_quota=nominal)
+    return a_policy(tenants=(Tenant(name="t", namespaces=frozenset({"default"}), quota=(quota,)),))
+
+
+@pytest.mark.parametrize(("nominal", "orders"), [(0, 0), (199, 0), (200, 1), (1000, 1)])
+def test_no_node_is_ordered_beyond_the_quota(nominal: int, orders: int) -> None:
+    found = plan(*waiting(), limited(nominal))
+    assert len(found.all(CreatePod)) == orders
+
+
+def test_two_jobs_order_no_more_than_their_tenants_quota() -> None:
+    one, two = job(), job().with_(ref=a_job("other").build().ref)
+    found = plan(one, *one.pods(), two, *two.pods(), limited(300))
+    assert len(found.all(CreatePod)) == 1
+    assert len(plan(one, *one.pods(), two, *two.pods(), limited(400)).all(CreatePod)) == 2
+
+
+def test_a_gang_orders_only_if_its_quota_takes_all_of_it() -> None:
+    assert not plan(*waiting(3), limited(500)).all(CreatePod)
+    assert len(plan(*waiting(3), limited(600)).all(CreatePod)) == 3

@@ -93,6 +93,15 @@ WAITING: Final[Mapping[Reason, Explanation]] = {
         "Name a tenant of this namespace, or ask the administrator to list the namespace under "
         "that name in spec.tenants of the SchedulingPolicy `default`.",
     ),
+    Reason.QUOTA_EXCEEDED: say(
+        "The workload's tenant holds its quota of every accelerator type that the workload may "
+        "use, and its cohort has too little to borrow. The message has what it holds, its nominal "
+        "quota and what it can borrow, in percent of devices.",
+        "Wait until work of the tenant or its cohort ends, ask for a smaller share or another "
+        "type, or ask the administrator to raise spec.tenants[].quota of the SchedulingPolicy "
+        "`default`. With reclaimWithinCohort, what others borrowed comes back at once from work "
+        "that saves its state.",
+    ),
     Reason.GANG_INCOMPLETE: say(
         "There is room for some members but not for all, and a gang starts whole or not at all.",
         "Wait, or lower spec.replicas; the message counts the members that fit.",

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from ullage.api.contract import (
@@ -44,6 +45,8 @@ from ullage.cluster.records.status import SolveRecord
 from ullage.engines.allocation.policies import POLICIES
 
 MOST_TENANTS: Final = 256
+MOST_QUOTAS: Final = 32
+_ACCELERATOR: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 MOST_HOURS: Final = 168
 """Longest isolation of a class, the week that nodes remember faults for."""
 
@@ -68,9 +71,32 @@ def _parties(spec: JsonObject) -> tuple[Tenant, ...]:
         parties = sorted(
             (TENANT.read(one) for one in objects(spec, "tenants")), key=lambda tenant: tenant.name
         )
+        for party in parties:
+            _check_quota(party)
         if len(parties) > MOST_TENANTS or len({party.name for party in parties}) < len(parties):
             raise WireError(f"name: at most {MOST_TENANTS} tenants, each once")
         return tuple(parties)
+
+
+def _check_quota(tenant: Tenant) -> None:
+    """The rules of the CRD that one entry alone cannot say."""
+    with within(f"{tenant.name}.quota"):
+        names = [quota.accelerator for quota in tenant.quota]
+        if len(names) > MOST_QUOTAS or len(set(names)) < len(names):
+            raise WireError(f"accelerator: at most {MOST_QUOTAS} types, each once")
+        for quota in tenant.quota:
+            if not _ACCELERATOR.fullmatch(quota.accelerator):
+                raise WireError(
+                    f"accelerator: {quoted(quota.accelerator)} is no key of an accelerator"
+                )
+            limits = quota.borrowing_limit, quota.lending_limit
+            if not tenant.cohort and limits != (None, None):
+                raise WireError("borrowingLimit and lendingLimit need a cohort")
+            if quota.lending_limit is not None and quota.lending_limit > quota.nominal_quota:
+                raise WireError(
+                    f"lendingLimit: {quota.lending_limit} is more than the nominalQuota"
+                    f" {quota.nominal_quota}"
+                )
 
 
 def _trust_domains(spec: JsonObject) -> dict[str, frozenset[str]]:

@@ -18,7 +18,13 @@ from ullage.api.codec import derived
 from ullage.api.contract import GPUMode, JsonObject, WireError, flag, section, text
 from ullage.api.readers import quoted, registered
 from ullage.api.wire_fields import KEPT, NEEDED, Kind, Percent, between, known_word, strings
-from ullage.api.words import Inner, Membership, OnViolation, Resizable
+from ullage.api.words import (
+    Inner,
+    Membership,
+    OnViolation,
+    ReclaimWithinCohort,
+    Resizable,
+)
 from ullage.api.words import OnNotice as OnNotice
 from ullage.cluster.values.names import MAX_RANK
 from ullage.cluster.values.quantity import counted, duration_s, mib_up, of_a_mib, plain_bytes
@@ -323,6 +329,23 @@ def _lists(namespaces: frozenset[str], namespace: str) -> bool:
     return namespace in namespaces or EVERY_NAMESPACE in namespaces
 
 
+MOST_QUOTA: Final = 10_000_000
+"""Most percent of devices that a quota may be."""
+_Quota: TypeAlias = Annotated[int, between(0, MOST_QUOTA)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:
+    """Percent of devices of one accelerator type that a tenant may hold; 100 = one device."""
+
+    accelerator: Annotated[str, Kind(text), NEEDED]
+    nominal_quota: Annotated[int, between(0, MOST_QUOTA), NEEDED]
+    borrowing_limit: _Quota | None = None
+    """Most above nominal; ``None`` = what its cohort has unused."""
+    lending_limit: _Quota | None = None
+    """Most of nominal that the cohort may borrow; ``None`` = all."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tenant:
     """One of ``SchedulingPolicy.spec.tenants``."""
@@ -333,6 +356,13 @@ class Tenant:
     """True (``inner: FIFO``): its oldest job first; else its jobs share by their weights."""
     namespaces: Annotated[frozenset[str], Kind(namespaces)] = frozenset()
     """Namespaces whose workloads may name it; empty = all."""
+    quota: tuple[Quota, ...] = ()
+    """Most that its workloads hold, by accelerator; empty = what is free."""
+    cohort: Annotated[str, Kind(text)] = ""
+    """Tenants of one cohort borrow from each other; empty = it borrows and lends nothing."""
+    reclaim_within_cohort: Annotated[ReclaimWithinCohort, known_word(ReclaimWithinCohort)] = (
+        ReclaimWithinCohort.NEVER
+    )
 
 
 GPU_REQUEST: Final = derived(GPURequest)

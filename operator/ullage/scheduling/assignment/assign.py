@@ -17,6 +17,7 @@ from ullage.scheduling.assignment.nominate import EVICTABLE, Nominations, attemp
 from ullage.scheduling.assignment.pods import give_up, release
 from ullage.scheduling.elastic.sizing import Sizing
 from ullage.scheduling.elastic.space import other_models
+from ullage.scheduling.inventory.tenant_bindings import tenant_of
 from ullage.scheduling.lifecycle.backoff import after_preemption_s, preemptions_in_a_row
 from ullage.scheduling.lifecycle.in_place import JOIN_AGAIN_S
 from ullage.scheduling.model.lifecycle_step import LifecycleStep, delete, evict
@@ -131,12 +132,18 @@ def _preempt(
     """The victim goes for the sake of a winner."""
     name = f"{winner.ref.namespace}/{winner.ref.name}"
     view, uid = context.view, victim.uid
-    if context.rounds is not None and victim.priority >= _priority(context, winner):
+    ended = context.rounds is not None and victim.priority >= _priority(context, winner)
+    if context.rounds is not None and ended and not victim.reclaimed:
         _send_away(context, uid, context.rounds.ended(uid, name), result)
         return
     job = view.snapshot.workloads[uid]
     wait_s = after_preemption_s(view, job)
-    message = f"preempted by {name}, which has a higher priority; " + (
+    cause = "which has a higher priority"
+    if victim.reclaimed:
+        policy = view.snapshot.policy
+        owner, borrower = tenant_of(policy, winner), tenant_of(policy, job)
+        cause = f"which takes back quota of tenant {owner} that tenant {borrower} had borrowed"
+    message = f"preempted by {name}, {cause}; " + (
         "its controller creates it again"
         if job.adopted
         else f"starts again when room is free, in {wait_s:g} s at the earliest"

@@ -46,7 +46,8 @@ def reconcile(context: CycleContext, nominated: Nominations, result: Assignments
         context.lifecycles[mover.uid] = _starts_again(job, mover.finding)
     outcomes = dict(result.entries.outcomes())
     lacking = nominated.sizing.lacking()
-    result.ordering = order_nodes(context.view, context.spending, outcomes, lacking)
+    held = context.placer.occupancy.quota
+    result.ordering = order_nodes(context.view, context.spending, outcomes, lacking, held)
 
 
 def _resize(context: CycleContext, nominated: Nominations, result: Assignments) -> None:

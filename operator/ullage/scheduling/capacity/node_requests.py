@@ -20,9 +20,12 @@ from ullage.api.contract import LABEL_REGISTERED, Reason
 from ullage.cluster.records.pool import PoolRecord
 from ullage.cluster.records.snapshot import ObjectRef, PodRecord, PodStage, WorkloadRecord
 from ullage.cluster.values.names import order_name
+from ullage.engines.admission.limits import WHOLE_PERCENT
+from ullage.engines.quota.records import NO_TENANT
 from ullage.scheduling.capacity.capacity_choice import CapacityChoices
 from ullage.scheduling.capacity.market import members_per_node
 from ullage.scheduling.capacity.separate_pools import apart_pools, cheapest
+from ullage.scheduling.feasibility.held_quota import HeldQuota
 from ullage.scheduling.inventory.node_orders import Fate, judged, serves
 from ullage.scheduling.inventory.pool_membership import Membership
 from ullage.scheduling.inventory.reliable_machines import terms_of
@@ -38,7 +41,11 @@ MOST_A_CYCLE: Final = 32
 LINGERS_S: Final = 60.0
 """For so long after its time an order is still there to be counted as failed."""
 
-_STANDS_APART: Final = (Reason.TRUST_DOMAIN_NOT_GRANTED, Reason.TENANT_NOT_ALLOWED)
+_STANDS_APART: Final = (
+    Reason.TRUST_DOMAIN_NOT_GRANTED,
+    Reason.TENANT_NOT_ALLOWED,
+    Reason.QUOTA_EXCEEDED,
+)
 """Reasons that no node would change."""
 _REASONS: Final = {Fate.UNUSED: Reason.POOL_RELEASED, Fate.FAILED: Reason.LAUNCH_FAILED}
 
@@ -75,6 +82,7 @@ def order_nodes(
     spending: CapacityChoices,
     outcomes: Mapping[str, Outcome],
     lacking: Mapping[str, Lack],
+    held: HeldQuota | None = None,
 ) -> Ordering:
     """Give and take back orders.
 
@@ -83,10 +91,11 @@ def order_nodes(
         spending: Pools that were chosen.
         outcomes: What placing said to those who wait, by uid.
         lacking: Gangs that could use more members, by uid.
+        held: What tenants hold of their quota; ``None`` = no one has any.
     """
     if not view.orders and (spending.market is None or not view.settings.orders):
         return Ordering()
-    context = _Desk(view, spending, lacking)
+    context = _Desk(view, spending, lacking, held)
     for order in view.orders:
         context.review(order)
     if view.settings.orders:
@@ -111,6 +120,9 @@ class _Desk:
     view: View
     spending: CapacityChoices
     lacking: Mapping[str, Lack]
+    held: HeldQuota | None = None
+    promised: dict[tuple[int, str], int] = field(default_factory=dict)
+    """Percent of devices that jobs served before are about to hold, by tenant and type."""
     steps: list[Action] = field(default_factory=list)
     events: list[Emit] = field(default_factory=list)
     moments: list[float] = field(default_factory=list)
@@ -188,7 +200,7 @@ class _Desk:
         lack = self.lacking.get(job.ref.uid)
         refused = _without_room(outcome)
         if refused is not None:
-            self._order(job, self._wanted(job, refused.placed))
+            self._order(job, self._wanted(job, refused.placed), refused.placed)
         elif outcome is None and lack is not None and lack.asks and lack.lost:
             self._order(job, self._replacing(job, lack))
 
@@ -200,7 +212,8 @@ class _Desk:
         refused = _without_room(outcome)
         if refused is not None and not self._apart(job):
             waiting = self._wanted(job, refused.placed)
-            self._order(job, _together([*waiting, *self._where_others_run(job, lack.members)]))
+            more = self._where_others_run(job, lack.members)
+            self._order(job, _together([*waiting, *more]), refused.placed)
         elif outcome is None and lack.asks:
             self._order(job, self._replacing(job, lack))
 
@@ -221,8 +234,10 @@ class _Desk:
         pools = self.view.snapshot.pools
         return [(pools[one.pool], members) for one in shares if one.pool in pools]
 
-    def _order(self, job: WorkloadRecord, wanted: Iterable[tuple[PoolRecord, int]]) -> None:
-        for pool, members in wanted:
+    def _order(
+        self, job: WorkloadRecord, wanted: Iterable[tuple[PoolRecord, int]], placed: int = 0
+    ) -> None:
+        for pool, members in self._within_quota(job, wanted, placed):
             if pool.status.available is False or len(self.named) >= MOST_A_CYCLE:
                 return
             if not self._all_registered(pool.name):
@@ -233,6 +248,31 @@ class _Desk:
             nodes = min(nodes, self._left(pool), MOST_A_CYCLE - len(self.named))
             for name in self._names(job, max(0, nodes)):
                 self._give(job, pool, name, min(each, members))
+
+    def _within_quota(
+        self, job: WorkloadRecord, wanted: Iterable[tuple[PoolRecord, int]], placed: int
+    ) -> Iterator[tuple[PoolRecord, int]]:
+        """The same, without members that the quota of the job's tenant would keep waiting.
+
+        Args:
+            job: Whose members they are.
+            wanted: Pools, and how many members each lacks.
+            placed: Members that there is room for already; they count against the quota first.
+        """
+        number = self.held.tenants.number_of(job) if self.held is not None else NO_TENANT
+        if self.held is None or number == NO_TENANT:
+            yield from wanted
+            return
+        each = (job.gpu.share.min_percent if job.gpu.share else WHOLE_PERCENT) * job.gpu.count
+        for pool, members in wanted:
+            key = number, pool.accelerator
+            room = self.held.usage.available(*key) - self.promised.get(key, 0)
+            fits = min(members, max(0, room // each - placed))
+            if not fits or (fits < members and job.elasticity is None):
+                continue
+            self.promised[key] = self.promised.get(key, 0) + (placed + fits) * each
+            placed = 0
+            yield pool, fits
 
     def _wanted(self, job: WorkloadRecord, placed: int) -> Iterator[tuple[PoolRecord, int]]:
         """Pools of the plan with the members that find no room there; what fits comes first.

@@ -19,6 +19,7 @@ from ullage.cluster.records.pod_shape import Resources
 from ullage.cluster.records.snapshot import PodRecord, Snapshot, WorkloadRecord
 from ullage.engines.admission.limits import MIXED, NO_DOMAIN, WHOLE_PERCENT, with_contexts_mib
 from ullage.engines.admission.records import Tenant
+from ullage.scheduling.feasibility.held_quota import HeldQuota, held_quota
 from ullage.scheduling.inventory.inventory import Flags, Ints, Inventory
 from ullage.scheduling.inventory.node_fit import amounts, counted
 from ullage.scheduling.inventory.pairing import paired, runs_here, says_no
@@ -219,6 +220,8 @@ class Occupancy:
         self.free: list[dict[str, int]] = []
         self.slot_holders: dict[int, str] = {}
         """By node: which pods of others hold device slots there, and how many, in words."""
+        self.quota: HeldQuota | None = None
+        """What tenants hold of their quota; ``None`` = no one has any."""
         self.log: list[int] = []
         self.effort = Effort()
         self.turn = 0
@@ -235,6 +238,8 @@ class Occupancy:
     def put(self, site: int, occupant: Occupant) -> None:
         """Add a slice to a device."""
         self.occupants[site] = (*self.occupants[site], occupant)
+        if self.quota is not None:
+            self.quota.count(site, occupant.owner_uid, occupant.tenant.percent)
         self._recount(site)
         self.log.append(site)
 
@@ -243,6 +248,8 @@ class Occupancy:
         here = list(self.occupants[site])
         here.remove(occupant)
         self.occupants[site] = tuple(here)
+        if self.quota is not None:
+            self.quota.count(site, occupant.owner_uid, -occupant.tenant.percent)
         self._recount(site)
         self.log.append(site)
 
@@ -282,11 +289,16 @@ class Occupancy:
             setattr(occupancy, name, getattr(self, name).copy())
         occupancy._kinds, occupancy._alike = self._kinds, self._alike
         occupancy.occupants = list(self.occupants)
+        quota = occupancy.quota = self.quota.copy() if self.quota is not None else None
         for site in np.flatnonzero(self.going).tolist():
             here = occupancy.occupants[site]
             occupancy.occupants[site] = tuple(
                 [occupant for occupant in here if not occupant.leaving]
             )
+            if quota is not None:
+                for occupant in here:
+                    if occupant.leaving:
+                        quota.count(site, occupant.owner_uid, -occupant.tenant.percent)
             occupancy._recount(site)
         occupancy.blocked = self.blocked.copy()
         occupancy.held = self.held.copy()
@@ -405,9 +417,17 @@ def occupancy_of(
                 slots = dict(use.extended).get(SLOT_RESOURCE, 0)
                 occupancy.slot_holders[index] = f"{slots} held by {', '.join(holders)}"
     _seat_slices(view, occupancy, ledger, classes, cache, disturbed if stands else None)
+    occupancy.quota = held_quota(view.snapshot, inventory, _held(occupancy))
     _note_departing(view, occupancy, cache.charges)
     occupancy.log.clear()
     return occupancy
+
+
+def _held(occupancy: Occupancy) -> Iterator[tuple[int, str, int]]:
+    """Device, uid of the workload and percent of each slice."""
+    for site, here in enumerate(occupancy.occupants):
+        for occupant in here:
+            yield site, occupant.owner_uid, occupant.tenant.percent
 
 
 def _seat_slices(

@@ -16,6 +16,7 @@ from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
 from ullage.cluster.records.spec_fields import Share
 from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.admission.records import Tenant
+from ullage.engines.quota.records import NO_TENANT
 from ullage.scheduling.feasibility.allowed_nodes import Place
 from ullage.scheduling.feasibility.occupancy import Occupancy
 from ullage.scheduling.feasibility.slices import has_objective
@@ -75,6 +76,8 @@ class ResourceRequest:
     """Models on which bounds of its own would break."""
     across: int = BEST
     """Percent of its speed that its gang keeps on several nodes."""
+    quota_of: int = NO_TENANT
+    """Number of the tenant whose quota it counts against."""
 
     def tenant(self, name: str, model: int, percent: int, *, probation: bool = False) -> Tenant:
         """The newcomer as a predictor sees it."""
@@ -194,6 +197,8 @@ class ResourceRequests:
         values, refused = self._choice(workload)
         across = self.choose(workload).across
         uniform = len(self.occupancy.inventory.models) > 1 and keeps_to_one_type(workload)
+        held = self.occupancy.quota
+        quota_of = held.tenants.number_of(workload) if held is not None else NO_TENANT
         key: tuple[object, ...] = (
             id(shape),
             workload.gpu.mode,
@@ -209,13 +214,16 @@ class ResourceRequests:
             refused,
             uniform,
             across,
+            quota_of,
         )
         known = kept.known.get(key)
         if known is None:
             known = self._make(workload, shape, share, avoid)
-            if place is not None or values or refused or uniform or across != BEST:
+            told = place is not None or values or refused or uniform or across != BEST
+            if told or quota_of != NO_TENANT:
                 known = replace(
                     known,
+                    quota_of=quota_of,
                     place=place,
                     values=values,
                     refused=dict(refused),

@@ -1,6 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which namespaces may use a tenant: a name that a workload merely states takes no one's part."""
+"""Which tenant a workload belongs to, and which namespaces may use a tenant.
+
+A name that a workload merely states takes no one's part, and to state none, or one that no one
+knows, is no way around the quota of its namespace.
+"""
 
 from __future__ import annotations
 
@@ -10,25 +14,54 @@ from ullage.cluster.records.snapshot import PolicyRecord, WorkloadRecord
 from ullage.cluster.records.spec_fields import EVERY_NAMESPACE, Tenant
 
 
+def tenant_of(policy: PolicyRecord, workload: WorkloadRecord) -> str:
+    """The tenant of a workload: the one that it names, else that of its namespace; may be empty."""
+    return workload.tenant or default_tenant(policy, workload.ref.namespace)
+
+
+def default_tenant(policy: PolicyRecord, namespace: str) -> str:
+    """The tenant of workloads that name none: the first by name that lists their namespace.
+
+    A tenant that lists every namespace comes after those that list this one; empty = there is none.
+    """
+    for listed in (namespace, EVERY_NAMESPACE):
+        for tenant in policy.tenants:  # in order of their names
+            if listed in tenant.namespaces:
+                return tenant.name
+    return ""
+
+
 def is_bound(policy: PolicyRecord, workload: WorkloadRecord) -> bool:
     """Whether the namespace of a workload may use the tenant that it names, if it names one.
 
-    A tenant that lists no namespaces, or that the policy does not list, is open to all.
+    A tenant that lists no namespaces is open to all. One that the policy does not list is open to
+    namespaces that belong to no tenant.
     """
-    tenant = _listed(policy, workload.tenant) if workload.tenant else None
-    if tenant is None or not tenant.namespaces:
+    if not workload.tenant:
         return True
-    return workload.ref.namespace in tenant.namespaces or EVERY_NAMESPACE in tenant.namespaces
+    namespace = workload.ref.namespace
+    tenant = _listed(policy, workload.tenant)
+    if tenant is None:
+        return not default_tenant(policy, namespace)
+    if not tenant.namespaces:
+        return True
+    return namespace in tenant.namespaces or EVERY_NAMESPACE in tenant.namespaces
 
 
 def not_bound(policy: PolicyRecord, workload: WorkloadRecord) -> str:
     """What stands in the way of a workload that names a tenant; empty = nothing."""
     if is_bound(policy, workload):
         return ""
+    if _listed(policy, workload.tenant) is None:
+        own = default_tenant(policy, workload.ref.namespace)
+        return (
+            f"the SchedulingPolicy lists no tenant {workload.tenant}, and namespace"
+            f" {workload.ref.namespace} belongs to {own}"
+        )
     return f"tenant {workload.tenant} is not open to namespace {workload.ref.namespace}"
 
 
 def _listed(policy: PolicyRecord, name: str) -> Tenant | None:
-    tenants = policy.tenants  # in order of their names
+    tenants = policy.tenants
     at = bisect_left(tenants, name, key=lambda tenant: tenant.name)
     return tenants[at] if at < len(tenants) and tenants[at].name == name else None

@@ -32,6 +32,8 @@ class Requeue(StrEnum):
     """Its turn on a type of device."""
     CAPACITY = "Capacity"
     """Devices, or a pool to order them from."""
+    QUOTA = "Quota"
+    """Quota of its tenant, or what its cohort lent to others."""
     CHANGE = "Change"
     """An edit, or devices of another kind: it can never run here as it is."""
 

@@ -42,6 +42,10 @@ HELP: Final[Mapping[Reason, str]] = {
         "name another tenant, or ask your administrator to list the namespace under it in "
         "spec.tenants of the SchedulingPolicy"
     ),
+    Reason.QUOTA_EXCEEDED: (
+        "wait until work of the tenant or its cohort ends, ask for less, or ask your administrator "
+        "to raise spec.tenants[].quota of the SchedulingPolicy"
+    ),
     Reason.CONTEXT_LIMIT: "wait for a tenant to leave, or add nodes",
     Reason.MEMORY_WOULD_OVERFLOW: "lower gpu.memory.limit or gpu.share.minPercent, or wait",
     Reason.PERCENT_LIMIT: "lower gpu.share.minPercent, or wait for a tenant to leave",
@@ -112,8 +116,9 @@ def headline(workload: WorkloadRecord, placed: int, lines: Sequence[RefusalLine]
     if not lines:
         return f"needs {wanted(workload)}{members}; no node of ours has reported a device yet"
     first = lines[0]
+    nearest = f"nearest is {first.nearest}: " if first.nearest else ""
     return (
-        f"needs {wanted(workload)}{members}; nearest is {first.nearest}: {first.message}; "
+        f"needs {wanted(workload)}{members}; {nearest}{first.message}; "
         f"to help: {HELP.get(first.reason, 'see kubectl ullage why')}"
     )
 

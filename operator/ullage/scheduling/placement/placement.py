@@ -14,12 +14,20 @@ from ullage.api.contract import DesiredSlice, Reason, SliceKey
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import RefusalLine
 from ullage.engines.admission.limits import first_broken, memory_of_share_mib
+from ullage.engines.quota.records import NO_TENANT
 from ullage.scheduling.feasibility.device_facts import figures
+from ullage.scheduling.feasibility.held_quota import HeldQuota
 from ullage.scheduling.feasibility.occupancy import Occupancy, Occupant
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest
 from ullage.scheduling.feasibility.slices import priority_held, said_of
 from ullage.scheduling.model.device_choice import BEST
 from ullage.scheduling.model.view import Member
+from ullage.scheduling.placement.allowance import (
+    allowance,
+    barred_by_quota,
+    exceeded,
+    models_of,
+)
 from ullage.scheduling.placement.candidates import Candidate, CandidateIndex, CandidateList
 from ullage.scheduling.placement.messages import refusal_lines
 from ullage.scheduling.placement.survey import survey
@@ -105,6 +113,66 @@ class Placer:
             near: nodes that the rest of the gang is on already.
             explain: find out what stops the first member that does not fit.
         """
+        held = self.occupancy.quota
+        if held is None or unit[0].request.quota_of == NO_TENANT:
+            return self._wherever(unit, near, explain=explain)
+        return self._within_quota(held, unit, near, explain=explain)
+
+    def _within_quota(
+        self, held: HeldQuota, unit: Sequence[PlacementRequest], near: set[int], *, explain: bool
+    ) -> tuple[Placement, ...] | NoRoom:
+        """Seat all members on types that their tenant's quota has room for, or none."""
+        request, models = unit[0].request, self.occupancy.inventory.models
+        allowed = allowance(held, request, len(unit), models)
+        found: tuple[Placement, ...] | NoRoom = NoRoom(0, ())
+        choices = allowed.choices(models_of(request, models), request.max_percent)
+        for caps in choices:
+            last = caps is choices[-1]
+            within = self._held_to_quota(held, unit, caps)
+            found = self._wherever(within, near, explain=explain and last)
+            if not isinstance(found, NoRoom):
+                return found
+        if choices:
+            return found
+        if not models_of(request, models):  # it is not the quota that leaves it no type
+            return self._wherever(unit, near, explain=explain)
+        lines = exceeded(held, request, len(unit), models) if explain else ()
+        return NoRoom(self._within_quota_at_once(held, unit, near, allowed.members), lines)
+
+    def _within_quota_at_once(
+        self, held: HeldQuota, unit: Sequence[PlacementRequest], near: set[int], most: int
+    ) -> int:
+        """How many members of an elastic gang its quota and the devices take together."""
+        if not most or unit[0].workload.elasticity is None:
+            return 0
+        found = self._within_quota(held, unit[:most], near, explain=False)
+        if isinstance(found, NoRoom):
+            return found.placed
+        self.unseat(found)
+        return len(found)
+
+    def _held_to_quota(
+        self, held: HeldQuota, unit: Sequence[PlacementRequest], caps: Mapping[int, int]
+    ) -> list[PlacementRequest]:
+        """The same members on these models, each with no more than the cap there."""
+        inventory, percent = self.occupancy.inventory, min(caps.values())
+        first = unit[0].request
+        passed = [at for at in models_of(first, inventory.models) if at not in caps]
+        if not passed and percent >= first.max_percent:
+            return list(unit)
+        barred = {
+            at: barred_by_quota(held, first, len(unit), inventory.model_names[at]) for at in passed
+        }
+        return self._narrowed(
+            unit,
+            ("quota", percent, frozenset(caps)),
+            lambda one: replace(one, max_percent=percent, refused={**one.refused, **barred}),
+        )
+
+    def _wherever(
+        self, unit: Sequence[PlacementRequest], near: set[int], *, explain: bool
+    ) -> tuple[Placement, ...] | NoRoom:
+        """Seat all members, or none, whatever their quota."""
         request = unit[0].request
         if not request.uniform:
             return self._on_any(unit, near, explain=explain)
@@ -250,6 +318,9 @@ class Placer:
         facts = replace(figures(occupancy, site), whole=0)
         broken = first_broken(facts, replace(request, lonely=False))
         reachable = bool(self.candidate_index.reachable(request)[site])
+        lacks = self._lacks_quota(request, site)
+        if lacks is not None:
+            return lacks
         if broken is not None:
             return self._no_place(site, broken[0], "its limits leave no room beside the other")
         if len(here) != 1 or here[0].leaving or not reachable:
@@ -264,6 +335,18 @@ class Placer:
         placement = Placement(asked, Candidate(node, (site,), grant.percent, grant))
         self.take(placement)
         return placement
+
+    def _lacks_quota(self, request: ResourceRequest, site: int) -> RefusalLine | None:
+        """What a tenant's quota says against one more member on a device; ``None`` = nothing."""
+        held = self.occupancy.quota
+        if held is None or request.quota_of == NO_TENANT:
+            return None
+        kind = held.kinds[site]
+        if held.usage.available(request.quota_of, kind) >= request.max_percent:
+            return None
+        return self._no_place(
+            site, Reason.QUOTA_EXCEEDED, barred_by_quota(held, request, 1, kind).text
+        )
 
     def _no_place(self, site: int, reason: Reason, text: str) -> RefusalLine:
         nearest = self.occupancy.inventory.place_name(site)

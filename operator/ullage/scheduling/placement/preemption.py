@@ -14,10 +14,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from ullage.api.contract import Reason
 from ullage.cluster.records.pod_shape import Resources
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import WorkloadStatus
+from ullage.engines.quota.records import NO_TENANT
 from ullage.scheduling.feasibility.occupancy import Occupancy, Occupant
 from ullage.scheduling.inventory.resource_usage import charged
 from ullage.scheduling.model.view import Member, View
@@ -42,6 +45,8 @@ class Victim:
     """Its members above the fewest that it can train with, each as a part, the last first."""
     part: bool = False
     """A member that goes while the rest of its gang goes on."""
+    reclaimed: bool = False
+    """It holds what its tenant borrowed, and the owner takes it back whatever its priority."""
 
     @property
     def name(self) -> str:
@@ -134,14 +139,18 @@ def present(view: View, members: Sequence[Member]) -> list[Member]:
 
 
 def smaller_first(victims: Sequence[Victim], priority: int) -> list[Victim]:
-    """The same victims, but what gangs of lower priority can spare comes before all of them."""
-    parts = [part for victim in victims if victim.priority < priority for part in victim.spare]
+    """The same victims, but what gangs can spare comes before all of them.
+
+    Gangs of lower priority, and those that hold what is taken back.
+    """
+
+    def gives_way(victim: Victim) -> bool:
+        return victim.reclaimed or victim.priority < priority
+
+    parts = [part for victim in victims if gives_way(victim) for part in victim.spare]
     if not parts:
         return list(victims)
-    return [
-        *parts,
-        *(_rest(victim) if victim.priority < priority else victim for victim in victims),
-    ]
+    return [*parts, *(_rest(victim) if gives_way(victim) else victim for victim in victims)]
 
 
 def _rest(victim: Victim) -> Victim:
@@ -222,6 +231,20 @@ def priority_of(workload: WorkloadRecord, members: Sequence[Member]) -> int:
     return max((member.pod.priority for member in members), default=workload.priority)
 
 
+def within_reach(
+    placer: Placer, unit: Sequence[PlacementRequest], victims: Sequence[Victim]
+) -> list[Victim]:
+    """Victims that hold a device which members could be on, or quota of such a type."""
+    reach = placer.candidate_index.reachable(unit[0].request)
+    if unit[-1].request is not unit[0].request:  # in tiers the first ask for other machines
+        reach = reach | placer.candidate_index.reachable(unit[-1].request)
+    held, inventory = placer.occupancy.quota, placer.occupancy.inventory
+    if held is not None and unit[0].request.quota_of != NO_TENANT:
+        reach = np.isin(inventory.model, inventory.model[reach])
+    on = reach.tolist()
+    return [victim for victim in victims if any(on[site] for site, _ in victim.slices)]
+
+
 def make_room(
     placer: Placer, unit: Sequence[PlacementRequest], near: set[int], victims: Sequence[Victim]
 ) -> Eviction | None:
@@ -233,10 +256,7 @@ def make_room(
         near: nodes that the rest of the gang is on.
         victims: those of lower priority, in the order to take them.
     """
-    reach = placer.candidate_index.reachable(unit[0].request).tolist()
-    if unit[-1].request is not unit[0].request:  # in tiers the first ask for other machines
-        reach = reach | placer.candidate_index.reachable(unit[-1].request)
-    useful = [victim for victim in victims if any(reach[site] for site, _ in victim.slices)]
+    useful = within_reach(placer, unit, victims)
     taken: list[Victim] = []
     batch = 1
     while len(taken) < len(useful):

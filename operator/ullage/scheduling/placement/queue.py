@@ -9,7 +9,7 @@ class that was refused once is refused for the rest of the cycle.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Final
@@ -20,12 +20,14 @@ from ullage.api.contract import Reason
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import RefusalLine
 from ullage.engines.admission.limits import HEALTHY, LIMITS
+from ullage.engines.quota.records import NO_TENANT
 from ullage.scheduling.feasibility.device_facts import columns, emptied
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest, ResourceRequests
 from ullage.scheduling.inventory.node_fit import Fit
 from ullage.scheduling.inventory.reliable_machines import terms_of
 from ullage.scheduling.model.device_choice import BEST
 from ullage.scheduling.model.view import Member, View
+from ullage.scheduling.placement.allowance import borrows, models_of
 from ullage.scheduling.placement.attempt import Outcome, Refused, Requeue, SchedulingAttempt
 from ullage.scheduling.placement.candidates import by_node
 from ullage.scheduling.placement.downsizing import (
@@ -44,19 +46,24 @@ from ullage.scheduling.placement.placement import (
     fewest_nodes,
 )
 from ullage.scheduling.placement.preemption import (
+    Eviction,
     Victim,
     in_words,
     lift,
     make_room,
     put_back,
     smaller_first,
+    within_reach,
 )
+from ullage.scheduling.placement.reclaim import may_leave_for
 from ullage.scheduling.prediction.effort import in_turns
 
 MOST_SEATED: Final = 500
 """Members seated in one cycle, at least; the rest follows in the next, which bounds a cycle."""
 _IN_ORDER: Final = 0.5
 """Part of a cycle's effort that goes strictly by the order of the queue."""
+_MOST_WAYS: Final = 16
+"""Victims that are tried as the first one, where quota lets only some of them leave."""
 _MOST_PREEMPTORS: Final = 64
 """Owners that may make room in one cycle."""
 _priority = attrgetter("priority")
@@ -108,6 +115,8 @@ class SchedulingQueue:
     _no_victims: dict[int, int] = field(default_factory=dict)
     _no_one_concedes: dict[int, int] = field(default_factory=dict)
     _evicted: set[str] = field(default_factory=set)
+    _borrowers: dict[tuple[int, int], bool] = field(default_factory=dict)
+    """By class and members: whether they would borrow, as the cycle began."""
     _preemptors: int = 0
     _holder: str = ""
 
@@ -122,6 +131,7 @@ class SchedulingQueue:
             attempts,
             key=lambda attempt: (
                 not attempt.promised,
+                self._borrows(attempt),
                 -attempt.priority,
                 not attempt.returns,
                 attempt.workload.created,
@@ -145,6 +155,22 @@ class SchedulingQueue:
                 break
             outcomes[attempt.workload.ref.uid] = self.place(attempt)
         return outcomes
+
+    def _borrows(self, attempt: SchedulingAttempt) -> bool:
+        """Whether it needs more than its tenant's nominal quota; those who do not come first."""
+        held = self.placer.occupancy.quota
+        if held is None:
+            return False
+        request = self.request(attempt, attempt.members[0])
+        if request.quota_of == NO_TENANT:
+            return False
+        key = request.number, len(attempt.members)
+        known = self._borrowers.get(key)
+        if known is None:
+            inventory = self.placer.occupancy.inventory
+            kinds = [inventory.model_names[at] for at in models_of(request, inventory.models)]
+            known = self._borrowers[key] = borrows(held, request, len(attempt.members), kinds)
+        return known
 
     def is_known(self, attempt: SchedulingAttempt) -> bool:
         """Whether this cycle has judged the devices for all that an attempt asks for."""
@@ -204,8 +230,11 @@ class SchedulingQueue:
         found = later.placement(asked, set(), explain=False)
         victims: tuple[Victim, ...] = ()
         if isinstance(found, NoRoom):
-            others = [victim for victim in self._eligible(attempt) if victim.uid != mover.uid]
-            way = make_room(later, asked, set(), others) if others else None
+
+            def others(victims: list[Victim]) -> list[Victim]:
+                return [victim for victim in victims if victim.uid != mover.uid]
+
+            way = self._eviction(attempt, asked, set(), others)
             if way is None:
                 put_back(later.occupancy, mover)
                 return None
@@ -368,11 +397,14 @@ class SchedulingQueue:
         """It does not fit now: wait for what is leaving, make room, or hold what becomes free."""
         reason = no_room.lines[0].reason if no_room.lines else Reason.NO_CAPACITY
         refused = Refused(reason, no_room.lines, no_room.placed)
+        by_quota = reason is Reason.QUOTA_EXCEEDED
+        if by_quota:
+            refused = replace(refused, requeue=Requeue.QUOTA)
         if self._fits_later(attempt, unit):
             return Outcome(refused=_coming(refused, "what it needs is about to become free"))
         if attempt.modest and not attempt.may_stop:
             return Outcome(refused=refused)
-        made = self._ask_residents(attempt, unit)
+        made = None if by_quota else self._ask_residents(attempt, unit)
         if made is not None:
             room = (
                 f"room is made by restarting {made.name} at {made.percent} % instead of"
@@ -383,7 +415,8 @@ class SchedulingQueue:
         if victims:
             room = f"room is made by {in_words(victims)}"
             return Outcome(refused=_coming(refused, room), victims=victims)
-        self._maybe_hold(attempt, unit)
+        if not by_quota:  # devices that are held do not help it
+            self._maybe_hold(attempt, unit)
         outcome = Outcome(refused=refused)
         self._hopeless[_class_of(unit)] = _Hopeless(len(unit), attempt.priority, outcome)
         return outcome
@@ -438,9 +471,11 @@ class SchedulingQueue:
             hopeless is not None and attempt.priority <= hopeless
         ):
             return ()
-        eligible = self._eligible(attempt)
-        asked = smaller_first(eligible, attempt.priority)
-        eviction = make_room(self._future(), unit, set(attempt.near), asked) if asked else None
+
+        def arranged(victims: list[Victim]) -> list[Victim]:
+            return smaller_first(victims, attempt.priority)
+
+        eviction = self._eviction(attempt, unit, set(attempt.near), arranged)
         if eviction is None:
             self._no_victims[number] = attempt.priority
             return ()
@@ -449,8 +484,50 @@ class SchedulingQueue:
         self._keep(attempt, eviction.placements)
         return eviction.victims
 
-    def _eligible(self, attempt: SchedulingAttempt) -> list[Victim]:
-        """Whom a workload may make leave, in the order to take them."""
+    def _eviction(
+        self,
+        attempt: SchedulingAttempt,
+        unit: Sequence[PlacementRequest],
+        near: set[int],
+        arrange: Callable[[list[Victim]], list[Victim]],
+    ) -> Eviction | None:
+        """The fewest victims that make room, taken in the order that ``arrange`` gives them."""
+        for eligible in self._eligible(attempt, unit):
+            victims = arrange(eligible)
+            eviction = make_room(self._future(), unit, near, victims) if victims else None
+            if eviction is not None:
+                return eviction
+        return None
+
+    def _eligible(
+        self, attempt: SchedulingAttempt, unit: Sequence[PlacementRequest]
+    ) -> Iterator[list[Victim]]:
+        """Whom a workload may make leave, in the order to take them.
+
+        Where quota lets only some of those leave who are in reach, each of the others comes first
+        once: it may be that the newcomer fits nowhere but in its place.
+        """
+        later = self._future()
+        held = later.occupancy.quota
+        if held is None:
+            yield self._by_priority(attempt)
+            return
+        victims = [victim for victim in self.victims() if victim.uid not in self._evicted]
+        if attempt.may_stop:
+            last = len(attempt.may_stop)
+            victims.sort(key=lambda one: (one.priority, attempt.may_stop.get(one.uid, last)))
+        useful = within_reach(later, unit, victims)
+        request, tried = unit[0].request, set[str]()
+        for first in (None, *useful[:_MOST_WAYS]):
+            if first is not None and (first.uid in tried or not tried):
+                continue
+            order = [first, *(one for one in useful if one is not first)] if first else useful
+            found = may_leave_for(attempt, request, len(unit), order, held)
+            tried.update(victim.uid for victim in found)
+            yield found
+
+    def _by_priority(self, attempt: SchedulingAttempt) -> list[Victim]:
+        """Victims of lower priority, and those whose turn is over."""
         victims = self.victims()
         if not attempt.may_stop:  # they stand in order of priority
             least = 0 if attempt.modest else bisect_left(victims, attempt.priority, key=_priority)

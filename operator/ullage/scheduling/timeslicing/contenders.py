@@ -20,7 +20,7 @@ from ullage.engines.allocation.policies import POLICIES, Objective
 from ullage.scheduling.feasibility.occupancy import Occupancy
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest, ResourceRequests
 from ullage.scheduling.inventory.inventory import Inventory
-from ullage.scheduling.inventory.tenant_bindings import is_bound
+from ullage.scheduling.inventory.tenant_bindings import default_tenant, is_bound
 from ullage.scheduling.learning.device_prices import prices_of
 from ullage.scheduling.learning.throughput import Throughput, Throughputs
 from ullage.scheduling.model.gang_speed import DEFAULT_RESTART_S
@@ -59,6 +59,7 @@ class Runner(NamedTuple):
         beside: uid of the one that is on its device, or is to join it there; empty for none.
         percent: Share of its device that it has.
         site: That device; -1 for none.
+        tenant: Whose time it takes; empty for none.
     """
 
     workload: WorkloadRecord
@@ -74,6 +75,7 @@ class Runner(NamedTuple):
     beside: str = ""
     percent: int = WHOLE
     site: int = -1
+    tenant: str = ""
 
     @property
     def uid(self) -> str:
@@ -179,10 +181,14 @@ def arena(tools: Tools, lifecycles: Mapping[str, LifecycleStep]) -> Arena:
     kinds = _Kinds(tools, Throughputs(tools.view.snapshot), costed)
     runners: dict[str, Runner] = {}
     nowhere: set[str] = set()
+    policy, defaults = tools.view.snapshot.policy, dict[str, str]()
     for _, uid in sorted([(workloads[uid].created, uid) for uid in lifecycles]):
         job, life = workloads[uid], lifecycles[uid]
-        if not _may_take_part(job, life) or not is_bound(tools.view.snapshot.policy, job):
+        if not _may_take_part(job, life) or not is_bound(policy, job):
             continue
+        namespace = job.ref.namespace
+        if not job.tenant and namespace not in defaults:
+            defaults[namespace] = default_tenant(policy, namespace)
         members = tools.view.members.get(uid, ())
         holds, began = held_type(tools.inventory, tools.ledger, members) if members else ("", 0.0)
         if not (holds or _takes_part(tools.view, life)):
@@ -207,6 +213,7 @@ def arena(tools: Tools, lifecycles: Mapping[str, LifecycleStep]) -> Arena:
             holds=holds,
             began=began_at(job, holds, began) if holds else 0.0,
             ready=bool(life.waiting),
+            tenant=job.tenant or defaults[namespace],
             unsaved_s=unsaved_s(tools.view, members) if members else 0.0,
         )
     room = _room(tools, runners)

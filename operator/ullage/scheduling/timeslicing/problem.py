@@ -248,18 +248,23 @@ def _timeless(arena: Arena, cache: DivisionCache) -> Iterator[JobView]:
     for runner in arena.runners.values():
         job, gang = runner.workload, runner.points // arena.unit
         known, kind = before.get(job.ref.uid), kinds.get(job.ref.uid, "")
-        if known is None or known[0] is not job or (known[1].gang, known[1].kind) != (gang, kind):
+        said = (gang, kind, runner.tenant)
+        if known is None or known[0] is not job or _said(known[1]) != said:
             view = JobView(
                 name=job.ref.uid,
                 gang=gang,
                 weight=float(job.weight),
-                tenant=job.tenant,
+                tenant=runner.tenant,
                 kind=kind,
             )
             known = job, view
         after[job.ref.uid] = known
         yield known[1]
     cache.jobs = after
+
+
+def _said(view: JobView) -> tuple[float, str, str]:
+    return view.gang, view.kind, view.tenant
 
 
 def _job(
@@ -280,7 +285,7 @@ def _job(
         age_s=max(0.0, now - job.created),
         isolated_s=isolated_now(job.status.allocation, iso, now),
         deadline_in_s=_time_left(one, left, now) if with_deadlines else None,
-        tenant=job.tenant,
+        tenant=one.tenant,
         kind=arena.pairing.kinds.get(one.uid, ""),
     )
 
@@ -345,4 +350,4 @@ def _lines(arena: Arena) -> Iterator[str]:
         job = one.workload
         kind = arena.pairing.kinds.get(uid, "")
         pairs = f" as {kind}" if kind else ""
-        yield f"{uid} {arena.units(one.points)} {job.weight} {job.tenant} {speeds}{pairs}"
+        yield f"{uid} {arena.units(one.points)} {job.weight} {one.tenant} {speeds}{pairs}"

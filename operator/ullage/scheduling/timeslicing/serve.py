@@ -26,6 +26,8 @@ from ullage.scheduling.prediction.effort import in_turns
 from ullage.scheduling.timeslicing.contenders import WHOLE, Runner
 from ullage.scheduling.timeslicing.rounds import Rounds
 
+_ELSEWHERE: Final = (Requeue.CAPACITY, Requeue.QUOTA)
+"""What another type of device may have for a job whose turn is on this one."""
 _SERVICES: Final = (0.25, 0.5)
 _TURNS: Final = (0.75, 1.0)
 _FILLING: Final = (1.0, 1.25)
@@ -83,7 +85,7 @@ def serve(
         uid = attempt.workload.ref.uid
         outcome = queue.place(attempt)
         refused = outcome.refused
-        if attempt.only and refused is not None and refused.requeue is Requeue.CAPACITY:
+        if attempt.only and refused is not None and refused.requeue in _ELSEWHERE:
             unsure[uid] = refused
         else:
             served.outcomes[uid] = _coming(rounds, uid, outcome) if attempt.only else outcome
@@ -96,7 +98,7 @@ def serve(
             return
         for one, outcome in _pair(rounds, queue, attempt, jobs, order):
             refused = outcome.refused
-            if refused is not None and refused.requeue is Requeue.CAPACITY:
+            if refused is not None and refused.requeue in _ELSEWHERE:
                 unsure[one] = refused
             else:
                 served.outcomes[one] = _coming(rounds, one, outcome)
@@ -346,6 +348,9 @@ def _filled(
     if unsure is not None:
         return Outcome(refused=unsure)
     refused = Refused(Reason.WAITS_FOR_ROUND, no_room.lines, no_room.placed)
+    if no_room.lines and no_room.lines[0].reason == Reason.QUOTA_EXCEEDED:
+        over = replace(refused, reason=Reason.QUOTA_EXCEEDED, requeue=Requeue.QUOTA)
+        return Outcome(refused=over)
     return Outcome(refused=_told(rounds, uid, refused))
 
 

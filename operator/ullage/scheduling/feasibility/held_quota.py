@@ -1,0 +1,65 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What tenants hold of their quota, kept in step with who is on which device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
+from ullage.engines.quota.records import NO_TENANT
+from ullage.engines.quota.usage import QuotaUsage
+from ullage.scheduling.inventory.inventory import Inventory
+from ullage.scheduling.inventory.tenant_quotas import TenantQuotas, quotas_of
+
+
+@dataclass(frozen=True, slots=True)
+class HeldQuota:
+    """The usage of one occupancy.
+
+    Attributes:
+        tenants: Who counts against which quota.
+        usage: Percent of devices held, by tenant and accelerator type.
+        workloads: By uid; slices of others count against no quota.
+        kinds: Accelerator type of each device, by its number.
+    """
+
+    tenants: TenantQuotas
+    usage: QuotaUsage
+    workloads: Mapping[str, WorkloadRecord]
+    kinds: Sequence[str]
+
+    def number_of(self, uid: str) -> int:
+        """The tenant with quota that a workload counts against, or ``NO_TENANT``."""
+        workload = self.workloads.get(uid)
+        return NO_TENANT if workload is None else self.tenants.number_of(workload)
+
+    def count(self, site: int, uid: str, percent: int) -> None:
+        """Count a slice of a workload, or give it back where ``percent`` is below 0."""
+        self.usage.add(self.number_of(uid), self.kinds[site], percent)
+
+    def copy(self) -> HeldQuota:
+        """The same, to be changed apart."""
+        return replace(self, usage=self.usage.copy())
+
+
+def held_quota(
+    snapshot: Snapshot, inventory: Inventory, slices: Iterable[tuple[int, str, int]]
+) -> HeldQuota | None:
+    """What is held at the start of a cycle; ``None`` where the policy has no quota.
+
+    Args:
+        snapshot: Holds the policy and the workloads.
+        inventory: The devices.
+        slices: Device, uid of the workload and percent of each.
+    """
+    tenants = quotas_of(snapshot.policy)
+    if tenants is None:
+        return None
+    names = inventory.model_names
+    kinds = [names[model] for model in inventory.model.tolist()]
+    held = HeldQuota(tenants, QuotaUsage(tenants.quotas), snapshot.workloads, kinds)
+    for site, uid, percent in slices:
+        held.count(site, uid, percent)
+    return held
