@@ -234,8 +234,12 @@ bench-capacity: $(VENV)/.ready ## spot capacity: deadlines, cost per work, hazar
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.capacity $(if $(DATA),--data $(DATA))
 
 .PHONY: bench-batching
-bench-batching: $(VENV)/.ready ## batching by distribution beside EDF, FIFO and static sizes in virtual time (DATA=folder)
+bench-batching: $(VENV)/.ready ## batching by distribution beside EDF, FIFO and static sizes in virtual time, and the router in real time (DATA=folder)
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.batching $(if $(DATA),--data $(DATA))
+
+.PHONY: bench-router
+bench-router: $(VENV)/.ready ## what the router adds to a request beside nginx, and requests a second and core (NGINX=program)
+	@$(BIN)/python -m bench.router $(if $(NGINX),--nginx $(NGINX))
 
 .PHONY: bench-spot-cluster
 bench-spot-cluster: $(VENV)/.ready ## a replayed preemption trace against an elastic gang on the local cluster (root, Linux, about 10 min; DATA=folder)

@@ -24,6 +24,7 @@ import numpy as np
 
 from bench import report
 from bench.progress import Progress
+from bench.router_gap import Gap, gaps
 from ullage.engines.batching.batch_time import BatchCosts
 from ullage.engines.batching.chooser import SIZES, Chooser, Policy, Rules, SizeRule
 from ullage.engines.batching.histogram import Floats, Histogram
@@ -43,6 +44,9 @@ WAITING: Final = 1_000
 DECISIONS: Final = 2_000
 WARM: Final = 20
 """First decisions, which make tables."""
+LEARNED: Final = 300
+ROUTED: Final = 1_000
+"""Requests that the router learns from, and that it is tried on in each cell."""
 PACE_S: Final = 0.05
 """Seconds between two decisions."""
 DRAWN: Final = 200_000
@@ -209,6 +213,32 @@ def summary(cells: Cells) -> dict[str, report.Figure]:
     return found
 
 
+def gap(progress: Progress) -> dict[str, Gap]:
+    """Simulator and router on the first arrivals of the bimodal workload."""
+    asked = bimodal()
+    earlier = asked.part(0).single_s[:LEARNED]
+    later = asked.part(1)
+    first = Workload(arrival_s=later.arrival_s[:ROUTED], single_s=later.single_s[:ROUTED])
+    known = Histogram.of(earlier)
+    cells = {
+        f"load{round(100 * load)}_slo{slo}": at_load(first, load, known, slo)
+        for load in LOADS
+        for slo in SLOS
+    }
+    return gaps(COSTS, earlier, cells, progress)
+
+
+def gap_figures(found: Mapping[str, Gap]) -> dict[str, report.Figure]:
+    """The largest difference, and both rates of each cell."""
+    figures: dict[str, report.Figure] = {
+        "simulator_gap_points": max(one.points for one in found.values())
+    }
+    for name, one in found.items():
+        figures[f"routed_{name}"] = one.routed
+        figures[f"routed_{name}_simulated"] = one.simulated
+    return figures
+
+
 def row_of(key: tuple[str, float, float], rates: Mapping[str, float]) -> report.Row:
     """The table's line of a cell."""
     fixed = max((name for name in rates if name.startswith("static")), key=rates.__getitem__)
@@ -231,11 +261,12 @@ def main() -> int:
         print(f"skipped: conversations; {file} is not there", file=sys.stderr)
     with Progress() as progress:
         cells = played(workloads, progress)
+        found = gap(progress)
     figures: dict[str, report.Figure] = {
         "score_error": score_error(),
         **summary(cells),
         "decide_p99_ms": decide_p99_ms(),
-        "simulator_gap_points": None,
+        **gap_figures(found),
     }
     rows = [row_of(key, rates) for key, rates in cells.items()]
     rows += [

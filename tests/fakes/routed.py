@@ -53,6 +53,7 @@ class Routed:
             for _ in range(60):
                 known.add(["default/1"], took)
             await known.learn(())
+            await until(lambda known=known: known.single_s > 0)
 
     async def metric(self, name: str, **labels: str) -> float:
         """A sample of the page of metrics; 0 where it has none."""

@@ -9,6 +9,7 @@ fault of its own, 2 for arguments that cannot be served.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import resource
 import signal
@@ -25,6 +26,8 @@ from ullage_run.router.settings import Address, Settings, addresses_of, parser, 
 
 BAD_ARGUMENTS: Final = 2
 LOOK_S: Final = 0.1
+SWITCH_S: Final = 0.001
+"""A thread that learns leaves the loop waiting for so long at most."""
 SPARE_FILES: Final = 256
 """Open files beside connections of clients: connections to replicas, and the process's own."""
 
@@ -47,6 +50,9 @@ async def route(settings: Settings, listen: Address, metrics: Address) -> int:
     await dispatcher.start()
     try:
         await server.start(listen, metrics)
+        # What is loaded by now stays; the collector need not walk it again and again.
+        gc.collect()
+        gc.freeze()
         print("listening", server.port, server.metrics_port, flush=True)
         while dispatcher.fault is None and not asked_to_end.is_set():
             await asyncio.sleep(LOOK_S)
@@ -84,6 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings = settings_of(given)
         listen, metrics = addresses_of(given)
         open_files(settings.limits.connections)
+        sys.setswitchinterval(SWITCH_S)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(route(settings, listen, metrics))
     except (ValueError, OSError) as error:

@@ -241,8 +241,10 @@ class Dispatcher:
     def _within_s(self, replica: Replica, calls: Sequence[Call], now_s: float) -> float:
         """How long a replica may take: less than its limit only where that can save a request."""
         limit = self._settings.limits.answer_s
+        if not any(self._repeatable(call, replica) for call in calls):
+            return limit
         worst = replica.times.worst_s([call.request.app for call in calls])
-        if worst is None or not any(self._repeatable(call, replica) for call in calls):
+        if worst is None:
             return limit
         hang = max(HANG_FACTOR * worst, LEAST_HANG_S)
         saved = any(call.request.deadline_s > now_s + hang for call in calls)

@@ -59,6 +59,7 @@ class RouterMetrics:
             ["outcome", "app"],
             registry=registry,
         )
+        self._by_outcome: dict[tuple[Result, str], Counter] = {}
         self._refused = Counter(
             "ullage_requests_refused",
             "Requests that were not taken in, by reason.",
@@ -95,7 +96,10 @@ class RouterMetrics:
 
     def ended(self, result: Result, app: str, seconds: float) -> None:
         """Count a request that was answered or refused."""
-        self._requests.labels(result.value, app).inc()
+        key = (result, app)
+        if key not in self._by_outcome:
+            self._by_outcome[key] = self._requests.labels(result.value, app)
+        self._by_outcome[key].inc()
         if result in (Result.MET, Result.LATE):
             self._seconds.observe(seconds)
 

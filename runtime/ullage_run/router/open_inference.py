@@ -12,7 +12,7 @@ The shapes are those of the published protocol (Open Inference Protocol, REST, "
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final
@@ -22,13 +22,15 @@ import orjson
 INTEGERS: Final = frozenset(
     {"UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64"}
 )
-KINDS: Final[dict[str, frozenset[type]]] = {
+KINDS: Final[dict[str, frozenset[type] | None]] = {
     "BOOL": frozenset({bool}),
     "BYTES": frozenset({str}),
     **{name: frozenset({int}) for name in INTEGERS},
     **{name: frozenset({int, float}) for name in ("FP16", "FP32", "FP64")},
 }
 """What an element of each data type is in JSON."""
+ANY: Final[dict[str, frozenset[type] | None]] = {}
+"""Answers are parted by shape alone: a server may have its own data types, and null for NaN."""
 DIMENSIONS: Final = 16
 TENSORS: Final = 64
 STATEFUL: Final = "sequence_id"
@@ -156,7 +158,7 @@ def part(answer: bytes, requests: Sequence[InferRequest], batch_id: str) -> list
     """
     try:
         body = _object(orjson.loads(answer), "the answer")
-        outputs = _tensors(body.get("outputs"), "outputs")
+        outputs = _tensors(body.get("outputs"), "outputs", ANY)
         answered = _id(body)
     except ValueError as error:
         raise MalformedAnswer(f"the replica's answer is malformed: {error}") from None
@@ -188,21 +190,23 @@ def error_body(text: str) -> bytes:
     return orjson.dumps({"error": text})
 
 
-def _tensors(value: object, where: str) -> list[_Tensor]:
+def _tensors(
+    value: object, where: str, kinds: Mapping[str, frozenset[type] | None] = KINDS
+) -> list[_Tensor]:
     if not isinstance(value, list) or not 1 <= len(value) <= TENSORS:
         raise ValueError(f"{where} is a list of 1 to {TENSORS} tensors")
-    found = [_tensor(item, f"{where}[{at}]") for at, item in enumerate(value)]
+    found = [_tensor(item, f"{where}[{at}]", kinds) for at, item in enumerate(value)]
     if len({tensor.name for tensor in found}) != len(found):
         raise ValueError(f"{where} names a tensor twice")
     return found
 
 
-def _tensor(value: object, where: str) -> _Tensor:
+def _tensor(value: object, where: str, kinds: Mapping[str, frozenset[type] | None]) -> _Tensor:
     tensor = _object(value, where)
     name, datatype, shape = tensor.get("name"), tensor.get("datatype"), tensor.get("shape")
     if not isinstance(name, str) or not name:
         raise ValueError(f"{where}.name is a text")
-    if not isinstance(datatype, str) or datatype not in KINDS:
+    if not isinstance(datatype, str) or (kinds and datatype not in kinds):
         raise ValueError(f"{where}.datatype is one of {', '.join(sorted(KINDS))}")
     if not isinstance(shape, list) or len(shape) > DIMENSIONS:
         raise ValueError(f"{where}.shape is a list of at most {DIMENSIONS} integers")
@@ -213,13 +217,15 @@ def _tensor(value: object, where: str) -> _Tensor:
         name=name,
         datatype=datatype,
         shape=tuple(shape),
-        data=_flat(tensor.get("data"), tuple(shape), KINDS[datatype], f"{where}.data"),
+        data=_flat(tensor.get("data"), tuple(shape), kinds.get(datatype), f"{where}.data"),
         parameters=None if parameters is None else _object(parameters, f"{where}.parameters"),
     )
 
 
-def _flat(data: object, shape: tuple[int, ...], kinds: frozenset[type], where: str) -> list[object]:
-    """Nested or flat data as a flat list, all of their kind."""
+def _flat(
+    data: object, shape: tuple[int, ...], kinds: frozenset[type] | None, where: str
+) -> list[object]:
+    """Nested or flat data as a flat list, all of one of these kinds."""
     if not isinstance(data, list):
         raise ValueError(f"{where} is a list")
     flat: list[object] = data
@@ -234,7 +240,7 @@ def _flat(data: object, shape: tuple[int, ...], kinds: frozenset[type], where: s
             flat = list(chain.from_iterable(item for item in flat if isinstance(item, list)))
     if len(flat) != math.prod(shape):
         raise ValueError(f"{where} has {len(flat)} elements, its shape {math.prod(shape)}")
-    if not set(map(type, flat)) <= kinds:
+    if kinds is not None and not set(map(type, flat)) <= kinds:
         raise ValueError(f"{where} has elements of another data type")
     return flat
 

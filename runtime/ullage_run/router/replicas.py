@@ -69,7 +69,7 @@ class Replica:
 
     def left_s(self, now_s: float) -> float:
         """Predicted time until it has run what it has and one request more, seconds."""
-        return sum(max(end - now_s, 0.0) for end in self.ends_s.values()) + self.times.single_s()
+        return sum(max(end - now_s, 0.0) for end in self.ends_s.values()) + self.times.single_s
 
     def down(self) -> None:
         """Give it nothing until a probe succeeds."""
@@ -79,6 +79,8 @@ class Replica:
 def least_loaded(replicas: Sequence[Replica], now_s: float) -> Replica | None:
     """The free replica with the least predicted time left; among equal ones the least used."""
     free = [replica for replica in replicas if replica.free]
+    if len(free) == 1:
+        return free[0]
     return min(free, key=lambda one: (one.left_s(now_s), one.ran), default=None)
 
 

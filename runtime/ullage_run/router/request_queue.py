@@ -17,7 +17,7 @@ from ullage.engines.batching.chooser import Chooser
 from ullage.engines.batching.waiting import Waiting
 from ullage_run.router.calls import Call
 
-CALL_BYTES: Final = 4096
+CALL_BYTES: Final = 16 * 1024
 """What a waiting call takes beside its body: records, a task, buffers of its connection."""
 LOOKED_AT: Final = 256
 STALE: Final = 64

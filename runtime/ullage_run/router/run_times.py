@@ -31,6 +31,8 @@ LEAST_S: Final = 1e-6
 LEAST_NEW: Final = 16
 MOST_NEW: Final = 4096
 """Batches that make it worth to learn again: a quarter of what was seen, within these."""
+PRIOR_BATCHES: Final = 20.0
+"""Only the expected longest member is known, so the first few batches say little of c1(k)."""
 MIXTURES: Final = 1024
 WARM_KEYS: Final = 8
 GROWTH: Final = 0.1
@@ -60,6 +62,8 @@ class RunTimes:
     rules: Rules
     prior: BatchCosts
     chooser: Chooser = field(init=False)
+    single_s: float = field(init=False, default=0.0)
+    """Mean time of a request alone over all applications, seconds; 0 while none is known."""
     _known: dict[str, Histogram] = field(init=False, default_factory=dict)
     _fit: CostFit = field(init=False)
     _windows: OrderedDict[str, SlidingWindow] = field(init=False, default_factory=OrderedDict)
@@ -68,7 +72,7 @@ class RunTimes:
     _longest: dict[tuple[tuple[str, int], ...], float] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._fit = CostFit(prior=self.prior)
+        self._fit = CostFit(prior=self.prior, prior_batches=PRIOR_BATCHES, fixed_known=True)
         self.chooser = Chooser(rules=self.rules, costs=self.prior, histograms=self._known)
 
     def knows(self, key: str) -> bool:
@@ -85,7 +89,6 @@ class RunTimes:
             single = max(batch_s - self.prior.fixed_s, LEAST_S)
             for name in (keys[0], app_of(keys[0])):
                 self._window(name).add(single)
-            self._fit.add(1, single, batch_s)
             return
         longest = self.longest_s(keys)
         if longest is not None:
@@ -114,14 +117,9 @@ class RunTimes:
             self._longest[counts] = expected_longest_s(self._known, counts)
         return self._longest[counts]
 
-    def single_s(self) -> float:
-        """Mean time of a request alone over all applications, seconds; 0 while none is known."""
-        means = [known.mean_s for name, known in self._known.items() if "/" not in name]
-        return sum(means) / len(means) + self.prior.fixed_s if means else 0.0
-
     def rate_per_s(self) -> float:
         """Requests per second at the best batch size, roughly; 0 while nothing is known."""
-        single = self.single_s()
+        single = self.single_s
         sizes = self.rules.sizes
         return max(size / self._batch_s(size, single) for size in sizes) if single else 0.0
 
@@ -131,13 +129,19 @@ class RunTimes:
         Args:
             waiting: Keys that wait; their tables are made before the chooser is used.
         """
-        if self._new < min(max(LEAST_NEW, self._seen // 4), MOST_NEW):
+        enough = self._new >= min(max(LEAST_NEW, self._seen // 4), MOST_NEW)
+        if not enough and not any(
+            len(window.samples) >= LEAST_SAMPLES and name not in self._known
+            for name, window in self._windows.items()
+        ):
             return
         self._new = 0
         samples = {name: tuple(window.samples) for name, window in self._windows.items()}
         rules, costs = self.rules, self._fit.costs()
         self.chooser, self._known = await asyncio.to_thread(made, rules, costs, samples, waiting)
         self._longest.clear()
+        means = [known.mean_s for name, known in self._known.items() if "/" not in name]
+        self.single_s = sum(means) / len(means) + self.prior.fixed_s if means else 0.0
 
     def _window(self, name: str) -> SlidingWindow:
         window = self._windows.setdefault(name, SlidingWindow(size=SAMPLES))

@@ -169,6 +169,8 @@ class Chooser:
 
     def _by_distribution(self, waiting: Waiting, slack: Floats) -> Choice:
         hopeless = self._hopeless(waiting, slack)
+        if slack.size == 1:  # the only choice there is, without a table
+            return Choice(dropped=(0,)) if hopeless[0] else Choice(run=(0,))
         kept = np.flatnonzero(~hopeless)
         if kept.size == 0:
             return _chosen(kept, hopeless)

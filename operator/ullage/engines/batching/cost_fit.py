@@ -33,9 +33,15 @@ KEYS: Final = 256
 
 @dataclass(slots=True, kw_only=True)
 class CostFit:
-    """The fit of one device at one share."""
+    """The fit of one device at one share.
+
+    The prior weighs as ``prior_batches`` of each size. With ``fixed_known`` its c0 is kept: where
+    all batches have about the same longest member, nothing tells c0 from c1(k).
+    """
 
     prior: BatchCosts
+    prior_batches: float = PRIOR_BATCHES
+    fixed_known: bool = False
     seen: int = field(init=False, default=0)
     _gram: Floats = field(init=False)
     _right: Floats = field(init=False)
@@ -66,8 +72,13 @@ class CostFit:
             return self.prior
         sizes = self.prior.sizes
         prior = np.array([self.prior.fixed_s, *(self.prior.factors[k] for k in sizes)])
-        weight = PRIOR_BATCHES * np.array([1.0, *(self._scale_s**2 for _ in sizes)])
-        found = np.linalg.solve(self._gram + np.diag(weight), self._right + weight * prior)
+        weight = self.prior_batches * np.array([1.0, *(self._scale_s**2 for _ in sizes)])
+        gram, right = self._gram + np.diag(weight), self._right + weight * prior
+        found = prior.copy()
+        if self.fixed_known:
+            found[1:] = np.linalg.solve(gram[1:, 1:], right[1:] - gram[1:, 0] * prior[0])
+        else:
+            found = np.linalg.solve(gram, right)
         factors = {k: max(float(found[1 + at]), LEAST_FACTOR) for at, k in enumerate(sizes)}
         return BatchCosts(fixed_s=max(float(found[0]), 0.0), factors=factors)
 

@@ -66,3 +66,22 @@ def test_shares_are_learned_apart_and_are_bounded() -> None:
 def test_wild_costs_are_refused(fixed_s: float, factors: dict[int, float]) -> None:
     with pytest.raises(ValueError):
         BatchCosts(fixed_s=fixed_s, factors=factors)
+
+
+def test_a_known_fixed_cost_is_kept_where_nothing_tells_it_from_the_slope() -> None:
+    prior = BatchCosts(fixed_s=0.004, factors={1: 1.0, 8: 1.7})
+    fit = CostFit(prior=prior, fixed_known=True)
+    for _ in range(200):
+        fit.add(8, 0.1, 0.004 + 3.0 * 0.1)
+    assert fit.costs().fixed_s == pytest.approx(0.004)
+    assert fit.costs().factors[8] == pytest.approx(3.0, rel=0.01)
+
+
+def test_a_heavy_prior_outweighs_the_first_batches() -> None:
+    prior = BatchCosts(fixed_s=0.0, factors={1: 1.0, 8: 1.7})
+    light, heavy = CostFit(prior=prior), CostFit(prior=prior, prior_batches=20)
+    for fit in (light, heavy):
+        for _ in range(7):
+            fit.add(8, 0.1, 1.0)
+    assert heavy.costs().factors[8] < 3
+    assert light.costs().batch_s(8, 0.1) == pytest.approx(1.0, rel=0.1)

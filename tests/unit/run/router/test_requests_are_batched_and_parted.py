@@ -9,7 +9,7 @@ import asyncio
 import pytest
 
 from fakes.batch_server import batch_server
-from fakes.routed import routed, tensor
+from fakes.routed import routed, tensor, until
 from ullage.engines.batching.chooser import Policy, Rules
 from ullage_run.router.settings import Backend
 
@@ -109,7 +109,7 @@ async def test_a_new_application_runs_alone_until_its_times_are_known() -> None:
         await asyncio.gather(*(router.infer() for _ in range(60)))
         assert server.sizes.count(1) >= 50
         await router.dispatcher.replicas[0].times.learn(())
-        assert router.dispatcher.knows("default/1")
+        await until(lambda: router.dispatcher.knows("default/1"))
         server.asked.clear()
         await asyncio.gather(*(router.infer() for _ in range(40)))
         assert max(server.sizes) > 4

@@ -1,0 +1,164 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Processes of the router's benchmarks: model server, router, nginx; and what CPU they took."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ullage.engines.batching.batch_time import BatchCosts
+
+TICKS: Final = os.sysconf("SC_CLK_TCK")
+STARTS_S: Final = 15.0
+NGINX: Final = """
+daemon off;
+worker_processes 1;
+pid {folder}/pid;
+error_log {folder}/error.log;
+events {{ worker_connections 4096; }}
+http {{
+  access_log off;
+  client_body_temp_path {folder}/body;
+  proxy_temp_path {folder}/proxy;
+  fastcgi_temp_path {folder}/fastcgi;
+  uwsgi_temp_path {folder}/uwsgi;
+  scgi_temp_path {folder}/scgi;
+  upstream model {{ server 127.0.0.1:{backend}; keepalive 512; }}
+  server {{
+    listen 127.0.0.1:{port} backlog=1024;
+    keepalive_requests 1000000;
+    location / {{
+      proxy_pass http://model;
+      proxy_http_version 1.1;
+      proxy_set_header Connection "";
+    }}
+  }}
+}}
+"""
+"""A plain proxy as one sets it up for keep-alive on both sides."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """A process that listens."""
+
+    pids: tuple[int, ...]
+    port: int
+    metrics_port: int = 0
+
+    def cpu_s(self) -> float:
+        """CPU seconds that it has taken."""
+        total = 0
+        for pid in self.pids:
+            fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
+            total += int(fields[11]) + int(fields[12])
+        return total / TICKS
+
+
+@contextmanager
+def model_server(costs: BatchCosts | None = None) -> Iterator[Process]:
+    """The benchmark's model server."""
+    words = []
+    if costs is not None:
+        pairs = ",".join(f"{size}={factor}" for size, factor in costs.factors.items())
+        words = ["--fixed", str(costs.fixed_s), "--factors", pairs]
+    with _listening("bench.router_backend", words) as process:
+        yield process
+
+
+@contextmanager
+def router(backend: Process, words: Sequence[str]) -> Iterator[Process]:
+    """The product's router before one replica."""
+    given = [
+        *("--backend", f"http://127.0.0.1:{backend.port}"),
+        *("--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--connections", "2000"),
+        *("--linger-seconds", "0"),
+        *words,
+    ]
+    with _listening("ullage_run.router", given) as process:
+        yield process
+
+
+@contextmanager
+def nginx(backend: Process, program: str) -> Iterator[Process]:
+    """Run nginx as a plain proxy before one replica."""
+    with tempfile.TemporaryDirectory(prefix="bench-nginx-") as folder:
+        port = _free_port()
+        config = Path(folder) / "nginx.conf"
+        config.write_text(NGINX.format(folder=folder, backend=backend.port, port=port), "utf-8")
+        words = [program, "-p", folder, "-c", str(config), "-e", f"{folder}/error.log"]
+        started = subprocess.Popen(words)
+        try:
+            _wait_for(port)
+            yield Process(pids=(started.pid, *_children(started.pid)), port=port)
+        finally:
+            _end(started)
+
+
+def nginx_program(given: str | None) -> str | None:
+    """Where nginx is, if it is anywhere."""
+    return given or shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
+
+
+@contextmanager
+def _listening(module: str, words: Sequence[str]) -> Iterator[Process]:
+    started = subprocess.Popen(
+        [sys.executable, "-m", module, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        assert started.stdout is not None
+        said = started.stdout.readline().split()
+        if not said or said[0] != "listening":
+            raise RuntimeError(f"{module} did not start")
+        ports = [int(word) for word in said[1:]]
+        yield Process(pids=(started.pid,), port=ports[0], metrics_port=ports[-1])
+    finally:
+        _end(started)
+
+
+def _end(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _children(pid: int) -> tuple[int, ...]:
+    listed = Path(f"/proc/{pid}/task/{pid}/children").read_text("utf-8")
+    return tuple(int(word) for word in listed.split())
+
+
+def _free_port() -> int:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        return int(bound.getsockname()[1])
+
+
+def _wait_for(port: int) -> None:
+    end = time.monotonic() + STARTS_S
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1.0).close()
+        except OSError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.05)
+        else:
+            return
