@@ -81,3 +81,18 @@ def test_no_name_is_a_way_around_a_quota(stack: Stack, namespace: str, owner: st
     forged["spec"]["tenant"] = "owner"
     stack.apply(forged)
     stack.job_waits_for("forged", namespace, "TenantNotAllowed")
+
+
+def test_a_resource_quota_of_slots_counts_beside_it(stack: Stack, namespace: str) -> None:
+    slots = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "one-slot", "namespace": namespace},
+        "spec": {"hard": {"requests.ullage.dev/slot": "1"}},
+    }
+    stack.apply(slots)
+    stack.apply(job("fits", namespace, 3600))
+    stack.job_reaches("fits", namespace, "Running")
+    stack.apply(job("second", namespace, 3600))
+    decision = stack.job_waits_for("second", namespace, "CreateRefused")
+    assert "exceeded quota: one-slot" in decision["message"]

@@ -11,6 +11,7 @@ import pytest
 
 from ullage.api.contract import Observation
 from ullage.cluster.records.snapshot import PodStage, PolicyRecord, Snapshot, WorkloadRecord
+from ullage.cluster.records.spec_fields import Quota, Tenant
 from ullage.engines.allocation.round_records import RoundSettings
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
@@ -243,3 +244,15 @@ def test_jobs_of_one_device_are_paired_by_what_the_table_says() -> None:
     paired = _run("las", *jobs, settings=replace(SETTINGS, pairs=pairs), v100=1)
     assert paired.makespan_s < 0.9 * alone.makespan_s
     assert paired.held_s["v100"] < 0.9 * alone.held_s["v100"]
+
+
+def test_a_quota_of_the_policy_holds_in_the_simulator() -> None:
+    quota = Quota(accelerator="t", nominal_quota=100)
+    tenant = Tenant(name="research", namespaces=frozenset({"vision"}), quota=(quota,))
+    jobs = [replace(_job(name, 1000, t=2.0), tenant="research") for name in ("a", "b")]
+    free = _job("free", 1000, t=2.0)
+    fleet = Fleet(devices={"t": 3})
+    trace = fitted(in_order("t", (*jobs, free)), fleet)
+    rules = PolicyRecord(tenants=(tenant,))
+    found = run_decided(trace, fleet, POLICIES["fifo"], SETTINGS, rules=rules)
+    assert _jct(found) == pytest.approx({"a": 530.0, "b": 1060.0, "free": 530.0}, abs=5)

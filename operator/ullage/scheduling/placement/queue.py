@@ -22,6 +22,7 @@ from ullage.cluster.records.status import RefusalLine
 from ullage.engines.admission.limits import HEALTHY, LIMITS
 from ullage.engines.quota.records import NO_TENANT
 from ullage.scheduling.feasibility.device_facts import columns, emptied
+from ullage.scheduling.feasibility.held_quota import HeldQuota
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest, ResourceRequests
 from ullage.scheduling.inventory.node_fit import Fit
 from ullage.scheduling.inventory.reliable_machines import terms_of
@@ -55,7 +56,11 @@ from ullage.scheduling.placement.preemption import (
     smaller_first,
     within_reach,
 )
-from ullage.scheduling.placement.reclaim import may_leave_for
+from ullage.scheduling.placement.reclaim import (
+    anyone_may_leave,
+    lowest_priorities,
+    may_leave_for,
+)
 from ullage.scheduling.prediction.effort import in_turns
 
 MOST_SEATED: Final = 500
@@ -117,6 +122,10 @@ class SchedulingQueue:
     _evicted: set[str] = field(default_factory=set)
     _borrowers: dict[tuple[int, int], bool] = field(default_factory=dict)
     """By class and members: whether they would borrow, as the cycle began."""
+    _kept_by_quota: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """By tenant: percent and priority at which no one has to leave for it."""
+    _holders: Mapping[tuple[int, str], int] | None = None
+    """Lowest priority of those who may be stopped, by tenant and type."""
     _preemptors: int = 0
     _holder: str = ""
 
@@ -512,19 +521,42 @@ class SchedulingQueue:
         if held is None:
             yield self._by_priority(attempt)
             return
+        if self._no_one_leaves(attempt, unit, held):
+            return
         victims = [victim for victim in self.victims() if victim.uid not in self._evicted]
         if attempt.may_stop:
             last = len(attempt.may_stop)
             victims.sort(key=lambda one: (one.priority, attempt.may_stop.get(one.uid, last)))
+        request, members = unit[0].request, len(unit)
         useful = within_reach(later, unit, victims)
-        request, tried = unit[0].request, set[str]()
-        for first in (None, *useful[:_MOST_WAYS]):
-            if first is not None and (first.uid in tried or not tried):
+        found = may_leave_for(attempt, request, members, useful, held)
+        yield found
+        tried = {victim.uid for victim in found}
+        for first in useful[:_MOST_WAYS] if found else ():
+            if first.uid in tried or not may_leave_for(attempt, request, members, [first], held):
                 continue
-            order = [first, *(one for one in useful if one is not first)] if first else useful
-            found = may_leave_for(attempt, request, len(unit), order, held)
+            others = [victim for victim in useful if victim is not first]
+            found = may_leave_for(attempt, request, members, [first, *others], held)
             tried.update(victim.uid for victim in found)
             yield found
+
+    def _no_one_leaves(
+        self, attempt: SchedulingAttempt, unit: Sequence[PlacementRequest], held: HeldQuota
+    ) -> bool:
+        """Whether quota and priority keep all that runs: asked once for what a tenant needs."""
+        if attempt.may_stop:
+            return False
+        request = unit[0].request
+        asked = request.min_percent * request.count * len(unit)
+        known = self._kept_by_quota.get(request.quota_of)
+        if known is not None and asked >= known[0] and attempt.priority <= known[1]:
+            return True
+        if self._holders is None:
+            self._holders = lowest_priorities(self.victims(), held)
+        if anyone_may_leave(attempt, request, len(unit), self._holders, held):
+            return False
+        self._kept_by_quota[request.quota_of] = asked, attempt.priority
+        return True
 
     def _by_priority(self, attempt: SchedulingAttempt) -> list[Victim]:
         """Victims of lower priority, and those whose turn is over."""

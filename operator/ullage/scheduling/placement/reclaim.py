@@ -10,7 +10,7 @@ goes back to a tenant of its cohort that needs its nominal quota, as far as that
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ullage.scheduling.feasibility.held_quota import HeldQuota
@@ -55,3 +55,45 @@ def may_leave_for(
         for site, occupant in victim.slices:
             usage.add(number, held.kinds[site], -occupant.tenant.percent)
     return found
+
+
+def lowest_priorities(victims: Sequence[Victim], held: HeldQuota) -> dict[tuple[int, str], int]:
+    """Lowest priority of the victims, by tenant and accelerator type that they hold.
+
+    Args:
+        victims: The lowest priority first.
+        held: Knows their tenants.
+    """
+    found: dict[tuple[int, str], int] = {}
+    for victim in victims:
+        number = held.number_of(victim.uid)
+        for site, _ in victim.slices:
+            found.setdefault((number, held.kinds[site]), victim.priority)
+    return found
+
+
+def anyone_may_leave(
+    attempt: SchedulingAttempt,
+    request: ResourceRequest,
+    members: int,
+    holders: Mapping[tuple[int, str], int],
+    held: HeldQuota,
+) -> bool:
+    """Whether any victim may leave at all: one question for each tenant and type.
+
+    Args:
+        attempt: For whom; it stops no one whose turn is over.
+        request: What each of its members asks for.
+        members: How many need a place.
+        holders: Lowest priority of the victims, by tenant and type.
+        held: Quota in use when what is leaving has left.
+    """
+    if attempt.modest:
+        return False
+    usage, tenant = held.usage, request.quota_of
+    asked = request.min_percent * request.count * members
+    return any(
+        usage.reclaims(tenant, asked, number, kind, is_lower=priority < attempt.priority)
+        or (priority < attempt.priority and not usage.protects(tenant, number, kind))
+        for (number, kind), priority in holders.items()
+    )
