@@ -140,6 +140,12 @@ DASHBOARDS: Final[Mapping[str, Dashboard]] = {
                   unit="none",
                   queries={"{{tenant}}": "rate(ullage_job_lost_work_seconds_total"
                                          f'{{tenant=~"$tenant"}}{PER_SECOND})'}),
+            Panel(title="Quota used", says="Devices that tenants hold, beside their nominal quota;"
+                  " above it they borrow.", unit="none",
+                  queries={"{{tenant}}: {{accelerator}}":
+                           'ullage_tenant_quota_used_devices{tenant=~"$tenant"}',
+                           "{{tenant}}: {{accelerator}}, nominal":
+                           'ullage_tenant_quota_devices{tenant=~"$tenant"}'}),
             Panel(title="Time promised", says="Parts of a type, by tenant.", unit="none",
                   queries={"{{tenant}}: {{accelerator}}":
                            'ullage_allocation_fraction{tenant=~"$tenant"}'}),

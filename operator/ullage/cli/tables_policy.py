@@ -13,6 +13,7 @@ from rich.text import Text
 from ullage.api.reasons import ConditionType
 from ullage.cli.tables import BAD, GOOD, QUIET, age, facts, table_of
 from ullage.cluster.records.snapshot import PolicyRecord, Snapshot, WorkloadKind, WorkloadRecord
+from ullage.cluster.records.spec_fields import Tenant
 from ullage.cluster.records.status import AllocationRecord
 from ullage.engines.allocation.round_records import MEMORY_ROUNDS
 from ullage.scheduling.learning.device_prices import prices_of
@@ -53,6 +54,15 @@ def policy(snapshot: Snapshot, now: float) -> RenderableType:
     return Group(*parts)
 
 
+def _quota(tenant: Tenant) -> str:
+    """What a tenant may hold, in percent of devices."""
+    kinds = ", ".join(f"{one.nominal_quota} % of {one.accelerator}" for one in tenant.quota)
+    if not tenant.cohort:
+        return f"{tenant.name}: {kinds}"
+    reclaim = tenant.reclaim_within_cohort.value
+    return f"{tenant.name}: {kinds}; cohort {tenant.cohort}, reclaimWithinCohort {reclaim}"
+
+
 def _head(binding: PolicyRecord, now: float) -> Table:
     table = facts()
     table.add_row("objective", binding.objective)
@@ -63,6 +73,9 @@ def _head(binding: PolicyRecord, now: float) -> Table:
             for tenant in binding.tenants
         )
         table.add_row("tenants", ", ".join(said))
+    for tenant in binding.tenants:
+        if tenant.quota:
+            table.add_row("quota", _quota(tenant))
     solve = binding.last_solve
     if solve is not None:
         ago = age(now - solve.time)

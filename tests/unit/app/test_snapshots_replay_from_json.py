@@ -11,15 +11,17 @@ from pathlib import Path
 import orjson
 import pytest
 
-from builders import NOW, a_device_profile, a_gpu_node, a_job, a_node, a_snapshot
+from builders import NOW, a_device_profile, a_gpu_node, a_job, a_node, a_policy, a_snapshot
 from fakes.lesson_rig import GPU, profiles
 from fakes.pool_watch import a_pool
 from ullage.api.contract import Reason
+from ullage.api.words import ReclaimWithinCohort
 from ullage.app.fit_worker import FitTask, run_fit
 from ullage.app.model_summary import digest
 from ullage.app.replay import UnreadableSnapshot, from_json, main, to_json
 from ullage.cluster.records.pool import LossRecord, PoolStatus
 from ullage.cluster.records.snapshot import RefusedWrite, Snapshot
+from ullage.cluster.records.spec_fields import Quota, Tenant
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.model.faults import WORKLOADS, Fault
 from ullage.scheduling.model.plan import DecideSettings
@@ -56,6 +58,16 @@ def test_what_is_read_back_is_equal() -> None:
     assert replace(back, models={}) == replace(snapshot, models={})
     assert digest(back.models[GPU]) == digest(snapshot.models[GPU])
     assert to_json((back, now, settings)) == to_json((snapshot, NOW, SETTINGS))
+
+
+def test_quota_travels_too() -> None:
+    quota = Quota(accelerator=GPU, nominal_quota=100, borrowing_limit=0)
+    reclaim = ReclaimWithinCohort.ANY
+    tenant = Tenant(name="a", quota=(quota,), cohort="c", reclaim_within_cohort=reclaim)
+    snapshot = replace(busy(), policy=a_policy(tenants=(tenant,)))
+    back, *_ = from_json(to_json((snapshot, NOW, SETTINGS)))
+    assert back.policy == snapshot.policy
+    assert back.policy.tenants[0].reclaim_within_cohort is reclaim
 
 
 def test_it_gives_the_same_plan() -> None:

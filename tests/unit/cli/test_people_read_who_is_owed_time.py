@@ -13,7 +13,7 @@ from builders import NOW, a_device_profile, a_job, a_policy, a_snapshot
 from ullage.cli import tables_policy
 from ullage.cli.main import app
 from ullage.cluster.records.snapshot import Snapshot
-from ullage.cluster.records.spec_fields import Tenant
+from ullage.cluster.records.spec_fields import Quota, Tenant
 from ullage.cluster.records.status import (
     AllocationRecord,
     Condition,
@@ -63,7 +63,15 @@ def test_promise_received_and_owed_stand_side_by_side() -> None:
             a_policy(
                 objective="MaxMinFairness",
                 last_solve=SOLVE,
-                tenants=(Tenant(name="research", weight=2, fifo=True),),
+                tenants=(
+                    Tenant(
+                        name="research",
+                        weight=2,
+                        fifo=True,
+                        cohort="all",
+                        quota=(Quota(accelerator="fast", nominal_quota=150),),
+                    ),
+                ),
             ),
         )
     )
@@ -75,6 +83,7 @@ def test_promise_received_and_owed_stand_side_by_side() -> None:
     assert "its turn for 40s" in text
     assert "done" not in text
     assert "research 2 (oldest first)" in text
+    assert "research: 150 % of fast; cohort all, reclaimWithinCohort Never" in text
     assert "Optimal, 30s ago, 2 jobs, objective 0.75" in text
     assert "fast (0.25)" in text
 
