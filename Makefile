@@ -139,8 +139,8 @@ images: $(VENV)/.ready ## the three container images as OCI archives
 bench: bench-step bench-decide bench-fill ## every benchmark; figures go to build/bench
 bench-step: $(VENV)/.ready ## cost of one ullage_run.step()
 	@$(BIN)/python -m bench.step
-bench-decide: $(VENV)/.ready ## decision cycle at 1,000 nodes and 10,000 jobs
-	@$(BIN)/python -m bench.decide
+bench-decide: $(VENV)/.ready ## decision cycle at 1,000 nodes and 10,000 jobs (POLICY=MaxMinFairness: in turns)
+	@$(BIN)/python -m bench.decide $(if $(POLICY),--policy $(POLICY))
 bench-fill: $(VENV)/.ready ## 4,000 jobs on 500 KWOK nodes beside the pipeline's own limit
 	@$(BIN)/python -m bench.fill
 

@@ -38,6 +38,7 @@ CHURN = 40
 """Jobs that end, and that come, between two decisions."""
 BEATS = NODES // 60
 LIMIT_S = 0.5
+TURN_LIMIT_S = 0.7
 DEADLINE_S = 60.0
 SETTINGS = DecideSettings(epoch=1)
 MIB = 2**20
@@ -205,7 +206,8 @@ def report_turns(ours: Bench, fifo: Bench) -> None:
         "cpu_p50_s": round(quantile(ours.cpu_seconds, 0.5), 3),
         "cpu_max_s": round(max(ours.cpu_seconds), 3),
         "p50_s": round(quantile(ours.seconds, 0.5), 4),
-        "max_s": round(max(ours.seconds), 4),
+        "p99_s": round(quantile(ours.seconds, 0.99), 4),
+        "fifo_p99_s": round(quantile(fifo.seconds, 0.99), 4),
         "fifo_cpu_p50_s": round(quantile(fifo.cpu_seconds, 0.5), 3),
         "fifo_cpu_max_s": round(max(fifo.cpu_seconds), 3),
         "cycles": len(ours.seconds),
@@ -221,7 +223,12 @@ def report_turns(ours: Bench, fifo: Bench) -> None:
         for part, key in (("half of them", "p50"), ("the longest", "max"))
     ]
     rows.append(
-        Row(what="  the longest, by the clock", ours=f"{figures['max_s']:.2f} s", limit="1 s")
+        Row(
+            what="  p99, by the clock",
+            ours=f"{figures['p99_s']:.2f} s",
+            baseline=f"{figures['fifo_p99_s']:.2f} s",
+            limit=f"{TURN_LIMIT_S:g} s",
+        )
     )
     write("decide-turns", figures, rows)
 

@@ -12,7 +12,7 @@ import argparse
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Final
@@ -25,6 +25,7 @@ from ullage.engines.allocation.round_records import RoundSettings
 from ullage.simulate.choosers import Rounds
 from ullage.simulate.decided import run_decided
 from ullage.simulate.events import Settings, run
+from ullage.simulate.fleets import STUDY_PRICES
 from ullage.simulate.policies import BASELINES, POLICIES
 from ullage.simulate.readers import published
 from ullage.simulate.speeds import built_in
@@ -64,6 +65,10 @@ SCALE_FLEET: Final = Fleet(devices={"v100": 800, "p100": 1600, "k80": 2400})
 SCALE_LENGTH: Final = 0.3
 """Factor of the generator's durations: the mean is then that of Philly, five hours."""
 SCALE_LOAD: Final = 0.8
+BARS: Final[report.Bars] = {
+    "operator_gap": lambda gap: gap <= 0.02,
+    "received_gap_restart_0s": lambda gap: gap <= 0.05,
+}
 
 
 @dataclass(slots=True)
@@ -144,7 +149,8 @@ def the_operator(sheet: Sheet, traces: Mapping[str, tuple[Trace, Fleet]]) -> Non
     """Traces under the operator's own decisions, beside the bare rounds; how far they differ."""
     worst = 0.0
     settings = Settings(costs=Costs(restart_s=RESTARTS_S[1]))
-    for name, (trace, fleet) in traces.items():
+    for name, (trace, unpriced) in traces.items():
+        fleet = replace(unpriced, prices=STUDY_PRICES)
         ready = fitted(trace, fleet)
         for policy in DECIDED:
             found = run_decided(ready, fleet, POLICIES[policy], settings)
@@ -227,7 +233,7 @@ def main() -> int:
         sheet = Sheet(progress)
         measure(sheet, options.data, options.jobs)
     report.write("simulate", sheet.figures, sheet.rows)
-    return 0
+    return report.judge(sheet.figures, BARS)
 
 
 def measure(sheet: Sheet, data: Path, jobs: int) -> None:

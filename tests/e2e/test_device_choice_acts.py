@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs get the type and number that are recommended to them on real nodes, or are told why not."""
+"""Jobs get the type and number that are recommended to them on real nodes, or are told why not.
+
+In a queue and in turns, while the type is there, after it went, and when a better one comes free.
+"""
 
 from __future__ import annotations
 
@@ -10,35 +13,64 @@ from typing import Any
 import pytest
 
 from demo.cluster import EmulatedDevice
+from demo.images import image_name
 from e2e.conftest import DEVICES
-from e2e.stack import Json, Stack, busy_template, eventually, training_job, whole_device
+from e2e.stack import Json, Stack, eventually, training_job, whole_device
 
-DEAR, CHEAP = "choice-dear", "choice-cheap"
+DEAR, CHEAP, PLAIN = "choice-dear", "choice-cheap", "choice-plain"
+BOTH = [DEAR, CHEAP]
 TYPES = {
-    "node-1": [EmulatedDevice(core=0, percent=20, model=DEAR) for _ in range(3)],
-    "node-2": [EmulatedDevice(core=1, percent=20, model=CHEAP) for _ in range(3)],
+    "node-1": [
+        *(EmulatedDevice(core=0, percent=20, model=PLAIN) for _ in range(2)),
+        *(EmulatedDevice(core=0, percent=20, model=DEAR) for _ in range(3)),
+    ],
+    "node-2": [
+        *(EmulatedDevice(core=1, percent=20, model=PLAIN) for _ in range(2)),
+        *(EmulatedDevice(core=1, percent=20, model=CHEAP) for _ in range(3)),
+    ],
 }
-PRICES = {DEAR: "4", CHEAP: "0.6"}
-RATES = {DEAR: 3.0, CHEAP: 1.0}
+PRICES = {DEAR: "4", CHEAP: "0.6", PLAIN: "9"}
+RATES = {DEAR: 3.0, CHEAP: 1.0, PLAIN: 1.0}
 STEPS = 36_000
 """Ten hours and 6.00 on the cheap type, a third of the time and 13.33 on the dear one."""
-BOTH = [DEAR, CHEAP]
+ROUND_S = 15
+AS_WANTED = ("True", "Recommended")
+
+PACED = """
+import os, signal, sys, time
+import ullage_run
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+pause_s = 1 / 3 if os.environ["NODE"] == "node-1" else 1.0
+while True:
+    ullage_run.step()
+    time.sleep(pause_s)
+"""
+"""Takes as long for a step as is declared of the types, so that measuring it changes nothing."""
+
+
+@pytest.fixture(scope="module")
+def types(stack: Stack) -> Iterator[None]:
+    """Two types on a node each, and one on both, with prices; as before afterwards."""
+    stack.offer(TYPES)
+    try:
+        stack.apply(*(_priced(kind) for kind in PRICES))
+        yield
+    finally:
+        stack.offer(DEVICES)
+        stack.cluster.kubectl("delete", "deviceprofiles.ullage.dev", *PRICES, "--ignore-not-found")
 
 
 @pytest.fixture
-def choice(stack: Stack, namespace: str) -> Iterator[str]:
-    """Two types with prices and a class with speeds; as before afterwards."""
-    stack.offer(TYPES)
+def choice(stack: Stack, types: None, namespace: str) -> Iterator[str]:
+    """A namespace with a class whose speeds are known; no policy is left behind."""
     try:
-        stack.apply(_profile(namespace), *(_priced(kind) for kind in PRICES))
+        stack.apply(_profile("chooses", namespace))
         yield namespace
     finally:
         stack.cluster.kubectl("delete", "trainingjobs.ullage.dev", "--all", "-n", namespace)
         stack.cluster.kubectl(
             "delete", "schedulingpolicies.ullage.dev", "default", "--ignore-not-found"
         )
-        stack.offer(DEVICES)
-        stack.cluster.kubectl("delete", "deviceprofiles.ullage.dev", *PRICES, "--ignore-not-found")
 
 
 def _priced(kind: str) -> Json:
@@ -50,7 +82,16 @@ def _priced(kind: str) -> Json:
     }
 
 
-def _profile(namespace: str) -> Json:
+def _policy(**spec: Any) -> Json:
+    return {
+        "apiVersion": "ullage.dev/v1alpha1",
+        "kind": "SchedulingPolicy",
+        "metadata": {"name": "default"},
+        "spec": spec,
+    }
+
+
+def _profile(workload_class: str, namespace: str, **spec: Any) -> Json:
     solo = [
         {"device": kind, "share": 100, "stepsPerSecond": rate, "peakMemoryBytes": 2**30}
         for kind, rate in RATES.items()
@@ -58,22 +99,44 @@ def _profile(namespace: str) -> Json:
     return {
         "apiVersion": "ullage.dev/v1alpha1",
         "kind": "WorkloadProfile",
-        "metadata": {"name": "chooses", "namespace": namespace},
-        "spec": {"class": "chooses", "solo": solo},
+        "metadata": {"name": workload_class, "namespace": namespace},
+        "spec": {"class": workload_class, "solo": solo, **spec},
+    }
+
+
+def _template(workload_class: str, **pod: Any) -> Json:
+    node = {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
+    container = {
+        "name": "main",
+        "image": image_name("examples"),
+        "imagePullPolicy": "Never",
+        "command": ["python3", "-c", PACED],
+        "env": [node],
+        "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}},
+        "securityContext": {"allowPrivilegeEscalation": False, "runAsNonRoot": True},
+    }
+    return {
+        "metadata": {"labels": {"ullage.dev/class": workload_class}},
+        "spec": {"containers": [container], "terminationGracePeriodSeconds": 5, **pod},
     }
 
 
 def _job(
-    name: str, namespace: str, cost: Json, workload_class: str = "chooses", **spec: Any
+    name: str,
+    namespace: str,
+    cost: Json | None = None,
+    workload_class: str = "chooses",
+    *,
+    node: str = "",
+    **spec: Any,
 ) -> Json:
-    template = busy_template()
-    template["metadata"] = {"labels": {"ullage.dev/class": workload_class}}
-    checkpoint = {"signal": "SIGTERM", "graceSeconds": 2}
-    work = {"steps": STEPS}
-    return training_job(
-        name, namespace, template,
-        gpu=whole_device(), checkpoint=checkpoint, work=work, cost=cost, **spec,
-    )  # fmt: skip
+    """A job of whole devices that can save its work; ``node`` is where it has to run."""
+    template = _template(
+        workload_class, **({"nodeSelector": {"kubernetes.io/hostname": node}} if node else {})
+    )
+    shape = {"gpu": whole_device(), "checkpoint": {"signal": "SIGTERM", "graceSeconds": 2}}
+    aim = {"work": {"steps": STEPS}, "cost": cost} if cost else {}
+    return training_job(name, namespace, template, **(shape | aim | spec))
 
 
 def _verdict(stack: Stack, name: str, namespace: str) -> tuple[str, str, str]:
@@ -83,13 +146,27 @@ def _verdict(stack: Stack, name: str, namespace: str) -> tuple[str, str, str]:
     return found.get("status", ""), found.get("reason", ""), found.get("message", "")
 
 
-def _has(stack: Stack, name: str, namespace: str, said: str, verdict: tuple[str, str]) -> None:
+def _has(
+    stack: Stack, name: str, namespace: str, said: str, verdict: tuple[str, str] = AS_WANTED
+) -> None:
     """Wait until a job has these devices, with this verdict on them."""
-    eventually(
-        lambda: (found := _verdict(stack, name, namespace))[:2] == verdict and said in found[2],
-        within_s=90,
-        what=f"{name} {said}: {verdict}; now {_verdict(stack, name, namespace)}",
-    )
+    try:
+        eventually(
+            lambda: (found := _verdict(stack, name, namespace))[:2] == verdict and said in found[2],
+            within_s=90,
+            what=f"{name} {said}: {verdict}",
+        )
+    except AssertionError as error:
+        raise AssertionError(f"{error}; now {_verdict(stack, name, namespace)}") from None
+
+
+def _pods(stack: Stack, name: str, namespace: str) -> dict[str, str]:
+    """Nodes of a job's pods that run and stay, by uid."""
+    return {
+        pod["metadata"]["uid"]: pod["spec"]["nodeName"]
+        for pod in stack.pods(namespace, name)
+        if pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
+    }
 
 
 def test_what_is_recommended_is_what_jobs_get(stack: Stack, choice: str) -> None:
@@ -99,13 +176,87 @@ def test_what_is_recommended_is_what_jobs_get(stack: Stack, choice: str) -> None
         _job("too-dear", choice, {"maxCost": "5"}),
         _job("elastic", choice, {"objective": "CostPerWork"},
              elasticity={"minReplicas": 1, "maxReplicas": 3}),
-        _job("wide", choice, {"objective": "Makespan"}, replicas=4),
-        _job("unknown", choice, {"maxCost": "8"}, "never-ran", accelerators=[DEAR]),
+        _job("wide", choice, {"objective": "Makespan"}, replicas=5),
+        _job("mixed", choice, {"objective": "Makespan"}, replicas=5,
+             accelerators=[DEAR, PLAIN], mixedAccelerators=True),
+        _job("unknown", choice, {"maxCost": "8"}, "never-ran", accelerators=[PLAIN]),
     )  # fmt: skip
-    as_wanted = ("True", "Recommended")
     for name in ("listed", "capped", "elastic"):
-        _has(stack, name, choice, f"has 1 x {CHEAP}", as_wanted)
+        _has(stack, name, choice, f"has 1 x {CHEAP}")
     stack.job_waits_for("too-dear", choice, "OverCost")
     stack.job_waits_for("wide", choice, "GangTooLarge")
-    _has(stack, "unknown", choice, f"has 1 x {DEAR}", ("False", "NoEstimate"))
+    _has(stack, "mixed", choice, f"has 5 x {DEAR} and {PLAIN}", ("False", "NotAvailable"))
+    _has(stack, "unknown", choice, f"has 1 x {PLAIN}", ("False", "NoEstimate"))
     stack.books_balance()
+
+
+def test_in_turns_a_type_goes_and_comes_back_and_no_work_is_lost(stack: Stack, choice: str) -> None:
+    stack.apply(_policy(objective="MaxMinFairness", roundSeconds=ROUND_S))
+    frugal = {"objective": "CostPerWork"}
+    stack.apply(
+        _job("frugal", choice, frugal),
+        _job("elastic", choice, frugal, elasticity={"minReplicas": 1, "maxReplicas": 3}),
+        _job("capped", choice, {"maxCost": "8"}),
+        _job("too-dear", choice, {"maxCost": "5"}),
+        _job("hasty", choice, {"objective": "Makespan"}),
+        _job("wide", choice, {"objective": "Makespan"}, replicas=5),
+    )
+    for name in ("frugal", "elastic", "capped"):
+        _has(stack, name, choice, f"has 1 x {CHEAP}")
+    _has(stack, "hasty", choice, f"has 1 x {DEAR}")
+    stack.job_waits_for("too-dear", choice, "OverCost")
+    stack.job_waits_for("wide", choice, "GangTooLarge")
+    untouched = _pods(stack, "hasty", choice)
+
+    kept = [one for one in TYPES["node-2"] if one.model != CHEAP]
+    stack.cluster.write_devices("node-2", kept)
+    try:
+        _has(stack, "frugal", choice, f"has 1 x {DEAR}")
+        _has(stack, "elastic", choice, f"has 1 x {DEAR}")
+        stack.job_waits_for("capped", choice, "OverCost")
+        assert not _pods(stack, "capped", choice), "no turn on what breaks its cap"
+    finally:
+        stack.cluster.write_devices("node-2", TYPES["node-2"])
+    for name in ("capped", "frugal", "elastic"):
+        _has(stack, name, choice, f"has 1 x {CHEAP}")
+    assert _pods(stack, "hasty", choice) == untouched
+    stack.books_balance()
+
+
+def test_a_job_moves_when_the_better_type_comes_free(stack: Stack, choice: str) -> None:
+    stack.apply(_policy(reconsider={"holdSeconds": 10}))
+    stack.apply(_job("holds", choice, gpu=whole_device(3), accelerators=[CHEAP]))
+    stack.job_reaches("holds", choice, "Running")
+    stays = _job("stays", choice, {"objective": "CostPerWork"})
+    del stays["spec"]["checkpoint"]
+    stack.apply(_job("moves", choice, {"objective": "CostPerWork"}), stays)
+    told = ("False", "BetterChoice")
+    _has(stack, "moves", choice, f"{CHEAP} would save 5", told)
+    _has(stack, "stays", choice, "because without spec.checkpoint", told)
+    before = _pods(stack, "stays", choice)
+
+    _a_gang_waits_for_one_node(stack, choice)  # a minute has to pass before anyone moves
+
+    stack.delete("trainingjobs.ullage.dev", "holds", choice)
+    _has(stack, "moves", choice, f"has 1 x {CHEAP}")
+    stack.job_reaches("moves", choice, "Running")
+    assert set(_pods(stack, "moves", choice).values()) == {"node-2"}
+    assert stack.job("moves", choice).get("restarts", 0) == 0
+    assert "BetterChoice" in {event["reason"] for event in stack.events(choice, "moves")}
+    assert _pods(stack, "stays", choice) == before
+    stack.books_balance()
+
+
+def _a_gang_waits_for_one_node(stack: Stack, namespace: str) -> None:
+    """A gang that is slower over two nodes waits though both have room, and takes one of them."""
+    stack.apply(_profile("slower-apart", namespace, acrossNodes=0.5))
+    on_plain = {"accelerators": [PLAIN]}
+    stack.apply(*(_job(f"on-{node}", namespace, node=node, **on_plain) for node in TYPES))
+    for node in TYPES:
+        stack.job_reaches(f"on-{node}", namespace, "Running")
+    stack.apply(_job("gang", namespace, None, "slower-apart", replicas=2, **on_plain))
+    said = stack.job_waits_for("gang", namespace, "WaitsForFewerNodes")
+    assert "2 nodes, where it keeps 50 % of its speed" in said["message"]
+    stack.delete("trainingjobs.ullage.dev", "on-node-2", namespace)
+    stack.job_reaches("gang", namespace, "Running")
+    assert list(_pods(stack, "gang", namespace).values()) == ["node-2", "node-2"]

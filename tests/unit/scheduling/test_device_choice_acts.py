@@ -85,6 +85,22 @@ def test_a_list_of_types_is_a_choice_among_them(cost: CostAim, kind: str) -> Non
     assert verdict(found) == ("True", Reason.RECOMMENDED)
 
 
+@pytest.mark.parametrize(("cost", "kind"), [(CHEAP, "t4"), (FAST, "a100"), (None, "a100")])
+@pytest.mark.parametrize("names", [("1", "2"), ("2", "1")], ids=["first", "second"])
+def test_a_node_of_several_types_gives_the_one_that_serves_best(
+    cost: CostAim | None, kind: str, names: tuple[str, str]
+) -> None:
+    both = a_gpu_node(
+        devices=[
+            a_device(f"GPU-{name}-{model}", model=model, memory_mib=MEMORY_MIB)
+            for model, name in zip(("a100", "t4"), names, strict=True)
+        ]
+    )
+    found = placed(job(cost), both, known(**RATES), *priced(**PRICES))
+    ((uuid,),) = found.places().values()
+    assert uuid.endswith(kind)
+
+
 def test_a_cap_of_cost_alone_rules_out_what_costs_more() -> None:
     found = placed(job(CostAim(max_cost=8.0)), *world())
     assert kinds(found) == ["t4"], "the a100 is faster and costs 13.33"

@@ -4,14 +4,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from builders import NOW, Part, a_gpu_node, a_job, a_policy
 from fakes.deciding import Decided, decided
+from ullage.cluster.records.snapshot import PolicyRecord
 from ullage.engines.allocation.model import (
     Allocation,
     Problem,
 )
 from ullage.engines.allocation.policies import Objective, allocate
 from ullage.scheduling.assignment.cycle_cache import CycleCache
+from ullage.scheduling.model.plan import SetConditions
 
 LATER = NOW + 7.0
 
@@ -50,3 +54,19 @@ def test_the_same_problem_is_solved_once_though_time_passes() -> None:
     for later_s in range(3):
         decided(*parts, at=NOW + later_s, cache=cache, allocate=counted)
     assert len(asked) == 1
+
+
+def test_a_new_division_in_the_status_of_the_policy_is_no_new_rule() -> None:
+    (policy, *rest), cache = _picture(weight=1), CycleCache()
+    assert isinstance(policy, PolicyRecord)
+    first = decided(policy, *rest, cache=cache)
+    kept = cache.requests.kept
+    (told,) = first.all(SetConditions)
+    assert told.last_solve is not None
+    solved = replace(policy, last_solve=told.last_solve)
+    cold = decided(solved, *rest, at=LATER)
+    warm = decided(solved, *rest, at=LATER, cache=cache)
+    assert cache.requests.kept is kept
+    assert warm.plan == cold.plan
+    decided(replace(solved, max_percent_sum=90), *rest, at=LATER, cache=cache)
+    assert cache.requests.kept is not kept

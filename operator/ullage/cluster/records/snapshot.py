@@ -9,7 +9,7 @@ dropped. Times are seconds since the epoch, memory is bytes or MiB as the name s
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from ullage.api.contract import (
@@ -338,6 +338,10 @@ class PolicyRecord:
     def __post_init__(self) -> None:
         if self.objective not in POLICIES:
             raise ValueError(f"objective {self.objective!r} is none of {', '.join(POLICIES)}")
+
+    def rules(self) -> PolicyRecord:
+        """What it asks for, without what its status tells: that changes with every division."""
+        return replace(self, last_solve=None, conditions=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

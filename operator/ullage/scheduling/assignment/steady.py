@@ -28,8 +28,8 @@ from ullage.scheduling.model.plan import DecideSettings
 from ullage.scheduling.model.view import Class, Isolation, View
 from ullage.scheduling.placement.attempt import Outcome
 
-_RULES: Final = ("policy", "profiles", "device_profiles", "pools", "models", "leads")
-"""Parts of a snapshot that may concern any job."""
+_RULES: Final = ("profiles", "device_profiles", "pools", "models", "leads")
+"""Parts of a snapshot that may concern any job, beside the rules of its policy."""
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ class SteadyCache:
             view: The snapshot.
             members: The members in it, with what changed since the last cycle.
         """
-        if self.snapshot is None or not self._rules_stand(view):
+        if self.snapshot is None or not self._rules_stand(self.snapshot, view):
             return {}, None
         owners, nodes = self._disturbed(self.snapshot, view, members)
         return {uid: step for uid, step in self.steps.items() if uid not in owners}, nodes
@@ -79,12 +79,13 @@ class SteadyCache:
         """Remember nothing: a cycle failed half-way."""
         self.snapshot = None
 
-    def _rules_stand(self, view: View) -> bool:
+    def _rules_stand(self, old: Snapshot, view: View) -> bool:
         """Whether all that concerns any job is as it was."""
-        old, new = self.snapshot, view.snapshot
+        new = view.snapshot
         return (
             _lasting(self.settings) == _lasting(view.settings)
             and not new.pools
+            and old.policy.rules() == new.policy.rules()
             and all(_same(getattr(old, name), getattr(new, name)) for name in _RULES)
         )
 

@@ -109,6 +109,10 @@ def keeps_to_one_type(workload: WorkloadRecord) -> bool:
     return training and several and not workload.mixed_accelerators
 
 
+_Worth = tuple[tuple[tuple[int, int], ...], tuple[tuple[int, Barred], ...]]
+"""Worth of the models by number, and why some may not be used."""
+
+
 @dataclass(slots=True)
 class _Kept:
     """Classes of requests, kept over cycles while nothing that they rest on changes."""
@@ -149,6 +153,8 @@ class ResourceRequests:
     _kept: _Kept = field(init=False)
     _steady: tuple[Labels, ...] | None = None
     """Labels of machines that stay, once someone asked."""
+    _choices: dict[int, tuple[DeviceChoice, _Worth]] = field(default_factory=dict)
+    """What choices say of the models, by identity: alike jobs share one."""
 
     def __post_init__(self) -> None:
         occupancy, snapshot = self.occupancy, self.view.snapshot
@@ -156,7 +162,7 @@ class ResourceRequests:
         rests_on = (
             models,
             occupancy.domains,
-            snapshot.policy,
+            snapshot.policy.rules(),
             self.classes.rests_on,
             dict(self.classes.spent_s),
         )
@@ -194,8 +200,9 @@ class ResourceRequests:
             company = (share.min_percent, share.max_percent, domain)
         shape = self._unpinned(workload, shape)
         place = self._place(workload, shape) if self.places else None
-        values, refused = self._choice(workload)
-        across = self.choose(workload).across
+        choice = self.choose(workload)
+        values, refused = self._by_model(choice)
+        across = choice.across
         uniform = len(self.occupancy.inventory.models) > 1 and keeps_to_one_type(workload)
         held = self.occupancy.quota
         quota_of = held.tenants.number_of(workload) if held is not None else NO_TENANT
@@ -283,23 +290,24 @@ class ResourceRequests:
             self._steady = staying(self.view.snapshot.pools)
         return None if is_held_to(shape, self._steady) else place
 
-    def _choice(
-        self, workload: WorkloadRecord
-    ) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[int, Barred], ...]]:
-        """Worth of the models to a workload, and those that it may not use; both by number."""
-        if workload.kind is not WorkloadKind.TRAINING_JOB:
-            return (), ()
-        choice, models = self.choose(workload), self.occupancy.inventory.models
+    def _by_model(self, choice: DeviceChoice) -> _Worth:
+        """Worth of the models by a choice, and those that may not be used; both by number."""
+        known = self._choices.get(id(choice))
+        if known is not None and known[0] is choice:
+            return known[1]
+        models = self.occupancy.inventory.models
         refusals = {name: choice.refusal(name) for name in models}
         refused = tuple(
             (models[name], Barred(reason=refusal[0], text=refusal[1]))
             for name, refusal in refusals.items()
             if refusal is not None
         )
-        if len(models) < 2 or not choice.values:
-            return (), refused
-        known = dict(choice.values)
-        return tuple((at, known.get(name, choice.rest)) for name, at in models.items()), refused
+        values: tuple[tuple[int, int], ...] = ()
+        if len(models) > 1 and choice.values:
+            worth = dict(choice.values)
+            values = tuple((at, worth.get(name, choice.rest)) for name, at in models.items())
+        self._choices[id(choice)] = choice, (values, refused)
+        return values, refused
 
     def _unpinned(self, workload: WorkloadRecord, shape: PodShape) -> PodShape:
         """What is asked for, without the node that we pinned the pod to when it was let go.

@@ -56,6 +56,8 @@ class Inventory:
     sites: tuple[Device, ...]
     sites_on: tuple[tuple[int, ...], ...]
     """By node: its devices."""
+    mixed: frozenset[int]
+    """Nodes with devices of more than one model."""
     node_index: Mapping[str, int]
     site_index: Mapping[tuple[str, str], int]
     """(node, uuid) -> device."""
@@ -175,6 +177,7 @@ def _arranged(
     for index, site in enumerate(sites):
         on[site.node].append(index)
     models = {model: at for at, model in enumerate(sorted({site.device.model for site in sites}))}
+    mixed = [at for at, here in enumerate(on) if len({sites[one].device.model for one in here}) > 1]
     node_of = _column([site.node for site in sites])
     sound = _column([_is_sound(site.device) for site in sites])
     return Inventory(
@@ -182,6 +185,7 @@ def _arranged(
         node_troubles=node_troubles,
         sites=tuple(sites),
         sites_on=tuple(tuple(one) for one in on),
+        mixed=frozenset(mixed),
         node_index=node_index,
         site_index={(names[one.node], one.uuid): at for at, one in enumerate(sites)},
         models=models,

@@ -192,7 +192,7 @@ class CandidateList:
 
     Columns have one entry per device: its rank (smallest first), what decides between equal ranks,
     and the number of what it would give, -1 = nothing. Of whole devices, the first free one of a
-    node stands for the node.
+    node stands for the node, of several types that of the best.
     """
 
     def __init__(self, candidate_index: CandidateIndex, request: ResourceRequest) -> None:
@@ -258,8 +258,12 @@ class CandidateList:
         )
 
     def _free_on(self, node: int) -> list[int]:
-        gives = self._gives
-        return [one for one in self._board.inventory.sites_on[node] if gives.item(one) >= 0]
+        """Devices of a node that are free, those of the type that serves best first."""
+        gives, inventory = self._gives, self._board.inventory
+        free = [one for one in inventory.sites_on[node] if gives.item(one) >= 0]
+        if node in inventory.mixed:
+            free.sort(key=self._favour, reverse=True)
+        return free
 
     def _top(self) -> Key | None:
         """The first place of the order whose node has room for the pod."""

@@ -59,8 +59,8 @@ class UsualCache:
         Returns:
             What asks for an accelerator, by its name.
         """
-        workloads, policy = view.snapshot.workloads, view.snapshot.policy
-        if policy is not self._policy or classes.rests_on is not self._known:
+        workloads, policy = view.snapshot.workloads, view.snapshot.policy.rules()
+        if policy != self._policy or classes.rests_on is not self._known:
             self._policy, self._known = policy, classes.rests_on
             self._workloads, self._kinds, self._counts = {}, {}, Counter()
         for uid in {*changed(self._workloads, workloads), *self._timed}:
