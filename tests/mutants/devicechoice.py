@@ -19,6 +19,7 @@ OFFERS: Final = (f"{UNIT}/test_offers_are_ranked.py",)
 FITS: Final = (f"{UNIT}/test_op_times_are_fitted.py",)
 ACTS: Final = ("tests/unit/scheduling/test_device_choice_acts.py",)
 GANG: Final = ("tests/unit/scheduling/test_a_gang_is_of_one_type.py",)
+APART: Final = ("tests/unit/scheduling/test_a_gang_pays_for_crossing_nodes.py",)
 LINE: Final = ("tests/unit/scheduling/test_the_waiting_line.py",)
 STEPS: Final = (f"{UNIT}/test_unmeasured_steps_are_estimated.py",)
 
@@ -85,6 +86,27 @@ MUTANTS: Final = (
         "        if not request.uniform:",
         "        if request.count:",
         GANG,
+    ),
+    Mutant(
+        "a node of several types gives the one that serves best",
+        "operator/ullage/scheduling/placement/candidates.py",
+        "if node in inventory.mixed:",
+        "if not inventory.nodes:",
+        ACTS,
+    ),
+    Mutant(
+        "a gang waits for fewer nodes no longer than its own patience",
+        "operator/ullage/scheduling/placement/queue.py",
+        "if self.view.now - attempt.waiting_since > patience_s:",
+        "if self.view.now - attempt.waiting_since > 2 * patience_s:",
+        APART,
+    ),
+    Mutant(
+        "an answer about nodes holds until someone is seated",
+        "operator/ullage/scheduling/placement/queue.py",
+        "return number, members, self.budget, len(self.placer.occupancy.blocker)",
+        "return number, members",
+        APART,
     ),
     Mutant(
         "no more is held than the holder needs",
