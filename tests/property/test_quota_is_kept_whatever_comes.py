@@ -49,10 +49,16 @@ def tenants(chance: random.Random) -> tuple[Tenant, ...]:
 class QuotaCluster:
     """A small cluster of three tenants whose jobs save their work."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, objective: str = "FIFO") -> None:
         self.chance = random.Random(seed)
         self.tenants = tenants(self.chance)
-        rules = PolicyRecord(risk=RiskSettings(predictor="UtilisationSum"), tenants=self.tenants)
+        rules = PolicyRecord(
+            uid="uid-policy",
+            objective=objective,
+            round_seconds=10,
+            risk=RiskSettings(predictor="UtilisationSum"),
+            tenants=self.tenants,
+        )
         self.toy = ToyCluster(seed, Shape(nodes=2, devices=2, policy=rules))
         self.evictions = 0
         self._numbers = 0
@@ -126,3 +132,20 @@ def test_limits_hold_and_what_is_settled_stays(seed: int) -> None:
         cluster.cycle()
     assert cluster.evictions == before, "no one leaves once nothing comes or goes"
     assert cluster.held() == held
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_limits_hold_where_jobs_take_turns(seed: int) -> None:
+    cluster = QuotaCluster(seed, "MaxMinFairness")
+    ran: set[str] = set()
+    for _ in range(CYCLES):
+        if cluster.chance.random() < 0.3:
+            cluster.arrive()
+        if cluster.chance.random() < 0.1:
+            cluster.leave()
+        cluster.toy.now += 2
+        cluster.cycle()
+        ran.update(name for name, percent in cluster.held().items() if percent)
+    entitled = {tenant.name for tenant in cluster.tenants if tenant.quota[0].nominal_quota >= 100}
+    asked = {job.ref.namespace for job in cluster.toy.workloads.values()}
+    assert ran >= entitled & asked, "who has quota of a device gets its turn"
