@@ -142,12 +142,15 @@ def test_what_is_taken_back_is_enough_for_the_nominal_quota_and_never_goes_to_an
         return
     lost: list[int] = []
     for victim in range(len(said)):
-        while need > usage.available(owner, KIND) and usage.reclaims(
-            owner, need, victim, KIND, is_lower=False
-        ):
-            usage.add(victim, KIND, -1)
-            lost.append(victim)
+        for _ in range(usage.used(victim, KIND)):
+            if need > usage.available(owner, KIND) and usage.reclaims(
+                owner, need, victim, KIND, is_lower=False
+            ):
+                usage.add(victim, KIND, -1)
+                lost.append(victim)
     assert usage.available(owner, KIND) >= need
+    for victim in lost:
+        assert usage.nominal_left(victim, KIND) <= 0, "no more than was borrowed"
     usage.add(owner, KIND, need)
     for victim in lost:
         assert not usage.reclaims(victim, 1, owner, KIND, is_lower=True)
