@@ -22,6 +22,7 @@ from mutants import (
     charges,
     devicechoice,
     enforcement,
+    quota,
     turns,
 )
 from mutants.mutant import Copy, Mutant, copied
@@ -37,6 +38,7 @@ SUBJECTS: Final[Mapping[str, Sequence[Mutant]]] = {
     "buying": buying.MUTANTS,
     "turns": turns.MUTANTS,
     "charges": charges.MUTANTS,
+    "quota": quota.MUTANTS,
     "devicechoice": devicechoice.MUTANTS,
 }
 

@@ -258,6 +258,21 @@ def test_who_borrows_takes_nothing_back_and_no_cohort_pays_for_another() -> None
         assert not evicted(found)
 
 
+def test_what_a_tenant_holds_inside_its_quota_is_not_taken_with_what_it_borrowed() -> None:
+    rules = policy(party("a", 200), party("b", 100))
+    running = runs("node-1", asks("b", "one"), asks("b", "two"))
+    gang = asks("a", "gang").gang(2)
+    assert not evicted(decided(rules, *running, *waits(gang))), "two devices are there, one is lent"
+    assert len(evicted(decided(rules, *running, *waits(asks("a", "single"))))) == 1
+
+
+def test_another_cohort_takes_what_was_borrowed_by_priority_alone() -> None:
+    rules = policy(party("a", 100, cohort="mine"), party("b", 100), party("c", 100))
+    running = runs("node-1", asks("b", "one"), asks("b", "two"))
+    assert not evicted(decided(rules, *running, *waits(asks("a", "equal"))))
+    assert len(evicted(decided(rules, *running, *waits(asks("a", "higher", priority=9))))) == 1
+
+
 def test_work_inside_its_quota_leaves_for_its_own_tenant_alone() -> None:
     rules = policy(party("a", 200, cohort=""))
     running = runs("node-1", asks("a", "one"), asks("a", "two"))
