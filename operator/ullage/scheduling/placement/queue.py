@@ -516,13 +516,13 @@ class SchedulingQueue:
         Where quota lets only some of those leave who are in reach, each of the others comes first
         once: it may be that the newcomer fits nowhere but in its place.
         """
-        later = self._future()
-        held = later.occupancy.quota
-        if held is None:
+        if self.placer.occupancy.quota is None:
             yield self._by_priority(attempt)
             return
-        if self._no_one_leaves(attempt, unit, held):
+        if self._no_one_leaves(attempt, unit, self._held_later(self.placer.occupancy.quota)):
             return
+        later = self._future()
+        held = self._held_later(self.placer.occupancy.quota)
         victims = [victim for victim in self.victims() if victim.uid not in self._evicted]
         if attempt.may_stop:
             last = len(attempt.may_stop)
@@ -539,6 +539,12 @@ class SchedulingQueue:
             found = may_leave_for(attempt, request, members, [first, *others], held)
             tried.update(victim.uid for victim in found)
             yield found
+
+    def _held_later(self, now: HeldQuota) -> HeldQuota:
+        """Quota in use when what is leaving has left; nothing is copied where nothing leaves."""
+        if self._later is None and not self.placer.occupancy.leaving():
+            return now
+        return self._future().occupancy.quota or now
 
     def _no_one_leaves(
         self, attempt: SchedulingAttempt, unit: Sequence[PlacementRequest], held: HeldQuota
