@@ -213,18 +213,22 @@ def summary(cells: Cells) -> dict[str, report.Figure]:
     return found
 
 
-def gap(progress: Progress) -> dict[str, Gap]:
-    """Simulator and router on the first arrivals of the bimodal workload."""
+def routed_cells(count: int) -> tuple[Floats, dict[str, Arrivals]]:
+    """Earlier times to learn from, and the first later arrivals of the bimodal workload by cell."""
     asked = bimodal()
-    earlier = asked.part(0).single_s[:LEARNED]
-    later = asked.part(1)
-    first = Workload(arrival_s=later.arrival_s[:ROUTED], single_s=later.single_s[:ROUTED])
+    earlier, later = asked.part(0).single_s[:LEARNED], asked.part(1)
+    first = Workload(arrival_s=later.arrival_s[:count], single_s=later.single_s[:count])
     known = Histogram.of(earlier)
-    cells = {
+    return earlier, {
         f"load{round(100 * load)}_slo{slo}": at_load(first, load, known, slo)
         for load in LOADS
         for slo in SLOS
     }
+
+
+def gap(progress: Progress) -> dict[str, Gap]:
+    """Simulator and router on the same arrivals."""
+    earlier, cells = routed_cells(ROUTED)
     return gaps(COSTS, earlier, cells, progress)
 
 

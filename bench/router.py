@@ -4,8 +4,10 @@
 
 Both stand in turn before the same model server, which answers at once. First each is driven as
 fast as it goes; then both get the same Poisson arrivals at half of the router's own saturation.
-Rounds alternate, and the median of the rounds counts. Goodput beside Ray Serve and BentoML is not
-measured yet.
+Rounds alternate, and the median of the rounds counts.
+
+Goodput is measured before a model with known costs of batches, beside BentoML where it is installed
+in ``build/peers/bentoml``, and beside every static batch size; Ray Serve is not among the peers.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from typing import Final
 import numpy as np
 
 from bench import report
+from bench.batching import COSTS, routed_cells
 from bench.progress import Progress
+from bench.router_goodput import OURS, bentoml_program, goodput
 from bench.router_load import OK, Measured, Sent, closed_loop, open_loop, payload
 from bench.router_processes import Process, model_server, nginx, nginx_program, router
 
@@ -31,7 +35,8 @@ LEARNING: Final = 400
 """Single requests first, so that histograms are there."""
 LEARN_S: Final = 3.0
 WORDS: Final = ("--objective-ms", "1000")
-NOT_MEASURED: Final = ("goodput_vs_best_peer", "worst_cell_vs_peer")
+PEERS: Final = report.ROOT / "build" / "peers"
+GOODPUT_REQUESTS: Final = 200
 BARS: Final[report.Bars] = {
     "goodput_vs_best_peer": lambda found: found >= 1.15,
     "worst_cell_vs_peer": lambda found: found >= 1,
@@ -102,6 +107,28 @@ def measure(
             return figures | added(ours, proxy, rate / 2, progress)
 
 
+def compared(progress: Progress) -> dict[str, report.Figure]:
+    """Goodput by cell and peer; the two figures beside peers only where BentoML was there."""
+    program = bentoml_program(PEERS)
+    earlier, cells = routed_cells(GOODPUT_REQUESTS)
+    rates = goodput(COSTS, earlier, cells, program, progress)
+    figures: dict[str, report.Figure] = {}
+    for cell, found in rates.items():
+        for name, rate in found.items():
+            figures[f"{cell}_{name}".replace(" ", "_").lower()] = rate
+    if program is None:
+        print("not measured: goodput beside BentoML; it is not installed", file=sys.stderr)
+        return figures | {"goodput_vs_best_peer": None, "worst_cell_vs_peer": None}
+    ours = {cell: found.pop(OURS) for cell, found in rates.items()}
+    names = next(iter(rates.values()))
+    best = max(sum(found[name] for found in rates.values()) for name in names)
+    figures["goodput_vs_best_peer"] = sum(ours.values()) / best
+    figures["worst_cell_vs_peer"] = min(
+        ours[cell] / max(found.values()) for cell, found in rates.items()
+    )
+    return figures
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nginx", help="the program, where it is not on the path")
@@ -110,8 +137,8 @@ def main() -> int:
         print("not measured: what is added to nginx; nginx is not installed", file=sys.stderr)
     with Progress() as progress:
         figures = measure(program, WORDS, progress)
-    figures |= dict.fromkeys(NOT_MEASURED)
-    print("not measured: goodput beside Ray Serve and BentoML", file=sys.stderr)
+        figures |= compared(progress)
+    print("not measured: goodput beside Ray Serve", file=sys.stderr)
     rows = [
         report.Row(what=name, ours="not measured" if value is None else f"{value:.4g}")
         for name, value in figures.items()

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +24,8 @@ from ullage.engines.batching.batch_time import BatchCosts
 
 TICKS: Final = os.sysconf("SC_CLK_TCK")
 STARTS_S: Final = 15.0
+SLOW_START_S: Final = 120.0
+"""BentoML imports for a while."""
 NGINX: Final = """
 daemon off;
 worker_processes 1;
@@ -107,6 +111,31 @@ def nginx(backend: Process, program: str) -> Iterator[Process]:
             _end(started)
 
 
+@contextmanager
+def bentoml(program: Path, costs: BatchCosts, limit_s: float) -> Iterator[Process]:
+    """BentoML with adaptive batching, told to keep a latency."""
+    port = _free_port()
+    environment = {
+        **os.environ,
+        "BENCH_FIXED_S": str(costs.fixed_s),
+        "BENCH_FACTORS": json.dumps(dict(costs.factors)),
+        "BENCH_LATENCY_MS": str(max(1, round(1e3 * limit_s))),
+        "BENTOML_DO_NOT_TRACK": "true",
+    }
+    words = ["serve", "router_bentoml:Timed", "--host", "127.0.0.1", "--port", str(port)]
+    started = subprocess.Popen(
+        [str(program), *words, "--working-dir", str(Path(__file__).parent)],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        _wait_for_answer(port, "/readyz")
+        yield Process(pids=(started.pid,), port=port)
+    finally:
+        _end(started)
+
+
 def nginx_program(given: str | None) -> str | None:
     """Where nginx is, if it is anywhere."""
     return given or shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
@@ -149,6 +178,18 @@ def _free_port() -> int:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         return int(bound.getsockname()[1])
+
+
+def _wait_for_answer(port: int, path: str) -> None:
+    end = time.monotonic() + SLOW_START_S
+    while True:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5):
+                return
+        except OSError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.2)
 
 
 def _wait_for(port: int) -> None:

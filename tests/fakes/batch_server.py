@@ -33,6 +33,8 @@ class BatchServer:
     asked: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     plain: list[tuple[str, str, bytes]] = field(default_factory=list)
+    many: list[str] = field(default_factory=list)
+    """Values of ``X-Many``, which may come more than once."""
     port: int = 0
     runner: web.ServerRunner | None = None
 
@@ -65,7 +67,10 @@ class BatchServer:
         self.headers.append(dict(request.headers))
         if not request.path.endswith("/infer"):
             self.plain.append((request.method, request.raw_path, body))
-            return web.Response(body=b"plain " + body, headers={"X-Own": "yes"})
+            self.many += request.headers.getall("X-Many", [])
+            answer = web.Response(body=b"plain " + body, headers={"X-Own": "yes"})
+            answer.headers.extend([("Set-Cookie", "a=1"), ("Set-Cookie", "b=2")])
+            return answer
         asked = orjson.loads(body)
         self.asked.append(asked)
         if self.misdeeds:

@@ -80,7 +80,7 @@ def tensor(rows: Sequence[float], **changes: Any) -> dict[str, Any]:
     }
 
 
-async def until(true: Callable[[], bool], within_s: float = 5.0) -> None:
+async def until(true: Callable[[], bool], within_s: float = 30.0) -> None:
     """Wait for something that must come true."""
     end = time.monotonic() + within_s
     while not true():
@@ -101,7 +101,7 @@ async def routed(
         backends=tuple(
             one if isinstance(one, Backend) else Backend(url=one.url) for one in backends
         ),
-        objective_s=given.pop("objective_s", 5.0),
+        objective_s=given.pop("objective_s", 60.0),
         probe_s=0.02,
         linger_s=0.0,
         rules=rules or Rules(),

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import time
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Final
 
@@ -43,6 +44,8 @@ GATEWAY_TIMEOUT: Final = 504
 LEARN_S: Final = 1.0
 EXPIRE_S: Final = 0.02
 """Between two looks for requests that are past their deadline while no replica is free."""
+SILENT_PROBES: Final = 3
+"""Probes in a row without an answer that take a replica out; it may just be busy."""
 HANG_FACTOR: Final = 4.0
 """A batch that takes so many times the longest that was seen counts as hanging."""
 LEAST_HANG_S: Final = 0.05
@@ -106,8 +109,8 @@ class Dispatcher:
         return all(replica.times.knows(key) for replica in self.replicas)
 
     def now_s(self) -> float:
-        """The router's clock; it never goes back."""
-        return asyncio.get_running_loop().time()
+        """The router's clock; it never goes back. uvloop's own has whole milliseconds only."""
+        return time.monotonic()
 
     def submit(self, call: Call) -> None:
         """Take a call in, or answer at once why not."""
@@ -232,7 +235,7 @@ class Dispatcher:
         self, replica: Replica, batch_id: str, calls: tuple[Call, ...], now_s: float
     ) -> Reply:
         first = calls[0]
-        headers, body = dict(first.headers), first.body
+        headers, body = first.headers, first.body
         if len(calls) > 1:
             body = join([call.body for call in calls], batch_id)
         within = self._within_s(replica, calls, now_s)
@@ -331,14 +334,17 @@ class Dispatcher:
     async def _probe(self, replica: Replica) -> None:
         """Ask whether it is ready, again and again."""
         settings = self._settings
+        silent = 0
         while True:
             try:
                 reply = await self._connections.ask(
                     replica, "GET", settings.probe_path, {}, b"", max(1.0, settings.probe_s)
                 )
-                ready, error = reply.status == OK, f"its probe answers {reply.status}"
+                ready, error, silent = reply.status == OK, f"its probe answers {reply.status}", 0
             except (NotDelivered, Broken) as problem:
-                ready, error = False, str(problem)
+                silent += 1
+                busy = isinstance(problem, TooLate) and silent < SILENT_PROBES
+                ready, error = busy and replica.up, str(problem)
             if ready and not replica.up:
                 log.info("replica %s is up", replica.backend.url)
                 replica.up = True

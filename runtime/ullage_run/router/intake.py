@@ -13,6 +13,7 @@ from typing import Final
 
 from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMessage
+from multidict import CIMultiDict
 
 from ullage_run.router.metrics import Refusal
 from ullage_run.router.open_inference import InferRequest, MalformedRequest, read
@@ -101,12 +102,11 @@ class Intake:
                 elements=len(body),
             )
         passed = tuple(request.headers.get(name, "") for name in settings.pass_headers)
-        headers = {"Content-Type": "application/json"}
+        headers = CIMultiDict({"Content-Type": "application/json"})
         named = zip(settings.pass_headers, passed, strict=True)
-        headers |= {name: value for name, value in named if value}
+        headers.extend((name, value) for name, value in named if value)
         for name in ("traceparent", "tracestate"):
-            if name in request.headers:
-                headers[name] = request.headers[name]
+            headers.extend((name, value) for value in request.headers.getall(name, ()))
         return Taken(
             path=path,
             headers=traced(headers),
@@ -208,17 +208,15 @@ class Held:
         self.held_bytes = 0
 
 
-def traced(headers: Mapping[str, str]) -> dict[str, str]:
-    """Headers without a trace context that is none (W3C Trace Context, sections 3.2 and 3.3)."""
-    found = dict(headers)
-    names = {name.lower(): name for name in found}
-    parent, state = names.get("traceparent"), names.get("tracestate")
-    bad = parent is None or not TRACEPARENT.fullmatch(found[parent])
-    if parent is not None and bad:
-        del found[parent]
-    if state is not None and (bad or len(found[state]) > TRACESTATE_BYTES):
-        del found[state]
-    return found
+def traced(headers: CIMultiDict[str]) -> CIMultiDict[str]:
+    """Headers less a trace context that is none (W3C Trace Context, sections 3.2 and 3.3)."""
+    parents, states = headers.getall("traceparent", []), headers.getall("tracestate", [])
+    good = len(parents) == 1 and TRACEPARENT.fullmatch(parents[0])
+    if not good:
+        headers.popall("traceparent", None)
+    if not good or sum(map(len, states)) > TRACESTATE_BYTES:
+        headers.popall("tracestate", None)
+    return headers
 
 
 def _too_large(limits: Limits) -> Refused:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import aiohttp
+from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from ullage_run.router.run_times import RunTimes
@@ -158,11 +159,11 @@ class Connections:
         return bytes(body)
 
 
-def end_to_end(headers: Mapping[str, str]) -> dict[str, str]:
+def end_to_end(headers: CIMultiDictProxy[str]) -> CIMultiDict[str]:
     """Headers without those of one connection, nor those that ``Connection`` names."""
-    named = {word.strip().lower() for word in headers.get("Connection", "").split(",")}
-    return {
-        name: value
-        for name, value in headers.items()
-        if name.lower() not in HOP_BY_HOP and name.lower() not in named
-    }
+    values = headers.getall("Connection", ())
+    named = {word.strip().lower() for value in values for word in value.split(",")}
+    left_out = HOP_BY_HOP | named
+    return CIMultiDict(
+        (name, value) for name, value in headers.items() if name.lower() not in left_out
+    )

@@ -15,6 +15,7 @@ from typing import Final
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from ullage.engines.batching.chooser import Policy
 from ullage.engines.batching.histogram import LEAST_SAMPLES
 from ullage.engines.batching.waiting import Request
 from ullage_run.router.calls import Answer, Call
@@ -159,6 +160,8 @@ class Server:
         return response
 
     async def _answer(self, request: web.BaseRequest, arrived_s: float) -> Answer:
+        if not request.raw_path.startswith("/"):
+            raise Refused(400, "the target of a request is a path", Refusal.MALFORMED)
         match request.path:
             case "/v2/health/live":
                 return Answer(status=200, body=b'{"live":true}', headers=JSON)
@@ -196,8 +199,11 @@ class Server:
 
     async def _wait(self, call: Call) -> Answer:
         """Its answer; one of the first of an application runs alone, so that its time is seen."""
-        probes = not self._dispatcher.knows(call.request.app)
-        probes = probes and self._probing[call.app] < LEAST_SAMPLES
+        probes = (
+            self._settings.rules.policy is not Policy.FIFO
+            and not self._dispatcher.knows(call.request.app)
+            and self._probing[call.app] < LEAST_SAMPLES
+        )
         if probes:
             call.group = None
             self._probing[call.app] += 1

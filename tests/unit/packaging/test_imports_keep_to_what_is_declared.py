@@ -12,8 +12,8 @@ import pytest
 
 from unit.packaging.repository import modules
 
-BROUGHT_BY_ANOTHER = {"yarl"}
-"""Part of aiohttp's own interface."""
+BROUGHT_BY_ANOTHER = {"multidict", "yarl"}
+"""Parts of aiohttp's own interface."""
 PURE = {"numpy", "scipy", "highspy"}
 CONTRACT = {
     "ullage.api.checks",

@@ -4,6 +4,9 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import pytest
 from yarl import URL
 
 from fakes.batch_server import batch_server, die
@@ -69,3 +72,24 @@ async def test_a_post_without_a_key_is_not_repeated_and_one_with_it_is() -> None
             await until(lambda: all(replica.up for replica in router.dispatcher.replicas))
             one.asked.clear()
             other.asked.clear()
+
+
+async def test_headers_that_come_twice_go_on_twice() -> None:
+    async with batch_server() as server, routed(server) as router:
+        headers = [("X-Many", "1"), ("X-Many", "2")]
+        async with router.client.post(f"{router.url}/x", data=b"1", headers=headers) as answer:
+            assert answer.headers.getall("Set-Cookie") == ["a=1", "b=2"]
+        assert server.many == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+    "target", ["http://127.0.0.1:1/x", "@127.0.0.1:1/x", "*", ".127.0.0.1:1/", "127.0.0.1:1"]
+)
+@pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS", "CONNECT"])
+async def test_no_target_leads_to_another_server(method: str, target: str) -> None:
+    async with batch_server() as server, routed(server) as router:
+        reader, writer = await asyncio.open_connection("127.0.0.1", router.server.port)
+        writer.write(f"{method} {target} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n".encode())
+        assert b" 400 " in await reader.readline()
+        writer.close()
+        assert not server.plain

@@ -125,6 +125,13 @@ async def test_each_policy_answers_all(policy: Policy) -> None:
         ]
 
 
+async def test_first_come_first_served_batches_without_knowing_times() -> None:
+    rules = Rules(policy=Policy.FIFO, sizes=(4,))
+    async with batch_server(seconds=slow) as server, routed(server, rules=rules) as router:
+        await asyncio.gather(*(router.infer() for _ in range(41)))
+        assert server.sizes.count(4) >= 8
+
+
 async def test_replicas_share_the_work_evenly() -> None:
     async with (
         batch_server(seconds=slow) as one,
