@@ -61,6 +61,9 @@ def test_lent_quota_is_borrowed_and_taken_back(stack: Stack, namespace: str, own
         "tenant borrower holds 200 % of emulated, its nominal quota is 100 %"
         in (decision["message"])
     )
+    stack.delete(
+        "trainingjob.ullage.dev", "third", namespace
+    )  # else it borrows what returns leaves
     stack.apply(job("returns", owner, 3))
     stack.job_reaches("returns", owner, "Succeeded")
     told = eventually(
