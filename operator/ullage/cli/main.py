@@ -100,13 +100,18 @@ def status(
     watch: Watch = False,
 ) -> None:
     """Every workload in one line: phase, reason, place, share, predicted and observed slowdown."""
-    if watch and output is not Output.TABLE:
+    if watch and not output.for_people:
         _fail("--watch prints tables only")
     wanted = list(inside((*WORKLOADS, PODS), _one_or_all(context, namespace, everywhere)))
-    if output is not Output.TABLE:
+    if not output.for_people:
         sys.stdout.write(workloads_as(workloads(_allowed(context, wanted)), output))
         return
-    _shown(lambda: tables.overview(workloads(_allowed(context, wanted)), time.time()), watch)
+
+    def shown() -> RenderableType:
+        found = workloads(_allowed(context, wanted))
+        return tables.overview(found, time.time(), wide=output is Output.WIDE)
+
+    _shown(shown, watch)
 
 
 @app.command()
@@ -135,7 +140,7 @@ def why(
 
 
 def _explained(seen: Snapshot, found: Sequence[WorkloadRecord], output: Output) -> None:
-    if output is not Output.TABLE:
+    if not output.for_people:
         sys.stdout.write(workloads_as(found, output))
         return
     for workload in found[:MOST_SHOWN]:

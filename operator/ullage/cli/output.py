@@ -27,9 +27,15 @@ class Output(StrEnum):
     """Form of an answer."""
 
     TABLE = "table"
+    WIDE = "wide"
     JSON = "json"
     YAML = "yaml"
     NAME = "name"
+
+    @property
+    def for_people(self) -> bool:
+        """Whether it is a table."""
+        return self in (Output.TABLE, Output.WIDE)
 
 
 def console_for(stream: str = "stdout") -> Console:

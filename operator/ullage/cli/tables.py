@@ -78,11 +78,12 @@ def times(slowdown: str) -> str:
     return f"{slowdown}x" if slowdown else "-"
 
 
-def overview(found: Iterable[WorkloadRecord], now: float) -> RenderableType:
-    """One line per workload."""
+def overview(found: Iterable[WorkloadRecord], now: float, *, wide: bool = False) -> RenderableType:
+    """One line per workload; ``wide`` adds what it is counted under, and the decision's words."""
     table = table_of(
         "NAMESPACE", "NAME", "KIND", "PHASE", "REASON", "NODES", "SHARE",
         "PREDICTED", "OBSERVED", "PROGRESS", "AGE",
+        *(("CLASS", "TENANT", "PRIORITY", "MESSAGE") if wide else ()),
     )  # fmt: skip
     for workload in found:
         status = workload.status
@@ -99,8 +100,19 @@ def overview(found: Iterable[WorkloadRecord], now: float) -> RenderableType:
             times(sharing.observed if sharing else ""),
             _progress(workload),
             age(now - workload.created),
+            *(_more(workload) if wide else ()),
         )
     return table if table.row_count else Text("nothing here yet", style=QUIET)
+
+
+def _more(workload: WorkloadRecord) -> tuple[str, ...]:
+    decision = workload.status.decision
+    return (
+        workload.workload_class or "-",
+        workload.tenant or workload.ref.namespace,
+        str(workload.priority),
+        decision.message if decision else "-",
+    )
 
 
 def _reason(status: WorkloadStatus) -> str:

@@ -75,6 +75,15 @@ def test_the_overview_has_one_line_per_workload() -> None:
     assert "0/1 ready" in next(line for line in text.splitlines() if " web " in line)
 
 
+def test_a_wide_overview_says_the_decision_too() -> None:
+    waiting = a_job("waits").with_(tenant="vision", priority=7).status(decision=WAITS)
+    plain = _text(tables.overview([waiting.build()], NOW))
+    wide = _text(tables.overview([waiting.build()], NOW, wide=True))
+    assert "vision" not in plain
+    for word in ("vision", " 7 ", WAITS.message):
+        assert word in wide
+
+
 def test_an_empty_cluster_says_so() -> None:
     assert "nothing here yet" in _text(tables.overview([], NOW))
 
