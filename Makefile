@@ -119,9 +119,16 @@ generate: $(VENV)/.ready ## CRDs, references and roles from the code
 	@$(BIN)/python -m docs.generate.crds
 	@$(BIN)/python -m docs.generate
 
+.PHONY: docs
+docs: $(VENV)/.ready ## the documentation as a site, in build/site
+	@$(BIN)/python -m venv build/docs-venv
+	@build/docs-venv/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.txt
+	@NO_MKDOCS_2_WARNING=1 build/docs-venv/bin/mkdocs build --quiet
+	@echo "build/site/index.html"
+
 .PHONY: requirements
 requirements: $(VENV)/.ready ## pin all dependencies, with hashes and without addresses (needs uv)
-	@for extra in operator node router examples; do \
+	@for extra in operator node router examples docs; do \
 	  uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	    --no-emit-find-links --no-header --no-annotate --extra $$extra pyproject.toml -o requirements/$$extra.txt; done
 	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \

@@ -19,10 +19,14 @@ FILES = {
     "node": ["node"],
     "router": ["router"],
     "examples": ["examples"],
+    "docs": ["docs"],
     "dev": ["operator", "node", "router", "cli", "examples", "dev"],
 }
 TARGETS = {"operator", "deviceplugin", "examples"}
+APART = {"docs"}
+"""Installed into an environment of their own."""
 each = pytest.mark.parametrize("name", FILES)
+each_of_ours = pytest.mark.parametrize("name", sorted(FILES.keys() - APART))
 
 
 def _text(name: str) -> str:
@@ -69,7 +73,7 @@ def test_every_dependency_of_the_extra_is_pinned_within_its_bounds(name: str) ->
             assert Requirement(words).specifier.contains(version), f"{distribution} {version}"
 
 
-@each
+@each_of_ours
 def test_nothing_is_pinned_that_no_dependency_asks_for(name: str) -> None:
     asked: set[str] = set()
     todo = [Requirement(words) for extra in FILES[name] for words in distributions(extra).values()]
@@ -97,7 +101,7 @@ def _asked_by(wanted: Requirement) -> list[Requirement]:
     ]
 
 
-@each
+@each_of_ours
 def test_one_version_of_everything(name: str) -> None:
     everything = _pins("dev")
     assert all(everything[pin] == version for pin, version in _pins(name).items())
