@@ -62,6 +62,36 @@ async def test_a_malformed_request_is_told_where(body: bytes, text: str) -> None
         assert await router.metric("ullage_requests_refused_total", reason="malformed") == 1
 
 
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        (b"GET http://elsewhere.example/plain HTTP/1.1", 200),
+        (b"GET http://elsewhere.example:1/v2/models/double HTTP/1.1", 200),
+        (b"GET http://a@elsewhere.example/plain?x=http://b/ HTTP/1.1", 200),
+        (b"GET //elsewhere.example/plain HTTP/1.1", 200),
+        (b"GET /@elsewhere.example/plain HTTP/1.1", 200),
+        (b"GET @elsewhere.example/ HTTP/1.1", 400),
+        (b"GET :80/ HTTP/1.1", 400),
+        (b"OPTIONS * HTTP/1.1", 400),
+        (b"CONNECT elsewhere.example:80 HTTP/1.1", 400),
+    ],
+)
+async def test_no_target_leads_past_the_replicas_or_takes_one_down(
+    line: bytes, status: int
+) -> None:
+    async with batch_server() as server, routed(server) as router:
+        reader, writer = await asyncio.open_connection("127.0.0.1", router.server.port)
+        try:
+            writer.write(line + b"\r\nHost: here\r\n\r\n")
+            async with asyncio.timeout(5):
+                answered = await reader.readline()
+        finally:
+            writer.close()
+        assert answered.split()[1] == str(status).encode(), answered
+        assert all(one.up for one in router.dispatcher.replicas)
+        assert (await router.infer())[0] == 200
+
+
 @pytest.mark.parametrize("deadline", ["", "soon", "nan", "inf", "-1", "0", "1e300", "60001"])
 async def test_a_wild_deadline_is_refused(deadline: str) -> None:
     async with batch_server() as server, routed(server) as router:
