@@ -170,6 +170,6 @@ def test_a_job_that_cannot_checkpoint_keeps_its_device(stack: Stack, turns: str)
     stack.apply(other)
     decision = stack.job_waits_for("other", turns, "WaitsForRound")
     assert "promised" in decision["message"]
-    time.sleep(5 * ROUND_S)
+    time.sleep(3 * ROUND_S)
     assert {pod["metadata"]["uid"] for pod in stack.pods(turns, "stubborn")} == pods
     assert stack.job("other", turns)["phase"] == "Pending"

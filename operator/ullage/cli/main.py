@@ -363,8 +363,7 @@ def import_profile(
 ) -> None:
     """Create or replace a profile with the rows of a file, or complete one from a trace."""
     namespace = _inside(context, namespace)
-    seen = _look(context, (GPU_NODES, DEVICE_PROFILES))
-    known = None if unknown_accelerators else profiles.accelerators(seen)
+    known = None if unknown_accelerators else _known_accelerators(context)
     data = file.read(traces.MOST_BYTES + 1)
     try:
         if trace is None:
@@ -436,6 +435,19 @@ def _allowed(context: typer.Context, wanted: list[Stream]) -> Snapshot:
             problems.print(f"without pods that share devices by a label: {error.message}")
             wanted.remove(pods[0])
             return await look(_target(context), wanted)
+
+    return _answered(looked)
+
+
+def _known_accelerators(context: typer.Context) -> set[str] | None:
+    """Accelerators of the cluster; ``None`` where the user may not list them."""
+
+    async def looked() -> set[str] | None:
+        try:
+            return profiles.accelerators(await look(_target(context), (GPU_NODES, DEVICE_PROFILES)))
+        except Forbidden as error:
+            problems.print(f"accelerators are not checked: {error.message}")
+            return None
 
     return _answered(looked)
 
