@@ -87,7 +87,7 @@ class Intake:
         app = self._app(request.headers.get(settings.app_header))
         deadline_s = arrived_s + self._allowed_s(request.headers.get(settings.deadline_header))
         body = await self._body(request, held)
-        path = target_of(request)
+        path = request.raw_path
         infer = self._infer(request, body)
         if infer is None:
             return Taken(
@@ -206,22 +206,6 @@ class Held:
         """Hold nothing any more."""
         self.queue.free(self.held_bytes)
         self.held_bytes = 0
-
-
-def target_of(request: web.BaseRequest) -> str:
-    """Path and query of a request as they were sent; of a whole address, its path alone.
-
-    What stands before the path would become a part of the replica's address.
-
-    Raises:
-        Refused: the target has no path.
-    """
-    target = request.raw_path
-    if not target.startswith("/"):
-        target = request.rel_url.raw_path_qs
-    if not target.startswith("/"):
-        raise Refused(400, "the target of a request is a path", Refusal.MALFORMED)
-    return target
 
 
 def traced(headers: CIMultiDict[str]) -> CIMultiDict[str]:

@@ -20,7 +20,7 @@ from ullage.engines.batching.histogram import LEAST_SAMPLES
 from ullage.engines.batching.waiting import Request
 from ullage_run.router.calls import Answer, Call
 from ullage_run.router.dispatcher import JSON, Dispatcher
-from ullage_run.router.intake import Held, Intake, Refused, Taken, target_of
+from ullage_run.router.intake import Held, Intake, Refused, Taken
 from ullage_run.router.metrics import Refusal
 from ullage_run.router.open_inference import error_body
 from ullage_run.router.run_times import key_of
@@ -170,7 +170,7 @@ class Server:
             case "/v2/health/ready":
                 return Answer(status=503, body=b'{"ready":false}', headers=JSON)
         if request.method in ("GET", "HEAD") and MODELS.fullmatch(request.path):
-            return await self._dispatcher.ask_any(request.method, target_of(request))
+            return await self._dispatcher.ask_any(request.method, request.raw_path)
         held = Held(queue=self._dispatcher.queue)
         try:
             taken = await self._intake.take(request, arrived_s, held)

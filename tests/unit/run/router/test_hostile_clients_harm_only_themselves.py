@@ -65,9 +65,9 @@ async def test_a_malformed_request_is_told_where(body: bytes, text: str) -> None
 @pytest.mark.parametrize(
     ("line", "status"),
     [
-        (b"GET http://elsewhere.example/plain HTTP/1.1", 200),
-        (b"GET http://elsewhere.example:1/v2/models/double HTTP/1.1", 200),
-        (b"GET http://a@elsewhere.example/plain?x=http://b/ HTTP/1.1", 200),
+        (b"GET http://elsewhere.example/plain HTTP/1.1", 400),
+        (b"GET http://elsewhere.example:1/v2/models/double HTTP/1.1", 400),
+        (b"GET http://a@elsewhere.example/plain?x=http://b/ HTTP/1.1", 400),
         (b"GET //elsewhere.example/plain HTTP/1.1", 200),
         (b"GET /@elsewhere.example/plain HTTP/1.1", 200),
         (b"GET @elsewhere.example/ HTTP/1.1", 400),
