@@ -245,7 +245,7 @@ bench-batching: $(VENV)/.ready ## batching by distribution beside EDF, FIFO and 
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.batching $(if $(DATA),--data $(DATA))
 
 .PHONY: bench-router
-bench-router: $(VENV)/.ready ## what the router adds to a request beside nginx, and requests a second and core (NGINX=program)
+bench-router: $(VENV)/.ready ## what the router adds beside nginx, requests a core, goodput beside BentoML and static sizes (NGINX=program)
 	@$(BIN)/python -m bench.router $(if $(NGINX),--nginx $(NGINX))
 
 .PHONY: bench-spot-cluster
