@@ -29,6 +29,8 @@ class BatchServer:
     ready: bool = True
     refuses: set[object] = field(default_factory=set)
     """Elements with which a whole batch is refused (400)."""
+    overflows: set[object] = field(default_factory=set)
+    """Elements whose output is NaN, written as no JSON has it."""
     misdeeds: list[Misdeed] = field(default_factory=list)
     asked: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
@@ -78,7 +80,10 @@ class BatchServer:
         await asyncio.sleep(self.seconds(asked["inputs"][0]["shape"][0]))
         if any(self.refuses & set(map(str, item["data"])) for item in asked["inputs"]):
             return web.json_response({"error": "an element is refused"}, status=400)
-        return web.Response(body=doubled(asked), content_type="application/json")
+        answer = doubled(asked)
+        if any(self.overflows & set(map(str, item["data"])) for item in asked["inputs"]):
+            answer = answer.replace(b'"data":[', b'"data":[NaN,')
+        return web.Response(body=answer, content_type="application/json")
 
 
 def doubled(asked: dict[str, Any], **changes: object) -> bytes:

@@ -4,8 +4,8 @@
 
 A replica that answers wrongly, late or not at all fails its whole batch. Of it, each idempotent
 request runs once more, alone and elsewhere, so that one that kills its server meets two at most;
-the others are answered with an error at once. A batch that a replica refuses (4xx) runs again one
-by one, so that only the request at fault is refused.
+the others are answered with an error at once. A batch that a replica refuses (4xx), or whose answer
+cannot be read, runs again one by one, so that only the request at fault has that answer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,13 @@ from typing import Final
 
 from ullage_run.router.calls import Answer, Call
 from ullage_run.router.metrics import Result, RouterMetrics
-from ullage_run.router.open_inference import MalformedAnswer, error_body, join, part
+from ullage_run.router.open_inference import (
+    MalformedAnswer,
+    UnreadableAnswer,
+    error_body,
+    join,
+    part,
+)
 from ullage_run.router.replicas import (
     Broken,
     Connections,
@@ -217,6 +223,10 @@ class Dispatcher:
                     replica.times.add([call.request.app for call in calls], took)
         except NotDelivered as error:
             self._undelivered(replica, calls, str(error))
+        except UnreadableAnswer:
+            for call in calls:  # whose answer it is shows when each runs alone
+                self.metrics.retried()
+                self._again(call)
         except (Broken, MalformedAnswer) as error:
             self._failed(replica, calls, str(error), late=isinstance(error, TooLate))
         except asyncio.CancelledError:

@@ -45,6 +45,10 @@ class MalformedAnswer(ValueError):
     """A replica's answer breaks the protocol, or is not about what it was asked."""
 
 
+class UnreadableAnswer(MalformedAnswer):
+    """It is no JSON, as where a number is NaN: it can be passed on, and not be parted."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferRequest:
     """What the router needs to know of a request.
@@ -153,6 +157,7 @@ def part(answer: bytes, requests: Sequence[InferRequest], batch_id: str) -> list
     """The answer of each request, in the order in which they were joined.
 
     Raises:
+        UnreadableAnswer: it is no JSON.
         MalformedAnswer: it has other rows than were asked for, is the answer to another request,
             or is none of the protocol.
     """
@@ -160,6 +165,8 @@ def part(answer: bytes, requests: Sequence[InferRequest], batch_id: str) -> list
         body = _object(orjson.loads(answer), "the answer")
         outputs = _tensors(body.get("outputs"), "outputs", ANY)
         answered = _id(body)
+    except orjson.JSONDecodeError as error:
+        raise UnreadableAnswer(f"the replica's answer is no JSON: {error}") from None
     except ValueError as error:
         raise MalformedAnswer(f"the replica's answer is malformed: {error}") from None
     if answered is not None and answered != batch_id:

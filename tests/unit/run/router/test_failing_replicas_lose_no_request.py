@@ -18,7 +18,7 @@ from fakes.batch_server import (
     lose_a_row,
     talk_nonsense,
 )
-from fakes.routed import routed, until
+from fakes.routed import routed, tensor, until
 from ullage_run.router.settings import Backend, Limits
 
 
@@ -94,6 +94,23 @@ async def test_a_request_that_a_replica_refuses_harms_only_itself() -> None:
         assert [status for status, _ in answers] == [200] * 13 + [400] + [200] * 6
         assert answers[13][1] == {"error": "an element is refused"}
         assert answers[12][1]["outputs"][0]["data"] == [24.0]
+
+
+async def test_an_output_that_is_no_number_harms_only_its_request() -> None:
+    async with batch_server(seconds=slow, overflows={"13.0"}) as server, routed(server) as router:
+        await router.taught(0.05)
+
+        async def answered(row: float) -> tuple[int, bytes]:
+            body = {"inputs": [tensor([row])]}
+            url = f"{router.url}/v2/models/double/infer"
+            async with router.client.post(url, json=body) as answer:
+                return answer.status, await answer.read()
+
+        answers = await asyncio.gather(*(answered(float(n)) for n in range(20)))
+        assert [status for status, _ in answers] == [200] * 20
+        assert b"NaN" in answers[13][1]
+        assert b'"data":[24.0]' in answers[12][1]
+        assert router.dispatcher.replicas[0].up
 
 
 async def test_what_was_not_delivered_waits_for_another_replica_whatever_it_is() -> None:
