@@ -223,6 +223,8 @@ class Stack:
             }
 
         eventually(offered, within_s=90, what=f"nodes offer {wanted}")
+        for node in devices:  # kubelet counts the slots of the new agents a moment later
+            eventually(lambda node=node: self.takes_work(node), within_s=120, what=f"{node} works")
 
     def takes_work(self, name: str) -> bool:
         """The node is Ready, nothing keeps pods away, and kubelet counts the slots of its agent."""
