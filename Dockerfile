@@ -4,7 +4,7 @@
 # One file, three images: --target operator | deviceplugin | examples.
 # The build is offline: `make wheels` puts every dependency, checked against the hashes in
 # requirements/, and the product's own wheel into build/wheels first.
-ARG BASE=python:3.13-slim
+ARG BASE=python:3.11-slim-bookworm
 
 FROM ${BASE} AS venv
 RUN python3 -m venv /app/.venv

@@ -25,7 +25,7 @@ E2E_LONG ?=
 ONLY ?=
 # what to do with the sample of mutants, and how: python -m mutants.sample --help
 SAMPLE ?=
-ALL_PY := operator deviceplugin runtime bench demo docs/generate examples tests
+ALL_PY := operator deviceplugin runtime bench demo docs/generate examples release tests
 # Hundreds of test modules, and some hundred processes that tests start, are read compiled.
 test-fast test-stress explore: export PYTHONDONTWRITEBYTECODE :=
 
@@ -141,6 +141,14 @@ cluster: ## a local cluster of two nodes, without Ullage
 .PHONY: images
 images: $(VENV)/.ready ## the three container images as OCI archives
 	@$(BIN)/python -m demo.images
+
+.PHONY: wheels
+wheels: $(VENV)/.ready ## what the Dockerfile installs, checked by hash, into build/wheels
+	@$(BIN)/python -m demo.images --wheels
+
+.PHONY: release
+release: $(VENV)/.ready ## images as OCI archives, their contents, charts, wheel and checksums, in build/release (REGISTRY=prefix of image names)
+	@$(BIN)/python -m release $(if $(REGISTRY),--registry $(REGISTRY))
 
 .PHONY: bench bench-step bench-decide bench-fill
 bench: bench-step bench-decide bench-fill ## every benchmark; figures go to build/bench

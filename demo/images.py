@@ -259,8 +259,12 @@ def _build(target: str, archive: Path, storage: Path) -> None:
 def main() -> None:
     """Build all images and print where they are."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.parse_args()
+    parser.add_argument("--wheels", action="store_true", help="fetch what they install, no more")
+    options = parser.parse_args()
     with ending_with_a_reason():
+        if options.wheels:
+            _wheels(Progress())
+            return
         archives = build_all(Progress())
     for target, archive in archives.items():
         print(f"{image_name(target)}\t{archive}")
