@@ -4,13 +4,12 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 
 import pytest
 
 from e2e.stack import Json, Stack, busy_template, eventually, training_job, whole_device
-
-OTHER = "quota-owner"
 
 
 def tenant(name: str, namespace: str) -> Json:
@@ -26,19 +25,20 @@ def tenant(name: str, namespace: str) -> Json:
 @pytest.fixture
 def owner(stack: Stack, namespace: str) -> Iterator[str]:
     """A second namespace and a policy with one device for each; as before afterwards."""
+    other = f"t-{uuid.uuid4().hex[:8]}"
     policy = {
         "apiVersion": "ullage.dev/v1alpha1",
         "kind": "SchedulingPolicy",
         "metadata": {"name": "default"},
-        "spec": {"tenants": [tenant("borrower", namespace), tenant("owner", OTHER)]},
+        "spec": {"tenants": [tenant("borrower", namespace), tenant("owner", other)]},
     }
-    stack.cluster.kubectl("create", "namespace", OTHER)
+    stack.cluster.kubectl("create", "namespace", other)
     try:
         stack.apply(policy)
-        yield OTHER
+        yield other
     finally:
         stack.cluster.kubectl("delete", "trainingjobs.ullage.dev", "--all", "-n", namespace)
-        stack.clean(OTHER)
+        stack.clean(other)
         stack.cluster.kubectl(
             "delete", "schedulingpolicies.ullage.dev", "default", "--ignore-not-found"
         )
