@@ -5,14 +5,17 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
+from aiohttp import web
 
 from fakes.batch_server import (
     Misdeed,
     answer_another,
     batch_server,
     die,
+    doubled,
     fail,
     hang,
     lose_a_row,
@@ -28,18 +31,27 @@ def slow(_: int) -> float:
 
 @pytest.mark.parametrize("misdeed", [die, fail, lose_a_row, answer_another, talk_nonsense, hang])
 async def test_all_of_a_failed_batch_run_once_more_elsewhere(misdeed: Misdeed) -> None:
+    gate = asyncio.Event()
+
+    async def held(_: web.BaseRequest, asked: dict[str, Any]) -> web.Response:
+        await gate.wait()
+        return web.Response(body=doubled(asked), content_type="application/json")
+
     async with (
-        batch_server(seconds=slow) as one,
-        batch_server(seconds=slow) as other,
-        routed(one, other) as router,
+        batch_server(misdeeds=[held]) as one,
+        batch_server(misdeeds=[held]) as other,
+        routed(one, other, objective_s=60.0) as router,
     ):
-        await router.taught(0.05)
+        await router.taught(0.5)
         filling = []
         for count in (1, 2):
             filling.append(asyncio.create_task(router.infer([-1.0])))
             await until(lambda: len(one.asked) + len(other.asked) == count)  # noqa: B023
+        waiting = [asyncio.create_task(router.infer([float(n)])) for n in range(12)]
+        await until(lambda: len(router.dispatcher.queue) == 12)
         one.misdeeds = [misdeed]
-        answers = await asyncio.gather(*(router.infer([float(n)]) for n in range(12)), *filling)
+        gate.set()
+        answers = await asyncio.gather(*waiting, *filling)
         assert [status for status, _ in answers[:12]] == [200] * 12
         assert [body["outputs"][0]["data"] for _, body in answers[:12]] == [
             [2.0 * n] for n in range(12)

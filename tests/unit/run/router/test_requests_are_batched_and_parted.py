@@ -150,7 +150,7 @@ async def test_the_faster_device_is_taken_while_it_is_free() -> None:
             Backend(url=fast.url, device="large"),
         )
         async with routed(*backends) as router:
-            await router.taught(3.0, 0.005)
+            await router.taught(4.0, 0.5)
             before = len(lame.asked)
             for _ in range(10):
                 await router.infer()
