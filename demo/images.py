@@ -219,10 +219,15 @@ def _wheels(progress: Progress) -> None:
                 "--implementation", "cp", "--dest", str(WHEELS),
                 "-r", str(ROOT / "requirements" / f"{requirements}.txt"),
             )  # fmt: skip
-        run(
-            sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps",
-            "--no-build-isolation", "--wheel-dir", str(WHEELS), str(ROOT),
-        )  # fmt: skip
+        build_wheel(WHEELS)
+
+
+def build_wheel(folder: Path) -> None:
+    """The product's own wheel, into a folder."""
+    run(
+        sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps",
+        "--no-build-isolation", "--wheel-dir", str(folder), str(ROOT),
+    )  # fmt: skip
 
 
 def _buildah(storage: Path, *arguments: str) -> str:

@@ -11,13 +11,12 @@ import argparse
 import hashlib
 import platform
 import shutil
-import sys
 import tomllib
 from pathlib import Path
 from typing import Final
 
-from demo.cluster import LOCALCLUSTER
-from demo.images import ROOT, build_all
+from demo.cluster import LocalCluster
+from demo.images import ROOT, TARGETS, build_all, build_wheel
 from demo.progress import Progress, ending_with_a_reason, run
 from release.images import packages, renamed
 from release.sbom import bill
@@ -37,10 +36,7 @@ def version() -> str:
 def image_names(registry: str) -> dict[str, str]:
     """Name of each image by the target of the Dockerfile; ``registry`` may be empty."""
     prefix = f"{registry.rstrip('/')}/" if registry else ""
-    return {
-        target: f"{prefix}ullage-{target}:{version()}"
-        for target in ("operator", "deviceplugin", "examples")
-    }
+    return {target: f"{prefix}ullage-{target}:{version()}" for target in TARGETS}
 
 
 def write_images(folder: Path, registry: str, progress: Progress) -> None:
@@ -57,8 +53,7 @@ def write_images(folder: Path, registry: str, progress: Progress) -> None:
 
 def write_charts(folder: Path, progress: Progress) -> None:
     """Both charts, packed by Helm."""
-    built = run(LOCALCLUSTER, "build", "--tools", "helm").splitlines()
-    helm = dict(line.split()[:2] for line in built if line.strip())["helm"]
+    helm = str(LocalCluster().tool("helm"))
     for chart in CHARTS:
         with progress.step(f"pack chart {chart}"):
             run(helm, "package", str(ROOT / "charts" / chart), "--destination", str(folder))
@@ -67,10 +62,7 @@ def write_charts(folder: Path, progress: Progress) -> None:
 def write_wheel(folder: Path, progress: Progress) -> None:
     """The wheel that pip installs."""
     with progress.step("build the wheel"):
-        run(
-            sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation",
-            "--wheel-dir", str(folder), str(ROOT),
-        )  # fmt: skip
+        build_wheel(folder)
 
 
 def write_sums(folder: Path) -> Path:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from demo.progress import CommandFailed
 from e2e.stack import Json, Stack, eventually
 from e2e.test_existing_workloads_share_devices import run_under_shares, slices, template
 
@@ -70,7 +71,7 @@ def owner(stack: Stack, namespace: str, request: pytest.FixtureRequest) -> Itera
 def _applied(stack: Stack, body: Json) -> bool:
     try:
         stack.apply(body)
-    except Exception as error:
+    except CommandFailed as error:
         if "no matches for kind" not in str(error):
             raise
         return False

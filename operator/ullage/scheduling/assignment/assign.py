@@ -132,8 +132,8 @@ def _preempt(
     """The victim goes for the sake of a winner."""
     name = f"{winner.ref.namespace}/{winner.ref.name}"
     view, uid = context.view, victim.uid
-    ended = context.rounds is not None and victim.priority >= _priority(context, winner)
-    if context.rounds is not None and ended and not victim.reclaimed:
+    ended = victim.priority >= _priority(context, winner) and not victim.reclaimed
+    if context.rounds is not None and ended:
         _send_away(context, uid, context.rounds.ended(uid, name), result)
         return
     job = view.snapshot.workloads[uid]
