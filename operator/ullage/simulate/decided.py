@@ -17,11 +17,10 @@ from typing import Final
 from ullage.api.contract import Health
 from ullage.cluster.records.snapshot import PolicyRecord, Snapshot
 from ullage.scheduling.assignment.cycle_cache import CycleCache
-from ullage.scheduling.cycle.decide import decide
-from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.model.phases import Phase
-from ullage.scheduling.model.plan import DecideSettings, SetStatus
+from ullage.scheduling.model.plan import DecideSettings
 from ullage.simulate.company import STALLED, models_of
+from ullage.simulate.cycle import carried_out, is_at_rest
 from ullage.simulate.events import Settings, Tell
 from ullage.simulate.failures import Failures
 from ullage.simulate.founding import (
@@ -258,17 +257,14 @@ class Play:
                 done = int(work.job.steps - work.left)
                 self.world.report_steps(uid, done, 1 / work.speed, self._saved_s(work))
         for _ in range(_MOST_CYCLES):
-            snapshot = self.world.snapshot()
             settings = DecideSettings(epoch=self.epoch)
-            plan = decide(snapshot, self.world.now, settings, cache=self.cache)
+            plan, actions = carried_out(self.world, settings, self.cache)
             if plan.faults:
                 fault = plan.faults[0]
                 raise TraceError(f"{self.trace.name}: no decision about {fault.key}: {fault.text}")
             self.decisions += 1
-            actions = diff(plan, snapshot)
-            self.world.apply(actions)
             self._follow()
-            if all(isinstance(action, SetStatus) and action.passing for action in actions):
+            if is_at_rest(actions):
                 break
         else:
             kinds = ", ".join(sorted({type(action).__name__ for action in actions}))

@@ -14,9 +14,8 @@ from typing import Final
 
 from ullage.cluster.records.snapshot import ObjectRef, Snapshot, WorkloadRecord
 from ullage.scheduling.assignment.cycle_cache import CycleCache
-from ullage.scheduling.cycle.decide import decide
-from ullage.scheduling.cycle.diff import diff
-from ullage.scheduling.model.plan import DecideSettings, DeletePod, EvictPod, SetStatus
+from ullage.scheduling.model.plan import DecideSettings, DeletePod, EvictPod
+from ullage.simulate.cycle import carried_out, is_at_rest
 from ullage.simulate.trace import TraceError
 from ullage.simulate.world import World
 
@@ -95,16 +94,11 @@ class Trial:
 
     def _cycle(self, uid: str) -> float | None:
         """One decision, carried out; when the next is due, ``None`` = at once."""
-        seen = self.world.snapshot()
-        plan = decide(seen, self.world.now, self.settings, cache=self.cache)
-        actions = diff(plan, seen)
+        plan, actions = carried_out(self.world, self.settings, self.cache)
         for action in actions:
             if isinstance(action, EvictPod | DeletePod) and action.owner.uid != uid:
                 self.disturbed.setdefault(action.owner, f"{action.reason}: {action.text}")
-        self.world.apply(actions)
-        if all(isinstance(action, SetStatus) and action.passing for action in actions):
-            return plan.wake_at
-        return None
+        return plan.wake_at if is_at_rest(actions) else None
 
 
 def _name(ref: ObjectRef) -> tuple[str, str]:
