@@ -197,17 +197,15 @@ def drain(
     ] = 600.0,
 ) -> None:
     """Move work that shares devices off a node: jobs save first, replicas are replaced first."""
-    if not _answered(lambda: _on_cluster(context, lambda api: draining.has_agent(api, node))):
+    if not _asked(context, lambda api: draining.has_agent(api, node)):
         _fail(f"no GPUNode {node}; is its Node labelled ullage.dev/node=true?")
-    changed = _answered(
-        lambda: _on_cluster(context, lambda api: draining.mark(api, node, drain=not undo))
-    )
+    changed = _asked(context, lambda api: draining.mark(api, node, drain=not undo))
     if undo:
         console.print(f"{node} takes work again" if changed else f"{node} was not draining")
         return
     end, told = time.monotonic() + timeout, ""
     while True:
-        left = _answered(lambda: _on_cluster(context, lambda api: draining.left_on(api, node)))
+        left = _asked(context, lambda api: draining.left_on(api, node))
         if (said := left.text(node)) != told:
             console.print(said, markup=False)
             told = said
@@ -456,11 +454,14 @@ def _look(context: typer.Context, wanted: Sequence[Stream]) -> Snapshot:
     return _answered(lambda: look(_target(context), wanted))
 
 
-async def _on_cluster(
+def _asked(
     context: typer.Context, ask: Callable[[ClusterPort], Coroutine[None, None, Answer]]
 ) -> Answer:
-    async with _target(context).connect() as api:
-        return await ask(api)
+    async def asked() -> Answer:
+        async with _target(context).connect() as api:
+            return await ask(api)
+
+    return _answered(asked)
 
 
 def _answered(ask: Callable[[], Coroutine[None, None, Answer]]) -> Answer:
