@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from bench.devicechoice_live import left_out
 from bench.devicechoice_networks import mean_of, read_networks
 from builders import NOW, a_device, a_device_profile, a_gpu_node, a_job, a_profile, a_snapshot
+from ullage.api.numbers import MOST as LARGEST
 from ullage.api.reasons import Reason
 from ullage.api.words import Kernel
 from ullage.cluster.records.profile import (
@@ -68,6 +69,16 @@ def estimates(snapshot: Snapshot, profile: ProfileRecord) -> dict[str, tuple[Met
     assert all(0 < one.confidence < MOST_CONFIDENT for one in found)
     assert all(one.low <= one.steps_per_second <= one.high for one in found)  # type: ignore[operator]
     return {one.accelerator: (one.method, one.steps_per_second) for one in found}
+
+
+def test_no_speed_grows_beyond_what_a_profile_can_hold() -> None:
+    mine = a_class("mine", k80=9e17)
+    half = replace(mine.status.solo[0], device="p100", share=50)
+    mine = replace(mine, solo=(half,))
+    devices = (rated("k80", 1, 1), rated("v100", 1e4, 1e4))
+    (action,) = with_estimates(a_snapshot(node(*TYPES), mine, *devices), NOW, 1, LESSONS).actions
+    speeds = {one.accelerator: one.steps_per_second for one in action.status.throughput}
+    assert speeds == {"k80": 9e17, "p100": LARGEST, "v100": LARGEST}
 
 
 def test_siblings_carry_a_measured_speed_to_other_types() -> None:

@@ -24,7 +24,7 @@ from ullage.engines.devicechoice.fit import Learned
 from ullage.engines.devicechoice.intervals import Interval, around, factor_of
 from ullage.engines.devicechoice.transfer import FEWEST_ROWS, Config, learn_transfer
 from ullage.scheduling.learning import operations as by_ops
-from ullage.scheduling.learning.throughput import Throughput, family_of, known
+from ullage.scheduling.learning.throughput import Throughput, bounded, family_of, known
 from ullage.scheduling.prediction.knowledge import by_scope
 
 MOST_CONFIDENT: Final = 0.5
@@ -148,9 +148,9 @@ def _entry(accelerator: str, guess: Guess) -> Throughput:
     step = guess.step if guess.factor > LEAST_FACTOR else around(guess.step.value_s, LEAST_FACTOR)
     return Throughput(
         accelerator=accelerator,
-        steps_per_second=1 / step.value_s,
-        low=1 / step.high_s,
-        high=1 / step.low_s,
+        steps_per_second=bounded(1 / step.value_s),
+        low=bounded(1 / step.high_s),
+        high=bounded(1 / step.low_s),
         source=Source.ESTIMATED,
         method=guess.method,
         confidence=MOST_CONFIDENT * step.value_s / step.high_s,

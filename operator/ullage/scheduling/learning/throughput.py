@@ -16,6 +16,7 @@ from typing import Final
 
 import numpy as np
 
+from ullage.api.numbers import MOST as LARGEST
 from ullage.cluster.records.profile import (
     Method,
     ProfileRecord,
@@ -152,6 +153,14 @@ def speeds(profile: ProfileRecord) -> dict[str, Throughput]:
     return found
 
 
+def bounded(steps_per_second: float) -> float:
+    """A speed that a profile can hold: at most ``LARGEST``.
+
+    What is read is bounded already; a share curve or a ratio of types carries it beyond.
+    """
+    return min(steps_per_second, LARGEST)
+
+
 def known(profile: ProfileRecord) -> dict[str, Throughput]:
     """Measured speeds of a class, and declared ones where nothing was measured, by accelerator."""
     found: dict[str, Throughput] = {}
@@ -160,7 +169,7 @@ def known(profile: ProfileRecord) -> dict[str, Throughput]:
         if curve is not None:
             found[name] = Throughput(
                 accelerator=name,
-                steps_per_second=1 / curve.seconds(1.0),
+                steps_per_second=bounded(1 / curve.seconds(1.0)),
                 source=Source.DECLARED,
                 method=Method.DECLARED,
                 confidence=DECLARED_CONFIDENCE,
@@ -202,7 +211,7 @@ def measured_speeds(rows: Iterable[StepRow], solo: Sequence[SoloEntry]) -> tuple
         found.append(
             Throughput(
                 accelerator=name,
-                steps_per_second=value or 1 / curve.seconds(1.0),
+                steps_per_second=bounded(value or 1 / curve.seconds(1.0)),
                 source=Source.MEASURED,
                 method=Method.WINDOWS,
                 confidence=max(samples, 1) / (samples + 1),
