@@ -32,7 +32,9 @@ TARGETS: Final = ("operator", "deviceplugin", "examples")
 BASE_PACKAGES: Final = ("python3", "python3-venv", "ca-certificates")
 BASE_SUITE: Final = "bookworm"
 BASE_PYTHON: Final = "3.11"
-BASE_IMAGE: Final = "localhost/ullage-base:dev"
+LOCAL: Final = "localhost"
+TAG: Final = "dev"
+BASE_IMAGE: Final = f"{LOCAL}/ullage-base:{TAG}"
 STORAGE_ENV: Final = {"BUILDAH_ISOLATION": "chroot", "STORAGE_DRIVER": "overlay"}
 SOURCES: Final = (
     "Dockerfile",
@@ -48,7 +50,7 @@ SOURCES: Final = (
 
 def image_name(target: str) -> str:
     """Name under which pods ask for the image of a target."""
-    return f"localhost/ullage-{target}:dev"
+    return f"{LOCAL}/ullage-{target}:{TAG}"
 
 
 def cache_folder() -> Path:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from demo.cluster import NODE_LABELS, Cluster
-from demo.images import ROOT, build_key, image_name
+from demo.images import LOCAL, ROOT, TAG, build_key
 from demo.progress import CommandFailed, Progress
 
 NAMESPACE: Final = "ullage-system"
@@ -20,10 +20,11 @@ CHARTS: Final = ROOT / "charts"
 def chart_values(settings: Mapping[str, str] | None = None) -> list[str]:
     """``--set`` words of a local installation; ``settings`` are the operator's own."""
     values = {
-        "operator.image": image_name("operator"),
-        "operator.imagePullPolicy": "Never",
-        "node.image": image_name("deviceplugin"),
-        "node.imagePullPolicy": "Never",
+        "image.registry": LOCAL,
+        "operator.image.tag": TAG,
+        "operator.image.pullPolicy": "Never",
+        "node.image.tag": TAG,
+        "node.image.pullPolicy": "Never",
         "node.backend": "emulated",
         # the image's name stays the same when it is built again: this makes its pods new too
         "operator.podAnnotations.build": build_key(),

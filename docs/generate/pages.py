@@ -95,7 +95,7 @@ def metrics_page(operator: Sequence[MetricFact], agent: Sequence[MetricFact]) ->
         ]
         for fact in facts:
             labels = ", ".join(f"`{label}`" for label in fact.labels) or "-"
-            lines.append(f"| `{fact.name}` | {fact.kind} | {labels} | {_cell(fact.meaning)} |")
+            lines.append(f"| `{fact.name}` | {fact.kind} | {labels} | {cell(fact.meaning)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -220,10 +220,11 @@ def _setting_row(setting: Setting) -> str:
     kind = "one of " + ", ".join(setting.choices) if setting.choices else setting.kind
     default = {None: "required", "": "empty"}.get(setting.default, f"`{setting.default}`")
     where = chart_value(setting.variable)
-    return f"| `{setting.variable}` | {kind} | {default} | {where} | {_cell(setting.meaning)} |"
+    return f"| `{setting.variable}` | {kind} | {default} | {where} | {cell(setting.meaning)} |"
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
+    """A text as it stands in a cell of a table."""
     return text.replace("|", "\\|").replace("``", "`")
 
 

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import shutil
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
 
 from chart.rendered import CHART, CRD_CHART, NAMESPACE, ROOT, VALUES_FILES, Helm, Rendered
+from chart.variants import SERVED
 
 CLUSTER_WIDE = {
     "ClusterRole",
@@ -23,6 +25,11 @@ CLUSTER_WIDE = {
     "ValidatingAdmissionPolicyBinding",
 }
 each_file = pytest.mark.parametrize("values", VALUES_FILES, ids=lambda path: path.stem)
+
+
+def name(values: Path, override: str) -> str:
+    """What an override of a values file says, else the chart's own name."""
+    return str(yaml.safe_load(values.read_text(encoding="utf-8")).get(override, "ullage"))
 
 
 def test_there_are_values_files_for_the_ways_of_running() -> None:
@@ -54,7 +61,7 @@ def test_objects_are_whole_and_named_once(helm: Helm, values: Path) -> None:
     assert len(names) == len(set(names)) > 10
     for body in bodies:
         labels = body["metadata"]["labels"]
-        assert labels["app.kubernetes.io/name"] == "ullage"
+        assert labels["app.kubernetes.io/name"] == name(values, "nameOverride")
         assert all(isinstance(value, str) for value in labels.values())
         inside = body["kind"] not in CLUSTER_WIDE
         assert body["metadata"].get("namespace") == (NAMESPACE if inside else None)
@@ -63,14 +70,11 @@ def test_objects_are_whole_and_named_once(helm: Helm, values: Path) -> None:
 @each_file
 def test_selectors_find_their_own_pods(helm: Helm, values: Path) -> None:
     rendered = helm.template("-f", str(values))
-    for kind, name in (("Deployment", "ullage-operator"), ("DaemonSet", "ullage-node")):
-        spec = rendered.one(kind, name)["spec"]
-        wanted = spec["selector"]["matchLabels"].items()
-        assert wanted <= spec["template"]["metadata"]["labels"].items()
-    selectors = [
-        rendered.one("Deployment", "ullage-operator")["spec"]["selector"]["matchLabels"],
-        rendered.one("DaemonSet", "ullage-node")["spec"]["selector"]["matchLabels"],
-    ]
+    selectors = []
+    for kind, part in (("Deployment", "operator"), ("DaemonSet", "node")):
+        spec = rendered.one(kind, f"{name(values, 'fullnameOverride')}-{part}")["spec"]
+        selectors.append(spec["selector"]["matchLabels"])
+        assert selectors[-1].items() <= spec["template"]["metadata"]["labels"].items()
     assert selectors[0] != selectors[1]
 
 
@@ -96,14 +100,15 @@ def test_minimal_values_leave_out_what_is_optional(helm: Helm) -> None:
 
 def test_platform_values_reach_the_pods(helm: Helm) -> None:
     bodies = helm.template("-f", str(CHART / "ci" / "platform-values.yaml"))
-    operator = bodies.one("Deployment", "ullage-operator")["spec"]["template"]
-    node = bodies.one("DaemonSet", "ullage-node")["spec"]["template"]
+    operator = bodies.one("Deployment", "platform-ullage-operator")["spec"]["template"]
+    node = bodies.one("DaemonSet", "platform-ullage-node")["spec"]["template"]
     assert operator["metadata"]["labels"]["cost-centre"] == "infrastructure"
-    account = bodies.one("ServiceAccount", "ullage-operator")["metadata"]
+    account = bodies.one("ServiceAccount", "platform-ullage-operator")["metadata"]
     assert account["annotations"]["eks.amazonaws.com/role-arn"].endswith("role/ullage-prices")
     assert {volume["name"] for volume in operator["spec"]["volumes"]} == {"tmp", "prices"}
     paths = {
-        m["mountPath"] for m in bodies.container("Deployment", "ullage-operator")["volumeMounts"]
+        m["mountPath"]
+        for m in bodies.container("Deployment", "platform-ullage-operator")["volumeMounts"]
     }
     assert paths == {"/tmp", "/etc/ullage/prices"}
     assert operator["metadata"]["annotations"]["example.org/reviewed"] == "yes"
@@ -115,9 +120,9 @@ def test_platform_values_reach_the_pods(helm: Helm) -> None:
     assert node["spec"]["runtimeClassName"] == "nvidia"
     volumes = {volume["name"]: volume["hostPath"]["path"] for volume in node["spec"]["volumes"]}
     assert volumes["device-plugins"] == "/var/lib/k0s/kubelet/device-plugins"
-    mounts = bodies.container("DaemonSet", "ullage-node")["volumeMounts"]
+    mounts = bodies.container("DaemonSet", "platform-ullage-node")["volumeMounts"]
     assert "/var/lib/kubelet/device-plugins" in {mount["mountPath"] for mount in mounts}
-    for body in (*bodies.all("Job"), bodies.one("Deployment", "ullage-operator")):
+    for body in (*bodies.all("Job"), bodies.one("Deployment", "platform-ullage-operator")):
         assert body["spec"]["template"]["spec"]["imagePullSecrets"] == [{"name": "mirror"}]
     assert all(body["metadata"]["labels"]["team"] == "platform" for body in bodies.objects)
 
@@ -141,15 +146,39 @@ def test_one_version_everywhere(rendered: Rendered) -> None:
         assert container["image"].endswith(f":{project['version']}")
 
 
-def test_notes_name_commands_that_exist(helm: Helm, tmp_path: Path) -> None:
+@pytest.fixture
+def noted(helm: Helm, tmp_path: Path) -> Callable[..., str]:
+    """The notes of an install with some words."""
     copy = tmp_path / "ullage"
     shutil.copytree(CHART, copy)
     shown = "kind: Notes\ntext: {{ include (print .Template.BasePath `/NOTES.txt`) . | quote }}\n"
     (copy / "templates" / "shown.yaml").write_text(shown, encoding="utf-8")
-    bodies = helm.template("--set", "retireHook.enabled=false", chart=copy)
-    (notes,) = bodies.all("Notes")
-    assert f"--namespace {NAMESPACE}" in notes["text"]
-    assert "kubectl label node NODE ullage.dev/node=true" in notes["text"]
-    assert "ullage-operator retire" in notes["text"]
-    assert (ROOT / "examples" / "01-training.yaml").is_file()
-    assert "examples/01-training.yaml" in notes["text"]
+
+    def notes(*words: str) -> str:
+        (found,) = helm.template(*words, chart=copy).all("Notes")
+        return str(found["text"])
+
+    return notes
+
+
+def test_notes_name_what_the_chart_made(noted: Callable[..., str]) -> None:
+    text = noted("--set", "retireHook.enabled=false,fullnameOverride=gpu", *SERVED)
+    assert f"--namespace {NAMESPACE} deployment/gpu-operator daemonset/gpu-node" in text
+    assert "kubectl label node NODE ullage.dev/node=true" in text
+    assert "ullage-operator retire" in text
+    assert "--image=ullage-operator:0.1.0 --image-pull-policy=IfNotPresent" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ((), "serves no MutatingAdmissionPolicy"),
+        ((*SERVED, "--set", "admissionPolicy.adoption.enabled=false"), "adoption is off"),
+    ],
+)
+def test_notes_show_no_label_that_nothing_reads(
+    noted: Callable[..., str], words: tuple[str, ...], reason: str
+) -> None:
+    text = noted(*words)
+    assert reason in text
+    assert "kubectl run" not in text

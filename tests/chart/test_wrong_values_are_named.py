@@ -23,11 +23,33 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "misspelt value": ({"operator": {"replica": 2}}, "/operator", "'replica' not allowed"),
     "no replicas": ({"operator": {"replicas": 0}}, "/operator/replicas", "minimum"),
     "replicas as text": ({"operator": {"replicas": "2"}}, "/operator/replicas", "want integer"),
-    "empty image": ({"operator": {"image": ""}}, "/operator/image", "minLength"),
-    "image with a blank": ({"node": {"image": "a b"}}, "/node/image", "does not match"),
+    "image as text": ({"operator": {"image": "a:b"}}, "/operator/image", "want object"),
+    "empty repository": (
+        {"operator": {"image": {"repository": ""}}},
+        "/operator/image/repository",
+        "minLength",
+    ),
+    "repository with a tag": (
+        {"node": {"image": {"repository": "a:b"}}},
+        "/node/image/repository",
+        "does not match",
+    ),
+    "digest that is none": (
+        {"node": {"image": {"digest": "sha256:abc"}}},
+        "/node/image/digest",
+        "does not match",
+    ),
+    "tag with a blank": ({"node": {"image": {"tag": "a b"}}}, "/node/image/tag", "does not match"),
+    "registry with a scheme": (
+        {"image": {"registry": "https://mirror.example.org"}},
+        "/image/registry",
+        "does not match",
+    ),
+    "name in capitals": ({"fullnameOverride": "GPU"}, "/fullnameOverride", "does not match"),
+    "name too long": ({"nameOverride": "a" * 41}, "/nameOverride", "maxLength"),
     "pull policy": (
-        {"node": {"imagePullPolicy": "Maybe"}},
-        "/node/imagePullPolicy",
+        {"node": {"image": {"pullPolicy": "Maybe"}}},
+        "/node/image/pullPolicy",
         "'IfNotPresent'",
     ),
     "log level": ({"operator": {"logLevel": "loud"}}, "/operator/logLevel", "'warning'"),
@@ -112,7 +134,8 @@ def test_a_wrong_value_is_refused_with_its_path(helm: Helm, case: str) -> None:
         {"node": {"maxUnavailable": "25%"}},
         {"node": {"maxUnavailable": 5}},
         {"node": {"settings": {"ULLAGE_NODE_LATE_BINDING": "false"}}},
-        {"operator": {"image": "mirror.example.org/ullage@sha256:" + "a" * 64}},
+        {"operator": {"image": {"digest": "sha256:" + "a" * 64}}},
+        {"image": {"registry": "mirror.example.org:5000/team/gpu"}},
         {"global": {"anything": 1}},
     ],
     ids=str,
@@ -133,11 +156,12 @@ def test_every_value_of_the_schema_has_a_default_that_it_accepts(part: str) -> N
 def test_the_processes_accept_every_variable_the_chart_gives_them(helm: Helm, values: Any) -> None:
     rendered = helm.template("-f", str(values))
     asked = yaml.safe_load(values.read_text(encoding="utf-8"))
-    given = environment(rendered.container("Deployment", "ullage-operator"))
+    name = asked.get("fullnameOverride", "ullage")
+    given = environment(rendered.container("Deployment", f"{name}-operator"))
     operator = settings_from(given)
     assert operator.identity == "metadata.name"
     assert operator.lease.namespace == "metadata.namespace"
-    agent = load_settings(environment(rendered.container("DaemonSet", "ullage-node")))
+    agent = load_settings(environment(rendered.container("DaemonSet", f"{name}-node")))
     assert agent.name == "spec.nodeName"
     node = asked.get("node", {})
     assert agent.backend.value == node.get("backend", "nvidia")

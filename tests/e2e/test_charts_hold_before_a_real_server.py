@@ -14,33 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from chart.rendered import VALUES_FILES, Helm
+from chart.rendered import Helm
+from chart.variants import VARIANTS
 from e2e.stack import Stack
 
 NAMESPACE = "chart-house"
 FOREIGN = {"PodMonitor", "PrometheusRule"}
-VARIANTS: dict[str, tuple[str, ...]] = {
-    **{path.stem: ("-f", str(path)) for path in VALUES_FILES},
-    "no-user-roles": ("--set", "rbac.userRoles=false"),
-    "no-retire-hook": ("--set", "retireHook.enabled=false"),
-    "no-network-policies": ("--set", "networkPolicy.enabled=false"),
-    "no-admission": ("--set", "admissionPolicy.enabled=false"),
-    "no-adoption": ("--set", "admissionPolicy.adoption.enabled=false"),
-    "narrow-templates": ("--set", "admissionPolicy.templates.enabled=true"),
-    "monitoring": (
-        "--set", "monitoring.podMonitor.enabled=true",
-        "--set", "monitoring.prometheusRule.enabled=true",
-        "--set", "monitoring.dashboards.enabled=true",
-    ),
-    "no-mps": ("--set", "node.mps.enabled=false"),
-    "mig": ("--set", "node.mig.enabled=true"),
-    "emulated": ("--set", "node.backend=emulated"),
-    "host-network": ("--set", "node.hostNetwork=true"),
-    "no-guard": ("--set", "node.guard.enabled=false"),
-    "no-step-mounts": ("--set", "node.stepMounts.enabled=false"),
-    "ec2-notices": ("--set", "node.notices.provider=EC2"),
-    "one-replica": ("--set", "operator.replicas=1"),
-}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import yaml
 
-from demo.install import CHARTS, NAMESPACE
+from demo.install import CHARTS, NAMESPACE, chart_values
 from e2e.stack import Stack, eventually
 
 ASK = """
@@ -36,10 +36,9 @@ READ = "import sys; print(open(f'/host/proc/{sys.argv[1]}/stat').read())"
 
 def test_the_reader_serves_and_its_number_is_the_hosts(stack: Stack) -> None:
     agents = stack.list("pods", NAMESPACE, "app.kubernetes.io/component=node")
-    image = agents[0]["spec"]["containers"][0]["image"]
     drawn = stack.cluster.helm(
         "template", "ullage", str(CHARTS / "ullage"), "--namespace", NAMESPACE,
-        "--set", f"node.backend=nvidia,node.imagePullPolicy=Never,node.image={image}",
+        *chart_values(), "--set", "node.backend=nvidia",
         "--show-only", "templates/processes-daemonset.yaml",
     )  # fmt: skip
     body = yaml.safe_load(drawn)

@@ -2,15 +2,31 @@
 SPDX-FileCopyrightText: The Ullage Authors
 SPDX-License-Identifier: Apache-2.0
 */ -}}
+{{- define "ullage.name" -}}
+{{ .Values.nameOverride | default .Chart.Name }}
+{{- end }}
+
+{{- /* What the names of objects begin with: never the release's, since a cluster has one installation. */ -}}
+{{- define "ullage.fullname" -}}
+{{ .Values.fullnameOverride | default (include "ullage.name" .) }}
+{{- end }}
+
+{{- /* Reference of an image: (list root image). A digest wins over the tag. */ -}}
+{{- define "ullage.image" -}}
+{{- $root := index . 0 }}{{ $image := index . 1 }}
+{{- with $root.Values.image.registry }}{{ trimSuffix "/" . }}/{{ end }}{{ $image.repository }}
+{{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default $root.Chart.AppVersion }}{{ end }}
+{{- end }}
+
 {{- define "ullage.selector" -}}
-app.kubernetes.io/name: ullage
+app.kubernetes.io/name: {{ include "ullage.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
 {{- /* Labels of every object; ours win over commonLabels. */ -}}
 {{- define "ullage.labels" -}}
 {{- $own := dict
-  "app.kubernetes.io/name" "ullage"
+  "app.kubernetes.io/name" (include "ullage.name" .)
   "app.kubernetes.io/instance" .Release.Name
   "app.kubernetes.io/version" .Chart.AppVersion
   "app.kubernetes.io/managed-by" .Release.Service

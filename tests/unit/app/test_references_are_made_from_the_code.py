@@ -24,6 +24,7 @@ SOURCES = (
     "operator/ullage/app/settings.py",
     "deviceplugin/ullage_node/settings.py",
     "charts/ullage/values.schema.json",
+    "charts/ullage/values.yaml",
 )
 
 
@@ -150,7 +151,7 @@ def test_only_docstrings_under_fields_count(tmp_path: Path) -> None:
 
 def test_the_schema_takes_only_what_has_no_other_value() -> None:
     rows = [_setting("ULLAGE_WRITE_PER_SECOND"), _setting("ULLAGE_LOG_LEVEL", "debug", "info")]
-    tree = json.loads(values_schema('{"definitions": {"strings": {}}}', operator=rows))
+    tree = json.loads(values_schema('{"definitions": {"strings": {}}}', "{}", operator=rows))
     assert tree["definitions"]["strings"] == {}
     taken = tree["definitions"]["operatorSettings"]
     assert taken["additionalProperties"] is False

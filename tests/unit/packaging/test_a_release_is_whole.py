@@ -134,8 +134,10 @@ def test_images_are_named_as_the_chart_asks_for_them() -> None:
     )
     names = image_names("")
     assert names.keys() == set(TARGETS)
-    assert values["operator"]["image"] == names["operator"]
-    assert values["node"]["image"] == names["deviceplugin"]
+    for part, target in (("operator", "operator"), ("node", "deviceplugin")):
+        image = values[part]["image"]
+        assert (image["tag"], image["digest"]) == ("", "")  # the chart's appVersion
+        assert f"{image['repository']}:{version()}" == names[target]
     assert image_names("registry.example/team/")["operator"] == (
         f"registry.example/team/ullage-operator:{version()}"
     )
