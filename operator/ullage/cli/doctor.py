@@ -1,13 +1,14 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""``kubectl ullage doctor``: what the agent of each node tried, how it went, what mends it.
+"""``kubectl ullage doctor``: what each node needs, what its agent tried, and what mends it.
 
-Reads GPUNodes alone; whatever stands in one harms its own lines only.
+Reads GPUNodes, and as far as the user may, Nodes and what other projects offer on them; whatever
+stands in one object harms its own node's lines only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ullage.api.contract import (
+    LABEL_NODE,
     CheckState,
     JsonObject,
     NodeCheck,
@@ -26,9 +28,26 @@ from ullage.api.contract import (
 )
 from ullage.api.reasons import Reason
 from ullage.api.times import moment_of
+from ullage.cli.prerequisites import (
+    RESOURCE_SLICE,
+    RUNTIME_CLASS,
+    Surroundings,
+    offering_nodes,
+    prerequisites,
+    runtime_class,
+)
 from ullage.cli.tables import BAD, GOOD, SILENT_SECONDS, table_of
 from ullage.cli.target import Target
-from ullage.ports import GPU_NODE, ClusterPort, Selector
+from ullage.ports import (
+    GPU_NODE,
+    NODE,
+    ApiError,
+    ClusterPort,
+    Forbidden,
+    Kind,
+    NotFound,
+    Selector,
+)
 
 BAD_WHEN: Final = {"Ready": "False", "Degraded": "True", "DeviceLost": "True", "Sharing": "False"}
 """Conditions of a GPUNode that say that something is wrong, and their status then."""
@@ -51,6 +70,8 @@ class Examined:
 async def examine(target: Target, node: str, now: float) -> tuple[Examined, ...]:
     """The checks of this node ("" = of all), with the user's own credentials.
 
+    Only GPUNodes must be readable; what the user may not read besides is unconfirmed.
+
     Raises:
         CredentialsError: no usable credentials.
         ApiError: the API server refused or did not answer.
@@ -60,36 +81,113 @@ async def examine(target: Target, node: str, now: float) -> tuple[Examined, ...]
 
 
 async def examined(cluster: ClusterPort, node: str, now: float) -> tuple[Examined, ...]:
-    """The checks of this node ("" = of all), by name; none where there is no such GPUNode."""
-    selector = Selector(fields=f"metadata.name={node}" if node else "")
-    found: list[Examined] = []
-    async for page in cluster.list_paged(GPU_NODE, selector):
-        found += [read(item, now) for item in page.items]
-    return tuple(sorted(found, key=lambda one: one.node))
+    """The checks of this node ("" = of all), by name; none where Ullage has no such node."""
+    fields = f"metadata.name={node}" if node else ""
+    agents = _by_name(await _listed(cluster, GPU_NODE, Selector(fields=fields)))
+    try:
+        labelled = Selector(fields=fields, labels=f"{LABEL_NODE}=true")
+        nodes, unread = _by_name(await _listed(cluster, NODE, labelled)), ""
+    except Forbidden as error:
+        nodes, unread = {}, error.message
+    around = Surroundings(
+        dra_nodes=await _dra_nodes(cluster), runtime_classes=await _runtime_classes(cluster)
+    )
+    found = []
+    for name in sorted(agents.keys() | nodes.keys()):
+        own = read(agents[name], now) if name in agents else _without_agent(name)
+        checks = (
+            *_node_checks(name, nodes.get(name), unread, around),
+            *own.checks,
+            *runtime_class(name, own.checks, around),
+        )
+        found.append(Examined(node=name, checks=checks))
+    return tuple(found)
+
+
+async def _listed(cluster: ClusterPort, kind: Kind, selector: Selector) -> list[JsonObject]:
+    found: list[JsonObject] = []
+    async for page in cluster.list_paged(kind, selector):
+        found += page.items
+    return found
+
+
+async def _dra_nodes(cluster: ClusterPort) -> frozenset[str] | None:
+    """Nodes with GPUs of NVIDIA's DRA driver; ``None`` = the user may not list them."""
+    try:
+        return offering_nodes(await _listed(cluster, RESOURCE_SLICE, Selector()))
+    except NotFound:  # Kubernetes serves this version from 1.34 on: no driver publishes in it
+        return frozenset()
+    except ApiError:
+        return None
+
+
+async def _runtime_classes(cluster: ClusterPort) -> frozenset[str] | None:
+    try:
+        return frozenset(_by_name(await _listed(cluster, RUNTIME_CLASS, Selector())))
+    except ApiError:
+        return None
+
+
+def _by_name(items: Sequence[JsonObject]) -> Mapping[str, JsonObject]:
+    return {str(section(item, "metadata").get("name")): item for item in items}
+
+
+def _without_agent(name: str) -> Examined:
+    remedy = (
+        "kubectl --namespace ullage-system logs --selector app.kubernetes.io/component=operator"
+    )
+    missing = _failed("GPUNode", f"the Node is labelled {LABEL_NODE}=true, without effect", remedy)
+    return Examined(node=name, checks=(missing,))
+
+
+def _node_checks(
+    name: str, node: JsonObject | None, unread: str, around: Surroundings
+) -> tuple[NodeCheck, ...]:
+    if unread:
+        unseen = NodeCheck(
+            name="Node",
+            state=CheckState.UNCONFIRMED,
+            message=f"its prerequisites are not checked: {unread}",
+            remedy="ask for the right to list nodes",
+        )
+        return (unseen,)
+    if node is None:
+        remedy = f"kubectl label node {name} {LABEL_NODE}=true, or kubectl delete gpunode {name}"
+        return (_failed("Node", f"no Node of this name is labelled {LABEL_NODE}=true", remedy),)
+    try:
+        return prerequisites(node, around)
+    except WireError as error:
+        return (_failed("Node", f"cannot be read: {error}", f"kubectl get node {name} -o yaml"),)
 
 
 def read(raw: JsonObject, now: float) -> Examined:
     """A GPUNode's checks: its agent's life, its conditions, then what the agent tried."""
-    name = section(raw, "metadata").get("name")
+    name = str(section(raw, "metadata").get("name"))
     try:
         status = section(raw, "status")
         checks = (
-            *_life(status, now),
+            *_life(name, status, now),
             *_conditions(status),
             *(NodeCheck.from_wire(item) for item in objects(status, "checks")),
         )
     except WireError as error:
-        checks = (_failed("Status", f"cannot be read: {error}", "update operator and agent"),)
-    return Examined(node=str(name), checks=checks)
+        remedy = (
+            "update ullage-crds, operator and agents to one version: helm list --all-namespaces"
+        )
+        checks = (_failed("Status", f"cannot be read: {error}", remedy),)
+    return Examined(node=name, checks=checks)
 
 
-def _life(status: JsonObject, now: float) -> tuple[NodeCheck, ...]:
+def _life(name: str, status: JsonObject, now: float) -> tuple[NodeCheck, ...]:
     said = text(status, "heartbeat", "")
     age = now - moment_of(said, "heartbeat") if said else None
     if age is not None and age <= SILENT_SECONDS:
         return (NodeCheck(name="Agent", state=CheckState.OK, message="reports"),)
     what = "has never reported" if age is None else f"is silent for {age / 60:.0f} min"
-    remedy = "see the pod ullage-node of this node"
+    remedy = (
+        "kubectl --namespace ullage-system get pods --output wide "
+        f"--selector app.kubernetes.io/component=node --field-selector spec.nodeName={name}"
+    )
     return (_failed("Agent", f"{what}; what follows is old", remedy),)
 
 

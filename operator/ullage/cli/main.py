@@ -177,10 +177,10 @@ def doctor(
     context: typer.Context,
     node: Annotated[str, typer.Argument(help="Name of a node; all of them when absent.")] = "",
 ) -> None:
-    """What each node's agent checked, and what mends it; exit status 1 where a check failed."""
+    """What each node needs and has, and what mends it; exit status 1 where a check failed."""
     found = _answered(lambda: nodes.examine(_target(context), node, time.time()))
     if node and not found:
-        _fail(f"no GPUNode {node}; is its Node labelled ullage.dev/node=true?")
+        _fail(f"Ullage has no node {node}: kubectl label node {node} ullage.dev/node=true")
     console.print(nodes.table(found))
     if any(one.failed for one in found):
         raise typer.Exit(code=1)

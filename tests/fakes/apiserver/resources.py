@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ullage import ports
+from ullage.cli.prerequisites import RESOURCE_SLICE, RUNTIME_CLASS
 from ullage.ports import Kind
 
 
@@ -55,6 +56,8 @@ RESOURCES: tuple[Resource, ...] = (
     Resource(kind=ports.REPLICA_SET, short=("rs",), status=True, scale=True),
     Resource(kind=ports.JOB, status=True),
     Resource(kind=ports.LEASE),
+    Resource(kind=RESOURCE_SLICE),
+    Resource(kind=RUNTIME_CLASS),
     Resource(kind=CRD, short=("crd",), status=True),
     Resource(kind=ports.TRAINING_JOB, short=("tj",), status=True),
     Resource(kind=ports.INFERENCE_DEPLOYMENT, short=("infd",), status=True, scale=True),

@@ -23,7 +23,11 @@ from ullage_node.mps.records import Installed, Server
 
 _OK, _FAILED, _OPEN = CheckState.OK, CheckState.FAILED, CheckState.UNCONFIRMED
 NONE_SHARED: Final = "no GPU of this node is shared by MPS"
-_SEE_LOGS: Final = "see /run/ullage/mps/<n>/log on the node and the log of its pod ullage-mps"
+_PODS: Final = "kubectl --namespace ullage-system get pods --selector app.kubernetes.io/component="
+_LOGS: Final = "kubectl --namespace ullage-system logs --selector app.kubernetes.io/component="
+_SEE_LOGS: Final = f"{_LOGS}mps; /run/ullage/mps/<n>/log on the node"
+_ASK_WHY: Final = "kubectl ullage status -A, then of its workload: kubectl ullage why NAME"
+_GENERATE: Final = "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,11 +83,18 @@ def _driver(hour: FirstHour) -> NodeCheck:
     driver = hour.driver
     if not driver.branch:
         text = f"NVML says the version {driver.version!r}" if driver.version else "NVML is silent"
-        return _check("Driver", _FAILED, text, "install the driver; compare with nvidia-smi")
+        return _check("Driver", _FAILED, text, _driver_line("install"))
     said = f"{driver.version}, CUDA {driver.cuda // 1000}.{driver.cuda % 1000 // 10} (NVML)"
     if driver.branch < OLDEST_DRIVER:
-        return _check("Driver", _FAILED, said, f"update the driver to {OLDEST_DRIVER} or newer")
+        return _check("Driver", _FAILED, said, _driver_line("update"))
     return _check("Driver", _OK, said)
+
+
+def _driver_line(verb: str) -> str:
+    return (
+        f"{verb} the driver ({OLDEST_DRIVER} or newer); nvidia-smi shows it. GPU Operator: "
+        "kubectl label node NODE nvidia.com/gpu.deploy.driver=true --overwrite"
+    )
 
 
 def _program(hour: FirstHour) -> NodeCheck:
@@ -94,7 +105,7 @@ def _program(hour: FirstHour) -> NodeCheck:
         )
     problem = hour.mps_problem or (hour.installed.problem if hour.installed else "")
     if problem:
-        return _check(name, _FAILED, problem, "see the pod ullage-mps of this node")
+        return _check(name, _FAILED, problem, f"{_LOGS}mps")
     if hour.installed is None:
         return _check(name, _OPEN, "the supervisor was not asked yet")
     protocols = ", ".join(str(protocol) for protocol in hour.installed.protocols)
@@ -106,7 +117,7 @@ def _processes(hour: FirstHour) -> NodeCheck:
     if hour.unseen is None:
         return _check(name, _OPEN, "not checked yet")
     if hour.unseen:
-        remedy = "see the pod ullage-processes of this node; its hostPID must be true"
+        remedy = f"{_PODS}processes --output wide; their hostPID must be true"
         return _check(name, _FAILED, hour.unseen, remedy)
     return _check(name, _OK, "the reader of processes counts them as the host does")
 
@@ -114,7 +125,7 @@ def _processes(hour: FirstHour) -> NodeCheck:
 def _wholes(hour: FirstHour) -> NodeCheck:
     name = "WholeGPU"
     if bad := _escaped(hour.wholes):
-        return _check(name, _FAILED, bad.message, "see kubectl ullage why of its workload")
+        return _check(name, _FAILED, bad.message, _ASK_WHY)
     if any(seen.state is AttachState.ENFORCED for seen in hour.wholes):
         return _check(name, _OK, "processes of a container with a whole GPU are seen on it")
     return _check(name, _OPEN, "no container has used a whole GPU yet", "run one for a minute")
@@ -135,7 +146,7 @@ def _servers(hour: FirstHour) -> NodeCheck:
 def _shares(hour: FirstHour) -> NodeCheck:
     name = "ShareProof"
     if bad := _escaped(hour.shares):
-        return _check(name, _FAILED, bad.message, "see kubectl ullage why of its workload")
+        return _check(name, _FAILED, bad.message, _ASK_WHY)
     proofs = {seen.proof for seen in hour.shares if seen.state is AttachState.ENFORCED}
     if not proofs:
         remedy = "run two containers with shares on one GPU for a minute"
@@ -179,7 +190,9 @@ def _users(hour: FirstHour) -> NodeCheck:
         return _check(name, _OPEN, "no daemon runs")
     if not all(server.multi_user for server in serving):
         text = "a daemon refuses -multiuser-server: clients of one uid at a time"
-        return _check(name, _FAILED, text, "update the driver, or give all tenants one runAsUser")
+        return _check(
+            name, _FAILED, text, f"{_driver_line('update')}; or give all tenants one runAsUser"
+        )
     text = "the daemons were started for clients of every uid"
     return _check(name, _OPEN, text, "run two containers with different runAsUser on one GPU")
 
@@ -198,11 +211,11 @@ def _mig(hour: FirstHour) -> tuple[NodeCheck, ...]:
 def _toolkit(hour: FirstHour) -> NodeCheck:
     name = "ContainerToolkit"
     if hour.toolkit_problem:
-        return _check(name, _FAILED, hour.toolkit_problem, "generate it again with nvidia-ctk")
+        return _check(name, _FAILED, hour.toolkit_problem, _GENERATE)
     if hour.toolkit:
         return _check(name, _OK, "its CDI specification knows every GPU of this node")
     text = "no CDI specification knows every GPU: containers get device files alone"
-    remedy = "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml, or runtimeClassName: nvidia"
+    remedy = f"{_GENERATE}, or runtimeClassName: nvidia"
     return _check(name, _OPEN, text, remedy)
 
 
