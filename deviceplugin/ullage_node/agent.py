@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from typing import Final
 
 import structlog
-from prometheus_client import CollectorRegistry
 
 from ullage.api.contract import SliceKey
 from ullage.process.build_metrics import register_build
@@ -37,6 +36,7 @@ from ullage_node.kubelet.pod_resources import PodResources
 from ullage_node.kubelet.registrar import PLUGIN_SOCKET, Registrar, Rhythm
 from ullage_node.kubelet.slot_board import SlotBoard, offered_slots
 from ullage_node.mirrors import ApiPods, NodeMirror, PodMirror
+from ullage_node.model.device_labels import DeviceRegistry
 from ullage_node.model.devices import DeviceBackend, FaultReading, ProgressSource
 from ullage_node.mps.metrics import mps_figures
 from ullage_node.publisher import Publisher
@@ -127,7 +127,7 @@ class Agent:
     def _build_front(self, version: str) -> None:
         """Builds what kubelet, the API server and people see."""
         settings, directory = self.settings, self.settings.paths.device_plugin_dir
-        registry = CollectorRegistry()
+        registry = DeviceRegistry(settings.name, lambda: self.watch.observed)
         register_build(registry, "node")
         self.instruments = Instruments(registry)
         self.board = SlotBoard()

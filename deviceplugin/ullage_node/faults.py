@@ -20,6 +20,7 @@ from typing import Final
 from ullage.api.contract import MAX_FAULTS, MAX_SUSPECTS, DesiredSlice, DeviceFault, Suspect
 from ullage.api.xids import XIDS, Cause, xid_of
 from ullage.process.metric_families import counter
+from ullage_node.model.device_labels import DEVICE
 from ullage_node.model.devices import FaultEvent, FaultReading
 from ullage_node.model.slices import HeldSlice
 
@@ -38,7 +39,7 @@ class FaultFigures:
     events: Mapping[tuple[str, str], int] = counter(
         "ullage_node_device_faults",
         "Faults that the driver told of, by Xid; numbers that are not listed are `other`.",
-        "gpu",
+        DEVICE,
         "xid",
     )
 

@@ -16,6 +16,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 
 from ullage.process.metric_families import counter, gauge
+from ullage_node.model.device_labels import DEVICE
 from ullage_node.settings import HttpSettings
 
 PRESTART_BUCKETS: Final = (0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
@@ -30,7 +31,7 @@ class Figures:
         "ullage_node_refusals", "Container starts refused.", "reason"
     )
     healthy: Mapping[str, bool] = gauge(
-        "ullage_device_health", "1 = the device may be used.", "gpu"
+        "ullage_device_health", "1 = the device may be used.", DEVICE
     )
     task_failures: Mapping[str, int] = counter(
         "ullage_node_task_failures", "Failures of background tasks.", "task"

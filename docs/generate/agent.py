@@ -8,13 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 
 from docs.generate.facts import MetricFact, Setting, example_of, metric_facts, settings_of
 from ullage.process.build_metrics import register_build
 from ullage.process.metric_families import FiguresCollector
 from ullage_node.faults import FaultFigures
 from ullage_node.guard.metrics import GuardMetrics
+from ullage_node.model.device_labels import DeviceRegistry
 from ullage_node.mps.metrics import MpsFigures
 from ullage_node.notices.watch import NoticeFigures
 from ullage_node.settings import PREFIX, Settings
@@ -36,7 +37,7 @@ FIGURES: Final[tuple[type[object], ...]] = (
 
 def agent_metrics() -> list[MetricFact]:
     """Every metric of the agent and its guard."""
-    registry = CollectorRegistry(auto_describe=False)
+    registry = DeviceRegistry("node-a", tuple)
     register_build(registry, "node")
     Instruments(registry)
     GuardMetrics(registry)

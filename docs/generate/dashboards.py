@@ -74,9 +74,10 @@ DASHBOARDS: Final[Mapping[str, Dashboard]] = {
                   kind="stat", width=4, unit="percentunit",
                   queries={"kept": 'sum(rate(ullage_slo_windows_total{result="kept"}[1h]))'
                                    " / sum(rate(ullage_slo_windows_total[1h]))"}),
-            Panel(title="Cost per hour", says="Of the devices that workloads hold now.",
-                  kind="stat", width=4, unit="currencyUSD",
-                  queries={"cost": "sum(ullage_job_cost_dollars_per_hour)"}),
+            Panel(title="Cost per hour",
+                  says="Of the devices that workloads hold now, in the currency of the prices.",
+                  kind="stat", width=4, unit="none",
+                  queries={"cost": "sum(ullage_job_cost_per_hour)"}),
             Panel(title="Leaders", says="One, or something is wrong.", kind="stat", width=4,
                   queries={"leaders": "sum(ullage_leader)"}),
             Panel(title="Granted and free", says="Devices of each type, and what is granted.",
@@ -93,10 +94,10 @@ DASHBOARDS: Final[Mapping[str, Dashboard]] = {
                            "90 %": _quantile(0.9, "ullage_workload_wait_seconds")}),
             Panel(title="Slowdown, 90 % of windows",
                   says="What was predicted beside what was observed.", unit="none",
-                  queries={"predicted {{gpu_model}}":
-                           _quantile(0.9, "ullage_predicted_slowdown_ratio", "gpu_model"),
-                           "observed {{gpu_model}}":
-                           _quantile(0.9, "ullage_observed_slowdown_ratio", "gpu_model")}),
+                  queries={"predicted {{accelerator}}":
+                           _quantile(0.9, "ullage_predicted_slowdown_ratio", "accelerator"),
+                           "observed {{accelerator}}":
+                           _quantile(0.9, "ullage_observed_slowdown_ratio", "accelerator")}),
             Panel(title="Coverage of the 90 % bound",
                   says="Part of recent windows below their bound; 0.9 is right.",
                   unit="percentunit",
@@ -130,9 +131,10 @@ DASHBOARDS: Final[Mapping[str, Dashboard]] = {
                            "sum by (workload_namespace) (rate(ullage_slo_windows_total"
                            f'{{result="kept"}}{PER_SECOND})) / sum by (workload_namespace)'
                            f" (rate(ullage_slo_windows_total{PER_SECOND}))"}),
-            Panel(title="Cost per hour", says="Of the devices that workloads hold now.",
-                  unit="currencyUSD", stacked=True,
-                  queries={"{{tenant}}": 'ullage_job_cost_dollars_per_hour{tenant=~"$tenant"}'}),
+            Panel(title="Cost per hour",
+                  says="Of the devices that workloads hold now, in the currency of the prices.",
+                  unit="none", stacked=True,
+                  queries={"{{tenant}}": 'ullage_job_cost_per_hour{tenant=~"$tenant"}'}),
             Panel(title="Saved against on-demand", says="Part of the on-demand cost.",
                   unit="percentunit",
                   queries={"{{tenant}}": 'ullage_job_savings_ratio{tenant=~"$tenant"}'}),
@@ -148,10 +150,10 @@ DASHBOARDS: Final[Mapping[str, Dashboard]] = {
                            'ullage_tenant_quota_devices{tenant=~"$tenant"}'}),
             Panel(title="Time promised", says="Parts of a type, by tenant.", unit="none",
                   queries={"{{tenant}}: {{accelerator}}":
-                           'ullage_allocation_fraction{tenant=~"$tenant"}'}),
+                           'ullage_allocation_ratio{tenant=~"$tenant"}'}),
             Panel(title="Time received", says="Parts of a type since creation.", unit="none",
                   queries={"{{tenant}}: {{accelerator}}":
-                           'ullage_received_fraction{tenant=~"$tenant"}'}),
+                           'ullage_received_ratio{tenant=~"$tenant"}'}),
             Panel(title="Deadlines", says="Jobs with a deadline, by whether it will be kept.",
                   stacked=True, queries={"kept: {{kept}}": "ullage_job_deadlines"}),
         ),
@@ -163,19 +165,19 @@ DASHBOARDS: Final[Mapping[str, Dashboard]] = {
         panels=(
             Panel(title="Granted", says="Part of each device; the rest is headroom.",
                   unit="percentunit",
-                  queries={"{{node}} {{gpu}}": 'ullage_device_granted_ratio{node=~"$node"}'}),
+                  queries={"{{node}} GPU {{gpu}}": 'ullage_device_granted_ratio{node=~"$node"}'}),
             Panel(title="Memory", says="Given to slices, and used by their containers.",
                   unit="bytes",
-                  queries={"{{gpu}} {{kind}}": 'ullage_device_memory_bytes{node=~"$node"}'}),
+                  queries={"GPU {{gpu}} {{kind}}": 'ullage_device_memory_bytes{node=~"$node"}'}),
             Panel(title="Busy", says="Time in which any kernel ran.", unit="percentunit",
-                  queries={"{{gpu}}": 'ullage_device_busy_ratio{node=~"$node"}'}),
+                  queries={"GPU {{gpu}}": 'ullage_device_busy_ratio{node=~"$node"}'}),
             Panel(title="Health", says="1 = the device may be used.", unit="none",
-                  queries={"{{gpu}}": 'ullage_device_health{node=~"$node"}'}),
+                  queries={"GPU {{gpu}}": 'ullage_device_health{node=~"$node"}'}),
             Panel(title="MPS servers", says="State of each device's server.", unit="none",
-                  queries={"{{gpu}} {{state}}":
+                  queries={"GPU {{gpu}} {{state}}":
                            'ullage_mps_server_state{node=~"$node"} == 1'}),
             Panel(title="MPS clients", says="Of each device's server.",
-                  queries={"{{gpu}}": 'ullage_mps_clients{node=~"$node"}'}),
+                  queries={"GPU {{gpu}}": 'ullage_mps_clients{node=~"$node"}'}),
             Panel(title="Pauses by the guard", says="Of best-effort neighbours, by how they ended.",
                   queries={"{{node}} {{result}}": "sum by (node, result) (increase("
                            f'ullage_guard_freezes_total{{node=~"$node"}}{PER_SECOND}))'}),
@@ -186,9 +188,9 @@ DASHBOARDS: Final[Mapping[str, Dashboard]] = {
                   queries={"{{node}} {{reason}}": "sum by (node, reason) (increase("
                            f'ullage_node_refusals_total{{node=~"$node"}}{PER_SECOND}))'}),
             Panel(title="Power", says="That each device draws.", unit="watt",
-                  queries={"{{gpu}}": 'ullage_device_power_watts{node=~"$node"}'}),
+                  queries={"GPU {{gpu}}": 'ullage_device_power_watts{node=~"$node"}'}),
             Panel(title="Faults", says="Xids that the driver told of.",
-                  queries={"{{gpu}} Xid {{xid}}": "increase(ullage_node_device_faults_total"
+                  queries={"GPU {{gpu}} Xid {{xid}}": "increase(ullage_node_device_faults_total"
                            f'{{node=~"$node"}}{PER_SECOND})'}),
             Panel(title="Memory of the agent", says="Resident.", unit="bytes",
                   queries={"{{node}}": 'process_resident_memory_bytes{node=~"$node"}'}),

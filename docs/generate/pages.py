@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from docs.generate.facts import MetricFact, Setting
+from docs.generate.labels import label_rows
 from docs.generate.rights import role_rules
 from ullage.api.xids import XIDS, Cause, xid_of
 from ullage.kube.permissions import Scope
@@ -84,6 +85,11 @@ def metrics_page(operator: Sequence[MetricFact], agent: Sequence[MetricFact]) ->
         "Served as `/metrics` on the port `http` of each pod. No label names a pod or a workload: "
         "the number of series does not grow with the number of jobs. A histogram has the series "
         "`_bucket`, `_sum` and `_count`.",
+        "",
+        "Units are Prometheus's base units, named at the end: `_seconds`, `_bytes`, `_ratio` (0 "
+        "to 1), `_total` of counters. A count of devices is in devices, half a device 0.5. Money "
+        "and hazards are per hour (`_per_hour`), as prices are; the label `currency` says which "
+        "money.",
     ]
     for title, facts in (("Operator (port 8080)", operator), ("Node agent (port 8081)", agent)):
         lines += [
@@ -96,6 +102,8 @@ def metrics_page(operator: Sequence[MetricFact], agent: Sequence[MetricFact]) ->
         for fact in facts:
             labels = ", ".join(f"`{label}`" for label in fact.labels) or "-"
             lines.append(f"| `{fact.name}` | {fact.kind} | {labels} | {cell(fact.meaning)} |")
+    lines += ["", "## Labels", "", "| Label | Values |", "|---|---|"]
+    lines += [f"| `{label}` | {cell(said)} |" for label, said in label_rows((*operator, *agent))]
     return "\n".join(lines) + "\n"
 
 

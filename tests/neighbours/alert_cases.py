@@ -107,22 +107,24 @@ CASES: Final[dict[str, Case]] = {
         silent=('ullage_nodes{state="Reporting"} 9x60', 'ullage_nodes{state="Silent"} 0x60'),
     ),
     "UllageDeviceUnhealthy": Case(
-        fires=('ullage_device_health{gpu="GPU-0",node="n"} 0x60',),
-        silent=('ullage_device_health{gpu="GPU-0",node="n"} 1x60',),
+        fires=('ullage_device_health{UUID="GPU-0",gpu="0",node="n"} 0x60',),
+        silent=('ullage_device_health{UUID="GPU-0",gpu="0",node="n"} 1x60',),
     ),
     "UllageDeviceFaults": Case(
-        fires=('ullage_node_device_faults_total{gpu="GPU-0",node="n",xid="31"} _x45 1x15',),
-        silent=('ullage_node_device_faults_total{gpu="GPU-0",node="n",xid="31"} 1x60',),
+        fires=(
+            'ullage_node_device_faults_total{UUID="GPU-0",gpu="0",node="n",xid="31"} _x45 1x15',
+        ),
+        silent=('ullage_node_device_faults_total{UUID="GPU-0",gpu="0",node="n",xid="31"} 1x60',),
     ),
     "UllageMpsFault": Case(
-        fires=('ullage_mps_faults_total{gpu="GPU-0",node="n"} _x55 1x5',),
-        silent=('ullage_mps_faults_total{gpu="GPU-0",node="n"} 1x60',),
+        fires=('ullage_mps_faults_total{UUID="GPU-0",gpu="0",node="n"} _x55 1x5',),
+        silent=('ullage_mps_faults_total{UUID="GPU-0",gpu="0",node="n"} 1x60',),
     ),
     "UllageMpsDown": Case(
-        fires=(f'{MPS}{{gpu="GPU-0",node="n",state="Fault"}} 1x60',),
+        fires=(f'{MPS}{{UUID="GPU-0",gpu="0",node="n",state="Fault"}} 1x60',),
         silent=(
-            f'{MPS}{{gpu="GPU-0",node="n",state="Active"}} 1x60',
-            f'{MPS}{{gpu="GPU-0",node="n",state="Down"}} 0x60',
+            f'{MPS}{{UUID="GPU-0",gpu="0",node="n",state="Active"}} 1x60',
+            f'{MPS}{{UUID="GPU-0",gpu="0",node="n",state="Down"}} 0x60',
         ),
     ),
     "UllageGuardUnreachable": Case(
@@ -164,8 +166,8 @@ CASES: Final[dict[str, Case]] = {
         silent=('ullage_prediction_coverage_ratio{group="G3"} 0.89x60',),
     ),
     "UllageLearningFails": Case(
-        fires=('ullage_model_failing{gpu_model="a100"} 1x60',),
-        silent=('ullage_model_failing{gpu_model="a100"} 0x40 1x20',),
+        fires=('ullage_model_failing{accelerator="a100"} 1x60',),
+        silent=('ullage_model_failing{accelerator="a100"} 0x40 1x20',),
     ),
     "UllageWorkloadStarves": Case(
         fires=('ullage_workload_oldest_seconds{phase="Pending"} 90000x60',),

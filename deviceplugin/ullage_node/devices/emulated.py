@@ -161,6 +161,7 @@ class EmulatedProbe:
                 modes=(GPUMode.EXCLUSIVE, GPUMode.FRACTIONAL),
                 health=Health.HEALTHY if healthy[uuid] else Health.UNHEALTHY,
                 backend=Backend.EMULATED,
+                index=int(uuid.rpartition("-")[2]),
             )
             for uuid, device in sorted(self._devices.known.items())
         )

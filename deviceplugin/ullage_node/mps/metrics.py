@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from ullage.api.contract import MpsState, ObservedDevice
 from ullage.process.metric_families import counter, gauge
+from ullage_node.model.device_labels import DEVICE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,13 +17,13 @@ class MpsFigures:
     """Figures of the servers, by device."""
 
     states: Mapping[tuple[str, str], bool] = gauge(
-        "ullage_mps_server_state", "State of a device's MPS server.", "gpu", "state"
+        "ullage_mps_server_state", "State of a device's MPS server.", DEVICE, "state"
     )
     clients: Mapping[str, int] = gauge(
-        "ullage_mps_clients", "Clients of a device's MPS server.", "gpu"
+        "ullage_mps_clients", "Clients of a device's MPS server.", DEVICE
     )
     faults: Mapping[str, int] = counter(
-        "ullage_mps_faults", "Times that a device's MPS server left Active.", "gpu"
+        "ullage_mps_faults", "Times that a device's MPS server left Active.", DEVICE
     )
     terminations: Mapping[str, int] = counter(
         "ullage_mps_terminations",

@@ -12,8 +12,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ullage.api.contract import ObservedDevice
+from ullage.api.contract import Health, ObservedDevice
 from ullage.process.metric_families import counter, gauge
+from ullage_node.model.device_labels import DEVICE
 from ullage_node.model.devices import Attachment, ContainerBinding, ContainerKey
 from ullage_node.model.samples import DeviceSample
 
@@ -27,13 +28,18 @@ class HeldFigures:
     memory: Mapping[tuple[str, str], int] = gauge(
         "ullage_device_memory_bytes",
         "Memory of a device: all of it, given to slices, and used by their containers.",
-        "gpu",
+        DEVICE,
         "kind",
     )
     granted: Mapping[str, float] = gauge(
         "ullage_device_granted_ratio",
-        "Part of a device's compute that is granted to started containers; 1 less it is headroom.",
-        "gpu",
+        "Part of a device's compute that is granted to started containers.",
+        DEVICE,
+    )
+    headroom: Mapping[str, float] = gauge(
+        "ullage_device_headroom_ratio",
+        "Part of a device's compute that no started container holds; 0 while it may not be used.",
+        DEVICE,
     )
 
 
@@ -49,7 +55,15 @@ def held_figures(
         memory[device.uuid, "total"] = device.memory_mib * _MIB
         memory[device.uuid, "reserved"] = reserved[device.uuid] * _MIB
         memory[device.uuid, "used"] = used[device.uuid] * _MIB
-    return HeldFigures(memory=memory, granted=_granted(devices, bindings))
+    granted = _granted(devices, bindings)
+    return HeldFigures(
+        memory=memory,
+        granted=granted,
+        headroom={
+            device.uuid: 1.0 - granted[device.uuid] if device.health is Health.HEALTHY else 0.0
+            for device in devices
+        },
+    )
 
 
 def _granted(
@@ -95,22 +109,22 @@ class SampleFigures:
     ratio: Mapping[tuple[str, str], float] = gauge(
         "ullage_device_gpm_ratio",
         "Mean of a GPM counter over the last second, of the whole device, 0 to 1.",
-        "gpu",
+        DEVICE,
         "metric",
     )
     gpm: Mapping[str, float] = gauge(
-        "ullage_device_gpm_supported", "1 = the device has GPM counters.", "gpu"
+        "ullage_device_gpm_supported", "1 = the device has GPM counters.", DEVICE
     )
     busy: Mapping[str, float] = gauge(
         "ullage_device_busy_ratio",
         "Time in which any kernel ran, as NVML says it; says little of how much ran.",
-        "gpu",
+        DEVICE,
     )
     clock_ratio: Mapping[str, float] = gauge(
-        "ullage_device_clock_ratio", "Clock of the multiprocessors over the highest.", "gpu"
+        "ullage_device_clock_ratio", "Clock of the multiprocessors over the highest.", DEVICE
     )
     power_watts: Mapping[str, float] = gauge(
-        "ullage_device_power_watts", "Power that the device draws.", "gpu"
+        "ullage_device_power_watts", "Power that the device draws.", DEVICE
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final
 
 from ullage.api.codec import Wire
 from ullage.api.wire_fields import (
@@ -31,6 +31,8 @@ from ullage.api.wire_fields import (
     known_word,
     words,
 )
+
+MOST_INDEX: Final = 1023
 
 
 class GPUMode(StrEnum):
@@ -110,3 +112,5 @@ class ObservedDevice(Wire):
     """Backend that enforces shares on the device."""
     mps: MpsStatus | None = None
     """MPS server of the device, if there is one."""
+    index: Annotated[int | None, between(0, MOST_INDEX)] = None
+    """Index of the device on its node, as nvidia-smi numbers it; of a MIG device its GPU's."""

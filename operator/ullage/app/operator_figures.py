@@ -51,8 +51,9 @@ class ReplicaFigures:
         self._loop_lag_s = loop_lag_s
         self._pools = pools
         self._parties = Parties()
-        self._costs = CostSums(began=replica.clock.now(), parties=self._parties)
-        self._spends = SpendSums(parties=self._parties)
+        currency = replica.settings.price.currency
+        self._costs = CostSums(began=replica.clock.now(), currency=currency, parties=self._parties)
+        self._spends = SpendSums(currency=currency, parties=self._parties)
         self._tiers = TierSums()
 
     def __call__(self) -> OperatorFigures:

@@ -60,6 +60,7 @@ class PoolService:
         environment: Mapping[str, str],
     ) -> None:
         """``namespace`` is the operator's own, ``environment`` the process's."""
+        self._currency = settings.currency
         self._picture = picture
         self._hooks = hooks
         self._clock = clock
@@ -110,7 +111,10 @@ class PoolService:
     def figures(self, snapshot: Snapshot) -> PoolFigures:
         """Figures of the metrics."""
         return pool_figures(
-            snapshot.pools.values(), dict(self._prices.figures.answers), self._keeper.failures
+            snapshot.pools.values(),
+            dict(self._prices.figures.answers),
+            self._keeper.failures,
+            self._currency,
         )
 
     async def _look(self) -> None:

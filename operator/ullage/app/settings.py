@@ -7,6 +7,7 @@ Every field is one variable ``ULLAGE_<SECTION>_<FIELD>`` and one value of the ch
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -115,6 +116,9 @@ class PriceSettings:
     """A price source that does not answer in this time is asked again later, ever less often."""
     file_root: str = "/etc/ullage/prices"
     """Folder below which price sources of type File read; nothing outside it is read."""
+    currency: str = "USD"
+    """Currency of all prices (ISO 4217), the label of metrics that tell money. AWS, Azure and GCP
+    answer in USD."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,3 +179,5 @@ def _problems(settings: Settings) -> Iterator[str]:
             "ULLAGE_PRICE_PERIOD_SECONDS must be at least 10 and ULLAGE_PRICE_TIMEOUT_SECONDS "
             "positive"
         )
+    if not re.fullmatch("[A-Z]{3}", settings.price.currency):
+        yield "ULLAGE_PRICE_CURRENCY must be three capital letters, as USD"

@@ -15,13 +15,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.metrics.currency import CURRENCY, DEFAULT_CURRENCY, in_currency
 from ullage.metrics.tenants import Parties
 from ullage.process.metric_families import counter, gauge
 from ullage.scheduling.accounting.bills import Bill, bill_of, total
 from ullage.scheduling.model.phases import OVER
 
 Entered = tuple[float, float, float]
-"""Dollars, evictions, seconds of lost work."""
+"""Cost, evictions, seconds of lost work."""
 _NOTHING: Entered = (0.0, 0.0, 0.0)
 
 
@@ -29,10 +30,11 @@ _NOTHING: Entered = (0.0, 0.0, 0.0)
 class CostFigures:
     """Figures of cost, by tenant; empty where nothing has a price."""
 
-    dollars: Mapping[str, float] = counter(
-        "ullage_job_cost_dollars",
+    cost: Mapping[tuple[str, str], float] = counter(
+        "ullage_job_cost",
         "Cost that was entered into the books of workloads since this process looks on.",
         "tenant",
+        CURRENCY,
     )
     evictions: Mapping[str, float] = counter(
         "ullage_job_evictions",
@@ -45,10 +47,11 @@ class CostFigures:
         " where it does not say so, at most: since the last checkpoint told of.",
         "tenant",
     )
-    per_hour: Mapping[str, float] = gauge(
-        "ullage_job_cost_dollars_per_hour",
+    per_hour: Mapping[tuple[str, str], float] = gauge(
+        "ullage_job_cost_per_hour",
         "Cost per hour of the devices that workloads hold now.",
         "tenant",
+        CURRENCY,
     )
     savings: Mapping[str, float] = gauge(
         "ullage_job_savings_ratio",
@@ -62,6 +65,7 @@ class CostSums:
     """Sums by tenant since this process looks on; bounded by workloads and by labels."""
 
     began: float
+    currency: str = DEFAULT_CURRENCY
     parties: Parties = field(default_factory=Parties)
     sums: dict[str, Entered] = field(default_factory=dict)
     _seen: dict[str, Entered] = field(default_factory=dict)
@@ -84,10 +88,12 @@ class CostSums:
         self._seen = seen
         bills = {party: total(found) for party, found in parties.items()}
         return CostFigures(
-            dollars={party: one[0] for party, one in self.sums.items()},
+            cost=in_currency({party: one[0] for party, one in self.sums.items()}, self.currency),
             evictions={party: one[1] for party, one in self.sums.items()},
             lost_seconds={party: one[2] for party, one in self.sums.items()},
-            per_hour={party: float(one.per_hour) for party, one in bills.items()},
+            per_hour=in_currency(
+                {party: float(one.per_hour) for party, one in bills.items()}, self.currency
+            ),
             savings={
                 party: one.savings_ratio
                 for party, one in bills.items()

@@ -16,7 +16,7 @@ _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _ADMISSION: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 _WAITS: Final = (1.0, 10.0, 60.0, 300.0, 1800.0, 7200.0, 28800.0, 86400.0)
 _SLOWDOWN: Final = (1.05, 1.1, 1.2, 1.3, 1.4, 1.6, 1.8, 2.0, 2.5, 3.0, 4.0, 6.0)
-_slowdowns = partial(Histogram, labelnames=["gpu_model"], buckets=_SLOWDOWN, registry=None)
+_slowdowns = partial(Histogram, labelnames=["accelerator"], buckets=_SLOWDOWN, registry=None)
 
 
 def decision_seconds() -> Histogram:

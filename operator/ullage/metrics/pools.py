@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from ullage.cluster.records.pool import PoolRecord
+from ullage.metrics.currency import CURRENCY, in_currency
 from ullage.process.metric_families import counter, gauge
 
 
@@ -23,10 +24,11 @@ class PoolFigures:
         "Expected loss events per hour in which the pool has an instance.",
         "pool",
     )
-    price: Mapping[str, float] = gauge(
+    price: Mapping[tuple[str, str], float] = gauge(
         "ullage_pool_price_per_hour",
         "Price of one instance of the pool for an hour, the last one believed.",
         "pool",
+        CURRENCY,
     )
     nodes: Mapping[tuple[str, str], int] = gauge(
         "ullage_pool_nodes",
@@ -41,7 +43,7 @@ class PoolFigures:
 
 
 def pool_figures(
-    pools: Collection[PoolRecord], answers: Mapping[str, int], failures: int
+    pools: Collection[PoolRecord], answers: Mapping[str, int], failures: int, currency: str
 ) -> PoolFigures:
     """The figures as of now.
 
@@ -49,12 +51,15 @@ def pool_figures(
         pools: What decisions see.
         answers: Questions for prices, by result.
         failures: Looks at one pool, or writes of it, that raised.
+        currency: Of the prices.
     """
     hazards = {pool.name: pool.status.hazard_per_hour for pool in pools}
     prices = {pool.name: pool.status.price for pool in pools}
     return PoolFigures(
         hazard={name: hazard for name, hazard in hazards.items() if hazard is not None},
-        price={name: price for name, price in prices.items() if price is not None},
+        price=in_currency(
+            {name: price for name, price in prices.items() if price is not None}, currency
+        ),
         nodes={(pool.name, pool.capacity_type.value): pool.status.nodes for pool in pools},
         answers=answers,
         failures=failures,

@@ -28,16 +28,18 @@ class ModelFigures:
     rung: Mapping[str, int] = gauge(
         "ullage_model_rung",
         "Model in force: 0 utilisation sum, 1 prior, 2 prior and bias, 3 prior and process.",
-        "gpu_model",
+        "accelerator",
     )
     rows: Mapping[str, int] = gauge(
-        "ullage_model_rows", "Observations that the model holds.", "gpu_model"
+        "ullage_model_rows", "Observations that the model holds.", "accelerator"
     )
-    version: Mapping[str, int] = gauge("ullage_model_version", "Version of the model.", "gpu_model")
+    version: Mapping[str, int] = gauge(
+        "ullage_model_version", "Version of the model.", "accelerator"
+    )
     failing: Mapping[str, bool] = gauge(
         "ullage_model_failing",
         "Whether nothing new can be learned at the moment.",
-        "gpu_model",
+        "accelerator",
     )
 
 

@@ -11,6 +11,7 @@ from statistics import fmean
 
 from ullage.api.reasons import ConditionType
 from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.metrics.currency import CURRENCY, DEFAULT_CURRENCY, in_currency
 from ullage.metrics.tenants import Parties
 from ullage.process.metric_families import counter, gauge
 
@@ -19,10 +20,11 @@ from ullage.process.metric_families import counter, gauge
 class SpendFigures:
     """Figures of chosen pools; empty where none are chosen."""
 
-    cost_per_work: Mapping[str, float] = gauge(
-        "ullage_job_cost_per_work",
-        "Expected dollars for an hour of work of one member, losses included; mean over the jobs.",
+    cost_per_work: Mapping[tuple[str, str], float] = gauge(
+        "ullage_job_cost_per_work_hour",
+        "Expected cost of an hour of work of one member, losses included; mean over the jobs.",
         "tenant",
+        CURRENCY,
     )
     switches: Mapping[str, int] = counter(
         "ullage_switches",
@@ -40,6 +42,7 @@ class SpendFigures:
 class SpendSums:
     """Changes of pools since this process looks on; bounded by the workloads that exist."""
 
+    currency: str = DEFAULT_CURRENCY
     parties: Parties = field(default_factory=Parties)
     switches: Counter[str] = field(default_factory=Counter)
     _seen: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -67,7 +70,9 @@ class SpendSums:
                 deadlines["yes" if safe.status == "True" else "no"] += 1
         self._seen = seen
         return SpendFigures(
-            cost_per_work={party: fmean(values) for party, values in costs.items()},
+            cost_per_work=in_currency(
+                {party: fmean(values) for party, values in costs.items()}, self.currency
+            ),
             switches=dict(self.switches),
             deadlines=dict(deadlines),
         )

@@ -33,13 +33,13 @@ class TurnFigures:
     """Figures of time slicing; empty under FIFO."""
 
     allocation: Mapping[tuple[str, str], float] = gauge(
-        "ullage_allocation_fraction",
+        "ullage_allocation_ratio",
         "Parts of time promised on a type, summed over the jobs of a tenant.",
         "accelerator",
         "tenant",
     )
     received: Mapping[tuple[str, str], float] = gauge(
-        "ullage_received_fraction",
+        "ullage_received_ratio",
         "Parts of the time since their creation that jobs had on a type, summed by tenant.",
         "accelerator",
         "tenant",

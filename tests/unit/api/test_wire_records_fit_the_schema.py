@@ -127,6 +127,7 @@ DEVICE = ObservedDevice(
     health=Health.HEALTHY,
     backend=Backend.EMULATED,
     mps=MPS,
+    index=1,
 )
 OBSERVATION = Observation(
     id="uid-1/main/30",

@@ -68,10 +68,10 @@ def test_costs_and_deadlines_are_gathered_by_tenant() -> None:
     late = job("a", safe="False")
     late = replace(late, ref=replace(late.ref, uid="other"))
     found = SpendSums().figures([job("a", safe="True"), late])
-    assert found.cost_per_work == {"research": 1.5}
+    assert found.cost_per_work == {("research", "USD"): 1.5}
     assert found.deadlines == {"yes": 1, "no": 1}
     names = {one.name for one in families(found)}
-    assert names == {"ullage_job_cost_per_work", "ullage_switches", "ullage_job_deadlines"}
+    assert names == {"ullage_job_cost_per_work_hour", "ullage_switches", "ullage_job_deadlines"}
 
 
 def test_why_shows_the_decision_and_the_next_best() -> None:

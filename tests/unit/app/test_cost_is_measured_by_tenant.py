@@ -40,22 +40,22 @@ def test_what_is_entered_is_added_once_and_stays_when_the_job_goes() -> None:
     jobs = [billed("a", "5"), billed("b", "1", tenant="")]
     for _ in range(2):
         figures = sums.figures(jobs, NOW)
-    assert figures.dollars == {"research": 5.0, "default": 1.0}
+    assert figures.cost == {("research", "USD"): 5.0, ("default", "USD"): 1.0}
     sums.figures([billed("a", "7"), jobs[1]], NOW)
-    assert sums.figures([], NOW).dollars == {"research": 7.0, "default": 1.0}
+    assert sums.figures([], NOW).cost == {("research", "USD"): 7.0, ("default", "USD"): 1.0}
 
 
 def test_what_stood_there_before_is_not_counted_again() -> None:
     sums = CostSums(began=NOW)
     old = billed("old", "100", age_s=500, evictions=4)
-    assert sums.figures([old], NOW).dollars == {"research": 0.0}
+    assert sums.figures([old], NOW).cost == {("research", "USD"): 0.0}
     newer = billed("old", "103", age_s=500, evictions=5, lost_seconds=30)
     found = sums.figures([newer], NOW)
-    assert (found.dollars, found.evictions) == ({"research": 3.0}, {"research": 1.0})
+    assert (found.cost, found.evictions) == ({("research", "USD"): 3.0}, {"research": 1.0})
     assert found.lost_seconds == {"research": 30.0}
     # a picture that is late takes nothing back
-    assert sums.figures([old], NOW).dollars == {"research": 3.0}
-    assert sums.figures([newer], NOW).dollars == {"research": 3.0}
+    assert sums.figures([old], NOW).cost == {("research", "USD"): 3.0}
+    assert sums.figures([newer], NOW).cost == {("research", "USD"): 3.0}
 
 
 def lost(sums: CostSums, seconds: int, assumed: int = 0, phase: str = "Running") -> float:
@@ -95,10 +95,10 @@ def test_savings_compare_only_what_can_be_compared() -> None:
     unknown = billed("b", "900", per_hour="1")
     figures = CostSums(began=NOW).figures([known, unknown], NOW)
     assert figures.savings == {"research": pytest.approx(0.75)}
-    assert figures.per_hour == {"research": 3.5}
+    assert figures.per_hour == {("research", "USD"): 3.5}
     found = values(list(families(figures)))
     assert found["ullage_job_savings_ratio", "research"] == pytest.approx(0.75)
-    assert found["ullage_job_cost_dollars_total", "research"] == 925
+    assert found["ullage_job_cost_total", "research"] == 925
 
 
 def test_a_bill_goes_on_between_two_entries() -> None:
@@ -125,6 +125,14 @@ def test_one_namespace_makes_no_more_series_than_its_bound() -> None:
     for n in range(10):
         many = [billed(f"j{n}-{at}", "1", tenant=f"made-up-{n}-{at}") for at in range(10)]
         figures = sums.figures(many, NOW)
-    assert len(figures.dollars) == MOST_OF_A_NAMESPACE + 1
-    assert sum(figures.dollars.values()) == 100
-    assert figures.dollars["default"] == 100 - MOST_OF_A_NAMESPACE
+    assert len(figures.cost) == MOST_OF_A_NAMESPACE + 1
+    assert sum(figures.cost.values()) == 100
+    assert figures.cost["default", "USD"] == 100 - MOST_OF_A_NAMESPACE
+
+
+def test_money_is_labelled_with_its_currency() -> None:
+    found = list(families(CostSums(began=NOW, currency="EUR").figures([billed("a", "5")], NOW)))
+    labels = {sample.name: sample.labels for family in found for sample in family.samples}
+    money = {"ullage_job_cost_total", "ullage_job_cost_per_hour"}
+    assert {name for name in labels if "currency" in labels[name]} == money
+    assert all(labels[name]["currency"] == "EUR" for name in money)

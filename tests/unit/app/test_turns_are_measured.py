@@ -57,8 +57,8 @@ def test_sums_go_by_accelerator_and_tenant() -> None:
             divisions=divisions,
         )
     )
-    assert 'ullage_allocation_fraction{accelerator="fast",tenant="research"} 0.5' in text
-    assert 'ullage_received_fraction{accelerator="fast",tenant="research"} 0.2' in text
+    assert 'ullage_allocation_ratio{accelerator="fast",tenant="research"} 0.5' in text
+    assert 'ullage_received_ratio{accelerator="fast",tenant="research"} 0.2' in text
     assert 'ullage_deficit_seconds{accelerator="fast",tenant="research"} 40.0' in text
     assert 'ullage_preemptions_total{cause="turn"} 3.0' in text
     assert "ullage_policy_solve_seconds_count 1.0" in text

@@ -178,6 +178,7 @@ class NvidiaProbe:
             health=Health.HEALTHY if healthy else Health.UNHEALTHY,
             backend=choice.backend,
             mps=self._devices.mps_status(device.uuid),
+            index=device.index,
         )
 
     async def _watch(self, found: Sequence[NvidiaDevice]) -> None:

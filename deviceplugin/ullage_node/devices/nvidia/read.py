@@ -75,7 +75,7 @@ class NvidiaDevice:
     ``prohibited`` = its compute mode lets no program in, ``one_process`` = it lets one in. ``mig``
     = a GPU in MIG mode of which no MIG device is seen. A MIG device has the uuid of its GPU as
     ``parent``, the numbers of its GPU instance and compute instance as ``instance``, and its GPU's
-    ``minor``.
+    ``minor``. ``index`` is the driver's number of the GPU.
     """
 
     uuid: str
@@ -89,6 +89,7 @@ class NvidiaDevice:
     one_process: bool = False
     parent: str = ""
     instance: tuple[int, int] | None = None
+    index: int | None = None
 
     @property
     def gpu(self) -> str:
@@ -157,7 +158,7 @@ def read_inventory(api: NvmlApi) -> tuple[NvidiaDevice, ...]:
     for index in range(api.nvmlDeviceGetCount()):
         try:
             handle = api.nvmlDeviceGetHandleByIndex(index)
-            device = _describe(api, handle)
+            device = replace(_describe(api, handle), index=index)
             devices += (_mig_devices(api, handle, device) if device.mig else ()) or (device,)
         except NvmlError as error:
             if _code(error) not in _HARD_ERRORS:

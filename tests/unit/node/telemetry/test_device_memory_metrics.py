@@ -2,12 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fakes.device_rigs import a_binding
 from ullage.api.contract import Backend, GPUMode, Health, ObservedDevice
+from ullage.process.build_metrics import register_build
 from ullage.process.metric_families import FiguresCollector
+from ullage_node.model.device_labels import DeviceRegistry
 from ullage_node.model.devices import Attachment, AttachState
 from ullage_node.telemetry.metrics import held_figures
 
@@ -67,6 +72,38 @@ def test_what_is_granted_of_each_device() -> None:
     seen = Agent().scrape()
     granted = {key[1]: seen[key] for key in seen if key[0] == "ullage_device_granted_ratio"}
     assert granted == {"a": 0.9, "b": 0.75, "c": 0.0}
+
+
+def test_headroom_is_what_can_still_be_granted() -> None:
+    agent = Agent()
+    agent.devices = (*agent.devices[:2], replace(agent.devices[2], health=Health.UNHEALTHY))
+    seen = agent.scrape()
+    headroom = {key[1]: seen[key] for key in seen if key[0] == "ullage_device_headroom_ratio"}
+    assert headroom == {"a": pytest.approx(0.1), "b": 0.25, "c": 0.0}
+
+
+def test_devices_say_where_they_are_and_other_metrics_do_not() -> None:
+    agent = Agent()
+    devices = (replace(agent.devices[0], index=3), agent.devices[1])
+    registry = DeviceRegistry("node-a", lambda: devices)
+    registry.register(
+        FiguresCollector(lambda: held_figures(devices, agent.bindings, agent.attachments))
+    )
+    register_build(registry, "node")
+    samples = [
+        sample
+        for family in text_string_to_metric_families(generate_latest(registry).decode())
+        for sample in family.samples
+    ]
+    places = {
+        sample.labels["UUID"]: (sample.labels["gpu"], sample.labels["node"])
+        for sample in samples
+        if "UUID" in sample.labels
+    }
+    assert places == {"a": ("3", "node-a"), "b": ("", "node-a")}
+    others = [sample.labels for sample in samples if "UUID" not in sample.labels]
+    assert others
+    assert not any({"gpu", "node"} & labels.keys() for labels in others)
 
 
 def test_a_scrape_shows_the_state_of_that_moment_and_no_label_outlives_its_device() -> None:
