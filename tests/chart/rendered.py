@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -92,6 +93,18 @@ class Helm:
             documents = yaml.load_all(self.run(*command), Loader=StrictLoader)
             self._seen[command] = Rendered([body for body in documents if body])
         return self._seen[command]
+
+    def notes(self, *words: str) -> str:
+        """What the chart tells whoever installs it; ``helm template`` leaves it out."""
+        copy = self.home / "with-notes"
+        shutil.copytree(CHART, copy, dirs_exist_ok=True)
+        shown = (
+            "kind: Notes\ntext: {{ include (print .Template.BasePath `/NOTES.txt`) . | quote }}\n"
+        )
+        (copy / "templates" / "shown.yaml").write_text(shown, encoding="utf-8")
+        (notes,) = self.template(*words, chart=copy).all("Notes")
+        text: str = notes["text"]
+        return text
 
     def values(self, values: Mapping[str, Any]) -> Rendered:
         """Render with values given as one mapping."""

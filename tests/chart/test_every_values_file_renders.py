@@ -4,9 +4,7 @@
 
 from __future__ import annotations
 
-import shutil
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -146,23 +144,8 @@ def test_one_version_everywhere(rendered: Rendered) -> None:
         assert container["image"].endswith(f":{project['version']}")
 
 
-@pytest.fixture
-def noted(helm: Helm, tmp_path: Path) -> Callable[..., str]:
-    """The notes of an install with some words."""
-    copy = tmp_path / "ullage"
-    shutil.copytree(CHART, copy)
-    shown = "kind: Notes\ntext: {{ include (print .Template.BasePath `/NOTES.txt`) . | quote }}\n"
-    (copy / "templates" / "shown.yaml").write_text(shown, encoding="utf-8")
-
-    def notes(*words: str) -> str:
-        (found,) = helm.template(*words, chart=copy).all("Notes")
-        return str(found["text"])
-
-    return notes
-
-
-def test_notes_name_what_the_chart_made(noted: Callable[..., str]) -> None:
-    text = noted("--set", "retireHook.enabled=false,fullnameOverride=gpu", *SERVED)
+def test_notes_name_what_the_chart_made(helm: Helm) -> None:
+    text = helm.notes("--set", "retireHook.enabled=false,fullnameOverride=gpu", *SERVED)
     assert f"--namespace {NAMESPACE} deployment/gpu-operator daemonset/gpu-node" in text
     assert "kubectl label node NODE ullage.dev/node=true" in text
     assert "ullage-operator retire" in text
@@ -177,8 +160,8 @@ def test_notes_name_what_the_chart_made(noted: Callable[..., str]) -> None:
     ],
 )
 def test_notes_show_no_label_that_nothing_reads(
-    noted: Callable[..., str], words: tuple[str, ...], reason: str
+    helm: Helm, words: tuple[str, ...], reason: str
 ) -> None:
-    text = noted(*words)
+    text = helm.notes(*words)
     assert reason in text
     assert "kubectl run" not in text

@@ -50,6 +50,32 @@ def test_without_the_api_or_the_wish_nothing_is_adopted(helm: Helm) -> None:
         assert variable(policies(rendered)["pods"], "adopted") == "false"
 
 
+@pytest.mark.parametrize("version", ["v1alpha1", "v1beta1", "v1"])
+def test_whoever_installs_is_shown_a_labelled_pod_where_labels_work(
+    helm: Helm, version: str
+) -> None:
+    notes = helm.notes("--api-versions", SERVED.format(version))
+    assert "--labels=ullage.dev/share=20" in notes
+    assert "WARNING" not in notes
+
+
+def test_whoever_installs_is_warned_where_labels_do_not_work_and_told_what_helps(
+    helm: Helm,
+) -> None:
+    notes = helm.notes("--kube-version", "1.34.2")
+    assert "WARNING: pods with the label ullage.dev/share run without a device" in notes
+    assert "this is v1.34.2" in notes
+    assert "--feature-gates=MutatingAdmissionPolicy=true" in notes
+    assert "--runtime-config=admissionregistration.k8s.io/v1beta1=true" in notes
+    off = helm.notes("--set", "admissionPolicy.adoption.enabled=false")
+    assert "WARNING" not in off, "who switched it off is not warned"
+
+
+def test_a_kubernetes_before_the_first_that_works_is_refused(helm: Helm) -> None:
+    with pytest.raises(ChartRefused, match=r"requires kubeVersion: >=1\.33"):
+        helm.template("--kube-version", "1.32.9")
+
+
 def test_a_labelled_pod_gets_gate_slot_and_marks(helm: Helm) -> None:
     policy = adopting(helm, "v1").one("MutatingAdmissionPolicy", NAME)
     assert policy["spec"]["failurePolicy"] == "Fail"

@@ -15,7 +15,13 @@ from typing import Any
 import pytest
 
 from builders_nodes import a_device
-from builders_raw import owner_reference, raw_adopted_pod, raw_gpu_node, raw_node
+from builders_raw import (
+    owner_reference,
+    raw_adopted_pod,
+    raw_foreign_pod,
+    raw_gpu_node,
+    raw_node,
+)
 from fakes.apiserver.patches import json_patch
 from ullage.api.contract import GATE, DesiredSlice, ObservedSlice, SlicePhase
 from ullage.api.times import rfc3339
@@ -56,6 +62,8 @@ class World:
         self.now, self.born = START, 0
         self.pods: dict[str, Raw] = {}
         self.slices: dict[str, tuple[DesiredSlice, ...]] = dict.fromkeys(NODES, ())
+        self.held: dict[str, tuple[DesiredSlice, ...]] = {}
+        """Slices that containers use, by node, whatever was decided since."""
         self.acts: list[Action] = []
         self.restart()
 
@@ -141,7 +149,9 @@ class World:
             raw_gpu_node(
                 name,
                 desired=self.slices[name],
-                observed=[self.confirmed(one) for one in self.slices[name]],
+                observed=[
+                    self.confirmed(one) for one in {*self.slices[name], *self.held.get(name, ())}
+                ],
                 devices=[a_device(f"GPU-{name}-{index}") for index in range(2)],
                 heartbeat=heard,
             )
@@ -266,3 +276,104 @@ def test_nothing_is_given_twice_and_everyone_is_told(seed: int) -> None:
     world.pods.clear()  # as when the namespace is deleted
     world.cycle()
     assert not any(world.slices.values())
+
+
+def a_world(*pods: Raw) -> World:
+    world = World(0)
+    for pod in pods:
+        world.keep(pod)
+    return world
+
+
+def gang_pods(size: int) -> list[Raw]:
+    keys, notes = {"share": "30", "gang": "a"}, {"gang-size": str(size)}
+    job = owner_reference("Job", "j")
+    return [
+        raw_adopted_pod(f"g-{at}", keys=keys, notes=notes, controller=job) for at in range(size)
+    ]
+
+
+def given(world: World) -> set[str]:
+    """Names of the pods that hold a slice."""
+    names = {uid: pod["metadata"]["name"] for uid, pod in world.pods.items()}
+    return {names.get(s.key.pod_uid, "gone") for parts in world.slices.values() for s in parts}
+
+
+def test_a_namespace_that_goes_while_its_gang_is_half_bound_leaves_nothing() -> None:
+    world = a_world(*gang_pods(3), raw_adopted_pod("other", namespace="elsewhere"))
+    while not any(isinstance(action, UngatePod) for action in world.cycle()):
+        pass
+    first = next(pod for pod in world.pods.values() if pod["metadata"]["name"] == "g-0")
+    waiting = [pod for pod in world.pods.values() if pod is not first]
+    kept = {pod["metadata"]["uid"]: pod for pod in waiting}
+    world.pods = {first["metadata"]["uid"]: first}
+    world.bind()  # the others are let go and not bound yet
+    world.pods |= kept
+    assert first["status"]["phase"] == "Running"
+    for pod in world.pods.values():
+        if pod["metadata"]["namespace"] == "default":
+            pod["metadata"]["deletionTimestamp"] = rfc3339(world.now)
+    for _ in range(3):
+        acts = world.cycle()
+        assert not [one for one in acts if isinstance(one, EvictPod)]
+        assert not [one for one in acts if isinstance(one, UngatePod) and "g-" in one.pod.name]
+    assert "g-0" in given(world), "a container that still runs keeps its device"
+    for uid in [uid for uid, pod in world.pods.items() if "deletionTimestamp" in pod["metadata"]]:
+        del world.pods[uid]
+    world.settle()
+    assert given(world) == {"other"}
+
+
+def test_pods_that_wait_are_served_after_the_policy_was_removed() -> None:
+    world = a_world(raw_adopted_pod("prepared"))
+    world.pods["uid-prepared"]["spec"]["schedulingGates"].insert(0, KUEUE)
+    world.settle()
+    assert given(world) == set()
+    missed = raw_foreign_pod("missed")  # what a template makes without the policy
+    missed["metadata"]["labels"] = {"ullage.dev/share": "30"}
+    world.state.replace(streams.FOREIGN_PODS, [missed], world.now)
+    world.lift()
+    world.settle()
+    assert given(world) == {"prepared"}
+    assert set(world.state.unprepared_pods()) == {"uid-missed"}
+
+
+@pytest.mark.parametrize("share", ["100", "x"])
+def test_a_running_pod_that_is_labelled_again_keeps_what_it_has(share: str) -> None:
+    world = a_world(raw_adopted_pod("web", keys={"share": "30"}))
+    world.settle()
+    before = dict(world.slices)
+    world.pods["uid-web"]["metadata"]["labels"]["ullage.dev/share"] = share
+    for _ in range(3):
+        assert not [one for one in world.cycle() if isinstance(one, (EvictPod, UngatePod))]
+    assert world.slices == before
+
+
+def test_a_running_pod_that_lost_its_label_keeps_its_device_until_it_ends() -> None:
+    world = a_world(raw_adopted_pod("web", keys={"devices": "1"}))
+    world.settle()
+    ((node, (part,)),) = [(name, parts) for name, parts in world.slices.items() if parts]
+    del world.pods["uid-web"]["metadata"]["labels"]["ullage.dev/devices"]
+    world.held[node] = (part,)  # its agent keeps what a container uses
+    for at in range(4):
+        world.keep(raw_adopted_pod(f"next-{at}", keys={"devices": "1"}))
+    for _ in range(3):
+        world.bind()
+        assert not [one for one in world.cycle() if isinstance(one, EvictPod)]
+    assert part.gpu not in {one.gpu for one in world.slices[node]}
+    assert len(given(world)) == 3
+    del world.pods["uid-web"], world.held[node]
+    world.settle()
+    assert len(given(world)) == 4
+
+
+def test_ten_thousand_pods_at_once_are_given_what_there_is_and_told_why_they_wait() -> None:
+    count = 10_000
+    web = owner_reference("ReplicaSet", "web")
+    world = a_world(
+        *(raw_adopted_pod(f"web-{at}", keys={"share": "30"}, controller=web) for at in range(count))
+    )
+    world.cycle()
+    assert len(given(world)) == 12  # three on each of four devices
+    told = [pod for pod in world.pods.values() if pod["status"].get("conditions")]
+    assert len(told) == count
