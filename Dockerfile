@@ -3,13 +3,15 @@
 #
 # One file, three images: --target operator | deviceplugin | examples.
 # The build is offline: `make wheels` puts every dependency, checked against the hashes in
-# requirements/, and the product's own wheel into build/wheels first.
+# requirements/, and the product's own wheel into build/wheels/ARCHITECTURE first. Builders set
+# TARGETARCH (amd64, arm64) from --platform.
 ARG BASE=python:3.11-slim-bookworm
 
 FROM ${BASE} AS venv
+ARG TARGETARCH
 RUN python3 -m venv /app/.venv
 COPY requirements /src/requirements
-COPY build/wheels /src/wheels
+COPY build/wheels/${TARGETARCH} /src/wheels
 
 FROM venv AS operator-build
 RUN /app/.venv/bin/pip install --no-index --no-compile --find-links /src/wheels --require-hashes -r /src/requirements/operator.txt \

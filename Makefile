@@ -96,7 +96,7 @@ mutants-sample: $(VENV)/.ready ## how many small random changes of engines, guar
 	@PYTHONPATH=tests $(BIN)/python -m mutants.sample $(SAMPLE)
 
 .PHONY: test-neighbours
-test-neighbours: $(VENV)/.ready ## beside real Karpenter, Kueue, JobSet, LeaderWorkerSet, Trainer and Prometheus, compiled from their Go modules
+test-neighbours: $(VENV)/.ready ## beside real Karpenter, Kueue, JobSet, LeaderWorkerSet, Trainer, Prometheus and an image registry, compiled from their Go modules
 	@$(BIN)/python -m pytest -m neighbours -p no:xdist tests/neighbours
 
 .PHONY: lint
@@ -128,7 +128,7 @@ docs: $(VENV)/.ready ## the documentation as a site, in build/site
 
 .PHONY: requirements
 requirements: $(VENV)/.ready ## pin all dependencies, with hashes and without addresses (needs uv)
-	@for extra in operator node router examples docs; do \
+	@for extra in operator node router cli examples docs; do \
 	  uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	    --no-emit-find-links --no-header --no-annotate --extra $$extra pyproject.toml -o requirements/$$extra.txt; done
 	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
@@ -143,12 +143,12 @@ images: $(VENV)/.ready ## the three container images as OCI archives
 	@$(BIN)/python -m demo.images
 
 .PHONY: wheels
-wheels: $(VENV)/.ready ## what the Dockerfile installs, checked by hash, into build/wheels
-	@$(BIN)/python -m demo.images --wheels
+wheels: $(VENV)/.ready ## what the Dockerfile installs, checked by hash, into build/wheels (PLATFORM=amd64 or arm64)
+	@$(BIN)/python -m demo.images --wheels $(if $(PLATFORM),--platform $(PLATFORM))
 
 .PHONY: release
-release: $(VENV)/.ready ## images as OCI archives, their contents, charts, wheel and checksums, in build/release (REGISTRY=prefix of image names)
-	@$(BIN)/python -m release $(if $(REGISTRY),--registry $(REGISTRY))
+release: $(VENV)/.ready ## images, bills of materials, charts, wheel, kubectl plugin and checksums, in build/release (REGISTRY, PLATFORM, PLUGIN_URL)
+	@$(BIN)/python -m release $(if $(REGISTRY),--registry $(REGISTRY)) $(if $(PLATFORM),--platform $(PLATFORM)) $(if $(PLUGIN_URL),--plugin-url '$(PLUGIN_URL)')
 
 .PHONY: bench bench-step bench-decide bench-fill
 bench: bench-step bench-decide bench-fill ## every benchmark; figures go to build/bench

@@ -12,6 +12,7 @@ import argparse
 import fcntl
 import hashlib
 import os
+import platform
 import re
 import shutil
 import sys
@@ -32,9 +33,13 @@ TARGETS: Final = ("operator", "deviceplugin", "examples")
 BASE_PACKAGES: Final = ("python3", "python3-venv", "ca-certificates")
 BASE_SUITE: Final = "bookworm"
 BASE_PYTHON: Final = "3.11"
+BASE_GLIBC: Final = 36
+"""Of the base: 2.36. No wheel that needs a newer one is fetched."""
 LOCAL: Final = "localhost"
 TAG: Final = "dev"
 BASE_IMAGE: Final = f"{LOCAL}/ullage-base:{TAG}"
+WHEEL_MACHINES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
+"""Platforms that images can be made for, and what wheels call their machine."""
 STORAGE_ENV: Final = {"BUILDAH_ISOLATION": "chroot", "STORAGE_DRIVER": "overlay"}
 SOURCES: Final = (
     "Dockerfile",
@@ -70,37 +75,64 @@ def digest(paths: Iterable[Path], *words: str) -> str:
     return total.hexdigest()[:16]
 
 
+def this_platform() -> str:
+    """This machine's platform, as images name it."""
+    names = {machine: name for name, machine in WHEEL_MACHINES.items()}
+    return names.get(platform.machine(), platform.machine())
+
+
 def build_key() -> str:
-    """Names everything that the images are made from."""
+    """Names everything that the images are made from, but for the platform."""
     return digest((ROOT / name for name in SOURCES), *BASE_PACKAGES, BASE_SUITE)
 
 
-def build_all(progress: Progress) -> dict[str, Path]:
+def build_all(progress: Progress, architecture: str = "") -> dict[str, Path]:
     """Build what is missing.
+
+    Args:
+        progress: Told of each step.
+        architecture: ``amd64`` or ``arm64``; empty = this machine's.
 
     Returns:
         The OCI archive of each target.
+
+    Raises:
+        SystemExit: a tool is missing, or this machine runs no programs of that architecture.
     """
+    architecture = architecture or this_platform()
+    if architecture not in WHEEL_MACHINES:
+        raise SystemExit(f"no images for {architecture}: choose among {', '.join(WHEEL_MACHINES)}")
+    if architecture != this_platform() and not _emulated(architecture):
+        raise SystemExit(
+            f"images for {architecture} cannot be built here: this machine is {this_platform()} "
+            "and runs no other programs. Install qemu-user-static, or build on such a machine"
+        )
     with _alone(progress):
-        return _build_missing(progress)
+        return _build_missing(progress, architecture)
 
 
-def _build_missing(progress: Progress) -> dict[str, Path]:
-    archives = {target: IMAGES / f"{target}-{build_key()}.tar" for target in TARGETS}
+def _emulated(architecture: str) -> bool:
+    """Whether the kernel runs programs of another architecture by an emulator."""
+    return Path(f"/proc/sys/fs/binfmt_misc/qemu-{WHEEL_MACHINES[architecture]}").exists()
+
+
+def _build_missing(progress: Progress, architecture: str) -> dict[str, Path]:
+    key = f"{architecture}-{build_key()}"
+    archives = {target: IMAGES / f"{target}-{key}.tar" for target in TARGETS}
     if all(archive.exists() for archive in archives.values()):
         progress.skip("images are up to date")
         return archives
-    _install_tools(progress)
+    install_tools(progress, "buildah", "debootstrap")
     IMAGES.mkdir(parents=True, exist_ok=True)
-    for stale in IMAGES.glob("*.tar"):
+    for stale in IMAGES.glob(f"*-{architecture}-*.tar"):
         stale.unlink()
-    base = _base(progress)
-    _wheels(progress)
+    base = _base(progress, architecture)
+    _wheels(progress, architecture)
     with _emptied(STORAGE) as storage:
         _load_base(base, storage, progress)
         for target, archive in archives.items():
             with progress.step(f"build image {target}", expect_s=25):
-                _build(target, archive, storage)
+                _build(target, archive, storage, architecture)
     return archives
 
 
@@ -163,13 +195,13 @@ def mounts_below(folder: Path, mountinfo: str) -> list[str]:
     return [point for point in points if Path(point).is_relative_to(folder)]
 
 
-def _install_tools(progress: Progress) -> None:
-    """Install what builds images where that is possible, else name the line that does.
+def install_tools(progress: Progress, *tools: str) -> None:
+    """Install programs of Debian where that is possible, else name the line that does.
 
     Raises:
         SystemExit: a tool is missing and cannot be installed from here.
     """
-    missing = [tool for tool in ("buildah", "debootstrap") if shutil.which(tool) is None]
+    missing = [tool for tool in tools if shutil.which(tool) is None]
     if not missing:
         return
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
@@ -182,9 +214,10 @@ def _install_tools(progress: Progress) -> None:
         run("apt-get", *wait, "install", "-y", "--no-install-recommends", *missing, env=quiet)
 
 
-def _base(progress: Progress) -> Path:
+def _base(progress: Progress, architecture: str) -> Path:
     """The base root file system as a tar archive, made once per machine."""
-    archive = cache_folder() / f"base-{digest((), *BASE_PACKAGES, BASE_SUITE)}.tar"
+    made_from = digest((), *BASE_PACKAGES, BASE_SUITE, architecture)
+    archive = cache_folder() / f"base-{made_from}.tar"
     if archive.exists():
         progress.skip("base image is cached")
         return archive
@@ -196,6 +229,7 @@ def _base(progress: Progress) -> Path:
         run(
             "debootstrap",
             "--variant=minbase",
+            f"--arch={architecture}",
             f"--include={','.join(BASE_PACKAGES)}",
             BASE_SUITE,
             str(root),
@@ -208,20 +242,38 @@ def _base(progress: Progress) -> Path:
     return archive
 
 
-def _wheels(progress: Progress) -> None:
+def _wheels(progress: Progress, architecture: str) -> None:
     """Fetch every dependency for the base's Python, checked by hash; build the product's wheel."""
-    WHEELS.mkdir(parents=True, exist_ok=True)
-    for stale in WHEELS.glob("ullage-*.whl"):
+    folder = WHEELS / architecture
+    folder.mkdir(parents=True, exist_ok=True)
+    for stale in folder.glob("ullage-*.whl"):
         stale.unlink()
-    with progress.step("fetch wheels and build the product's", expect_s=20):
+    with progress.step(f"fetch wheels for {architecture} and build the product's", expect_s=20):
         for requirements in ("operator", "node", "examples"):
-            run(
-                sys.executable, "-m", "pip", "download", "--quiet", "--require-hashes",
-                "--only-binary=:all:", "--python-version", BASE_PYTHON,
-                "--implementation", "cp", "--dest", str(WHEELS),
-                "-r", str(ROOT / "requirements" / f"{requirements}.txt"),
-            )  # fmt: skip
-        build_wheel(WHEELS)
+            fetch_wheels(requirements, folder, architecture)
+        build_wheel(folder)
+
+
+def fetch_wheels(requirements: str, folder: Path, architecture: str) -> None:
+    """Download what a file of ``requirements/`` pins, for the base and an architecture.
+
+    Raises:
+        CommandFailed: a dependency has no wheel for it, or none with a pinned hash.
+    """
+    run(
+        sys.executable, "-m", "pip", "download", "--quiet", "--require-hashes",
+        *pip_platform(architecture), "--dest", str(folder),
+        "-r", str(ROOT / "requirements" / f"{requirements}.txt"),
+    )  # fmt: skip
+
+
+def pip_platform(architecture: str, glibc: int = BASE_GLIBC) -> list[str]:
+    """Words for pip that choose wheels for the base's Python, an architecture and a glibc 2.x."""
+    machine = WHEEL_MACHINES[architecture]
+    tags = [f"manylinux_2_{minor}_{machine}" for minor in range(glibc, 4, -1)]
+    tags += [f"manylinux{old}_{machine}" for old in ("2014", "2010", "1")]
+    words = ["--only-binary=:all:", "--implementation", "cp", "--python-version", BASE_PYTHON]
+    return [*words, *(word for tag in tags for word in ("--platform", tag))]
 
 
 def build_wheel(folder: Path) -> None:
@@ -251,10 +303,11 @@ def _load_base(base: Path, storage: Path, progress: Progress) -> None:
         _buildah(storage, "commit", "--quiet", "--rm", container, BASE_IMAGE)
 
 
-def _build(target: str, archive: Path, storage: Path) -> None:
+def _build(target: str, archive: Path, storage: Path, architecture: str) -> None:
     name = image_name(target)
     _buildah(
         storage, "build", "--quiet", "--layers", "--pull-never", "--format", "oci",
+        "--platform", f"linux/{architecture}", "--build-arg", f"TARGETARCH={architecture}",
         "--build-arg", f"BASE={BASE_IMAGE}", "--target", target, "--tag", name, str(ROOT),
     )  # fmt: skip
     partial = archive.with_suffix(".partial")
@@ -267,12 +320,15 @@ def main() -> None:
     """Build all images and print where they are."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--wheels", action="store_true", help="fetch what they install, no more")
+    parser.add_argument(
+        "--platform", choices=tuple(WHEEL_MACHINES), default=this_platform(), help="of the images"
+    )
     options = parser.parse_args()
     with ending_with_a_reason():
         if options.wheels:
-            _wheels(Progress())
+            _wheels(Progress(), options.platform)
             return
-        archives = build_all(Progress())
+        archives = build_all(Progress(), options.platform)
     for target, archive in archives.items():
         print(f"{image_name(target)}\t{archive}")
 

@@ -9,22 +9,28 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import platform
 import shutil
 import tomllib
 from pathlib import Path
 from typing import Final
 
 from demo.cluster import LocalCluster
-from demo.images import ROOT, TARGETS, build_all, build_wheel
+from demo.images import (
+    ROOT,
+    TARGETS,
+    WHEEL_MACHINES,
+    build_all,
+    build_wheel,
+    this_platform,
+)
 from demo.progress import Progress, ending_with_a_reason, run
 from release.images import packages, renamed
+from release.plugin import manifest, template_of_addresses, write_archive
 from release.sbom import bill
 
 FOLDER: Final = ROOT / "build" / "release"
 CHARTS: Final = ("ullage-crds", "ullage")
 SUMS: Final = "SHA256SUMS"
-MACHINES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 def version() -> str:
@@ -39,12 +45,11 @@ def image_names(registry: str) -> dict[str, str]:
     return {target: f"{prefix}ullage-{target}:{version()}" for target in TARGETS}
 
 
-def write_images(folder: Path, registry: str, progress: Progress) -> None:
-    """An archive and a bill of materials for each image, of this machine's architecture."""
-    archives = build_all(progress)
-    machine = MACHINES.get(platform.machine(), platform.machine())
+def write_images(folder: Path, registry: str, architecture: str, progress: Progress) -> None:
+    """An archive and a bill of materials for each image, of one architecture."""
+    archives = build_all(progress, architecture)
     for target, name in image_names(registry).items():
-        stem = f"ullage-{target}-{version()}-{machine}"
+        stem = f"ullage-{target}-{version()}-{architecture}"
         with progress.step(f"write {stem}"):
             renamed(archives[target], folder / f"{stem}.oci.tar", name)
             text = bill(f"ullage-{target}", version(), packages(archives[target]))
@@ -65,6 +70,19 @@ def write_wheel(folder: Path, progress: Progress) -> None:
         build_wheel(folder)
 
 
+def write_plugin(folder: Path, template: str, progress: Progress) -> None:
+    """The kubectl plugin of every platform; krew's manifest where its address is known."""
+    archives = {}
+    for architecture in WHEEL_MACHINES:
+        with progress.step(f"pack kubectl ullage for {architecture}", expect_s=30):
+            archives[architecture] = write_archive(folder, version(), architecture)
+    if template:
+        text = manifest(version(), template, archives)
+        (folder / "ullage.yaml").write_text(text, encoding="utf-8")
+    else:
+        progress.skip("no krew manifest: say where the archives will be (PLUGIN_URL)")
+
+
 def write_sums(folder: Path) -> Path:
     """Checksums of all files of a folder, as ``sha256sum --check`` reads them."""
     lines = []
@@ -82,14 +100,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m release", description=__doc__)
     parser.add_argument("--registry", default="", help="registry and path before image names")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where it goes; emptied first")
+    parser.add_argument(
+        "--platform", choices=tuple(WHEEL_MACHINES), default=this_platform(), help="of the images"
+    )
+    parser.add_argument(
+        "--plugin-url", default="", type=template_of_addresses,
+        help="where the plugin's archives will be; {version} and {file} are filled in",
+    )  # fmt: skip
     options = parser.parse_args()
     progress = Progress()
     with ending_with_a_reason():
         shutil.rmtree(options.folder, ignore_errors=True)
         options.folder.mkdir(parents=True)
-        write_images(options.folder, options.registry, progress)
+        write_images(options.folder, options.registry, options.platform, progress)
         write_charts(options.folder, progress)
         write_wheel(options.folder, progress)
+        write_plugin(options.folder, options.plugin_url, progress)
         print(write_sums(options.folder))
 
 

@@ -28,8 +28,8 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...
     for name in ("IMAGES", "STORAGE", "WHEELS", "BASE_ROOT"):
         monkeypatch.setattr(images, name, tmp_path / "build" / name.lower())
     monkeypatch.setattr(images, "cache_folder", lambda: tmp_path / "cache")
-    monkeypatch.setattr(images, "_install_tools", lambda _: None)
-    monkeypatch.setattr(images, "_base", lambda _: tmp_path / "base.tar")
+    monkeypatch.setattr(images, "install_tools", lambda *_: None)
+    monkeypatch.setattr(images, "_base", lambda *_: tmp_path / "base.tar")
     return calls
 
 
@@ -62,7 +62,7 @@ def test_a_second_build_waits_for_the_first(
 ) -> None:
     images.STORAGE.parent.mkdir(parents=True)
     built = threading.Event()
-    monkeypatch.setattr(images, "_build_missing", lambda _: built.set())
+    monkeypatch.setattr(images, "_build_missing", lambda *_: built.set())
     with images.STORAGE.with_suffix(".lock").open("w") as first:
         fcntl.flock(first, fcntl.LOCK_EX)
         second = threading.Thread(target=images.build_all, args=(Progress(),), daemon=True)
