@@ -252,6 +252,10 @@ bench-capacity: $(VENV)/.ready ## spot capacity: deadlines, cost per work, hazar
 bench-batching: $(VENV)/.ready ## batching by distribution beside EDF, FIFO and static sizes in virtual time, and the router in real time (DATA=folder)
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.batching $(if $(DATA),--data $(DATA))
 
+.PHONY: bench-autoscale
+bench-autoscale: $(VENV)/.ready ## replicas by objective beside a tuned HPA and a clairvoyant, on public traces in virtual time (DATA=folder)
+	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.autoscale $(if $(DATA),--data $(DATA))
+
 .PHONY: bench-router
 bench-router: $(VENV)/.ready ## what the router adds beside nginx, requests a core, goodput beside BentoML and static sizes (NGINX=program)
 	@$(BIN)/python -m bench.router $(if $(NGINX),--nginx $(NGINX))

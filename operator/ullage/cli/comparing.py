@@ -66,8 +66,10 @@ def tell(
         out.print(f"wrote {path}", markup=False)
 
 
-def figures_table(title: str, caption: str, numbers: Iterable[str]) -> Table:
-    """An empty table of policies and their figures."""
+def figures_table(
+    title: str, caption: str, numbers: Iterable[str], *, first: str = "policy"
+) -> Table:
+    """An empty table of figures; ``first`` is what its lines are."""
     table = Table(
         title=title,
         caption=caption,
@@ -76,7 +78,7 @@ def figures_table(title: str, caption: str, numbers: Iterable[str]) -> Table:
         box=box.SIMPLE_HEAD,
         padding=0,
     )
-    table.add_column("policy", no_wrap=True)
+    table.add_column(first, no_wrap=True)
     for name in numbers:
         table.add_column(name, justify="right", no_wrap=True)
     return table

@@ -17,9 +17,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from ullage.cli import simulate_spot, simulate_submit
+from ullage.cli import simulate_requests, simulate_spot, simulate_submit
 from ullage.cli.comparing import figures_table, followed, tell
-from ullage.cli.simulate_options import Inputs, Live, Output, Play, Spot, of, takes
+from ullage.cli.simulate_options import Inputs, Live, Output, Play, Serving, Spot, of, takes
 
 if TYPE_CHECKING:
     from ullage.cli.target import Target
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ullage.simulate.comparison import Asked, Comparison
 
 
-@takes(Inputs, Play, Spot, Live, Output)
+@takes(Inputs, Play, Spot, Serving, Live, Output)
 def command(context: typer.Context, **given: object) -> None:
     """Try policies on a trace, or on the jobs of this cluster, before switching one on."""
     inputs, play, spot = of(Inputs, given), of(Play, given), of(Spot, given)
@@ -38,6 +38,12 @@ def command(context: typer.Context, **given: object) -> None:
         if spot.spot:
             bought = simulate_spot.watched(simulate_spot.asked_for(inputs, play, spot), problems)
             simulate_spot.show(bought, output.json_file, folder, each=output.each)
+            return
+        serving = of(Serving, given)
+        if serving.requests:
+            served = simulate_requests.question(serving, play.seed)
+            answer = simulate_requests.watched(served, problems)
+            simulate_requests.show(answer, output.json_file, folder)
             return
         if live.submit:
             told = simulate_submit.submission(context.obj, live.submit, live.snapshot)

@@ -116,6 +116,35 @@ class Spot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """A service under a load."""
+
+    requests: Annotated[
+        str,
+        typer.Option(
+            help="Table of request times (arrival_s, or timestamp): which share and how many"
+            " replicas keep --slo."
+        ),
+    ] = ""
+    slo: Annotated[str, typer.Option(help="With --requests: percentile and limit, p99<=250ms.")] = (
+        ""
+    )
+    replica: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="With --requests: ACCELERATOR:SHARE=MEANms[,p99=MSms][,price=DOLLARS], its service"
+            " time there and the price of a whole device for an hour; may be repeated."
+        ),
+    ] = None
+    launch: Annotated[
+        float, typer.Option(min=0, max=86400, help="With --requests: seconds until one serves.")
+    ] = 45.0
+    season: Annotated[
+        float, typer.Option(min=0, max=720, help="With --requests: hours of a season; 0 = none.")
+    ] = 24.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Live:
     """A cluster to start from."""
 

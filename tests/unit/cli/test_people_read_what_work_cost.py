@@ -4,8 +4,8 @@
 
 from __future__ import annotations
 
-import importlib
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -146,7 +146,8 @@ class _Figure:
 
 def test_the_picture_has_two_bars_for_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     figure = _Figure()
-    monkeypatch.setattr(importlib, "import_module", lambda _: figure)
+    for name in ("matplotlib", "matplotlib.pyplot"):
+        monkeypatch.setitem(sys.modules, name, figure)
     assert cost.picture(found(), tmp_path / "cost.png") == tmp_path / "cost.png"
     assert figure.calls["savefig"] == (tmp_path / "cost.png",)
     names, widths = figure.calls["barh"]

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -98,7 +99,8 @@ class _Plotter(_Recorder):
 
 def test_pictures_show_every_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recorder = _Plotter()
-    monkeypatch.setattr(importlib, "import_module", lambda _: recorder)
+    for name in ("matplotlib", "matplotlib.pyplot"):
+        monkeypatch.setitem(sys.modules, name, recorder)
     found = RUNNER.invoke(app, [*SMALL, "--plot", str(tmp_path / "img")])
     assert found.exit_code == 0, found.output
     saved = [words[0] for name, words in recorder.calls if name == "savefig"]
@@ -143,7 +145,8 @@ def test_ways_to_buy_stand_side_by_side() -> None:
 
 def test_pictures_show_every_way_to_buy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recorder = _Plotter()
-    monkeypatch.setattr(importlib, "import_module", lambda _: recorder)
+    for name in ("matplotlib", "matplotlib.pyplot"):
+        monkeypatch.setitem(sys.modules, name, recorder)
     words = [*SPOT, "--plot", str(tmp_path), "--json", str(tmp_path / "spot.json"), "--each"]
     found = RUNNER.invoke(app, words)
     assert found.exit_code == 0, found.output

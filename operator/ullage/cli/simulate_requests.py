@@ -1,0 +1,155 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""``ullage simulate --requests``: which share and how many replicas a service needs for a load."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Console
+from rich.table import Table
+
+from ullage.cli.comparing import figures_table, followed, tell
+from ullage.cli.simulate_options import Serving
+
+if TYPE_CHECKING:
+    from ullage.engines.scaling.configurations import Configuration
+    from ullage.engines.scaling.pooled_queue import LatencyTarget
+    from ullage.simulate.serving import ServingAnswer, ServingQuestion
+
+WHOLE: Final = 100
+P99: Final = 0.99
+_NUMBER: Final = r"[0-9]{1,9}(?:\.[0-9]{1,6})?"
+_REPLICA: Final = re.compile(
+    r"(?P<accelerator>[a-z0-9][a-z0-9.-]{0,62}):(?P<share>[0-9]{1,3})"
+    rf"=(?P<mean>{_NUMBER})ms(?:,p99=(?P<p99>{_NUMBER})ms)?(?:,price=(?P<price>{_NUMBER}))?"
+)
+_OBJECTIVE: Final = re.compile(r"p(?P<percent>[0-9]{2}(?:\.[0-9]{1,3})?)<=(?P<ms>[0-9]{1,7})ms")
+LEAST_PERCENT: Final = 51
+
+
+def question(serving: Serving, seed: int) -> ServingQuestion:
+    """What the options ask.
+
+    Raises:
+        ValueError: an option makes no sense; the text says what to write.
+    """
+    from ullage.simulate.request_trace import arrivals
+    from ullage.simulate.serving import ServingQuestion
+
+    if not serving.slo or not serving.replica:
+        raise ValueError(
+            "--requests needs --slo, as p99<=250ms, and a --replica, as h100:50=40ms,p99=90ms"
+        )
+    target = target_of(serving.slo)
+    return ServingQuestion(
+        name=Path(serving.requests).name,
+        arrival_s=arrivals(Path(serving.requests)),
+        target=target,
+        replicas=tuple(replica_of(one) for one in serving.replica),
+        launch_s=serving.launch,
+        season_s=serving.season * 3600,
+        seed=seed,
+    )
+
+
+def target_of(text: str) -> LatencyTarget:
+    """``p99<=250ms``.
+
+    Raises:
+        ValueError: it is nothing like it.
+    """
+    from ullage.engines.scaling.pooled_queue import LatencyTarget
+
+    found = _OBJECTIVE.fullmatch(text)
+    if found is None or float(found["percent"]) < LEAST_PERCENT or int(found["ms"]) < 1:
+        raise ValueError(
+            f"--slo {text!r}: write a percentile from {LEAST_PERCENT} and a limit, as p99<=250ms"
+        )
+    return LatencyTarget(limit_s=int(found["ms"]) / 1e3, quantile=float(found["percent"]) / WHOLE)
+
+
+def replica_of(text: str) -> Configuration:
+    """``ACCELERATOR:SHARE=MEANms[,p99=MSms][,price=DOLLARS]``.
+
+    Raises:
+        ValueError: it is nothing like it.
+    """
+    from ullage.engines.scaling.configurations import Configuration
+    from ullage.engines.scaling.service_times import service_time
+
+    found = _REPLICA.fullmatch(text)
+    if found is None or not 1 <= int(found["share"]) <= WHOLE:
+        raise ValueError(
+            f"--replica {text!r}: write ACCELERATOR:SHARE=MEANms, as h100:50=40ms,p99=90ms"
+        )
+    mean_s = float(found["mean"]) / 1e3
+    p99_s = float(found["p99"]) / 1e3 if found["p99"] else mean_s
+    if not 0 < mean_s <= p99_s:
+        raise ValueError(f"--replica {text!r}: the mean is above 0 and not above the p99")
+    return Configuration(
+        accelerator=found["accelerator"],
+        share_percent=int(found["share"]),
+        service=service_time(mean_s, p99_s, P99),
+        cost=float(found["price"]) if found["price"] else 0.0,
+    )
+
+
+def watched(asked: ServingQuestion, console: Console) -> ServingAnswer:
+    """Play it, with a progress bar."""
+    from ullage.simulate.serving import answer
+
+    return followed(partial(answer, asked), console)
+
+
+def table_of(found: ServingAnswer) -> Table:
+    """A line for each configuration and way, the best one bold."""
+    asked = found.question
+    priced = any(one.configuration.cost > 0 for one in found.outcomes)
+    table = figures_table(
+        f"{asked.name}: {asked.arrival_s.size:,} requests, p{asked.target.quantile * WHOLE:g}"
+        f" within {asked.target.limit_s * 1e3:g} ms",
+        "kept: requests within the limit; replicas: mean and most; device h: a share counts as its"
+        " part",
+        ("kept", "replicas", "most", "device h", *(("$",) if priced else ())),
+        first="replica",
+    )
+    for one in found.outcomes:
+        kept = one.attainment >= asked.target.quantile
+        row = [
+            one.name,
+            f"{one.attainment:.2%}",
+            f"{one.mean:.1f}",
+            str(one.most),
+            f"{one.device_s / 3600:.1f}",
+            *((f"{one.dollars:.2f}",) if priced else ()),
+        ]
+        table.add_row(*row, style="bold" if one is found.best else "" if kept else "red")
+    return table
+
+
+def show(found: ServingAnswer, json_file: str, folder: Path | None) -> None:
+    """Print the table and write what was asked for.
+
+    Raises:
+        NoPlotter: pictures were asked for and matplotlib is missing.
+    """
+    from ullage.simulate.serving import to_json
+
+    def pictures() -> tuple[Path, ...]:
+        from ullage.simulate.plots_serving import draw
+
+        assert folder is not None
+        return draw(found, folder)
+
+    notes = () if found.best is not None else ("no configuration keeps the objective",)
+    tell(
+        table_of(found),
+        notes,
+        json_file,
+        partial(to_json, found),
+        pictures if folder is not None else None,
+    )

@@ -1,0 +1,110 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Decides on replicas: forecast, cheapest number that keeps the objective, hysteresis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ullage.engines.scaling.configurations import Configuration, Demand, Option, ranked
+from ullage.engines.scaling.forecast import FIRST_CAUTION, Forecast, forecast
+from ullage.engines.scaling.pooled_queue import LatencyTarget, OfferedLoad
+from ullage.engines.scaling.stabilisation import Need, desired_replicas
+
+HOLD_S: Final = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingTerms:
+    """What a service asks of its autoscaler.
+
+    Attributes:
+        target: What to keep.
+        least: Replicas at least, 1 or more.
+        most: Replicas at most.
+        bin_s: Length of a bin of measured load, seconds.
+        launch_s: From a replica's creation until it serves, seconds.
+        hold_s: Fewer replicas must have been enough for so long, seconds.
+        season_s: Length of a season, seconds; 0 = none.
+        cv2: Squared coefficient of variation of the times between arrivals.
+        pooled: Whether the replicas share a queue.
+    """
+
+    target: LatencyTarget
+    least: int
+    most: int
+    bin_s: float
+    launch_s: float
+    hold_s: float = HOLD_S
+    season_s: float = 0.0
+    cv2: float = 1.0
+    pooled: bool = True
+
+    @property
+    def bins_ahead(self) -> int:
+        """Bins until a replica that is asked for now serves, and until the next decision."""
+        return math.ceil(self.launch_s / self.bin_s) + 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingDecision:
+    """How many replicas there should be, and why."""
+
+    replicas: int
+    forecast: Forecast
+    load_per_s: float
+    """What is planned for: the forecast, and what waits already."""
+    chosen: Option
+    need: Need
+
+
+def decide_replicas(
+    rates: Sequence[float],
+    needs: Sequence[Need],
+    configuration: Configuration,
+    terms: ScalingTerms,
+    *,
+    now_s: float,
+    current: int,
+    waiting: int = 0,
+    caution: float = FIRST_CAUTION,
+) -> ScalingDecision:
+    """How many replicas of a configuration there should be from now on.
+
+    Args:
+        rates: Requests per second to the service in bins of ``terms.bin_s``, the oldest first.
+        needs: Of earlier decisions, in order of time.
+        configuration: What each replica is.
+        terms: What is to be kept.
+        now_s: On the clock of ``needs``, seconds.
+        current: Replicas that are asked for.
+        waiting: Requests that wait; they are to be served within the target's time or a bin.
+        caution: Of the forecast; :func:`adapted` after each bin.
+
+    Raises:
+        ValueError: a rate is negative or not finite, or there is none.
+    """
+    season = round(terms.season_s / terms.bin_s)
+    ahead = forecast(rates, terms.bins_ahead, season=season, caution=caution)
+    drain_s = max(terms.target.limit_s, terms.bin_s)
+    load = ahead.ahead + waiting / drain_s
+    (chosen,) = ranked(
+        [configuration],
+        Demand(
+            target=terms.target,
+            load=OfferedLoad(requests_per_s=load, cv2=terms.cv2, pooled=terms.pooled),
+            least=max(1, terms.least),
+            most=terms.most,
+        ),
+    )
+    need = Need(at_s=now_s, replicas=chosen.replicas)
+    return ScalingDecision(
+        replicas=desired_replicas([*needs, need], now_s, terms.hold_s, current),
+        forecast=ahead,
+        load_per_s=load,
+        chosen=chosen,
+        need=need,
+    )

@@ -1,0 +1,99 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The cheapest configuration that keeps a latency: replicas, share and accelerator together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ullage.engines.scaling.pooled_queue import (
+    LatencyTarget,
+    OfferedLoad,
+    predicted_s,
+    replicas_needed,
+)
+from ullage.engines.scaling.service_times import ServiceTime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """What one replica may be: a share of a type of device.
+
+    ``service`` is its service time at that share; ``cost`` what it costs, in any unit that all have
+    in common: percent of a device, or money an hour.
+    """
+
+    accelerator: str
+    share_percent: int
+    service: ServiceTime
+    cost: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """What must be kept under which load, and the bounds of the number of replicas."""
+
+    target: LatencyTarget
+    load: OfferedLoad
+    least: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """A configuration with its replicas.
+
+    ``predicted_s`` is the latency at the target's quantile, ``keeps`` whether the target is kept.
+    """
+
+    configuration: Configuration
+    replicas: int
+    predicted_s: float
+    keeps: bool
+
+    @property
+    def cost(self) -> float:
+        """Of all replicas."""
+        return self.replicas * self.configuration.cost
+
+
+def ranked(configurations: Sequence[Configuration], demand: Demand) -> list[Option]:
+    """The best option of each configuration, the best first.
+
+    Those that keep the target come first, the cheapest before dearer ones; then those that do
+    not, with the most replicas, by the latency that is left. Ties go to fewer replicas, then by
+    name, so that the same question has the same answer.
+
+    Args:
+        configurations: What a replica may be.
+        demand: What must be kept.
+    """
+    options = [_option(one, demand) for one in configurations]
+    return sorted(options, key=_rank)
+
+
+def _option(configuration: Configuration, demand: Demand) -> Option:
+    service, target = configuration.service, demand.target
+    needed = replicas_needed(service, demand.load, target, max(1, demand.most))
+    count = max(demand.least, demand.most if needed is None else needed, 1)
+    return Option(
+        configuration=configuration,
+        replicas=count,
+        predicted_s=predicted_s(service, demand.load, count, target.quantile),
+        keeps=needed is not None,
+    )
+
+
+def _rank(option: Option) -> tuple[bool, float, float, int, str, int]:
+    one = option.configuration
+    late = 0.0 if option.keeps else option.predicted_s
+    return (
+        not option.keeps,
+        late if math.isfinite(late) else math.inf,
+        option.cost,
+        option.replicas,
+        one.accelerator,
+        one.share_percent,
+    )

@@ -1,0 +1,42 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Up at once, down only when less was enough for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """How many replicas were needed, and when that was found; ``at_s`` on the caller's clock."""
+
+    at_s: float
+    replicas: int
+
+
+def desired_replicas(needs: Sequence[Need], now_s: float, hold_s: float, current: int) -> int:
+    """How many replicas there should be.
+
+    As many as are needed now; fewer than there are only as far as that was enough all the time of
+    the hold, so that a square wave faster than it changes nothing. Source: derived (the
+    stabilization window of HorizontalPodAutoscaler).
+
+    Args:
+        needs: In order of time; the last one is of now. While they do not reach back over the
+            hold, as after a restart, there are not fewer.
+        now_s: Seconds.
+        hold_s: Seconds.
+        current: Replicas that are asked for.
+
+    Raises:
+        ValueError: there is no need.
+    """
+    if not needs:
+        raise ValueError("what is desired follows from at least one need")
+    since_s, newest = now_s - hold_s, needs[-1].replicas
+    if needs[0].at_s > since_s:
+        return max(newest, current)
+    recent = max((need.replicas for need in needs if need.at_s > since_s), default=newest)
+    return max(newest, min(current, recent))
