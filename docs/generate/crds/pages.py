@@ -29,6 +29,27 @@ _BOUNDS: Final = {
 }
 
 
+CONVENTIONS: Final = (
+    "**Units and times** are the same in all kinds:",
+    "",
+    "| What | How it is written |",
+    "|---|---|",
+    "| a moment | RFC 3339, `2026-01-05T10:00:00Z`; names say `time`, `since`, `until`, `...At` |",
+    "| a span that people plan with | a duration, `60h` or `1h30m` (`deadline`, `estimatedWork`, "
+    "`maxTime`, `decisionPeriod`, `minHold`, `hazardHalfLife`). `spec.cost.deadline` is a span, "
+    "counted from the creation of the job |",
+    "| any other span | a whole number with its unit in the name, as in Kubernetes: `...Seconds`, "
+    "`...Ms`, `...Micros`, `...Hours` |",
+    "| a part or a share | a whole percent, `...Percent`; 100 is one device, sums may exceed it |",
+    '| a ratio, a rate, money | a decimal in quotes, `"1.5"` |',
+    "| memory that people write | a quantity, `12Gi`; in statuses whole `...MiB` |",
+    "| rows of profiles and of nodes, which programs write | plain numbers, and `...Permille`, "
+    "`...Micros`, `...MiB` |",
+    "",
+)
+"""What holds for the fields of all kinds; a test walks the definitions."""
+
+
 def crds_page() -> str:
     """The page ``docs/reference/crds.md``."""
     lines = [
@@ -41,6 +62,7 @@ def crds_page() -> str:
         f"write the full one in scripts: `inferencedeployments.{GROUP}`. `kubectl get ullage -A` "
         "lists all of them.",
         "",
+        *CONVENTIONS,
         "| Kind | Full name | Short name | Scope |",
         "|---|---|---|---|",
     ]

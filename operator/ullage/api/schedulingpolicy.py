@@ -164,7 +164,7 @@ class Faults(Model):
 class Reconsider(Model):
     """When a running job moves to the accelerator type that is recommended to it now."""
 
-    min_saving_percent: Annotated[int, Field(ge=1, le=100), _Int32] = 25
+    min_savings_percent: Annotated[int, Field(ge=1, le=100), _Int32] = 25
     """Least that a move must save of the time or cost that is left, restart and lost work counted;
     100 = no job is moved or told."""
     hold_seconds: Annotated[int, Field(ge=0, le=86400), _Int32] = 600

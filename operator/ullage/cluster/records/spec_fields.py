@@ -266,7 +266,7 @@ class SpotTerms:
 class ReconsiderTerms:
     """``SchedulingPolicy.spec.reconsider``: when a running job moves to a better type."""
 
-    min_saving_percent: Annotated[int, between(1, 100)] = 25
+    min_saving_percent: Annotated[int, "minSavingsPercent", between(1, 100)] = 25
     """Least part of the time or cost that is left; 100 = no job is moved."""
     hold_s: Annotated[int, "holdSeconds", between(0, DAY_S)] = 600
     """How long a job runs where it is before it may move."""
