@@ -189,7 +189,9 @@ class Agent:
                 )
             )
         )
-        self.web = WebServer(settings.http, registry, self.unhealthy, self.unready)
+        self.web = WebServer(
+            settings.http, registry, self.unhealthy, self.unready, self._client.review
+        )
 
     def _connect(self) -> None:
         self.node.on_change = self._on_spec

@@ -21,6 +21,7 @@ import orjson
 from yarl import URL
 
 from ullage.api.contract import API_VERSION, MANAGER_NODE, JsonObject, objects, section
+from ullage.process.token_access import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS
 from ullage_node.settings import ApiSettings
 
 TOKEN_SECONDS: Final = 60.0
@@ -35,6 +36,10 @@ LINE_BYTES: Final = 4 * 1024 * 1024
 """Longest watch line; etcd's own limit for an object lies below."""
 GPU_NODES: Final = f"/apis/{API_VERSION}/gpunodes"
 CORE: Final = "/api/v1"
+REVIEWS: Final = {
+    TOKEN_REVIEWS: ("authentication.k8s.io", "TokenReview"),
+    SUBJECT_ACCESS_REVIEWS: ("authorization.k8s.io", "SubjectAccessReview"),
+}
 
 
 class ApiError(Exception):
@@ -163,13 +168,23 @@ class ApiClient:
             content_type="application/apply-patch+yaml",
         )
 
-    async def create(self, path: str, body: JsonObject) -> None:
-        """Create one object.
+    async def create(self, path: str, body: JsonObject) -> JsonObject:
+        """Create one object, and return what the server made of it.
 
         Raises:
             ApiError: refused, or no answer.
         """
-        await self._call("POST", path, WRITE_GUARD, body=body)
+        return await self._call("POST", path, WRITE_GUARD, body=body)
+
+    async def review(self, plural: str, spec: Mapping[str, object]) -> JsonObject:
+        """Ask who a token is of (``tokenreviews``), or what a user may do.
+
+        Raises:
+            ApiError: refused, or no answer.
+        """
+        group, kind = REVIEWS[plural]
+        body = {"apiVersion": f"{group}/v1", "kind": kind, "spec": dict(spec)}
+        return await self.create(f"/apis/{group}/v1/{plural}", body)
 
     async def _call(
         self,

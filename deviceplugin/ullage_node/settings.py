@@ -74,7 +74,13 @@ class HttpSettings:
     host: str = "0.0.0.0"
     """Address to listen on."""
     port: int = 8081
-    """Port of /healthz, /readyz and /metrics; 0 = any free one."""
+    """Port of /healthz and /readyz, and of /metrics unless `metrics_port` serves it; 0 = any free
+    one."""
+    metrics_port: int = 0
+    """Port of /metrics over TLS, for bearer tokens that may `get` the URL; 0 = /metrics is served
+    on `port`, without TLS, to all."""
+    certificate_dir: Path = Path("/etc/ullage/metrics")
+    """Folder of its certificate, `tls.crt` and `tls.key`; read again when they change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

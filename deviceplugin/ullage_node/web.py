@@ -16,6 +16,8 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 
 from ullage.process.metric_families import counter, gauge
+from ullage.process.secure_metrics import SecureMetrics
+from ullage.process.token_access import Review, TokenAccess
 from ullage_node.model.device_labels import DEVICE
 from ullage_node.settings import HttpSettings
 
@@ -79,11 +81,20 @@ class WebServer:
         registry: CollectorRegistry,
         healthy: Callable[[], str],
         ready: Callable[[], str],
+        review: Review,
     ) -> None:
+        """``review`` asks the API server about callers, where metrics are served over TLS."""
         self._settings = settings
         self._registry = registry
         self._checks = {"/healthz": healthy, "/readyz": ready}
         self._runner: web.AppRunner | None = None
+        self._secure = (
+            SecureMetrics(
+                lambda: generate_latest(registry), TokenAccess(review), settings.certificate_dir
+            )
+            if settings.metrics_port
+            else None
+        )
         self.port = settings.port
         """The port in use, also when any free one was asked for."""
 
@@ -96,15 +107,20 @@ class WebServer:
         application = web.Application()
         for path in self._checks:
             application.router.add_get(path, self._probe)
-        application.router.add_get("/metrics", self._metrics)
+        if self._secure is None:
+            application.router.add_get("/metrics", self._metrics)
         self._runner = web.AppRunner(application, access_log=None)
         await self._runner.setup()
         site = web.TCPSite(self._runner, self._settings.host, self._settings.port)
         await site.start()
         self.port = self._runner.addresses[0][1]
+        if self._secure is not None:
+            await self._secure.start(self._settings.metrics_port, self._settings.host)
 
     async def stop(self) -> None:
         """Stop listening."""
+        if self._secure is not None:
+            await self._secure.stop()
         if self._runner is not None:
             await self._runner.cleanup()
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from chart.rendered import Helm, Rendered, annotations
+from chart.rendered import ChartRefused, Helm, Rendered, annotations
 from ullage.app.settings import Settings
 from ullage_node.settings import HttpSettings
 
@@ -81,3 +81,47 @@ def test_a_pod_monitor_finds_both_pods_and_no_hook(helm: Helm) -> None:
         assert "prometheus.io/scrape" not in annotations(template)
     for job in bodies.all("Job"):
         assert expression["key"] not in job["spec"]["template"]["metadata"]["labels"]
+
+
+SECURE = (
+    "--set", "monitoring.secureMetrics.enabled=true",
+    "--set", "monitoring.podMonitor.enabled=true",
+)  # fmt: skip
+
+
+def test_metrics_over_tls_need_a_certificate_from_somewhere(helm: Helm) -> None:
+    with pytest.raises(ChartRefused, match="tlsSecret"):
+        helm.template(*SECURE)
+
+
+def test_metrics_over_tls_are_scraped_with_a_token_that_may_read_them(helm: Helm) -> None:
+    bodies = helm.template(*SECURE, "--set", "monitoring.secureMetrics.certManager.enabled=true")
+    (endpoint,) = bodies.one("PodMonitor", "ullage")["spec"]["podMetricsEndpoints"]
+    assert (endpoint["port"], endpoint["scheme"]) == ("metrics", "https")
+    token = bodies.one("Secret", endpoint["authorization"]["credentials"]["name"])
+    reader = token["metadata"]["annotations"]["kubernetes.io/service-account.name"]
+    bodies.one("ServiceAccount", reader)
+    (subject,) = bodies.one("ClusterRoleBinding", "ullage-metrics-reader")["subjects"]
+    assert subject["name"] == reader
+    certificate = bodies.one("Certificate", "ullage-metrics")["spec"]
+    assert endpoint["tlsConfig"]["serverName"] in certificate["dnsNames"]
+    assert endpoint["tlsConfig"]["ca"]["secret"]["name"] == certificate["secretName"]
+    (rule,) = bodies.one("NetworkPolicy", "ullage")["spec"]["ingress"]
+    for (kind, name), variable in zip(PODS, ("ULLAGE_HTTP", "ULLAGE_NODE_HTTP"), strict=True):
+        container = bodies.container(kind, name)
+        port = next(port for port in container["ports"] if port["name"] == "metrics")
+        assert {"port": port["containerPort"], "protocol": "TCP"} in rule["ports"]
+        settings = {one["name"]: one.get("value") for one in container["env"]}
+        assert settings[f"{variable}_METRICS_PORT"] == str(port["containerPort"])
+        (mount,) = [one for one in container["volumeMounts"] if "certificate" in one["name"]]
+        assert mount["mountPath"] == Settings().http.certificate_dir
+        assert mount["mountPath"] == str(HttpSettings().certificate_dir)
+        template = bodies.one(kind, name)["spec"]["template"]
+        (volume,) = [one for one in template["spec"]["volumes"] if one["name"] == mount["name"]]
+        assert volume["secret"]["secretName"] == certificate["secretName"]
+        assert "prometheus.io/scrape" not in annotations(template)
+
+
+def test_no_one_may_ask_about_tokens_where_metrics_are_for_all(rendered: Rendered) -> None:
+    rules = [rule for body in rendered.all("ClusterRole") for rule in body["rules"]]
+    assert not [rule for rule in rules if "tokenreviews" in rule.get("resources", ())]

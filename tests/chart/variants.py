@@ -27,6 +27,11 @@ VARIANTS: Final[dict[str, tuple[str, ...]]] = {
         "--set", "monitoring.prometheusRule.enabled=true",
         "--set", "monitoring.dashboards.enabled=true",
     ),
+    "secure-metrics": (
+        "--set", "monitoring.secureMetrics.enabled=true",
+        "--set", "monitoring.secureMetrics.certManager.enabled=true",
+        "--set", "monitoring.podMonitor.enabled=true",
+    ),
     "no-mps": ("--set", "node.mps.enabled=false"),
     "mig": ("--set", "node.mig.enabled=true"),
     "emulated": ("--set", "node.backend=emulated"),
@@ -59,6 +64,11 @@ class Case:
 
 RULES: Final = ("--set", "monitoring.prometheusRule.enabled=true")
 DASHBOARDS: Final = ("--set", "monitoring.dashboards.enabled=true")
+CERTIFICATES: Final = (
+    "--set", "monitoring.secureMetrics.enabled=true",
+    "--set", "monitoring.secureMetrics.certManager.enabled=true",
+)  # fmt: skip
+SECURE: Final = ("--set", "monitoring.secureMetrics.tlsSecret=tls")
 MONITOR: Final = ("--set", "monitoring.podMonitor.enabled=true")
 TEMPLATES: Final = ("--set", "admissionPolicy.templates.enabled=true")
 SMALL: Final = {"requests": {"cpu": "1m"}}
@@ -135,6 +145,14 @@ VALUES: Final[dict[str, Case]] = {
     "admissionPolicy.templates.forbidHostAccess": Case(False, TEMPLATES),
     "admissionPolicy.templates.namespaceSelector": Case({"matchLabels": {"gpu": "yes"}}, TEMPLATES),
     "networkPolicy.enabled": Case(False),
+    "monitoring.secureMetrics.enabled": Case(True, SECURE),
+    "monitoring.secureMetrics.tlsSecret": Case("tls", CERTIFICATES),
+    "monitoring.secureMetrics.certManager.enabled": Case(
+        True, (*SECURE, "--set", "monitoring.secureMetrics.enabled=true")
+    ),
+    "monitoring.secureMetrics.certManager.issuerRef": Case(
+        {"kind": "ClusterIssuer", "name": "house"}, CERTIFICATES
+    ),
     "monitoring.podMonitor.enabled": Case(True),
     "monitoring.podMonitor.labels": Case({"release": "prometheus"}, MONITOR),
     "monitoring.podMonitor.interval": Case("15s", MONITOR),

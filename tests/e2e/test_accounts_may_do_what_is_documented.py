@@ -8,6 +8,7 @@ A matrix of access reviews for everyone, and the commands of a user who has noth
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -22,6 +23,10 @@ import yaml
 
 from demo.install import NAMESPACE
 from e2e.stack import Stack, busy_template, eventually, training_job
+from ullage.kube.client import K8sCluster
+from ullage.kube.credentials import from_kubeconfig
+from ullage.kube.reviews import reviews
+from ullage.process.token_access import TokenAccess
 
 Json = dict[str, Any]
 ELSEWHERE = "default"
@@ -254,3 +259,31 @@ def test_a_right_that_is_missing_is_named(
     assert "Traceback" not in told.stderr
     assert "not allowed" in told.stderr
     assert f'cannot {verb} resource "' in told.stderr
+
+
+async def test_a_token_reads_metrics_once_its_account_may(stack: Stack, namespace: str) -> None:
+    """The reviews of metrics over TLS, as a real API server answers them."""
+    kubectl, role = stack.cluster.kubectl, f"metrics-reader-{namespace}"
+    kubectl("create", "serviceaccount", "scraper", "-n", namespace)
+    token = kubectl("create", "token", "scraper", "-n", namespace).stdout.strip()
+    credentials = await from_kubeconfig(stack.cluster.kubeconfig)
+    async with K8sCluster(credentials) as cluster:
+
+        async def status(bearer: str) -> int:
+            access = TokenAccess(reviews(cluster))
+            return (await access.judge(f"Bearer {bearer}", "/metrics")).status
+
+        assert await status("not-a-token") == 401
+        assert await status(token) == 403
+        kubectl("create", "clusterrole", role, "--verb=get", "--non-resource-url=/metrics")
+        kubectl(
+            "create", "clusterrolebinding", role, f"--clusterrole={role}",
+            f"--serviceaccount={namespace}:scraper",
+        )  # fmt: skip
+        try:
+            async with asyncio.timeout(30):
+                while await status(token) != 200:
+                    await asyncio.sleep(0.2)
+        finally:
+            kubectl("delete", "clusterrolebinding", role)
+            kubectl("delete", "clusterrole", role)

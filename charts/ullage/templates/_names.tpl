@@ -44,7 +44,8 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- /* Annotations of a component's pods: (list root port extra); those of the values win. */ -}}
 {{- define "ullage.podAnnotations" -}}
 {{- $own := dict }}
-{{- if not (index . 0).Values.monitoring.podMonitor.enabled }}
+{{- $monitoring := (index . 0).Values.monitoring }}
+{{- if not (or $monitoring.podMonitor.enabled $monitoring.secureMetrics.enabled) }}
 {{- $own = dict "prometheus.io/scrape" "true" "prometheus.io/port" (index . 1) }}
 {{- end }}
 {{- toYaml (merge (deepCopy (index . 2)) $own) }}
@@ -109,4 +110,44 @@ seccompProfile: {type: RuntimeDefault}
 {{- /* CEL: whether a pod or its template bears a label that shares devices. */ -}}
 {{- define "ullage.asksToShare" -}}
 ['ullage.dev/share', 'ullage.dev/devices'].exists(k, k in {{ . }}.?metadata.?labels.orValue({}))
+{{- end }}
+
+{{- /* Secret of the certificate that serves the metrics. */ -}}
+{{- define "ullage.metricsSecret" -}}
+{{- $secure := .Values.monitoring.secureMetrics }}
+{{- if $secure.tlsSecret }}{{ $secure.tlsSecret }}
+{{- else if $secure.certManager.enabled }}{{ include "ullage.fullname" . }}-metrics
+{{- else }}{{ fail "monitoring.secureMetrics: name a Secret with tls.crt and tls.key as tlsSecret, or set certManager.enabled" }}
+{{- end }}
+{{- end }}
+
+{{- /* Settings of metrics over TLS: (list root prefix port). */ -}}
+{{- define "ullage.metricsSettings" -}}
+{{- if (index . 0).Values.monitoring.secureMetrics.enabled -}}
+- name: {{ index . 1 }}_HTTP_METRICS_PORT
+  value: {{ index . 2 | quote }}
+{{- end }}
+{{- end }}
+
+{{- define "ullage.metricsPort" -}}
+{{- if (index . 0).Values.monitoring.secureMetrics.enabled -}}
+- {name: metrics, containerPort: {{ index . 1 }}}
+{{- end }}
+{{- end }}
+
+{{- define "ullage.metricsMount" -}}
+{{- if .Values.monitoring.secureMetrics.enabled -}}
+- {name: metrics-certificate, mountPath: /etc/ullage/metrics, readOnly: true}
+{{- end }}
+{{- end }}
+
+{{- define "ullage.metricsVolume" -}}
+{{- if .Values.monitoring.secureMetrics.enabled -}}
+- name: metrics-certificate
+  secret:
+    secretName: {{ include "ullage.metricsSecret" . }}
+    items: [{key: tls.crt, path: tls.crt}, {key: tls.key, path: tls.key}]
+    # without it the pod works, and serves no metrics
+    optional: true
+{{- end }}
 {{- end }}

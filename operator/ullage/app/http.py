@@ -1,6 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The operator's endpoints: liveness, readiness and metrics for all, a snapshot for loopback.
+"""The operator's endpoints: liveness, readiness and metrics, a snapshot for loopback.
+
+Metrics are for all, or over TLS for whom the API server allows them (:mod:`secure_metrics`).
 
 A snapshot names the work of every tenant, and no caller is authenticated: it is given where only
 who may reach into the pod can ask, with ``kubectl port-forward`` or ``exec``.
@@ -18,6 +20,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 from ullage.app.health import HealthView, health_problems, readiness_problems
 from ullage.app.replay import Inputs, parts
+from ullage.process.secure_metrics import SecureMetrics
 
 log = structlog.get_logger("ullage.http")
 
@@ -30,19 +33,27 @@ PAGE_S: Final = 1.0
 CHUNK_BYTES: Final = 64 * 1024
 
 
+Route = tuple[str, Callable[[web.Request], Awaitable[web.StreamResponse]]]
+
+
 class Endpoints:
-    """Serves both ports; ``start`` and ``stop`` once each."""
+    """Serves all ports; ``start`` and ``stop`` once each."""
 
     def __init__(
         self,
         view: Callable[[], HealthView],
         metrics: CollectorRegistry,
         inputs: Callable[[], Inputs | None],
+        secure: Callable[[Callable[[], bytes]], SecureMetrics] | None = None,
     ) -> None:
-        """``inputs`` gives what was last decided on."""
+        """``inputs`` gives what was last decided on.
+
+        ``secure`` makes what serves the page of metrics in place of the port of the probes.
+        """
         self._view = view
         self._metrics = metrics
         self._inputs = inputs
+        self._secure = secure(self._metrics_page) if secure is not None else None
         self._one = asyncio.Lock()
         self._page = b""
         self._page_at = float("-inf")
@@ -51,17 +62,26 @@ class Endpoints:
         self.debug_port = 0
         self.debug_host = LOOPBACK
 
-    async def start(self, *, port: int, debug_port: int | None, host: str | None = None) -> None:
+    async def start(
+        self,
+        *,
+        port: int,
+        debug_port: int | None,
+        metrics_port: int = 0,
+        host: str | None = None,
+    ) -> None:
         """Listen on ``host`` (``None`` = everywhere); ``debug_port`` ``None`` = no snapshots.
 
         Raises:
             OSError: the port of the probes is taken. Without the other one the operator does its
                 work, and a warning says so.
         """
-        self.port = await self._listen(
-            host, port, ("/healthz", self._health), ("/readyz", self._ready),
-            ("/metrics", self._scrape),
-        )  # fmt: skip
+        routes: list[Route] = [("/healthz", self._health), ("/readyz", self._ready)]
+        if self._secure is None:
+            routes.append(("/metrics", self._scrape))
+        self.port = await self._listen(host, port, *routes)
+        if self._secure is not None:
+            await self._secure.start(metrics_port, host)
         if debug_port is None:
             return
         try:
@@ -72,7 +92,9 @@ class Endpoints:
             log.warning("no snapshots are given", port=debug_port, error=str(error))
 
     async def stop(self) -> None:
-        """Close both."""
+        """Close all ports."""
+        if self._secure is not None:
+            await self._secure.stop()
         for runner in self._runners:
             await runner.cleanup()
 
@@ -80,7 +102,7 @@ class Endpoints:
         self,
         host: str | None,
         port: int,
-        *routes: tuple[str, Callable[[web.Request], Awaitable[web.StreamResponse]]],
+        *routes: Route,
     ) -> int:
         """The port that was taken, where 0 leaves the choice open."""
         app = web.Application()
@@ -98,11 +120,15 @@ class Endpoints:
         return _answer(readiness_problems(self._view()))
 
     async def _scrape(self, _: web.Request) -> web.Response:
-        """Figures of this second: callers are not authenticated, so asking often costs nothing."""
+        headers = {"Content-Type": CONTENT_TYPE_LATEST}
+        return web.Response(body=self._metrics_page(), headers=headers)
+
+    def _metrics_page(self) -> bytes:
+        """Figures of this second: asking often costs nothing."""
         now = asyncio.get_running_loop().time()
         if now - self._page_at >= PAGE_S:
             self._page, self._page_at = generate_latest(self._metrics), now
-        return web.Response(body=self._page, headers={"Content-Type": CONTENT_TYPE_LATEST})
+        return self._page
 
     async def _snapshot(self, request: web.Request) -> web.StreamResponse:
         """Records only: templates, environments and secrets never enter a snapshot."""

@@ -19,6 +19,7 @@ from concurrent.futures import Executor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from pathlib import Path
 from typing import Final
 
 import structlog
@@ -48,13 +49,16 @@ from ullage.kube.clock import SystemClock
 from ullage.kube.election import LeaseTimes
 from ullage.kube.lease import Lease
 from ullage.kube.reflector import Reflector
+from ullage.kube.reviews import reviews
 from ullage.kube.self_test import SelfTestFailed, run_self_test
 from ullage.metrics.collector import OperatorCollector
 from ullage.ports import ApiError, Clock
 from ullage.prices.chosen import check
 from ullage.process.build_metrics import register_build
 from ullage.process.faults import fault_text
+from ullage.process.secure_metrics import SecureMetrics
 from ullage.process.supervised import Supervisor
+from ullage.process.token_access import TokenAccess
 from ullage.scheduling.model.plan import Action
 
 log = structlog.get_logger("ullage.operator")
@@ -134,7 +138,9 @@ class Operator:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
         http = self._settings.http
-        await self.endpoints.start(port=http.port, debug_port=http.debug_port or None)
+        await self.endpoints.start(
+            port=http.port, debug_port=http.debug_port or None, metrics_port=http.metrics_port
+        )
         try:
             await self.work()
         finally:
@@ -258,7 +264,16 @@ class Operator:
         metrics = CollectorRegistry(auto_describe=False)
         metrics.register(OperatorCollector(self.figures, self.replica.counters.guard))
         register_build(metrics, "operator")
-        return Endpoints(self.health, metrics, lambda: self.term.loop.last_inputs)
+        return Endpoints(
+            self.health, metrics, lambda: self.term.loop.last_inputs, self._secure_metrics()
+        )
+
+    def _secure_metrics(self) -> Callable[[Callable[[], bytes]], SecureMetrics] | None:
+        http = self._settings.http
+        if not http.metrics_port:
+            return None
+        access = TokenAccess(reviews(self._cluster))
+        return lambda page: SecureMetrics(page, access, Path(http.certificate_dir))
 
     def health(self) -> HealthView:
         """Input of the probes."""

@@ -126,7 +126,12 @@ class HttpSettings:
     """The operator's own endpoints."""
 
     port: int = 8080
-    """Port of /healthz, /readyz and /metrics."""
+    """Port of /healthz and /readyz, and of /metrics unless `metrics_port` serves it."""
+    metrics_port: int = 0
+    """Port of /metrics over TLS, for bearer tokens that may `get` the URL; 0 = /metrics is served
+    on `port`, without TLS, to all."""
+    certificate_dir: str = "/etc/ullage/metrics"
+    """Folder of its certificate, `tls.crt` and `tls.key`; read again when they change."""
     debug_port: int = 8082
     """Port of /debug/snapshot, on the pod's loopback alone (`kubectl port-forward`); 0 = none."""
 

@@ -1,0 +1,153 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Who may read a path: bearer tokens by TokenReview, rights by SubjectAccessReview.
+
+The same question as controller-runtime's ``WithAuthenticationAndAuthorization`` asks for the
+metrics of Kueue: verb ``get`` on the non-resource URL. The API server decides; answers are kept for
+a short time, a bounded number of them, under the token's hash.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+log = structlog.get_logger("ullage.access")
+
+TOKEN_REVIEWS: Final = "tokenreviews"
+SUBJECT_ACCESS_REVIEWS: Final = "subjectaccessreviews"
+Review = Callable[[str, Mapping[str, object]], Awaitable[Mapping[str, object]]]
+"""Sends ``spec`` as a new review of this plural; the API server's answer. It may raise anything."""
+
+LONGEST_TOKEN: Final = 8 * 1024
+"""Characters; a service account's token has one or two thousand."""
+ALLOWED_S: Final = 60.0
+"""How long a right that was taken away may still be used, at most."""
+DENIED_S: Final = 10.0
+MOST_ANSWERS: Final = 256
+"""Of those allowed, and of those refused."""
+AT_ONCE: Final = 4
+MOST_WAITING: Final = 16
+"""Requests beyond are refused at once: tokens that no one knows must not occupy the API server."""
+ANSWER_S: Final = 5.0
+"""For both reviews, the wait for a turn included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """An HTTP status, and what to say unless it is 200."""
+
+    status: int
+    text: str = ""
+
+
+ALLOWED: Final = Verdict(200)
+UNKNOWN: Final = Verdict(401, "send a bearer token that the API server knows\n")
+UNANSWERED: Final = Verdict(503, "the API server does not say who you are; try again\n")
+BUSY: Final = Verdict(503, "too many unknown callers; try again\n")
+
+
+_Key = tuple[bytes, str]
+"""Hash of a token, and a path."""
+
+
+class Unreadable(Exception):
+    """The API server's answer has another shape than it must have."""
+
+
+class TokenAccess:
+    """Judges callers; one for a process."""
+
+    def __init__(self, review: Review, clock: Callable[[], float] = time.monotonic) -> None:
+        """``clock`` is monotonic, in seconds."""
+        self._review = review
+        self._clock = clock
+        self._answers: dict[bool, dict[_Key, tuple[float, Verdict]]] = {True: {}, False: {}}
+        self._gate = asyncio.Semaphore(AT_ONCE)
+        self._waiting = 0
+
+    async def judge(self, authorization: str, path: str) -> Verdict:
+        """Whether a caller may get a path.
+
+        Args:
+            authorization: the header, whatever stands in it; "" = none.
+            path: of the request, as roles name it.
+        """
+        token = _token(authorization)
+        if not token:
+            return UNKNOWN
+        key = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest(), path
+        for kept in self._answers.values():
+            until, verdict = kept.get(key, (0.0, UNKNOWN))
+            if self._clock() < until:
+                return verdict
+        if self._waiting >= MOST_WAITING:
+            return BUSY
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(ANSWER_S), self._gate:
+                verdict = await self._asked(token, path)
+        except Exception as error:  # whatever a client of the API server raises
+            log.warning("a caller could not be judged", path=path, error=repr(error))
+            return UNANSWERED
+        finally:
+            self._waiting -= 1
+        self._keep(key, verdict)
+        return verdict
+
+    def _keep(self, key: _Key, verdict: Verdict) -> None:
+        """Keep an answer; refusals, of which anyone can cause many, push out refusals alone."""
+        allowed = verdict is ALLOWED
+        self._answers[not allowed].pop(key, None)
+        kept = self._answers[allowed]
+        kept.pop(key, None)
+        while len(kept) >= MOST_ANSWERS:
+            del kept[next(iter(kept))]
+        kept[key] = self._clock() + (ALLOWED_S if allowed else DENIED_S), verdict
+
+    async def _asked(self, token: str, path: str) -> Verdict:
+        said = _status(await self._review(TOKEN_REVIEWS, {"token": token}))
+        if said.get("authenticated") is not True:
+            return UNKNOWN
+        user = said.get("user")
+        if not isinstance(user, Mapping) or not isinstance(user.get("username"), str):
+            raise Unreadable("a TokenReview that names no user")
+        about = {
+            name: user[key]
+            for key, name in (
+                ("username", "user"), ("uid", "uid"), ("groups", "groups"), ("extra", "extra"),
+            )
+            if user.get(key)
+        }  # fmt: skip
+        wish = {"path": path, "verb": "get"}
+        said = _status(
+            await self._review(SUBJECT_ACCESS_REVIEWS, {**about, "nonResourceAttributes": wish})
+        )
+        if said.get("allowed") is True and said.get("denied") is not True:
+            return ALLOWED
+        return Verdict(
+            403, f"{user['username']} may not get {path}: bind the role metrics-reader\n"
+        )
+
+
+def _token(authorization: str) -> str:
+    """The token of a header; empty where it holds none."""
+    scheme, _, token = authorization.partition(" ")
+    token = token.strip()
+    if scheme.lower() != "bearer" or len(token) > LONGEST_TOKEN:
+        return ""
+    # what RFC 6750 allows; anything else is no token of an API server
+    return token if token.isascii() and token.isprintable() and " " not in token else ""
+
+
+def _status(answer: object) -> Mapping[str, object]:
+    status = answer.get("status") if isinstance(answer, Mapping) else None
+    if not isinstance(status, Mapping):
+        raise Unreadable("a review without status")
+    return status
