@@ -260,6 +260,10 @@ bench-autoscale: $(VENV)/.ready ## replicas by objective beside a tuned HPA and 
 bench-router: $(VENV)/.ready ## what the router adds beside nginx, requests a core, goodput beside BentoML and static sizes (NGINX=program)
 	@$(BIN)/python -m bench.router $(if $(NGINX),--nginx $(NGINX))
 
+.PHONY: bench-adopt
+bench-adopt: $(VENV)/.ready ## a first install by the commands that the docs print, kinds that share, latency of pods without a label (root, Linux)
+	@$(BIN)/python -m bench.adopt
+
 .PHONY: bench-spot-cluster
 bench-spot-cluster: $(VENV)/.ready ## a replayed preemption trace against an elastic gang on the local cluster (root, Linux, about 10 min; DATA=folder)
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.spot_cluster $(if $(DATA),--data $(DATA)) $(if $(MINUTES),--minutes $(MINUTES))

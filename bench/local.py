@@ -26,7 +26,17 @@ QUIET: Final = 0.15
 def installed(
     name: str, devices: Devices, *kinds: type[Exception], logs: Sequence[str] = ("operator",)
 ) -> Iterator[tuple[LocalCluster, Progress]]:
-    """Bring the cluster up, build, install; take it down whatever happens.
+    """:func:`started`, with Ullage installed."""
+    with started(name, devices, *kinds, logs=logs) as (local, steps):
+        install(local, steps)
+        yield local, steps
+
+
+@contextmanager
+def started(
+    name: str, devices: Devices, *kinds: type[Exception], logs: Sequence[str] = ("operator",)
+) -> Iterator[tuple[LocalCluster, Progress]]:
+    """Bring the cluster up, with our images on its nodes; take it down whatever happens.
 
     Args:
         name: The benchmark; begins the names of the kept logs.
@@ -51,7 +61,6 @@ def installed(
                 archives = build_all(steps)
                 with steps.step("load the images into every node", expect_s=20):
                     local.load_images(list(archives.values()))
-                install(local, steps)
                 yield local, steps
         finally:
             try:

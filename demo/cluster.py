@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -122,8 +123,7 @@ class LocalCluster:
     """The cluster of ``localcluster/``: real kubelets as processes of this machine."""
 
     def __init__(self) -> None:
-        self._helm = ""
-        self._kubectl = ""
+        self._programs: dict[str, str] = {}
 
     def up(self, devices: Devices) -> None:
         """Start (or reuse) the cluster and give each node its emulated devices."""
@@ -179,17 +179,30 @@ class LocalCluster:
         self, *arguments: str, stdin: str | None = None, check: bool = True
     ) -> subprocess.CompletedProcess[str]:
         """Run the cluster's own kubectl."""
-        if not self._kubectl:
-            status = json.loads(run(LOCALCLUSTER, "status", "--json"))
-            self._kubectl = status["kubectl"]
-        command = [self._kubectl, "--kubeconfig", str(self.kubeconfig), *arguments]
+        command = [self._program("kubectl"), "--kubeconfig", str(self.kubeconfig), *arguments]
         return _checked(command, stdin, check)
 
     def helm(self, *arguments: str) -> str:
         """Run helm, built from its Go module at first use."""
-        if not self._helm:
-            self._helm = str(self.tool("helm"))
-        return run(self._helm, "--kubeconfig", str(self.kubeconfig), *arguments)
+        return run(self._program("helm"), "--kubeconfig", str(self.kubeconfig), *arguments)
+
+    def shell(self, command: str, folder: Path) -> str:
+        """Run a line as a user would who stands in a folder and has kubectl, helm and kubeconfig.
+
+        Raises:
+            CommandFailed: it ended with an error.
+        """
+        programs = (str(Path(self._program(name)).parent) for name in ("kubectl", "helm"))
+        path = os.pathsep.join((*programs, os.environ["PATH"]))
+        env = {"KUBECONFIG": str(self.kubeconfig), "PATH": path}
+        return run("sh", "-c", f"cd {shlex.quote(str(folder))} && {command}", env=env)
+
+    def _program(self, name: str) -> str:
+        """Path of kubectl or helm, asked for once."""
+        if name not in self._programs:
+            status = json.loads(run(LOCALCLUSTER, "status", "--json"))
+            self._programs[name] = status["kubectl"] if name == "kubectl" else str(self.tool(name))
+        return self._programs[name]
 
     def tool(self, name: str, component: str = "") -> Path:
         """A program of localcluster, built from its component's Go module at first use."""

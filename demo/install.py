@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
 from typing import Final
@@ -17,23 +18,24 @@ RELEASE: Final = "ullage"
 CHARTS: Final = ROOT / "charts"
 
 
-def chart_values(settings: Mapping[str, str] | None = None) -> list[str]:
-    """``--set`` words of a local installation; ``settings`` are the operator's own."""
-    values = {
-        "image.registry": LOCAL,
-        "operator.image.tag": TAG,
-        "operator.image.pullPolicy": "Never",
-        "node.image.tag": TAG,
-        "node.image.pullPolicy": "Never",
-        "node.backend": "emulated",
+def local_values(settings: Mapping[str, str] | None = None) -> dict[str, dict[str, object]]:
+    """Chart values of a local installation; ``settings`` are the operator's own."""
+    part = {
+        "image": {"tag": TAG, "pullPolicy": "Never"},
         # the image's name stays the same when it is built again: this makes its pods new too
-        "operator.podAnnotations.build": build_key(),
-        "node.podAnnotations.build": build_key(),
+        "podAnnotations": {"build": build_key()},
     }
-    words = [word for name, value in values.items() for word in ("--set-string", f"{name}={value}")]
-    for name, value in (settings or {}).items():
-        words += ["--set-string", f"operator.settings.{name}={value}"]
-    return words
+    return {
+        "image": {"registry": LOCAL},
+        "operator": {**part, "settings": dict(settings or {})},
+        "node": {**part, "backend": "emulated"},
+    }
+
+
+def chart_values(settings: Mapping[str, str] | None = None) -> list[str]:
+    """:func:`local_values` as words of a helm command."""
+    parts = local_values(settings).items()
+    return [word for name, part in parts for word in ("--set-json", f"{name}={json.dumps(part)}")]
 
 
 def install(
@@ -50,10 +52,10 @@ def install(
             "--namespace", NAMESPACE, "--wait", "--timeout", "3m", *chart_values(settings),
         )  # fmt: skip
     with progress.step("every node offers its devices"):
-        _devices_offered(cluster)
+        devices_offered(cluster)
 
 
-def _devices_offered(cluster: Cluster, limit_s: float = 60.0) -> None:
+def devices_offered(cluster: Cluster, limit_s: float = 60.0) -> None:
     """Wait until kubelet counts the slots of every node of ours.
 
     Raises:

@@ -24,6 +24,8 @@ from neighbours.controllers import (
 )
 from neighbours.kueue import QUEUE, applied, cluster_queue, flavor, local_queue, narrow_to
 
+NONE: Json = {}
+
 
 def container(seconds: int) -> Json:
     return {
@@ -35,9 +37,15 @@ def container(seconds: int) -> Json:
     }
 
 
-def a_jobset(namespace: str) -> Json:
-    pod = {"restartPolicy": "Never", "containers": [container(3)]}
-    job = {"parallelism": 2, "completions": 2, "template": {"spec": pod}}
+def template(name: str, seconds: int, labels: Json, **pod: object) -> Json:
+    """A pod template whose container of this name sleeps for a while."""
+    spec = {"containers": [container(seconds) | {"name": name}], **pod}
+    return {"metadata": {"labels": labels}, "spec": spec}
+
+
+def a_jobset(namespace: str, labels: Json = NONE, seconds: int = 3) -> Json:
+    pod = template("main", seconds, labels, restartPolicy="Never")
+    job = {"parallelism": 2, "completions": 2, "template": pod}
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
@@ -46,20 +54,20 @@ def a_jobset(namespace: str) -> Json:
     }
 
 
-def a_leader_worker_set(namespace: str) -> Json:
-    template = {"spec": {"containers": [container(3600)], "terminationGracePeriodSeconds": 1}}
+def a_leader_worker_set(namespace: str, labels: Json = NONE, seconds: int = 3600) -> Json:
+    pod = template("main", seconds, labels, terminationGracePeriodSeconds=1)
     return {
         "apiVersion": "leaderworkerset.x-k8s.io/v1",
         "kind": "LeaderWorkerSet",
         "metadata": {"name": "theirs", "namespace": namespace},
-        "spec": {"replicas": 1, "leaderWorkerTemplate": {"size": 2, "workerTemplate": template}},
+        "spec": {"replicas": 1, "leaderWorkerTemplate": {"size": 2, "workerTemplate": pod}},
     }
 
 
-def a_train_job(namespace: str) -> Json:
-    pod = {"restartPolicy": "Never", "containers": [container(3) | {"name": "node"}]}
+def a_train_job(namespace: str, labels: Json = NONE, seconds: int = 3) -> Json:
+    pod = template("node", seconds, labels, restartPolicy="Never")
     step = {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}}
-    job = {"name": "node", "template": {"metadata": step, "spec": {"template": {"spec": pod}}}}
+    job = {"name": "node", "template": {"metadata": step, "spec": {"template": pod}}}
     runtime = {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
         "kind": "TrainingRuntime",

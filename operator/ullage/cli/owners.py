@@ -31,6 +31,9 @@ WORDS: Final[Mapping[str, str]] = {
         "DaemonSet": ("ds", "daemonset", "daemonsets"),
         "Job": ("job", "jobs"),
         "CronJob": ("cj", "cronjob", "cronjobs"),
+        "JobSet": ("jobset", "jobsets"),
+        "PyTorchJob": ("pytorchjob", "pytorchjobs"),
+        "RayCluster": ("raycluster", "rayclusters"),
     }.items()
     for word in words
 }

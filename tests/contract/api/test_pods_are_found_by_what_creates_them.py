@@ -28,7 +28,11 @@ def fill(api: FakeApiServer) -> None:
         api.put(ports.REPLICA_SET, {"metadata": replicas, "spec": {}})
         job = raw_meta("nightly-1", namespace, ownerReferences=[holder("CronJob", "nightly")])
         api.put(ports.JOB, {"metadata": job, "spec": {}})
+        indexed = raw_meta("set-0", namespace, ownerReferences=[holder("JobSet", "set", "j/v1")])
+        api.put(ports.JOB, {"metadata": indexed, "spec": {}})
         for name, controller in (
+            ("set-0-0", holder("Job", "set-0", "batch/v1")),
+            ("head", holder("RayCluster", "ray", "ray.io/v1")),
             ("web-1-x", holder("ReplicaSet", "web-1")),
             ("web-1-y", holder("ReplicaSet", "web-1")),
             ("nightly-1-x", holder("Job", "nightly-1", "batch/v1")),
@@ -48,6 +52,8 @@ def fill(api: FakeApiServer) -> None:
         ("ReplicaSet", "web-1", {"web-1-x", "web-1-y"}),
         ("Deployment", "web", {"web-1-x", "web-1-y"}),
         ("CronJob", "nightly", {"nightly-1-x"}),
+        ("JobSet", "set", {"set-0-0"}),
+        ("RayCluster", "ray", {"head"}),
         ("Deployment", "nightly", set()),
         ("StatefulSet", "web", set()),
     ],

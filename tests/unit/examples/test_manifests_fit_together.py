@@ -27,6 +27,11 @@ def bodies(file: Path) -> list[Body]:
     return list(yaml.safe_load_all(file.read_text(encoding="utf-8")))
 
 
+def ours(file: Path) -> list[Body]:
+    """What of a file is of our own kinds."""
+    return [body for body in bodies(file) if body["apiVersion"].startswith("ullage.dev/")]
+
+
 WORKLOADS = {
     body["metadata"]["name"]: body
     for file in MANIFESTS
@@ -71,7 +76,7 @@ def environment(body: Body) -> dict[str, str]:
 
 @pytest.mark.parametrize("file", MANIFESTS, ids=lambda file: file.name)
 def test_every_field_is_one_the_api_knows(file: Path) -> None:
-    for body in bodies(file):
+    for body in ours(file):
         known = dict(closed(schemas()[body["kind"]]))
         known["properties"] = {**known["properties"], "metadata": {}}
         jsonschema.validate(body, known)
