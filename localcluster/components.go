@@ -92,6 +92,10 @@ var components = []component{
 		programs: []string{"prometheus", "promtool"}, tags: "remove_all_sd", expected: 2 * time.Minute,
 	},
 	{
+		name: "registry", module: "github.com/distribution/distribution/v3", target: "tool", programs: []string{"registry"},
+		expected: 2 * time.Minute,
+	},
+	{
 		name: "kubeconform", module: "github.com/yannh/kubeconform", target: "tool", programs: []string{"kubeconform"},
 		expected: 5 * time.Second,
 	},

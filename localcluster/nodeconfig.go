@@ -98,6 +98,8 @@ func kubeletConfig(home Home, node *Node) object {
 		"makeIPTablesUtilChains": false,
 		// Loaded images cannot be pulled again, so they are never collected.
 		"imageGCHighThresholdPercent": 100,
+		// A loaded image stays free to use when the same one was pulled from a registry.
+		"imagePullCredentialsVerificationPolicy": "NeverVerify",
 		"evictionHard": map[string]string{
 			"memory.available": "100Mi", "nodefs.available": "1%", "nodefs.inodesFree": "1%", "imagefs.available": "1%",
 		},

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -31,6 +32,18 @@ WORLD_SIZES = (
 SLICES = (
     "jsonpath={range .items[*]}{.metadata.name}: spec {.spec.slices} status {.status.slices}"
     '{"\\n"}{end}'
+)
+OUR_FOLDERS = {
+    "/run/cdi": ["ullage.dev*"],
+    "/var/lib/ullage": ["bin/*", "slots/*", "node/*"],
+    "/run/ullage": ["steps/*"],
+    "/var/lib/kubelet": ["device-plugins/ullage*"],
+}
+CHART_KINDS = (
+    "clusterroles,clusterrolebindings,configmaps,daemonsets,deployments,flowschemas,jobs,"
+    "mutatingadmissionpolicies,mutatingadmissionpolicybindings,networkpolicies,"
+    "poddisruptionbudgets,pods,rolebindings,roles,serviceaccounts,services,"
+    "validatingadmissionpolicies,validatingadmissionpolicybindings"
 )
 RUNNING_PHASES = ("Prepared", "Attached", "Violating", "Frozen")
 
@@ -263,6 +276,42 @@ class Stack:
         eventually(lambda: not self.ledger(), within_s=within_s, what="the books balance")
         assert self.ledger() == []
 
+    def holdings(self, namespace: str) -> Json:
+        """What must outlast an upgrade: pods of a namespace, their restarts, and their slices."""
+        pods = {
+            pod["metadata"]["uid"]: [one["restartCount"] for one in _containers(pod)]
+            for pod in self.list("pods", namespace)
+        }
+        slices = [
+            item
+            for node in self.list("gpunodes.ullage.dev")
+            for item in node["spec"].get("slices", [])
+            if item["podUID"] in pods
+        ]
+        return {"restarts": pods, "slices": sorted(slices, key=str)}
+
+    def left_behind(self) -> list[str]:
+        """What an uninstall should have removed: files on nodes, objects of the chart."""
+        files = [
+            str(path)
+            for node in self.list("nodes")
+            for folder, patterns in OUR_FOLDERS.items()
+            for pattern in patterns
+            for path in self.cluster.private(node["metadata"]["name"], folder).glob(pattern)
+            if not path.is_dir()
+        ]
+        done = self.cluster.kubectl(
+            "get", CHART_KINDS, "--all-namespaces", "--output", "name",
+            "--selector", "app.kubernetes.io/name=ullage",
+        )  # fmt: skip
+        return [*files, *done.stdout.split()]
+
+    def nothing_is_left(self, within_s: float = 30) -> None:
+        """An uninstall has removed everything, at the latest when its hook's pod is collected."""
+        with suppress(AssertionError):
+            eventually(lambda: not self.left_behind(), within_s=within_s, what="nothing is left")
+        assert self.left_behind() == []
+
     def describe(self, namespace: str) -> str:
         """What a person would look at after a failure in a namespace, as kubectl prints it."""
         looks = {
@@ -296,3 +345,8 @@ class Stack:
             return not any(s.get("podNamespace") == namespace for s in desired) and not seen
 
         eventually(released, within_s=60, what=f"slices of {namespace} are released")
+
+
+def _containers(pod: Json) -> list[Json]:
+    found: list[Json] = pod["status"].get("containerStatuses", [])
+    return found

@@ -9,14 +9,14 @@ Kinds of other projects (Prometheus Operator) are left out: the cluster does not
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from chart.rendered import Helm
-from chart.variants import VARIANTS
-from e2e.stack import Stack
+from chart.variants import SERVED, VALUES, VARIANTS
+from e2e.stack import Json, Stack
 
 NAMESPACE = "chart-house"
 FOREIGN = {"PodMonitor", "PrometheusRule"}
@@ -35,8 +35,26 @@ def test_every_object_is_valid_and_without_a_warning(
     stack: Stack, house: str, variant: str, tmp_path: Path
 ) -> None:
     helm = Helm(str(stack.cluster.tool("helm")), tmp_path)
-    rendered = helm.template(*VARIANTS[variant], namespace=house)
-    bodies = [one for one in rendered.objects if one["kind"] not in FOREIGN]
+    bodies = helm.template(*VARIANTS[variant], namespace=house).objects
+    assert _accepted(stack, bodies) > 10
+
+
+def test_what_each_value_changes_is_valid_too(stack: Stack, house: str, tmp_path: Path) -> None:
+    """Objects that differ from those without the value, all of them in one question."""
+    helm = Helm(str(stack.cluster.tool("helm")), tmp_path)
+    usual = helm.template(*SERVED, namespace=house).objects
+    changed = {
+        json.dumps(body, sort_keys=True): body
+        for path, case in VALUES.items()
+        for body in helm.template(*case.words(path), *SERVED, namespace=house).objects
+        if body not in usual
+    }
+    assert _accepted(stack, [*changed.values()]) > len(VALUES)
+
+
+def _accepted(stack: Stack, objects: Sequence[Json]) -> int:
+    """How many objects the server would take, every one without a warning."""
+    bodies = [one for one in objects if one["kind"] not in FOREIGN]
     said = stack.cluster.kubectl(
         "apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict",
         "--warnings-as-errors", "-f", "-",
@@ -45,4 +63,5 @@ def test_every_object_is_valid_and_without_a_warning(
     )  # fmt: skip
     assert said.returncode == 0, said.stderr
     assert "Warning" not in said.stderr
-    assert len(said.stdout.splitlines()) == len(bodies) > 10
+    assert len(said.stdout.splitlines()) == len(bodies)
+    return len(bodies)

@@ -38,7 +38,7 @@ def test_the_reader_serves_and_its_number_is_the_hosts(stack: Stack) -> None:
     agents = stack.list("pods", NAMESPACE, "app.kubernetes.io/component=node")
     drawn = stack.cluster.helm(
         "template", "ullage", str(CHARTS / "ullage"), "--namespace", NAMESPACE,
-        *chart_values(), "--set", "node.backend=nvidia",
+        *chart_values(), "--set-string", "node.backend=nvidia",
         "--show-only", "templates/processes-daemonset.yaml",
     )  # fmt: skip
     body = yaml.safe_load(drawn)

@@ -7,39 +7,22 @@ The name makes it the last: it takes Ullage away, installs it again, and sees th
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from demo.install import install, uninstall
+from demo.install import NAMESPACE, RELEASE, install, uninstall
 from demo.progress import Progress
 from e2e.stack import Stack, busy_template, eventually, share, training_job
 
-OUR_FOLDERS = {
-    "/run/cdi": ["ullage.dev*"],
-    "/var/lib/ullage": ["bin/*", "slots/*", "node/*"],
-    "/run/ullage": ["steps/*"],
-    "/var/lib/kubelet": ["device-plugins/ullage*"],
-}
 
-
-def _left_behind(stack: Stack) -> list[Path]:
-    return [
-        path
-        for node in ("node-1", "node-2")
-        for folder, patterns in OUR_FOLDERS.items()
-        for pattern in patterns
-        for path in stack.cluster.private(node, folder).glob(pattern)
-        if not path.is_dir()
-    ]
-
-
-def test_an_upgrade_keeps_everything_running(stack: Stack, namespace: str) -> None:
+def test_an_upgrade_and_its_rollback_keep_everything_running(stack: Stack, namespace: str) -> None:
     stack.apply(training_job("through", namespace))
     stack.job_reaches("through", namespace, "Running")
-    before = [pod["metadata"]["uid"] for pod in stack.pods(namespace)]
+    before = stack.holdings(namespace)
     install(stack.cluster, Progress(), settings={"ULLAGE_WRITE_PER_SECOND": "60"})
     stack.job_reaches("through", namespace, "Running")
-    assert [pod["metadata"]["uid"] for pod in stack.pods(namespace)] == before
+    assert stack.holdings(namespace) == before
     stack.books_balance()
+    stack.cluster.helm("rollback", RELEASE, "--namespace", NAMESPACE, "--wait", "--timeout", "3m")
+    stack.books_balance()
+    assert stack.holdings(namespace) == before
 
 
 def test_an_uninstall_leaves_pods_and_takes_everything_else(stack: Stack, namespace: str) -> None:
@@ -52,7 +35,7 @@ def test_an_uninstall_leaves_pods_and_takes_everything_else(stack: Stack, namesp
         assert pod is not None
         assert pod["metadata"]["uid"] == uid
         assert pod["status"]["phase"] == "Running"
-        assert _left_behind(stack) == []
+        stack.nothing_is_left()
         assert stack.job("stays", namespace)["phase"] == "Running"  # objects stay
     finally:
         install(stack.cluster, Progress())

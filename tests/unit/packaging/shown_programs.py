@@ -47,7 +47,9 @@ _PRINTS: Final = _words("-o --output -w --watch --show-labels")
 _VERBS: Final[Mapping[str, frozenset[str]]] = {
     "annotate": _SELECTS | {"--overwrite"},
     "apply": _SELECTS | {"-f", "-k", "--server-side", "--dry-run", "--force-conflicts"},
-    "create": _SELECTS | {"-f", "--dry-run", "--image"} | _PRINTS,
+    "create": _SELECTS
+    | {"-f", "--dry-run", "--image", "--clusterrole", "--serviceaccount"}
+    | _PRINTS,
     "delete": _SELECTS | {"-f", "--force", "--wait", "--grace-period", "--ignore-not-found"},
     "describe": _SELECTS,
     "drain": frozenset({"--ignore-daemonsets", "--delete-emptydir-data", "--timeout"}),
