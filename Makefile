@@ -43,8 +43,8 @@ $(VENV)/.ready: requirements/dev.txt pyproject.toml
 	@touch $@
 
 .PHONY: demo
-demo: $(VENV)/.ready ## a real cluster, no GPU, no Docker: install, run the examples, explain (CLUSTER=kind, KEEP=1)
-	@$(BIN)/python -m demo --cluster $(CLUSTER) $(if $(KEEP),--keep)
+demo: $(VENV)/.ready ## a real cluster, no GPU, no Docker: install, run the examples, explain (CLUSTER=kind, KEEP=1, PICTURE=file.svg)
+	@$(BIN)/python -m demo --cluster $(CLUSTER) $(if $(KEEP),--keep) $(if $(PICTURE),--picture $(PICTURE))
 
 .PHONY: test
 test: lint test-fast test-stress test-e2e ## everything: lint, fast tests, stress tests, then end to end on a real cluster
