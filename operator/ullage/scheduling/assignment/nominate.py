@@ -26,6 +26,7 @@ from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.placement.attempt import AttemptCache, Outcome, Refused, SchedulingAttempt
 from ullage.scheduling.placement.downsizing import DownsizeCandidate, residents
 from ullage.scheduling.placement.feasible import Infeasible
+from ullage.scheduling.placement.later_devices import LaterDevices
 from ullage.scheduling.placement.preemption import (
     Victim,
     possible_victims,
@@ -33,6 +34,7 @@ from ullage.scheduling.placement.preemption import (
     wave_is_leaving,
 )
 from ullage.scheduling.placement.queue import MOST_SEATED, SchedulingQueue
+from ullage.scheduling.placement.victim_selection import VictimSelection
 from ullage.scheduling.timeslicing.contenders import Tools, Typed
 from ullage.scheduling.timeslicing.division import Allocate
 from ullage.scheduling.timeslicing.division_cache import DivisionCache
@@ -242,7 +244,7 @@ def _queue(context: CycleContext, kept: AttemptCache) -> SchedulingQueue:
         context.requests,
         context.placer,
         context.feasibility,
-        cache(victims),
+        VictimSelection(LaterDevices(context.placer), cache(victims)),
         # where jobs take turns, the turns make room
         residents=cache(asked) if context.rounds is None else None,
         narrow=narrow,

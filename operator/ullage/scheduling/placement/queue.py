@@ -8,10 +8,8 @@ class that was refused once is refused for the rest of the cycle.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from operator import attrgetter
 from typing import Final
 
 import numpy as np
@@ -22,7 +20,6 @@ from ullage.cluster.records.status import RefusalLine
 from ullage.engines.admission.limits import HEALTHY, LIMITS
 from ullage.engines.quota.records import NO_TENANT
 from ullage.scheduling.feasibility.device_facts import columns, emptied
-from ullage.scheduling.feasibility.held_quota import HeldQuota
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest, ResourceRequests
 from ullage.scheduling.inventory.node_fit import Fit
 from ullage.scheduling.inventory.reliable_machines import terms_of
@@ -38,6 +35,7 @@ from ullage.scheduling.placement.downsizing import (
     make_room_beside,
 )
 from ullage.scheduling.placement.feasible import Feasibility, Infeasible
+from ullage.scheduling.placement.later_devices import LaterDevices
 from ullage.scheduling.placement.nearest import emptiest
 from ullage.scheduling.placement.placement import (
     NoRoom,
@@ -47,31 +45,21 @@ from ullage.scheduling.placement.placement import (
     fewest_nodes,
 )
 from ullage.scheduling.placement.preemption import (
-    Eviction,
     Victim,
     in_words,
     lift,
-    make_room,
     put_back,
     smaller_first,
-    within_reach,
 )
-from ullage.scheduling.placement.reclaim import (
-    anyone_may_leave,
-    lowest_priorities,
-    may_leave_for,
-)
+from ullage.scheduling.placement.victim_selection import VictimSelection
 from ullage.scheduling.prediction.effort import in_turns
 
 MOST_SEATED: Final = 500
 """Members seated in one cycle, at least; the rest follows in the next, which bounds a cycle."""
 _IN_ORDER: Final = 0.5
 """Part of a cycle's effort that goes strictly by the order of the queue."""
-_MOST_WAYS: Final = 16
-"""Victims that are tried as the first one, where quota lets only some of them leave."""
 _MOST_PREEMPTORS: Final = 64
 """Owners that may make room in one cycle."""
-_priority = attrgetter("priority")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +87,8 @@ class SchedulingQueue:
     requests: ResourceRequests
     placer: Placer
     feasibility: Feasibility
-    victims: Callable[[], Sequence[Victim]]
-    """Asked only when someone does not fit; empty while an earlier wave is still leaving."""
+    selection: VictimSelection
+    """Whom those may make leave who do not fit."""
     residents: Callable[[], Sequence[DownsizeCandidate]] | None = None
     """Who may be asked to make room with a part of its share; ``None`` = no one is."""
     narrow: Callable[[ResourceRequest, frozenset[int], int], ResourceRequest] | None = None
@@ -112,22 +100,21 @@ class SchedulingQueue:
     budget: int = MOST_SEATED
     """Members that are still seated in this cycle."""
     _hopeless: dict[int, _Hopeless] = field(default_factory=dict)
-    _later: Placer | None = None
     _refused: dict[int, tuple[int, NoRoom]] = field(default_factory=dict)
     _refused_later: dict[int, int] = field(default_factory=dict)
     _spreads: dict[tuple[int, ...], _Spread] = field(default_factory=dict)
     """Of gangs that waited for fewer nodes, by what they share with alike ones."""
     _no_victims: dict[int, int] = field(default_factory=dict)
     _no_one_concedes: dict[int, int] = field(default_factory=dict)
-    _evicted: set[str] = field(default_factory=set)
     _borrowers: dict[tuple[int, int], bool] = field(default_factory=dict)
     """By class and members: whether they would borrow, as the cycle began."""
-    _kept_by_quota: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """By tenant: percent and priority at which no one has to leave for it."""
-    _holders: Mapping[tuple[int, str], int] | None = None
-    """Lowest priority of those who may be stopped, by tenant and type."""
     _preemptors: int = 0
     _holder: str = ""
+
+    @property
+    def later(self) -> LaterDevices:
+        """Devices when all that is leaving has left."""
+        return self.selection.later
 
     def serve(self, attempts: Sequence[SchedulingAttempt]) -> dict[str, Outcome]:
         """The outcome of every attempt, by uid of the workload.
@@ -210,7 +197,7 @@ class SchedulingQueue:
         if known is None or known[0] > len(asked):
             found = self.placer.placement(asked, set(attempt.near), explain=True)
             if not isinstance(found, NoRoom):
-                self._mirror(found)
+                self.later.take(found)
                 self.budget -= len(found)
                 return Outcome(found, found[0].runner_up)
             self._refused[number] = known = (len(asked), found)
@@ -222,7 +209,7 @@ class SchedulingQueue:
         found = self.placer.join(asked, site)
         if isinstance(found, RefusalLine):
             return Outcome(refused=Refused(found.reason, (found,)))
-        self._mirror((found,))
+        self.later.take((found,))
         self.budget -= 1
         return Outcome((found,))
 
@@ -232,9 +219,9 @@ class SchedulingQueue:
         Returns:
             Who has to leave beside it; ``None`` when there is no such place.
         """
-        if mover.uid in self._evicted:
+        if mover.uid in self.selection.evicted:
             return None
-        later, asked = self._future(), self.asked(attempt)
+        later, asked = self.later.placer, self.asked(attempt)
         lift(later.occupancy, mover)
         found = later.placement(asked, set(), explain=False)
         victims: tuple[Victim, ...] = ()
@@ -243,18 +230,18 @@ class SchedulingQueue:
             def others(victims: list[Victim]) -> list[Victim]:
                 return [victim for victim in victims if victim.uid != mover.uid]
 
-            way = self._eviction(attempt, asked, set(), others)
+            way = self.selection.eviction(attempt, asked, set(), others)
             if way is None:
                 put_back(later.occupancy, mover)
                 return None
             found, victims = way.placements, way.victims
-        self._evicted |= {mover.uid, *(victim.uid for victim in victims)}
+        self.selection.evicted |= {mover.uid, *(victim.uid for victim in victims)}
         self._keep(attempt, found)
         return victims
 
     def _expect(self, attempt: SchedulingAttempt) -> None:
         """Keep places for members whose pods are on their way, if there are enough."""
-        later, asked = self._future(), self.asked(attempt)
+        later, asked = self.later.placer, self.asked(attempt)
         found = later.placement(asked, set(), explain=False)
         if isinstance(found, NoRoom) and found.placed >= attempt.coming:
             found = later.placement(asked[: found.placed], set(), explain=False)
@@ -335,7 +322,7 @@ class SchedulingQueue:
                 self.placer.unseat(found)
                 self._spreads[self._alike_apart(number, len(found))] = spread
                 return waits
-        self._mirror(found)
+        self.later.take(found)
         return Outcome(found, found[0].runner_up)
 
     def _alike_apart(self, number: int, members: int) -> tuple[int, ...]:
@@ -432,12 +419,12 @@ class SchedulingQueue:
 
     def _fits_later(self, attempt: SchedulingAttempt, unit: Sequence[PlacementRequest]) -> bool:
         """Whether it fits once everything that is leaving has left; then it keeps those devices."""
-        if self._later is None and not self.placer.occupancy.leaving():
+        if not self.later.differ:
             return False
         number = _class_of(unit)
         if self._refused_later.get(number, len(unit) + 1) <= len(unit):
             return False
-        later = self._future()
+        later = self.later.placer
         found = later.placement(unit, set(attempt.near), explain=False)
         if isinstance(found, NoRoom):
             self._refused_later[number] = len(unit)
@@ -456,18 +443,18 @@ class SchedulingQueue:
         asked = [
             resident
             for resident in self.residents()
-            if resident.uid not in self._evicted and resident.priority <= attempt.priority
+            if resident.uid not in self.selection.evicted and resident.priority <= attempt.priority
         ]
         made: Downsize | None = None
-        if asked and len(self._evicted) < _MOST_PREEMPTORS:
+        if asked and len(self.selection.evicted) < _MOST_PREEMPTORS:
             ask = Asking(
-                placer=self._future(), requests=self.requests, unit=unit, near=attempt.near
+                placer=self.later.placer, requests=self.requests, unit=unit, near=attempt.near
             )
             made = make_room_beside(ask, asked)
         if made is None:
             self._no_one_concedes[number] = attempt.priority
             return None
-        self._evicted.add(made.uid)
+        self.selection.evicted.add(made.uid)
         self._keep(attempt, made.placements)
         return made
 
@@ -484,104 +471,14 @@ class SchedulingQueue:
         def arranged(victims: list[Victim]) -> list[Victim]:
             return smaller_first(victims, attempt.priority)
 
-        eviction = self._eviction(attempt, unit, set(attempt.near), arranged)
+        eviction = self.selection.eviction(attempt, unit, set(attempt.near), arranged)
         if eviction is None:
             self._no_victims[number] = attempt.priority
             return ()
         self._preemptors += 1
-        self._evicted |= {victim.uid for victim in eviction.victims}
+        self.selection.evicted |= {victim.uid for victim in eviction.victims}
         self._keep(attempt, eviction.placements)
         return eviction.victims
-
-    def _eviction(
-        self,
-        attempt: SchedulingAttempt,
-        unit: Sequence[PlacementRequest],
-        near: set[int],
-        arrange: Callable[[list[Victim]], list[Victim]],
-    ) -> Eviction | None:
-        """The fewest victims that make room, taken in the order that ``arrange`` gives them."""
-        for eligible in self._eligible(attempt, unit):
-            victims = arrange(eligible)
-            eviction = make_room(self._future(), unit, near, victims) if victims else None
-            if eviction is not None:
-                return eviction
-        return None
-
-    def _eligible(
-        self, attempt: SchedulingAttempt, unit: Sequence[PlacementRequest]
-    ) -> Iterator[list[Victim]]:
-        """Whom a workload may make leave, in the order to take them.
-
-        Where quota lets only some of those leave who are in reach, each of the others comes first
-        once: it may be that the newcomer fits nowhere but in its place.
-        """
-        if self.placer.occupancy.quota is None:
-            yield self._by_priority(attempt)
-            return
-        if self._no_one_leaves(attempt, unit, self._held_later(self.placer.occupancy.quota)):
-            return
-        later = self._future()
-        held = self._held_later(self.placer.occupancy.quota)
-        victims = [victim for victim in self.victims() if victim.uid not in self._evicted]
-        if attempt.may_stop:
-            last = len(attempt.may_stop)
-            victims.sort(key=lambda one: (one.priority, attempt.may_stop.get(one.uid, last)))
-        request, members = unit[0].request, len(unit)
-        useful = within_reach(later, unit, victims)
-        found = may_leave_for(attempt, request, members, useful, held)
-        yield found
-        tried = {victim.uid for victim in found}
-        for first in useful[:_MOST_WAYS] if found else ():
-            if first.uid in tried or not may_leave_for(attempt, request, members, [first], held):
-                continue
-            others = [victim for victim in useful if victim is not first]
-            found = may_leave_for(attempt, request, members, [first, *others], held)
-            tried.update(victim.uid for victim in found)
-            yield found
-
-    def _held_later(self, now: HeldQuota) -> HeldQuota:
-        """Quota in use when what is leaving has left; nothing is copied where nothing leaves."""
-        if self._later is None and not self.placer.occupancy.leaving():
-            return now
-        return self._future().occupancy.quota or now
-
-    def _no_one_leaves(
-        self, attempt: SchedulingAttempt, unit: Sequence[PlacementRequest], held: HeldQuota
-    ) -> bool:
-        """Whether quota and priority keep all that runs: asked once for what a tenant needs."""
-        if attempt.may_stop:
-            return False
-        request = unit[0].request
-        asked = request.min_percent * request.count * len(unit)
-        known = self._kept_by_quota.get(request.quota_of)
-        if known is not None and asked >= known[0] and attempt.priority <= known[1]:
-            return True
-        if self._holders is None:
-            self._holders = lowest_priorities(self.victims(), held)
-        if anyone_may_leave(attempt, request, len(unit), self._holders, held):
-            return False
-        self._kept_by_quota[request.quota_of] = asked, attempt.priority
-        return True
-
-    def _by_priority(self, attempt: SchedulingAttempt) -> list[Victim]:
-        """Victims of lower priority, and those whose turn is over."""
-        victims = self.victims()
-        if not attempt.may_stop:  # they stand in order of priority
-            least = 0 if attempt.modest else bisect_left(victims, attempt.priority, key=_priority)
-            return [victim for victim in victims[:least] if victim.uid not in self._evicted]
-        found = [
-            victim
-            for victim in victims
-            if victim.uid not in self._evicted
-            and (
-                (victim.priority < attempt.priority and not attempt.modest)
-                or victim.uid in attempt.may_stop
-            )
-        ]
-        last = len(attempt.may_stop)
-        found.sort(key=lambda victim: (victim.priority, attempt.may_stop.get(victim.uid, last)))
-        return found
 
     def _maybe_hold(self, attempt: SchedulingAttempt, unit: Sequence[PlacementRequest]) -> None:
         """The first who waited too long holds as many devices as it needs, the emptiest."""
@@ -599,8 +496,7 @@ class SchedulingQueue:
             mask &= check(facts, request) <= 0
         held = emptiest(occupancy, request, mask.nonzero()[0].tolist(), len(unit))
         occupancy.block(held, self._holder, held=True)
-        if self._later is not None:
-            self._later.occupancy.block(held, self._holder, held=True)
+        self.later.hold(held, self._holder)
 
     def _waited_too_long(self, attempt: SchedulingAttempt) -> bool:
         policy = self.view.snapshot.policy
@@ -612,17 +508,6 @@ class SchedulingQueue:
         name = f"{attempt.workload.ref.namespace}/{attempt.workload.ref.name}"
         sites = [site for placement in gang for site in placement.candidate.sites]
         self.placer.occupancy.block(sites, name)
-
-    def _future(self) -> Placer:
-        if self._later is None:
-            self._later = Placer(self.placer.occupancy.later(), self.placer.rule)
-        return self._later
-
-    def _mirror(self, gang: Sequence[Placement]) -> None:
-        """Who is placed now is there later too."""
-        if self._later is not None:
-            for placement in gang:
-                self._later.take(placement)
 
 
 def _coming(refused: Refused, how: str) -> Refused:

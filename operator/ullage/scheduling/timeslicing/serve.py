@@ -257,7 +257,7 @@ def _move(
     order: Mapping[str, int],
 ) -> None:
     """Those who run go to the type that their turn is on, where a place for them is found."""
-    victims = {victim.uid: victim for victim in queue.victims()}
+    victims = {victim.uid: victim for victim in queue.selection.victims()}
     for uid, kind in rounds.turnout.stops.items():
         if queue.placer.occupancy.effort.is_spent(_FILLING[1]):
             return
