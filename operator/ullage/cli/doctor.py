@@ -28,6 +28,7 @@ from ullage.api.contract import (
 )
 from ullage.api.reasons import Reason
 from ullage.api.times import moment_of
+from ullage.cli.adoption_policy import labels_are_read
 from ullage.cli.prerequisites import (
     RESOURCE_SLICE,
     RUNTIME_CLASS,
@@ -49,6 +50,8 @@ from ullage.ports import (
     Selector,
 )
 
+CLUSTER: Final = "(cluster)"
+"""Stands for the name of a node where a check is about them all."""
 BAD_WHEN: Final = {"Ready": "False", "Degraded": "True", "DeviceLost": "True", "Sharing": "False"}
 """Conditions of a GPUNode that say that something is wrong, and their status then."""
 STYLES: Final = {CheckState.OK: GOOD, CheckState.FAILED: BAD, CheckState.UNCONFIRMED: "yellow"}
@@ -68,7 +71,7 @@ class Examined:
 
 
 async def examine(target: Target, node: str, now: float) -> tuple[Examined, ...]:
-    """The checks of this node ("" = of all), with the user's own credentials.
+    """The checks of this node ("" = of all, and of the cluster), with the user's own credentials.
 
     Only GPUNodes must be readable; what the user may not read besides is unconfirmed.
 
@@ -77,7 +80,10 @@ async def examine(target: Target, node: str, now: float) -> tuple[Examined, ...]
         ApiError: the API server refused or did not answer.
     """
     async with target.connect() as api:
-        return await examined(api, node, now)
+        found = await examined(api, node, now)
+        if node or not found:
+            return found
+        return (Examined(node=CLUSTER, checks=(await labels_are_read(api),)), *found)
 
 
 async def examined(cluster: ClusterPort, node: str, now: float) -> tuple[Examined, ...]:
