@@ -24,6 +24,8 @@ CHART_VALUES: Final[Mapping[str, str]] = {
     "ULLAGE_HTTP_PORT": BY_CHART,
     "ULLAGE_HTTP_METRICS_PORT": "`monitoring.secureMetrics`",
     "ULLAGE_HTTP_CERTIFICATE_DIR": BY_CHART,
+    "ULLAGE_HTTP_WEB_PORT": "`webPage.enabled`",
+    "ULLAGE_HTTP_WEB_PROXY": "`webPage.proxy`",
     "ULLAGE_NODE_HTTP_METRICS_PORT": "`monitoring.secureMetrics`",
     "ULLAGE_NODE_HTTP_CERTIFICATE_DIR": BY_CHART,
     "ULLAGE_LOG_LEVEL": "`operator.logLevel`",

@@ -179,6 +179,8 @@ def test_every_setting_of_the_operator_can_be_given_once() -> None:
         "ULLAGE_HTTP_PORT",
         "ULLAGE_HTTP_METRICS_PORT",
         "ULLAGE_HTTP_CERTIFICATE_DIR",
+        "ULLAGE_HTTP_WEB_PORT",
+        "ULLAGE_HTTP_WEB_PROXY",
         "ULLAGE_LOG_LEVEL",
     }
     assert chart | own == {variable.name for variable in variables(Settings, PREFIX)}

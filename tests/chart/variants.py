@@ -164,6 +164,8 @@ VALUES: Final[dict[str, Case]] = {
     "monitoring.dashboards.enabled": Case(True),
     "monitoring.dashboards.labels": Case({"sidecar": "yes"}, DASHBOARDS),
     "monitoring.dashboards.annotations": Case({"folder": "GPU"}, DASHBOARDS),
+    "webPage.enabled": Case(True),
+    "webPage.proxy": Case(True, ("--set", "webPage.enabled=true")),
     "retireHook.enabled": Case(False),
     "retireHook.timeoutSeconds": Case(90),
 }

@@ -30,7 +30,7 @@ from ullage.app.complaints import Complaints
 from ullage.app.effects import effect_of
 from ullage.app.fit_schedule import Pace
 from ullage.app.health import HealthView
-from ullage.app.http import Endpoints
+from ullage.app.http import LOOPBACK, Endpoints
 from ullage.app.learner import Learner, own_process
 from ullage.app.memory import give_back
 from ullage.app.operator_figures import ReplicaFigures
@@ -40,6 +40,7 @@ from ullage.app.settings import LeaseSettings, Settings
 from ullage.app.solver import Solver
 from ullage.app.term import Term
 from ullage.app.trigger import Trigger
+from ullage.app.web_page import WebPage
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.values.streams import STREAMS
 from ullage.engines.admission.model import LearnedModel
@@ -141,9 +142,15 @@ class Operator:
         await self.endpoints.start(
             port=http.port, debug_port=http.debug_port or None, metrics_port=http.metrics_port
         )
+        page = WebPage(
+            lambda: self.replica.state.freeze(self.replica.clock.now()),
+            self._settings.price.currency,
+        )
+        await self._start_page(page)
         try:
             await self.work()
         finally:
+            await page.stop()
             await self.endpoints.stop()
         log.info("stopped")
 
@@ -267,6 +274,16 @@ class Operator:
         return Endpoints(
             self.health, metrics, lambda: self.term.loop.last_inputs, self._secure_metrics()
         )
+
+    async def _start_page(self, page: WebPage) -> None:
+        """Serve the web page where it is asked for; without it the operator does its work."""
+        http = self._settings.http
+        if not http.web_port:
+            return
+        try:
+            await page.start(http.web_port, None if http.web_proxy else LOOPBACK)
+        except OSError as error:
+            log.warning("no web page is served", port=http.web_port, error=str(error))
 
     def _secure_metrics(self) -> Callable[[Callable[[], bytes]], SecureMetrics] | None:
         http = self._settings.http

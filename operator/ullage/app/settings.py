@@ -132,6 +132,12 @@ class HttpSettings:
     on `port`, without TLS, to all."""
     certificate_dir: str = "/etc/ullage/metrics"
     """Folder of its certificate, `tls.crt` and `tls.key`; read again when they change."""
+    web_port: int = 0
+    """Port of the read-only web page, on the pod's loopback alone (`kubectl port-forward`); 0 =
+    none."""
+    web_proxy: bool = False
+    """The web page listens on all addresses, for the API server's proxy; it authenticates no one.
+    """
     debug_port: int = 8082
     """Port of /debug/snapshot, on the pod's loopback alone (`kubectl port-forward`); 0 = none."""
 

@@ -1,0 +1,101 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Serves the web page: read-only, its own files alone, nothing from elsewhere.
+
+It names the work of every tenant and authenticates no one: it is for loopback, or for the API
+server's proxy behind a network policy. All URLs are relative, so that it works below any path.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from importlib.resources import files
+from typing import Final
+
+import orjson
+from aiohttp import web
+
+from ullage.cluster.records.snapshot import Snapshot
+from ullage.web.state import page_state
+
+STATE_S: Final = 2.0
+"""How long a state stands: readers of one moment share it."""
+FILES: Final = {
+    "/": ("index.html", "text/html"),
+    "/page.css": ("page.css", "text/css"),
+    "/page.js": ("page.js", "text/javascript"),
+}
+HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
+
+
+class WebPage:
+    """One listener; ``start`` and ``stop`` once each."""
+
+    def __init__(self, snapshot: Callable[[], Snapshot], currency: str) -> None:
+        """``snapshot`` gives the cluster now; ``currency`` is that of the prices."""
+        self._snapshot = snapshot
+        self._currency = currency
+        self._files = {
+            path: (files("ullage.web").joinpath(name).read_bytes(), kind)
+            for path, (name, kind) in FILES.items()
+        }
+        self._one = asyncio.Lock()
+        self._made = b""
+        self._made_at = float("-inf")
+        self._runner: web.AppRunner | None = None
+        self._local = True
+        self.port = 0
+
+    async def start(self, port: int, host: str | None) -> None:
+        """Listen on ``host``; ``None`` = everywhere.
+
+        Raises:
+            OSError: the port is taken.
+        """
+        self._local = host is not None
+        app = web.Application()
+        app.add_routes([web.get(path, self._file) for path in FILES])
+        app.add_routes([web.get("/state.json", self._answer)])
+        self._runner = web.AppRunner(app, access_log=None)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, host=host, port=port).start()
+        self.port = int(self._runner.addresses[0][1])
+
+    async def stop(self) -> None:
+        """Close the port."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    def _check(self, request: web.Request) -> None:
+        """No site may reach a forwarded port by a name of its own that leads to loopback."""
+        name = request.host.rpartition(":")[0] or request.host
+        if self._local and name not in LOCAL_NAMES and request.host not in LOCAL_NAMES:
+            raise web.HTTPForbidden(text="ask for localhost\n")
+
+    async def _file(self, request: web.Request) -> web.Response:
+        self._check(request)
+        body, kind = self._files[request.path]
+        return web.Response(body=body, content_type=kind, charset="utf-8", headers=HEADERS)
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        self._check(request)
+        loop = asyncio.get_running_loop()
+        async with self._one:
+            if loop.time() - self._made_at >= STATE_S:
+                self._made = await asyncio.to_thread(_made, self._snapshot(), self._currency)
+                self._made_at = loop.time()
+            made = self._made
+        return web.Response(body=made, content_type="application/json", headers=HEADERS)
+
+
+def _made(snapshot: Snapshot, currency: str) -> bytes:
+    return orjson.dumps(page_state(snapshot, currency))

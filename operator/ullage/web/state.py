@@ -1,0 +1,198 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the web page shows, from the records that ``kubectl ullage`` reads too.
+
+Pure. Bounded: of each list the first entries by need, and how many there are.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from typing import Final
+
+from ullage.api.contract import DesiredSlice, Health, ObservedDevice, Reason
+from ullage.api.explanations.all import REASONS
+from ullage.api.times import rfc3339
+from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot, WorkloadRecord
+from ullage.engines.admission.limits import WHOLE_PERCENT
+from ullage.scheduling.accounting.bills import Bill, bill_of, party_of, total
+from ullage.scheduling.model.phases import OVER, Phase
+from ullage.scheduling.model.plan import HEARTBEAT_MAX_AGE_S
+
+MOST_DEVICES: Final = 256
+MOST_ROWS: Final = 200
+"""Of the queue, of the objectives and of the tenants."""
+LONGEST_TEXT: Final = 300
+"""Characters of a name or a message; the whole one is in ``kubectl ullage why``."""
+_WAITS: Final = (Phase.PENDING, Phase.RESERVING, Phase.STARTING, Phase.RESTARTING)
+
+Json = dict[str, object]
+
+
+def page_state(snapshot: Snapshot, currency: str) -> Json:
+    """Everything on the page, as JSON.
+
+    Args:
+        snapshot: the cluster now.
+        currency: of the prices, ISO 4217.
+    """
+    workloads = list(snapshot.workloads.values())
+    return {
+        "takenAt": rfc3339(snapshot.taken_at),
+        "currency": currency,
+        "devices": _listed(_devices(snapshot), MOST_DEVICES),
+        "queue": _listed(_queue(workloads, snapshot.taken_at), MOST_ROWS),
+        "objectives": _listed(_objectives(workloads), MOST_ROWS),
+        "cost": _listed(_costs(workloads, snapshot.taken_at), MOST_ROWS),
+    }
+
+
+def _listed(found: Sequence[Json], most: int) -> Json:
+    return {"total": len(found), "items": list(found[:most])}
+
+
+def cut(said: str) -> str:
+    """A text of at most so many characters; what cannot be printed becomes a space."""
+    short = said if len(said) <= LONGEST_TEXT else said[: LONGEST_TEXT - 1] + "…"
+    return "".join(letter if letter.isprintable() else " " for letter in short)
+
+
+def _devices(snapshot: Snapshot) -> list[Json]:
+    """Devices that are not well first, then by node."""
+    owners = {uid: pod.owner.name for uid, pod in snapshot.pods.items()}
+    found = []
+    for node in snapshot.gpu_nodes.values():
+        held = defaultdict(list)
+        for one in node.desired:
+            held[one.gpu].append(one)
+        silent = snapshot.taken_at - node.heartbeat > HEARTBEAT_MAX_AGE_S
+        for device in node.devices:
+            health = "Silent" if silent else device.health.value
+            found.append(_device(node, device, health, held[device.uuid], owners))
+    return sorted(
+        found, key=lambda one: (one["health"] == Health.HEALTHY, str(one["node"]), str(one["uuid"]))
+    )
+
+
+def _device(
+    node: GPUNodeRecord,
+    device: ObservedDevice,
+    health: str,
+    tenants: Sequence[DesiredSlice],
+    owners: dict[str, str],
+) -> Json:
+    phases = {seen.key: seen.phase.value for seen in node.observed}
+    granted = sum(one.percent for one in tenants)
+    usable = health == Health.HEALTHY
+    return {
+        "node": cut(node.name),
+        "index": device.index,
+        "uuid": cut(device.uuid),
+        "accelerator": cut(device.model),
+        "health": health,
+        "grantedPercent": granted,
+        "headroomPercent": max(0, WHOLE_PERCENT - granted) if usable else 0,
+        "memoryMiB": device.memory_mib,
+        "grantedMemoryMiB": sum(one.memory_mib for one in tenants),
+        "slices": [
+            {
+                "namespace": cut(one.pod_namespace),
+                "name": cut(owners.get(one.key.pod_uid, one.pod_name)),
+                "percent": one.percent,
+                "memoryMiB": one.memory_mib,
+                "phase": phases.get(one.key, "Wanted"),
+            }
+            for one in sorted(tenants, key=lambda one: (-one.percent, one.pod_name))
+        ],
+    }
+
+
+def _named(workload: WorkloadRecord) -> Json:
+    return {
+        "kind": workload.kind.value,
+        "namespace": cut(workload.ref.namespace),
+        "name": cut(workload.ref.name),
+        "phase": workload.status.phase or Phase.PENDING.value,
+    }
+
+
+def _queue(workloads: Iterable[WorkloadRecord], now: float) -> list[Json]:
+    """Workloads before Running: the most important first, of these the oldest."""
+    waiting = [
+        one
+        for one in workloads
+        if (one.status.phase or Phase.PENDING) in _WAITS and not one.suspend
+    ]
+    waiting.sort(key=lambda one: (-one.priority, one.created, one.ref.uid))
+    return [_waiting(one, now) for one in waiting]
+
+
+def _waiting(workload: WorkloadRecord, now: float) -> Json:
+    decision = workload.status.decision
+    reason = decision.reason if decision is not None else None
+    return _named(workload) | {
+        "priority": workload.priority,
+        "tenant": cut(party_of(workload)),
+        "ageSeconds": max(0, int(now - workload.created)),
+        "reason": "" if reason is None else reason.value,
+        "message": cut(decision.message) if decision is not None else "not decided yet",
+        "whatHelps": _remedy(reason),
+    }
+
+
+def _remedy(reason: Reason | None) -> str:
+    return "" if reason is None else REASONS[reason].what_to_do
+
+
+def _objectives(workloads: Iterable[WorkloadRecord]) -> list[Json]:
+    """Work that shares a device, the largest observed slowdown first."""
+    found = [
+        _named(one)
+        | {
+            "percent": shared.percent,
+            "maxSlowdown": "" if one.max_slowdown is None else f"{one.max_slowdown:g}",
+            "predicted": shared.predicted,
+            "upper": shared.predicted_upper,
+            "observed": shared.observed,
+            "attainment": shared.attainment,
+        }
+        for one in workloads
+        if (shared := one.status.sharing) is not None and one.status.phase not in OVER
+    ]
+    return sorted(
+        found, key=lambda one: (-_number(one["observed"]), str(one["namespace"]), str(one["name"]))
+    )
+
+
+def _number(said: object) -> float:
+    try:
+        return float(str(said) or 0)
+    except ValueError:
+        return 0.0
+
+
+def _costs(workloads: Iterable[WorkloadRecord], now: float) -> list[Json]:
+    """One row for each tenant, the most expensive first."""
+    bills: dict[str, list[Bill]] = defaultdict(list)
+    for workload in workloads:
+        bill = bill_of(workload, now)
+        if bill is not None:
+            bills[party_of(workload)].append(bill)
+    sums = {party: total(found) for party, found in bills.items()}
+    return [
+        {
+            "tenant": cut(party),
+            "workloads": bill.workloads,
+            "spent": _money(bill.spent),
+            "perHour": _money(bill.per_hour),
+            "saved": _money(bill.saved),
+            "lostSeconds": bill.lost_seconds,
+        }
+        for party, bill in sorted(sums.items(), key=lambda one: (-(one[1].spent or 0), one[0]))
+    ]
+
+
+def _money(amount: Decimal | None) -> str:
+    return "" if amount is None else f"{amount:.2f}"
