@@ -67,7 +67,7 @@ const ROWS = {
     cell(row, one.node, "", "th");
     cell(row, [one.index === null ? "-" : String(one.index)]).title = one.uuid;
     cell(row, one.accelerator);
-    cell(row, one.health, one.health === "Healthy" ? "good" : "bad");
+    cell(row, one.health, one.health === "Healthy" ? "word good" : "word bad");
     cell(row, [bar(one), slices(one)], "bars");
     cell(row, one.grantedPercent + "%", "number");
     cell(row, one.headroomPercent + "%", "number");
@@ -78,13 +78,13 @@ const ROWS = {
     cell(row, one.tenant);
     cell(row, String(one.priority), "number");
     cell(row, age(one.ageSeconds), "number");
-    cell(row, one.phase);
+    cell(row, one.phase, "word");
     cell(row, or(one.reason));
     cell(row, one.whatHelps ? [one.message, document.createElement("br"), span(one.whatHelps, "quiet")] : one.message, "long");
   },
   objectives(row, one) {
     cell(row, workload(one), "", "th");
-    cell(row, one.phase);
+    cell(row, one.phase, "word");
     cell(row, one.percent + "%", "number");
     cell(row, or(one.maxSlowdown, "x"), "number");
     cell(row, or(one.predicted, "x"), "number");
