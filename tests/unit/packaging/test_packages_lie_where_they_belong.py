@@ -27,6 +27,9 @@ TABLES = {
 RATES = {"ullage/app/deviceprofiles.json"}
 """Peak rates of known types of device."""
 
+PAGE = {f"ullage/web/{name}" for name in ("index.html", "page.css", "page.js")}
+"""The files of the web page."""
+
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -71,12 +74,12 @@ def test_the_wheel_holds_our_packages_and_no_data_but_tables(wheel: Path) -> Non
             continue
         assert top in PACKAGES, name
         typed = name == f"{top}/py.typed"
-        assert Path(name).suffix in CODE or typed or name in SCRIPTS | TABLES | RATES, name
+        assert Path(name).suffix in CODE or typed or name in SCRIPTS | TABLES | RATES | PAGE, name
         assert "test" not in Path(name).parts, name
 
 
 def test_tables_are_in_the_wheel_the_simulators_with_their_notice(wheel: Path) -> None:
-    assert set(_names(wheel)) >= TABLES | RATES
+    assert set(_names(wheel)) >= TABLES | RATES | PAGE
 
 
 def test_the_wheel_holds_every_module(wheel: Path) -> None:
