@@ -59,6 +59,7 @@ _VERBS: Final[Mapping[str, frozenset[str]]] = {
     "logs": _SELECTS | {"-f", "--follow", "--tail", "-c", "--container", "--previous"},
     "patch": _SELECTS | {"--type", "-p", "--patch", "--subresource"},
     "port-forward": _SELECTS,
+    "proxy": frozenset(),
     "rollout": _SELECTS,
     "run": _SELECTS | {"--image", "--restart", "--command", "--image-pull-policy"},
     "scale": _SELECTS | {"--replicas"},
