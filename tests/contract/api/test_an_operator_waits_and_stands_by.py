@@ -95,3 +95,23 @@ async def test_a_missing_right_is_named_until_it_is_given(
     assert await served.get("/healthz") == (200, "ok\n")
     api.access.denied = set()
     await until(lambda: served.operator.lease.held)
+
+
+async def test_the_web_page_shows_what_the_operator_sees(
+    api: FakeApiServer, unused_tcp_port: int
+) -> None:
+    http = HttpSettings(port=0, debug_port=0, web_port=unused_tcp_port)
+    async with make_cluster(api.url) as cluster:
+        operator = Operator(
+            Settings(identity="a", lease=QUICK, http=http),
+            cluster,
+            Surroundings(solver=InlineSolver, learner=InlineLearner),
+        )
+        task = asyncio.create_task(operator.run())
+        await until(lambda: operator.lease.held)
+        page = Served(operator, task, f"http://127.0.0.1:{unused_tcp_port}")
+        assert "<title>Ullage</title>" in (await page.get("/"))[1]
+        status, said = await page.get("/state.json")
+        assert (status, '"queue":{"total":0' in said) == (200, True)
+        operator.stop()
+        await task
