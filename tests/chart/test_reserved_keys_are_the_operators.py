@@ -32,10 +32,14 @@ def policies(rendered: Rendered) -> dict[str, Json]:
     }
 
 
+def condition(policy: Json, name: str) -> str:
+    (found,) = (one["expression"] for one in policy["matchConditions"] if one["name"] == name)
+    return str(found)
+
+
 def exempt(policy: Json) -> list[str]:
     """Users of the condition."""
-    (condition,) = policy["matchConditions"]
-    found = condition["expression"].partition("username in ")[2].partition(")")[0]
+    found = condition(policy, "is-not-exempt").partition("username in ")[2].partition(")")[0]
     users: list[str] = json.loads(found)
     return users
 
@@ -115,8 +119,15 @@ def test_further_users_and_groups_are_exempt_everywhere(helm: Helm) -> None:
     values = {"extraUsers": ["alice"], "extraGroups": ["system:masters"]}
     for policy in policies(helm.values({"admissionPolicy": values})).values():
         assert "alice" in exempt(policy)
-        (condition,) = policy["matchConditions"]
-        assert 'exists(g, g in ["system:masters"])' in condition["expression"]
+        assert 'exists(g, g in ["system:masters"])' in condition(policy, "is-not-exempt")
+
+
+def test_what_bears_nothing_of_ours_is_not_judged(rendered: Rendered) -> None:
+    for policy in policies(rendered).values():
+        bears = condition(policy, "bears-what-is-ours")
+        for word in ("object", "oldObject", "labels", "annotations", "containers",
+                     "initContainers", "limits", "requests", contract.SLOT_RESOURCE):  # fmt: skip
+            assert word in bears
 
 
 def test_without_the_policy_nothing_of_it_is_left(helm: Helm) -> None:
