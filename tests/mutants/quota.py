@@ -80,7 +80,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "where the youngest borrower is in the wrong place another one leaves",
-        f"{PLACEMENT}/queue.py",
+        f"{PLACEMENT}/victim_selection.py",
         "for first in useful[:_MOST_WAYS] if found else ():",
         "for first in ():",
         KEPT,

@@ -11,28 +11,17 @@ The shapes are those of the published protocol (Open Inference Protocol, REST, "
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
 import orjson
 
-INTEGERS: Final = frozenset(
-    {"UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64"}
-)
-KINDS: Final[dict[str, frozenset[type] | None]] = {
-    "BOOL": frozenset({bool}),
-    "BYTES": frozenset({str}),
-    **{name: frozenset({int}) for name in INTEGERS},
-    **{name: frozenset({int, float}) for name in ("FP16", "FP32", "FP64")},
-}
-"""What an element of each data type is in JSON."""
+from ullage_run.tensors import Tensor, object_of, tensors_of
+
 ANY: Final[dict[str, frozenset[type] | None]] = {}
 """Answers are parted by shape alone: a server may have its own data types, and null for NaN."""
-DIMENSIONS: Final = 16
-TENSORS: Final = 64
 STATEFUL: Final = "sequence_id"
 """A parameter of requests that depend on each other; they are neither joined nor repeated."""
 
@@ -64,34 +53,6 @@ class InferRequest:
     stateful: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Tensor:
-    """One input or output; the data are flat, in row-major order."""
-
-    name: str
-    datatype: str
-    shape: tuple[int, ...]
-    data: list[object]
-    parameters: dict[str, object] | None
-
-    @property
-    def row_elements(self) -> int:
-        return math.prod(self.shape[1:])
-
-    def part(self, first: int, rows: int) -> dict[str, object]:
-        """As many rows of it, as JSON has them."""
-        size = self.row_elements
-        body: dict[str, object] = {
-            "name": self.name,
-            "datatype": self.datatype,
-            "shape": [rows, *self.shape[1:]],
-        }
-        if self.parameters is not None:
-            body["parameters"] = self.parameters
-        body["data"] = self.data[first * size : (first + rows) * size]
-        return body
-
-
 def read(body: bytes) -> InferRequest:
     """Check a request's body whole.
 
@@ -107,9 +68,9 @@ def read(body: bytes) -> InferRequest:
 
 
 def _read(body: bytes) -> InferRequest:
-    request = _object(orjson.loads(body), "the body")
-    inputs = _tensors(request.get("inputs"), "inputs")
-    parameters = _object(request.get("parameters") or {}, "parameters")
+    request = object_of(orjson.loads(body), "the body")
+    inputs = tensors_of(request.get("inputs"), "inputs")
+    parameters = object_of(request.get("parameters") or {}, "parameters")
     first = {tensor.shape[0] if tensor.shape else 0 for tensor in inputs}
     rows = first.pop() if len(first) == 1 else 0
     stateful = STATEFUL in parameters
@@ -129,8 +90,8 @@ def _read(body: bytes) -> InferRequest:
 
 def join(bodies: Sequence[bytes], batch_id: str) -> bytes:
     """One request of all rows, in order; the bodies were read before and have one key."""
-    parsed = [_object(orjson.loads(body), "the body") for body in bodies]
-    inputs = [_tensors(request["inputs"], "inputs") for request in parsed]
+    parsed = [object_of(orjson.loads(body), "the body") for body in bodies]
+    inputs = [tensors_of(request["inputs"], "inputs") for request in parsed]
     joined: dict[str, object] = {
         name: parsed[0][name] for name in ("parameters", "outputs") if name in parsed[0]
     }
@@ -139,11 +100,11 @@ def join(bodies: Sequence[bytes], batch_id: str) -> bytes:
     return orjson.dumps(joined)
 
 
-def _stacked(tensors: Sequence[_Tensor]) -> dict[str, object]:
+def _stacked(tensors: Sequence[Tensor]) -> dict[str, object]:
     rows = sum(tensor.shape[0] for tensor in tensors)
     first = tensors[0]
     data = list(chain.from_iterable(tensor.data for tensor in tensors))
-    whole = _Tensor(
+    whole = Tensor(
         name=first.name,
         datatype=first.datatype,
         shape=(rows, *first.shape[1:]),
@@ -162,8 +123,8 @@ def part(answer: bytes, requests: Sequence[InferRequest], batch_id: str) -> list
             or is none of the protocol.
     """
     try:
-        body = _object(orjson.loads(answer), "the answer")
-        outputs = _tensors(body.get("outputs"), "outputs", ANY)
+        body = object_of(orjson.loads(answer), "the answer")
+        outputs = tensors_of(body.get("outputs"), "outputs", ANY)
         answered = _id(body)
     except orjson.JSONDecodeError as error:
         raise UnreadableAnswer(f"the replica's answer is no JSON: {error}") from None
@@ -197,61 +158,6 @@ def error_body(text: str) -> bytes:
     return orjson.dumps({"error": text})
 
 
-def _tensors(
-    value: object, where: str, kinds: Mapping[str, frozenset[type] | None] = KINDS
-) -> list[_Tensor]:
-    if not isinstance(value, list) or not 1 <= len(value) <= TENSORS:
-        raise ValueError(f"{where} is a list of 1 to {TENSORS} tensors")
-    found = [_tensor(item, f"{where}[{at}]", kinds) for at, item in enumerate(value)]
-    if len({tensor.name for tensor in found}) != len(found):
-        raise ValueError(f"{where} names a tensor twice")
-    return found
-
-
-def _tensor(value: object, where: str, kinds: Mapping[str, frozenset[type] | None]) -> _Tensor:
-    tensor = _object(value, where)
-    name, datatype, shape = tensor.get("name"), tensor.get("datatype"), tensor.get("shape")
-    if not isinstance(name, str) or not name:
-        raise ValueError(f"{where}.name is a text")
-    if not isinstance(datatype, str) or (kinds and datatype not in kinds):
-        raise ValueError(f"{where}.datatype is one of {', '.join(sorted(KINDS))}")
-    if not isinstance(shape, list) or len(shape) > DIMENSIONS:
-        raise ValueError(f"{where}.shape is a list of at most {DIMENSIONS} integers")
-    if not all(type(size) is int and size > 0 for size in shape):
-        raise ValueError(f"{where}.shape holds positive integers only")
-    parameters = tensor.get("parameters")
-    return _Tensor(
-        name=name,
-        datatype=datatype,
-        shape=tuple(shape),
-        data=_flat(tensor.get("data"), tuple(shape), kinds.get(datatype), f"{where}.data"),
-        parameters=None if parameters is None else _object(parameters, f"{where}.parameters"),
-    )
-
-
-def _flat(
-    data: object, shape: tuple[int, ...], kinds: frozenset[type] | None, where: str
-) -> list[object]:
-    """Nested or flat data as a flat list, all of one of these kinds."""
-    if not isinstance(data, list):
-        raise ValueError(f"{where} is a list")
-    flat: list[object] = data
-    if len(shape) > 1 and data and isinstance(data[0], list):
-        if len(data) != shape[0]:
-            raise ValueError(f"{where} does not have the shape that is given")
-        for size in shape[1:]:
-            if set(map(type, flat)) != {list}:
-                raise ValueError(f"{where} does not have the shape that is given")
-            if {len(item) for item in flat if isinstance(item, list)} != {size}:
-                raise ValueError(f"{where} does not have the shape that is given")
-            flat = list(chain.from_iterable(item for item in flat if isinstance(item, list)))
-    if len(flat) != math.prod(shape):
-        raise ValueError(f"{where} has {len(flat)} elements, its shape {math.prod(shape)}")
-    if kinds is not None and not set(map(type, flat)) <= kinds:
-        raise ValueError(f"{where} has elements of another data type")
-    return flat
-
-
 def _requested(value: object) -> object:
     """The outputs that are asked for, as they are; they only must be equal in a batch."""
     if value is None:
@@ -265,10 +171,4 @@ def _id(body: dict[str, object]) -> str | None:
     value = body.get("id")
     if value is not None and not isinstance(value, str):
         raise ValueError("id is a text")
-    return value
-
-
-def _object(value: object, where: str) -> dict[str, object]:
-    if not isinstance(value, dict):
-        raise ValueError(f"{where} is an object")
     return value

@@ -91,7 +91,7 @@ def test_the_contract_knows_the_standard_library_only(graph: grimp.ImportGraph) 
 
 def test_the_runtime_knows_the_contract_only(graph: grimp.ImportGraph) -> None:
     everything = _inside(graph, "ullage_run")
-    own = everything - _inside(graph, "ullage_run.router")
+    own = everything - _inside(graph, "ullage_run.router", "ullage_run.serving")
     imported = _imported(graph, own)
     assert _foreign(imported) == set()
     coordinator = {name for name in own if name.startswith("ullage_run.coordinator")}
@@ -106,6 +106,14 @@ def test_the_router_takes_one_engine_and_libraries_of_its_own(graph: grimp.Impor
     assert _foreign(imported) - BROUGHT_BY_ANOTHER <= modules("router")
     taken = {name for name in _ours(imported) - own if not name.startswith("ullage_run.")}
     assert taken <= _inside(graph, "ullage.engines.batching") | {"ullage.process.build_metrics"}
+
+
+def test_a_model_server_takes_the_runtime_and_libraries_of_its_own(
+    graph: grimp.ImportGraph,
+) -> None:
+    imported = _imported(graph, _inside(graph, "ullage_run.serving"))
+    assert _foreign(imported) == modules("serve")
+    assert _ours(imported) == {"ullage_run.requests", "ullage_run.tensors"}
 
 
 def test_the_agent_takes_the_contract_and_engines_from_us(graph: grimp.ImportGraph) -> None:

@@ -1,0 +1,278 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Serves a batch function over HTTP: what a replica behind the router is, in one call.
+
+::
+
+    from ullage_run.serving import serve
+
+    def digits(inputs):                      # {"image": array of shape (rows, 64)}
+        return {"digit": network(inputs["image"])}     # arrays of as many rows
+
+    serve(digits, name="digits")
+
+It speaks the Open Inference Protocol v2 in JSON, runs one batch at a time in a thread of its own,
+and counts every request where the node agent reads latencies (``ullage_run.requests``). Needs the
+extra ``ullage[serve]``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import signal
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import orjson
+from aiohttp import web
+
+from ullage_run import requests
+from ullage_run.tensors import Tensor, object_of, tensors_of
+
+log = logging.getLogger("ullage.serving")
+
+Arrays = Mapping[str, np.ndarray[Any, np.dtype[Any]]]
+"""Arrays by the name of their tensor; the first dimension counts rows."""
+BatchFunction = Callable[[Arrays], Arrays]
+
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+BODY_BYTES: Final = 64 * 2**20
+BODY_S: Final = 30.0
+MOST_WAITING: Final = 256
+DRAIN_S: Final = 30.0
+LINGER_S: Final = 1.0
+"""How long it says that it is not ready before it takes no more connections."""
+DTYPES: Final = {
+    "BOOL": "bool",
+    "BYTES": "object",
+    "FP16": "float16",
+    "FP32": "float32",
+    "FP64": "float64",
+    **{f"INT{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
+    **{f"UINT{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
+}
+"""NumPy's name of each data type of the protocol."""
+DATATYPES: Final = {dtype: datatype for datatype, dtype in DTYPES.items()}
+
+
+class Refused(Exception):
+    """What a client is told instead of an answer."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """A request that was read: its id, its arrays, and the outputs that it wants; none = all."""
+
+    id: str | None
+    inputs: Arrays
+    rows: int
+    wanted: frozenset[str]
+
+
+class ModelServer:
+    """One model over HTTP; ``start``, ``drain`` and ``stop`` once each, on one event loop."""
+
+    def __init__(self, function: BatchFunction, name: str = "model") -> None:
+        """``function`` takes and gives arrays by name; ``name`` is that of the model.
+
+        Raises:
+            ValueError: the name has other characters than a path may have.
+        """
+        if not NAME.fullmatch(name):
+            raise ValueError(f"{name!r}: a model's name is up to 63 letters, digits, ., _ and -")
+        self._function = function
+        self._name = name
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="model")
+        self._waiting = 0
+        self._ready = True
+        self._runner: web.AppRunner | None = None
+        self.port = 0
+
+    async def start(self, host: str, port: int) -> None:
+        """Listen.
+
+        Raises:
+            OSError: the address cannot be had.
+        """
+        app = web.Application(client_max_size=BODY_BYTES)
+        model = f"/v2/models/{self._name}"
+        app.add_routes(
+            [
+                web.get("/v2/health/live", self._live),
+                web.get("/v2/health/ready", self._is_ready),
+                web.get(model, self._metadata),
+                web.get(f"{model}/ready", self._is_ready),
+                web.post(f"{model}/infer", self._infer),
+                web.get("/metrics", self._metrics),
+            ]
+        )
+        self._runner = web.AppRunner(app, access_log=None)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, host, port, backlog=1024).start()
+        self.port = int(self._runner.addresses[0][1])
+
+    async def drain(self, linger_s: float = LINGER_S, drain_s: float = DRAIN_S) -> None:
+        """Say that it is not ready, then take no more connections and end what was begun."""
+        self._ready = False
+        await asyncio.sleep(linger_s)
+        assert self._runner is not None
+        for site in list(self._runner.sites):
+            await site.stop()
+        end = time.monotonic() + drain_s
+        while self._waiting and time.monotonic() < end:
+            await asyncio.sleep(0.01)
+
+    async def stop(self) -> None:
+        """Close all connections."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def _live(self, _: web.Request) -> web.Response:
+        return _json(200, {"live": True})
+
+    async def _is_ready(self, _: web.Request) -> web.Response:
+        return _json(200 if self._ready else 503, {"ready": self._ready})
+
+    async def _metadata(self, _: web.Request) -> web.Response:
+        return _json(200, {"name": self._name, "platform": "python", "inputs": [], "outputs": []})
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        body = requests.metrics_text().encode()
+        return web.Response(body=body, headers={"Content-Type": requests.CONTENT_TYPE})
+
+    async def _infer(self, request: web.Request) -> web.Response:
+        began = time.monotonic()
+        try:
+            answer = await self._answered(request)
+        except Refused as refused:
+            return _json(refused.status, {"error": str(refused)})
+        requests.observe(time.monotonic() - began)
+        return web.Response(body=answer, content_type="application/json")
+
+    async def _answered(self, request: web.Request) -> bytes:
+        try:
+            async with asyncio.timeout(BODY_S):
+                body = await request.read()
+        except TimeoutError:
+            raise Refused(408, f"the body did not come in {BODY_S:g} s") from None
+        if self._waiting >= MOST_WAITING:
+            raise Refused(503, f"{self._waiting} requests wait already; come again later")
+        self._waiting += 1
+        try:
+            asked = _read(body)
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._thread, self._ran, asked)
+        finally:
+            self._waiting -= 1
+
+    def _ran(self, asked: _Asked) -> bytes:
+        """Run the function on one request, which is a batch where the router made one of many."""
+        try:
+            outputs = self._function(asked.inputs)
+            tensors = [_written(name, array, asked.rows) for name, array in outputs.items()]
+        except Exception as error:  # the user's own code
+            log.exception("the model failed")
+            raise Refused(500, f"the model failed: {type(error).__name__}: {error}") from error
+        unknown = asked.wanted - {str(tensor["name"]) for tensor in tensors}
+        if unknown:
+            raise Refused(400, f"the model has no output {min(unknown)[:64]!r}")
+        kept = [one for one in tensors if not asked.wanted or one["name"] in asked.wanted]
+        body: dict[str, object] = {"model_name": self._name, "outputs": kept}
+        if asked.id is not None:
+            body["id"] = asked.id
+        return orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def serve(
+    function: BatchFunction, *, name: str = "model", host: str = "0.0.0.0", port: int = 8000
+) -> None:
+    """Serve a batch function until SIGTERM or SIGINT; requests that were begun are answered.
+
+    Args:
+        function: takes arrays by name, all of as many rows, and gives arrays of as many.
+        name: of the model, as in ``/v2/models/NAME/infer``.
+        host: address to listen on.
+        port: of all requests, ``/metrics`` included.
+
+    Raises:
+        ValueError: the name has other characters than a path may have.
+        OSError: the address cannot be had.
+    """
+    asyncio.run(_served(ModelServer(function, name), host, port))
+
+
+async def _served(server: ModelServer, host: str, port: int) -> None:
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ended.set)
+    await server.start(host, port)
+    print("listening", server.port, flush=True)
+    try:
+        await ended.wait()
+        await server.drain()
+    finally:
+        await server.stop()
+
+
+def _read(body: bytes) -> _Asked:
+    """Check a request whole, so that the function sees nothing but arrays of equally many rows."""
+    try:
+        asked = object_of(orjson.loads(body), "the body")
+        tensors = tensors_of(asked.get("inputs"), "inputs")
+        wanted = asked.get("outputs") or []
+        if not isinstance(wanted, list):
+            raise ValueError("outputs is a list of objects")
+        names = [object_of(one, "an output").get("name") for one in wanted]
+        number = asked.get("id")
+        if number is not None and not isinstance(number, str):
+            raise ValueError("id is a text")
+        rows = {tensor.shape[0] if tensor.shape else 0 for tensor in tensors}
+        if len(rows) != 1 or 0 in rows:
+            raise ValueError("all inputs have one first dimension, that of the batch")
+        return _Asked(
+            id=number,
+            inputs={tensor.name: _array(tensor) for tensor in tensors},
+            rows=rows.pop(),
+            wanted=frozenset(name for name in names if isinstance(name, str)),
+        )
+    except ValueError as error:  # no JSON is one, too
+        raise Refused(400, str(error)) from None
+
+
+def _array(tensor: Tensor) -> np.ndarray[Any, np.dtype[Any]]:
+    try:
+        found = np.asarray(tensor.data, dtype=DTYPES[tensor.datatype])
+    except OverflowError:
+        raise ValueError(f"{tensor.name[:64]!r} has numbers beyond {tensor.datatype}") from None
+    return found.reshape(tensor.shape)
+
+
+def _written(name: str, array: object, rows: int) -> dict[str, object]:
+    found = np.asarray(array)
+    datatype = DATATYPES.get(str(found.dtype), "BYTES" if found.dtype.kind == "U" else "")
+    if not isinstance(name, str) or not datatype:
+        raise TypeError(f"output {name!r} has the type {found.dtype}, which the protocol lacks")
+    if not found.shape or found.shape[0] != rows:
+        raise ValueError(f"output {name!r} has the shape {found.shape} for {rows} rows")
+    if datatype == "BYTES" and not all(isinstance(one, str) for one in found.flat):
+        raise TypeError(f"output {name!r} has elements that are no text")
+    half = found.astype(np.float32) if found.dtype == np.float16 else found
+    flat = np.ascontiguousarray(half).reshape(-1)
+    data = flat.tolist() if datatype == "BYTES" else flat
+    return {"name": name, "datatype": datatype, "shape": list(found.shape), "data": data}
+
+
+def _json(status: int, body: Mapping[str, object]) -> web.Response:
+    return web.Response(status=status, body=orjson.dumps(body), content_type="application/json")
