@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from ullage.engines.batching.waiting import Request
 from ullage_run.router.open_inference import InferRequest
+from ullage_run.router.replicas import Stream
 from ullage_run.router.run_times import app_of
 
 
@@ -22,6 +23,8 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
     error: str = ""
     """Why the router itself answers; empty for a replica's answer."""
+    stream: Stream | None = None
+    """Where the body comes in parts."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

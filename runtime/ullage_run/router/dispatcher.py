@@ -15,6 +15,7 @@ import logging
 import math
 import time
 from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from ullage_run.router.calls import Answer, Call
@@ -32,6 +33,7 @@ from ullage_run.router.replicas import (
     NotDelivered,
     Replica,
     Reply,
+    Stream,
     TooLate,
     least_loaded,
 )
@@ -56,6 +58,15 @@ HANG_FACTOR: Final = 4.0
 """A batch that takes so many times the longest that was seen counts as hanging."""
 LEAST_HANG_S: Final = 0.05
 JSON: Final[Mapping[str, str]] = {"Content-Type": "application/json"}
+
+
+@dataclass(slots=True)
+class Streams:
+    """The answer of a call where it comes in parts, and since when on the router's clock."""
+
+    call: Call
+    stream: Stream | None = None
+    began_s: float = 0.0
 
 
 class Dispatcher:
@@ -207,11 +218,15 @@ class Dispatcher:
     async def _run(
         self, replica: Replica, number: int, calls: tuple[Call, ...], predicted_s: float | None
     ) -> None:
-        began = self.now_s()
+        began, streams = self.now_s(), Streams(calls[0])
         try:
-            reply = await self._ask(replica, f"ullage-{number}", calls, began)
+            reply = await self._ask(replica, f"ullage-{number}", calls, began, streams)
             took = self.now_s() - began
-            if reply.status >= SERVER_ERROR:
+            if streams.stream is not None:
+                self._streamed(streams)
+                if not streams.stream.left:
+                    replica.times.add([calls[0].request.app], took)
+            elif reply.status >= SERVER_ERROR:
                 self._failed(replica, calls, f"it answered {reply.status}", reply=reply)
             elif len(calls) > 1 and reply.status != OK:
                 for call in calls:
@@ -228,6 +243,11 @@ class Dispatcher:
                 self.metrics.retried()
                 self._again(call)
         except (Broken, MalformedAnswer) as error:
+            if streams.stream is not None:
+                self._streamed(streams)
+                self.metrics.lost()
+                self._mark_down(replica, str(error))
+                return
             self._failed(replica, calls, str(error), late=isinstance(error, TooLate))
         except asyncio.CancelledError:
             for call in calls:
@@ -242,14 +262,41 @@ class Dispatcher:
             self._soon()
 
     async def _ask(
-        self, replica: Replica, batch_id: str, calls: tuple[Call, ...], now_s: float
+        self,
+        replica: Replica,
+        batch_id: str,
+        calls: tuple[Call, ...],
+        now_s: float,
+        streams: Streams,
     ) -> Reply:
         first = calls[0]
         headers, body = first.headers, first.body
         if len(calls) > 1:
             body = join([call.body for call in calls], batch_id)
         within = self._within_s(replica, calls, now_s)
-        return await self._connections.ask(replica, first.method, first.path, headers, body, within)
+
+        def begun(reply: Reply, stream: Stream) -> None:
+            streams.stream, streams.began_s = stream, self.now_s()
+            first.give(Answer(status=reply.status, body=b"", headers=reply.headers, stream=stream))
+
+        return await self._connections.ask(
+            replica,
+            first.method,
+            first.path,
+            headers,
+            body,
+            within,
+            begun if first.infer is None else None,
+        )
+
+    def _streamed(self, streams: Streams) -> None:
+        """Count an answer that came in parts, by when its first part was there."""
+        request, stream = streams.call.request, streams.stream
+        result = Result.MET if streams.began_s <= request.deadline_s else Result.LATE
+        if stream is not None and stream.broken and not stream.left:
+            result = Result.FAILED
+        self.metrics.began(streams.began_s - request.arrival_s)
+        self.metrics.ended(result, streams.call.app, self.now_s() - request.arrival_s)
 
     def _within_s(self, replica: Replica, calls: Sequence[Call], now_s: float) -> float:
         """How long a replica may take: less than its limit only where that can save a request."""

@@ -75,6 +75,12 @@ class RouterMetrics:
             buckets=BOUNDS_SECONDS,
             registry=registry,
         )
+        self._first = Histogram(
+            "ullage_first_part_seconds",
+            "Time from arrival to the first part of an answer that comes in parts, seconds.",
+            buckets=BOUNDS_SECONDS,
+            registry=registry,
+        )
         self._sizes = Histogram(
             "ullage_batch_size", "Requests of a batch.", buckets=sizes, registry=registry
         )
@@ -102,6 +108,10 @@ class RouterMetrics:
         self._by_outcome[key].inc()
         if result in (Result.MET, Result.LATE):
             self._seconds.observe(seconds)
+
+    def began(self, seconds: float) -> None:
+        """Note when the first part of an answer was there."""
+        self._first.observe(seconds)
 
     def refused(self, reason: Refusal) -> None:
         """Count a request that was not taken in."""

@@ -5,8 +5,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import aiohttp
@@ -19,6 +20,11 @@ from ullage_run.router.settings import Backend
 IDLE_S: Final = 4.0
 """An idle connection is kept for less than the five seconds after which common servers close it."""
 CONNECT_S: Final = 1.0
+OK: Final = 200
+STREAMED: Final = frozenset({"text/event-stream", "application/x-ndjson"})
+"""Content types of answers whose parts a client reads one by one."""
+PARTS: Final = 8
+"""Parts of an answer that wait for their client."""
 HOP_BY_HOP: Final = frozenset(
     {
         *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te"),
@@ -48,6 +54,51 @@ class Reply:
     status: int
     headers: Mapping[str, str]
     body: bytes
+
+
+class Stream:
+    """The parts of an answer on their way to its client, who sets the pace; for one event loop."""
+
+    def __init__(self) -> None:
+        self._parts: deque[bytes] = deque()
+        self._more, self._room = asyncio.Event(), asyncio.Event()
+        self._ended = False
+        self.left = False
+        """The client takes no more: the replica may stop."""
+        self.broken = False
+        """The replica did not send all of it."""
+
+    async def put(self, part: bytes) -> None:
+        """Hand a part on; waits while the client is behind."""
+        while len(self._parts) >= PARTS and not self.left:
+            self._room.clear()
+            await self._room.wait()
+        self._parts.append(part)
+        self._more.set()
+
+    def end(self, *, broken: bool) -> None:
+        """There is no more."""
+        self._ended, self.broken = True, broken
+        self._more.set()
+
+    async def next(self) -> bytes | None:
+        """The next part; ``None`` = there is no more."""
+        while not self._parts:
+            if self._ended:
+                return None
+            self._more.clear()
+            await self._more.wait()
+        self._room.set()
+        return self._parts.popleft()
+
+    def leave(self) -> None:
+        """The client is gone, or has everything: who waits to hand a part on goes on."""
+        self.left = True
+        self._room.set()
+
+
+Begun = Callable[[Reply, Stream], None]
+"""Told when the first part of an answer is there that comes in parts."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -116,8 +167,12 @@ class Connections:
         headers: Mapping[str, str],
         body: bytes,
         within_s: float,
+        begun: Begun | None = None,
     ) -> Reply:
         """One exchange; ``path`` is sent as it is.
+
+        An answer that comes in parts is handed on part by part where ``begun`` is given: each may
+        take as long as the whole of another answer.
 
         Raises:
             NotDelivered: no connection was made.
@@ -129,16 +184,16 @@ class Connections:
         url = URL(replica.backend.url + path, encoded=True)
         try:
             async with (
-                asyncio.timeout(within_s),
+                asyncio.timeout(within_s) as limit,
                 self._session.request(
                     method, url, headers=headers, data=body or None, allow_redirects=False
                 ) as answer,
             ):
-                return Reply(
-                    status=answer.status,
-                    headers=end_to_end(answer.headers),
-                    body=await self._body(answer),
-                )
+                reply = Reply(status=answer.status, headers=end_to_end(answer.headers), body=b"")
+                if begun is not None and _comes_in_parts(answer):
+                    await _handed_on(answer, reply, begun, limit, within_s)
+                    return reply
+                return replace(reply, body=await self._body(answer))
         except aiohttp.ClientConnectorError as error:
             raise NotDelivered(f"no connection: {error}") from None
         except aiohttp.ConnectionTimeoutError:
@@ -157,6 +212,49 @@ class Connections:
             if len(body) > self._answer_bytes:
                 raise Broken(f"the answer has more than {self._answer_bytes} bytes")
         return bytes(body)
+
+
+def _comes_in_parts(answer: aiohttp.ClientResponse) -> bool:
+    return answer.status == OK and answer.content_type in STREAMED
+
+
+async def _handed_on(
+    answer: aiohttp.ClientResponse,
+    reply: Reply,
+    begun: Begun,
+    limit: asyncio.Timeout,
+    idle_s: float,
+) -> None:
+    """Hand an answer on, part by part; a client who leaves ends it at the replica, too.
+
+    It begins with its first part: until then a failure is one of the whole exchange.
+    """
+    stream, whole = Stream(), False
+    now_s = asyncio.get_running_loop().time
+    parts = answer.content.iter_any()
+    first = await anext(parts, None)
+    if first is None:
+        return
+    begun(reply, stream)
+    try:
+        await stream.put(first)
+        _renew(limit, now_s() + idle_s)
+        async for part in parts:
+            _renew(limit, None)  # how long the client may take is the server's to say
+            await stream.put(part)
+            if stream.left:
+                answer.close()
+                return
+            _renew(limit, now_s() + idle_s)
+        whole = True
+    finally:
+        stream.end(broken=not whole)
+
+
+def _renew(limit: asyncio.Timeout, until_s: float | None) -> None:
+    """Move a time-out that has not ended this task yet."""
+    if not limit.expired():
+        limit.reschedule(until_s)
 
 
 def end_to_end(headers: CIMultiDictProxy[str]) -> CIMultiDict[str]:

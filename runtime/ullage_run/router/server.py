@@ -23,6 +23,7 @@ from ullage_run.router.dispatcher import JSON, Dispatcher
 from ullage_run.router.intake import Held, Intake, Refused, Taken
 from ullage_run.router.metrics import Refusal
 from ullage_run.router.open_inference import error_body
+from ullage_run.router.replicas import Stream
 from ullage_run.router.run_times import key_of
 from ullage_run.router.settings import Address, Settings
 
@@ -145,6 +146,8 @@ class Server:
         return response
 
     async def _send(self, request: web.BaseRequest, answer: Answer) -> web.StreamResponse:
+        if answer.stream is not None:
+            return await self._send_parts(request, answer, answer.stream)
         response = web.Response(status=answer.status, body=answer.body, headers=answer.headers)
         if self._draining:
             response.force_close()
@@ -157,6 +160,30 @@ class Server:
                 self._dispatcher.metrics.refused(Refusal.SLOW)
                 if request.transport is not None:
                     request.transport.abort()
+        return response
+
+    async def _send_parts(
+        self, request: web.BaseRequest, answer: Answer, stream: Stream
+    ) -> web.StreamResponse:
+        """Send parts as they come; an answer that broke off ends without its end."""
+        response = web.StreamResponse(status=answer.status, headers=answer.headers)
+        if self._draining:
+            response.force_close()
+        try:
+            await response.prepare(request)
+            while (part := await stream.next()) is not None:
+                async with asyncio.timeout(self._settings.limits.body_s):
+                    await response.write(part)
+            if not stream.broken:
+                await response.write_eof()
+            elif request.transport is not None:
+                request.transport.abort()
+        except TimeoutError:
+            self._dispatcher.metrics.refused(Refusal.SLOW)
+            if request.transport is not None:
+                request.transport.abort()
+        finally:
+            stream.leave()
         return response
 
     async def _answer(self, request: web.BaseRequest, arrived_s: float) -> Answer:
@@ -210,8 +237,17 @@ class Server:
         try:
             self._dispatcher.submit(call)
             return await call.answer
+        except asyncio.CancelledError:
+            if call.answer.done() and not call.answer.cancelled():
+                _left(call.answer.result())  # it came just when its client went
+            raise
         finally:
             if probes:
                 self._probing[call.app] -= 1
             if not call.answer.done() or call.answer.cancelled():
                 self._dispatcher.gone(call)
+
+
+def _left(answer: Answer) -> None:
+    if answer.stream is not None:
+        answer.stream.leave()

@@ -12,7 +12,9 @@ SHARED = (
     "faults",
     "logs",
     "metric_families",
+    "secure_metrics",
     "supervised",
+    "token_access",
 )
 HEAVY = ("pydantic", "kubernetes", "scipy", "pynvml", "numpy", "yaml")
 PROGRAM = "import sys, ullage_node.serve; print(' '.join(sorted(sys.modules)))"
