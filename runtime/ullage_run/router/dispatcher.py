@@ -277,6 +277,8 @@ class Dispatcher:
 
         def begun(reply: Reply, stream: Stream) -> None:
             streams.stream, streams.began_s = stream, self.now_s()
+            if first.answer.done():  # its client went before it began
+                stream.leave()
             first.give(Answer(status=reply.status, body=b"", headers=reply.headers, stream=stream))
 
         return await self._connections.ask(

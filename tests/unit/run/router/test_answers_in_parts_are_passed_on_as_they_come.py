@@ -165,6 +165,18 @@ async def test_a_client_that_leaves_ends_the_work() -> None:
         assert server.sent < 10_000
 
 
+async def test_a_client_that_left_before_the_first_part_ends_the_work() -> None:
+    async with token_server(tokens=10_000) as server, routed(server.backend) as router:
+        asking = asyncio.create_task(_read(router.client, router.url, "5000"))
+        await until(lambda: not router.dispatcher.idle and not router.dispatcher.queue)
+        asking.cancel()
+        await until(lambda: router.server._open == 0)
+        for _ in range(100):
+            server.go.release()
+        await until(lambda: router.dispatcher.idle)
+        await until(server.gone.is_set)
+
+
 async def test_a_client_that_does_not_read_holds_the_replica_back() -> None:
     size = 64 * 1024
     async with (
