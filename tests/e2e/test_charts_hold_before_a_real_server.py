@@ -3,7 +3,7 @@
 """What the charts render is valid to a real API server: every field known, no warning.
 
 Strict validation by the server itself, in a dry run; policies are compiled and checked by it, too.
-Kinds of other projects (Prometheus Operator) are left out: the cluster does not serve them.
+Kinds of other projects (Prometheus Operator, cert-manager) are left out: the cluster does not serve them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from chart.variants import SERVED, VALUES, VARIANTS
 from e2e.stack import Json, Stack
 
 NAMESPACE = "chart-house"
-FOREIGN = {"PodMonitor", "PrometheusRule"}
+FOREIGN = {"Certificate", "Issuer", "PodMonitor", "PrometheusRule"}
 
 
 @pytest.fixture(scope="module")
