@@ -273,8 +273,10 @@ class Stack:
 
     def books_balance(self, within_s: float = 30) -> None:
         """The ledger is right, at the latest after the reconciliation of a moment."""
-        eventually(lambda: not self.ledger(), within_s=within_s, what="the books balance")
-        assert self.ledger() == []
+        try:
+            eventually(lambda: not self.ledger(), within_s=within_s, what="the books balance")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; now {self.ledger()}") from None
 
     def holdings(self, namespace: str) -> Json:
         """What must outlast an upgrade: pods of a namespace, their restarts, and their slices."""
