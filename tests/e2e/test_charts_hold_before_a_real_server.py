@@ -3,7 +3,8 @@
 """What the charts render is valid to a real API server: every field known, no warning.
 
 Strict validation by the server itself, in a dry run; policies are compiled and checked by it, too.
-Kinds of other projects (Prometheus Operator, cert-manager) are left out: the cluster does not serve them.
+Kinds of other projects (Prometheus Operator, cert-manager) are left out: the cluster does not serve
+them.
 """
 
 from __future__ import annotations
