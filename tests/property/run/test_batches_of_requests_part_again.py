@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ullage_run.router.open_inference import (
-    KINDS,
     MalformedAnswer,
     MalformedRequest,
     join,
     part,
     read,
 )
+from ullage_run.tensors import KINDS
 
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "BOOL": st.booleans(),
