@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from bench.adopt_kinds import definition
 from demo.progress import CommandFailed
 from e2e.stack import Json, Stack, eventually
 from e2e.test_existing_workloads_share_devices import run_under_shares, slices, template
@@ -24,30 +25,12 @@ KINDS = {
 APP = "theirs"
 
 
-def definition(kind: str) -> Json:
-    """A CRD that takes anything."""
-    group, version, plural = KINDS[kind]
-    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    served = {"name": version, "served": True, "storage": True}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{group}"},
-        "spec": {
-            "group": group,
-            "scope": "Namespaced",
-            "names": {"kind": kind, "plural": plural, "singular": kind.lower()},
-            "versions": [served | {"schema": {"openAPIV3Schema": anything}}],
-        },
-    }
-
-
 @pytest.fixture
 def owner(stack: Stack, namespace: str, request: pytest.FixtureRequest) -> Iterator[Json]:
     """A reference to an object of a kind that the cluster did not know."""
     kind: str = request.param
     group, version, plural = KINDS[kind]
-    stack.apply(definition(kind))
+    stack.apply(definition(kind, group))
     stack.cluster.kubectl("wait", "--for=condition=Established", f"crd/{plural}.{group}")
     body = {
         "apiVersion": f"{group}/{version}",

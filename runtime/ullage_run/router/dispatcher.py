@@ -28,6 +28,7 @@ from ullage_run.router.open_inference import (
     part,
 )
 from ullage_run.router.replicas import (
+    OK,
     Broken,
     Connections,
     NotDelivered,
@@ -43,7 +44,6 @@ from ullage_run.router.settings import Settings
 
 log = logging.getLogger("ullage.router")
 
-OK: Final = 200
 TOO_MANY: Final = 429
 SERVER_ERROR: Final = 500
 BAD_GATEWAY: Final = 502
