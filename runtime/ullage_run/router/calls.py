@@ -45,6 +45,11 @@ class Call:
     group: Hashable | None = None
     idempotent: bool = False
     avoid: int | None = None
+    due_s: float = field(init=False)
+    """Its deadline; that of ``request`` is later while it is held for want of a replica."""
+
+    def __post_init__(self) -> None:
+        self.due_s = self.request.deadline_s
 
     @property
     def app(self) -> str:

@@ -15,10 +15,11 @@ import logging
 import math
 import time
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ullage_run.router.calls import Answer, Call
+from ullage_run.router.following import Unknown, addresses_of_name
 from ullage_run.router.metrics import Result, RouterMetrics
 from ullage_run.router.open_inference import (
     MalformedAnswer,
@@ -40,7 +41,7 @@ from ullage_run.router.replicas import (
 )
 from ullage_run.router.request_queue import RequestQueue
 from ullage_run.router.run_times import RunTimes, first_costs
-from ullage_run.router.settings import Settings
+from ullage_run.router.settings import Backend, Settings
 
 log = logging.getLogger("ullage.router")
 
@@ -76,10 +77,22 @@ class Dispatcher:
         self._settings = settings
         limits = settings.limits
         self.queue = RequestQueue(most_calls=limits.queue_calls, most_bytes=limits.queue_bytes)
-        self.replicas = _replicas(settings)
+        self.replicas: tuple[Replica, ...] = ()
+        self._times: dict[tuple[str, float], RunTimes] = {}
+        """By device and share: replicas on equal ones learn together, and later ones from them."""
+        self._probes: dict[Replica, asyncio.Task[None]] = {}
+        self._joined = 0
+        self._in_flight = 0
+        self._asleep_since: float | None = None
+        """When the first request was held that still waits for a replica."""
+        self._wake_s = 0.0
+        """How long the last one waited."""
+        for backend in settings.backends:
+            self._join(backend)
         self.metrics = RouterMetrics(
             waiting=lambda: len(self.queue),
             held_bytes=lambda: self.queue.held_bytes,
+            in_flight=lambda: self._in_flight,
             up=lambda: sum(replica.up for replica in self.replicas),
             sizes=settings.rules.sizes,
         )
@@ -96,7 +109,9 @@ class Dispatcher:
         """Probe the replicas and learn from what they run."""
         await self._connections.open()
         for replica in self.replicas:
-            self._keep(self._probe(replica))
+            self._watch(replica)
+        if self._settings.followed is not None:
+            self._keep(self._follow(self._settings.followed))
         self._keep(self._learn())
         self._keep(self._expire())
 
@@ -123,7 +138,7 @@ class Dispatcher:
 
     def knows(self, key: str) -> bool:
         """Whether the run times of a key are known wherever it may run."""
-        return all(replica.times.knows(key) for replica in self.replicas)
+        return bool(self._times) and all(times.knows(key) for times in self._times.values())
 
     def now_s(self) -> float:
         """The router's clock; it never goes back. uvloop's own has whole milliseconds only."""
@@ -131,7 +146,12 @@ class Dispatcher:
 
     def submit(self, call: Call) -> None:
         """Take a call in, or answer at once why not."""
+        if not self.ready:
+            self._hold(call)
         if not self.queue.offer(call):
+            if not self.ready:
+                self._refuse(call, UNAVAILABLE, "no replica is ready", Result.DROPPED)
+                return
             text = f"{len(self.queue)} requests wait already; come again later"
             self._refuse(call, TOO_MANY, text, Result.DROPPED)
             return
@@ -155,11 +175,72 @@ class Dispatcher:
                 return Answer(status=reply.status, body=reply.body, headers=reply.headers)
         return _error(UNAVAILABLE, error, retry_after_s=1)
 
-    def _keep(self, part: Coroutine[object, object, None]) -> None:
+    def _keep(self, part: Coroutine[object, object, None]) -> asyncio.Task[None]:
         """Run a part that has no end."""
         task = asyncio.create_task(part)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
+        return task
+
+    def _join(self, backend: Backend) -> Replica:
+        """One more replica."""
+        settings = self._settings
+        where = (backend.device, backend.share_percent)
+        if where not in self._times:
+            prior = first_costs(settings.rules.sizes, settings.fixed_s)
+            self._times[where] = RunTimes(rules=settings.rules, prior=prior)
+        replica = Replica(
+            number=self._joined,
+            backend=backend,
+            times=self._times[where],
+            most_in_flight=settings.in_flight,
+        )
+        self._joined += 1
+        self.replicas = (*self.replicas, replica)
+        return replica
+
+    def _watch(self, replica: Replica) -> None:
+        self._probes[replica] = self._keep(self._probe(replica))
+
+    def _part(self, replica: Replica) -> None:
+        """A replica is no more; what it has begun may still be answered."""
+        replica.down()
+        self.replicas = tuple(one for one in self.replicas if one is not replica)
+        self._probes.pop(replica).cancel()
+
+    async def _follow(self, named: Backend) -> None:
+        """Let replicas come and go with the addresses of a name, again and again."""
+        while True:
+            try:
+                urls = await addresses_of_name(named.url)
+            except Unknown as error:
+                log.warning("%s: %s; the replicas stay as they were", named.url, error)
+            else:
+                for replica in self.replicas:
+                    if replica.backend.url not in urls:
+                        log.info("replica %s has gone", replica.backend.url)
+                        self._part(replica)
+                for url in sorted(urls - {one.backend.url for one in self.replicas}):
+                    self._watch(self._join(replace(named, url=url)))
+            await asyncio.sleep(self._settings.follow_s)
+
+    def _hold(self, call: Call) -> bool:
+        """Let a call wait beyond its deadline for a replica to be ready; says whether it may."""
+        request, now = call.request, self.now_s()
+        until_s = request.arrival_s + self._settings.hold_s
+        if request.deadline_s >= until_s or now >= until_s:
+            return False
+        call.request = replace(request, deadline_s=until_s)
+        self.metrics.held()
+        if self._asleep_since is None:
+            self._asleep_since = now
+        return True
+
+    def _woke(self) -> None:
+        if self._asleep_since is not None:
+            self._wake_s = self.now_s() - self._asleep_since
+            self.metrics.woke(self._wake_s)
+            self._asleep_since = None
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -211,6 +292,7 @@ class Dispatcher:
         predicted = replica.times.predicted_s([call.request.app for call in calls])
         replica.ends_s[number] = self.now_s() + (predicted or 0.0)
         replica.ran += 1
+        self._in_flight += len(calls)
         task = asyncio.create_task(self._run(replica, number, calls, predicted))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
@@ -259,6 +341,7 @@ class Dispatcher:
                 self._refuse(call, SERVER_ERROR, f"the router failed: {error}", Result.FAILED)
         finally:
             del replica.ends_s[number]
+            self._in_flight -= len(calls)
             self._soon()
 
     async def _ask(
@@ -294,7 +377,7 @@ class Dispatcher:
     def _streamed(self, streams: Streams) -> None:
         """Count an answer that came in parts, by when its first part was there."""
         request, stream = streams.call.request, streams.stream
-        result = Result.MET if streams.began_s <= request.deadline_s else Result.LATE
+        result = Result.MET if streams.began_s <= streams.call.due_s else Result.LATE
         if stream is not None and stream.broken and not stream.left:
             result = Result.FAILED
         self.metrics.began(streams.began_s - request.arrival_s)
@@ -321,7 +404,7 @@ class Dispatcher:
         now = self.now_s()
         for call, body in zip(calls, bodies, strict=True):
             headers = reply.headers if len(calls) == 1 else JSON
-            met = now <= call.request.deadline_s
+            met = now <= call.due_s
             self._give(
                 call,
                 Answer(status=reply.status, body=body, headers=headers),
@@ -387,6 +470,8 @@ class Dispatcher:
 
     def _retry_after_s(self) -> int:
         """Whole seconds in which what waits is run, as far as that is known."""
+        if not self.ready:
+            return max(1, math.ceil(self._wake_s))
         rate = sum(one.times.rate_per_s() for one in self.replicas if one.up)
         return max(1, math.ceil(len(self.queue) / rate)) if rate else 1
 
@@ -407,6 +492,7 @@ class Dispatcher:
             if ready and not replica.up:
                 log.info("replica %s is up", replica.backend.url)
                 replica.up = True
+                self._woke()
                 self._soon()
             elif not ready:
                 self._mark_down(replica, error)
@@ -415,7 +501,7 @@ class Dispatcher:
     async def _learn(self) -> None:
         while True:
             await asyncio.sleep(LEARN_S)
-            for times in {id(one.times): one.times for one in self.replicas}.values():
+            for times in self._times.values():
                 await times.learn(self.queue.apps())
 
     async def _expire(self) -> None:
@@ -424,22 +510,10 @@ class Dispatcher:
             for call in self.queue.expired(self.now_s()):
                 if self.ready:
                     self._refuse(call, TOO_MANY, "its deadline passed", Result.DROPPED)
+                elif self._hold(call):
+                    self.queue.put(call)
                 else:
                     self._refuse(call, UNAVAILABLE, "no replica is ready", Result.DROPPED)
-
-
-def _replicas(settings: Settings) -> tuple[Replica, ...]:
-    """Replicas on equal devices at equal shares learn together."""
-    prior = first_costs(settings.rules.sizes, settings.fixed_s)
-    times: dict[tuple[str, float], RunTimes] = {}
-    found = []
-    for number, backend in enumerate(settings.backends):
-        where = (backend.device, backend.share_percent)
-        known = times.setdefault(where, RunTimes(rules=settings.rules, prior=prior))
-        found.append(
-            Replica(number=number, backend=backend, times=known, most_in_flight=settings.in_flight)
-        )
-    return tuple(found)
 
 
 def _error(status: int, text: str, *, retry_after_s: int) -> Answer:

@@ -40,6 +40,7 @@ class RouterMetrics:
     Args:
         waiting: How many requests wait.
         held_bytes: How many bytes they, and those that run, take.
+        in_flight: How many requests replicas have.
         up: How many replicas are ready.
         sizes: Batch sizes.
     """
@@ -48,6 +49,7 @@ class RouterMetrics:
         self,
         waiting: Callable[[], float],
         held_bytes: Callable[[], float],
+        in_flight: Callable[[], float],
         up: Callable[[], float],
         sizes: tuple[int, ...],
     ) -> None:
@@ -81,6 +83,17 @@ class RouterMetrics:
             buckets=BOUNDS_SECONDS,
             registry=registry,
         )
+        self._kept = Counter(
+            "ullage_requests_held",
+            "Requests that came, or whose deadline passed, while no replica was ready, and waited.",
+            registry=registry,
+        )
+        self._wake = Histogram(
+            "ullage_wake_seconds",
+            "Time from the first request that was held to a replica that is ready, seconds.",
+            buckets=(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0),
+            registry=registry,
+        )
         self._sizes = Histogram(
             "ullage_batch_size", "Requests of a batch.", buckets=sizes, registry=registry
         )
@@ -95,6 +108,7 @@ class RouterMetrics:
         )
         for name, text, value in (
             ("ullage_queue_length", "Requests that wait.", waiting),
+            ("ullage_requests_in_flight", "Requests that replicas have.", in_flight),
             ("ullage_held_bytes", "Bytes of requests that wait or run.", held_bytes),
             ("ullage_replicas_up", "Replicas that are ready.", up),
         ):
@@ -116,6 +130,14 @@ class RouterMetrics:
     def refused(self, reason: Refusal) -> None:
         """Count a request that was not taken in."""
         self._refused.labels(reason.value).inc()
+
+    def held(self) -> None:
+        """Count a request that waits for a replica to be ready."""
+        self._kept.inc()
+
+    def woke(self, seconds: float) -> None:
+        """Note how long the first of those waited."""
+        self._wake.observe(seconds)
 
     def retried(self) -> None:
         """Count a request that is run again."""

@@ -113,6 +113,10 @@ class Server:
         return int(runner.addresses[0][1])
 
     async def _scrape(self, request: web.BaseRequest) -> web.StreamResponse:
+        if request.path == "/ready":
+            # unlike /v2/health/ready: without replicas, too, it takes requests and holds them
+            ready = self._dispatcher.fault is None and not self._draining
+            return web.Response(status=200 if ready else 503, text="ready\n" if ready else "no\n")
         if request.path != "/metrics":
             return web.Response(status=404, text="metrics are at /metrics\n")
         now = self._dispatcher.now_s()

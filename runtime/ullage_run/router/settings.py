@@ -53,6 +53,12 @@ class Settings:
 
     backends: tuple[Backend, ...]
     objective_s: float
+    followed: Backend | None = None
+    """Its host is a name: every address that it has is a replica, now and later."""
+    follow_s: float = 1.0
+    """Between two looks at the addresses of that name."""
+    hold_s: float = 0.0
+    """While no replica is ready a request may wait so long from its arrival."""
     rules: Rules = field(default_factory=Rules)
     fixed_s: float = 0.0
     in_flight: int = 1
@@ -76,9 +82,22 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--backend",
         action="append",
-        required=True,
+        default=[],
         type=backend_of,
         help="http://HOST:PORT[,device=NAME][,share=PERCENT] of a replica; once for each",
+    )
+    made.add_argument(
+        "--follow",
+        type=backend_of,
+        help="the same with a name in DNS, instead of --backend: each of its addresses is a "
+        "replica, those that it gets later, too",
+    )
+    made.add_argument(
+        "--hold-seconds",
+        type=_not_negative,
+        default=0.0,
+        help="while no replica is ready a request waits so long from its arrival (0: till its "
+        "deadline)",
     )
     made.add_argument(
         "--objective-ms", type=_positive, required=True, help="deadline of a request without one"
@@ -127,10 +146,14 @@ def settings_of(given: argparse.Namespace) -> Settings:
         raise ValueError("--objective-ms is above --longest-ms")
     if given.body_bytes > given.queue_bytes:
         raise ValueError("--body-bytes is above --queue-bytes: no such request could wait")
+    if bool(given.backend) == (given.follow is not None):
+        raise ValueError("name the replicas by --backend, or one name for all by --follow")
     if len({backend.url for backend in given.backend}) < len(given.backend):
         raise ValueError("--backend names a replica twice")
     return Settings(
         backends=tuple(given.backend),
+        followed=given.follow,
+        hold_s=given.hold_seconds,
         objective_s=given.objective_ms / 1e3,
         rules=Rules(policy=given.policy, sizes=given.sizes),
         fixed_s=given.fixed_ms / 1e3,

@@ -1,0 +1,50 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The addresses of a name in DNS, such as that of a headless Service: one for each replica."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Final
+from urllib.parse import urlsplit
+
+RESOLVE_S: Final = 5.0
+MOST: Final = 1024
+"""Replicas of a service at most; a name with more addresses is none of a service of ours."""
+NONE_THERE: Final = frozenset({socket.EAI_NONAME, socket.EAI_NODATA})
+"""The name has no address: what a headless Service without pods answers."""
+
+
+class Unknown(Exception):
+    """Nothing was learned of the name's addresses."""
+
+
+async def addresses_of_name(url: str) -> frozenset[str]:
+    """URLs of all addresses of a URL's host; empty where it has none.
+
+    Raises:
+        Unknown: no DNS server answered, or it gave more addresses than a service has.
+    """
+    split = urlsplit(url)
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(RESOLVE_S):
+            found = await loop.getaddrinfo(split.hostname, split.port, type=socket.SOCK_STREAM)
+    except socket.gaierror as error:
+        if error.errno in NONE_THERE:
+            return frozenset()
+        raise Unknown(f"DNS fails: {error.strerror}") from None
+    except TimeoutError:
+        raise Unknown(f"DNS does not answer in {RESOLVE_S:g} s") from None
+    except OSError as error:
+        raise Unknown(f"DNS fails: {error}") from None
+    hosts = {str(entry[4][0]) for entry in found}
+    if len(hosts) > MOST:
+        raise Unknown(f"the name has {len(hosts)} addresses, more than {MOST}")
+    return frozenset(
+        f"{split.scheme}://[{host}]:{split.port}"
+        if ":" in host
+        else f"{split.scheme}://{host}:{split.port}"
+        for host in hosts
+    )
