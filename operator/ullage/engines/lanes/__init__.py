@@ -1,0 +1,27 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Who keeps memory on a shared device, and who may launch now: lanes (after Salus, MLSys 2020).
+
+A job's persistent memory stays on the device; its ephemeral memory is gone at every boundary
+between steps. A lane is memory that the steps of its residents use one after the other; lanes run
+side by side. The sum of all persistent memory and all lanes never exceeds the device, and no lane
+is smaller than the largest step of a resident (``safety``, tested after every operation).
+
+`table.LaneTable` is the whole interface, without sockets and clocks; each operation takes the
+present and returns what changed, in order (`records`):
+
+=============  ====================================================================================
+arrive         opened, joined, enlarged, queued or refused
+leave          the job's process is gone and owns no memory; until then its lease stays with it
+acquire        asks for one step: granted, waits, or refused
+withdraw       the job asks no longer (its connection ended before the grant)
+release        the step ended, a boundary: lanes resize, merge and split, the next one is granted
+overdue        leases past their deadline; their lane is granted to nobody until release or leave
+record         the state to keep; `LaneTable.restored` goes on from it with the same leases
+=============  ====================================================================================
+
+A job that is suspended whole leaves, and arrives again before it is restored: only an answer that
+gives it a lane permits the restore. A job without the runtime has ``own_lane`` and acquires once.
+
+Pure: it must never read a clock, hold a connection or measure memory.
+"""

@@ -1,0 +1,208 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Lanes of one device and the memory that they take, changed at boundaries only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+from ullage.engines.lanes.records import (
+    Change,
+    Enlarged,
+    Joined,
+    Moved,
+    Opened,
+    Placed,
+    Resized,
+)
+from ullage.engines.lanes.rules import Fit, Merge, Need, Rule, Size, fit, merges, sizes, split
+from ullage.engines.lanes.safety import check
+from ullage.engines.lanes.state import Lane, Resident
+
+_ANSWERS: Final[Mapping[Rule, type[Opened | Joined | Enlarged]]] = MappingProxyType(
+    {Rule.OPEN: Opened, Rule.JOIN: Joined, Rule.ENLARGE: Enlarged}
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class DeviceMemory:
+    """Lanes and residents of a device of ``usable_mib``; without ``merging`` rules 1 to 3 alone."""
+
+    usable_mib: int
+    merging: bool = True
+    lanes: dict[int, Lane] = field(default_factory=dict)
+    residents: dict[str, Resident] = field(default_factory=dict)
+    next_lane: int = 1
+
+    @property
+    def persistent_mib(self) -> int:
+        """Reserved for good."""
+        return sum(one.persistent_mib for one in self.residents.values())
+
+    @property
+    def free_mib(self) -> int:
+        """What neither lanes nor persistent memory reserve."""
+        lanes = sum(one.reserved_mib for one in self.lanes.values())
+        return self.usable_mib - self.persistent_mib - lanes
+
+    def check(self) -> None:
+        """Raise `UnsafeLanes` where memory could run out."""
+        check(self.lanes.values(), self.usable_mib)
+
+    def sizes(self) -> list[Size]:
+        """Lanes as the rules see them."""
+        return sizes(self.lanes.values())
+
+    def admit(self, resident: Resident, changes: list[Change]) -> Placed | None:
+        """Give a newcomer its lane by rules 1 to 3; ``None`` where none holds.
+
+        Args:
+            resident: Not yet here.
+            changes: Get what others see of it.
+        """
+        need = need_of(resident)
+        if self.merging:
+            for one in merges(need, self.sizes(), self.free_mib):
+                self._merge(one, changes)
+        found = fit(need, self.sizes(), self.free_mib)
+        if found is None:
+            return None
+        lane = self._lane(found, own=need.own)
+        if found.rule is Rule.OPEN:
+            lane.size_mib = need.ephemeral_mib
+        self.residents[resident.name] = resident
+        lane.add(resident)
+        self.resize(lane, changes)
+        return _ANSWERS[found.rule](
+            job=resident.name,
+            lane=lane.lane,
+            size_mib=lane.reserved_mib,
+            epoch=lane.epoch,
+            persistent_mib=resident.persistent_mib,
+        )
+
+    def resize(self, lane: Lane, changes: list[Change]) -> None:
+        """Take an idle lane to its target; close it where nobody is left in it."""
+        if not lane.idle:
+            return
+        if not lane.residents:
+            del self.lanes[lane.lane]
+            changes.append(Resized(lane=lane.lane, size_mib=0, epoch=lane.epoch + 1))
+        elif lane.size_mib != lane.target_mib:
+            lane.size_mib = lane.target_mib
+            lane.epoch += 1
+            changes.append(Resized(lane=lane.lane, size_mib=lane.size_mib, epoch=lane.epoch))
+
+    def dismiss(self, resident: Resident, changes: list[Change]) -> None:
+        """Take a job out; what it held is free."""
+        lane = self.lanes[resident.lane]
+        if lane.holder == resident.name:
+            lane.holder = None
+        lane.draining.discard(resident.name)
+        del self.residents[resident.name]
+        lane.remove(resident.name)
+        self.resize(lane, changes)
+
+    def part(self, changes: list[Change]) -> None:
+        """Split idle lanes as far as free memory allows, the greatest gain first.
+
+        A merge waits for the smaller lane's boundary and a split for that of the lane that parts.
+        """
+        shared = (one for one in self.lanes.values() if len(one.residents) > 1)
+        idle = [one for one in shared if one.idle and self.merging]
+        while idle:
+            free = self.free_mib
+            plans = [(split(one.residents.values(), free), one) for one in idle]
+            able = [(plan, one) for plan, one in plans if plan is not None]
+            if not able:
+                return
+            plan, lane = min(able, key=lambda each: (-each[0].gain, each[0].skew, each[1].lane))
+            new = self._open(own=False)
+            self._move([lane.residents[name] for name in plan.names], new, changes)
+            self.resize(lane, changes)
+            idle = [one for one in (*idle, new) if len(one.residents) > 1]
+
+    def grow(self, resident: Resident, ephemeral_mib: int, changes: list[Change]) -> bool | None:
+        """Give a resident that holds nothing a larger step, in its lane or another.
+
+        Args:
+            resident: Runs no step now.
+            ephemeral_mib: What its step needs, MiB, margins included.
+            changes: Get what was done.
+
+        Returns:
+            Whether it has it; ``None`` where lanes merge for it at boundaries to come.
+        """
+        old = self.lanes[resident.lane]
+        need = Need(persistent_mib=0, ephemeral_mib=ephemeral_mib, own=old.own)
+        seen, free = self._without(resident)
+        found = fit(need, seen, free)
+        if found is None:
+            planned = merges(need, seen, free) if self.merging else ()
+            for one in planned:
+                self._merge(one, changes)
+            seen, free = self._without(resident)
+            found = fit(need, seen, free)
+            if found is None:
+                return None if planned else False
+        resident.ephemeral_mib = ephemeral_mib
+        old = self.lanes[resident.lane]
+        alone = found.rule is Rule.OPEN and len(old.residents) == 1
+        if (alone and old.idle) or found.lane == old.lane:
+            old.measure()
+        else:
+            self._move([resident], self._lane(found, own=old.own), changes)
+        self.resize(old, changes)
+        return True
+
+    def _without(self, resident: Resident) -> tuple[list[Size], int]:
+        """Lanes and free memory as if a resident had a step of no size."""
+        had, lane = resident.ephemeral_mib, self.lanes[resident.lane]
+        kept = lane.size_mib
+        resident.ephemeral_mib = 0
+        lane.measure()
+        if lane.idle:
+            lane.size_mib = lane.target_mib
+        seen = [one for one in self.sizes() if one.lane != lane.lane or len(lane.residents) > 1]
+        free = self.free_mib
+        resident.ephemeral_mib, lane.size_mib = had, kept
+        lane.measure()
+        return seen, free
+
+    def _lane(self, found: Fit, *, own: bool) -> Lane:
+        return self._open(own=own) if found.lane is None else self.lanes[found.lane]
+
+    def _open(self, *, own: bool) -> Lane:
+        lane = Lane(lane=self.next_lane, size_mib=0, own=own)
+        self.lanes[lane.lane] = lane
+        self.next_lane += 1
+        return lane
+
+    def _merge(self, merge: Merge, changes: list[Change]) -> None:
+        small = self.lanes[merge.lane]
+        if small.idle:
+            self._move(list(small.residents.values()), self.lanes[merge.into], changes)
+            self.resize(small, changes)
+
+    def _move(self, residents: Sequence[Resident], into: Lane, changes: list[Change]) -> None:
+        """Residents that hold nothing, all of one lane, go to another one."""
+        old = self.lanes[residents[0].lane]
+        for one in residents:
+            lead_s, lead_steps = one.level_s - old.clock_s, one.level_steps - old.clock_steps
+            old.remove(one.name)
+            into.add(one, lead_s, lead_steps)
+        names = tuple(one.name for one in residents)
+        changes.append(Moved(jobs=names, lane=old.lane, into=into.lane))
+        self.resize(into, changes)
+
+
+def need_of(resident: Resident) -> Need:
+    """What a job adds to a device that it is not on."""
+    return Need(
+        persistent_mib=resident.persistent_mib,
+        ephemeral_mib=resident.ephemeral_mib,
+        own=resident.demand.own_lane,
+    )

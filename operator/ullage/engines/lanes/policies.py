@@ -1,0 +1,55 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Whose step is next in a lane (the policies of Salus @7b7f5e0, `executionengine.cpp`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from ullage.engines.lanes.settings import IterationPolicy, LaneSettings
+from ullage.engines.lanes.state import Resident
+
+Key = Callable[[Resident, LaneSettings, float], float]
+
+
+def chosen(residents: Iterable[Resident], settings: LaneSettings, now_s: float) -> Resident | None:
+    """The resident whose step is next; of equal ones the first that asked. None where none asks.
+
+    Args:
+        residents: Of one lane.
+        settings: Name the policy.
+        now_s: The present.
+    """
+    key = KEYS[settings.policy]
+    asking = (one for one in residents if one.asked_s is not None and one.lease is None)
+    return min(asking, key=lambda one: (key(one, settings, now_s), one.asked), default=None)
+
+
+def remaining_s(resident: Resident) -> float:
+    """Seconds that a job still runs.
+
+    One of unknown length, or beyond what it declared, is expected to run as long as it has run:
+    a length that is declared too short helps for no longer than that (derived).
+    """
+    total = resident.demand.total_s
+    if total is None or resident.ran_s >= total:
+        return resident.ran_s
+    return total - resident.ran_s
+
+
+def _srtf(one: Resident, settings: LaneSettings, now_s: float) -> float:
+    """What is left, less the wait: no job waits for ever (derived)."""
+    return remaining_s(one) - one.wait_s(now_s) / settings.aging
+
+
+KEYS: Final[Mapping[IterationPolicy, Key]] = MappingProxyType(
+    {
+        IterationPolicy.FAIR: lambda one, *_: one.level_s,
+        IterationPolicy.RR: lambda one, *_: one.level_steps,
+        IterationPolicy.PACK: lambda one, *_: one.asked,
+        IterationPolicy.FIFO: lambda one, *_: one.number,
+        IterationPolicy.SRTF: _srtf,
+    }
+)

@@ -1,0 +1,116 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What outlives the process that keeps a lane table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ullage.engines.lanes.records import JobDemand, Lease
+from ullage.engines.lanes.state import Lane, Resident
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResidentRecord:
+    """A resident job; ``draining`` where it released its lease early and still runs."""
+
+    demand: JobDemand
+    persistent_mib: int
+    ephemeral_mib: int
+    needs_mib: int
+    peak_mib: int
+    number: int
+    since_s: float
+    waited_s: float
+    ran_s: float
+    steps: int
+    step_s: float | None
+    lease: Lease | None
+    draining: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneRecord:
+    """A lane, and its residents in their order."""
+
+    lane: int
+    size_mib: int
+    own: bool
+    epoch: int
+    residents: tuple[ResidentRecord, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRecord:
+    """Lanes, queued jobs in their order, and the numbers that were given last."""
+
+    lanes: tuple[LaneRecord, ...]
+    queue: tuple[JobDemand, ...]
+    next_lane: int
+    arrivals: int
+    leases: int
+
+
+def recorded(lane: Lane) -> LaneRecord:
+    """A lane as it is."""
+    return LaneRecord(
+        lane=lane.lane,
+        size_mib=lane.size_mib,
+        own=lane.own,
+        epoch=lane.epoch,
+        residents=tuple(_resident(lane, one) for one in lane.residents.values()),
+    )
+
+
+def _resident(lane: Lane, one: Resident) -> ResidentRecord:
+    return ResidentRecord(
+        demand=one.demand,
+        persistent_mib=one.persistent_mib,
+        ephemeral_mib=one.ephemeral_mib,
+        needs_mib=one.needs_mib,
+        peak_mib=one.peak_mib,
+        number=one.number,
+        since_s=one.since_s,
+        waited_s=one.waited_s,
+        ran_s=one.ran_s,
+        steps=one.steps,
+        step_s=one.step_s,
+        lease=one.lease,
+        draining=one.name in lane.draining,
+    )
+
+
+def rebuilt(record: LaneRecord) -> Lane:
+    """A lane as it was; levels of FAIR and RR start anew, equal for all.
+
+    Raises:
+        ValueError: two jobs run in it, or a lease is of another lane.
+    """
+    lane = Lane(lane=record.lane, size_mib=record.size_mib, own=record.own, epoch=record.epoch)
+    for each in record.residents:
+        one = Resident(
+            demand=each.demand,
+            persistent_mib=each.persistent_mib,
+            ephemeral_mib=each.ephemeral_mib,
+            needs_mib=each.needs_mib,
+            peak_mib=each.peak_mib,
+            number=each.number,
+            since_s=each.since_s,
+            waited_s=each.waited_s,
+            ran_s=each.ran_s,
+            steps=each.steps,
+            step_s=each.step_s,
+            lease=each.lease,
+        )
+        lane.add(one)
+        if each.lease is None:
+            continue
+        if (each.lease.job, each.lease.lane) != (one.name, lane.lane):
+            raise ValueError(f"the lease of {one.name!r} is not of lane {lane.lane}")
+        if each.draining:
+            lane.draining.add(one.name)
+        elif lane.holder is None:
+            lane.holder = one.name
+        else:
+            raise ValueError(f"{lane.holder!r} and {one.name!r} run in lane {lane.lane}")
+    return lane

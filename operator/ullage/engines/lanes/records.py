@@ -1,0 +1,201 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What jobs ask of a device's lanes, and what they are answered. Memory in MiB, times in s."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+MOST_MIB: Final = 2**40
+"""No device and no job has more; larger figures are mistakes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobDemand:
+    """A job as it declares itself.
+
+    ``ephemeral_mib`` is the peak of one step above ``persistent_mib``. With ``own_lane`` no one
+    shares its lane: jobs with a latency objective, or without the runtime. ``duty`` is the part of
+    its time in which the job wants to run, ``step_s`` the expected length of a step, ``total_s``
+    that of all its steps; both ``None`` where unknown.
+
+    Raises:
+        ValueError: a figure is out of range or not a number.
+    """
+
+    name: str
+    persistent_mib: int
+    ephemeral_mib: int
+    own_lane: bool = False
+    duty: float = 1.0
+    step_s: float | None = None
+    total_s: float | None = None
+
+    def __post_init__(self) -> None:
+        mib(self.persistent_mib, "persistent memory")
+        mib(self.ephemeral_mib, "ephemeral memory")
+        if not 0 < self.duty <= 1:
+            raise ValueError("the duty is a part of time above 0, at most 1")
+        for given in (self.step_s, self.total_s):
+            if given is not None and not (math.isfinite(given) and given > 0):
+                raise ValueError("an expected time is a positive number of seconds")
+
+
+def mib(amount: int, what: str) -> int:
+    """A whole number of MiB in range.
+
+    Args:
+        amount: MiB.
+        what: Names it in the error.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if isinstance(amount, bool) or not isinstance(amount, int) or not 0 <= amount <= MOST_MIB:
+        raise ValueError(f"{what} is a whole number of MiB from 0 to {MOST_MIB}")
+    return amount
+
+
+class Refusal(StrEnum):
+    """Why a job is refused."""
+
+    EXCEEDS_DEVICE = "ExceedsDevice"
+    """Its memory never fits, even alone."""
+    KNOWN = "Known"
+    """A job of this name is resident or queued."""
+    QUEUE_FULL = "QueueFull"
+    """As many jobs wait as may."""
+    UNKNOWN = "Unknown"
+    """No job of this name is resident."""
+    HOLDS_LEASE = "HoldsLease"
+    """It asks for a step while the last one runs."""
+    CANNOT_GROW = "CannotGrow"
+    """Its step needs more than it declared, and no lane has so much beside the others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assigned:
+    """A job is resident in a lane; ``size_mib`` holds from the lane's next boundary at the latest.
+
+    The job may hold ``persistent_mib`` all the time and the lane's memory during its steps.
+    """
+
+    job: str
+    lane: int
+    size_mib: int
+    epoch: int
+    persistent_mib: int
+
+    @property
+    def limit_mib(self) -> int:
+        """What its process may have at most."""
+        return self.persistent_mib + self.size_mib
+
+
+class Opened(Assigned):
+    """In a new lane (rule 1)."""
+
+    __slots__ = ()
+
+
+class Joined(Assigned):
+    """In a lane that was large enough (rule 2)."""
+
+    __slots__ = ()
+
+
+class Enlarged(Assigned):
+    """In a lane that grows for it (rule 3)."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queued:
+    """A job waits at this place, counted from 1; the first one misses so much memory."""
+
+    job: str
+    place: int
+    waiting: int
+    missing_mib: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """A job gets nothing; ``needs_mib`` beside ``usable_mib`` of the device says how far it is."""
+
+    job: str
+    reason: Refusal
+    needs_mib: int = 0
+    usable_mib: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """The right of a job to launch in its lane until its step ends."""
+
+    lease: int
+    job: str
+    lane: int
+    granted_s: float
+    deadline_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Granted:
+    """A job may launch now; its lane has this size."""
+
+    lease: Lease
+    size_mib: int
+    epoch: int
+
+    @property
+    def job(self) -> str:
+        """Whose step it is."""
+        return self.lease.job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waits:
+    """A job waits for its lane, as do so many others."""
+
+    job: str
+    lane: int
+    others: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resized:
+    """A lane has another size, at a boundary; 0 where it closed."""
+
+    lane: int
+    size_mib: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """Residents are in another lane, by a merge, a split or a larger step."""
+
+    jobs: tuple[str, ...]
+    lane: int
+    into: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exceeded:
+    """A job's step took more than it declared."""
+
+    job: str
+    peak_mib: int
+    declared_mib: int
+
+
+Placed = Opened | Joined | Enlarged
+Answer = Opened | Joined | Enlarged | Queued | Refused
+Turn = Granted | Waits | Refused
+Change = Answer | Granted | Resized | Moved | Exceeded
+Changes = tuple[Change, ...]

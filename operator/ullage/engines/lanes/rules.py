@@ -1,0 +1,175 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which lane a job gets, which lanes merge for one that waits, and how a lane splits again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from ullage.engines.lanes.state import Lane, Resident
+
+
+class Rule(Enum):
+    """How a job gets its lane, in the order in which it is tried."""
+
+    OPEN = auto()
+    JOIN = auto()
+    ENLARGE = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """A rule that holds, and the lane that it names; ``None`` where it opens one."""
+
+    rule: Rule
+    lane: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """What a job adds: memory for good, and a step; ``own`` where it shares no lane."""
+
+    persistent_mib: int
+    ephemeral_mib: int
+    own: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """A lane as the rules see it."""
+
+    lane: int
+    size_mib: int
+    duty: float
+    shared: bool
+
+
+def sizes(lanes: Iterable[Lane]) -> list[Size]:
+    """Lanes by what they reserve, the smallest first."""
+    seen = [
+        Size(lane=one.lane, size_mib=one.reserved_mib, duty=one.duty, shared=not one.own)
+        for one in lanes
+    ]
+    return sorted(seen, key=lambda one: (one.size_mib, one.lane))
+
+
+def fit(need: Need, lanes: Sequence[Size], free_mib: int) -> Fit | None:
+    """The first rule that holds (rules 1 to 3; recalled from Salus, MLSys 2020, section 4.2).
+
+    Args:
+        need: What the job adds.
+        lanes: All lanes, the smallest first.
+        free_mib: What neither lanes nor persistent memory reserve, MiB.
+    """
+    left = free_mib - need.persistent_mib
+    if left >= need.ephemeral_mib:
+        return Fit(rule=Rule.OPEN)
+    if left < 0 or need.own:
+        return None
+    shared = [one for one in lanes if one.shared]
+    for one in shared:
+        if one.size_mib >= need.ephemeral_mib:
+            return Fit(rule=Rule.JOIN, lane=one.lane)
+    for one in shared:
+        if left >= need.ephemeral_mib - one.size_mib:
+            return Fit(rule=Rule.ENLARGE, lane=one.lane)
+    return None
+
+
+def missing_mib(need: Need, lanes: Sequence[Size], free_mib: int) -> int:
+    """What would have to be free beyond ``free_mib`` for the job to get a lane; 0 where it fits.
+
+    Args:
+        need: What the job adds.
+        lanes: All lanes.
+        free_mib: What neither lanes nor persistent memory reserve, MiB.
+    """
+    largest = 0 if need.own else max((one.size_mib for one in lanes if one.shared), default=0)
+    return max(0, need.persistent_mib + max(0, need.ephemeral_mib - largest) - free_mib)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merge:
+    """The smaller lane's residents move into the larger one; the smaller one closes."""
+
+    lane: int
+    into: int
+
+
+def merges(need: Need, lanes: Sequence[Size], free_mib: int) -> tuple[Merge, ...]:
+    """Merges after which the job fits; none where it fits already, or even one lane is too much.
+
+    Each merge is the one that frees the most, what exceeds the missing memory not counted; of
+    equal ones the one that loses the least throughput (derived).
+
+    Args:
+        need: What the first waiting job adds.
+        lanes: All lanes, the smallest first.
+        free_mib: What neither lanes nor persistent memory reserve, MiB.
+    """
+    shared = [one for one in lanes if one.shared]
+    freed = sum(one.size_mib for one in shared[:-1])
+    if missing_mib(need, shared, free_mib + freed):
+        return ()
+    found = []
+    while (missing := missing_mib(need, shared, free_mib)) and len(shared) > 1:
+        small, large = min(
+            ((a, b) for at, b in enumerate(shared) for a in shared[:at]),
+            key=lambda pair: (-min(pair[0].size_mib, missing), _loss(*pair), -pair[1].size_mib),
+        )
+        shared = [one for one in shared if one is not small]
+        shared[shared.index(large)] = Size(
+            lane=large.lane,
+            size_mib=large.size_mib,
+            duty=large.duty + small.duty,
+            shared=True,
+        )
+        free_mib += small.size_mib
+        found.append(Merge(lane=small.lane, into=large.lane))
+    return tuple(found)
+
+
+def _loss(one: Size, other: Size) -> float:
+    """Predicted throughput, in lanes that run all the time, that a merge loses (derived)."""
+    return min(1.0, one.duty) + min(1.0, other.duty) - min(1.0, one.duty + other.duty)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """These residents get a lane of their own, of this size; the rest stays."""
+
+    names: tuple[str, ...]
+    size_mib: int
+    gain: float
+    skew: int
+
+
+def split(residents: Iterable[Resident], free_mib: int) -> Split | None:
+    """How to part a lane in two for the most throughput; ``None`` where nothing is gained.
+
+    The smaller steps go: a lane for the k smallest takes the memory of the k-th, and any other
+    choice of k residents takes more. Of equal gains the more even one counts (derived).
+
+    Args:
+        residents: Of an idle lane.
+        free_mib: What neither lanes nor persistent memory reserve, MiB.
+    """
+    order = sorted(residents, key=lambda one: (one.ephemeral_mib, one.number))
+    whole = sum(one.demand.duty for one in order)
+    best: Split | None = None
+    goes = 0.0
+    for at, one in enumerate(order[:-1], start=1):
+        if one.ephemeral_mib > free_mib:
+            break
+        goes += one.demand.duty
+        gain = min(1.0, goes) + min(1.0, whole - goes) - min(1.0, whole)
+        skew = abs(len(order) - 2 * at)
+        if gain > _LEAST_GAIN and (best is None or (-gain, skew) < (-best.gain, best.skew)):
+            names = tuple(each.name for each in order[:at])
+            best = Split(names=names, size_mib=one.ephemeral_mib, gain=gain, skew=skew)
+    return best
+
+
+_LEAST_GAIN = 1e-9

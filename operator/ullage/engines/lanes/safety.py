@@ -1,0 +1,43 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The safety condition of a device's lanes, computed from nothing but lanes and residents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ullage.engines.lanes.state import Lane
+
+
+class UnsafeLanes(RuntimeError):
+    """Memory could run out: a mistake of this package. Nothing more may be granted."""
+
+
+def check(lanes: Iterable[Lane], usable_mib: int) -> None:
+    """Sum of P and L within the device, every L at least the largest step, one step a lane.
+
+    Args:
+        lanes: All lanes of a device.
+        usable_mib: Memory that persistent memory and lanes may take, MiB.
+
+    Raises:
+        UnsafeLanes: the condition fails.
+    """
+    used = 0
+    for lane in lanes:
+        used += lane.reserved_mib
+        for one in lane.residents.values():
+            used += one.persistent_mib
+            if one.ephemeral_mib > lane.reserved_mib:
+                raise UnsafeLanes(f"lane {lane.lane} is smaller than a step of {one.name!r}")
+            holds = one.lease is not None
+            if holds and one.ephemeral_mib > lane.size_mib:
+                raise UnsafeLanes(f"{one.name!r} runs in lane {lane.lane}, which has not grown yet")
+            if holds != (lane.holder == one.name or one.name in lane.draining):
+                raise UnsafeLanes(f"lane {lane.lane} and {one.name!r} differ on who runs")
+        if lane.own and len(lane.residents) > 1:
+            raise UnsafeLanes(f"lane {lane.lane} belongs to one job and has more")
+        if lane.holder is not None and lane.holder not in lane.residents:
+            raise UnsafeLanes(f"lane {lane.lane} is held by a job that is not in it")
+    if used > usable_mib:
+        raise UnsafeLanes(f"{used} MiB are promised of {usable_mib}")

@@ -1,0 +1,108 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Lanes and residents as the table keeps them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ullage.engines.lanes.records import JobDemand, Lease
+
+
+@dataclass(slots=True, kw_only=True)
+class Resident:
+    """A job whose persistent memory is on the device.
+
+    ``persistent_mib`` and ``ephemeral_mib`` are what is reserved for it, margins included.
+    ``level_s`` and ``level_steps`` order it under FAIR and RR: what it ran, counted from where its
+    lane stood when it came. ``needs_mib`` is above 0 while a step needs more than it has.
+    """
+
+    demand: JobDemand
+    persistent_mib: int
+    ephemeral_mib: int
+    number: int
+    since_s: float
+    lane: int = 0
+    lease: Lease | None = None
+    asked_s: float | None = None
+    asked: int = 0
+    waited_s: float = 0.0
+    ran_s: float = 0.0
+    steps: int = 0
+    step_s: float | None = None
+    level_s: float = 0.0
+    level_steps: int = 0
+    needs_mib: int = 0
+    peak_mib: int = 0
+
+    @property
+    def name(self) -> str:
+        """Of the job."""
+        return self.demand.name
+
+    @property
+    def whole_mib(self) -> int:
+        """What it reserves alone on a device."""
+        return self.persistent_mib + self.ephemeral_mib
+
+    def wait_s(self, now_s: float) -> float:
+        """How long it has waited for its lane in all."""
+        return self.waited_s + (0.0 if self.asked_s is None else max(0.0, now_s - self.asked_s))
+
+
+@dataclass(slots=True, kw_only=True)
+class Lane:
+    """Memory that its residents' steps use one at a time.
+
+    ``size_mib`` holds now. ``target_mib``, the largest step of a resident, holds from the next
+    boundary. ``draining`` are jobs that released early. ``clock_s`` and ``clock_steps`` are the
+    levels of the last job that was granted.
+    """
+
+    lane: int
+    size_mib: int
+    own: bool = False
+    epoch: int = 1
+    residents: dict[str, Resident] = field(default_factory=dict)
+    holder: str | None = None
+    draining: set[str] = field(default_factory=set)
+    clock_s: float = 0.0
+    clock_steps: int = 0
+
+    target_mib: int = 0
+    duty: float = 0.0
+
+    @property
+    def reserved_mib(self) -> int:
+        """What the lane takes of the device: until a boundary the larger of both sizes."""
+        return max(self.size_mib, self.target_mib)
+
+    @property
+    def idle(self) -> bool:
+        """Whether it holds nothing, so that its size and residents may change."""
+        return self.holder is None and not self.draining
+
+    def add(self, resident: Resident, lead_s: float = 0.0, lead_steps: int = 0) -> None:
+        """Take a resident in.
+
+        Args:
+            resident: Holds nothing of another lane.
+            lead_s: Running time by which it is ahead of the lane's clock, seconds.
+            lead_steps: Steps by which it is ahead.
+        """
+        self.residents[resident.name] = resident
+        resident.lane = self.lane
+        resident.level_s = self.clock_s + lead_s
+        resident.level_steps = self.clock_steps + lead_steps
+        self.measure()
+
+    def remove(self, name: str) -> None:
+        """Let a resident go."""
+        del self.residents[name]
+        self.measure()
+
+    def measure(self) -> None:
+        """Take target and duty from the residents again."""
+        self.target_mib = max((one.ephemeral_mib for one in self.residents.values()), default=0)
+        self.duty = sum(one.demand.duty for one in self.residents.values())
