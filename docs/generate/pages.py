@@ -194,6 +194,9 @@ def rights_page() -> str:
         "power as the agent; it sees `/run/ullage/processes` alone. `ullage-mps` "
         "(`node.mps.enabled`) runs the MPS control daemons: privileged, host PIDs; it sees "
         "`/run/ullage/mps` alone.",
+        "",
+        "`ullage-webhook` (a Deployment, with the webhook alone) prepares labelled pods: no API "
+        "access, no token, restricted; port 9443, which the API server calls.",
         *_rights(
             "Hooks: `ullage-retire`",
             "Exists only while the chart is installed or uninstalled: takes nodes in and out of "

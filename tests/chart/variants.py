@@ -14,6 +14,12 @@ DIGEST: Final = "sha256:" + "0f" * 32
 SERVED: Final = ("--api-versions", "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy")
 """Words for Helm where no cluster says that it serves these policies."""
 
+AUTHORITY: Final = """-----BEGIN CERTIFICATE-----
+MIIBgzCCASmgAwIBAgIUXv7vSmN2Pn8hKs8B9FNcRQ0uJ6AwCgYIKoZIzj0EAwIw
+-----END CERTIFICATE-----
+"""
+"""Of the shape of a certificate."""
+
 VARIANTS: Final[dict[str, tuple[str, ...]]] = {
     **{path.stem: ("-f", str(path)) for path in VALUES_FILES},
     "no-user-roles": ("--set", "rbac.userRoles=false"),
@@ -21,6 +27,15 @@ VARIANTS: Final[dict[str, tuple[str, ...]]] = {
     "no-network-policies": ("--set", "networkPolicy.enabled=false"),
     "no-admission": ("--set", "admissionPolicy.enabled=false"),
     "no-adoption": ("--set", "admissionPolicy.adoption.enabled=false"),
+    "webhook": (
+        "--set", "admissionPolicy.adoption.mode=Webhook",
+        "--set", "admissionPolicy.adoption.webhook.certManager.enabled=true",
+    ),
+    "webhook-with-a-secret": (
+        "--set", "admissionPolicy.adoption.webhook.tlsSecret=tls",
+        "--set", f"admissionPolicy.adoption.webhook.caBundle={AUTHORITY}",
+    ),
+    "policy-alone": ("--set", "admissionPolicy.adoption.mode=Policy"),
     "narrow-templates": ("--set", "admissionPolicy.templates.enabled=true"),
     "monitoring": (
         "--set", "monitoring.podMonitor.enabled=true",
@@ -71,6 +86,8 @@ CERTIFICATES: Final = (
 SECURE: Final = ("--set", "monitoring.secureMetrics.tlsSecret=tls")
 MONITOR: Final = ("--set", "monitoring.podMonitor.enabled=true")
 TEMPLATES: Final = ("--set", "admissionPolicy.templates.enabled=true")
+WEBHOOK: Final = VARIANTS["webhook"]
+BY_SECRET: Final = VARIANTS["webhook-with-a-secret"]
 SMALL: Final = {"requests": {"cpu": "1m"}}
 TOLERATIONS: Final = [{"key": "dedicated", "operator": "Exists"}]
 AFFINITY: Final = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
@@ -140,6 +157,17 @@ VALUES: Final[dict[str, Case]] = {
     "admissionPolicy.extraGroups": Case(["restorers"]),
     "admissionPolicy.podControllers": Case(["system:kube-controller-manager"]),
     "admissionPolicy.adoption.enabled": Case(False),
+    "admissionPolicy.adoption.mode": Case("Webhook", BY_SECRET),
+    "admissionPolicy.adoption.webhook.replicas": Case(3, WEBHOOK),
+    "admissionPolicy.adoption.webhook.resources": Case(SMALL, WEBHOOK),
+    "admissionPolicy.adoption.webhook.tlsSecret": Case("tls", WEBHOOK),
+    "admissionPolicy.adoption.webhook.caBundle": Case(AUTHORITY, WEBHOOK),
+    "admissionPolicy.adoption.webhook.certManager.enabled": Case(
+        True, (*BY_SECRET, "--set", "admissionPolicy.adoption.mode=Webhook")
+    ),
+    "admissionPolicy.adoption.webhook.certManager.issuerRef": Case(
+        {"kind": "ClusterIssuer", "name": "house"}, WEBHOOK
+    ),
     "admissionPolicy.templates.enabled": Case(True),
     "admissionPolicy.templates.serviceAccounts": Case(["default", "trainer"], TEMPLATES),
     "admissionPolicy.templates.forbidHostAccess": Case(False, TEMPLATES),

@@ -41,7 +41,8 @@ OUR_FOLDERS = {
 }
 CHART_KINDS = (
     "clusterroles,clusterrolebindings,configmaps,daemonsets,deployments,flowschemas,jobs,"
-    "mutatingadmissionpolicies,mutatingadmissionpolicybindings,networkpolicies,"
+    "mutatingadmissionpolicies,mutatingadmissionpolicybindings,mutatingwebhookconfigurations,"
+    "networkpolicies,"
     "poddisruptionbudgets,pods,rolebindings,roles,serviceaccounts,services,"
     "validatingadmissionpolicies,validatingadmissionpolicybindings"
 )

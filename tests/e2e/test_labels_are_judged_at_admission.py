@@ -7,6 +7,7 @@ A control plane without nodes is enough: nothing here runs.
 
 from __future__ import annotations
 
+import copy
 import json
 import subprocess
 import time
@@ -16,11 +17,14 @@ from typing import Any, Final
 
 import pytest
 
+from admitted_pods import CASES, generated, parts
 from demo.cluster import LOCALCLUSTER, start_localcluster
 from demo.images import ROOT
 from demo.install import NAMESPACE
 from demo.progress import run
+from fakes.apiserver.patches import json_patch
 from ullage.api.contract import GATE, SLOT_RESOURCE
+from ullage.webhook.mutation import mutation
 
 HOME: Final = ROOT / "build" / "adoption"
 SERVED: Final = "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
@@ -155,6 +159,20 @@ def test_a_labelled_pod_gets_gate_slot_and_marks(control_plane: ControlPlane) ->
 
 def test_devices_and_their_container_are_chosen_by_their_keys(control_plane: ControlPlane) -> None:
     assert slots(control_plane.taken(pod({"devices": "2"}, {"container": "side"}))) == {"side": "2"}
+
+
+def test_the_policy_prepares_pods_as_the_table_says_and_as_the_webhook_does(
+    control_plane: ControlPlane,
+) -> None:
+    pods = [case.pod for case in CASES.values()] + list(generated(200, seed=3))
+    items = {"apiVersion": "v1", "kind": "List", "items": pods}
+    prepared = control_plane.taken(items)["items"]
+    assert len(prepared) == len(pods)
+    for found, case in zip(prepared, CASES.values(), strict=False):
+        assert parts(found) == case.after
+    for found, before in zip(prepared, pods, strict=True):
+        by_webhook = json_patch(copy.deepcopy(before), mutation(before))
+        assert parts(found) == parts(dict(by_webhook))
 
 
 def test_gates_of_others_stay(control_plane: ControlPlane) -> None:

@@ -10,6 +10,9 @@ from mutants.mutant import Mutant
 
 PROJECTION: Final = "operator/ullage/cluster/projection/adopted.py"
 LIFE: Final = "operator/ullage/scheduling/lifecycle/adopted.py"
+WEBHOOK: Final = "operator/ullage/webhook/mutation.py"
+SERVER: Final = "operator/ullage/webhook/server.py"
+REVIEW: Final = "operator/ullage/webhook/review.py"
 STATUS: Final = "operator/ullage/cluster/codecs/pod_status.py"
 
 PROJECTED: Final = ("tests/unit/cluster/test_labelled_pods_become_workloads.py",)
@@ -18,6 +21,8 @@ LIVES: Final = (
     "tests/unit/scheduling/test_adopted_pods_in_any_order.py",
 )
 STORED: Final = (*PROJECTED, *LIVES)
+MUTATED: Final = ("tests/unit/webhook/test_the_webhook_prepares_pods_as_the_policy_does.py",)
+REVIEWED: Final = ("tests/unit/webhook/test_the_webhook_answers_reviews_within_bounds.py",)
 
 MUTANTS: Final = (
     Mutant(
@@ -218,5 +223,61 @@ MUTANTS: Final = (
         "    for type_ in ConditionType:\n        condition = status.condition(type_)\n  "
         "      if condition is not None:",
         STORED,
+    ),
+    Mutant(
+        "the webhook leaves pods without our labels alone",
+        WEBHOOK,
+        'if not asks_to_share(section(metadata, "labels")):',
+        'if asks_to_share(section(metadata, "labels")) and not metadata:',
+        MUTATED,
+    ),
+    Mutant(
+        "our gate stands once",
+        WEBHOOK,
+        'if any(gate.get("name") == GATE for gate in gates):',
+        "if not gates and GATE in spec:",
+        MUTATED,
+    ),
+    Mutant(
+        "gates of others stay",
+        WEBHOOK,
+        '*_present(spec, "schedulingGates", ("spec",), []),',
+        '*_present({}, "schedulingGates", ("spec",), []),',
+        MUTATED,
+    ),
+    Mutant(
+        "the container that is named gets the slots",
+        WEBHOOK,
+        "index = names.index(chosen)",
+        "index = 0 * names.index(chosen)",
+        MUTATED,
+    ),
+    Mutant(
+        "slots are as many as devices",
+        WEBHOOK,
+        'return devices if _DEVICES.fullmatch(devices) else "1"',
+        'return "1" if _DEVICES.fullmatch(devices) else "1"',
+        MUTATED,
+    ),
+    Mutant(
+        "a review of anything but a new pod changes nothing",
+        REVIEW,
+        'if not is_pod or request.get("subResource") or request.get("operation") != "CREATE":',
+        'if not is_pod or request.get("subResource"):',
+        REVIEWED,
+    ),
+    Mutant(
+        "one review is bounded",
+        SERVER,
+        "if len(body) + len(chunk) > MOST_BYTES:",
+        "if len(body) + len(chunk) > 2 * MOST_BYTES:",
+        REVIEWED,
+    ),
+    Mutant(
+        "all reviews together are bounded",
+        SERVER,
+        "if self._held_bytes + len(chunk) > MOST_HELD_BYTES:",
+        "if len(chunk) > MOST_HELD_BYTES:",
+        REVIEWED,
     ),
 )

@@ -107,6 +107,29 @@ seccompProfile: {type: RuntimeDefault}
 {{- $served }}
 {{- end }}
 
+{{- /* Whether the webhook has a certificate to serve with; empty where it has none. */ -}}
+{{- define "ullage.webhookHasCertificate" -}}
+{{- with .Values.admissionPolicy.adoption.webhook }}
+{{- if or .certManager.enabled (and .tlsSecret .caBundle) }}yes{{ end }}
+{{- end }}
+{{- end }}
+
+{{- /* What prepares labelled pods: Policy or Webhook; empty where nothing does. */ -}}
+{{- define "ullage.adoptedBy" -}}
+{{- $mode := .Values.admissionPolicy.adoption.mode }}
+{{- if not .Values.admissionPolicy.adoption.enabled }}
+{{- else if and (ne $mode "Webhook") (include "ullage.mutatingPolicyVersion" .) }}Policy
+{{- else if eq $mode "Policy" }}
+{{- else if include "ullage.webhookHasCertificate" . }}Webhook
+{{- else if eq $mode "Webhook" }}{{ fail "admissionPolicy.adoption.webhook: set certManager.enabled, or name a Secret with tls.crt and tls.key as tlsSecret and give its authority as caBundle" }}
+{{- end }}
+{{- end }}
+
+{{- /* Secret of the certificate that serves the webhook. */ -}}
+{{- define "ullage.webhookSecret" -}}
+{{ .Values.admissionPolicy.adoption.webhook.tlsSecret | default (printf "%s-webhook" (include "ullage.fullname" .)) }}
+{{- end }}
+
 {{- /* CEL: whether a pod or its template bears a label that shares devices. */ -}}
 {{- define "ullage.asksToShare" -}}
 ['ullage.dev/share', 'ullage.dev/devices'].exists(k, k in {{ . }}.?metadata.?labels.orValue({}))

@@ -18,7 +18,11 @@ from ullage.api.contract import GROUP
 MOST_PODS: Final = 4096
 """Pods of a gang, as of a TrainingJob."""
 ANNOTATION_ADOPTED: Final = f"{GROUP}/adopted"
-"""Version of the admission policy that prepared a pod."""
+"""Version of the mutation by which admission prepared a pod."""
+ADOPTED: Final = "1"
+"""The version of today."""
+ADOPTED_KIND: Final = "Pod"
+"""Value of the label of the kind on an adopted pod."""
 ANNOTATION_SCHEDULING: Final = f"{GROUP}/scheduling"
 """What the operator remembers of placing a pod that it adopted."""
 CONDITION_PREFIX: Final = f"{GROUP}/"
@@ -141,3 +145,8 @@ KEYS: Final[Mapping[AdoptionKey, Meaning]] = {
         "write the name of one of spec.containers",
     ),
 }
+
+
+def asks_to_share(labels: Mapping[str, object]) -> bool:
+    """Whether a pod with these labels asks for devices."""
+    return any(one.key in labels for one in LABELS)

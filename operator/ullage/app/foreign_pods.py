@@ -65,7 +65,7 @@ class ForeignPodReporter:
                 epoch=epoch,
                 reason=Reason.NOT_ADOPTED,
                 text=f"{pods[uid].why}: it runs without one; create it again where the chart's"
-                " admissionPolicy.adoption is on",
+                " admissionPolicy.adoption is on (kubectl ullage doctor tells)",
             )
             for uid in fresh
         )

@@ -1,58 +1,141 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Whether labels on pods of other controllers are read in a cluster, as its policies show."""
+"""Whether labels on pods of other controllers are read in a cluster: by what, and does it answer.
+
+The API server is asked to rehearse the creation of a labelled pod. A policy or a webhook that is
+installed and does not answer shows there, and so does one that the user may not list.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import AsyncIterator, Mapping
+from typing import Final, Protocol
 
-from ullage.api.contract import CheckState, NodeCheck
-from ullage.ports import ApiError, ClusterPort, Kind, NotFound, Selector
+from ullage.api.adoption import ANNOTATION_ADOPTED, AdoptionKey
+from ullage.api.contract import CheckState, NodeCheck, section
+from ullage.ports import POD, ApiError, JsonObject, Kind, NotFound, Page, Selector
 
 NAME: Final = "Labels"
-SELECTOR: Final = Selector(labels="app.kubernetes.io/name=ullage")
-"""Of what the chart installs."""
+CHART_LABEL: Final = "helm.sh/chart"
+CHART: Final = "ullage-"
+"""What the chart's name and version begin with, whatever the installation is called."""
+VERSIONS: Final = ("v1", "v1beta1", "v1alpha1")
+"""The newest first, as the chart chooses."""
+REHEARSED: Final[Mapping[str, object]] = {
+    "metadata": {
+        "generateName": "ullage-doctor-",
+        "labels": {AdoptionKey.SHARE.key: "10"},
+    },
+    "spec": {
+        "restartPolicy": "Never",
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": 65532,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [
+            {
+                "name": "main",
+                "image": "none",
+                "resources": {
+                    "requests": {"cpu": "1m", "memory": "1Mi"},
+                    "limits": {"cpu": "1m", "memory": "1Mi"},
+                },
+                "securityContext": {
+                    "allowPrivilegeEscalation": False,
+                    "capabilities": {"drop": ["ALL"]},
+                },
+            }
+        ],
+    },
+}
+"""A pod that every level of PodSecurity lets through; it is never created."""
 
 
-def mutating_policy(version: str) -> Kind:
-    """MutatingAdmissionPolicy as a version of the API serves it."""
+def _kind(version: str, plural: str, kind: str) -> Kind:
     return Kind(
         group="admissionregistration.k8s.io",
         version=version,
-        plural="mutatingadmissionpolicies",
-        kind="MutatingAdmissionPolicy",
+        plural=plural,
+        kind=kind,
         namespaced=False,
     )
 
 
-VERSIONS: Final = ("v1", "v1beta1", "v1alpha1")
-"""The newest first, as the chart chooses."""
+def mutating_policy(version: str) -> Kind:
+    """MutatingAdmissionPolicy as a version of the API serves it."""
+    return _kind(version, "mutatingadmissionpolicies", "MutatingAdmissionPolicy")
 
 
-async def labels_are_read(cluster: ClusterPort) -> NodeCheck:
-    """Whether pods with ``ullage.dev/share`` get a device; never failed: some want it off."""
+WEBHOOKS: Final = _kind("v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration")
+
+
+class Rehearsing(Protocol):
+    """What this needs of an API server."""
+
+    def list_paged(
+        self, kind: Kind, selector: Selector, *, limit: int = 500
+    ) -> AsyncIterator[Page]:
+        """Yield the pages of one consistent list."""
+        ...
+
+    async def rehearse(self, kind: Kind, body: JsonObject, *, namespace: str = "") -> JsonObject:
+        """Create one object without storing it."""
+        ...
+
+
+async def labels_are_read(cluster: Rehearsing, namespace: str) -> NodeCheck:
+    """Whether pods with ``ullage.dev/share`` get a device; never failed: some want it off.
+
+    Args:
+        cluster: with the user's own credentials.
+        namespace: one in which the user may create pods.
+    """
+    installed = await _installed(cluster)
+    try:
+        pod = await cluster.rehearse(POD, REHEARSED, namespace=namespace)
+    except ApiError as error:
+        return _open(
+            f"{installed}; whether it answers is not known: {error.message}",
+            f"name a namespace in which you may create pods (now {namespace})",
+        )
+    if ANNOTATION_ADOPTED in section(section(pod, "metadata"), "annotations"):
+        said = f"{installed}; it prepares a labelled pod"
+        return NodeCheck(name=NAME, state=CheckState.OK, message=said)
+    return _open(
+        f"{installed}; a labelled pod in {namespace} is not prepared and runs without a device",
+        "helm upgrade with admissionPolicy.adoption.enabled=true, and look at the notes; with the"
+        " webhook, at the pods with the label app.kubernetes.io/component=webhook",
+    )
+
+
+async def _installed(cluster: Rehearsing) -> str:
+    """What of ours prepares pods, in words."""
+    served = ""
     for version in VERSIONS:
         try:
-            async for page in cluster.list_paged(mutating_policy(version), SELECTOR):
-                if page.items:
-                    said = f"MutatingAdmissionPolicy {version} is installed"
-                    return NodeCheck(name=NAME, state=CheckState.OK, message=said)
+            if await _is_ours(cluster, mutating_policy(version)):
+                return f"MutatingAdmissionPolicy {version} is installed"
+            served = served or f"{version} of MutatingAdmissionPolicy is served"
         except NotFound:
             continue
         except ApiError as error:
-            return _open(
-                f"MutatingAdmissionPolicies cannot be read: {error.message}",
-                "ask for the right to list mutatingadmissionpolicies",
-            )
-        return _open(
-            f"{version} of MutatingAdmissionPolicy is served, none of Ullage is installed",
-            "helm upgrade, with admissionPolicy.adoption.enabled=true",
-        )
-    return _open(
-        "the API server serves no MutatingAdmissionPolicy: pods with the label ullage.dev/share"
-        " run without a device",
-        "Kubernetes 1.36, or the feature gate MutatingAdmissionPolicy; then helm upgrade",
-    )
+            return f"what is installed cannot be listed ({error.message})"
+    try:
+        if await _is_ours(cluster, WEBHOOKS):
+            return "the webhook is installed"
+    except ApiError as error:
+        return f"what is installed cannot be listed ({error.message})"
+    return f"{served or 'no MutatingAdmissionPolicy is served'}, none of Ullage is installed"
+
+
+async def _is_ours(cluster: Rehearsing, kind: Kind) -> bool:
+    async for page in cluster.list_paged(kind, Selector(labels=CHART_LABEL)):
+        for item in page.items:
+            labels = section(section(item, "metadata"), "labels")
+            if str(labels.get(CHART_LABEL, "")).startswith(CHART):
+                return True
+    return False
 
 
 def _open(message: str, remedy: str) -> NodeCheck:

@@ -83,7 +83,8 @@ async def examine(target: Target, node: str, now: float) -> tuple[Examined, ...]
         found = await examined(api, node, now)
         if node or not found:
             return found
-        return (Examined(node=CLUSTER, checks=(await labels_are_read(api),)), *found)
+        check = await labels_are_read(api, target.namespace_or(""))
+        return (Examined(node=CLUSTER, checks=(check,)), *found)
 
 
 async def examined(cluster: ClusterPort, node: str, now: float) -> tuple[Examined, ...]:

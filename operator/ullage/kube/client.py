@@ -184,6 +184,13 @@ class K8sCluster:
             "POST", _path(kind, namespace), _typed(kind, body), query=[STRICT]
         )
 
+    async def rehearse(self, kind: Kind, body: JsonObject, *, namespace: str = "") -> JsonObject:
+        """Create one object without storing it: admission and validation judge it as ever."""
+        query = [STRICT, ("dryRun", "All")]
+        return await self._transport.write(
+            "POST", _path(kind, namespace), _typed(kind, body), query=query
+        )
+
     async def update(
         self, kind: Kind, name: str, body: JsonObject, *, namespace: str = ""
     ) -> JsonObject:

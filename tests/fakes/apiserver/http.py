@@ -165,8 +165,8 @@ class Endpoint:
     def _do(
         self, request: web.BaseRequest, ask: Ask, resource: Resource, user: str, body: Any
     ) -> web.Response:
-        if request.query.get("dryRun"):
-            raise Refusal(400, "dryRun is not offered here")
+        if request.query.get("dryRun") and (ask.verb != "create" or ask.subresource):
+            raise Refusal(400, "dryRun is offered for new objects alone")
         if ask.verb == "list":
             raw, status = self._core.lists.answer(resource, ask.namespace, request.query), 200
         elif ask.verb == "get":
@@ -195,6 +195,9 @@ class Endpoint:
         match ask.verb:
             case "create" if not ask.name:
                 strict = request.query.get("fieldValidation") == "Strict"
+                if request.query.get("dryRun"):
+                    rehearsed = verbs.rehearse(resource, ask.namespace, body, strict=strict)
+                    return orjson.dumps(rehearsed), 201
                 made = verbs.create(resource, ask.namespace, body, manager, strict=strict)
                 return made.raw, 201
             case "update":

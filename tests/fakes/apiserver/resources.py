@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ullage import ports
-from ullage.cli.adoption_policy import mutating_policy
+from ullage.cli.adoption_policy import WEBHOOKS, mutating_policy
 from ullage.cli.prerequisites import RESOURCE_SLICE, RUNTIME_CLASS
 from ullage.ports import Kind
 
@@ -60,6 +60,7 @@ RESOURCES: tuple[Resource, ...] = (
     Resource(kind=RESOURCE_SLICE),
     Resource(kind=RUNTIME_CLASS),
     Resource(kind=mutating_policy("v1beta1")),
+    Resource(kind=WEBHOOKS),
     Resource(kind=CRD, short=("crd",), status=True),
     Resource(kind=ports.TRAINING_JOB, short=("tj",), status=True),
     Resource(kind=ports.INFERENCE_DEPLOYMENT, short=("infd",), status=True, scale=True),

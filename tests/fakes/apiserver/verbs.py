@@ -63,6 +63,17 @@ class Verbs:
         self, resource: Resource, namespace: str, body: Obj, manager: str, *, strict: bool = False
     ) -> Stored:
         """Store a new object; generateName is honoured, status is not."""
+        target, obj = self._new(resource, namespace, body, strict=strict)
+        return self._store_new(target, obj, self._owner(target, manager, "Update"), None)
+
+    def rehearse(self, resource: Resource, namespace: str, body: Obj, *, strict: bool) -> Obj:
+        """A new object as it would be stored, by a server without further admission."""
+        target, new = self._new(resource, namespace, body, strict=strict)
+        return self._admitted(target, new, self._now())
+
+    def _new(
+        self, resource: Resource, namespace: str, body: Obj, *, strict: bool
+    ) -> tuple[Target, Obj]:
         self._check_type(resource, body)
         if strict:
             self._schemas.strict(resource, body)
@@ -79,7 +90,7 @@ class Verbs:
             raise exists(_qualified(resource), target.name)
         if resource.status:
             obj.pop("status", None)
-        return self._store_new(target, obj, self._owner(target, manager, "Update"), None)
+        return target, obj
 
     def update(self, target: Target, body: Obj, manager: str) -> Stored:
         """Replace an object or its status; the version in the body must be the current one."""
@@ -175,8 +186,16 @@ class Verbs:
     def _store_new(
         self, target: Target, obj: Obj, owner: Owner, applied: frozenset[Path] | None
     ) -> Stored:
+        resource, now = target.resource, self._now()
+        obj = self._admitted(target, obj, now)
+        obj["metadata"]["managedFields"] = fields.owned_after(
+            {}, obj, shape=self._schemas.shape(resource), owner=owner, now=now, applied=applied
+        )
+        return self.store.put(resource, target.key, obj)
+
+    def _admitted(self, target: Target, obj: Obj, now: str) -> Obj:
+        """A new object with its identity, after admission."""
         resource = target.resource
-        now = self._now()
         obj = {
             "apiVersion": resource.kind.api_version,
             "kind": resource.kind.kind,
@@ -190,10 +209,7 @@ class Verbs:
         if target.namespace:
             meta["namespace"] = target.namespace
         self._admission.admit(resource, None, obj, now)
-        meta["managedFields"] = fields.owned_after(
-            {}, obj, shape=self._schemas.shape(resource), owner=owner, now=now, applied=applied
-        )
-        return self.store.put(resource, target.key, obj)
+        return obj
 
     def _commit(
         self, target: Target, live: Stored, body: Obj, owner: Owner, applied: frozenset[Path] | None

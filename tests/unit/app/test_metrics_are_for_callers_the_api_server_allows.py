@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import shutil
 import ssl
-import subprocess
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
+from certificates import certificate
 from ullage.app.http import Endpoints
 from ullage.process import token_access
 from ullage.process.secure_metrics import SecureMetrics
@@ -162,17 +162,6 @@ async def test_a_huge_token_is_not_sent_on() -> None:
 needs_openssl = pytest.mark.skipif(
     shutil.which("openssl") is None, reason="openssl makes the certificates of this test"
 )
-
-
-def certificate(folder: Path, name: str) -> None:
-    """A certificate of its own and its key, as kubelet mounts them."""
-    folder.mkdir(exist_ok=True)
-    words = (
-        "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
-        "-nodes", "-days", "2", "-subj", f"/CN={name}", "-addext", f"subjectAltName=DNS:{name}",
-        "-keyout", str(folder / "tls.key"), "-out", str(folder / "tls.crt"),
-    )  # fmt: skip
-    subprocess.run(words, check=True, capture_output=True)
 
 
 @asynccontextmanager

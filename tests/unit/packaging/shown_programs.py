@@ -30,6 +30,7 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "docker": "a program of others",
     "export": "of the shell",
     "nvidia-ctk": "NVIDIA's container toolkit",
+    "openssl": "a program of others",
     "sha256sum": "a program of others",
     "skopeo": "a program of others",
     "systemctl": "of the node",
@@ -48,7 +49,7 @@ _VERBS: Final[Mapping[str, frozenset[str]]] = {
     "annotate": _SELECTS | {"--overwrite"},
     "apply": _SELECTS | {"-f", "-k", "--server-side", "--dry-run", "--force-conflicts"},
     "create": _SELECTS
-    | {"-f", "--dry-run", "--image", "--clusterrole", "--serviceaccount"}
+    | {"-f", "--dry-run", "--image", "--clusterrole", "--serviceaccount", "--cert", "--key"}
     | _PRINTS,
     "delete": _SELECTS | {"-f", "--force", "--wait", "--grace-period", "--ignore-not-found"},
     "describe": _SELECTS,
@@ -77,8 +78,8 @@ _NAMES_KIND: Final = frozenset({"get", "delete", "describe", "patch", "scale", "
 _HELM: Final[Mapping[str, frozenset[str]]] = {
     "install": _words("--namespace --create-namespace --set --values -f --version --wait"),
     "upgrade": _words(
-        "--install --namespace --create-namespace --set --values -f --version --reuse-values "
-        "--reset-then-reuse-values --wait --atomic --rollback-on-failure"
+        "--install --namespace --create-namespace --set --set-file --values -f --version "
+        "--reuse-values --reset-then-reuse-values --wait --atomic --rollback-on-failure"
     ),
     "rollback": _words("--namespace --wait"),
     "history": _words("--namespace"),
@@ -236,7 +237,7 @@ def _of_helm(words: list[str]) -> Iterator[str]:
     for name, value in options:
         if name not in _HELM[verb]:
             yield f"helm {verb} has no option {name}"
-        if name == "--set":
+        if name in ("--set", "--set-file"):
             yield from (f"the chart has no value {key}" for key in _unknown_keys(value))
     for word in rest[1:] if verb in ("install", "upgrade", "template") else ():
         if word.startswith("charts/") and not (ROOT / word / "Chart.yaml").is_file():

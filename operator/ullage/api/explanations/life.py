@@ -29,8 +29,10 @@ LIFE: Final[Mapping[Reason, Explanation]] = {
     ),
     Reason.NOT_ADOPTED: say(
         "The pod has a label of ullage.dev that asks for a device, and was created where no"
-        " admission policy of Ullage prepared it; it runs without a device of ours.",
-        "Switch admissionPolicy.adoption on in the chart and create the pod again.",
+        " admission policy of Ullage prepared it, or while its webhook did not answer; it runs"
+        " without a device of ours.",
+        "Switch admissionPolicy.adoption on in the chart; kubectl ullage doctor says what prepares"
+        " pods and whether it answers. Then create the pod again.",
     ),
     Reason.FOREIGN_POD: say(
         "A pod names this workload as its owner, but the operator did not create it: its name, "

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ullage.api.adoption import KEYS, LABELS, MOST_PODS, AdoptionKey
+from ullage.api.adoption import KEYS, MOST_PODS, AdoptionKey
 from ullage.api.contract import (
     GATE,
     SLOT_RESOURCE,
@@ -78,11 +78,6 @@ def unit_of(meta: Meta) -> ObjectRef:
     gang = meta.labels.get(AdoptionKey.GANG.key, "")
     name, uid = (gang, f"gang/{meta.namespace}/{gang}") if gang else (meta.name, meta.uid)
     return ObjectRef(kind=WorkloadKind.POD, namespace=meta.namespace, name=name, uid=uid)
-
-
-def asks_to_share(labels: Mapping[str, str]) -> bool:
-    """Whether a pod with these labels asks for devices."""
-    return any(one.key in labels for one in LABELS)
 
 
 def device_container(meta: Meta, spec: JsonObject) -> int:

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ullage.api.adoption import asks_to_share
 from ullage.api.contract import LABEL_KIND, LABEL_LEAD, LABEL_ORDER, LABEL_OWNER, LABEL_RANK
 from ullage.cluster.codecs.objects import Meta
-from ullage.cluster.projection.adopted import asks_to_share, unit_of
+from ullage.cluster.projection.adopted import unit_of
 from ullage.cluster.records.snapshot import ObjectRef, WorkloadKind
 from ullage.cluster.values.names import (
     MAX_RANK,

@@ -14,6 +14,7 @@ SHARED = (
     "metric_families",
     "secure_metrics",
     "supervised",
+    "tls_listener",
     "token_access",
 )
 HEAVY = ("pydantic", "kubernetes", "scipy", "pynvml", "numpy", "yaml")

@@ -1,0 +1,69 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""An AdmissionReview (``admission.k8s.io/v1``) and the answer to it.
+
+Every answer allows the pod: what is wrong in it the API server says, by its policies.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Final
+
+import orjson
+
+from ullage.api.contract import JsonObject
+from ullage.api.readers import WireError, section, text
+from ullage.webhook.mutation import mutation
+
+VERSION: Final = "admission.k8s.io/v1"
+KIND: Final = "AdmissionReview"
+LONGEST_UID: Final = 128
+LONGEST_WARNING: Final = 200
+"""Characters; the API server cuts off more."""
+
+
+def answer(body: bytes) -> bytes:
+    """Answer a review with the patch that prepares its pod.
+
+    A pod that cannot be read goes on as it is, with a warning for whoever created it.
+
+    Raises:
+        WireError: the body is no review.
+    """
+    uid, request = _request(body)
+    response: dict[str, object] = {"uid": uid, "allowed": True}
+    try:
+        patch = mutation(_new_pod(request))
+    except WireError as error:
+        response["warnings"] = [f"not prepared to share devices: {error}"[:LONGEST_WARNING]]
+    else:
+        if patch:
+            encoded = base64.b64encode(orjson.dumps(patch)).decode()
+            response |= {"patchType": "JSONPatch", "patch": encoded}
+    return orjson.dumps({"apiVersion": VERSION, "kind": KIND, "response": response})
+
+
+def _request(body: bytes) -> tuple[str, JsonObject]:
+    try:
+        review = orjson.loads(body)
+    except orjson.JSONDecodeError as error:  # deep nesting is one, too
+        raise WireError(f"no JSON: {error}") from error
+    if not isinstance(review, dict):
+        raise WireError(f"expected an object, got {type(review).__name__}")
+    if (review.get("apiVersion"), review.get("kind")) != (VERSION, KIND):
+        raise WireError(f"expected {KIND} of {VERSION}")
+    request = section(review, "request")
+    uid = text(request, "uid")
+    if not 0 < len(uid) <= LONGEST_UID:
+        raise WireError(f"request.uid: {len(uid)} characters are none of the API server's")
+    return uid, request
+
+
+def _new_pod(request: JsonObject) -> JsonObject:
+    """The pod that is being created; empty where the review is about something else."""
+    resource = section(request, "resource")
+    is_pod = (resource.get("group"), resource.get("resource")) == ("", "pods")
+    if not is_pod or request.get("subResource") or request.get("operation") != "CREATE":
+        return {}
+    return section(request, "object")

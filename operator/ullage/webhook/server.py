@@ -1,0 +1,103 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Serves the webhook over TLS.
+
+It knows nothing and asks no one, so any replica answers, and whoever else reaches the port learns
+nothing. What is refused here the API server lets through unprepared (``failurePolicy: Ignore``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import structlog
+from aiohttp import web
+
+from ullage.api.readers import WireError
+from ullage.process.tls_listener import LOOK_S, TLSListener
+from ullage.webhook.review import answer
+
+log = structlog.get_logger("ullage.webhook")
+
+PATH: Final = "/mutate"
+MOST_BYTES: Final = 4 * 1024 * 1024
+"""Of one review; the API server takes objects of at most 3 MiB."""
+MOST_HELD_BYTES: Final = 32 * 1024 * 1024
+"""Of all reviews under way: a review of a pod has some kilobytes."""
+MOST_REQUESTS: Final = 512
+READ_S: Final = 4.0
+"""A review that comes more slowly is given up before the API server gives up."""
+COME_AGAIN: Final = {"Retry-After": "1"}
+
+
+class WebhookServer:
+    """One listener; ``start`` and ``stop`` once each."""
+
+    def __init__(self, folder: Path, *, look_s: float = LOOK_S, read_s: float = READ_S) -> None:
+        """``folder`` holds ``tls.crt`` and ``tls.key``."""
+        self._read_s = read_s
+        self._requests = 0
+        self._held_bytes = 0
+        app = web.Application()
+        app.add_routes([web.post(PATH, self._mutate), web.get("/healthz", self._health)])
+        self._listener = TLSListener(app, folder, name="webhook", look_s=look_s)
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on; 0 = none yet."""
+        return self._listener.port
+
+    async def start(self, port: int, host: str | None = None) -> None:
+        """Listen on ``host`` (``None`` = everywhere), now or once there is a certificate."""
+        await self._listener.start(port, host)
+
+    async def stop(self) -> None:
+        """Close the port."""
+        await self._listener.stop()
+
+    async def _health(self, _: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def _mutate(self, request: web.Request) -> web.Response:
+        async with self._read(request) as body:
+            try:
+                answered = answer(body)
+            except WireError as error:
+                log.warning("no review", error=str(error), peer=request.remote)
+                return web.Response(status=400, text=f"{error}\n")
+        return web.Response(body=answered, content_type="application/json")
+
+    @asynccontextmanager
+    async def _read(self, request: web.Request) -> AsyncIterator[bytes]:
+        """The body of a request, within the bounds of one and of all.
+
+        Raises:
+            HTTPException: a bound is reached, or the body comes too slowly.
+        """
+        if self._requests >= MOST_REQUESTS:
+            raise web.HTTPServiceUnavailable(text="too many reviews at once\n", headers=COME_AGAIN)
+        body = bytearray()
+        self._requests += 1
+        try:
+            async with asyncio.timeout(self._read_s):
+                async for chunk in request.content.iter_any():
+                    if len(body) + len(chunk) > MOST_BYTES:
+                        raise web.HTTPRequestEntityTooLarge(
+                            max_size=MOST_BYTES, actual_size=len(body) + len(chunk)
+                        )
+                    if self._held_bytes + len(chunk) > MOST_HELD_BYTES:
+                        raise web.HTTPServiceUnavailable(
+                            text="too many large reviews at once\n", headers=COME_AGAIN
+                        )
+                    self._held_bytes += len(chunk)
+                    body += chunk
+            yield bytes(body)
+        except TimeoutError:
+            raise web.HTTPRequestTimeout(text="the review came too slowly\n") from None
+        finally:
+            self._requests -= 1
+            self._held_bytes -= len(body)
