@@ -15,10 +15,11 @@ from typing import Any
 import aiohttp
 
 from fakes.batch_server import BatchServer
+from fakes.grpc_batch_server import GrpcBatchServer
 from ullage.engines.batching.chooser import Rules
 from ullage_run.router.dispatcher import Dispatcher
 from ullage_run.router.server import Server
-from ullage_run.router.settings import Backend, Limits, Settings
+from ullage_run.router.settings import Addresses, Backend, Limits, Settings
 
 LOOPBACK = "127.0.0.1"
 
@@ -90,10 +91,11 @@ async def until(true: Callable[[], bool], within_s: float = 30.0) -> None:
 
 @asynccontextmanager
 async def routed(
-    *backends: BatchServer | Backend,
+    *backends: BatchServer | GrpcBatchServer | Backend,
     limits: Limits | None = None,
     rules: Rules | None = None,
     up: int | None = None,
+    over_grpc: bool = False,
     **given: Any,
 ) -> AsyncIterator[Routed]:
     """A router before these servers, once as many of them as ``up`` says are ready."""
@@ -111,7 +113,10 @@ async def routed(
     dispatcher = Dispatcher(settings)
     server = Server(settings, dispatcher)
     await dispatcher.start()
-    await server.start((LOOPBACK, 0), (LOOPBACK, 0))
+    anywhere = (LOOPBACK, 0)
+    await server.start(
+        Addresses(http=anywhere, metrics=anywhere, grpc=anywhere if over_grpc else None)
+    )
     wanted = len(backends) if up is None else up
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector) as client:

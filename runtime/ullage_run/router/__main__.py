@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """``python -m ullage_run.router --backend http://HOST:PORT --objective-ms N ...``.
 
-It prints ``listening PORT METRICS-PORT``. SIGTERM drains it; its exit status is 0 then, 1 after a
-fault of its own, 2 for arguments that cannot be served.
+It prints ``listening PORT METRICS-PORT``, and behind them the port of gRPC where that is served.
+SIGTERM drains it; its exit status is 0 then, 1 after a fault of its own, 2 for arguments that
+cannot be served.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import uvloop
 
 from ullage_run.router.dispatcher import Dispatcher
 from ullage_run.router.server import Server
-from ullage_run.router.settings import Address, Settings, addresses_of, parser, settings_of
+from ullage_run.router.settings import Addresses, Settings, addresses_of, parser, settings_of
 
 BAD_ARGUMENTS: Final = 2
 LOOK_S: Final = 0.1
@@ -32,7 +33,7 @@ SPARE_FILES: Final = 256
 """Open files beside connections of clients: connections to replicas, and the process's own."""
 
 
-async def route(settings: Settings, listen: Address, metrics: Address) -> int:
+async def route(settings: Settings, addresses: Addresses) -> int:
     """Route until SIGTERM or SIGINT.
 
     Returns:
@@ -49,11 +50,12 @@ async def route(settings: Settings, listen: Address, metrics: Address) -> int:
     server = Server(settings, dispatcher)
     await dispatcher.start()
     try:
-        await server.start(listen, metrics)
+        await server.start(addresses)
         # What is loaded by now stays; the collector need not walk it again and again.
         gc.collect()
         gc.freeze()
-        print("listening", server.port, server.metrics_port, flush=True)
+        ports = [server.port, server.metrics_port, *([server.grpc_port] if addresses.grpc else [])]
+        print("listening", *ports, flush=True)
         while dispatcher.fault is None and not asked_to_end.is_set():
             await asyncio.sleep(LOOK_S)
         if dispatcher.fault is None:
@@ -88,11 +90,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
         settings = settings_of(given)
-        listen, metrics = addresses_of(given)
+        addresses = addresses_of(given)
         open_files(settings.limits.connections)
         sys.setswitchinterval(SWITCH_S)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(route(settings, listen, metrics))
+            return runner.run(route(settings, addresses))
     except (ValueError, OSError) as error:
         print(f"ullage-router: {error}", file=sys.stderr)
         return BAD_ARGUMENTS

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 
 from ullage.engines.batching.waiting import Request
@@ -27,6 +27,10 @@ class Answer:
     """Where the body comes in parts."""
 
 
+Translate = Callable[[bytes], bytes]
+"""Makes of a replica's answer what the client's protocol has for it, or raises MalformedAnswer."""
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class Call:
     """A request that waits or runs.
@@ -45,6 +49,8 @@ class Call:
     group: Hashable | None = None
     idempotent: bool = False
     avoid: int | None = None
+    translate: Translate | None = None
+    """For a client who speaks another protocol than the replicas."""
     due_s: float = field(init=False)
     """Its deadline; that of ``request`` is later while it is held for want of a replica."""
 

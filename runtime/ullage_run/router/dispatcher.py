@@ -20,18 +20,14 @@ from typing import Final
 
 from ullage_run.router.calls import Answer, Call
 from ullage_run.router.following import Unknown, addresses_of_name
+from ullage_run.router.grpc_replicas import GrpcConnections
 from ullage_run.router.metrics import Result, RouterMetrics
-from ullage_run.router.open_inference import (
-    MalformedAnswer,
-    UnreadableAnswer,
-    error_body,
-    join,
-    part,
-)
+from ullage_run.router.open_inference import MalformedAnswer, UnreadableAnswer, error_body
 from ullage_run.router.replicas import (
     OK,
     Broken,
     Connections,
+    HttpConnections,
     NotDelivered,
     Replica,
     Reply,
@@ -42,6 +38,7 @@ from ullage_run.router.replicas import (
 from ullage_run.router.request_queue import RequestQueue
 from ullage_run.router.run_times import RunTimes, first_costs
 from ullage_run.router.settings import Backend, Settings
+from ullage_run.router.wires import wire_of
 
 log = logging.getLogger("ullage.router")
 
@@ -96,7 +93,8 @@ class Dispatcher:
             up=lambda: sum(replica.up for replica in self.replicas),
             sizes=settings.rules.sizes,
         )
-        self._connections = Connections(limits.answer_bytes)
+        self._wire = wire_of(settings)
+        self._connections = _connections(settings)
         self._tasks: set[asyncio.Task[None]] = set()
         self._running: set[asyncio.Task[None]] = set()
         self._batches = 0
@@ -158,8 +156,12 @@ class Dispatcher:
         self._soon()
 
     def gone(self, call: Call) -> None:
-        """The client of a call has closed its connection."""
-        self.queue.remove(call)
+        """The client of a call has left; one who left at the deadline had no answer in time."""
+        waited = self.queue.remove(call)
+        now = self.now_s()
+        if now >= call.due_s:
+            result = Result.DROPPED if waited else Result.LATE
+            self.metrics.ended(result, call.app, now - call.request.arrival_s)
 
     async def ask_any(self, method: str, path: str) -> Answer:
         """Ask a replica beside the queue, for what is no work: health and metadata."""
@@ -207,6 +209,7 @@ class Dispatcher:
         replica.down()
         self.replicas = tuple(one for one in self.replicas if one is not replica)
         self._probes.pop(replica).cancel()
+        self._connections.forget(replica)
 
     async def _follow(self, named: Backend) -> None:
         """Let replicas come and go with the addresses of a name, again and again."""
@@ -355,7 +358,7 @@ class Dispatcher:
         first = calls[0]
         headers, body = first.headers, first.body
         if len(calls) > 1:
-            body = join([call.body for call in calls], batch_id)
+            body = self._wire.join([call.body for call in calls], batch_id)
         within = self._within_s(replica, calls, now_s)
 
         def begun(reply: Reply, stream: Stream) -> None:
@@ -376,6 +379,8 @@ class Dispatcher:
 
     def _streamed(self, streams: Streams) -> None:
         """Count an answer that came in parts, by when its first part was there."""
+        if streams.call.answer.cancelled():  # counted when its client left, if it was late
+            return
         request, stream = streams.call.request, streams.stream
         result = Result.MET if streams.began_s <= streams.call.due_s else Result.LATE
         if stream is not None and stream.broken and not stream.left:
@@ -400,16 +405,19 @@ class Dispatcher:
             bodies = [reply.body]
         else:
             infers = [call.infer for call in calls if call.infer is not None]
-            bodies = part(reply.body, infers, batch_id)
+            bodies = self._wire.part(reply.body, infers, batch_id)
         now = self.now_s()
         for call, body in zip(calls, bodies, strict=True):
             headers = reply.headers if len(calls) == 1 else JSON
             met = now <= call.due_s
-            self._give(
-                call,
-                Answer(status=reply.status, body=body, headers=headers),
-                Result.MET if met else Result.LATE,
-            )
+            answer = Answer(status=reply.status, body=body, headers=headers)
+            if call.translate is not None and reply.status == OK:
+                try:
+                    answer = Answer(status=OK, body=call.translate(body), headers=JSON)
+                except MalformedAnswer as error:
+                    self._refuse(call, BAD_GATEWAY, str(error), Result.FAILED)
+                    continue
+            self._give(call, answer, Result.MET if met else Result.LATE)
 
     def _undelivered(self, replica: Replica, calls: tuple[Call, ...], error: str) -> None:
         """The replica has seen nothing: all wait again, for whichever is there first."""
@@ -514,6 +522,12 @@ class Dispatcher:
                     self.queue.put(call)
                 else:
                     self._refuse(call, UNAVAILABLE, "no replica is ready", Result.DROPPED)
+
+
+def _connections(settings: Settings) -> Connections:
+    if settings.over_grpc:
+        return GrpcConnections(settings.limits)
+    return HttpConnections(settings.limits.answer_bytes)
 
 
 def _error(status: int, text: str, *, retry_after_s: int) -> Answer:

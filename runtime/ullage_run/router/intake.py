@@ -9,19 +9,22 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMessage
-from multidict import CIMultiDict
+from multidict import CIMultiDict, CIMultiDictProxy
 
+from ullage_run.router import infer_messages, open_inference, translation
+from ullage_run.router.calls import Translate
 from ullage_run.router.metrics import Refusal
-from ullage_run.router.open_inference import InferRequest, MalformedRequest, read
+from ullage_run.router.open_inference import InferRequest, MalformedRequest
+from ullage_run.router.paths import INFER, ModelPath
 from ullage_run.router.replicas import end_to_end
 from ullage_run.router.request_queue import CALL_BYTES, RequestQueue
 from ullage_run.router.settings import Limits, Settings
 
-INFER: Final = re.compile(r"/v2/models/[^/?]+(?:/versions/[^/?]+)?/infer")
 APP: Final = re.compile(r"[A-Za-z0-9._-]{1,63}")
 TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 TRACESTATE_BYTES: Final = 512
@@ -33,6 +36,8 @@ APPS: Final = 32
 """Applications with a name of their own; later ones share one."""
 DEFAULT_APP: Final = "default"
 OTHER_APP: Final = "other"
+PRINTABLE: Final = re.compile(r"[ -~]*")
+Given = CIMultiDict[str] | CIMultiDictProxy[str]
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -62,6 +67,16 @@ class Taken:
     infer: InferRequest | None
     group: tuple[str, bytes, tuple[str, ...]] | None
     elements: int
+    translate: Translate | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """A request of the protocol as the replicas take it."""
+
+    body: bytes
+    infer: InferRequest
+    translate: Translate | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -87,48 +102,125 @@ class Intake:
         app = self._app(request.headers.get(settings.app_header))
         deadline_s = arrived_s + self._allowed_s(request.headers.get(settings.deadline_header))
         body = await self._body(request, held)
-        path = request.raw_path
-        infer = self._infer(request, body)
-        if infer is None:
-            return Taken(
-                path=path,
-                headers=traced(end_to_end(request.headers)),
-                body=body,
-                app=app,
-                deadline_s=deadline_s,
-                idempotent=request.method in REPEATABLE or IDEMPOTENCY in request.headers,
-                infer=None,
-                group=None,
-                elements=len(body),
-            )
-        passed = tuple(request.headers.get(name, "") for name in settings.pass_headers)
-        headers = CIMultiDict({"Content-Type": "application/json"})
-        named = zip(settings.pass_headers, passed, strict=True)
-        headers.extend((name, value) for name, value in named if value)
-        for name in ("traceparent", "tracestate"):
-            headers.extend((name, value) for value in request.headers.getall(name, ()))
+        infers = request.method == "POST" and INFER.fullmatch(request.path)
+        if infers and not (BINARY in request.headers or "Content-Encoding" in request.headers):
+            read = self._read_json(request.raw_path, body)
+            return self._taken(read, request.raw_path, request.headers, app, deadline_s)
+        if settings.over_grpc:
+            text = "the replicas speak gRPC: only JSON of the Open Inference Protocol is passed on"
+            raise Refused(501, text, Refusal.MALFORMED)
+        return Taken(
+            path=request.raw_path,
+            headers=traced(end_to_end(request.headers)),
+            body=body,
+            app=app,
+            deadline_s=deadline_s,
+            idempotent=request.method in REPEATABLE or IDEMPOTENCY in request.headers,
+            infer=None,
+            group=None,
+            elements=len(body),
+        )
+
+    def take_message(
+        self,
+        message: bytes,
+        metadata: CIMultiDict[str],
+        left_s: float | None,
+        arrived_s: float,
+    ) -> Taken:
+        """Read a gRPC request.
+
+        Args:
+            message: A ModelInferRequest.
+            metadata: What came with it.
+            left_s: Seconds to the call's own deadline, if it has one.
+            arrived_s: When it came, on the router's clock.
+
+        Raises:
+            Refused: it is malformed.
+        """
+        settings = self.settings
+        app = self._app(metadata.get(settings.app_header))
+        named = metadata.get(settings.deadline_header)
+        allowed = settings.limits.longest_s
+        if named is not None or left_s is None:
+            allowed = self._allowed_s(named)
+        if left_s is not None:
+            allowed = min(allowed, left_s)
+        read, path = self._read_message(message)
+        return self._taken(read, path, metadata, app, arrived_s + allowed)
+
+    def _taken(
+        self,
+        read: Read,
+        path: str,
+        given: Given,
+        app: str,
+        deadline_s: float,
+    ) -> Taken:
+        passed = tuple(given.get(name, "") for name in self.settings.pass_headers)
+        if self.settings.over_grpc and not all(map(PRINTABLE.fullmatch, passed)):
+            text = f"{', '.join(self.settings.pass_headers)}: gRPC takes printable ASCII only"
+            raise Refused(400, text, Refusal.MALFORMED)
+        infer = read.infer
         return Taken(
             path=path,
-            headers=traced(headers),
-            body=body,
+            headers=self._passed_on(given, passed),
+            body=read.body,
             app=app,
             deadline_s=deadline_s,
             idempotent=not infer.stateful,
             infer=infer,
             group=(path, infer.key, passed) if infer.rows else None,
             elements=infer.elements,
+            translate=read.translate,
         )
 
-    def _infer(self, request: web.BaseRequest, body: bytes) -> InferRequest | None:
-        """The protocol's request; ``None`` for all that is passed on as it is."""
-        if request.method != "POST" or not INFER.fullmatch(request.path):
-            return None
-        if BINARY in request.headers or "Content-Encoding" in request.headers:
-            return None
+    def _read_json(self, path: str, body: bytes) -> Read:
+        """The protocol's request of an HTTP client, as its replicas take it."""
         try:
-            return read(body)
+            infer = open_inference.read(body)
+            if not self.settings.over_grpc:
+                return Read(body=body, infer=infer)
+            model = ModelPath.of(path)
+            if model is None or model.what != "infer":
+                raise MalformedRequest("the path names no model")
+            message = translation.request_of_json(body, model.name, model.version)
+            return Read(
+                body=message,
+                infer=infer_messages.read(message),
+                translate=translation.json_of_answer,
+            )
         except MalformedRequest as error:
             raise Refused(400, str(error), Refusal.MALFORMED) from None
+
+    def _read_message(self, body: bytes) -> tuple[Read, str]:
+        """The protocol's request of a gRPC client, as its replicas take it, and its path."""
+        try:
+            message = infer_messages.message_of(body)
+            infer = infer_messages.about(message)
+            if not message.model_name:
+                raise MalformedRequest("model_name is a text")
+            model = ModelPath(name=message.model_name, version=message.model_version, what="infer")
+            if self.settings.over_grpc:
+                return Read(body=body, infer=infer), model.text
+            text = translation.json_of_request(message)
+            raw = bool(message.raw_input_contents)
+            return Read(
+                body=text,
+                infer=open_inference.read(text),
+                translate=partial(translation.answer_of_json, raw=raw),
+            ), model.text
+        except MalformedRequest as error:
+            raise Refused(400, str(error), Refusal.MALFORMED) from None
+
+    def _passed_on(self, given: Given, passed: tuple[str, ...]) -> CIMultiDict[str]:
+        headers = CIMultiDict({"Content-Type": "application/json"})
+        named = zip(self.settings.pass_headers, passed, strict=True)
+        headers.extend((name, value) for name, value in named if value)
+        for name in ("traceparent", "tracestate"):
+            headers.extend((name, value) for value in given.getall(name, ()))
+        return traced(headers)
 
     def _app(self, name: str | None) -> str:
         if name is None:
@@ -214,7 +306,8 @@ def traced(headers: CIMultiDict[str]) -> CIMultiDict[str]:
     good = len(parents) == 1 and TRACEPARENT.fullmatch(parents[0])
     if not good:
         headers.popall("traceparent", None)
-    if not good or sum(map(len, states)) > TRACESTATE_BYTES:
+    kept = sum(map(len, states)) <= TRACESTATE_BYTES and all(map(PRINTABLE.fullmatch, states))
+    if not good or not kept:
         headers.popall("tracestate", None)
     return headers
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Replicas of a model over HTTP: what each runs, until when, and whether it is there."""
+"""Replicas of a model: what each runs, until when, whether it is there; asked over HTTP."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, Protocol
 
 import aiohttp
 from multidict import CIMultiDict, CIMultiDictProxy
@@ -136,7 +136,33 @@ def least_loaded(replicas: Sequence[Replica], now_s: float) -> Replica | None:
     return min(free, key=lambda one: (one.left_s(now_s), one.ran), default=None)
 
 
-class Connections:
+class Connections(Protocol):
+    """Connections to all replicas; ``open`` and ``close`` once each."""
+
+    async def open(self) -> None:
+        """Be ready to ask."""
+
+    async def close(self) -> None:
+        """Close all."""
+
+    def forget(self, replica: Replica) -> None:
+        """A replica is no more; what it has begun may still be answered."""
+
+    async def ask(
+        self,
+        replica: Replica,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        within_s: float,
+        begun: Begun | None = None,
+    ) -> Reply:
+        """One exchange; raises NotDelivered, TooLate or Broken."""
+        ...
+
+
+class HttpConnections:
     """Connections to all replicas, kept open and used again; ``open`` and ``close`` once each."""
 
     def __init__(self, answer_bytes: int) -> None:
@@ -158,6 +184,9 @@ class Connections:
         """Close all."""
         if self._session is not None:
             await self._session.close()
+
+    def forget(self, replica: Replica) -> None:
+        """Its idle connections end by themselves."""
 
     async def ask(
         self,

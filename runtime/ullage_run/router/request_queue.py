@@ -74,16 +74,17 @@ class RequestQueue:
             self._sweep()
         heapq.heappush(self._heap, (call.request.deadline_s, call.number))
 
-    def remove(self, call: Call) -> None:
-        """Take a call out whose client has gone; one that does not wait is left."""
+    def remove(self, call: Call) -> bool:
+        """Take a call out whose client has gone; ``False`` = it does not wait."""
         if self._calls.get(call.number) is not call:
-            return
+            return False
         group = self._groups[_group(call)]
         first = int(group.deadline_s.searchsorted(call.request.deadline_s, side="left"))
         while group[first].number != call.number:
             first += 1
         group.take([first])
         self._left((call,))
+        return True
 
     def pick(self, chooser: Chooser, now_s: float, replica: int) -> Picked | None:
         """What a replica runs now; ``None`` when nothing waits that it may run."""

@@ -7,31 +7,27 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import re
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Final
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from ullage.engines.batching.chooser import Policy
-from ullage.engines.batching.histogram import LEAST_SAMPLES
-from ullage.engines.batching.waiting import Request
-from ullage_run.router.calls import Answer, Call
+from ullage_run.router.calls import Answer
 from ullage_run.router.dispatcher import JSON, Dispatcher
-from ullage_run.router.intake import Held, Intake, Refused, Taken
+from ullage_run.router.grpc_server import GrpcServer
+from ullage_run.router.intake import Held, Intake, Refused
 from ullage_run.router.metrics import Refusal
 from ullage_run.router.open_inference import error_body
+from ullage_run.router.paths import MODELS
 from ullage_run.router.replicas import Stream
-from ullage_run.router.run_times import key_of
-from ullage_run.router.settings import Address, Settings
+from ullage_run.router.settings import Address, Addresses, Settings
+from ullage_run.router.submission import Submission
 
 log = logging.getLogger("ullage.router")
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
-MODELS: Final = re.compile(r"/v2(?:/models/[^/?]+(?:/versions/[^/?]+)?(?:/ready)?)?/?")
 LARGE_BYTES: Final = 64 * 1024
 """An answer above it does not fit into a socket's buffer, so its client must take it in."""
 PAGE_S: Final = 1.0
@@ -68,28 +64,42 @@ class Server:
         self._settings = settings
         self._dispatcher = dispatcher
         self._intake = Intake(settings=settings, queue=dispatcher.queue)
-        self._probing: Counter[str] = Counter()
-        self._number = 0
+        self._submission = Submission(settings, dispatcher)
+        self._grpc: GrpcServer | None = None
         self._open = 0
         self._draining = False
         self._page, self._page_at = b"", -math.inf
         self._runners: list[web.ServerRunner] = []
         self.port = 0
         self.metrics_port = 0
+        self.grpc_port = 0
 
-    async def start(self, listen: Address, metrics: Address) -> None:
-        """Listen on both addresses.
+    async def start(self, addresses: Addresses) -> None:
+        """Listen on all addresses.
 
         Raises:
             OSError: one cannot be listened on.
         """
-        self.port = await self._listen(self._handle, listen)
-        self.metrics_port = await self._listen(self._scrape, metrics)
+        self.port = await self._listen(self._handle, addresses.http)
+        self.metrics_port = await self._listen(self._scrape, addresses.metrics)
+        if addresses.grpc is not None:
+            self._grpc = GrpcServer(
+                self._settings, self._dispatcher, self._intake, self._submission
+            )
+            self.grpc_port = await self._grpc.start(addresses.grpc)
 
     async def drain(self) -> None:
         """Tell that it is not ready, then take no more connections, until all is answered."""
         self._draining = True
+        if self._grpc is not None:
+            self._grpc.leave()
         await asyncio.sleep(self._settings.linger_s)
+        async with asyncio.TaskGroup() as both:
+            both.create_task(self._drain_http())
+            if self._grpc is not None:
+                both.create_task(self._grpc.stop(self._settings.drain_s))
+
+    async def _drain_http(self) -> None:
         for site in list(self._runners[0].sites):
             await site.stop()
         end = self._dispatcher.now_s() + self._settings.drain_s
@@ -100,6 +110,8 @@ class Server:
 
     async def stop(self) -> None:
         """Close all connections."""
+        if self._grpc is not None:
+            await self._grpc.stop(0)
         for runner in self._runners:
             await runner.cleanup()
 
@@ -205,53 +217,6 @@ class Server:
         held = Held(queue=self._dispatcher.queue)
         try:
             taken = await self._intake.take(request, arrived_s, held)
-            return await self._wait(self._call(request.method, taken, arrived_s))
+            return await self._submission.answer(request.method, taken, arrived_s)
         finally:
             held.give_back()
-
-    def _call(self, method: str, taken: Taken, arrived_s: float) -> Call:
-        self._number += 1
-        return Call(
-            request=Request(
-                number=self._number,
-                arrival_s=arrived_s,
-                deadline_s=taken.deadline_s,
-                app=key_of(taken.app, taken.elements),
-            ),
-            method=method,
-            path=taken.path,
-            headers=taken.headers,
-            body=taken.body,
-            answer=asyncio.get_running_loop().create_future(),
-            infer=taken.infer,
-            group=taken.group,
-            idempotent=taken.idempotent,
-        )
-
-    async def _wait(self, call: Call) -> Answer:
-        """Its answer; one of the first of an application runs alone, so that its time is seen."""
-        probes = (
-            self._settings.rules.policy is not Policy.FIFO
-            and not self._dispatcher.knows(call.request.app)
-            and self._probing[call.app] < LEAST_SAMPLES
-        )
-        if probes:
-            call.group = None
-            self._probing[call.app] += 1
-        try:
-            self._dispatcher.submit(call)
-            return await call.answer
-        except asyncio.CancelledError:
-            if call.answer.done() and not call.answer.cancelled():
-                _left(call.answer.result())  # it came just when its client went
-            raise
-        finally:
-            if probes:
-                self._probing[call.app] -= 1
-            if not call.answer.done() or call.answer.cancelled():
-                self._dispatcher.gone(call)
-
-
-def _left(answer: Answer) -> None:
-    if answer.stream is not None:
-        answer.stream.leave()

@@ -12,10 +12,12 @@ from urllib.parse import urlsplit
 
 from ullage.engines.batching.chooser import SIZES, Policy, Rules
 from ullage_run.frames import address_of
+from ullage_run.router.paths import READY, ModelPath
 
 MIB: Final = 1024 * 1024
 DEADLINE_HEADER: Final = "x-deadline-ms"
 APP_HEADER: Final = "x-app"
+GRPC_SCHEME: Final = "grpc://"
 Address = tuple[str, int]
 
 
@@ -48,6 +50,15 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Addresses:
+    """Where a router listens; gRPC is off without one."""
+
+    http: Address
+    metrics: Address
+    grpc: Address | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """A router's settings; times are seconds."""
 
@@ -66,11 +77,17 @@ class Settings:
     deadline_header: str = DEADLINE_HEADER
     app_header: str = APP_HEADER
     pass_headers: tuple[str, ...] = ("authorization",)
-    probe_path: str = "/v2/health/ready"
+    probe_path: str = READY
     probe_s: float = 0.5
     drain_s: float = 30.0
     linger_s: float = 5.0
     limits: Limits = field(default_factory=Limits)
+
+    @property
+    def over_grpc(self) -> bool:
+        """Whether the replicas speak gRPC; all speak one protocol."""
+        first = self.backends[0] if self.followed is None else self.followed
+        return first.url.startswith(GRPC_SCHEME)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -84,7 +101,8 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         type=backend_of,
-        help="http://HOST:PORT[,device=NAME][,share=PERCENT] of a replica; once for each",
+        help="http://HOST:PORT[,device=NAME][,share=PERCENT] of a replica; once for each; "
+        "grpc:// where they speak gRPC",
     )
     made.add_argument(
         "--follow",
@@ -103,6 +121,7 @@ def parser() -> argparse.ArgumentParser:
         "--objective-ms", type=_positive, required=True, help="deadline of a request without one"
     )
     made.add_argument("--listen", default="0.0.0.0:8080", help="HOST:PORT for requests")
+    made.add_argument("--grpc-listen", help="HOST:PORT for requests over gRPC (none: no gRPC)")
     made.add_argument("--metrics", default="0.0.0.0:9464", help="HOST:PORT for GET /metrics")
     made.add_argument("--policy", type=Policy, choices=list(Policy), default=Policy.ORLOJ)
     made.add_argument(
@@ -121,7 +140,7 @@ def parser() -> argparse.ArgumentParser:
         default=["authorization"],
         help="passed on with a batch; only requests with the same value share one",
     )
-    made.add_argument("--probe-path", default="/v2/health/ready", help="answers 200 when ready")
+    made.add_argument("--probe-path", default=READY, help="answers 200 when ready")
     limits = Limits()
     made.add_argument("--body-bytes", type=_one_or_more, default=limits.body_bytes)
     made.add_argument("--queue", type=_one_or_more, default=limits.queue_calls, help="requests")
@@ -150,7 +169,9 @@ def settings_of(given: argparse.Namespace) -> Settings:
         raise ValueError("name the replicas by --backend, or one name for all by --follow")
     if len({backend.url for backend in given.backend}) < len(given.backend):
         raise ValueError("--backend names a replica twice")
-    return Settings(
+    if len({backend.url.partition("://")[0] for backend in given.backend}) > 1:
+        raise ValueError("--backend: all replicas speak HTTP, or all gRPC")
+    made = Settings(
         backends=tuple(given.backend),
         followed=given.follow,
         hold_s=given.hold_seconds,
@@ -175,15 +196,28 @@ def settings_of(given: argparse.Namespace) -> Settings:
             longest_s=given.longest_ms / 1e3,
         ),
     )
+    if made.over_grpc and not probed_over_grpc(made.probe_path):
+        raise ValueError("--probe-path is /v2/health/ready or /v2/models/NAME/ready over gRPC")
+    return made
 
 
-def addresses_of(given: argparse.Namespace) -> tuple[Address, Address]:
+def probed_over_grpc(path: str) -> bool:
+    """Whether a path of HTTP has a method of gRPC that says what is ready."""
+    model = ModelPath.of(path)
+    return path == READY or (model is not None and model.what == "ready")
+
+
+def addresses_of(given: argparse.Namespace) -> Addresses:
     """Where requests and where metrics are served.
 
     Raises:
         ValueError: one is no HOST:PORT.
     """
-    return address_of(given.listen, "--listen"), address_of(given.metrics, "--metrics")
+    return Addresses(
+        http=address_of(given.listen, "--listen"),
+        metrics=address_of(given.metrics, "--metrics"),
+        grpc=address_of(given.grpc_listen, "--grpc-listen") if given.grpc_listen else None,
+    )
 
 
 def backend_of(text: str) -> Backend:
@@ -195,13 +229,15 @@ def backend_of(text: str) -> Backend:
     url, *words = text.split(",")
     split = urlsplit(url)
     if (
-        split.scheme != "http"
+        split.scheme not in ("http", "grpc")
         or not split.hostname
         or not split.port
         or split.path.strip("/")
         or split.query
     ):
-        raise argparse.ArgumentTypeError(f"{url}: a replica is http://HOST:PORT")
+        raise argparse.ArgumentTypeError(
+            f"{url}: a replica is http://HOST:PORT or grpc://HOST:PORT"
+        )
     given = dict(word.split("=", 1) for word in words if "=" in word)
     if len(given) < len(words) or not given.keys() <= {"device", "share"}:
         raise argparse.ArgumentTypeError(f"{text}: a replica has device=NAME and share=PERCENT")

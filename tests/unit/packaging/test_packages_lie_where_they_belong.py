@@ -17,7 +17,11 @@ from unit.packaging.repository import PACKAGES, ROOT, project
 
 CODE = {".py", ".pyi", ".proto"}
 NEEDED_AT_RUN_TIME = "ullage_node/devices/emulated_hook.sh"
-SCRIPTS = {NEEDED_AT_RUN_TIME, "ullage_node/kubelet/proto/regenerate.sh"}
+SCRIPTS = {
+    NEEDED_AT_RUN_TIME,
+    "ullage_node/kubelet/proto/regenerate.sh",
+    "ullage_run/router/proto/regenerate.sh",
+}
 TABLES = {
     f"ullage/simulate/data/{name}"
     for name in ("NOTICE", "jobs_max_min_fairness.csv", "pairs.json", "solo.json")

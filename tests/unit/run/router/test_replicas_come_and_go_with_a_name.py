@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from fakes.batch_server import batch_server, die
+from fakes.grpc_batch_server import grpc_batch_server
 from fakes.routed import routed, until
 from ullage_run.router import dispatcher, following
 from ullage_run.router.following import MOST, Unknown, addresses_of_name
@@ -55,6 +56,28 @@ async def test_replicas_come_and_go_while_requests_are_answered() -> None:
                 answers = await asyncio.gather(*(router.infer([float(n)]) for n in range(20)))
                 assert [status for status, _ in answers] == [200] * 20
                 assert len(one.asked) == before, "who has gone gets no more work"
+
+
+async def test_replicas_over_grpc_come_and_go_as_well() -> None:
+    followed = Backend(url="grpc://serve-replicas:8080")
+    async with (
+        grpc_batch_server(seconds=lambda _: 0.3) as one,
+        grpc_batch_server() as other,
+    ):
+        with named(one.url) as known:
+            async with routed(up=0, followed=followed, follow_s=0.01) as router:
+                await until(lambda: router.dispatcher.ready)
+                begun = asyncio.create_task(router.infer([1.0]))
+                await until(lambda: len(one.asked) == 1)
+                known.remove(one.url)
+                known.add(other.url)
+                await until(
+                    lambda: [r.backend.url for r in router.dispatcher.replicas] == [other.url]
+                )
+                assert (await begun)[1]["outputs"][0]["data"] == [2.0]
+                await until(lambda: router.dispatcher.ready)
+                assert (await router.infer([2.0]))[1]["outputs"][0]["data"] == [4.0]
+                assert len(other.asked) == 1
 
 
 async def test_what_a_replica_has_begun_is_answered_after_its_name_has_gone() -> None:

@@ -12,9 +12,11 @@ from contextlib import asynccontextmanager
 from importlib.metadata import version
 
 import aiohttp
+import grpc
 import pytest
 
 from fakes.batch_server import BatchServer, batch_server, hang
+from fakes.grpc_client import grpc_client, typed, values
 from fakes.routed import tensor, until
 
 COMMAND = (sys.executable, "-m", "ullage_run.router")
@@ -24,7 +26,7 @@ LOCAL = ("--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--connections",
 @asynccontextmanager
 async def process(
     server: BatchServer, *words: str
-) -> AsyncIterator[tuple[asyncio.subprocess.Process, int]]:
+) -> AsyncIterator[tuple[asyncio.subprocess.Process, list[int]]]:
     started = await asyncio.create_subprocess_exec(
         *COMMAND, *LOCAL, "--backend", server.url, "--objective-ms", "5000", *words,
         stdout=asyncio.subprocess.PIPE,
@@ -33,7 +35,7 @@ async def process(
     said = (await started.stdout.readline()).split()
     assert said[0] == b"listening"
     try:
-        yield started, int(said[1])
+        yield started, [int(word) for word in said[1:]]
     finally:
         if started.returncode is None:
             started.kill()
@@ -50,7 +52,7 @@ async def infer(client: aiohttp.ClientSession, port: int) -> int:
 async def test_requests_that_wait_at_sigterm_are_answered_and_it_ends_with_0() -> None:
     async with (
         batch_server(seconds=lambda _: 0.1) as server,
-        process(server, "--linger-seconds", "0.3") as (router, port),
+        process(server, "--linger-seconds", "0.3") as (router, (port, *_)),
         aiohttp.ClientSession() as client,
     ):
         assert await infer(client, port) == 200
@@ -72,7 +74,7 @@ async def test_a_drain_that_does_not_end_is_ended_and_each_request_has_an_answer
     words = ("--linger-seconds", "0", "--drain-seconds", "0.3")
     async with (
         batch_server(misdeeds=[hang]) as server,
-        process(server, *words) as (router, port),
+        process(server, *words) as (router, (port, *_)),
         aiohttp.ClientSession() as client,
     ):
         waiting = [asyncio.create_task(infer(client, port)) for _ in range(3)]
@@ -93,7 +95,10 @@ async def test_a_drain_that_does_not_end_is_ended_and_each_request_has_an_answer
         (["--backend", "http://x:1", "--objective-ms", "nan"], "no finite number"),
         (["--backend", "http://x:1", "--objective-ms", "90000"], "above --longest-ms"),
         (["--backend", "http://x:1", "--backend", "http://x:1"], "names a replica twice"),
+        (["--backend", "http://x:1", "--backend", "grpc://y:1"], "all replicas speak HTTP"),
+        (["--backend", "grpc://x:1", "--probe-path", "/live"], "--probe-path is"),
         (["--backend", "http://x:1", "--listen", "nowhere"], "--listen is not HOST:PORT"),
+        (["--backend", "http://x:1", "--grpc-listen", "nowhere"], "--grpc-listen is not"),
         (["--backend", "http://x:1", "--connections", "1e12"], "open files"),
     ],
 )
@@ -111,3 +116,38 @@ async def test_it_says_its_version() -> None:
     )
     said, _ = await ended.communicate()
     assert said.decode().strip() == version("ullage")
+
+
+async def test_calls_over_grpc_that_wait_at_sigterm_are_answered() -> None:
+    words = ("--linger-seconds", "1", "--grpc-listen", "127.0.0.1:0")
+    async with (
+        batch_server(seconds=lambda _: 0.1) as server,
+        process(server, *words) as (router, ports),
+        grpc_client(ports[2]) as client,
+    ):
+        await client.infer(typed())
+        waiting = [asyncio.create_task(client.infer(typed([float(n)]))) for n in range(8)]
+        await until(lambda: len(server.asked) > 1)
+        router.send_signal(signal.SIGTERM)
+        while (await client.ask("ServerReady")).ready:
+            await asyncio.sleep(0.01)
+        assert values(await client.infer(typed([9.0]))) == [18.0], "who has not heard of it yet"
+        assert [values(one) for one in await asyncio.gather(*waiting)] == [
+            [2.0 * n] for n in range(8)
+        ]
+        assert await router.wait() == 0
+
+
+async def test_a_call_over_grpc_that_the_drain_does_not_wait_for_has_an_error() -> None:
+    words = ("--linger-seconds", "0", "--drain-seconds", "0.3", "--grpc-listen", "127.0.0.1:0")
+    async with (
+        batch_server(misdeeds=[hang]) as server,
+        process(server, *words) as (router, ports),
+        grpc_client(ports[2]) as client,
+    ):
+        hanging = asyncio.create_task(client.refused(typed()))
+        await until(lambda: len(server.asked) == 1)
+        router.send_signal(signal.SIGTERM)
+        error = await hanging
+        assert error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+        assert await router.wait() == 0

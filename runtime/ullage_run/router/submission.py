@@ -1,0 +1,76 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Makes a call of a request that was read, and waits for its answer; the same for each listener."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+from ullage.engines.batching.chooser import Policy
+from ullage.engines.batching.histogram import LEAST_SAMPLES
+from ullage.engines.batching.waiting import Request
+from ullage_run.router.calls import Answer, Call
+from ullage_run.router.dispatcher import Dispatcher
+from ullage_run.router.intake import Taken
+from ullage_run.router.run_times import key_of
+from ullage_run.router.settings import Settings
+
+
+class Submission:
+    """Numbers calls, and runs the first of an application alone, so that its time is seen."""
+
+    def __init__(self, settings: Settings, dispatcher: Dispatcher) -> None:
+        self._settings = settings
+        self._dispatcher = dispatcher
+        self._probing: Counter[str] = Counter()
+        self._number = 0
+
+    async def answer(self, method: str, taken: Taken, arrived_s: float) -> Answer:
+        """The answer to a request that arrived then, on the router's clock."""
+        call = self._call(method, taken, arrived_s)
+        probes = (
+            self._settings.rules.policy is not Policy.FIFO
+            and not self._dispatcher.knows(call.request.app)
+            and self._probing[call.app] < LEAST_SAMPLES
+        )
+        if probes:
+            call.group = None
+            self._probing[call.app] += 1
+        try:
+            self._dispatcher.submit(call)
+            return await call.answer
+        except asyncio.CancelledError:
+            if call.answer.done() and not call.answer.cancelled():
+                _left(call.answer.result())  # it came just when its client went
+            raise
+        finally:
+            if probes:
+                self._probing[call.app] -= 1
+            if not call.answer.done() or call.answer.cancelled():
+                self._dispatcher.gone(call)
+
+    def _call(self, method: str, taken: Taken, arrived_s: float) -> Call:
+        self._number += 1
+        return Call(
+            request=Request(
+                number=self._number,
+                arrival_s=arrived_s,
+                deadline_s=taken.deadline_s,
+                app=key_of(taken.app, taken.elements),
+            ),
+            method=method,
+            path=taken.path,
+            headers=taken.headers,
+            body=taken.body,
+            answer=asyncio.get_running_loop().create_future(),
+            infer=taken.infer,
+            group=taken.group,
+            idempotent=taken.idempotent,
+            translate=taken.translate,
+        )
+
+
+def _left(answer: Answer) -> None:
+    if answer.stream is not None:
+        answer.stream.leave()

@@ -1,0 +1,33 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""How requests of the protocol are written toward the replicas.
+
+What waits is written so already: requests of HTTP and of gRPC clients share a queue and a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ullage_run.router import infer_messages, open_inference
+from ullage_run.router.open_inference import InferRequest
+from ullage_run.router.settings import Settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wire:
+    """Joins the bodies of a batch, and parts its answer."""
+
+    join: Callable[[Sequence[bytes], str], bytes]
+    part: Callable[[bytes, Sequence[InferRequest], str], list[bytes]]
+
+
+JSON_WIRE: Final = Wire(join=open_inference.join, part=open_inference.part)
+GRPC_WIRE: Final = Wire(join=infer_messages.join, part=infer_messages.part)
+
+
+def wire_of(settings: Settings) -> Wire:
+    """The wire of these replicas."""
+    return GRPC_WIRE if settings.over_grpc else JSON_WIRE
