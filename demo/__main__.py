@@ -22,7 +22,7 @@ from rich.text import Text
 from demo.cluster import Cluster, EmulatedDevice, KindCluster, LocalCluster
 from demo.images import ROOT, build_all
 from demo.install import install
-from demo.progress import CommandFailed, Progress, ending_with_a_reason, run
+from demo.progress import COLUMNS, CommandFailed, Progress, ending_with_a_reason, run
 
 EXAMPLES: Final = ROOT / "examples"
 DEVICES: Final = {
@@ -84,7 +84,7 @@ class Show:
         self.progress.say(f"\n[bold]$ kubectl ullage {' '.join(words)}[/]")
         printed = run(
             sys.executable, "-m", "ullage.cli.main", *words,
-            env={"KUBECONFIG": str(self.cluster.kubeconfig), "COLUMNS": "150", "FORCE_COLOR": "1"},
+            env={"KUBECONFIG": str(self.cluster.kubeconfig), "COLUMNS": str(COLUMNS), "FORCE_COLOR": "1"},
         )  # fmt: skip
         self.progress.console.print(Text.from_ansi(printed.rstrip()), soft_wrap=True)
         self.progress.say("")
@@ -186,9 +186,9 @@ def _show_on(
     """
     try:
         with ending_with_a_reason():
+            archives = build_all(progress)
             with progress.step("start a real Kubernetes", expect_s=20):
                 cluster.up(DEVICES)
-            archives = build_all(progress)
             with progress.step("load the images into every node", expect_s=20):
                 cluster.load_images(list(archives.values()))
             install(cluster, progress)

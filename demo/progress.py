@@ -21,6 +21,8 @@ from rich.console import Console
 
 STILL_S: Final = 15.0
 """How long a step may say nothing where there is no terminal."""
+COLUMNS: Final = 150
+"""Width of the picture, and of what is shown where there is no terminal."""
 
 
 class CommandFailed(RuntimeError):
@@ -109,6 +111,8 @@ class Progress:
 
     def __init__(self, still_s: float = STILL_S) -> None:
         self.console = Console(highlight=False, record=True)
+        if not self.console.is_terminal:
+            self.console.width = COLUMNS
         self._still_s = still_s
 
     @contextmanager
@@ -145,4 +149,5 @@ class Progress:
         """Save what was shown since :meth:`begin_picture` as an SVG file."""
         # without the web fonts that the format would load
         template = re.sub(r"@font-face \{\{.*?\}\}\n", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
+        self.console.width = max(self.console.width, COLUMNS)  # a narrow terminal cuts nothing off
         self.console.save_svg(path, title="make demo", code_format=template)
