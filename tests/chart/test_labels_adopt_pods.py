@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from chart.rendered import ChartRefused, Helm, Json, Rendered
@@ -39,8 +41,12 @@ def test_the_newest_version_that_is_served_is_used(
     helm: Helm, served: list[str], used: str
 ) -> None:
     rendered = adopting(helm, *served)
-    for kind in ("MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"):
-        assert rendered.one(kind, NAME)["apiVersion"] == f"admissionregistration.k8s.io/{used}"
+    for kind, name in (
+        ("MutatingAdmissionPolicy", NAME),
+        ("MutatingAdmissionPolicyBinding", f"{NAME}-share"),
+        ("MutatingAdmissionPolicyBinding", f"{NAME}-devices"),
+    ):
+        assert rendered.one(kind, name)["apiVersion"] == f"admissionregistration.k8s.io/{used}"
 
 
 def test_without_the_api_or_the_wish_nothing_is_adopted(helm: Helm) -> None:
@@ -97,8 +103,28 @@ def test_every_key_of_users_is_judged_in_pods_and_in_their_templates(helm: Helm)
         }
         assert judged == USER_KEYS - {"family"}
         assert policy["failurePolicy"] == "Fail"
-        binding = rendered.one("ValidatingAdmissionPolicyBinding", f"{NAME}-{part}")
-        assert binding["spec"]["validationActions"] == ["Deny"]
+        asked = ("-share", "-devices") if part == "pods" else ("",)
+        for end in asked:
+            binding = rendered.one("ValidatingAdmissionPolicyBinding", f"{NAME}-{part}{end}")
+            assert binding["spec"]["validationActions"] == ["Deny"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "part"),
+    [("MutatingAdmissionPolicyBinding", ""), ("ValidatingAdmissionPolicyBinding", "-pods")],
+)
+@pytest.mark.parametrize("labels", list(itertools.product((False, True), repeat=2)))
+def test_a_pod_is_judged_once_and_one_without_our_labels_by_no_expression(
+    helm: Helm, kind: str, part: str, labels: tuple[bool, bool]
+) -> None:
+    rendered, keys = adopting(helm, "v1"), ("ullage.dev/share", "ullage.dev/devices")
+    borne = {key for key, there in zip(keys, labels, strict=True) if there}
+    chosen = 0
+    for end in ("-share", "-devices"):
+        binding = rendered.one(kind, f"{NAME}{part}{end}")["spec"]
+        selector = binding["matchResources"]["objectSelector"]["matchExpressions"]
+        chosen += all((one["operator"] == "Exists") == (one["key"] in borne) for one in selector)
+    assert chosen == (1 if borne else 0)
 
 
 def test_only_what_the_mutation_wrote_is_let_through(helm: Helm) -> None:
