@@ -46,7 +46,8 @@ class Watched:
         return {
             pod["metadata"]["name"]: pod["status"]["podIP"]
             for pod in self.stack.list("pods", NAMESPACE, selector)
-            if pod["status"].get("phase") == "Running" and "podIP" in pod["status"]
+            if pod["status"].get("phase") == "Running"
+            and "deletionTimestamp" not in pod["metadata"]
         }
 
     def token(self, account: str) -> str:
@@ -87,6 +88,8 @@ def watched(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             "upgrade", RELEASE, str(CHARTS / "ullage"), "--namespace", NAMESPACE,
             "--wait", "--timeout", "3m", *chart_values(), *OPEN,
         )  # fmt: skip
+        # Helm waits for all agents but one
+        kubectl("rollout", "status", "daemonset/ullage-node", "-n", NAMESPACE, "--timeout=60s")
         yield Watched(stack, trust)
     finally:
         install(stack.cluster, Progress())
