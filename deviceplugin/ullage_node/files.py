@@ -18,13 +18,14 @@ from typing import Final
 TEMPORARY_SUFFIX: Final = ".tmp"
 
 
-def write_whole(path: Path, data: bytes, *, mode: int) -> None:
+def write_whole(path: Path, data: bytes, *, mode: int, sync: bool = True) -> None:
     """Write a file so that a reader sees the old one or the new one, nothing between.
 
     Args:
         path: the file; its directory exists.
         data: what it holds.
         mode: its permissions, whatever the umask.
+        sync: whether it must survive the end of the machine, not only of the process.
 
     Raises:
         OSError: the file could not be written; what stood there still stands.
@@ -36,13 +37,15 @@ def write_whole(path: Path, data: bytes, *, mode: int) -> None:
             os.fchmod(handle.fileno(), mode)
             handle.write(data)
             handle.flush()
-            os.fsync(handle.fileno())
+            if sync:
+                os.fsync(handle.fileno())
         temporary.replace(path)
     except OSError:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
-    _sync_directory(path.parent)
+    if sync:
+        _sync_directory(path.parent)
 
 
 def read_bounded(path: Path, most: int, *, follow: bool = False) -> bytes:

@@ -35,6 +35,7 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
         "devices",
         "faults",
         "interruptions",
+        "lanes",
         "numbers",
         "observations",
         "readers",
@@ -44,7 +45,7 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
         "wire_fields",
         "xids",
     ),
-    "ullage_run": ("__init__", "notices", "record", "requests", "torch_hook"),
+    "ullage_run": ("__init__", "lanes", "notices", "record", "requests", "torch_hook"),
     "ullage_run.autostep": ("sitecustomize",),
 }
 """What counting steps and requests imports, by package."""

@@ -133,6 +133,12 @@ STEPS_MOUNT: Final = "/run/ullage/steps"
 LIBRARY_MOUNT: Final = "/run/ullage/python"
 """Where every container with a slice finds ``ullage_run``, read-only."""
 STEPS_FILE: Final = "record"
+ENV_LANE: Final = "ULLAGE_LANE"
+"""Socket of the lane that the container shares; what is said there: ``ullage.api.lanes``."""
+LANE_MOUNT: Final = "/run/ullage/lane"
+LANE_SOCKET: Final = "socket"
+ENV_LANE_MEMORY: Final = "ULLAGE_LANE_MEMORY"
+"""Persistent and ephemeral memory as the owner asked for them, MiB: ``512,4096``."""
 
 HEARTBEAT_SECONDS: Final = 60
 """Period of the node agent's heartbeat; older than three periods means no one listens there."""

@@ -22,6 +22,7 @@ CONTRACT = {
     "ullage.api.devices",
     "ullage.api.faults",
     "ullage.api.interruptions",
+    "ullage.api.lanes",
     "ullage.api.numbers",
     "ullage.api.observations",
     "ullage.api.readers",
@@ -95,7 +96,10 @@ def test_the_runtime_knows_the_contract_only(graph: grimp.ImportGraph) -> None:
     imported = _imported(graph, own)
     assert _foreign(imported) == set()
     coordinator = {name for name in own if name.startswith("ullage_run.coordinator")}
-    assert _ours(_imported(graph, own - coordinator)) - own <= {"ullage.api.contract"}
+    assert _ours(_imported(graph, own - coordinator)) - own <= {
+        "ullage.api.contract",
+        "ullage.api.lanes",
+    }
     tiers = _inside(graph, "ullage.engines.tiers")
     assert _ours(_imported(graph, coordinator)) - own <= tiers
 

@@ -1,0 +1,500 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The lanes of one device as its programs see them: what each message changes, who is told what.
+
+No sockets and no clock. A job is one container. One that shares no lane has its memory in a lane of
+its own from the moment the slice is held, because it uses it without a word to us. One that asked
+for a lane promised to greet (``Hello``) before it uses the device; it leaves when its process is
+gone, not when its connection ends.
+
+A job that ended a step is expected back for ``PATIENCE_S`` where it came back as quickly before:
+else a job that does nothing but steps would come after all that asked meanwhile. A grant that
+nobody was told of ends with that time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from ullage.api import lanes as wire
+from ullage.api.lanes import LaneRefusal, Message
+from ullage.engines.lanes import records
+from ullage.engines.lanes.recorded import TableRecord
+from ullage.engines.lanes.records import JobDemand, Lease
+from ullage.engines.lanes.settings import EXACT, IterationPolicy, LaneSettings
+from ullage.engines.lanes.table import LaneTable
+
+PATIENCE_S: Final = 0.005
+"""How long a lane waits for the job whose turn it is; a loop over batches is back sooner."""
+STALL_LEAST_S: Final = 1.0
+"""No step is called stalled before."""
+REPORTS_MOST: Final = 64
+SESSION_MOST: Final = 64
+
+
+class Fault(StrEnum):
+    """What the owner of a pod is told of its steps; reasons of Events."""
+
+    EXCEEDED = "MemoryContractExceeded"
+    STALLED = "LaneStalled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Something that the owner of a job should know."""
+
+    job: str
+    fault: Fault
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A container that holds part of the device.
+
+    ``persistent_mib`` and ``ephemeral_mib`` are what its owner asked for, 0 where the container
+    shares no lane; ``memory_mib`` is all it may have.
+    """
+
+    job: str
+    memory_mib: int
+    persistent_mib: int = 0
+    ephemeral_mib: int = 0
+
+    @property
+    def shares(self) -> bool:
+        """Whether it may greet."""
+        return self.ephemeral_mib > 0
+
+
+@dataclass(slots=True, kw_only=True)
+class _Job:
+    member: Member
+    session: str = ""
+    """Of the process that greeted; "" = none did."""
+    connected: bool = False
+    caches: bool = False
+    asks: bool = False
+    """It waits for the answer to ``Acquire``."""
+    lease: Lease | None = None
+    """The grant that it was told."""
+    reserved: Lease | None = None
+    """A grant that it was not told yet."""
+    kept: bool = False
+    """Its step has ended, and the memory of it was not given back."""
+    ended_s: float = 0.0
+    quick: bool = False
+    """It came back within ``PATIENCE_S`` the last time."""
+    stalled: int = 0
+    """Lease that was reported."""
+
+
+Send = Callable[[str, Message], None]
+
+
+@dataclass(slots=True, kw_only=True)
+class DeviceLanes:
+    """Lanes of one device; one caller at a time, which hands what ``send`` gets to the programs.
+
+    ``enforce`` = the device counts memory and does not limit it: a step beyond its lane fails here,
+    as it would for want of memory on a device that does.
+    """
+
+    capacity_mib: int
+    send: Send
+    lives: Callable[[str], bool] = lambda _: False
+    """Whether the process of a job, by all that is known, still lives."""
+    policy: IterationPolicy = IterationPolicy.FAIR
+    enforce: bool = False
+    table: LaneTable = field(init=False)
+    jobs: dict[str, _Job] = field(init=False, default_factory=dict)
+    reports: deque[Report] = field(init=False, default_factory=lambda: deque(maxlen=REPORTS_MOST))
+
+    def __post_init__(self) -> None:
+        self.table = LaneTable(settings=self._settings)
+
+    @property
+    def _settings(self) -> LaneSettings:
+        return LaneSettings(capacity_mib=self.capacity_mib, policy=self.policy, margins=EXACT)
+
+    # -- across a restart ------------------------------------------------------------------------
+
+    @property
+    def sessions(self) -> dict[str, str]:
+        """Processes that greeted, by job."""
+        return {job: one.session for job, one in self.jobs.items() if one.session}
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """Who holds part of the device."""
+        return tuple(one.member for one in self.jobs.values())
+
+    def restore(
+        self,
+        record: TableRecord,
+        members: Sequence[Member],
+        sessions: Mapping[str, str],
+        now: float,
+    ) -> None:
+        """Go on with the lanes and leases of an earlier agent.
+
+        Args:
+            record: Its table.
+            members: Its members.
+            sessions: Its processes; each greets again, or is gone.
+            now: The present on the same clock, seconds.
+
+        Raises:
+            ValueError, UnsafeLanes: the record contradicts itself or the device; nothing changed.
+        """
+        table = LaneTable.restored(self._settings, record, now)
+        jobs = {one.job: _Job(member=one, session=sessions.get(one.job, "")) for one in members}
+        for name, resident in table.memory.residents.items():
+            if name not in jobs:
+                raise ValueError(f"{name!r} is resident and no member")
+            jobs[name].lease = resident.lease if jobs[name].session else None
+        self.table, self.jobs = table, jobs
+
+    # -- who is on the device --------------------------------------------------------------------
+
+    def hold(self, member: Member, now: float) -> None:
+        """A container may use the device from now on, whether or not it speaks to us.
+
+        Args:
+            member: What it may have.
+            now: The present, seconds.
+        """
+        known = self.jobs.get(member.job)
+        if known is not None and known.member == member:
+            return
+        changes = self.table.leave(member.job, now)
+        self.jobs[member.job] = _Job(member=member)
+        self._tell(changes, now)
+        if not member.shares:
+            self._alone(member, now)
+
+    def drop(self, job: str, now: float) -> None:
+        """A container holds nothing of the device any more.
+
+        Args:
+            job: Its name.
+            now: The present, seconds.
+        """
+        self.jobs.pop(job, None)
+        self._tell(self.table.leave(job, now), now)
+
+    def gone(self, job: str, now: float) -> None:
+        """The process of a job has ended, and its memory with it; the container may start another.
+
+        Args:
+            job: Its name.
+            now: The present, seconds.
+        """
+        known = self.jobs.get(job)
+        if known is None or not known.session:
+            return
+        self.jobs[job] = _Job(member=known.member)
+        self._tell(self.table.leave(job, now), now)
+
+    def _alone(self, member: Member, now: float) -> None:
+        """A lane of its own, held for good."""
+        demand = JobDemand(
+            name=member.job, persistent_mib=0, ephemeral_mib=member.memory_mib, own_lane=True
+        )
+        _, changes = self.table.arrive(demand, now)
+        self._tell(changes, now)
+        self._tell(self.table.acquire(member.job, now)[1], now)
+
+    # -- what a program says ---------------------------------------------------------------------
+
+    def hear(self, job: str, message: Message, now: float) -> None:
+        """A program's message.
+
+        Args:
+            job: Whose socket it came by.
+            message: As read.
+            now: The present, seconds.
+        """
+        known = self.jobs.get(job)
+        if known is None:
+            self._refuse(job, LaneRefusal.NO_HELLO, "the container holds no slice")
+        elif isinstance(message, wire.Hello):
+            self._hello(known, message, now)
+        elif not known.session or job in self.table.queue:
+            self._refuse(job, LaneRefusal.NO_HELLO, "the job is in no lane yet")
+        elif isinstance(message, wire.Acquire):
+            self._acquire(known, message, now)
+        elif isinstance(message, wire.Release):
+            self._release(known, message, now)
+        else:
+            self._refuse(job, LaneRefusal.UNREADABLE, "only a node says this")
+
+    def closed(self, job: str, now: float) -> None:
+        """The connection ended; the process may live, so what it holds stays with it.
+
+        Args:
+            job: Whose.
+            now: The present, seconds.
+        """
+        known = self.jobs.get(job)
+        if known is None or not known.session:
+            return
+        known.connected = False
+        if known.asks:
+            known.asks = False
+            self.table.withdraw(job, now)
+        if known.reserved is not None:
+            self._end_reserved(known, now)
+
+    def _hello(self, known: _Job, message: wire.Hello, now: float) -> None:
+        job, member = known.member.job, known.member
+        declared = message.persistent_mib + message.ephemeral_mib
+        if message.version != wire.LANES_VERSION:
+            said = f"this node speaks version {wire.LANES_VERSION}, not {message.version}"
+            self._refuse(job, LaneRefusal.VERSION, said)
+        elif not member.shares or declared > member.memory_mib:
+            said = f"{declared} MiB are more than the {member.memory_mib} MiB of the slice"
+            if not member.shares:
+                said = "the slice asks for no lane"
+            self._refuse(job, LaneRefusal.EXCEEDS_SLICE, said)
+        elif not message.session or len(message.session) > SESSION_MOST:
+            self._refuse(job, LaneRefusal.UNREADABLE, "a session has 1 to 64 characters")
+        elif known.session == message.session:
+            self._again(known, message, now)
+        elif known.session and self.lives(job):
+            self._refuse(job, LaneRefusal.BUSY, "another process of the container has the lane")
+        else:
+            self._first(known, message, now)
+
+    def _first(self, known: _Job, message: wire.Hello, now: float) -> None:
+        """A process that we do not know; an earlier one of its container has ended."""
+        job = known.member.job
+        changes = self.table.leave(job, now)
+        self.jobs[job] = known = _Job(
+            member=known.member, session=message.session, connected=True, caches=message.caches
+        )
+        demand = JobDemand(
+            name=job, persistent_mib=message.persistent_mib, ephemeral_mib=message.ephemeral_mib
+        )
+        answer, more = self.table.arrive(demand, now)
+        if isinstance(answer, records.Refused):
+            self.jobs[job] = _Job(member=known.member)
+            self._refuse(job, LaneRefusal.QUEUE_FULL, f"{answer.reason.value} on this device")
+        elif isinstance(answer, records.Queued):
+            self.send(job, _queued(answer))
+        else:
+            self._say_lane(known)
+        self._tell((*changes, *more), now)
+
+    def _again(self, known: _Job, message: wire.Hello, now: float) -> None:
+        """A process that we know, on a new connection."""
+        job = known.member.job
+        known.connected, known.caches = True, message.caches
+        told = known.lease
+        if told is not None and told.lease != message.lease:
+            # The process never heard the grant, or ended the step and we did not hear it.
+            self._end(known, told, now)
+        if job in self.table.queue:
+            self.send(job, _queued(self.table.place(job)))
+        else:
+            self._say_lane(known)
+
+    def _acquire(self, known: _Job, message: wire.Acquire, now: float) -> None:
+        job, member = known.member.job, known.member
+        known.quick = 0 <= now - known.ended_s <= PATIENCE_S
+        if known.asks or (known.lease is not None and not known.kept):
+            self._refuse(job, LaneRefusal.HOLDS_LEASE, "the last step has not ended")
+            return
+        keeps = self.table.memory.residents[job].demand.persistent_mib
+        if message.ephemeral_mib + keeps > member.memory_mib:
+            said = f"{message.ephemeral_mib} MiB beside {keeps} MiB exceed the slice"
+            self._refuse(job, LaneRefusal.EXCEEDS_SLICE, said)
+            return
+        known.asks = True
+        if known.reserved is not None:
+            lease, known.reserved = known.reserved, None
+            self._granted(known, lease)
+            return
+        if known.lease is not None:
+            if self._wanted(known):
+                self.send(job, wire.Empty(lease=known.lease.lease))
+                return
+            self._end(known, known.lease, now)
+        self._ask(known, message.ephemeral_mib or None, now)
+
+    def _ask(self, known: _Job, ephemeral_mib: int | None, now: float) -> None:
+        turn, changes = self.table.acquire(known.member.job, now, ephemeral_mib)
+        self._tell((*changes, turn) if isinstance(turn, records.Granted) else changes, now)
+        if isinstance(turn, records.Refused):
+            known.asks = False
+            said = f"the step needs {turn.needs_mib} MiB of {turn.usable_mib} MiB"
+            self._refuse(known.member.job, LaneRefusal.CANNOT_GROW, said)
+        elif isinstance(turn, records.Waits):
+            self._want(turn.lane)
+
+    def _release(self, known: _Job, message: wire.Release, now: float) -> None:
+        job, lease = known.member.job, known.lease
+        if lease is None or lease.lease != message.lease:
+            self._refuse(job, LaneRefusal.LEASE_UNKNOWN, f"lease {message.lease} is not the job's")
+            return
+        resident = self.table.memory.residents[job]
+        lane = self.table.memory.lanes[resident.lane]
+        keeps, needs = resident.demand.persistent_mib, resident.demand.ephemeral_mib
+        known.ended_s = now
+        if known.caches and not message.emptied:
+            if self._wanted(known):
+                self.send(job, wire.Empty(lease=lease.lease))
+                return
+            known.kept = True
+            self.send(job, wire.Done(size_mib=lane.size_mib, epoch=lane.epoch, kept=True))
+            return
+        if message.persistent_mib > keeps:
+            self._exceeds(job, f"keeps {message.persistent_mib} MiB, declared {keeps} MiB")
+        if message.peak_mib > needs:
+            self._exceeds(job, f"a step took {message.peak_mib} MiB, declared {needs} MiB")
+        asked, beyond = known.asks, message.peak_mib > lane.size_mib
+        said = f"a step took {message.peak_mib} MiB, its lane has {lane.size_mib} MiB"
+        peak = min(message.peak_mib, known.member.memory_mib - keeps)
+        self._end(known, lease, now, peak_mib=peak, again=known.quick and not asked)
+        lane = self.table.memory.lanes[resident.lane]
+        if beyond and self.enforce:
+            self._refuse(job, LaneRefusal.EXCEEDS_LANE, said)
+        elif not asked:
+            self.send(job, wire.Done(size_mib=lane.size_mib, epoch=lane.epoch))
+        if asked and known.asks:
+            self._ask(known, None, now)
+
+    # -- time ------------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> None:
+        """What time alone changes; call it at ``wake_s`` and about once a second.
+
+        Args:
+            now: The present, seconds.
+        """
+        for known in tuple(self.jobs.values()):
+            if known.reserved is not None and now - known.ended_s >= PATIENCE_S:
+                known.quick = False
+                self._end_reserved(known, now)
+        for lease in self.table.overdue(now):
+            holder, held_s = self.jobs.get(lease.job), now - lease.granted_s
+            if holder is None or not holder.session or held_s < STALL_LEAST_S:
+                continue
+            if holder.stalled == lease.lease or (holder.kept and not self._wanted(holder)):
+                continue
+            holder.stalled = lease.lease
+            waiting = sum(one.asks for one in self._others(holder))
+            text = f"a step holds lane {lease.lane} for {held_s:.1f} s, {waiting} jobs wait"
+            self.reports.append(Report(job=lease.job, fault=Fault.STALLED, message=text))
+
+    @property
+    def wake_s(self) -> float | None:
+        """When ``tick`` has something to do at the latest, beside stalls."""
+        ends = [one.ended_s + PATIENCE_S for one in self.jobs.values() if one.reserved is not None]
+        return min(ends, default=None)
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _end(
+        self, known: _Job, lease: Lease, now: float, *, peak_mib: int = 0, again: bool = False
+    ) -> None:
+        known.lease, known.kept = None, False
+        self._tell(self.table.release(lease.lease, now, peak_mib, again=again), now)
+
+    def _end_reserved(self, known: _Job, now: float) -> None:
+        lease, known.reserved = known.reserved, None
+        if lease is not None:
+            self._tell(self.table.release(lease.lease, now), now)
+
+    def _granted(self, known: _Job, lease: Lease) -> None:
+        if not known.asks:
+            known.reserved = lease
+            return
+        known.asks, known.lease, known.kept = False, lease, False
+        lane = self.table.memory.lanes[lease.lane]
+        self.send(
+            known.member.job,
+            wire.Grant(
+                lease=lease.lease,
+                lane=lane.lane,
+                size_mib=lane.size_mib,
+                epoch=lane.epoch,
+                deadline_ms=round(min(3600.0, lease.deadline_s - lease.granted_s) * 1000),
+            ),
+        )
+
+    def _tell(self, changes: records.Changes, now: float) -> None:
+        """Hand changes to those whom they are about."""
+        for one in changes:
+            if isinstance(one, records.Granted):
+                known = self.jobs.get(one.job)
+                if known is not None and known.session:
+                    self._granted(known, one.lease)
+            elif isinstance(one, records.Placed):
+                known = self.jobs.get(one.job)
+                if known is None:
+                    continue
+                if known.session:
+                    self._say_lane(known)
+                else:
+                    self._tell(self.table.acquire(one.job, now)[1], now)
+            elif isinstance(one, records.Moved):
+                for name in one.jobs:
+                    if name in self.jobs and self.jobs[name].session:
+                        self._say_lane(self.jobs[name])
+            elif isinstance(one, records.Refused):
+                known = self.jobs.get(one.job)
+                if known is not None and known.asks:
+                    known.asks = False
+                    said = f"the step needs {one.needs_mib} MiB of {one.usable_mib} MiB"
+                    self._refuse(one.job, LaneRefusal.CANNOT_GROW, said)
+
+    def _say_lane(self, known: _Job) -> None:
+        resident = self.table.memory.residents[known.member.job]
+        lane = self.table.memory.lanes[resident.lane]
+        lease = known.lease.lease if known.lease is not None and not known.kept else 0
+        self.send(
+            known.member.job,
+            wire.InLane(
+                lane=lane.lane,
+                size_mib=lane.reserved_mib,
+                limit_mib=resident.persistent_mib + lane.reserved_mib,
+                epoch=lane.epoch,
+                lease=lease,
+            ),
+        )
+
+    def _others(self, known: _Job) -> list[_Job]:
+        """Jobs of the same lane."""
+        resident = self.table.memory.residents.get(known.member.job)
+        if resident is None:
+            return []
+        lane = self.table.memory.lanes[resident.lane]
+        names = lane.residents.keys() - {known.member.job}
+        return [self.jobs[name] for name in names if name in self.jobs]
+
+    def _wanted(self, known: _Job) -> bool:
+        """Whether someone waits for the memory that a job keeps: in its lane, or for the device."""
+        return bool(self.table.queue) or any(one.asks for one in self._others(known))
+
+    def _want(self, lane: int) -> None:
+        """Ask the job that keeps a lane's memory between steps to give it back."""
+        for known in self.jobs.values():
+            if known.kept and known.lease is not None and known.lease.lane == lane:
+                self.send(known.member.job, wire.Empty(lease=known.lease.lease))
+
+    def _exceeds(self, job: str, text: str) -> None:
+        self.reports.append(Report(job=job, fault=Fault.EXCEEDED, message=text))
+
+    def _refuse(self, job: str, reason: LaneRefusal, message: str) -> None:
+        self.send(job, wire.Refused(reason=reason, message=message))
+
+
+def _queued(answer: records.Queued) -> wire.InQueue:
+    return wire.InQueue(
+        position=answer.place, waiting=answer.waiting, missing_mib=max(0, answer.missing_mib)
+    )

@@ -1,0 +1,81 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Whose process is at the other end of a socket, and whether it still lives.
+
+The kernel says it (SO_PEERCRED, SO_PEERPIDFD); nothing that the process says counts. A process of
+another PID namespace has no number here, but its descriptor tells its end all the same.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ullage_node.devices.cgroups import pod_uid_of, read_text
+
+SO_PEERPIDFD: Final = 77
+"""Of Linux 6.5; Python 3.11 has no name for it."""
+_CREDENTIALS: Final = struct.Struct("3i")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """The process that connected; ``pid`` 0 = it has no number here.
+
+    ``pidfd`` is readable once it has ended, -1 = the kernel gives none. The owner closes it.
+    """
+
+    pid: int
+    uid: int
+    pidfd: int
+
+    @property
+    def ended(self) -> bool:
+        """Whether the process is known to have ended."""
+        if self.pidfd < 0:
+            return False
+        poll = select.poll()
+        poll.register(self.pidfd, select.POLLIN)
+        return bool(poll.poll(0))
+
+    def close(self) -> None:
+        """Let go of the descriptor."""
+        if self.pidfd >= 0:
+            os.close(self.pidfd)
+
+
+def peer_of(connection: socket.socket) -> Peer:
+    """The process at the other end of a connected Unix socket.
+
+    Raises:
+        OSError: the kernel does not say.
+    """
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, _ = _CREDENTIALS.unpack(raw)
+    return Peer(pid=pid, uid=uid, pidfd=_pidfd(connection, pid))
+
+
+def _pidfd(connection: socket.socket, pid: int) -> int:
+    try:
+        return connection.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD)
+    except OSError:
+        pass  # an older kernel, or the process has ended already
+    try:
+        return os.pidfd_open(pid) if pid > 0 else -1
+    except OSError:
+        return -1
+
+
+def pod_of(proc_root: Path, pid: int) -> str | None:
+    """UID of the pod that a process runs in; ``None`` = it cannot be told, or it is in none.
+
+    Args:
+        proc_root: The host's ``/proc``.
+        pid: The process there; 0 = it has no number.
+    """
+    return pod_uid_of(read_text(proc_root / str(pid) / "cgroup") or "") if pid > 0 else None

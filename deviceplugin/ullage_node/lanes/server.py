@@ -1,0 +1,464 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""One socket for each container that shares a lane; the messages go to its device's lanes.
+
+The socket lies in a directory of its own that only its container mounts, below one that only root
+enters: who connects is of that container, and the kernel says which process it is. What comes is a
+stranger's: bounded in size, rate and number of connections, and a program that misbehaves waits or
+is cut off alone. A connection says little: a process owns its memory until it has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from ullage.api import lanes as wire
+from ullage.api.contract import LANE_SOCKET, WireError
+from ullage.api.lanes import LINE_MAX, LaneRefusal, Message, decode, encode
+from ullage.engines.lanes.safety import UnsafeLanes
+from ullage_node.devices.cgroups import CgroupUnreadable
+from ullage_node.lanes.device import DeviceLanes, Member, Report
+from ullage_node.lanes.peers import Peer, peer_of, pod_of
+from ullage_node.lanes.saved import Saved, SavedLanes
+
+GREETING_SECONDS: Final = 10.0
+"""How long a connection may be silent before it greets."""
+CONNECTIONS_MOST: Final = 8
+"""Of one container."""
+LINES_PER_SECOND: Final = 1000.0
+LINES_BURST: Final = 200.0
+"""A step takes two lines; who says more waits, and no one else."""
+UNREAD_MOST: Final = 64 << 10
+"""Bytes of answers that a program may leave unread."""
+RESUME_SECONDS: Final = 30.0
+"""How long after a restart of the agent the processes that it knew may take to greet again."""
+TICK_SECONDS: Final = 0.5
+STATE: Final = "state"
+SOCKETS: Final = "sockets"
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class Pace:
+    """Lines that a connection may say now; a bucket that fills with time."""
+
+    left: float = LINES_BURST
+    since: float = 0.0
+
+    def wait_s(self, now: float) -> float:
+        """Take one line; how long its reader waits before the next."""
+        grown = max(0.0, now - self.since) * LINES_PER_SECOND
+        self.left = min(LINES_BURST, self.left + grown) - 1
+        self.since = now
+        return max(0.0, -self.left / LINES_PER_SECOND)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Connection:
+    writer: asyncio.StreamWriter
+    peer: Peer
+    pace: Pace = field(default_factory=Pace)
+    greeted: bool = False
+    watched: bool = False
+
+    def say(self, message: Message) -> None:
+        if self.writer.is_closing():
+            return
+        self.writer.write(encode(message))
+        if self.writer.transport.get_write_buffer_size() > UNREAD_MOST:
+            self.writer.transport.abort()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Place:
+    """One container's socket."""
+
+    job: str
+    pod_uid: str
+    device: str
+    folder: Path
+    server: asyncio.Server | None = None
+    connections: set[_Connection] = field(default_factory=set)
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    speaker: _Connection | None = None
+    """The connection of the process that greeted."""
+    process: Peer | None = None
+    """That process; it may live on without a connection."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tenant:
+    """A container that holds part of a device; ``slot`` names the folder of its socket."""
+
+    member: Member
+    pod_uid: str = ""
+    slot: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """A device as its lanes see it: its memory, whether it limits it itself, and who is on it."""
+
+    memory_mib: int
+    counts_only: bool
+    tenants: tuple[Tenant, ...]
+
+
+class LaneServer:
+    """The sockets of a node; all calls from one event loop.
+
+    Args:
+        root: directory for sockets and state, gone after a reboot.
+        proc_root: the host's ``/proc``.
+        clock: seconds, of the machine and not of the process: leases outlive an agent.
+    """
+
+    def __init__(
+        self, root: Path, proc_root: Path, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._root = root
+        self._proc_root = proc_root
+        self._clock = clock
+        self._saved = SavedLanes(root / STATE)
+        self._began = clock()
+        self._places: dict[str, _Place] = {}
+        self._outbox: list[tuple[str, Message]] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self.devices: dict[str, DeviceLanes] = {}
+        self.on_report: Callable[[Report], None] = lambda _: None
+
+    # -- who is on the devices -------------------------------------------------------------------
+
+    def folder(self, slot: str) -> Path:
+        """Directory that a container with this first slot mounts."""
+        return self._root / SOCKETS / slot
+
+    async def settle(self, devices: Mapping[str, Device]) -> None:
+        """Bring devices, members and sockets in line with what is held now.
+
+        A device without a container that shares a lane needs none of this and gets nothing.
+
+        Raises:
+            OSError: a socket could not be made.
+        """
+        now = self._clock()
+        wanted = {
+            name: one
+            for name, one in devices.items()
+            if name in self.devices or any(each.member.shares for each in one.tenants)
+        }
+        for name in self.devices.keys() - {
+            name for name, one in wanted.items() if any(each.member.shares for each in one.tenants)
+        }:
+            await self._forget_device(name)
+            wanted.pop(name, None)
+        for name, one in wanted.items():
+            lanes = self.devices.get(name) or self._begin(name, one, now)
+            held = {each.member.job: each for each in one.tenants}
+            for job in [job for job in lanes.jobs if job not in held]:
+                lanes.drop(job, now)
+                await self._close_place(job)
+            for each in one.tenants:
+                lanes.hold(each.member, now)
+                if each.member.shares and each.slot:
+                    await self._open_place(name, each)
+            self._deliver(name)
+
+    async def restarting(self, job: str) -> None:
+        """A container starts again: no process of its last start lives."""
+        place = self._places.get(job)
+        if place is not None:
+            for connection in tuple(place.connections):
+                connection.writer.transport.abort()
+            self._gone(place)
+
+    def seen(self, empty: Iterable[str]) -> None:
+        """Containers that were seen without a process: what they held is free."""
+        for job in empty:
+            place = self._places.get(job)
+            if place is None or place.speaker is not None:
+                continue
+            process = place.process
+            if process is None or process.pidfd < 0 or process.ended:
+                self._gone(place)
+
+    async def run(self) -> None:
+        """Report stalls and what programs exceed, until cancelled; then close every socket."""
+        try:
+            while True:
+                self.tick()
+                await asyncio.sleep(TICK_SECONDS)
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Close every socket; leases stay as they are, for the next agent."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for job in tuple(self._places):
+            await self._close_place(job)
+
+    def clear(self) -> None:
+        """Remove directory and state; only when the node is taken out of service."""
+        shutil.rmtree(self._root, ignore_errors=True)
+
+    def tick(self) -> None:
+        """What time alone changes."""
+        now = self._clock()
+        for name, lanes in self.devices.items():
+            lanes.tick(now)
+            self._deliver(name)
+
+    def _begin(self, name: str, device: Device, now: float) -> DeviceLanes:
+        lanes = DeviceLanes(
+            capacity_mib=device.memory_mib,
+            send=lambda job, message: self._outbox.append((job, message)),
+            lives=self._lives,
+            enforce=device.counts_only,
+        )
+        saved = self._saved.read(name)
+        if saved is not None:
+            try:
+                lanes.restore(saved.table, saved.members, saved.sessions, now)
+            except (ValueError, UnsafeLanes) as error:
+                _log.warning("kept lanes are of no use", device=name, why=str(error))
+        self.devices[name] = lanes
+        return lanes
+
+    async def _forget_device(self, name: str) -> None:
+        lanes = self.devices.pop(name)
+        for job in lanes.jobs:
+            await self._close_place(job)
+        self._saved.remove(name)
+
+    # -- sockets ---------------------------------------------------------------------------------
+
+    async def _open_place(self, device: str, tenant: Tenant) -> None:
+        job = tenant.member.job
+        place = self._places.get(job)
+        folder = self.folder(tenant.slot)
+        if place is not None and (place.folder, place.device) == (folder, device):
+            return
+        await self._close_place(job)
+        for parent in (self._root, folder.parent):
+            parent.mkdir(parents=True, exist_ok=True)
+            parent.chmod(0o700)  # whoever cannot mount a folder below it cannot reach it
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o755)
+        path = folder / LANE_SOCKET
+        path.unlink(missing_ok=True)
+        place = _Place(job=job, pod_uid=tenant.pod_uid, device=device, folder=folder)
+        place.server = await asyncio.start_unix_server(
+            lambda reader, writer: self._serve(place, reader, writer),
+            path=str(path),
+            limit=LINE_MAX,
+        )
+        os.chmod(path, 0o666)  # users of containers have any number
+        self._places[job] = place
+
+    async def _close_place(self, job: str) -> None:
+        place = self._places.pop(job, None)
+        if place is None:
+            return
+        if place.server is not None:
+            place.server.close()
+        for connection in tuple(place.connections):
+            connection.writer.transport.abort()
+        await asyncio.gather(*place.tasks, return_exceptions=True)
+        self._unwatch(place)
+        with contextlib.suppress(OSError):
+            (place.folder / LANE_SOCKET).unlink(missing_ok=True)
+
+    async def _serve(
+        self, place: _Place, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        try:
+            peer = peer_of(writer.get_extra_info("socket"))
+        except OSError:
+            writer.close()
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        place.tasks.add(task)
+        task.add_done_callback(place.tasks.discard)
+        connection = _Connection(writer=writer, peer=peer)
+        connection.pace.since = self._clock()
+        place.connections.add(connection)
+        try:
+            if refusal := self._stranger(place, peer):
+                connection.say(refusal)
+            else:
+                await self._converse(place, connection, reader)
+        except (OSError, ValueError, TimeoutError) as error:
+            _log.info("lane connection ends", job=place.job, why=str(error))
+        finally:
+            self._hang_up(place, connection)
+
+    def _stranger(self, place: _Place, peer: Peer) -> wire.Refused | None:
+        if len(place.connections) > CONNECTIONS_MOST:
+            said = f"the container has {CONNECTIONS_MOST} connections already"
+            return wire.Refused(reason=LaneRefusal.BUSY, message=said)
+        try:
+            pod = pod_of(self._proc_root, peer.pid)
+        except CgroupUnreadable:
+            pod = None  # the folder alone says whose it is
+        if pod not in (None, place.pod_uid):
+            said = f"process {peer.pid} is of pod {pod}"
+            return wire.Refused(reason=LaneRefusal.FOREIGN_PROCESS, message=said)
+        return None
+
+    async def _converse(
+        self, place: _Place, connection: _Connection, reader: asyncio.StreamReader
+    ) -> None:
+        while True:
+            async with asyncio.timeout(None if connection.greeted else GREETING_SECONDS):
+                line = await reader.readline()
+            if not line:
+                return
+            try:
+                message = decode(line)
+            except WireError as error:
+                said = str(error)[:200]
+                connection.say(wire.Refused(reason=LaneRefusal.UNREADABLE, message=said))
+                return
+            self._hear(place, connection, message)
+            await connection.writer.drain()
+            if wait_s := connection.pace.wait_s(self._clock()):
+                await asyncio.sleep(wait_s)
+
+    def _hear(self, place: _Place, connection: _Connection, message: Message) -> None:
+        if self._places.get(place.job) is not place:
+            return
+        if isinstance(message, wire.Hello):
+            self._greet(place, connection, message)
+        elif place.speaker is not connection:
+            said = "the process has not said who it is"
+            connection.say(wire.Refused(reason=LaneRefusal.NO_HELLO, message=said))
+        else:
+            self.devices[place.device].hear(place.job, message, self._clock())
+            self._deliver(place.device)
+
+    def _greet(self, place: _Place, connection: _Connection, message: wire.Hello) -> None:
+        lanes, now = self.devices[place.device], self._clock()
+        same = lanes.sessions.get(place.job) == message.session
+        if not same and place.process is not None and place.process.ended:
+            self._gone(place)  # before the event loop told us
+        before = place.speaker
+        place.speaker = connection
+        lanes.hear(place.job, message, now)
+        if lanes.sessions.get(place.job) == message.session and lanes.jobs[place.job].connected:
+            connection.greeted = True
+            self._watch(place, connection.peer)
+            if before is not None and before is not connection:
+                before.writer.transport.abort()
+            self._deliver(place.device)
+            return
+        self._deliver(place.device)
+        place.speaker = before
+
+    def _hang_up(self, place: _Place, connection: _Connection) -> None:
+        place.connections.discard(connection)
+        if place.speaker is connection:
+            place.speaker = None
+            lanes = self.devices.get(place.device)
+            if lanes is not None and self._places.get(place.job) is place:
+                lanes.closed(place.job, self._clock())
+                self._deliver(place.device)
+                if place.process is not None and place.process.ended:
+                    self._gone(place)
+        if place.process is not connection.peer:
+            connection.peer.close()
+        connection.writer.close()
+
+    # -- processes -------------------------------------------------------------------------------
+
+    def _lives(self, job: str) -> bool:
+        """Whether the process that greeted for a job may still own memory."""
+        place = self._places.get(job)
+        if place is None:
+            return False
+        if place.process is not None:
+            return not place.process.ended if place.process.pidfd >= 0 else _is_open(place)
+        return self._clock() - self._began < RESUME_SECONDS
+
+    def _watch(self, place: _Place, peer: Peer) -> None:
+        if place.process is peer:
+            return
+        self._unwatch(place)
+        place.process = peer
+        if peer.pidfd >= 0:
+            asyncio.get_running_loop().add_reader(peer.pidfd, self._ended, place, peer)
+
+    def _unwatch(self, place: _Place) -> None:
+        peer, place.process = place.process, None
+        if peer is None:
+            return
+        if peer.pidfd >= 0:
+            asyncio.get_running_loop().remove_reader(peer.pidfd)
+        if all(one.peer is not peer for one in place.connections):
+            peer.close()
+
+    def _ended(self, place: _Place, peer: Peer) -> None:
+        """The kernel says that the process has ended, whoever has its connection now."""
+        if place.process is not peer:
+            return
+        speaker = place.speaker
+        self._gone(place)
+        if speaker is not None and speaker.peer is peer:
+            speaker.writer.transport.abort()
+
+    def _gone(self, place: _Place) -> None:
+        place.speaker = None
+        self._unwatch(place)
+        lanes = self.devices.get(place.device)
+        if lanes is not None and self._places.get(place.job) is place:
+            lanes.gone(place.job, self._clock())
+            self._deliver(place.device)
+
+    # -- answers ---------------------------------------------------------------------------------
+
+    def _deliver(self, device: str) -> None:
+        """Keep what was granted, then tell it."""
+        lanes = self.devices[device]
+        outbox, self._outbox = self._outbox, []
+        if any(isinstance(message, wire.Grant | wire.InLane) for _, message in outbox):
+            self._keep(device, lanes)
+        for job, message in outbox:
+            place = self._places.get(job)
+            if place is not None and place.speaker is not None:
+                place.speaker.say(message)
+        while lanes.reports:
+            self.on_report(lanes.reports.popleft())
+        self._wake()
+
+    def _keep(self, device: str, lanes: DeviceLanes) -> None:
+        saved = Saved(table=lanes.table.record(), members=lanes.members, sessions=lanes.sessions)
+        try:
+            self._saved.write(device, saved)
+        except OSError as error:
+            _log.error("lanes cannot be kept", device=device, why=str(error))
+
+    def _wake(self) -> None:
+        """Be there when the first grant that nobody was told of ends."""
+        ends = [at for lanes in self.devices.values() if (at := lanes.wake_s) is not None]
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if ends:
+            wait_s = max(0.0, min(ends) - self._clock())
+            self._timer = asyncio.get_running_loop().call_later(wait_s, self.tick)
+
+
+def _is_open(place: _Place) -> bool:
+    return place.speaker is not None and not place.speaker.writer.is_closing()

@@ -1,0 +1,525 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Takes turns on a device whose memory several programs share, one step at a time.
+
+::
+
+    from ullage_run import lanes
+
+    lane = lanes.join(lanes.Torch())
+    for batch in batches:
+        with lane.step():
+            train(batch)
+
+A step waits until the program's lane is free, and ends when the device has done its work. Weights
+stay where they are; what a step allocates above them is given back only when another program waits
+for it. Outside a lane (``ULLAGE_LANE`` unset) a step costs nothing and waits for nothing.
+
+The node may be restarted at any time: the program connects again and says what it holds. While no
+node answers no step begins, because only the node knows who uses the memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import socket
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib import import_module
+from types import TracebackType
+from typing import Any, Final, Protocol
+
+from ullage.api.contract import ENV_LANE, ENV_LANE_MEMORY, WireError
+from ullage.api.lanes import (
+    LINE_MAX,
+    Acquire,
+    Done,
+    Empty,
+    Grant,
+    Hello,
+    InLane,
+    InQueue,
+    LaneRefusal,
+    Message,
+    Refused,
+    Release,
+    decode,
+    encode,
+)
+
+MIB: Final = 1 << 20
+RETRY_LEAST_S: Final = 0.05
+RETRY_MOST_S: Final = 2.0
+RELEASE_S: Final = 5.0
+"""How long a step that has ended tries to tell the node so."""
+
+
+class LaneRefused(RuntimeError):
+    """The node refuses the program its lane or a step; ``reason`` says why in one word."""
+
+    def __init__(self, reason: LaneRefusal, message: str) -> None:
+        super().__init__(f"{reason.value}: {message}")
+        self.reason = reason
+
+
+class OutOfLane(MemoryError):
+    """A step took more memory than its lane has, on a device that counts memory."""
+
+
+class Framework(Protocol):
+    """What a framework does at the boundaries of steps. Memory in MiB."""
+
+    caches: bool
+    """It keeps a step's memory until :meth:`empty`."""
+
+    def limit(self, limit_mib: int) -> None:
+        """Keep the process within this much memory, if the framework can."""
+        ...
+
+    def begin(self) -> None:
+        """A step begins: measure its peak from here."""
+        ...
+
+    def finish(self) -> None:
+        """Wait until the device has done the step's work."""
+        ...
+
+    def empty(self) -> None:
+        """Give the memory that the step used back to the device."""
+        ...
+
+    def used(self) -> tuple[int, int]:
+        """Memory that stays, and the last step's peak above it; 0 = not measured."""
+        ...
+
+
+class Plain:
+    """A program without a framework, or one whose device work has ended when a step returns.
+
+    Such a program may count its memory itself, so that a step beyond its lane is seen on a device
+    that enforces nothing: ``plain.count(persistent, peak)`` within the step.
+    """
+
+    caches = False
+
+    def __init__(self) -> None:
+        self._kept_mib = self._peak_mib = 0
+
+    def count(self, persistent_mib: int, peak_mib: int) -> None:
+        """Say what the program keeps, and what this step takes at most above it."""
+        self._kept_mib = persistent_mib
+        self._peak_mib = max(self._peak_mib, peak_mib)
+
+    def limit(self, limit_mib: int) -> None:
+        """Nothing limits plain code."""
+
+    def begin(self) -> None:
+        """A step begins."""
+        self._peak_mib = 0
+
+    def finish(self) -> None:
+        """Nothing is under way when a step returns."""
+
+    def empty(self) -> None:
+        """Nothing is kept."""
+
+    def used(self) -> tuple[int, int]:
+        """As counted."""
+        return self._kept_mib, self._peak_mib
+
+
+class JAX(Plain):
+    """Waits for everything that JAX has under way on the local devices.
+
+    Memory stays with JAX's allocator unless it is told otherwise before it starts:
+    ``XLA_PYTHON_CLIENT_ALLOCATOR=platform`` gives it back at once; without that a lane's limit is
+    the program's whole share.
+    """
+
+    def __init__(self, jax: Any = None) -> None:
+        super().__init__()
+        self._jax = jax
+
+    def finish(self) -> None:
+        """Wait for work that JAX has dispatched."""
+        if self._jax is None:
+            self._jax = import_module("jax")  # only programs that use it have it
+        for array in self._jax.live_arrays():
+            array.block_until_ready()
+
+
+class Torch:
+    """Caps, synchronises and empties torch's caching allocator; does nothing without CUDA."""
+
+    caches = True
+
+    def __init__(self, torch: Any = None) -> None:
+        # only programs that use it have it
+        self._torch = import_module("torch") if torch is None else torch
+        self._kept = 0
+
+    @property
+    def _cuda(self) -> Any | None:
+        cuda = self._torch.cuda
+        return cuda if cuda.is_available() else None
+
+    def limit(self, limit_mib: int) -> None:
+        """Cap the process at this part of the device."""
+        if (cuda := self._cuda) is not None:
+            _, total = cuda.mem_get_info()
+            cuda.set_per_process_memory_fraction(min(1.0, limit_mib * MIB / total))
+
+    def begin(self) -> None:
+        """Count the peak from here."""
+        if (cuda := self._cuda) is not None:
+            self._kept = cuda.memory_allocated()
+            cuda.reset_peak_memory_stats()
+
+    def finish(self) -> None:
+        """Wait for every stream."""
+        if (cuda := self._cuda) is not None:
+            cuda.synchronize()
+
+    def empty(self) -> None:
+        """Give cached blocks back."""
+        if (cuda := self._cuda) is not None:
+            cuda.empty_cache()
+
+    def used(self) -> tuple[int, int]:
+        """What was allocated when the step began, and the peak above it."""
+        if (cuda := self._cuda) is None:
+            return 0, 0
+        peak = cuda.max_memory_reserved() - self._kept
+        return -(-self._kept // MIB), max(0, -(-peak // MIB))
+
+
+class Lane:
+    """A program's place in its lane; one thread at a time takes steps. Made by :func:`join`.
+
+    Args:
+        path: The node's socket; "" = the program shares no lane.
+        persistent_mib: Memory that stays between steps, MiB.
+        ephemeral_mib: Peak of a step above it, MiB.
+        framework: What to do at boundaries.
+        patience_s: How long to wait for a lane, a turn or the node; ``None`` = for ever.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        persistent_mib: int,
+        ephemeral_mib: int,
+        framework: Framework,
+        patience_s: float | None = None,
+    ) -> None:
+        self._path = path
+        self._hello = (persistent_mib, ephemeral_mib)
+        self._framework = framework
+        self._patience_s = patience_s
+        self._lock = threading.Lock()
+        self._forget()
+        if path:
+            self._wired.add(self)
+
+    _wired: Final[weakref.WeakSet[Lane]] = weakref.WeakSet()
+
+    def _forget(self) -> None:
+        self._session = os.urandom(16).hex()
+        self._socket: socket.socket | None = None
+        self._unread = b""
+        self._lease = 0
+        self._kept = 0
+        self._limit_mib = 0
+        self._iteration = 0
+        self.lane = 0
+        """Number of the lane on its device; 0 = none yet."""
+        self.waited_s = 0.0
+        """Time spent waiting for turns."""
+
+    @contextlib.contextmanager
+    def step(self, ephemeral_mib: int = 0) -> Iterator[None]:
+        """Run one step in the lane.
+
+        Args:
+            ephemeral_mib: What this step needs, where it is more than declared; 0 = as declared.
+
+        Raises:
+            LaneRefused: the node refuses it.
+            OutOfLane: it took more than the lane has; raised when the step has ended.
+            TimeoutError: no turn within the patience.
+        """
+        if not self._path:
+            yield
+            return
+        with self._lock:
+            self._acquire(ephemeral_mib)
+            began = time.monotonic()
+            self._framework.begin()
+            try:
+                yield
+            finally:
+                self._framework.finish()
+                self._release(round((time.monotonic() - began) * 1000))
+
+    def close(self) -> None:
+        """Leave the lane: nothing of the program is on the device any more.
+
+        The node takes the memory back when the process has ended, however it ends.
+        """
+        with self._lock:
+            if self._kept:
+                self._framework.empty()
+            self._hang_up()
+
+    def __enter__(self) -> Lane:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # -- the two halves of a step ----------------------------------------------------------------
+
+    def _acquire(self, ephemeral_mib: int) -> None:
+        asked = time.monotonic()
+        until = None if self._patience_s is None else asked + self._patience_s
+        self._iteration += 1
+        message = Acquire(iteration=self._iteration, ephemeral_mib=ephemeral_mib)
+        pause = RETRY_LEAST_S
+        while True:
+            try:
+                self._connected(until)
+                self._say(message)
+                self._granted(until)
+                break
+            except (ConnectionError, FileNotFoundError, WireError):
+                self._hang_up()
+                pause = _wait(pause, until)
+            except BaseException:
+                self._hang_up()  # else the node would grant a step that nobody takes
+                raise
+        self.waited_s += time.monotonic() - asked
+
+    def _granted(self, until: float | None) -> None:
+        while True:
+            answer = self._hear(until)
+            if isinstance(answer, Grant):
+                self._lease, self._kept = answer.lease, 0
+                return
+            if isinstance(answer, Empty) and answer.lease == self._kept:
+                self._framework.empty()
+                self._kept = 0
+                self._say(Release(lease=answer.lease, emptied=True))
+            elif isinstance(answer, Refused):
+                raise _refused(answer)
+
+    def _release(self, step_ms: int) -> None:
+        kept_mib, peak_mib = self._framework.used()
+        lease, self._lease = self._lease, 0
+        message = Release(
+            lease=lease,
+            emptied=not self._framework.caches,
+            peak_mib=peak_mib,
+            persistent_mib=kept_mib,
+            step_ms=step_ms,
+        )
+        until = time.monotonic() + RELEASE_S
+        pause = RETRY_LEAST_S
+        while True:
+            try:
+                if self._socket is None and self._greet(lease, until) != lease:
+                    return
+                self._say(message)
+                if not self._released(lease):
+                    return
+                self._framework.empty()
+                message = replace(message, emptied=True)
+            except (ConnectionError, FileNotFoundError, WireError, TimeoutError):
+                self._hang_up()
+                # What the node granted meanwhile is not known: nothing may be kept.
+                self._framework.empty()
+                message = replace(message, emptied=True)
+                if time.monotonic() >= until:
+                    return  # the next step greets, which ends the lease; until then it stays ours
+                pause = _wait(pause, None)
+
+    def _released(self, lease: int) -> bool:
+        """Whether the node asks for the memory of the step first."""
+        while True:
+            answer = self._hear(None)
+            if isinstance(answer, Done):
+                self._kept = lease if answer.kept else 0
+                return False
+            if isinstance(answer, Empty) and answer.lease == lease:
+                return True
+            if isinstance(answer, Refused):
+                if answer.reason is LaneRefusal.EXCEEDS_LANE:
+                    raise OutOfLane(answer.message)
+                if answer.reason is not LaneRefusal.LEASE_UNKNOWN:
+                    raise _refused(answer)
+                return False
+
+    # -- connection ------------------------------------------------------------------------------
+
+    def _connected(self, until: float | None) -> None:
+        """Be connected and in a lane.
+
+        Raises:
+            ConnectionError, FileNotFoundError: no node answers.
+            LaneRefused: it does, and refuses.
+        """
+        if self._socket is not None:
+            return
+        if self._kept:
+            self._framework.empty()
+            self._kept = 0
+        self._greet(0, until)
+
+    def _dial(self) -> None:
+        wire = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        try:
+            wire.connect(self._path)
+        except OSError:
+            wire.close()
+            raise
+        self._socket, self._unread = wire, b""
+
+    def _greet(self, lease: int, until: float | None) -> int:
+        """Connect, and say what is held.
+
+        Returns:
+            The lease that the node knows of.
+        """
+        if self._socket is None:
+            self._dial()
+        persistent_mib, ephemeral_mib = self._hello
+        pause = RETRY_LEAST_S
+        while True:
+            self._say(
+                Hello(
+                    session=self._session,
+                    persistent_mib=persistent_mib,
+                    ephemeral_mib=ephemeral_mib,
+                    caches=self._framework.caches,
+                    lease=lease,
+                )
+            )
+            answer = self._hear(until)
+            while isinstance(answer, InQueue):
+                answer = self._hear(until)
+            if isinstance(answer, InLane):
+                return answer.lease
+            if not isinstance(answer, Refused):
+                raise WireError(f"{type(answer).__name__} is no answer to a greeting")
+            if answer.reason is not LaneRefusal.BUSY:
+                raise _refused(answer)
+            pause = _wait(pause, until)  # an earlier process of the container is ending
+
+    def _say(self, message: Message) -> None:
+        assert self._socket is not None
+        self._socket.sendall(encode(message))
+
+    def _hear(self, until: float | None) -> Message:
+        """The next message.
+
+        Raises:
+            ConnectionError: the node is away.
+            TimeoutError: nothing came in time.
+            WireError: what came is no message.
+        """
+        assert self._socket is not None
+        while b"\n" not in self._unread:
+            left = None if until is None else until - time.monotonic()
+            if left is not None and left <= 0:
+                raise TimeoutError("the lane is not free within the patience")
+            self._socket.settimeout(left)
+            try:
+                more = self._socket.recv(LINE_MAX)
+            except TimeoutError:
+                raise TimeoutError("the lane is not free within the patience") from None
+            finally:
+                self._socket.settimeout(None)
+            if not more:
+                raise ConnectionResetError("the node ended the connection")
+            self._unread += more
+            if len(self._unread) > 2 * LINE_MAX:
+                raise WireError("the node says too much at once")
+        line, _, self._unread = self._unread.partition(b"\n")
+        message = decode(line + b"\n")
+        if isinstance(message, InLane):
+            self._placed(message)
+        return message
+
+    def _placed(self, message: InLane) -> None:
+        self.lane = message.lane
+        if message.limit_mib != self._limit_mib:
+            self._limit_mib = message.limit_mib
+            self._framework.limit(message.limit_mib)
+
+    def _hang_up(self) -> None:
+        wire, self._socket = self._socket, None
+        self._unread = b""
+        if wire is not None:
+            wire.close()
+
+    def _in_child(self) -> None:
+        """A forked child is another process, and shares neither connection nor lease."""
+        self._hang_up()
+        self._lock = threading.Lock()
+        self._forget()
+
+
+def _wait(pause: float, until: float | None) -> float:
+    """Sleep before another try, at random within the pause; the next pause."""
+    if until is not None and time.monotonic() >= until:
+        raise TimeoutError("no node gives the program a lane within the patience")
+    time.sleep(pause * random.uniform(0.5, 1.0))
+    return min(2 * pause, RETRY_MOST_S)
+
+
+def _refused(answer: Refused) -> LaneRefused:
+    return LaneRefused(answer.reason or LaneRefusal.UNREADABLE, answer.message)
+
+
+def join(
+    framework: Framework | None = None,
+    persistent_mib: int | None = None,
+    ephemeral_mib: int | None = None,
+    patience_s: float | None = None,
+) -> Lane:
+    """Join the lane that the container's slice asks for.
+
+    Args:
+        framework: What to do at boundaries; ``None`` = :class:`Plain`.
+        persistent_mib: Memory that stays between steps, MiB; ``None`` = as the workload says.
+        ephemeral_mib: Peak of a step above it, MiB; ``None`` = as the workload says.
+        patience_s: How long a step waits for its turn; ``None`` = for ever.
+
+    Raises:
+        ValueError: neither the caller nor the workload says how much memory there is.
+    """
+    path = os.environ.get(ENV_LANE, "")
+    said = os.environ.get(ENV_LANE_MEMORY, "").split(",")
+    if path and (persistent_mib is None or ephemeral_mib is None):
+        if len(said) != 2 or not all(one.isdigit() for one in said):
+            raise ValueError(f"{ENV_LANE_MEMORY} does not say persistent and ephemeral memory")
+        persistent_mib = int(said[0]) if persistent_mib is None else persistent_mib
+        ephemeral_mib = int(said[1]) if ephemeral_mib is None else ephemeral_mib
+    return Lane(path, persistent_mib or 0, ephemeral_mib or 0, framework or Plain(), patience_s)
+
+
+def _in_child() -> None:
+    for lane in tuple(Lane._wired):
+        lane._in_child()
+
+
+os.register_at_fork(after_in_child=_in_child)

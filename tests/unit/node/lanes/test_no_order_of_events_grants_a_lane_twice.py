@@ -1,0 +1,287 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Programs in any order, some against the protocol, with restarts and deaths."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ullage.api import lanes as wire
+from ullage.api.lanes import Message
+from ullage_node.lanes.device import PATIENCE_S, DeviceLanes, Member
+from ullage_node.lanes.saved import Saved, SavedLanes
+
+MEMORY_MIB = 500
+JOBS = ("a", "b", "c", "d")
+STEPS = (
+    "ask",
+    "end",
+    "end emptied",
+    "hang up",
+    "die",
+    "wait",
+    "late",
+    "restart",
+    "lie",
+    "drop",
+    "hold",
+)
+
+
+@dataclass
+class Job:
+    """A program as it is, whatever the node believes: who owns memory between steps and in them."""
+
+    session: int = 0
+    connected: bool = False
+    held: bool = True
+    caches: bool = False
+    running: int = 0
+    kept: int = 0
+    lane: int = 0
+    asks: bool = False
+
+
+class World:
+    """A device, its programs, and the file that the node keeps."""
+
+    def __init__(self, folder: Path, caches: Mapping[str, bool]) -> None:
+        self.saved = SavedLanes(folder)
+        self.saved.remove("gpu")
+        self.jobs = {name: Job(caches=caches[name]) for name in JOBS}
+        self.now = 0.0
+        self.sent: list[tuple[str, Message]] = []
+        self.lanes = self._device()
+        for name in JOBS:
+            self.lanes.hold(member(name), self.now)
+
+    def _device(self) -> DeviceLanes:
+        return DeviceLanes(
+            capacity_mib=MEMORY_MIB,
+            send=lambda job, message: self.sent.append((job, message)),
+            lives=lambda job: self.jobs[job].session > 0,
+        )
+
+    def act(self, name: str, step: str) -> None:
+        """One event of one job."""
+        job = self.jobs[name]
+        self.now += 0.001
+        if step == "wait":
+            self.lanes.tick(self.now)
+        elif step == "late":
+            self.now += 2 * PATIENCE_S
+            self.lanes.tick(self.now)
+        elif step == "restart":
+            self.restart()
+        elif step == "hang up":
+            job.connected = job.asks = False
+            self.lanes.closed(name, self.now)
+        elif step == "die":
+            self.die(name)
+        elif step == "drop":
+            self.die(name)
+            self.jobs[name].held = False
+            self.lanes.drop(name, self.now)
+        elif step == "hold":
+            job.held = True
+            self.lanes.hold(member(name), self.now)
+        elif job.held:
+            self.speak(name, step)
+        self.deliver()
+
+    def die(self, name: str) -> None:
+        """The process ends; what it owned is free."""
+        job = self.jobs[name]
+        self.jobs[name] = Job(held=job.held, caches=job.caches)
+        self.lanes.gone(name, self.now)
+
+    def speak(self, name: str, step: str) -> None:
+        """The program says something, greeting first where it is not connected."""
+        job = self.jobs[name]
+        if step == "lie":
+            self.lanes.hear(name, wire.Release(lease=job.running + 1, emptied=True), self.now)
+            return
+        if not job.connected:
+            self.greet(name)
+        if step == "ask" and job.lane and not job.running and not job.asks:
+            job.asks = True
+            self.lanes.hear(name, wire.Acquire(), self.now)
+        elif step.startswith("end") and job.running:
+            emptied = step == "end emptied" or not job.caches
+            lease, job.running = job.running, 0
+            job.kept = 0 if emptied else lease
+            self.lanes.hear(name, wire.Release(lease=lease, emptied=emptied), self.now)
+
+    def greet(self, name: str) -> None:
+        """Connect again: memory of a step that has ended is given back first."""
+        job = self.jobs[name]
+        job.session = job.session or 1
+        job.connected, job.kept, job.lane = True, 0, 0
+        hello = wire.Hello(
+            session="s",
+            persistent_mib=member(name).persistent_mib,
+            ephemeral_mib=member(name).ephemeral_mib,
+            caches=job.caches,
+            lease=job.running,
+        )
+        self.lanes.hear(name, hello, self.now)
+        self.deliver()
+
+    def restart(self) -> None:
+        """Another agent reads the file; every connection is gone."""
+        self.deliver()
+        for job in self.jobs.values():
+            job.connected = job.asks = False
+        kept = self.saved.read("gpu")
+        self.lanes = self._device()
+        if kept is not None:
+            self.lanes.restore(kept.table, kept.members, kept.sessions, self.now)
+        for name in [name for name in self.lanes.jobs if not self.jobs[name].held]:
+            self.lanes.drop(name, self.now)
+        for name, job in self.jobs.items():
+            if job.held:
+                self.lanes.hold(member(name), self.now)
+                if not job.session:
+                    self.lanes.gone(name, self.now)
+
+    def deliver(self) -> None:
+        """What the server does: keep, then tell; and what programs do with what they hear."""
+        while self.sent:
+            sent, self.sent[:] = list(self.sent), []
+            if any(isinstance(one, wire.Grant | wire.InLane) for _, one in sent):
+                self.keep()
+            for name, message in sent:
+                self.told(name, message)
+
+    def keep(self) -> None:
+        """The file, as the server writes it."""
+        saved = Saved(
+            table=self.lanes.table.record(),
+            members=self.lanes.members,
+            sessions=self.lanes.sessions,
+        )
+        self.saved.write("gpu", saved)
+
+    def told(self, name: str, message: Message) -> None:
+        """A program hears something, if it still listens."""
+        job = self.jobs[name]
+        if not job.connected:
+            return
+        if isinstance(message, wire.Grant):
+            assert job.asks
+            job.running, job.kept, job.asks, job.lane = message.lease, 0, False, message.lane
+        elif isinstance(message, wire.InLane):
+            job.lane = message.lane
+        elif isinstance(message, wire.Empty) and job.kept == message.lease:
+            job.kept = 0
+            self.lanes.hear(name, wire.Release(lease=message.lease, emptied=True), self.now)
+        elif isinstance(message, wire.Refused):
+            job.asks = False
+
+    def check(self) -> None:
+        """Nobody owns a step's memory beside another of its lane, and all of it fits the device."""
+        owners = {name: one for name, one in self.jobs.items() if one.running or one.kept}
+        residents = self.lanes.table.memory.residents
+        assert owners.keys() <= residents.keys()
+        places = [residents[name].lane for name in owners]
+        assert len(places) == len(set(places))
+        alive = [name for name, one in self.jobs.items() if one.lane and name in residents]
+        used = sum(member(name).persistent_mib for name in alive)
+        used += sum(member(name).ephemeral_mib for name in owners)
+        assert used <= MEMORY_MIB
+
+
+def member(name: str) -> Member:
+    """What a job asks for: some fit beside each other, some only in turns."""
+    ephemeral = {"a": 300, "b": 250, "c": 100, "d": 60}[name]
+    return Member(job=name, memory_mib=400, persistent_mib=50, ephemeral_mib=ephemeral)
+
+
+SHARED = [HealthCheck.function_scoped_fixture]  # each world begins with no file
+EVENTS = st.lists(st.tuples(st.sampled_from(JOBS), st.sampled_from(STEPS)), max_size=40)
+CACHES = st.fixed_dictionaries({name: st.booleans() for name in JOBS})
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=SHARED)
+@given(EVENTS, CACHES)
+def test_a_lane_has_one_owner_whatever_happens(
+    tmp_path: Path,
+    events: list[tuple[str, str]],
+    caches: dict[str, bool],
+) -> None:
+    world = World(tmp_path, caches)
+    for name, step in events:
+        world.act(name, step)
+        world.check()
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=SHARED)
+@given(EVENTS, CACHES)
+def test_who_asks_is_granted_in_the_end(
+    tmp_path: Path,
+    events: list[tuple[str, str]],
+    caches: dict[str, bool],
+) -> None:
+    world = World(tmp_path, caches)
+    for name, step in events:
+        world.act(name, step)
+    done: set[str] = set()
+    for _ in range(12):
+        for name, job in world.jobs.items():
+            if not job.held:
+                continue
+            world.act(name, "ask")
+            world.act(name, "late")
+            if job.running:
+                done.add(name)
+                world.act(name, "end emptied")
+            if name in done and job.session:
+                world.die(name)
+                world.deliver()
+    assert done == {name for name, job in world.jobs.items() if job.held}
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=SHARED)
+@given(EVENTS, CACHES)
+def test_what_is_kept_is_read_as_it_was(
+    tmp_path: Path,
+    events: list[tuple[str, str]],
+    caches: dict[str, bool],
+) -> None:
+    world = World(tmp_path, caches)
+    for name, step in events:
+        world.act(name, step)
+    world.keep()
+    kept = world.saved.read("gpu")
+    assert kept is not None
+    assert asdict(kept.table) == asdict(world.lanes.table.record())
+    assert (kept.members, kept.sessions) == (world.lanes.members, world.lanes.sessions)
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"version":2}', b"\xff", b"[" * 9000])
+def test_a_file_that_cannot_be_read_counts_as_none(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "gpu.json").write_bytes(data)
+    assert SavedLanes(tmp_path).read("gpu") is None
+
+
+def test_a_record_that_contradicts_the_device_is_refused(tmp_path: Path) -> None:
+    world = World(tmp_path, dict.fromkeys(JOBS, False))
+    world.act("a", "ask")
+    world.keep()
+    path = tmp_path / "gpu.json"
+    body = json.loads(path.read_bytes())
+    body["table"]["lanes"][0]["residents"][0]["persistent_mib"] = 10_000
+    path.write_text(json.dumps(body))
+    kept = SavedLanes(tmp_path).read("gpu")
+    assert kept is not None
+    fresh = DeviceLanes(capacity_mib=MEMORY_MIB, send=lambda *_: None)
+    with pytest.raises((ValueError, RuntimeError)):
+        fresh.restore(kept.table, kept.members, kept.sessions, 0.0)
+    assert not fresh.jobs
