@@ -1,0 +1,106 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Planners to compare with: one device a trial, and widths that are set once and for all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ullage.engines.tuning.bounds import least_place
+from ullage.engines.tuning.occupancy import Occupancy
+from ullage.engines.tuning.records import Device, Plan, Rules, Start, Trial
+from ullage.engines.tuning.speed_curves import Widths
+
+Sizes = Callable[[Sequence[Trial]], Sequence[int]]
+
+
+def first_come(
+    trials: Sequence[Trial], devices: Sequence[Device], rules: Rules, now_s: float
+) -> Plan:
+    """One device a trial, in the order of arrival.
+
+    Args:
+        trials: That have not ended, in the order of arrival.
+        devices: That are there.
+        rules: The widths there are.
+        now_s: The present, in seconds; no choice depends on it.
+    """
+    del now_s
+    return _started(trials, [rules.widths.parts] * len(trials), devices, rules)
+
+
+def longest_first(
+    trials: Sequence[Trial], devices: Sequence[Device], rules: Rules, now_s: float
+) -> Plan:
+    """One device a trial, the longest first (LPT; Graham 1969).
+
+    Args:
+        trials: That have not ended.
+        devices: That are there.
+        rules: The widths there are.
+        now_s: The present, in seconds; no choice depends on it.
+    """
+    ordered = sorted(trials, key=lambda one: -one.work_s)
+    return first_come(ordered, devices, rules, now_s)
+
+
+def static_sizes(works_s: Sequence[float], devices: int, widths: Widths) -> list[int]:
+    """Parts by trial: min(max(floor(h n / sum of h), 1/c), d).
+
+    Source: Fluid (Yu et al., MLSys 2021), its static formula as recalled; the public code differs
+    from it in three places.
+
+    Args:
+        works_s: Seconds at width 1, by trial.
+        devices: How many there are.
+        widths: The widths there are.
+    """
+    total = sum(works_s)
+    if total <= 0:
+        return [widths.sizes[0]] * len(works_s)
+    return [
+        min(max(int(work * devices / total) * widths.parts, widths.sizes[0]), widths.sizes[-1])
+        for work in works_s
+    ]
+
+
+def static(sizes: Sequence[int]) -> Callable[..., Plan]:
+    """A planner with one width a trial, by its number, the longest trial first.
+
+    Args:
+        sizes: Parts, by number of the trial.
+    """
+
+    def planner(
+        trials: Sequence[Trial], devices: Sequence[Device], rules: Rules, now_s: float
+    ) -> Plan:
+        del now_s
+        ordered = sorted(trials, key=lambda one: -one.work_s)
+        return _started(ordered, [sizes[one.number] for one in ordered], devices, rules)
+
+    return planner
+
+
+def _started(
+    ordered: Sequence[Trial], sizes: Sequence[int], devices: Sequence[Device], rules: Rules
+) -> Plan:
+    """What fits starts in this order, no share below what the memory needs; nothing is resized."""
+    occupancy = Occupancy(devices, rules.widths.parts)
+    waiting = []
+    for one, size in zip(ordered, sizes, strict=True):
+        if one.holding is not None and occupancy.knows(one.holding):
+            occupancy.take(one.holding.size, one.holding.devices)
+        else:
+            waiting.append((one, size))
+    starts = []
+    for one, size in waiting:
+        least = rules.widths.sizes[least_place(one, rules.widths)]
+        found = occupancy.place(max(size, least))
+        if found is not None:
+            occupancy.take(max(size, least), found)
+            starts.append(Start(trial=one.number, size=max(size, least), devices=found))
+        if occupancy.largest_free == 0:
+            break
+    return Plan(starts=tuple(starts), target_s=float(np.nan))

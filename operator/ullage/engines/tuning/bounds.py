@@ -1,0 +1,151 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""How soon trials can end: the bound that nothing beats, and the target of a plan."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ullage.engines.tuning.records import Trial
+from ullage.engines.tuning.speed_curves import Widths, concave
+
+Floats = NDArray[np.float64]
+Places = NDArray[np.intp]
+PRECISION: Final = 1e-6
+"""Of the target; a part of it."""
+LEAST_S: Final = 1e-9
+"""No plan is shorter."""
+
+
+def lower_bound_s(trials: Sequence[Trial], devices: int, widths: Widths) -> float:
+    """No schedule of these trials ends sooner.
+
+    max(sum of h min(w / s(w)) / n, max of h / s(d)): devices can't do more than all their time at
+    the most efficient width, and a trial can't run faster than at its widest. Source: derived.
+
+    Args:
+        trials: With their whole work left, in seconds at width 1.
+        devices: How many there are.
+        widths: That trials may have.
+    """
+    if not trials:
+        return 0.0
+    if devices < 1:
+        return math.inf
+    work, speeds = matrix(trials)
+    sizes = np.asarray(widths.widths)
+    widest = speeds[:, _fitting(widths, devices)]
+    area = float((work * (sizes / speeds).min(axis=1)).sum())
+    return max(area / devices, float((work / widest).max()))
+
+
+def fluid_bound_s(trials: Sequence[Trial], devices: int, widths: Widths) -> float:
+    """A bound that is never below :func:`lower_bound_s` and often tight.
+
+    The smallest T for which the mean widths suffice: by Jensen's inequality a trial that does h in
+    T has a mean width of at least the inverse of its concave hull at h / T, and the mean widths of
+    all are n at most. Source: derived.
+
+    Args:
+        trials: With their whole work left, in seconds at width 1.
+        devices: How many there are.
+        widths: That trials may have.
+    """
+    low = lower_bound_s(trials, devices, widths)
+    if not trials or not math.isfinite(low) or low == 0:
+        return low
+    last = _fitting(widths, devices)
+    xs = np.asarray((0.0, *widths.widths[: last + 1]))
+    curves = [np.asarray((0.0, *concave(widths, one.curve).speeds[: last + 1])) for one in trials]
+
+    def suffices(limit_s: float) -> bool:
+        means = (
+            np.interp(one.work_s / limit_s, ys, xs) for one, ys in zip(trials, curves, strict=True)
+        )
+        return float(sum(means)) <= devices
+
+    return _soonest(suffices, low)
+
+
+def matrix(trials: Sequence[Trial]) -> tuple[Floats, Floats]:
+    """Work left, seconds at width 1, by trial; speeds by trial and width."""
+    work = np.asarray([one.work_s for one in trials], dtype=np.float64)
+    return work, np.asarray([one.curve.speeds for one in trials], dtype=np.float64)
+
+
+def _fitting(widths: Widths, devices: int) -> int:
+    """The place of the widest width that so many devices allow."""
+    return min(len(widths.sizes), widths.whole + devices) - 1
+
+
+def least_place(trial: Trial, widths: Widths) -> int:
+    """The narrowest width whose share of the memory suffices."""
+    return next(
+        at for at, w in enumerate(widths.widths) if w >= min(1.0, trial.memory_part) - 1e-12
+    )
+
+
+def widths_for(
+    target_s: float, work: Floats, speeds: Floats, least: Places, most: Places
+) -> Places:
+    """The narrowest place by trial at which it ends in time, within its limits.
+
+    Args:
+        target_s: Seconds from now.
+        work: Seconds at width 1, by trial.
+        speeds: By trial and place of the width.
+        least: The narrowest place that a trial may have.
+        most: The widest one.
+    """
+    fast = speeds * target_s >= work[:, None] * (1 - 1e-12)
+    places = np.where(fast.any(axis=1), fast.argmax(axis=1), speeds.shape[1] - 1)
+    limited: Places = np.clip(places, least, most)
+    return limited
+
+
+def target_s(
+    work: Floats, speeds: Floats, least: Places, most: Places, widths: Widths, devices: int
+) -> float:
+    """The soonest that devices have time enough for all trials, each as narrow as it can be.
+
+    By bisection: the smallest T with sum of w h / s(w) at most n T and h / s(w) at most T for
+    all, where w is the narrowest width that ends in T. Source: derived.
+
+    Args:
+        work: Seconds at width 1, by trial.
+        speeds: By trial and place of the width.
+        least: The narrowest place that a trial may have.
+        most: The widest one.
+        widths: That trials may have.
+        devices: How many there are.
+    """
+    if work.size == 0 or devices < 1:
+        return 0.0
+    rows = np.arange(work.size)
+    sizes = np.asarray(widths.widths)
+
+    def suffices(limit_s: float) -> bool:
+        places = widths_for(limit_s, work, speeds, least, most)
+        area = float((sizes[places] * work / speeds[rows, places]).sum())
+        return area <= devices * limit_s
+
+    return _soonest(suffices, float((work / speeds[rows, most]).max()))
+
+
+def _soonest(suffices: Callable[[float], bool], low: float) -> float:
+    """The smallest time from ``low`` on that suffices, a little above it."""
+    high = max(low, LEAST_S)
+    while not suffices(high):
+        low, high = high, 2 * high
+    while high - low > PRECISION * high:
+        middle = (low + high) / 2
+        if suffices(middle):
+            high = middle
+        else:
+            low = middle
+    return high

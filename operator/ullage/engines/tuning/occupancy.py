@@ -1,0 +1,87 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which parts of which devices are free, and where a trial of a size goes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ullage.engines.tuning.records import Device, Holding
+
+
+class Occupancy:
+    """Free parts by device; a share lies on one device, a wide trial on whole devices."""
+
+    def __init__(self, devices: Sequence[Device], parts: int) -> None:
+        self._parts = parts
+        self._numbers = [one.number for one in devices]
+        self._place = {number: at for at, number in enumerate(self._numbers)}
+        nodes = {name: at for at, name in enumerate(dict.fromkeys(one.node for one in devices))}
+        self._node = np.asarray([nodes[one.node] for one in devices], dtype=np.intp)
+        self._free = np.full(len(self._numbers), parts, dtype=np.int64)
+
+    @property
+    def largest_free(self) -> int:
+        """The most free parts of one device."""
+        return int(self._free.max(initial=0))
+
+    def knows(self, holding: Holding) -> bool:
+        """All devices of a holding are there."""
+        return all(number in self._place for number in holding.devices)
+
+    def take(self, size: int, devices: tuple[int, ...]) -> None:
+        """Occupy parts.
+
+        Raises:
+            ValueError: a device has not so many free parts.
+        """
+        for number in devices:
+            at = self._place[number]
+            self._free[at] -= min(size, self._parts)
+            if self._free[at] < 0:
+                raise ValueError(f"device {number} holds more than there is")
+
+    def give_back(self, size: int, devices: tuple[int, ...]) -> None:
+        """Free parts."""
+        for number in devices:
+            self._free[self._place[number]] += min(size, self._parts)
+
+    def place(self, size: int, near: tuple[int, ...] = ()) -> tuple[int, ...] | None:
+        """Devices for a size, without taking them; ``None`` where it does not fit.
+
+        A share goes to the fullest device that has room, to its own where it can stay. A wide trial
+        goes to the node with the fewest whole devices free that suffice, else to neighbours.
+
+        Args:
+            size: Parts.
+            near: Devices that are preferred, free already.
+        """
+        if size < self._parts:
+            return self._share(size, near)
+        return self._whole(size // self._parts, near)
+
+    def _share(self, size: int, near: tuple[int, ...]) -> tuple[int, ...] | None:
+        for number in near:
+            if self._free[self._place[number]] >= size:
+                return (number,)
+        room = np.where(self._free >= size, self._free, self._parts + 1)
+        if room.size == 0:
+            return None
+        at = int(room.argmin())
+        return None if room[at] > self._parts else (self._numbers[at],)
+
+    def _whole(self, count: int, near: tuple[int, ...]) -> tuple[int, ...] | None:
+        empty = np.flatnonzero(self._free == self._parts)
+        if empty.size < count:
+            return None
+        kept = {self._place[number] for number in near}
+        by_node = np.bincount(self._node[empty], minlength=int(self._node.max(initial=0)) + 1)
+        fitting = np.flatnonzero(by_node >= count)
+        if fitting.size:
+            own = [int(self._node[at]) for at in kept if by_node[self._node[at]] >= count]
+            node = own[0] if own else int(fitting[by_node[fitting].argmin()])
+            empty = empty[self._node[empty] == node]
+        order = sorted(empty.tolist(), key=lambda at: at not in kept)
+        return tuple(sorted(self._numbers[at] for at in order[:count]))

@@ -1,0 +1,118 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the planner is told and what it answers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from ullage.engines.tuning.speed_curves import SpeedCurve, Widths
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """One device of the pool and the node that it is in."""
+
+    number: int
+    node: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """What a running trial has: parts of devices, and since when, on the caller's clock."""
+
+    size: int
+    devices: tuple[int, ...]
+    since_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """A trial that has not ended.
+
+    ``work_s`` is what is left, in seconds at width 1; ``memory_part`` the part of a device's memory
+    that it needs, below which its share never falls; without ``checkpoints`` it keeps the width
+    that it started with. ``resize_cost_s`` is a checkpoint and a restart.
+
+    Raises:
+        ValueError: a figure is out of range.
+    """
+
+    number: int
+    work_s: float
+    curve: SpeedCurve
+    checkpoints: bool = True
+    resize_cost_s: float = 0.0
+    memory_part: float = 0.0
+    holding: Holding | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.work_s < math.inf:
+            raise ValueError("work left is finite and not negative")
+        if not 0 <= self.resize_cost_s < math.inf:
+            raise ValueError("the cost of a resize is finite and not negative")
+        if not 0 <= self.memory_part <= 1:
+            raise ValueError("a trial needs from 0 to 1 of a device's memory")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """A trial runs on until the end of this epoch, counted from its first."""
+
+    trial: int
+    until_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """Which widths there are and when a resize is worth it.
+
+    A trial is resized when that saves more than ``gain_factor`` times its cost, and not within
+    ``rest_s`` of its last resize.
+
+    Raises:
+        ValueError: a figure is negative or not finite.
+    """
+
+    widths: Widths = field(default_factory=Widths)
+    gain_factor: float = 3.0
+    rest_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.gain_factor < math.inf and 0 <= self.rest_s < math.inf):
+            raise ValueError("factor and rest are finite and not negative")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """A trial begins with so many parts of these devices."""
+
+    trial: int
+    size: int
+    devices: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resize:
+    """A running trial goes on from its checkpoint at another width; ``gain_s`` is what it saves."""
+
+    trial: int
+    from_size: int
+    size: int
+    devices: tuple[int, ...]
+    gain_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to do now; ``target_s`` is when all could have ended, from now."""
+
+    starts: tuple[Start, ...] = ()
+    resizes: tuple[Resize, ...] = ()
+    target_s: float = 0.0
+
+
+Planner = Callable[[Sequence[Trial], Sequence[Device], Rules, float], Plan]
+"""Trials that have not ended, devices that there are, rules, the present in seconds."""

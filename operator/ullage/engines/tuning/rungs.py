@@ -1,0 +1,394 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Groups of trials whose results are needed together, and who goes on from them.
+
+A rung compares values of one epoch. Time never enters, so resized trials are promoted as those
+that were not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import pairwise
+from typing import Protocol
+
+from ullage.engines.tuning.metrics import MetricHistory, ReportProblem
+from ullage.engines.tuning.records import Assignment
+
+
+class Algorithm(Protocol):
+    """Decides by reports which trials go on; it never sees the time."""
+
+    def first(self) -> Sequence[Assignment]:
+        """What runs at the beginning."""
+        ...
+
+    def report(self, trial: int, epoch: int, value: float | None) -> Reported:
+        """An epoch of a trial has ended."""
+        ...
+
+    def ended(self, trial: int) -> Sequence[Assignment]:
+        """A trial failed or was stopped; what runs because of it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reported:
+    """What follows from a report: why it does not count, and what runs on."""
+
+    problem: ReportProblem | None = None
+    runs: tuple[Assignment, ...] = ()
+
+
+@dataclass(slots=True, kw_only=True)
+class Rung:
+    """Trials that are compared at the end of one epoch.
+
+    A trial is settled when it has reached the epoch or will never report; ``problems`` says why
+    one has no value. Without one it is never promoted.
+    """
+
+    group: str
+    members: tuple[int, ...]
+    until_epoch: int
+    values: dict[int, float] = field(default_factory=dict)
+    problems: dict[int, ReportProblem] = field(default_factory=dict)
+
+    @property
+    def complete(self) -> bool:
+        """All trials are settled."""
+        return len(self.values) + len(self.problems) == len(self.members)
+
+    @property
+    def pending(self) -> tuple[int, ...]:
+        """Trials that have still to report."""
+        return tuple(one for one in self.members if not self.settled(one))
+
+    def settled(self, trial: int) -> bool:
+        """The trial has reported, or never will."""
+        return trial in self.values or trial in self.problems
+
+    def settle(self, trial: int, value: float | None, problem: ReportProblem | None) -> None:
+        """Keep the first of what is said of a trial."""
+        if trial not in self.members or self.settled(trial):
+            return
+        if value is None:
+            self.problems[trial] = problem or ReportProblem.MISSING
+        else:
+            self.values[trial] = value
+
+    def report(
+        self, history: MetricHistory, trial: int, epoch: int, value: float | None
+    ) -> ReportProblem | None:
+        """Take a report of a member in, or say why it does not count.
+
+        A trial that passed the epoch without a report of it is settled without a value.
+
+        Args:
+            history: Where values are kept.
+            trial: Number of the trial.
+            epoch: From 1 on.
+            value: Its metric; ``None`` where there was none.
+        """
+        if epoch > self.until_epoch:
+            self.settle(trial, None, ReportProblem.MISSING)
+            return ReportProblem.BEYOND_BUDGET
+        if epoch == self.until_epoch and self.settled(trial):
+            return ReportProblem.REPEATED
+        problem = history.record(trial, epoch, value)
+        if epoch == self.until_epoch:
+            self.settle(trial, history.value(trial, epoch), problem)
+        return problem
+
+    def best(self, count: int, *, maximise: bool) -> tuple[int, ...]:
+        """The best by value, ties by number."""
+        sign = -1 if maximise else 1
+        return tuple(sorted(self.values, key=lambda one: (sign * self.values[one], one))[:count])
+
+
+def budgets(least_epochs: int, most_epochs: int, eta: int) -> tuple[int, ...]:
+    """Last epochs of rungs: r, r eta, r eta^2, ..., R.
+
+    Args:
+        least_epochs: Of the first rung.
+        most_epochs: Of the last one.
+        eta: Factor between rungs.
+
+    Raises:
+        ValueError: they make no rung.
+    """
+    if not 1 <= least_epochs <= most_epochs or eta < 2:
+        raise ValueError("at least 1 epoch, no more than the most, and eta from 2 on")
+    found = [least_epochs]
+    while found[-1] * eta < most_epochs:
+        found.append(found[-1] * eta)
+    return (*found, most_epochs) if found[-1] < most_epochs else tuple(found)
+
+
+def _check(members: Sequence[int], epochs: Sequence[int], eta: int) -> None:
+    if not members or len(set(members)) != len(members):
+        raise ValueError("there are trials, each of them once")
+    rising = all(a < b for a, b in pairwise(epochs))
+    if not epochs or epochs[0] < 1 or not rising or eta < 2:
+        raise ValueError("epochs of rungs are 1 at least and rise, eta is 2 at least")
+
+
+@dataclass(slots=True, kw_only=True)
+class SyncHalving:
+    """Successive halving: when all of a rung have reported, one in eta goes on.
+
+    Source: Jamieson and Talwalkar, 2016. A bracket of Hyperband is one of these.
+
+    Raises:
+        ValueError: there is no trial, one appears twice, or budgets do not rise.
+    """
+
+    members: tuple[int, ...]
+    epochs: tuple[int, ...]
+    eta: int = 3
+    maximise: bool = True
+    group: str = "rung"
+    history: MetricHistory = field(default_factory=MetricHistory)
+    rungs: list[Rung] = field(init=False, default_factory=list)
+
+    def __post_init__(self) -> None:
+        _check(self.members, self.epochs, self.eta)
+        self._open(self.members)
+
+    def first(self) -> tuple[Assignment, ...]:
+        """The first rung."""
+        return self._runs()
+
+    @property
+    def promotions(self) -> tuple[tuple[int, ...], ...]:
+        """Who was promoted into each rung after the first."""
+        return tuple(one.members for one in self.rungs[1:])
+
+    def report(self, trial: int, epoch: int, value: float | None) -> Reported:
+        """An epoch of a trial has ended.
+
+        Args:
+            trial: Number of the trial.
+            epoch: From 1 on.
+            value: Its metric; ``None`` where there was none.
+        """
+        if trial not in self.members:
+            return Reported(problem=ReportProblem.UNKNOWN_TRIAL)
+        rung = next(one for one in reversed(self.rungs) if trial in one.members)
+        problem = rung.report(self.history, trial, epoch, value)
+        return Reported(problem=problem, runs=self._decided())
+
+    def ended(self, trial: int) -> tuple[Assignment, ...]:
+        """A trial failed or was stopped: it will not report any more."""
+        self.rungs[-1].settle(trial, None, ReportProblem.MISSING)
+        return self._decided()
+
+    def _open(self, members: Sequence[int]) -> None:
+        at = len(self.rungs)
+        self.rungs.append(
+            Rung(group=f"{self.group}-{at}", members=tuple(members), until_epoch=self.epochs[at])
+        )
+
+    def _runs(self) -> tuple[Assignment, ...]:
+        rung = self.rungs[-1]
+        return tuple(Assignment(trial=one, until_epoch=rung.until_epoch) for one in rung.members)
+
+    def _decided(self) -> tuple[Assignment, ...]:
+        """The next rung, when this one is complete."""
+        rung = self.rungs[-1]
+        if not rung.complete or len(self.rungs) == len(self.epochs):
+            return ()
+        promoted = rung.best(max(1, len(rung.members) // self.eta), maximise=self.maximise)
+        if not promoted:
+            return ()
+        self._open(sorted(promoted))
+        return self._runs()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bracket:
+    """Trials of a bracket of Hyperband and the last epochs of its rungs."""
+
+    trials: int
+    epochs: tuple[int, ...]
+
+
+def hyperband(most_epochs: int, eta: int = 3) -> tuple[Bracket, ...]:
+    """The brackets, from many short trials to few long ones.
+
+    Source: Li et al., Hyperband, JMLR 2018, algorithm 1: s = floor(log_eta R) down to 0,
+    n = ceil((s_max + 1) eta^s / (s + 1)), r = R eta^-s. BOHB has the same ones.
+
+    Args:
+        most_epochs: R, the most epochs of a trial.
+        eta: Factor between rungs.
+
+    Raises:
+        ValueError: they make no bracket.
+    """
+    if most_epochs < 1 or eta < 2:
+        raise ValueError("at least 1 epoch, and eta from 2 on")
+    top = 0
+    while eta ** (top + 1) <= most_epochs:
+        top += 1
+    return tuple(
+        Bracket(
+            trials=math.ceil((top + 1) * eta**s / (s + 1)),
+            epochs=tuple(max(1, most_epochs // eta ** (s - at)) for at in range(s + 1)),
+        )
+        for s in range(top, -1, -1)
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class AsyncHalving:
+    """ASHA: a trial is promoted as soon as it is among the best of what its rung has seen.
+
+    The pending trials of a rung are a group. Source: Li et al., MLSys 2020, algorithm 2.
+
+    Raises:
+        ValueError: there is no trial, one appears twice, or budgets do not rise.
+    """
+
+    members: tuple[int, ...]
+    epochs: tuple[int, ...]
+    eta: int = 3
+    maximise: bool = True
+    history: MetricHistory = field(default_factory=MetricHistory)
+    rungs: list[Rung] = field(init=False, default_factory=list)
+
+    def __post_init__(self) -> None:
+        _check(self.members, self.epochs, self.eta)
+        self.rungs = [
+            Rung(group=f"rung-{at}", members=() if at else self.members, until_epoch=epoch)
+            for at, epoch in enumerate(self.epochs)
+        ]
+
+    def first(self) -> tuple[Assignment, ...]:
+        """All trials in the first rung."""
+        return tuple(Assignment(trial=one, until_epoch=self.epochs[0]) for one in self.members)
+
+    def report(self, trial: int, epoch: int, value: float | None) -> Reported:
+        """An epoch of a trial has ended.
+
+        Args:
+            trial: Number of the trial.
+            epoch: From 1 on.
+            value: Its metric; ``None`` where there was none.
+        """
+        if trial not in self.members:
+            return Reported(problem=ReportProblem.UNKNOWN_TRIAL)
+        at = self._rung_of(trial)
+        problem = self.rungs[at].report(self.history, trial, epoch, value)
+        return Reported(problem=problem, runs=self._promoted(at))
+
+    def ended(self, trial: int) -> tuple[Assignment, ...]:
+        """A trial failed or was stopped: it will not report any more."""
+        if trial in self.members:
+            self.rungs[self._rung_of(trial)].settle(trial, None, ReportProblem.MISSING)
+        return ()
+
+    def _rung_of(self, trial: int) -> int:
+        return max(at for at, rung in enumerate(self.rungs) if trial in rung.members)
+
+    def _promoted(self, at: int) -> tuple[Assignment, ...]:
+        if at + 1 == len(self.rungs):
+            return ()
+        rung, above = self.rungs[at], self.rungs[at + 1]
+        best = rung.best(len(rung.values) // self.eta, maximise=self.maximise)
+        promoted = tuple(one for one in best if one not in above.members)
+        above.members += promoted
+        return tuple(Assignment(trial=one, until_epoch=above.until_epoch) for one in promoted)
+
+
+class DecisionProblem(StrEnum):
+    """Why a promotion by a suggestion service is refused."""
+
+    UNKNOWN_GROUP = "UnknownGroup"
+    NOT_COMPLETE = "RungNotComplete"
+    NOT_A_MEMBER = "NotInRung"
+    DECIDED = "AlreadyDecided"
+    EPOCHS = "EpochsDoNotRise"
+
+
+@dataclass(slots=True, kw_only=True)
+class ExternalGroups:
+    """Groups of a suggestion service, as of BOHB, Katib, Ray Tune or Optuna: it promotes.
+
+    It may do so only when all trials of the group have reported, and only once.
+    """
+
+    history: MetricHistory = field(default_factory=MetricHistory)
+    rungs: dict[str, Rung] = field(init=False, default_factory=dict)
+    _decided: set[str] = field(init=False, default_factory=set)
+    _group: dict[int, str] = field(init=False, default_factory=dict)
+
+    def open(self, group: str, members: Sequence[int], until_epoch: int) -> tuple[Assignment, ...]:
+        """A new group of new trials.
+
+        Args:
+            group: Its id.
+            members: New trials, each of them once.
+            until_epoch: Where they are compared.
+
+        Raises:
+            ValueError: the group or a trial is known already, or there is nothing to run.
+        """
+        known = group in self.rungs or any(one in self._group for one in members)
+        if known or not members or len(set(members)) != len(members) or until_epoch < 1:
+            raise ValueError(f"group {group!r}: new trials, each of them once, and an epoch from 1")
+        return self._opened(group, tuple(members), until_epoch)
+
+    def report(self, trial: int, epoch: int, value: float | None) -> Reported:
+        """An epoch of a trial has ended; nothing is promoted by it.
+
+        Args:
+            trial: Number of the trial.
+            epoch: From 1 on.
+            value: Its metric; ``None`` where there was none.
+        """
+        if trial not in self._group:
+            return Reported(problem=ReportProblem.UNKNOWN_TRIAL)
+        rung = self.rungs[self._group[trial]]
+        return Reported(problem=rung.report(self.history, trial, epoch, value))
+
+    def ended(self, trial: int) -> tuple[Assignment, ...]:
+        """A trial failed or was stopped: it will not report any more."""
+        if trial in self._group:
+            self.rungs[self._group[trial]].settle(trial, None, ReportProblem.MISSING)
+        return ()
+
+    def promote(
+        self, group: str, promoted: Sequence[int], into: str, until_epoch: int
+    ) -> DecisionProblem | tuple[Assignment, ...]:
+        """The service's decision, or why it is refused.
+
+        Args:
+            group: That is complete.
+            promoted: Trials of it, each of them once.
+            into: Id of the next group.
+            until_epoch: Where those are compared.
+        """
+        rung = self.rungs.get(group)
+        if rung is None or into in self.rungs:
+            return DecisionProblem.UNKNOWN_GROUP
+        if group in self._decided:
+            return DecisionProblem.DECIDED
+        if not rung.complete:
+            return DecisionProblem.NOT_COMPLETE
+        if not set(promoted) <= set(rung.values) or len(set(promoted)) != len(promoted):
+            return DecisionProblem.NOT_A_MEMBER
+        if until_epoch <= rung.until_epoch:
+            return DecisionProblem.EPOCHS
+        self._decided.add(group)
+        return self._opened(into, tuple(promoted), until_epoch) if promoted else ()
+
+    def _opened(
+        self, group: str, members: tuple[int, ...], until_epoch: int
+    ) -> tuple[Assignment, ...]:
+        self.rungs[group] = Rung(group=group, members=members, until_epoch=until_epoch)
+        self._group.update(dict.fromkeys(members, group))
+        return tuple(Assignment(trial=one, until_epoch=until_epoch) for one in members)
