@@ -11,6 +11,7 @@ import argparse
 import hashlib
 import shutil
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -45,9 +46,14 @@ def image_names(registry: str) -> dict[str, str]:
     return {target: f"{prefix}ullage-{target}:{version()}" for target in TARGETS}
 
 
-def write_images(folder: Path, registry: str, architecture: str, progress: Progress) -> None:
+def write_images(
+    folder: Path,
+    archives: Mapping[str, Path],
+    registry: str,
+    architecture: str,
+    progress: Progress,
+) -> None:
     """An archive and a bill of materials for each image, of one architecture."""
-    archives = build_all(progress, architecture)
     for target, name in image_names(registry).items():
         stem = f"ullage-{target}-{version()}-{architecture}"
         with progress.step(f"write {stem}"):
@@ -110,9 +116,10 @@ def main() -> None:
     options = parser.parse_args()
     progress = Progress()
     with ending_with_a_reason():
+        archives = build_all(progress, options.platform)  # refuses what cannot be built here
         shutil.rmtree(options.folder, ignore_errors=True)
         options.folder.mkdir(parents=True)
-        write_images(options.folder, options.registry, options.platform, progress)
+        write_images(options.folder, archives, options.registry, options.platform, progress)
         write_charts(options.folder, progress)
         write_wheel(options.folder, progress)
         write_plugin(options.folder, options.plugin_url, progress)

@@ -176,6 +176,7 @@ def test_every_setting_of_the_operator_can_be_given_once() -> None:
         "ULLAGE_IDENTITY",
         "ULLAGE_KUBECONFIG",
         "ULLAGE_LEASE_NAMESPACE",
+        "ULLAGE_LEASE_OWNER",
         "ULLAGE_HTTP_PORT",
         "ULLAGE_HTTP_METRICS_PORT",
         "ULLAGE_HTTP_CERTIFICATE_DIR",

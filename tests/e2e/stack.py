@@ -19,6 +19,7 @@ from bench.books import Books, problems
 from demo.cluster import Devices, LocalCluster
 from demo.images import image_name
 from demo.install import NAMESPACE
+from ullage.api.contract import LEASE_NAME
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -307,7 +308,8 @@ class Stack:
             "get", CHART_KINDS, "--all-namespaces", "--output", "name",
             "--selector", "app.kubernetes.io/name=ullage",
         )  # fmt: skip
-        return [*files, *done.stdout.split()]
+        lease = self.get("leases", LEASE_NAME, NAMESPACE)
+        return [*files, *done.stdout.split(), *([f"lease {LEASE_NAME}"] if lease else [])]
 
     def nothing_is_left(self, within_s: float = 30) -> None:
         """An uninstall has removed everything, at the latest when its hook's pod is collected."""

@@ -352,6 +352,7 @@ class Operator:
                 clock=clock,
                 highest_epoch=state.highest_epoch,
                 times=_lease_times(settings.lease),
+                owner=settings.lease.owner,
             ),
             trigger=trigger,
             api_backpressure=ApiBackpressure(self._traffic, clock),

@@ -23,6 +23,9 @@ class LeaseSettings:
 
     namespace: str = "ullage-system"
     """Namespace of the Lease."""
+    owner: str = ""
+    """Deployment of the operator in that namespace: the Lease is deleted after it. Empty = it
+    stays."""
     duration_seconds: float = 12.0
     """A candidate takes over after the Lease stood unchanged this long."""
     renew_deadline_seconds: float = 8.0

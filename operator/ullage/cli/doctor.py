@@ -141,7 +141,8 @@ def _by_name(items: Sequence[JsonObject]) -> Mapping[str, JsonObject]:
 
 def _without_agent(name: str) -> Examined:
     remedy = (
-        "kubectl --namespace ullage-system logs --selector app.kubernetes.io/component=operator"
+        "the log of the operator, whose pods are: kubectl get pods --all-namespaces --selector"
+        " app.kubernetes.io/component=operator"
     )
     missing = _failed("GPUNode", f"the Node is labelled {LABEL_NODE}=true, without effect", remedy)
     return Examined(node=name, checks=(missing,))
@@ -192,7 +193,7 @@ def _life(name: str, status: JsonObject, now: float) -> tuple[NodeCheck, ...]:
         return (NodeCheck(name="Agent", state=CheckState.OK, message="reports"),)
     what = "has never reported" if age is None else f"is silent for {age / 60:.0f} min"
     remedy = (
-        "kubectl --namespace ullage-system get pods --output wide "
+        "kubectl get pods --all-namespaces --output wide "
         f"--selector app.kubernetes.io/component=node --field-selector spec.nodeName={name}"
     )
     return (_failed("Agent", f"{what}; what follows is old", remedy),)

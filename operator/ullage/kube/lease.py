@@ -15,7 +15,7 @@ from typing import Final
 
 import structlog
 
-from ullage.api.contract import LEASE_NAME
+from ullage.api.contract import LEASE_NAME, WireError, section, text
 from ullage.kube.election import (
     LeaseTimes,
     LeaseView,
@@ -28,6 +28,7 @@ from ullage.kube.election import (
 )
 from ullage.kube.failure_streak import Streak
 from ullage.ports import (
+    DEPLOYMENT,
     LEASE,
     ApiError,
     Clock,
@@ -42,6 +43,8 @@ log = structlog.get_logger("ullage.lease")
 
 ATTEMPT_S: Final = 3.0
 """Longest time one look at the Lease and its renewal may take together."""
+OWNER_S: Final = 1.0
+"""Of it, to learn who owns the Lease."""
 
 
 def _always() -> bool:
@@ -64,6 +67,7 @@ class Lease:
         highest_epoch: Callable[[], int],
         times: LeaseTimes | None = None,
         name: str = LEASE_NAME,
+        owner: str = "",
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         """A leadership knows nothing of what an earlier one assumed, so each is a new holder.
@@ -77,6 +81,7 @@ class Lease:
                 the snapshot must be synced before the first step.
             times: clocks of the election.
             name: name of the Lease.
+            owner: Deployment in its namespace with which the Lease is to go; empty = it stays.
             sleep: how ``run`` waits.
         """
         self._cluster = cluster
@@ -90,6 +95,8 @@ class Lease:
         self._highest_epoch = highest_epoch
         self._times = times or LeaseTimes()
         self._name = name
+        self._owner = owner
+        self._references: list[JsonObject] = []
         self._sleep = sleep
         self._watched: Watched | None = None
         self._raw: JsonObject = {}
@@ -212,6 +219,7 @@ class Lease:
         self._last_ok = sent
 
     async def _take(self, epoch: int) -> None:
+        await self._find_owner()
         sent = self._clock.monotonic()
         try:
             await self._put(holder=self.identity, transitions=epoch, taking=True)
@@ -222,6 +230,27 @@ class Lease:
             return  # the answer took so long that others may lead already: look again
         self.held, self.epoch, self.holder = True, epoch, self.identity
         log.info("leading", identity=self.identity, epoch=epoch)
+
+    async def _find_owner(self) -> None:
+        """Learn the uid of the Deployment; a Lease without an owner leads as well."""
+        if not self._owner or self._references:
+            return
+        try:
+            async with asyncio.timeout(OWNER_S):
+                found = await self._cluster.get(DEPLOYMENT, self._owner, namespace=self._namespace)
+            uid = text(section(found, "metadata"), "uid")
+        except (ApiError, WireError, TimeoutError) as error:
+            why = str(error) or "timed out"
+            log.warning("the lease stays after an uninstall", owner=self._owner, error=why)
+            return
+        self._references = [
+            {
+                "apiVersion": DEPLOYMENT.api_version,
+                "kind": DEPLOYMENT.kind,
+                "name": self._owner,
+                "uid": uid,
+            }
+        ]
 
     async def _put(self, *, holder: str, transitions: int, taking: bool = False) -> None:
         """Write the Lease at the version last read, or create it."""
@@ -236,12 +265,13 @@ class Lease:
         }
         if taking:
             spec["acquireTime"] = now
+        owned = {"ownerReferences": self._references} if self._references else {}
         metadata = self._raw.get("metadata")
         if not isinstance(metadata, dict):
-            body: JsonObject = {"metadata": {"name": self._name}, "spec": spec}
+            body: JsonObject = {"metadata": {"name": self._name, **owned}, "spec": spec}
             self._raw = await self._cluster.create(LEASE, body, namespace=self._namespace)
             return
-        body = {**self._raw, "spec": spec}
+        body = {**self._raw, "metadata": {**metadata, **owned}, "spec": spec}
         self._raw = await self._cluster.update(LEASE, self._name, body, namespace=self._namespace)
 
     def _lose(self, reason: str) -> None:

@@ -116,7 +116,7 @@ class Identities:
         if not isinstance(token, str) or not isinstance(seconds, int):
             raise NoIdentity(
                 "Google's metadata service gives the pod no token: set up workload "
-                "identity for service account ullage-operator"
+                "identity for the operator's service account"
             )
         self._google = token, now_s + seconds
         return token
@@ -142,8 +142,8 @@ class Identities:
             self._aws = await self._web_identity(region)
         else:
             raise NoIdentity(
-                "the operator's pod has no AWS identity: give service account ullage-operator a "
-                "role that may ec2:DescribeSpotPriceHistory (EKS Pod Identity or IRSA)"
+                "the operator's pod has no AWS identity: give its service account a role "
+                "that may ec2:DescribeSpotPriceHistory (EKS Pod Identity or IRSA)"
             )
         return self._aws
 

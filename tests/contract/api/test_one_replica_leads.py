@@ -15,7 +15,7 @@ from ullage.api.contract import LEASE_NAME
 from ullage.kube.client import K8sCluster
 from ullage.kube.election import LeaseTimes
 from ullage.kube.lease import Lease
-from ullage.ports import LEASE
+from ullage.ports import DEPLOYMENT, LEASE, JsonObject, Kind, Unavailable
 
 OWN = "ullage-system"
 
@@ -39,7 +39,9 @@ class Replica:
             self.lost.append(self.lease.lost)
 
 
-def replica(cluster: K8sCluster, name: str, *, highest: int = 0, skew_s: float = 0.0) -> Replica:
+def replica(
+    cluster: K8sCluster, name: str, *, highest: int = 0, skew_s: float = 0.0, owner: str = ""
+) -> Replica:
     clock = FakeClock(skew_s=skew_s)
     terms = count(1)
     lease = Lease(
@@ -49,6 +51,7 @@ def replica(cluster: K8sCluster, name: str, *, highest: int = 0, skew_s: float =
         clock=clock,
         highest_epoch=lambda: highest,
         times=LeaseTimes(),
+        owner=owner,
         sleep=clock.sleep,
     )
     return Replica(lease=lease, clock=clock)
@@ -376,3 +379,47 @@ async def test_the_lease_is_all_that_is_written(api: FakeApiServer, cluster: K8s
         await b.step()
         pass_time(2, a, b)
     assert set(api.writes) == {("create", "leases", "", 201), ("update", "leases", "", 200)}
+
+
+async def owners(cluster: K8sCluster) -> object:
+    lease = await cluster.get(LEASE, LEASE_NAME, namespace=OWN)
+    return lease["metadata"].get("ownerReferences")  # type: ignore[attr-defined]
+
+
+async def test_the_lease_belongs_to_the_operators_deployment(
+    api: FakeApiServer, cluster: K8sCluster
+) -> None:
+    """The garbage collector deletes it after the Deployment, whoever writes it last."""
+    first = replica(cluster, "a")
+    await first.step()
+    assert await owners(cluster) is None
+    await first.lease.release()
+    api.put(DEPLOYMENT, {"metadata": {"name": "gpu-operator", "namespace": OWN}, "spec": {}})
+    uid = (await cluster.get(DEPLOYMENT, "gpu-operator", namespace=OWN))["metadata"]["uid"]  # type: ignore[index]
+    second = replica(cluster, "b", owner="gpu-operator")
+    await second.step()
+    owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "gpu-operator", "uid": uid}
+    assert second.acquired == [2]
+    assert await owners(cluster) == [owner]
+    pass_time(2, second)
+    await second.step()
+    await second.lease.release()
+    assert await owners(cluster) == [owner]
+
+
+@pytest.mark.parametrize("failure", [Unavailable(0, "away"), TimeoutError()])
+async def test_who_does_not_find_its_deployment_leads_as_well(
+    cluster: K8sCluster, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    plain = cluster.get
+
+    async def get(kind: Kind, name: str, *, namespace: str = "") -> JsonObject:
+        if kind is DEPLOYMENT:
+            raise failure
+        return await plain(kind, name, namespace=namespace)
+
+    monkeypatch.setattr(cluster, "get", get)
+    one = replica(cluster, "a", owner="gpu-operator")
+    await one.step()
+    assert one.acquired == [1]
+    assert await owners(cluster) is None

@@ -190,7 +190,7 @@ class TestTheReader:
             assert len((await processes.look((A,))).processes) == 1
 
     async def test_nobody_behind_the_socket_is_no_empty_device(self, place: Path) -> None:
-        with pytest.raises(ProcessesUnseen, match="ullage-processes"):
+        with pytest.raises(ProcessesUnseen, match="see its pod on this node"):
             await HostProcesses(place / "none", Path("/proc")).look((A,))
 
     @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ import yaml
 from cyclonedx.model.bom import Bom
 
 from demo.images import BASE_PYTHON, BASE_SUITE, TARGETS
+from release import __main__ as release
 from release.__main__ import SUMS, image_names, version, write_sums
 from release.images import NAME, Package, packages, renamed
 from release.sbom import bill
@@ -147,3 +148,18 @@ def test_the_base_of_the_dockerfile_runs_the_wheels_that_are_fetched() -> None:
     text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
     (base,) = re.findall(r"^ARG BASE=(\S+)$", text, re.MULTILINE)
     assert base == f"python:{BASE_PYTHON}-slim-{BASE_SUITE}"
+
+
+def test_a_release_that_is_refused_leaves_the_last_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*_: object) -> dict[str, Path]:
+        raise SystemExit("images for arm64 cannot be built here")
+
+    last = tmp_path / SUMS
+    last.write_text("of the last release")
+    monkeypatch.setattr(release, "build_all", refuses)
+    monkeypatch.setattr("sys.argv", ["release", "--folder", str(tmp_path), "--platform", "arm64"])
+    with pytest.raises(SystemExit, match="cannot be built here"):
+        release.main()
+    assert last.read_text() == "of the last release"

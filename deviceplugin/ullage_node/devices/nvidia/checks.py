@@ -23,9 +23,9 @@ from ullage_node.mps.records import Installed, Server
 
 _OK, _FAILED, _OPEN = CheckState.OK, CheckState.FAILED, CheckState.UNCONFIRMED
 NONE_SHARED: Final = "no GPU of this node is shared by MPS"
-_PODS: Final = "kubectl --namespace ullage-system get pods --selector app.kubernetes.io/component="
-_LOGS: Final = "kubectl --namespace ullage-system logs --selector app.kubernetes.io/component="
-_SEE_LOGS: Final = f"{_LOGS}mps; /run/ullage/mps/<n>/log on the node"
+_PODS: Final = "kubectl get pods --all-namespaces --selector app.kubernetes.io/component="
+_SEE_POD: Final = f"the log of this node's pod: {_PODS}mps --output wide"
+_SEE_LOGS: Final = f"{_SEE_POD}; /run/ullage/mps/<n>/log on the node"
 _ASK_WHY: Final = "kubectl ullage status -A, then of its workload: kubectl ullage why NAME"
 _GENERATE: Final = "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
 
@@ -105,7 +105,7 @@ def _program(hour: FirstHour) -> NodeCheck:
         )
     problem = hour.mps_problem or (hour.installed.problem if hour.installed else "")
     if problem:
-        return _check(name, _FAILED, problem, f"{_LOGS}mps")
+        return _check(name, _FAILED, problem, _SEE_POD)
     if hour.installed is None:
         return _check(name, _OPEN, "the supervisor was not asked yet")
     protocols = ", ".join(str(protocol) for protocol in hour.installed.protocols)
@@ -153,7 +153,9 @@ def _shares(hour: FirstHour) -> NodeCheck:
         return _check(name, _OPEN, "no share has run yet", remedy)
     if proofs <= {Proof.SERVER_LIST, None}:
         text = "the server lists the clients; nothing shows what they began with"
-        return _check(name, _OPEN, text, "the pod ullage-mps must be privileged, with hostPID")
+        return _check(
+            name, _OPEN, text, "the pod of the MPS supervisor must be privileged, with hostPID"
+        )
     words = ", ".join(sorted(proof.value for proof in proofs if proof))
     return _check(name, _OK, f"proven by {words}")
 

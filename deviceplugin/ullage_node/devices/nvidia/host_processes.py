@@ -129,7 +129,7 @@ class HostProcesses:
             raw = answer.get("seen")
             seen = Seen.from_wire(raw if isinstance(raw, dict) else {})
         except Unanswered as error:
-            raise ProcessesUnseen(f"{error}; see the pod ullage-processes of this node") from error
+            raise ProcessesUnseen(f"{error}; see its pod on this node") from error
         except WireError as error:
             raise ProcessesUnseen(f"the reader of processes is not understood: {error}") from error
         self._check_numbers(seen)
@@ -146,7 +146,7 @@ class HostProcesses:
         if here != (seen.reader_pid, seen.reader_start):
             raise ProcessesUnseen(
                 "the reader of processes counts them in a namespace of its own, so it sees none of "
-                "the host's: the pod ullage-processes needs hostPID"
+                "the host's: its pod needs hostPID"
             )
 
 
