@@ -4,8 +4,9 @@
 
 One task, one write at a time. A burst of changes becomes one write; an unchanged status becomes
 none until the heartbeat is due. New observations wait until ten seconds have passed since the last
-ones, and then all go together. When the API server is away the newest status waits, older ones
-are never sent.
+ones, and then all go together. Loads that replicas follow are told every ten seconds, the last one
+that is not known any more included. When the API server is away the newest status waits, older
+ones are never sent.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from typing import Final
 import structlog
 
 from ullage_node.api_client import ApiClient, ApiError
-from ullage_node.status import row_ids, urgent_digest
+from ullage_node.status import has_loads, row_ids, urgent_digest
 
 SETTLE_SECONDS: Final = 0.05
 """How long to wait for more changes before writing."""
 ROWS_SECONDS: Final = 10.0
-"""Least time between two writes for the sake of observations."""
+"""Least time between two writes for the sake of observations or loads."""
 BACKOFF_FIRST_SECONDS: Final = 0.5
 BACKOFF_MOST_SECONDS: Final = 5.0
 
@@ -56,6 +57,7 @@ class Publisher:
         self._rows: frozenset[str] = frozenset()
         self._rows_at = -rows_seconds
         self._rows_wait = False
+        self._loads = False
         self._backoff = 0.0
         self.writes = 0
         self.failures = 0
@@ -85,6 +87,8 @@ class Publisher:
         due = self._written_at + self._heartbeat
         if self._rows_wait:
             due = min(due, self._rows_at + self._pace)
+        if self._loads:
+            due = min(due, self._written_at + self._pace)
         due -= time.monotonic()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(due, 0.0)):
@@ -110,6 +114,8 @@ class Publisher:
         due = counters or now >= self._written_at + self._heartbeat
         self._rows_wait = not rows <= self._rows  # those that are gone can wait for a heartbeat
         due = due or (self._rows_wait and now >= self._rows_at + self._pace)
+        loads = has_loads(body)
+        due = due or ((loads or self._loads) and now >= self._written_at + self._pace)
         if digest == self._digest and not due:
             return False
         try:
@@ -125,6 +131,6 @@ class Publisher:
         self._written_at = time.monotonic()
         if self._rows_wait:
             self._rows_at, self._rows_wait = self._written_at, False
-        self._rows = rows
+        self._rows, self._loads = rows, loads
         self.writes += 1
         return True

@@ -32,6 +32,7 @@ from ullage_node.status import (
     body_of,
     guarded_slices,
     judge,
+    loaded_slices,
     observed_slices,
     timestamp,
     with_transitions,
@@ -94,12 +95,15 @@ class Reporter:
             version=parts.version,
             driver=parts.driver.version if parts.watch.known else "",
             devices=parts.watch.observed,
-            slices=guarded_slices(
-                observed_slices(
-                    parts.table.held, parts.containers.attachments, parts.containers.progress
+            slices=loaded_slices(
+                guarded_slices(
+                    observed_slices(
+                        parts.table.held, parts.containers.attachments, parts.containers.progress
+                    ),
+                    parts.guard.marks,
+                    parts.guard.tallies,
                 ),
-                parts.guard.marks,
-                parts.guard.tallies,
+                parts.telemetry.loads(time.monotonic()),
             ),
             slots=len(parts.board.slots),
             used_slots=len(parts.table.slots),

@@ -27,6 +27,7 @@ from ullage.api.contract import (
     NodeCheck,
     Observation,
     ObservedDevice,
+    ObservedLoad,
     ObservedSlice,
     Reason,
     SlicePhase,
@@ -46,6 +47,7 @@ COUNTERS: Final = frozenset(
         "stepMicros",
         "soloStepMicros",
         "latencyMicros",
+        "load",
         "windows",
         "violations",
         "checkpointAgeSeconds",
@@ -269,6 +271,26 @@ def _guarded(
         reason=mark.reason.value,
         message=mark.message[:LONGEST_MESSAGE],
     )
+
+
+def loaded_slices(
+    slices: Iterable[ObservedSlice], loads: Mapping[ContainerKey, ObservedLoad]
+) -> tuple[ObservedSlice, ...]:
+    """The same slices with the load of their containers, said once for each."""
+
+    def loaded(part: ObservedSlice) -> ObservedSlice:
+        key = ContainerKey(pod_uid=part.key.pod_uid, container=part.key.container)
+        load = loads.get(key) if part.key.index == 0 else None
+        return part if load is None else replace(part, load=load)
+
+    return tuple(map(loaded, slices))
+
+
+def has_loads(body: Mapping[str, object]) -> bool:
+    """Whether a body tells of a load: those are told more often than a heartbeat."""
+    status = body["status"]
+    assert isinstance(status, dict)
+    return any("load" in part for part in status["slices"])
 
 
 def effective(device: ObservedDevice, refusal: Refusal | None) -> ObservedDevice:

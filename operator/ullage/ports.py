@@ -206,6 +206,12 @@ class ClusterPort(Protocol):
         """Apply a JSON patch (a list with ``test`` operations)."""
         ...
 
+    async def scale(
+        self, kind: Kind, name: str, replicas: int, *, namespace: str = "", resource_version: str
+    ) -> JsonObject:
+        """Set the replicas of an object of this very version; ``Conflict`` when it is another."""
+        ...
+
     async def delete(
         self,
         kind: Kind,

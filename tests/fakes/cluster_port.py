@@ -197,6 +197,18 @@ class FakeCluster:
                 held[str(operation["path"])[1:]] = operation["value"]
         return copy.deepcopy(held)
 
+    async def scale(
+        self, kind: Kind, name: str, replicas: int, *, namespace: str = "", resource_version: str
+    ) -> JsonObject:
+        await self._arrive(self._call("scale", kind, namespace, name, body={"replicas": replicas}))
+        held = self._held(kind, namespace, name)
+        if held["metadata"].get("resourceVersion") != resource_version:
+            raise Conflict(409, f"{name} has been modified", "Conflict")
+        held["spec"]["replicas"] = replicas
+        self.version += 1
+        held["metadata"]["resourceVersion"] = str(self.version)
+        return copy.deepcopy(held)
+
     async def delete(
         self,
         kind: Kind,

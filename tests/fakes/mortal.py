@@ -94,6 +94,14 @@ class Mortal:
         send = lambda: self.port.json_patch(kind, name, patch, namespace=namespace)  # noqa: E731
         return await self._write("patch", kind, name, send)  # type: ignore[no-any-return]
 
+    async def scale(
+        self, kind: Kind, name: str, replicas: int, *, namespace: str = "", resource_version: str
+    ) -> JsonObject:
+        send = lambda: self.port.scale(  # noqa: E731
+            kind, name, replicas, namespace=namespace, resource_version=resource_version
+        )
+        return await self._write("scale", kind, name, send)  # type: ignore[no-any-return]
+
     async def delete(
         self,
         kind: Kind,

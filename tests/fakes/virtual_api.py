@@ -248,6 +248,19 @@ class Client:
             lambda: _read(verbs.patch(target, steps, "ullage-operator", merge=False)),
         )
 
+    async def scale(
+        self, kind: Kind, name: str, replicas: int, *, namespace: str = "", resource_version: str
+    ) -> JsonObject:
+        target = self._target(kind, namespace, name, "scale")
+        body = {"metadata": {"resourceVersion": resource_version}, "spec": {"replicas": replicas}}
+        verbs = self.api.core.verbs
+        return await self._write(
+            "scale",
+            kind,
+            name,
+            lambda: _read(sub.change_scale(verbs, target, body, "ullage-operator")),
+        )
+
     async def delete(
         self,
         kind: Kind,

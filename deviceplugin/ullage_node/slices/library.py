@@ -36,6 +36,7 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
         "faults",
         "interruptions",
         "lanes",
+        "loads",
         "numbers",
         "observations",
         "readers",

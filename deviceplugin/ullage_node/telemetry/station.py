@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ullage.api.contract import LatencyObjective
+from ullage.api.contract import LatencyObjective, ObservedLoad
 from ullage_node.containers import Containers
 from ullage_node.device_watch import DeviceWatch
 from ullage_node.events import Event, Events, Subject
@@ -25,6 +25,7 @@ from ullage_node.model.samples import DeviceSampler, Samples
 from ullage_node.slices.binder import Surroundings
 from ullage_node.telemetry.histograms import DEFAULT_METRIC
 from ullage_node.telemetry.learning import Learning, Look
+from ullage_node.telemetry.loads import Loads
 from ullage_node.telemetry.metrics import HeldFigures, TelemetryFigures, held_figures
 from ullage_node.telemetry.observations import ObservationBook
 from ullage_node.telemetry.scrape import Scraper, Target
@@ -56,6 +57,7 @@ class Telemetry:
         self._sources = sources
         self._tenants: tuple[Tenant, ...] = ()
         self._pages: dict[ContainerKey, Page] = {}
+        self._loads = Loads()
         self.samples = Samples()
         self.book = ObservationBook()
         self.learning = Learning(sources.around.node, self.book, self.samples)
@@ -86,6 +88,17 @@ class Telemetry:
             left_out=self.book.left_out,
         )
 
+    def loads(self, now: float) -> Mapping[ContainerKey, ObservedLoad]:
+        """Loads that are asked for and known; ``now`` is CLOCK_MONOTONIC, seconds."""
+        found: dict[ContainerKey, ObservedLoad] = {}
+        for tenant in self._tenants:
+            slo = tenant.desired.slo
+            if slo is not None and tenant.desired.reports_load:
+                load = self._loads.of(tenant.key, slo, now)
+                if load is not None:
+                    found[tenant.key] = load
+        return found
+
     async def run(self) -> None:
         """Read pages and counters until cancelled."""
         async with asyncio.TaskGroup() as group:
@@ -101,6 +114,7 @@ class Telemetry:
         )
         keys = {tenant.key for tenant in self._tenants}
         self._pages = {key: page for key, page in self._pages.items() if key in keys}
+        self._loads.keep(keys)
         self.learning.take(
             Look(
                 now=now,
@@ -140,6 +154,7 @@ class Telemetry:
 
     def _take_page(self, key: ContainerKey, page: Page) -> None:
         self._pages[key] = page
+        self._loads.take(key, page)
         self.windows.latency.take(key, page)
 
     def _tell(self, key: ContainerKey, why: str) -> None:

@@ -29,6 +29,7 @@ from ullage.api.faults import Suspect as Suspect
 from ullage.api.interruptions import Interruption as Interruption
 from ullage.api.interruptions import InterruptionKind as InterruptionKind
 from ullage.api.interruptions import sooner as sooner
+from ullage.api.loads import ObservedLoad as ObservedLoad
 from ullage.api.observations import MAX_ID as MAX_ID
 from ullage.api.observations import MAX_OBSERVATIONS as MAX_OBSERVATIONS
 from ullage.api.observations import MAX_PARTNERS as MAX_PARTNERS
@@ -233,6 +234,9 @@ class DesiredSlice(Wire):
     alert_only: Annotated[Flag, Schema(default=False)] = False
     """A broken objective is only reported; no neighbour is frozen for it
     (`onViolation: Alert`)."""
+    reports_load: Annotated[Flag, Schema(default=False)] = False
+    """The node reports the container's requests every ten seconds, because replicas follow them
+    (`scaling.policy: SLO`)."""
     context_overhead_mib: Annotated[int, between(0, 65_536), INT64, Schema(minimum=1)] = 0
     """Device memory that each context of the container uses beside memoryMiB, in MiB, from the
     DeviceProfile; absent = the setting of the node's agent."""
@@ -306,6 +310,8 @@ class ObservedSlice(Wire):
     """Windows that the guard has judged since the container started."""
     violations: Counted = 0
     """Windows above the objective."""
+    load: ObservedLoad | None = None
+    """Requests of the last seconds, where reportsLoad asks for them and the page was read."""
     checkpoint_age_s: Annotated[Counted, "checkpointAgeSeconds"] = 0
     """Age of the last checkpoint that the container reported, at the time of this report."""
     resumed_at: Annotated[Counted, "resumedAtStep"] = 0

@@ -23,36 +23,46 @@ from ullage.api.podtemplate import Runtime, ServingTemplate
 from ullage.api.rules import (
     PERCENTILE_IN_RANGE,
     REPLICAS_WITHIN_SCALING,
+    SCALING_KEEPS_ONE,
+    SCALING_NEEDS_SLO,
     SCALING_ORDER,
     WORKLOAD_NAME,
     validations,
 )
 from ullage.api.sharing import Load, SharingRules
+from ullage.api.words import ScalingPolicy
 
 Replicas = Annotated[int, Field(ge=0, le=1024, json_schema_extra={"format": "int32"})]
 
 
-class Scaling(Model):
-    """Bounds of spec.replicas, for people and autoscalers alike."""
+_WHO_SCALES = f"Who sets spec.replicas. {ScalingPolicy.explained()}"
 
-    model_config = ConfigDict(json_schema_extra=validations(SCALING_ORDER))
+
+class Scaling(Model):
+    """Bounds of spec.replicas, for people and autoscalers alike, and who scales within them."""
+
+    model_config = ConfigDict(json_schema_extra=validations(SCALING_ORDER, SCALING_KEEPS_ONE))
 
     min_replicas: Replicas
     """Minimum number of replicas."""
     max_replicas: Replicas
     """Maximum number of replicas."""
+    policy: Annotated[ScalingPolicy, Field(description=_WHO_SCALES)] = ScalingPolicy.EXTERNAL
 
 
 class InferenceDeploymentSpec(Model):
     """What to serve, and on what."""
 
-    model_config = ConfigDict(json_schema_extra=validations(REPLICAS_WITHIN_SCALING))
+    model_config = ConfigDict(
+        json_schema_extra=validations(REPLICAS_WITHIN_SCALING, SCALING_NEEDS_SLO)
+    )
 
     template: ServingTemplate
     """Template of the pods. The first container gets the device, and its ports become the
     Service's."""
     replicas: Replicas = 1
-    """Number of replicas; `kubectl scale` and autoscalers set it."""
+    """Number of replicas; `kubectl scale`, autoscalers, or the operator (scaling.policy SLO) set
+    it."""
     scaling: Scaling | None = None
     """Bounds of replicas; the API server refuses values outside them."""
     slo: Annotated[LatencySLO, Field(json_schema_extra=validations(PERCENTILE_IN_RANGE))] | None = (

@@ -153,6 +153,13 @@ class Reason(StrEnum):
     WORK_DONE = "WorkDone"
     POOL_ORDERED = "PoolOrdered"
     LAUNCH_FAILED = "LaunchFailed"
+    # scaling of services by their objective
+    LOAD_UNKNOWN = "LoadUnknown"
+    STEADY = "Steady"
+    SCALED_UP = "ScaledUp"
+    SCALED_DOWN = "ScaledDown"
+    AT_MAXIMUM = "AtMaximum"
+    OUT_OF_REACH = "OutOfReach"
     # sharing, in Events
     SHARING_ADMITTED = "SharingAdmitted"
     SHARING_REJECTED = "SharingRejected"
@@ -208,6 +215,7 @@ class ConditionType(StrEnum):
     RECOVERABLE = "Recoverable"
     NOTICE_FEASIBLE = "NoticeFeasible"
     AS_RECOMMENDED = "AsRecommended"
+    SCALING_ACTIVE = "ScalingActive"
     LATE_BINDING = "LateBinding"
     RETIRED = "Retired"
     SHARING = "Sharing"

@@ -384,6 +384,22 @@ REPLICAS_WITHIN_SCALING: Final = Rule(
     ".format([self.replicas, self.scaling.minReplicas, self.scaling.maxReplicas])",
     field=".replicas",
 )
+SCALING_KEEPS_ONE: Final = Rule(
+    name="scaling-keeps-one",
+    rule="self.policy != 'SLO' || self.minReplicas >= 1",
+    message="scaling.policy SLO needs scaling.minReplicas of at least 1: nothing would hold "
+    "requests while no replica runs",
+    field=".minReplicas",
+)
+SCALING_NEEDS_SLO: Final = Rule(
+    name="scaling-needs-slo",
+    rule="!has(self.scaling) || self.scaling.policy != 'SLO' || (has(self.slo) "
+    "&& string(self.slo.percentile).matches('^[0-9]{1,2}([.][0-9]{1,3})?$') "
+    "&& double(string(self.slo.percentile)) > 50.0)",
+    message="scaling.policy SLO needs spec.slo with a percentile above 50: add the latency that "
+    "replicas are to keep, or set scaling.policy to External",
+    field=".slo",
+)
 
 
 def _asks_for(resource: str) -> str:

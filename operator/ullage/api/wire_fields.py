@@ -259,6 +259,18 @@ def between(least: int, most: int) -> Kind:
     return Kind(lambda raw, field: bounded(raw, field, least, most), absent=0, schema=schema)
 
 
+def counts(raw: JsonObject, field: str) -> tuple[int, ...]:
+    """Read a list of whole numbers of at least 0.
+
+    Raises:
+        WireError: it is something else.
+    """
+    stated = raw[field]
+    if not isinstance(stated, list):
+        raise WireError(f"{field}: expected a list of whole numbers")
+    return tuple(count_of({field: one}, field, None) for one in stated)
+
+
 def number(most: float = MOST) -> Kind:
     """A finite number of at least 0, six digits of it."""
     schema = Schema(type="number", minimum=0, maximum=most)

@@ -163,6 +163,17 @@ class Resizable(StrEnum):
     RESTART = "Restart"
 
 
+class ScalingPolicy(ExplainedWord):
+    """Who decides on the number of replicas."""
+
+    EXTERNAL = "External", "people, HorizontalPodAutoscaler or KEDA, through the scale subresource"
+    SLO = (
+        "SLO",
+        "the operator, so that spec.slo is kept at the load to come with as few as can be; leave "
+        "spec.replicas out of what you apply again",
+    )
+
+
 class OnViolation(StrEnum):
     """What the guard does when the objective is broken."""
 

@@ -24,6 +24,7 @@ from ullage.metrics.devices import DeviceFigures, device_figures
 from ullage.metrics.inventory import InventoryFigures, inventory_figures
 from ullage.metrics.pools import PoolFigures
 from ullage.metrics.quota import QuotaFigures, quota_figures
+from ullage.metrics.scaling import ScalingFigures, scaling_figures
 from ullage.metrics.sharing import ModelFigures, SharingFigures
 from ullage.metrics.spending import SpendFigures, SpendSums
 from ullage.metrics.tenants import Parties
@@ -99,6 +100,9 @@ class ReplicaFigures:
             ),
             cost=guard("cost", lambda: self._costs.figures(workloads, now), CostFigures()),
             spend=guard("spend", lambda: self._spends.figures(workloads), SpendFigures()),
+            scaling=guard(
+                "scaling", lambda: scaling_figures(picture.workloads.values()), ScalingFigures()
+            ),
             tiers=guard("tiers", lambda: self._tiers.figures(picture.leads), TierFigures()),
             turns=guard("turns", lambda: self._turns(picture, workloads), TurnFigures()),
             inventory=guard("inventory", lambda: inventory_figures(picture), InventoryFigures()),

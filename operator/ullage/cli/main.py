@@ -28,6 +28,7 @@ from ullage.cli import drain as draining
 from ullage.cli import owners, profiles, recommend, simulate, tables, tables_policy, traces
 from ullage.cli.look import WORKLOADS, inside, isolation_of, look, save, workloads
 from ullage.cli.output import Output, console_for, workloads_as
+from ullage.cli.tables_scaling import scaling
 from ullage.cli.target import Target
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
 from ullage.cluster.values.streams import (
@@ -145,6 +146,8 @@ def _explained(seen: Snapshot, found: Sequence[WorkloadRecord], output: Output) 
         return
     for workload in found[:MOST_SHOWN]:
         console.print(tables.why(workload, isolation_of(seen, workload)))
+        if workload.scaling is not None and workload.status.scaling is not None:
+            console.print(scaling(workload.scaling, workload.status.scaling))
     if len(found) > MOST_SHOWN:
         console.print(f"and {len(found) - MOST_SHOWN} more")
 

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 import aiohttp
 
+from ullage.api.contract import MANAGER_OPERATOR
 from ullage.kube.answers import BadLine, TooLarge, WatchStalled, error_from_status
 from ullage.kube.credentials import Credentials
 from ullage.kube.decoding import decoded
@@ -225,6 +226,27 @@ class K8sCluster:
             _path(kind, namespace, name),
             [dict(step) for step in patch],
             content_type=JSON_PATCH,
+        )
+
+    async def scale(
+        self, kind: Kind, name: str, replicas: int, *, namespace: str = "", resource_version: str
+    ) -> JsonObject:
+        """Set the replicas of an object of this very version, through its scale subresource."""
+        body = {
+            "apiVersion": "autoscaling/v1",
+            "kind": "Scale",
+            "metadata": {
+                "name": name,
+                "resourceVersion": resource_version,
+                **({"namespace": namespace} if namespace else {}),
+            },
+            "spec": {"replicas": replicas},
+        }
+        return await self._transport.write(
+            "PUT",
+            _path(kind, namespace, name, "scale"),
+            body,
+            query=[("fieldManager", MANAGER_OPERATOR)],
         )
 
     async def delete(

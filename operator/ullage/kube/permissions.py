@@ -86,6 +86,7 @@ REQUIRED_VERBS: Final[tuple[Permission, ...]] = (
     *_reads(),
     *_writes(),
     Permission(kind=ports.POD, verb="create", subresource="eviction"),
+    Permission(kind=ports.INFERENCE_DEPLOYMENT, verb="update", subresource="scale"),
     *(Permission(kind=kind, verb="patch", subresource="status") for kind in _STATUS),
     Permission(kind=ports.CONFIG_MAP, verb="get", scope=Scope.OWN_NAMESPACE),
     *(

@@ -38,6 +38,7 @@ from ullage.scheduling.model.plan import (
     Emit,
     EvictPod,
     RegisterNode,
+    ScaleWorkload,
     SetConditions,
     SetDeviceModel,
     SetPoolStatus,
@@ -74,6 +75,7 @@ class Verb(StrEnum):
     PATCH = "patch"
     DELETE = "delete"
     EVICT = "evict"
+    SCALE = "scale"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +95,10 @@ class Request:
     uid: str = ""
     grace_s: int | None = None
     owner: ObjectRef | None = None
+    resource_version: str = ""
+    """Version that a scale is based on."""
+    replicas: int = 0
+    """Of a scale."""
     manager: str = MANAGER_OPERATOR
     """Field manager of an apply."""
 
@@ -139,6 +145,8 @@ def _place(action: Action) -> Place:
             return Verb.APPLY, ports.DEPLOYMENT.kind, action.owner.namespace, action.name, ""
         case DeleteWorkload():
             return _at(Verb.DELETE, action.owner)
+        case ScaleWorkload():
+            return _at(Verb.SCALE, action.owner)
         case SetStatus():
             return _at(Verb.APPLY, action.owner, STATUS)
         case SetConditions() if action.reading:
@@ -219,6 +227,10 @@ class Requests:
                 return _registration(action)
             case DeleteWorkload():
                 return self._about(Verb.DELETE, action.owner, "")
+            case ScaleWorkload():
+                scaled = self._about(Verb.SCALE, action.owner, "scale")
+                version = action.resource_version
+                return replace(scaled, resource_version=version, replicas=action.replicas)
             case SetStatus():
                 body = applied.status_body(action, resource_version)
                 return self._about(Verb.APPLY, action.owner, "status", body)

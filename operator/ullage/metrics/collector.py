@@ -25,6 +25,7 @@ from ullage.metrics.histograms import decision_seconds
 from ullage.metrics.inventory import InventoryFigures
 from ullage.metrics.pools import PoolFigures
 from ullage.metrics.quota import QuotaFigures
+from ullage.metrics.scaling import ScalingFigures
 from ullage.metrics.sharing import SharingFigures
 from ullage.metrics.spending import SpendFigures
 from ullage.metrics.tiers import TierFigures
@@ -120,6 +121,7 @@ class OperatorFigures:
     devices: DeviceFigures = field(default_factory=DeviceFigures)
     cost: CostFigures = field(default_factory=CostFigures)
     spend: SpendFigures = field(default_factory=SpendFigures)
+    scaling: ScalingFigures = field(default_factory=ScalingFigures)
     tiers: TierFigures = field(default_factory=TierFigures)
     inventory: InventoryFigures = field(default_factory=InventoryFigures)
     quota: QuotaFigures = field(default_factory=QuotaFigures)

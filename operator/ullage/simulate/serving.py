@@ -16,9 +16,10 @@ from typing import Final
 
 import numpy as np
 
-from ullage.engines.scaling.autoscaler import ScalingTerms, decide_replicas
+from ullage.engines.scaling.autoscaler import ScalingTerms
 from ullage.engines.scaling.configurations import Configuration
-from ullage.engines.scaling.forecast import FIRST_CAUTION, Floats, adapted
+from ullage.engines.scaling.following import Heard, ScalingMemory, follow
+from ullage.engines.scaling.forecast import Floats
 from ullage.engines.scaling.pooled_queue import LatencyTarget
 from ullage.engines.scaling.simulator import (
     PlayedRequests,
@@ -27,7 +28,6 @@ from ullage.engines.scaling.simulator import (
     Seen,
     play_requests,
 )
-from ullage.engines.scaling.stabilisation import Need
 
 BIN_S: Final = 15.0
 MOST_REPLICAS: Final = 1024
@@ -88,25 +88,20 @@ class ServingAnswer:
 
 
 def objective_scaler(configuration: Configuration, terms: ScalingTerms) -> Scaler:
-    """The autoscaler as a scaler of the simulator; it keeps what it found before."""
-    needs: list[Need] = []
-    caution = FIRST_CAUTION
+    """The operator's autoscaler as a scaler of the simulator."""
+    memory = ScalingMemory()
 
     def scaler(seen: Seen) -> int:
-        nonlocal caution
-        usual = max(1.0, sum(seen.rates) / len(seen.rates) * terms.bin_s)
-        caution = adapted(caution, seen.late, seen.ended / usual, terms.target.quantile)
-        found = decide_replicas(
-            seen.rates,
-            needs,
-            configuration,
-            terms,
+        nonlocal memory
+        heard = Heard(
             now_s=seen.now_s,
-            current=seen.current,
+            requests_per_s=seen.rates[-1],
+            late=seen.late,
+            ended=seen.ended,
             waiting=seen.waiting,
-            caution=caution,
+            current=seen.current,
         )
-        needs.append(found.need)
+        found, memory = follow(memory, heard, configuration, terms)
         return found.replicas
 
     return scaler

@@ -17,6 +17,7 @@ from ullage.api.explanations.explained import ConditionExplanation as ConditionE
 from ullage.api.explanations.explained import Explanation as Explanation
 from ullage.api.explanations.life import LIFE, ROUNDS, TIERS
 from ullage.api.explanations.node import NODE
+from ullage.api.explanations.scaling import SCALING
 from ullage.api.explanations.sharing import SHARING
 from ullage.api.explanations.waiting import WAITING
 from ullage.api.reasons import Reason
@@ -29,6 +30,7 @@ REASON_GROUPS: Final[Mapping[str, Mapping[Reason, Explanation]]] = {
     "Choice of an accelerator": COST,
     "Pools of capacity": POOLS,
     "Spot, on-demand and deadlines": SPENDING,
+    "Scaling of services": SCALING,
     "Sharing and learning": SHARING,
     "Node": NODE,
 }

@@ -47,6 +47,10 @@ CONDITIONS: Final[Mapping[ConditionType, ConditionExplanation]] = {
         "the job has the type and number of devices that status.recommendation names first; False "
         "carries what stands in the way; absent without an aim or a cap in spec.cost"
     ),
+    ConditionType.SCALING_ACTIVE: _when(
+        "the replicas of a service follow its objective; False while its load is not known; absent "
+        "without scaling.policy SLO (InferenceDeployment)"
+    ),
     ConditionType.LATE_BINDING: _when(
         "the container runtime reads the CDI files that hand over a slice (GPUNode)"
     ),

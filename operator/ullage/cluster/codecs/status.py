@@ -135,7 +135,7 @@ def _says(description: str) -> Schema:
     return Schema(description=description)
 
 
-_OF_SERVICES: Final = ("ready_replicas", "selector", "endpoint")
+_OF_SERVICES: Final = ("ready_replicas", "selector", "endpoint", "scaling")
 _OF_JOBS: Final = (
     *("restarts", "retry_at", "last_failure", "nodes", "gpus", "start_time", "completion_time"),
     *("progress", "allocation", "recommendation", "recommendation_basis", "made_room", "size"),

@@ -8,6 +8,7 @@ it knows the uids.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,11 +20,13 @@ from ullage.api.contract import (
     LABEL_RANK,
     SLOT_RESOURCE,
     JsonObject,
+    WireError,
     objects,
     section,
     text,
     whole,
 )
+from ullage.api.times import seconds
 from ullage.cluster.codecs.objects import (
     Sharer,
     condition_true,
@@ -125,6 +128,15 @@ def _scheduling_message(status: JsonObject) -> str:
     return ""
 
 
+def _ready_since(status: JsonObject) -> float:
+    """When the pod last became ready or not; a time that cannot be read costs nothing else."""
+    for condition in objects(status, "conditions"):
+        if condition.get("type") == "Ready":
+            with suppress(WireError):
+                return seconds(condition.get("lastTransitionTime"), "lastTransitionTime")
+    return 0.0
+
+
 def project_pod(raw: JsonObject, now: float, share: Sharer) -> tuple[PodRecord, Claim]:
     """Read a pod with our label, and whose it claims to be.
 
@@ -158,6 +170,7 @@ def project_pod(raw: JsonObject, now: float, share: Sharer) -> tuple[PodRecord, 
         gates=share(gates),
         node=share(node),
         ready=condition_true(status, "Ready"),
+        ready_since=_ready_since(status),
         deleting=meta.deleting,
         priority=optional_whole(spec, "priority"),
         disrupted=lost_race or condition_true(status, "DisruptionTarget"),

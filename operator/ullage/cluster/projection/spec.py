@@ -22,7 +22,7 @@ from ullage.api.contract import (
     section,
 )
 from ullage.api.readers import quoted
-from ullage.api.words import CostObjective, Inject, Tiers
+from ullage.api.words import CostObjective, Inject, ScalingPolicy, Tiers
 from ullage.cluster.codecs.objects import (
     bounded,
     is_accelerator,
@@ -40,6 +40,7 @@ from ullage.cluster.records.spec_fields import (
     MOST_REPLICAS,
     OFFERED_LOAD,
     RENDEZVOUS,
+    REPLICA_BOUNDS,
     SHARING_RULES,
     TIER_TERMS,
     CostAim,
@@ -48,6 +49,7 @@ from ullage.cluster.records.spec_fields import (
     GPURequest,
     OfferedLoad,
     OnNotice,
+    ReplicaBounds,
     SharingRules,
     TierTerms,
     decimal,
@@ -55,7 +57,8 @@ from ullage.cluster.records.spec_fields import (
 )
 
 MOST_STEPS: Final = 10**12
-MOST_SERVING: Final = 1024
+LEAST_QUANTILE: Final = 0.5
+"""Of a latency that replicas are scaled by: the queue's formula holds above it."""
 _NAME: Final = re.compile(r"[a-z]([-a-z0-9]{0,50}[a-z0-9])?")
 
 
@@ -167,6 +170,23 @@ def read_load(spec: JsonObject) -> OfferedLoad | None:
         return None
     with within("load"):
         return OFFERED_LOAD.read(section(spec, "load"))
+
+
+def read_scaling(spec: JsonObject, slo: LatencyObjective | None) -> ReplicaBounds | None:
+    """``spec.scaling`` where the operator scales; ``None`` = people or other autoscalers do."""
+    if spec.get("scaling") is None:
+        return None
+    with within("scaling"):
+        raw = section(spec, "scaling")
+        if one_of(raw, "policy", ScalingPolicy.EXTERNAL) is ScalingPolicy.EXTERNAL:
+            return None
+        if slo is None or slo.quantile <= LEAST_QUANTILE:
+            raise WireError("policy: SLO needs spec.slo with a percentile above 50")
+        bounds = REPLICA_BOUNDS.read(raw)
+        least, most = bounds.min_replicas, bounds.max_replicas
+        if least > most:
+            raise WireError(f"minReplicas: {least} is above maxReplicas, {most}")
+        return bounds
 
 
 def read_sharing(spec: JsonObject) -> SharingRules:

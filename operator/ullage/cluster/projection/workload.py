@@ -36,7 +36,6 @@ from ullage.cluster.codecs.status import status_from_wire
 from ullage.cluster.projection.pod_shape import pod_shape
 from ullage.cluster.projection.pod_template import Blueprint, canonical_json, template_hash
 from ullage.cluster.projection.spec import (
-    MOST_SERVING,
     check_name,
     check_whole,
     read_accelerators,
@@ -49,6 +48,7 @@ from ullage.cluster.projection.spec import (
     read_latency,
     read_load,
     read_objectives,
+    read_scaling,
     read_sharing,
     read_steps,
     read_trust_domain,
@@ -57,7 +57,7 @@ from ullage.cluster.projection.template import INT32_MAX, check_depth, check_siz
 from ullage.cluster.projection.workload_class import class_key, family_key
 from ullage.cluster.records.pod_shape import PodShape
 from ullage.cluster.records.snapshot import ObjectRef, WorkloadKind, WorkloadRecord
-from ullage.cluster.records.spec_fields import MOST_REPLICAS, Elasticity
+from ullage.cluster.records.spec_fields import MOST_REPLICAS, MOST_SERVING, Elasticity
 from ullage.cluster.records.status import WorkloadStatus
 from ullage.cluster.values.readable import complaint, complete
 from ullage.ports import JsonObject
@@ -179,6 +179,7 @@ def _record(
     sharing, cost = read_sharing(spec), read_cost(spec) if training else None
     if training:
         check_whole(spec, cost, sharing, gpu)
+    slo = None if training else share(read_latency(spec))
     max_slowdown, min_throughput = read_objectives(spec) if training else (None, None)
     record = WorkloadRecord(
         ref=share(_reference(kind, meta)),
@@ -202,8 +203,9 @@ def _record(
         suspend=flag(spec, "suspend"),
         max_slowdown=max_slowdown,
         min_throughput=min_throughput,
-        slo=None if training else share(read_latency(spec)),
+        slo=slo,
         load=None if training else read_load(spec),
+        scaling=None if training else share(read_scaling(spec, slo)),
         sharing=share(sharing),
         workload_class=share(template.workload_class),
         family=share(template.family),

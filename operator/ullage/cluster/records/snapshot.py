@@ -38,6 +38,7 @@ from ullage.cluster.records.spec_fields import (
     Knowledge,
     OfferedLoad,
     ReconsiderTerms,
+    ReplicaBounds,
     RiskSettings,
     SharingRules,
     SpotTerms,
@@ -96,6 +97,8 @@ class PodRecord:
     gates: tuple[str, ...] = ()
     node: str = ""
     ready: bool = False
+    ready_since: float = 0.0
+    """When ``ready`` last changed, seconds since the epoch; 0 = no one said."""
     deleting: bool = False
     priority: int = 0
     disrupted: bool = False
@@ -246,6 +249,8 @@ class WorkloadRecord:
     """Least steps per second of each member."""
     slo: LatencyObjective | None = None
     load: OfferedLoad | None = None
+    scaling: ReplicaBounds | None = None
+    """Bounds of a service whose replicas follow its objective; ``None`` = others scale it."""
     sharing: SharingRules = field(default_factory=SharingRules)
     workload_class: str = ""
     """Key of its class of work."""

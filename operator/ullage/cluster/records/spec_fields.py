@@ -33,6 +33,7 @@ from ullage.engines.capacity.records import OBJECTIVES
 
 DAY_S: Final = 86_400
 MOST_REPLICAS: Final = MAX_RANK + 1
+MOST_SERVING: Final = 1024
 _LEAST_STATE: Final = 1024
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?|[*]")
 _DECIMAL: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
@@ -162,6 +163,14 @@ class OfferedLoad:
 
     requests_per_s: Annotated[float, Kind(_rate), NEEDED, "requestsPerSecond"]
     cv2: Annotated[float, Kind(decimal)] = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaBounds:
+    """``spec.scaling`` of a service that the operator scales: policy ``SLO``."""
+
+    min_replicas: Annotated[int, between(1, MOST_SERVING), NEEDED]
+    max_replicas: Annotated[int, between(1, MOST_SERVING), NEEDED]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -367,6 +376,7 @@ class Tenant:
 
 GPU_REQUEST: Final = derived(GPURequest)
 FAILURE_POLICY: Final = derived(FailurePolicy)
+REPLICA_BOUNDS: Final = derived(ReplicaBounds)
 OFFERED_LOAD: Final = derived(OfferedLoad)
 ELASTICITY: Final = derived(Elasticity, leave_out=("tiers", "meets_elsewhere"))
 TIER_TERMS: Final = derived(TierTerms, leave_out=("reliable", "stage"))

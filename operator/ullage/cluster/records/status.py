@@ -31,6 +31,7 @@ from ullage.api.wire_fields import (
     Decimal,
     Embedded,
     Flag,
+    Kind,
     Line,
     Listed,
     Message,
@@ -50,6 +51,7 @@ from ullage.api.wire_fields import (
     atomic,
     between,
     count,
+    counts,
     cut,
     distinct,
     keyed,
@@ -618,6 +620,93 @@ class SizeRecord:
     """Since when there has been room for more; the gang grows when that lasts."""
 
 
+MOST_RATES: Final = 80
+MOST_NEEDS: Final = 16
+_Rates: TypeAlias = Annotated[
+    tuple[int, ...],
+    Kind(
+        counts,
+        list,
+        (),
+        schema=Schema(
+            type="array",
+            items=Schema(type="integer", format="int64", minimum=0, maximum=MOST_COUNTED),
+        ),
+    ),
+    atomic(MOST_RATES),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaChoice:
+    """A number of replicas, and what each of them is."""
+
+    replicas: Annotated[NeededCount, INT32]
+    """How many."""
+    percent: Annotated[int, between(0, 100)] = 0
+    """Share of a device of each, in percent; 100 = whole devices."""
+    accelerator: Annotated[Text, at_most(63)] = ""
+    """Accelerator type."""
+    predicted_ms: Count = 0
+    """Predicted latency at the objective's percentile, in milliseconds; absent = more would come
+    than is served."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NeedRecord:
+    """How many replicas were needed at a moment."""
+
+    time: Moment
+    """When that was found."""
+    replicas: Annotated[NeededCount, INT32]
+    """How many."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingHistory:
+    """What the next decision needs of the earlier ones."""
+
+    as_of: Moment
+    """End of the last interval that was measured."""
+    rates_milli: _Rates = ()
+    """Requests per 1,000 seconds in intervals of 15 seconds, the oldest first."""
+    needs: Annotated[tuple[NeedRecord, ...], Listed(newest=MOST_NEEDS), atomic(MOST_NEEDS)] = ()
+    """Replicas that were needed; fewer are kept only when they were enough for two minutes."""
+    caution: Decimal = ""
+    """Quantile of earlier forecast errors that is planned for; late requests raise it."""
+    service_micros: Count = 0
+    """Mean time to serve a request that does not wait, in microseconds."""
+    spread: Decimal = ""
+    """Standard deviation of the logarithm of that time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingRecord:
+    """How many replicas the objective needs at the load to come, and why."""
+
+    load: Decimal = ""
+    """Requests per second, as measured; absent = not known."""
+    forecast: Decimal = ""
+    """Requests per second that are planned for when a replica started now serves."""
+    predicted_ms: Count = 0
+    """Predicted latency at the objective's percentile, in milliseconds; absent = not known, or
+    more comes than is served."""
+    chosen: ReplicaChoice
+    """What is asked for."""
+    runner_up: ReplicaChoice | None = None
+    """One replica less than is needed, and what it would bring."""
+    reason: ReasonWord
+    """Why, in one stable word."""
+    message: Line = ""
+    """The same in words, with figures."""
+    last_scale_time: Time = 0.0
+    """When the number of replicas was last changed by the operator."""
+    launch_seconds: Annotated[Count, INT32] = 0
+    """Time that replicas took from creation until they answered; absent = not known yet."""
+    history: ScalingHistory | None = None
+    """What the next decision needs of the earlier ones."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadStatus:
     """What the operator has observed and decided."""
@@ -645,6 +734,8 @@ class WorkloadStatus:
     """Label selector of the pods; autoscalers read it."""
     endpoint: Line = ""
     """Address of the service inside the cluster."""
+    scaling: Annotated[ScalingRecord | None, IF_KNOWN] = None
+    """How many replicas the objective needs, and why; with scaling.policy SLO."""
     size: SizeRecord | None = None
     """Why an elastic gang has its current number of members."""
     tier: TierRecord | None = None

@@ -163,6 +163,14 @@ class Sender:
                     uid=request.uid,
                     grace_s=request.grace_s,
                 )
+            case Verb.SCALE:
+                await self._cluster.scale(
+                    request.kind,
+                    request.name,
+                    request.replicas,
+                    namespace=request.namespace,
+                    resource_version=request.resource_version,
+                )
             case Verb.EVICT:
                 await self._cluster.evict(
                     request.name,

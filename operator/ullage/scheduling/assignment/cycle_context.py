@@ -77,6 +77,7 @@ class Assignments:
         entries: By workload: what it was given, or what it waits for.
         steps: Acts on pods and children, in order.
         told: What speaks against running work and lets it run, by uid.
+        scales_at: When replicas of a service are looked at again; 0 = none follow an objective.
         moves_at: When a job may move to a better type; 0 = none may.
         ordering: Nodes that are ordered for workloads that found none free.
     """
@@ -84,5 +85,6 @@ class Assignments:
     entries: Entries
     steps: list[Action] = field(default_factory=list)
     told: Mapping[str, tuple[Reason, str]] = field(default_factory=dict)
+    scales_at: float = 0.0
     moves_at: float = 0.0
     ordering: Ordering = field(default_factory=Ordering)

@@ -13,6 +13,7 @@ from ullage.cluster.records.status import MadeRoom
 from ullage.engines.admission.verdict import Verdict
 from ullage.scheduling.elastic.sizes import Size
 from ullage.scheduling.lifecycle.inference import Rollout
+from ullage.scheduling.lifecycle.scaling import ScalingStep
 from ullage.scheduling.lifecycle.surge import Leaving
 from ullage.scheduling.placement.attempt import Outcome, Requeue
 
@@ -43,6 +44,8 @@ class Entry:
     """What the Deployment of a service is to be."""
     leaving: Leaving | None = None
     """What a service does about replicas that have to leave their device."""
+    scaling: ScalingStep | None = None
+    """How many replicas a service should have; ``None`` = others scale it."""
     made_room: MadeRoom | None = None
     """It starts again with a smaller share."""
     size: Size | None = None

@@ -21,7 +21,9 @@ from ullage.scheduling.capacity.node_requests import order_nodes
 from ullage.scheduling.elastic.sizing import Sizing
 from ullage.scheduling.lifecycle import inference as lifecycle_inference
 from ullage.scheduling.lifecycle.in_place import free_ranks
+from ullage.scheduling.lifecycle.scaling import scale
 from ullage.scheduling.lifecycle.surge import Leaving, Move, leave
+from ullage.scheduling.model.faults import Blames
 from ullage.scheduling.model.lifecycle_step import LifecycleStep, Passed, earliest
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.placement.attempt import Outcome, Refused
@@ -31,12 +33,16 @@ from ullage.scheduling.placement.room import elsewhere
 
 def reconcile(context: CycleContext, nominated: Nominations, result: Assignments) -> None:
     """Bring what belongs to each workload in line with what it was given."""
-    lifecycles = context.lifecycles
+    lifecycles, blames = context.lifecycles, Blames(context.view.snapshot)
     for uid, service in context.view.index.those(context.view.index.services):
         if lifecycles[uid].needs_deployment:
             _deploy(context, service, result)
         elif not lifecycles[uid].silent:
             _leave(context, service, result, None, busy=False)
+        if service.scaling is not None and not lifecycles[uid].silent:
+            with blames.of(service.ref):
+                _scale(context, service, result)
+    blames.settle()
     _resize(context, nominated, result)
     result.told = _move(context, result)
     mover = next_move(context, dict(result.entries.outcomes()))
@@ -94,6 +100,17 @@ def _deploy(context: CycleContext, service: WorkloadRecord, result: Assignments)
     result.steps.extend(
         lifecycle_inference.children(context.view, service, wanted, extra=leaving.extra)
     )
+
+
+def _scale(context: CycleContext, service: WorkloadRecord, result: Assignments) -> None:
+    """The number of replicas follows the objective, where the operator is to scale."""
+    step = scale(context.view, service)
+    if step is None:
+        return
+    result.entries.of(service.ref.uid).scaling = step
+    if step.action is not None:
+        result.steps.append(step.action)
+    result.scales_at = earliest(result.scales_at, step.wake_at)
 
 
 def _leave(

@@ -145,6 +145,7 @@ def _cycle(
         context.spending.wake_at,
         result.ordering.wake_at,
         result.moves_at,
+        result.scales_at,
     )
     steps = [step for life in context.lifecycles.values() for step in life.steps]
     waiting = [snapshot.workloads[uid] for uid, life in context.lifecycles.items() if life.waiting]

@@ -27,6 +27,7 @@ from ullage.scheduling.model.plan import (
     Emit,
     EvictPod,
     Plan,
+    ScaleWorkload,
     SetStatus,
     TellPod,
     UngatePod,
@@ -184,6 +185,9 @@ def _is_due(step: Action, snapshot: Snapshot, names: Set[tuple[str, str]]) -> bo
                 deployment.max_unavailable,
                 deployment.template_hash,
             ) != (step.replicas, step.max_surge, step.max_unavailable, step.template_hash)
+        case ScaleWorkload():
+            workload = snapshot.workloads.get(step.owner.uid)
+            return workload is not None and workload.replicas != step.replicas
         case ApplyService():
             # its ports follow the template, which only the Deployment's hash tells
             return not step.headless or ((step.owner.namespace, step.name) not in snapshot.services)

@@ -41,6 +41,7 @@ def said_of(workload: WorkloadRecord, known: Known, model: int) -> DesiredSlice:
         solo_step_micros=min(known.solo_micros[model], LONGEST_MICROS),
         slo=workload.slo,
         alert_only=has_objective(workload) and not workload.sharing.freeze_neighbours,
+        reports_load=workload.scaling is not None,
     )
 
 

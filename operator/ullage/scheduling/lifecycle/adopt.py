@@ -126,6 +126,7 @@ def _adopted(
         alert_only=(
             owner is not None and has_objective(owner) and not owner.sharing.freeze_neighbours
         ),
+        reports_load=owner is not None and owner.scaling is not None,
     )
 
 

@@ -82,6 +82,8 @@ def _differs(wanted: DesiredSlice, said: DesiredSlice, owner: WorkloadRecord) ->
     """Whether the node must be told; what only drifts with measurements is told in steps."""
     if _edited(wanted, said, owner) or wanted.alert_only is not said.alert_only:
         return True
+    if wanted.reports_load is not said.reports_load:
+        return True
     told, known = wanted.max_slowdown_percent, said.max_slowdown_percent
     if not told or not known or owner.slo is not None:
         return not told and bool(known)  # a guard goes by the latency itself
@@ -105,6 +107,7 @@ def _told(wanted: DesiredSlice, said: DesiredSlice, epoch: int) -> DesiredSlice:
         protected=said.protected,
         slo=said.slo,
         alert_only=said.alert_only,
+        reports_load=said.reports_load,
         max_slowdown_percent=said.max_slowdown_percent,
         solo_step_micros=said.solo_step_micros or wanted.solo_step_micros,
         epoch=epoch,

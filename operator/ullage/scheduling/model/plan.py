@@ -161,6 +161,18 @@ class ApplyDeployment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleWorkload:
+    """Set the replicas of an InferenceDeployment, if it still is as it was seen."""
+
+    owner: ObjectRef
+    resource_version: str
+    replicas: int
+    epoch: int
+    reason: Reason
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteWorkload:
     """Delete a finished TrainingJob whose time to live is over."""
 
@@ -310,6 +322,7 @@ Action = (
     | UngatePod
     | ApplyService
     | ApplyDeployment
+    | ScaleWorkload
     | DeleteWorkload
     | SetStatus
     | SetConditions

@@ -76,9 +76,11 @@ class Reporter:
         pool_choice = self.context.spending.said(uid)
         books = books_of(self.context.rounds, workload, life, members, placements)
         size = told_size(workload, life, placements, entry.size, self.context.view.now)
-        as_told = books is workload.status.allocation and size == (
-            workload.status.replicas,
-            workload.status.size,
+        scaling = entry.scaling.record if entry.scaling is not None else None
+        as_told = (
+            books is workload.status.allocation
+            and size == (workload.status.replicas, workload.status.size)
+            and scaling == workload.status.scaling
         )
         if (
             life.waiting
@@ -133,6 +135,7 @@ class Reporter:
             size=size,
             made_room=entry.made_room or workload.status.made_room,
             verdict=verdict,
+            scaling=scaling,
         )
         return tell(self.context.view, told, self.predictions)
 

@@ -21,6 +21,7 @@ from ullage.cluster.records.status import (
     DecisionRecord,
     MadeRoom,
     Placement,
+    ScalingRecord,
     SchedulingState,
     SizeRecord,
     WorkloadStatus,
@@ -28,6 +29,7 @@ from ullage.cluster.records.status import (
 from ullage.scheduling.capacity.capacity_choice import PoolChoice
 from ullage.scheduling.capacity.status import deadline_said, spend_of
 from ullage.scheduling.lifecycle.node_losses import noted
+from ullage.scheduling.lifecycle.scaling import scaling_said
 from ullage.scheduling.model.conditions import Said, merged
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
@@ -70,6 +72,8 @@ class Told:
     """Members of an elastic gang, and why so many."""
     made_room: MadeRoom | None = None
     """The last time that it made room for another."""
+    scaling: ScalingRecord | None = None
+    """How many replicas a service should have, where the operator scales it."""
     verdict: Said | None = None
     """Whether it has the devices that are recommended to it."""
 
@@ -178,6 +182,7 @@ def _serving(told: Told) -> dict[str, object]:
         "ready_replicas": sum(member.pod.ready for member in staying),
         "selector": selector_text(told.workload.ref),
         "endpoint": told.endpoint,
+        "scaling": told.scaling,
     }
 
 
@@ -239,6 +244,7 @@ def _said(told: Told) -> list[Said]:
     else:
         said = _admitted(told)
     said.extend(deadline_said(told.pool_choice))
+    said.extend(scaling_said(told.scaling))
     if told.degraded is not None:
         said.append(Said(ConditionType.DEGRADED, True, *told.degraded))
     if workload.invalid:

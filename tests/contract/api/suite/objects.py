@@ -8,7 +8,16 @@ import asyncio
 
 import pytest
 
-from contract.api.suite.world import World, a_job, a_pod, a_profile, a_slice, case, uid, version
+from contract.api.suite.world import (
+    World,
+    a_job,
+    a_pod,
+    a_profile,
+    a_slice,
+    case,
+    uid,
+    version,
+)
 from ullage.ports import (
     GPU_NODE,
     INFERENCE_DEPLOYMENT,
@@ -299,4 +308,35 @@ async def the_scale_of_a_service_is_its_replicas(w: World) -> None:
     scale = await w.cluster._transport.read(path, [])
     assert scale["spec"] == {"replicas": 1}
     await w.cluster._transport.write("PUT", path, {**scale, "spec": {"replicas": 3}})
+    assert (await w.get(INFERENCE_DEPLOYMENT, name))["spec"]["replicas"] == 3
+
+
+@case
+async def replicas_are_set_for_the_newest_version_alone(w: World) -> None:
+    name = w.name("svc")
+    template = {"spec": {"containers": [{"name": "main", "image": "none.invalid/none"}]}}
+    spec = {"template": template, "scaling": {"minReplicas": 1, "maxReplicas": 4}}
+    made = await w.create(INFERENCE_DEPLOYMENT, {"metadata": {"name": name}, "spec": spec})
+
+    async def scale(replicas: int, at: str) -> None:
+        await w.cluster.scale(
+            INFERENCE_DEPLOYMENT, name, replicas, namespace=w.namespace, resource_version=at
+        )
+
+    async def scaled(replicas: int) -> None:
+        """For the newest version; an operator may write a status meanwhile."""
+        for _ in range(20):
+            try:
+                await scale(replicas, version(await w.get(INFERENCE_DEPLOYMENT, name)))
+            except Conflict:
+                continue
+            return
+
+    await scaled(3)
+    held = await w.get(INFERENCE_DEPLOYMENT, name)
+    assert (held["spec"]["replicas"], held["metadata"]["generation"]) == (3, 2)
+    with pytest.raises(Conflict):
+        await scale(2, version(made))
+    with pytest.raises(Invalid, match="must be between"):
+        await scaled(9)
     assert (await w.get(INFERENCE_DEPLOYMENT, name))["spec"]["replicas"] == 3

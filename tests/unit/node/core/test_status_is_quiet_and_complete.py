@@ -12,7 +12,7 @@ import pytest
 from docs.generate.crds.definition import schema
 from fakes.kubelet_backend import a_device
 from structure import faults
-from ullage.api.contract import DesiredSlice, Reason, SliceKey, SlicePhase
+from ullage.api.contract import DesiredSlice, ObservedLoad, Reason, SliceKey, SlicePhase
 from ullage.api.gpunode import GPUNode
 from ullage_node.api_client import ApiError
 from ullage_node.kubelet.registrar import Registration
@@ -25,6 +25,7 @@ from ullage_node.status import (
     body_of,
     effective,
     judge,
+    loaded_slices,
     observed_slices,
     timestamp,
     urgent_digest,
@@ -220,6 +221,24 @@ async def test_a_wall_clock_that_jumps_neither_floods_nor_silences(
     bodies.append(body_of(facts(), timestamp(1.0)))
     assert await publisher.publish()
     assert writer.bodies == [bodies[0], bodies[-1]]
+
+
+async def test_loads_are_told_every_ten_seconds_and_their_end_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    writer, monotonic = Writer(), 5000.0
+    quiet = facts()
+    told = loaded_slices(quiet.slices, {KEY: ObservedLoad(seconds=15)})
+    now = [replace(quiet, slices=told)]
+    publisher = Publisher(writer, "n", lambda: body_of(now[-1], "t"), heartbeat_seconds=1000.0)
+    monkeypatch.setattr("ullage_node.publisher.time.monotonic", lambda: monotonic)
+    written = []
+    for second in range(61):
+        monotonic = 5000.0 + second
+        if second == 35:
+            now.append(quiet)
+        written += [second] if await publisher.publish() else []
+    assert written == [0, 10, 20, 30, 40]
 
 
 async def test_a_status_that_failed_is_written_again() -> None:

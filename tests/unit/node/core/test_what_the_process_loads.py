@@ -35,6 +35,7 @@ def test_the_agent_loads_no_client_library_and_no_models() -> None:
         "devices",
         "faults",
         "interruptions",
+        "loads",
         "numbers",
         "observations",
         "readers",

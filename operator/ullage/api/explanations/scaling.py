@@ -1,0 +1,39 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Explains why a service has its number of replicas. Standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ullage.api.explanations.explained import Explanation, say
+from ullage.api.reasons import Reason
+
+SCALING: Final[Mapping[Reason, Explanation]] = {
+    Reason.LOAD_UNKNOWN: say(
+        "No node reports how many requests the service gets, so its replicas stay as they are.",
+        "Wait until a replica is ready and has answered requests. If it lasts, look for the Event "
+        "LatencyUnmeasured of the pods: the histogram that spec.slo.metric names must be readable "
+        "and count requests.",
+    ),
+    Reason.STEADY: say(
+        "The number of replicas is what the objective needs at the load to come, or fewer have not "
+        "been enough for two minutes yet.",
+        "Nothing.",
+    ),
+    Reason.SCALED_UP: say(
+        "The objective needs more replicas at the load to come.",
+        "Nothing. Replicas that find no device wait, and `kubectl ullage why` says for what.",
+    ),
+    Reason.SCALED_DOWN: say("Fewer replicas were enough for two minutes.", "Nothing."),
+    Reason.AT_MAXIMUM: say(
+        "The objective needs more replicas than scaling.maxReplicas allows.",
+        "Raise scaling.maxReplicas, give replicas a larger share, or loosen spec.slo.",
+    ),
+    Reason.OUT_OF_REACH: say(
+        "Requests that do not wait take longer than the objective allows, so more replicas cannot "
+        "keep it. There are as many as keep waiting short.",
+        "Give replicas a larger share or a faster accelerator, or loosen spec.slo.",
+    ),
+}

@@ -1,0 +1,41 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Renders how many replicas a service has, and why."""
+
+from __future__ import annotations
+
+from rich.table import Table
+
+from ullage.api.contract import Reason
+from ullage.api.explanations.all import REASONS
+from ullage.cli.tables import facts
+from ullage.cluster.records.spec_fields import ReplicaBounds
+from ullage.cluster.records.status import ReplicaChoice, ScalingRecord
+
+
+def scaling(bounds: ReplicaBounds, record: ScalingRecord) -> Table:
+    """Load, what is planned for, what was chosen and what one replica less would bring."""
+    helps = record.reason not in (Reason.STEADY, Reason.SCALED_UP, Reason.SCALED_DOWN)
+    fewer = record.runner_up
+    rows = {
+        "replicas": f"{_choice(record.chosen)}, {bounds.min_replicas} to {bounds.max_replicas}",
+        "": f"{record.reason.value}: {record.message}",
+        "load": f"{record.load} requests/s, {record.forecast} planned for" if record.load else "",
+        "latency": f"{record.predicted_ms} ms predicted" if record.predicted_ms else "",
+        "one less": f"{_choice(fewer)}: {_latency(fewer)}" if fewer is not None else "",
+        "launch": f"{record.launch_seconds} s" if record.launch_seconds else "",
+        "what helps": REASONS[record.reason].what_to_do if helps else "",
+    }
+    return facts(rows)
+
+
+def _choice(choice: ReplicaChoice) -> str:
+    if not choice.percent:
+        return str(choice.replicas)
+    return f"{choice.replicas} of {choice.percent}% {choice.accelerator}".rstrip()
+
+
+def _latency(choice: ReplicaChoice) -> str:
+    if not choice.predicted_ms:
+        return "more would come than is served"
+    return f"{choice.predicted_ms} ms predicted"

@@ -1,0 +1,127 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Follows a service bin by bin: what a scaler remembers, hears and decides.
+
+Operator, simulator and bench all go through :func:`follow`, so what the simulator shows is what the
+operator does. A memory is small enough to stand in a status, and so outlives every restart.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ullage.engines.scaling.autoscaler import ScalingDecision, ScalingTerms, decide_replicas
+from ullage.engines.scaling.configurations import Configuration
+from ullage.engines.scaling.forecast import FIRST_CAUTION, adapted
+from ullage.engines.scaling.pooled_queue import LatencyTarget
+from ullage.engines.scaling.service_times import ServiceTime
+from ullage.engines.scaling.stabilisation import Need
+
+KEPT_BINS: Final = 80
+"""Bins that are remembered beside a season: as many as the errors of a forecast look at."""
+REACH: Final = 1.05
+"""A target below so many service times at its quantile cannot be kept."""
+RELAXED: Final = 2.0
+"""What is planned for instead, in these service times: as long a wait as the service."""
+GAP_BINS: Final = 3
+"""After so many bins without a word, earlier needs say nothing of the time between."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingMemory:
+    """What a scaler knows from earlier bins.
+
+    Attributes:
+        rates: Requests per second by bin, the oldest first.
+        needs: Replicas that were needed, in order of time, over the hold.
+        caution: Of the forecast, 0..1.
+        as_of_s: End of the last bin, on the clock of the needs.
+    """
+
+    rates: tuple[float, ...] = ()
+    needs: tuple[Need, ...] = ()
+    caution: float = FIRST_CAUTION
+    as_of_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """What was measured in the bin that ends now.
+
+    Attributes:
+        now_s: End of the bin, seconds.
+        requests_per_s: To all replicas.
+        late: The part of the requests that ended beyond the limit, 0..1.
+        ended: How many ended.
+        waiting: Requests that wait.
+        current: Replicas that are asked for.
+    """
+
+    now_s: float
+    requests_per_s: float
+    late: float
+    ended: float
+    waiting: int
+    current: int
+
+
+def reachable(target: LatencyTarget, service: ServiceTime) -> LatencyTarget:
+    """The target, or one that replicas can keep.
+
+    More replicas shorten the wait alone. Where the service itself takes longer than the target
+    allows, no number keeps it, and as many as there may be would be wasted (derived).
+
+    Args:
+        target: What is to be kept.
+        service: Of one replica.
+    """
+    served_s = service.quantile_s(target.quantile)
+    kept = REACH * served_s <= target.limit_s
+    return target if kept else replace(target, limit_s=RELAXED * served_s)
+
+
+def follow(
+    memory: ScalingMemory, heard: Heard, configuration: Configuration, terms: ScalingTerms
+) -> tuple[ScalingDecision, ScalingMemory]:
+    """Decide at the end of a bin, and what to remember of it.
+
+    A bin that no one measured is left out. After a gap, or a clock that went back, needs start
+    again, so that nothing is taken away on the word of one bin.
+
+    Args:
+        memory: What the bin before left.
+        heard: What was measured.
+        configuration: What each replica is.
+        terms: What is to be kept.
+
+    Raises:
+        ValueError: a rate is negative or not finite.
+    """
+    terms = replace(terms, target=reachable(terms.target, configuration.service))
+    season = round(terms.season_s / terms.bin_s)
+    rates = (*memory.rates, heard.requests_per_s)[-KEPT_BINS - season :]
+    usual = max(1.0, sum(rates) / len(rates) * terms.bin_s)
+    weight = heard.ended / usual
+    caution = adapted(memory.caution, heard.late, weight, terms.target.quantile)
+    gap_s = heard.now_s - memory.as_of_s
+    needs = memory.needs if 0 <= gap_s < GAP_BINS * terms.bin_s else ()
+    found = decide_replicas(
+        rates,
+        needs,
+        configuration,
+        terms,
+        now_s=heard.now_s,
+        current=heard.current,
+        waiting=heard.waiting,
+        caution=caution,
+    )
+    kept = max(2, math.ceil(terms.hold_s / terms.bin_s) + 2)
+    return found, replace(
+        memory,
+        rates=rates,
+        needs=(*needs, found.need)[-kept:],
+        caution=caution,
+        as_of_s=heard.now_s,
+    )
