@@ -23,6 +23,7 @@ CONTRACT = {
     "ullage.api.faults",
     "ullage.api.interruptions",
     "ullage.api.lanes",
+    "ullage.api.loads",
     "ullage.api.numbers",
     "ullage.api.observations",
     "ullage.api.readers",

@@ -128,6 +128,7 @@ def test_it_runs_on_the_standard_library_alone(unpacked: Path, module: str) -> N
         "ullage.api.devices",
         "ullage.api.faults",
         "ullage.api.interruptions",
+        "ullage.api.loads",
         "ullage.api.numbers",
         "ullage.api.observations",
         "ullage.api.readers",
