@@ -53,10 +53,10 @@ def arrivals(rate_per_s: float, seconds: float, seed: int) -> list[Sent]:
     return [Sent(due_s=float(at), payload=body) for at in np.cumsum(gaps)]
 
 
-def saturated(process: Process) -> tuple[float, float]:
+def saturated(process: Process, clients: int = CLIENTS) -> tuple[float, float]:
     """Requests a second, and requests for each second of CPU that the process took."""
     before = process.cpu_s()
-    found = closed_loop(process.port, CLIENTS, SATURATE_S, payload(1.0))
+    found = closed_loop(process.port, clients, SATURATE_S, payload(1.0))
     used = process.cpu_s() - before
     require_all_ok(found)
     return len(found.times_s) / found.span_s, len(found.times_s) / used
@@ -99,6 +99,8 @@ def measure(
         progress.say("saturate the router")
         rate, per_core = saturated(ours)
         figures: dict[str, report.Figure] = {"rps": rate, "rps_per_core": per_core}
+        progress.say("requests that come one by one")
+        figures["alone_rps_per_core"] = saturated(ours, 1)[1]
         if program is None:
             return figures | {"p50_added_ms": None, "p99_added_ms": None}
         with nginx(model, program) as proxy:

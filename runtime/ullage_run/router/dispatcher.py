@@ -21,13 +21,13 @@ from typing import Final
 from ullage_run.router.calls import Answer, Call
 from ullage_run.router.following import Unknown, addresses_of_name
 from ullage_run.router.grpc_replicas import GrpcConnections
+from ullage_run.router.http_replicas import HttpConnections
 from ullage_run.router.metrics import Result, RouterMetrics
 from ullage_run.router.open_inference import MalformedAnswer, UnreadableAnswer, error_body
 from ullage_run.router.replicas import (
     OK,
     Broken,
     Connections,
-    HttpConnections,
     NotDelivered,
     Replica,
     Reply,

@@ -256,10 +256,13 @@ class Intake:
         held.take(declared)
         if request.headers.get("Expect", "").lower() == "100-continue" and request.transport:
             request.transport.write(CONTINUE)
-        body = bytearray()
+        content, body = request.content, bytearray()
         try:
+            if content.is_eof() and content.total_bytes <= limits.body_bytes:
+                held.take(content.total_bytes)  # it came with its head: no time to bound
+                return content.read_nowait(-1)
             async with asyncio.timeout(limits.body_s):
-                async for chunk in request.content.iter_any():
+                async for chunk in content.iter_any():
                     body += chunk
                     if len(body) > limits.body_bytes:
                         raise _too_large(limits)
@@ -302,6 +305,8 @@ class Held:
 
 def traced(headers: CIMultiDict[str]) -> CIMultiDict[str]:
     """Headers less a trace context that is none (W3C Trace Context, sections 3.2 and 3.3)."""
+    if "traceparent" not in headers and "tracestate" not in headers:
+        return headers
     parents, states = headers.getall("traceparent", []), headers.getall("tracestate", [])
     good = len(parents) == 1 and TRACEPARENT.fullmatch(parents[0])
     if not good:

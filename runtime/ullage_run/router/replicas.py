@@ -1,28 +1,22 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Replicas of a model: what each runs, until when, whether it is there; asked over HTTP."""
+"""Replicas of a model: what each runs, until when, whether it is there, and what asks it."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-import aiohttp
 from multidict import CIMultiDict, CIMultiDictProxy
-from yarl import URL
 
 from ullage_run.router.run_times import RunTimes
 from ullage_run.router.settings import Backend
 
-IDLE_S: Final = 4.0
-"""An idle connection is kept for less than the five seconds after which common servers close it."""
 CONNECT_S: Final = 1.0
 OK: Final = 200
-STREAMED: Final = frozenset({"text/event-stream", "application/x-ndjson"})
-"""Content types of answers whose parts a client reads one by one."""
 PARTS: Final = 8
 """Parts of an answer that wait for their client."""
 HOP_BY_HOP: Final = frozenset(
@@ -160,130 +154,6 @@ class Connections(Protocol):
     ) -> Reply:
         """One exchange; raises NotDelivered, TooLate or Broken."""
         ...
-
-
-class HttpConnections:
-    """Connections to all replicas, kept open and used again; ``open`` and ``close`` once each."""
-
-    def __init__(self, answer_bytes: int) -> None:
-        """No answer may be longer than ``answer_bytes``."""
-        self._answer_bytes = answer_bytes
-        self._session: aiohttp.ClientSession | None = None
-
-    async def open(self) -> None:
-        """Connections are made when they are needed."""
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_S),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
-            auto_decompress=False,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
-        )
-
-    async def close(self) -> None:
-        """Close all."""
-        if self._session is not None:
-            await self._session.close()
-
-    def forget(self, replica: Replica) -> None:
-        """Its idle connections end by themselves."""
-
-    async def ask(
-        self,
-        replica: Replica,
-        method: str,
-        path: str,
-        headers: Mapping[str, str],
-        body: bytes,
-        within_s: float,
-        begun: Begun | None = None,
-    ) -> Reply:
-        """One exchange; ``path`` is sent as it is.
-
-        An answer that comes in parts is handed on part by part where ``begun`` is given: each may
-        take as long as the whole of another answer.
-
-        Raises:
-            NotDelivered: no connection was made.
-            TooLate: no whole answer came in time.
-            Broken: the connection ended, or the answer is no HTTP or too long.
-        """
-        if self._session is None:
-            raise RuntimeError("connections are used before they are opened")
-        url = URL(replica.backend.url + path, encoded=True)
-        try:
-            async with (
-                asyncio.timeout(within_s) as limit,
-                self._session.request(
-                    method, url, headers=headers, data=body or None, allow_redirects=False
-                ) as answer,
-            ):
-                reply = Reply(status=answer.status, headers=end_to_end(answer.headers), body=b"")
-                if begun is not None and _comes_in_parts(answer):
-                    await _handed_on(answer, reply, begun, limit, within_s)
-                    return reply
-                return replace(reply, body=await self._body(answer))
-        except aiohttp.ClientConnectorError as error:
-            raise NotDelivered(f"no connection: {error}") from None
-        except aiohttp.ConnectionTimeoutError:
-            raise NotDelivered(f"no connection in {CONNECT_S:g} s") from None
-        except TimeoutError:
-            raise TooLate(f"no answer in {within_s:.3g} s") from None
-        except (aiohttp.ClientError, ValueError, OSError) as error:
-            raise Broken(f"the connection ended: {error or type(error).__name__}") from None
-
-    async def _body(self, answer: aiohttp.ClientResponse) -> bytes:
-        if (answer.content_length or 0) > self._answer_bytes:
-            raise Broken(f"the answer has more than {self._answer_bytes} bytes")
-        body = bytearray()
-        async for chunk in answer.content.iter_any():
-            body += chunk
-            if len(body) > self._answer_bytes:
-                raise Broken(f"the answer has more than {self._answer_bytes} bytes")
-        return bytes(body)
-
-
-def _comes_in_parts(answer: aiohttp.ClientResponse) -> bool:
-    return answer.status == OK and answer.content_type in STREAMED
-
-
-async def _handed_on(
-    answer: aiohttp.ClientResponse,
-    reply: Reply,
-    begun: Begun,
-    limit: asyncio.Timeout,
-    idle_s: float,
-) -> None:
-    """Hand an answer on, part by part; a client who leaves ends it at the replica, too.
-
-    It begins with its first part: until then a failure is one of the whole exchange.
-    """
-    stream, whole = Stream(), False
-    now_s = asyncio.get_running_loop().time
-    parts = answer.content.iter_any()
-    first = await anext(parts, None)
-    if first is None:
-        return
-    begun(reply, stream)
-    try:
-        await stream.put(first)
-        _renew(limit, now_s() + idle_s)
-        async for part in parts:
-            _renew(limit, None)  # how long the client may take is the server's to say
-            await stream.put(part)
-            if stream.left:
-                answer.close()
-                return
-            _renew(limit, now_s() + idle_s)
-        whole = True
-    finally:
-        stream.end(broken=not whole)
-
-
-def _renew(limit: asyncio.Timeout, until_s: float | None) -> None:
-    """Move a time-out that has not ended this task yet."""
-    if not limit.expired():
-        limit.reschedule(until_s)
 
 
 def end_to_end(headers: CIMultiDictProxy[str]) -> CIMultiDict[str]:

@@ -69,7 +69,7 @@ class RunTimes:
     _windows: OrderedDict[str, SlidingWindow] = field(init=False, default_factory=OrderedDict)
     _seen: int = field(init=False, default=0)
     _new: int = field(init=False, default=0)
-    _longest: dict[tuple[tuple[str, int], ...], float] = field(init=False, default_factory=dict)
+    _longest: dict[tuple[str, ...], float] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self._fit = CostFit(prior=self.prior, prior_batches=PRIOR_BATCHES, fixed_known=True)
@@ -108,14 +108,14 @@ class RunTimes:
 
     def longest_s(self, keys: Sequence[str]) -> float | None:
         """The expected time of the longest member alone, seconds; ``None`` as above."""
-        if not all(map(self.knows, keys)):
-            return None
-        counts = tuple(sorted(Counter(keys).items()))
-        if counts not in self._longest:
+        members = tuple(sorted(keys))
+        found = self._longest.get(members)
+        if found is None and all(map(self.knows, keys)):
             if len(self._longest) >= MIXTURES:
                 self._longest.clear()
-            self._longest[counts] = expected_longest_s(self._known, counts)
-        return self._longest[counts]
+            counts = tuple(sorted(Counter(keys).items()))
+            found = self._longest[members] = expected_longest_s(self._known, counts)
+        return found
 
     def rate_per_s(self) -> float:
         """Requests per second at the best batch size, roughly; 0 while nothing is known."""

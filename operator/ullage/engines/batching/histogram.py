@@ -8,6 +8,7 @@ member; the bins are therefore denser above the 90th percentile.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -131,7 +132,7 @@ class SlidingWindow:
 
     def add(self, time_s: float) -> None:
         """Take a time in; what is not a positive finite number is left out."""
-        if np.isfinite(time_s) and time_s > 0:
+        if 0 < time_s < math.inf:
             self.samples.append(time_s)
 
     def histogram(self, *, least: int = LEAST_SAMPLES) -> Histogram | None:

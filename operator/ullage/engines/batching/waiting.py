@@ -96,9 +96,11 @@ class Waiting:
             self._deadline_s = np.resize(self._deadline_s, 2 * count)
             self._arrival_s = np.resize(self._arrival_s, 2 * count)
             self._app = np.resize(self._app, 2 * count)
-        at = int(np.searchsorted(self.deadline_s, request.deadline_s, side="right"))
-        for column in (self._deadline_s, self._arrival_s, self._app):
-            column[at + 1 : count + 1] = column[at:count]
+        at = count
+        if count and request.deadline_s < self._deadline_s[count - 1]:
+            at = int(np.searchsorted(self.deadline_s, request.deadline_s, side="right"))
+            for column in (self._deadline_s, self._arrival_s, self._app):
+                column[at + 1 : count + 1] = column[at:count]
         self._deadline_s[at] = request.deadline_s
         self._arrival_s[at] = request.arrival_s
         self._app[at] = self._number(request.app)
@@ -107,11 +109,12 @@ class Waiting:
     def take(self, places: Sequence[int]) -> tuple[Request, ...]:
         """Remove the requests at these places and return them in the given order."""
         taken = tuple(self._requests[at] for at in places)
-        stays = np.ones(len(self), dtype=np.bool_)
-        stays[list(places)] = False
         left = len(self) - len(taken)
-        for column in (self._deadline_s, self._arrival_s, self._app):
-            column[:left] = column[: len(self)][stays]
+        if left:
+            stays = np.ones(len(self), dtype=np.bool_)
+            stays[list(places)] = False
+            for column in (self._deadline_s, self._arrival_s, self._app):
+                column[:left] = column[: len(self)][stays]
         for at in sorted(places, reverse=True):
             del self._requests[at]
         for request in taken:

@@ -294,8 +294,10 @@ async def test_a_grpc_replica_that_fails_a_batch_loses_no_request(misdeed: Any) 
         grpc_client(router.server.grpc_port) as client,
     ):
         await router.taught(20.0)
-        busy = [asyncio.create_task(client.infer(typed([0.0]))) for _ in range(2)]
-        await until(lambda: len(bad.asked) == len(good.asked) == 1)
+        busy = [asyncio.create_task(client.infer(typed([0.0])))]
+        await until(lambda: len(bad.asked) == 1)
+        busy.append(asyncio.create_task(client.infer(typed([0.0]))))
+        await until(lambda: len(good.asked) == 1)
         more = [asyncio.create_task(client.infer(typed([float(n)]))) for n in range(1, 5)]
         await until(lambda: len(router.dispatcher.queue) == 4)
         gates[0].set()
