@@ -63,7 +63,7 @@ test-stress: $(VENV)/.ready ## the long stress tests in full: 100,000 random eve
 	  tests/property/node/test_wild_*.py \
 	  tests/property/test_placement_under_stress.py tests/property/test_admission_never_overcommits.py \
 	  tests/property/node/test_restarts_of_everything.py tests/property/test_making_room_never_flaps.py \
-	  tests/contract/kubelet/test_ten_thousand_calls_in_any_order.py
+	  tests/contract/kubelet/test_ten_thousand_calls_in_any_order.py tests/property/test_lanes_are_safe_whatever_jobs_do.py
 	@ULLAGE_STROKES=$(STROKES) $(BIN)/python -m pytest -p no:xdist tests/unit/run/test_random_strokes_lose_no_state.py
 	@ULLAGE_EXAMPLES=many $(BIN)/python -m pytest $(FAST_FLAGS) $(MANY_EXAMPLES)
 
@@ -255,6 +255,10 @@ bench-batching: $(VENV)/.ready ## batching by distribution beside EDF, FIFO and 
 .PHONY: bench-autoscale
 bench-autoscale: $(VENV)/.ready ## replicas by objective beside a tuned HPA and a clairvoyant, on public traces in virtual time (DATA=folder)
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.autoscale $(if $(DATA),--data $(DATA))
+
+.PHONY: bench-lanes
+bench-lanes: $(VENV)/.ready ## lanes in virtual time: safety under random events, residents, completion times, fairness (DATA=folder, EVENTS)
+	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.lanes $(if $(DATA),--data $(DATA)) $(if $(EVENTS),--events $(EVENTS))
 
 .PHONY: bench-router
 bench-router: $(VENV)/.ready ## what the router adds beside nginx, requests a core, goodput beside BentoML and static sizes (NGINX=program)

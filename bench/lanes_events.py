@@ -26,7 +26,7 @@ from ullage.engines.lanes.records import (
     Turn,
 )
 from ullage.engines.lanes.safety import UnsafeLanes
-from ullage.engines.lanes.settings import IterationPolicy, LaneSettings, Margins
+from ullage.engines.lanes.settings import IterationPolicy, LaneAim, LaneSettings, Margins
 from ullage.engines.lanes.table import LaneTable
 
 
@@ -92,7 +92,7 @@ class RandomEvents:
             capacity_mib=capacity,
             policy=self._rng.choice(list(IterationPolicy)),
             margins=self._rng.choice((Margins(), Margins(persistent=1, peak=1, free_mib=0))),
-            merge=self._rng.random() < 0.8,
+            aim=self._rng.choice(list(LaneAim)),
             most_queued=30,
         )
         self.table = LaneTable(settings=settings)

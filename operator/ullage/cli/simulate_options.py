@@ -145,6 +145,35 @@ class Serving:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Lanes:
+    """Jobs that share one device by lanes."""
+
+    lanes: Annotated[
+        str,
+        typer.Option(
+            help="Table of jobs (arrival_s, persistent_mib, ephemeral_mib, duration_s; name,"
+            " step_s, duty) on one device, by packing and by lanes under every policy."
+        ),
+    ] = ""
+    memory: Annotated[
+        float, typer.Option(min=0.1, max=10_000, help="With --lanes: GiB of the device.")
+    ] = 80.0
+    slowdown: Annotated[
+        float,
+        typer.Option(
+            min=0, max=10, help="With --lanes: how much longer a step takes for each other lane."
+        ),
+    ] = 0.1
+    aim: Annotated[
+        str,
+        typer.Option(
+            help="With --lanes: Residents (the most jobs on the device), Throughput (jobs share a"
+            " lane only where it has time for them) or RulesAlone (lanes never merge)."
+        ),
+    ] = "Residents"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Live:
     """A cluster to start from."""
 

@@ -18,8 +18,20 @@ from ullage.engines.lanes.records import (
     Placed,
     Resized,
 )
-from ullage.engines.lanes.rules import Fit, Merge, Need, Rule, Size, fit, merges, sizes, split
+from ullage.engines.lanes.rules import (
+    Fit,
+    Merge,
+    Need,
+    Rule,
+    Size,
+    fit,
+    loses,
+    merges,
+    sizes,
+    split,
+)
 from ullage.engines.lanes.safety import check
+from ullage.engines.lanes.settings import LaneAim
 from ullage.engines.lanes.state import Lane, Resident
 
 _ANSWERS: Final[Mapping[Rule, type[Opened | Joined | Enlarged]]] = MappingProxyType(
@@ -29,24 +41,19 @@ _ANSWERS: Final[Mapping[Rule, type[Opened | Joined | Enlarged]]] = MappingProxyT
 
 @dataclass(slots=True, kw_only=True)
 class DeviceMemory:
-    """Lanes and residents of a device of ``usable_mib``; without ``merging`` rules 1 to 3 alone."""
+    """Lanes and residents of a device of ``usable_mib``."""
 
     usable_mib: int
-    merging: bool = True
+    aim: LaneAim = LaneAim.RESIDENTS
     lanes: dict[int, Lane] = field(default_factory=dict)
     residents: dict[str, Resident] = field(default_factory=dict)
     next_lane: int = 1
 
     @property
-    def persistent_mib(self) -> int:
-        """Reserved for good."""
-        return sum(one.persistent_mib for one in self.residents.values())
-
-    @property
     def free_mib(self) -> int:
         """What neither lanes nor persistent memory reserve."""
-        lanes = sum(one.reserved_mib for one in self.lanes.values())
-        return self.usable_mib - self.persistent_mib - lanes
+        lanes = self.lanes.values()
+        return self.usable_mib - sum(one.reserved_mib + one.persistent_mib for one in lanes)
 
     def check(self) -> None:
         """Raise `UnsafeLanes` where memory could run out."""
@@ -57,18 +64,17 @@ class DeviceMemory:
         return sizes(self.lanes.values())
 
     def admit(self, resident: Resident, changes: list[Change]) -> Placed | None:
-        """Give a newcomer its lane by rules 1 to 3; ``None`` where none holds.
+        """Give a newcomer its lane by rules 1 to 3; ``None`` where rules or aim give none.
 
         Args:
             resident: Not yet here.
             changes: Get what others see of it.
         """
         need = need_of(resident)
-        if self.merging:
-            for one in merges(need, self.sizes(), self.free_mib):
-                self._merge(one, changes)
+        for one in self._merges(need, self.sizes(), self.free_mib):
+            self._merge(one, changes)
         found = fit(need, self.sizes(), self.free_mib)
-        if found is None:
+        if found is None or not self._has_time(found):
             return None
         lane = self._lane(found, own=need.own)
         if found.rule is Rule.OPEN:
@@ -112,10 +118,12 @@ class DeviceMemory:
         A merge waits for the smaller lane's boundary and a split for that of the lane that parts.
         """
         shared = (one for one in self.lanes.values() if len(one.residents) > 1)
-        idle = [one for one in shared if one.idle and self.merging]
+        idle = [one for one in shared if one.idle and self.aim is not LaneAim.RULES_ALONE]
         while idle:
             free = self.free_mib
-            plans = [(split(one.residents.values(), free), one) for one in idle]
+            plans = [
+                (split(one.residents.values(), free), one) for one in idle if one.least_mib <= free
+            ]
             able = [(plan, one) for plan, one in plans if plan is not None]
             if not able:
                 return
@@ -141,7 +149,7 @@ class DeviceMemory:
         seen, free = self._without(resident)
         found = fit(need, seen, free)
         if found is None:
-            planned = merges(need, seen, free) if self.merging else ()
+            planned = self._merges(need, seen, free)
             for one in planned:
                 self._merge(one, changes)
             seen, free = self._without(resident)
@@ -181,6 +189,19 @@ class DeviceMemory:
         self.next_lane += 1
         return lane
 
+    def _merges(self, need: Need, seen: Sequence[Size], free_mib: int) -> tuple[Merge, ...]:
+        """What the setting permits of the merges that make room."""
+        if self.aim is LaneAim.RULES_ALONE:
+            return ()
+        found = merges(need, seen, free_mib)
+        costs = self.aim is LaneAim.THROUGHPUT and found and loses(need, seen, free_mib, found)
+        return () if costs else found
+
+    def _has_time(self, found: Fit) -> bool:
+        """Whether a lane's residents leave it idle at times; matters to one aim alone."""
+        full = found.lane is not None and self.lanes[found.lane].duty >= 1
+        return not full or self.aim is not LaneAim.THROUGHPUT
+
     def _merge(self, merge: Merge, changes: list[Change]) -> None:
         small = self.lanes[merge.lane]
         if small.idle:
@@ -205,4 +226,5 @@ def need_of(resident: Resident) -> Need:
         persistent_mib=resident.persistent_mib,
         ephemeral_mib=resident.ephemeral_mib,
         own=resident.demand.own_lane,
+        duty=resident.demand.duty,
     )

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from ullage.engines.lanes.state import Lane, Resident
@@ -29,11 +29,15 @@ class Fit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """What a job adds: memory for good, and a step; ``own`` where it shares no lane."""
+    """What a job adds: memory for good, a step, and the part of time in which it wants to run.
+
+    ``own`` where it shares no lane. A resident whose step grows adds no duty.
+    """
 
     persistent_mib: int
     ephemeral_mib: int
     own: bool = False
+    duty: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,12 +124,7 @@ def merges(need: Need, lanes: Sequence[Size], free_mib: int) -> tuple[Merge, ...
             key=lambda pair: (-min(pair[0].size_mib, missing), _loss(*pair), -pair[1].size_mib),
         )
         shared = [one for one in shared if one is not small]
-        shared[shared.index(large)] = Size(
-            lane=large.lane,
-            size_mib=large.size_mib,
-            duty=large.duty + small.duty,
-            shared=True,
-        )
+        shared[shared.index(large)] = replace(large, duty=large.duty + small.duty)
         free_mib += small.size_mib
         found.append(Merge(lane=small.lane, into=large.lane))
     return tuple(found)
@@ -134,6 +133,30 @@ def merges(need: Need, lanes: Sequence[Size], free_mib: int) -> tuple[Merge, ...
 def _loss(one: Size, other: Size) -> float:
     """Predicted throughput, in lanes that run all the time, that a merge loses (derived)."""
     return min(1.0, one.duty) + min(1.0, other.duty) - min(1.0, one.duty + other.duty)
+
+
+def loses(need: Need, lanes: Sequence[Size], free_mib: int, planned: Sequence[Merge]) -> bool:
+    """Whether merges cost more predicted throughput than the job that they admit adds (derived).
+
+    Args:
+        need: What that job adds.
+        lanes: All lanes before the merges.
+        free_mib: What neither lanes nor persistent memory reserve before, MiB.
+        planned: Merges of these lanes.
+    """
+    left = {one.lane: one for one in lanes}
+    for one in planned:
+        small, large = left.pop(one.lane), left[one.into]
+        free_mib += small.size_mib
+        left[one.into] = replace(large, duty=large.duty + small.duty)
+    before = sum(min(1.0, one.duty) for one in lanes)
+    after = sum(min(1.0, one.duty) for one in left.values())
+    ordered = sorted(left.values(), key=lambda one: (one.size_mib, one.lane))
+    found = fit(need, ordered, free_mib)
+    home = None if found is None or found.lane is None else left[found.lane]
+    has = 0.0 if home is None else home.duty
+    after += min(1.0, has + need.duty) - min(1.0, has)
+    return after < before - _LEAST_GAIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,17 @@ class IterationPolicy(StrEnum):
     """The least time left; the wait counts."""
 
 
+class LaneAim(StrEnum):
+    """What memory is for: residents that take turns, or steps that run side by side."""
+
+    RESIDENTS = "Residents"
+    """Jobs join lanes, and lanes merge for the first that waits, as soon as that makes room."""
+    THROUGHPUT = "Throughput"
+    """Jobs join a lane that has time for them, and lanes merge where no throughput is lost."""
+    RULES_ALONE = "RulesAlone"
+    """Jobs join lanes, which never merge or split."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Margins:
     """How much more than declared is reserved. Defaults: Salus @7b7f5e0, `lanemgr.cpp`.
@@ -79,7 +90,7 @@ class LaneSettings:
     capacity_mib: int
     policy: IterationPolicy = IterationPolicy.FAIR
     margins: Margins = Margins()
-    merge: bool = True
+    aim: LaneAim = LaneAim.RESIDENTS
     early_release: bool = False
     deadline_factor: float = 2.0
     first_step_s: float = 60.0

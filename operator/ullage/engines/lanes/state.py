@@ -56,8 +56,8 @@ class Lane:
     """Memory that its residents' steps use one at a time.
 
     ``size_mib`` holds now. ``target_mib``, the largest step of a resident, holds from the next
-    boundary. ``draining`` are jobs that released early. ``clock_s`` and ``clock_steps`` are the
-    levels of the last job that was granted.
+    boundary; ``least_mib`` is the smallest step. ``draining`` are jobs that released early.
+    ``clock_s`` and ``clock_steps`` are the levels of the last job that was granted.
     """
 
     lane: int
@@ -71,6 +71,8 @@ class Lane:
     clock_steps: int = 0
 
     target_mib: int = 0
+    least_mib: int = 0
+    persistent_mib: int = 0
     duty: float = 0.0
 
     @property
@@ -103,6 +105,9 @@ class Lane:
         self.measure()
 
     def measure(self) -> None:
-        """Take target and duty from the residents again."""
-        self.target_mib = max((one.ephemeral_mib for one in self.residents.values()), default=0)
-        self.duty = sum(one.demand.duty for one in self.residents.values())
+        """Take sums and sizes from the residents again."""
+        residents = self.residents.values()
+        steps = [one.ephemeral_mib for one in residents]
+        self.target_mib, self.least_mib = max(steps, default=0), min(steps, default=0)
+        self.persistent_mib = sum(one.persistent_mib for one in residents)
+        self.duty = sum(one.demand.duty for one in residents)

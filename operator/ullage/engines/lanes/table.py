@@ -52,9 +52,11 @@ class LaneTable:
     _arrivals: int = field(init=False, default=0)
     _asks: int = field(init=False, default=0)
     _leases: int = field(init=False, default=0)
+    _outgrown: set[str] = field(init=False, default_factory=set)
+    """Residents whose next step needs more than they have."""
 
     def __post_init__(self) -> None:
-        self.memory = DeviceMemory(usable_mib=self.settings.usable_mib, merging=self.settings.merge)
+        self.memory = DeviceMemory(usable_mib=self.settings.usable_mib, aim=self.settings.aim)
 
     def arrive(self, demand: JobDemand, now_s: float) -> tuple[Answer, Changes]:
         """A job wants to be resident; one that is queued is assigned in a later change.
@@ -95,6 +97,7 @@ class LaneTable:
         resident = self.memory.residents.get(job)
         if resident is not None:
             self.memory.dismiss(resident, changes)
+            self._outgrown.discard(job)
         elif self.queue.pop(job, None) is None:
             return ()
         self._settle(changes)
@@ -243,6 +246,7 @@ class LaneTable:
                 raise ValueError(f"lane {lane.lane} or a job of it is recorded twice")
             memory.lanes[lane.lane] = lane
             memory.residents.update(lane.residents)
+        table._outgrown = {name for name, one in memory.residents.items() if one.needs_mib}
         memory.next_lane = max((record.next_lane, *(one + 1 for one in memory.lanes)))
         held = [one.lease.lease for one in memory.residents.values() if one.lease is not None]
         numbers = [one.number for one in memory.residents.values()]
@@ -344,6 +348,7 @@ class LaneTable:
         wanted = self.settings.margins.ephemeral_mib(persistent, ephemeral_mib)
         if wanted > resident.ephemeral_mib:
             resident.needs_mib = max(resident.needs_mib, wanted)
+            self._outgrown.add(resident.name)
 
     def _settle(self, changes: list[Change]) -> None:
         """What a boundary permits: sizes, larger steps, newcomers, merges, splits, grants."""
@@ -358,22 +363,26 @@ class LaneTable:
     def _grow(self, changes: list[Change]) -> bool:
         """Larger steps go before newcomers; whether none waits for lanes to merge."""
         done = True
-        for one in list(self.memory.residents.values()):
-            if not one.needs_mib or one.lease is not None or one.asked_s is None:
+        for one in [self.memory.residents[name] for name in sorted(self._outgrown)]:
+            if one.lease is not None or one.asked_s is None:
                 continue
             grown = self.memory.grow(one, one.needs_mib, changes)
             if grown:
-                one.needs_mib = 0
+                self._has_what_it_needs(one)
             elif grown is None:
                 done = False
             else:
                 needs = one.persistent_mib + one.needs_mib
                 changes.append(self._refused(one.name, Refusal.CANNOT_GROW, needs))
                 self.withdraw(one.name, self._now_s)
-                one.needs_mib = 0
+                self._has_what_it_needs(one)
                 if one.peak_mib > one.ephemeral_mib:
                     self._need_more(one, one.peak_mib)
         return done
+
+    def _has_what_it_needs(self, resident: Resident) -> None:
+        resident.needs_mib = 0
+        self._outgrown.discard(resident.name)
 
     def _admit(self, changes: list[Change]) -> bool:
         """Newcomers in their order, as long as the first one fits; whether none waits."""

@@ -8,10 +8,10 @@ import pytest
 
 from ullage.engines.lanes.records import Granted, JobDemand, Waits
 from ullage.engines.lanes.safety import UnsafeLanes
-from ullage.engines.lanes.settings import EXACT, LaneSettings
+from ullage.engines.lanes.settings import EXACT, LaneAim, LaneSettings
 from ullage.engines.lanes.table import LaneTable
 
-SETTINGS = LaneSettings(capacity_mib=10_000, margins=EXACT, merge=False)
+SETTINGS = LaneSettings(capacity_mib=10_000, margins=EXACT, aim=LaneAim.RULES_ALONE)
 
 
 def a_table() -> LaneTable:

@@ -19,12 +19,13 @@ from ullage.engines.lanes.records import (
     Resized,
     Waits,
 )
-from ullage.engines.lanes.settings import EXACT, LaneSettings
+from ullage.engines.lanes.safety import UnsafeLanes
+from ullage.engines.lanes.settings import EXACT, LaneAim, LaneSettings
 from ullage.engines.lanes.table import LaneTable
 
 
-def a_table(capacity_mib: int = 16_000, *, merge: bool = True) -> LaneTable:
-    return LaneTable(settings=LaneSettings(capacity_mib=capacity_mib, margins=EXACT, merge=merge))
+def a_table(capacity_mib: int = 16_000, *, aim: LaneAim = LaneAim.RESIDENTS) -> LaneTable:
+    return LaneTable(settings=LaneSettings(capacity_mib=capacity_mib, margins=EXACT, aim=aim))
 
 
 def arrives(
@@ -72,7 +73,7 @@ def test_the_second_rule_joins_the_smallest_lane_that_is_large_enough() -> None:
 
 
 def test_the_third_rule_enlarges_the_smallest_lane_by_no_more_than_is_free() -> None:
-    table = a_table(merge=False)
+    table = a_table(aim=LaneAim.RULES_ALONE)
     arrives(table, "a", 1000, 6000)
     arrives(table, "b", 1000, 5000)
     found = arrives(table, "c", 1000, 6500)
@@ -84,7 +85,7 @@ def test_the_third_rule_enlarges_the_smallest_lane_by_no_more_than_is_free() -> 
 
 def test_a_larger_lane_is_never_made_smaller_by_a_newcomer() -> None:
     """Comparing with E instead of max(L, E) once broke safety in nearly every random run."""
-    table = a_table(10_000, merge=False)
+    table = a_table(10_000, aim=LaneAim.RULES_ALONE)
     arrives(table, "a", 500, 8000)
     answer = arrives(table, "b", 1000, 600)
     assert isinstance(answer, Joined)
@@ -92,7 +93,7 @@ def test_a_larger_lane_is_never_made_smaller_by_a_newcomer() -> None:
 
 
 def test_what_fits_by_no_rule_waits_in_order_of_arrival() -> None:
-    table = a_table(10_000, merge=False)
+    table = a_table(10_000, aim=LaneAim.RULES_ALONE)
     arrives(table, "a", 3000, 4000)
     assert arrives(table, "b", 4000, 4000) == Queued(job="b", place=1, waiting=1, missing_mib=1000)
     assert isinstance(arrives(table, "c", 10, 10), Queued), "no one passes the first"
@@ -108,7 +109,7 @@ def test_a_job_that_never_fits_is_refused_at_once_with_its_numbers() -> None:
 
 
 def test_a_lane_that_runs_grows_at_its_next_boundary_alone() -> None:
-    table = a_table(10_000, merge=False)
+    table = a_table(10_000, aim=LaneAim.RULES_ALONE)
     arrives(table, "a", 500, 6000)
     lease = runs(table, "a")
     assert isinstance(arrives(table, "b", 500, 8000), Enlarged)
@@ -164,6 +165,18 @@ def test_no_lane_merges_where_even_one_lane_would_be_too_much() -> None:
     assert homes(table) == {"a": 1, "b": 2}
 
 
+@pytest.mark.parametrize(("duty", "merged"), [(1.0, False), (0.3, True)])
+def test_lanes_for_throughput_lose_none(duty: float, merged: bool) -> None:
+    """Busy jobs keep their lanes and the newcomer waits; jobs that pause lose nothing."""
+    table = a_table(10_000, aim=LaneAim.THROUGHPUT)
+    for name, persistent, ephemeral in (("a", 500, 4000), ("b", 500, 4000), ("c", 4500, 3000)):
+        table.arrive(
+            JobDemand(name=name, persistent_mib=persistent, ephemeral_mib=ephemeral, duty=duty),
+            0.0,
+        )
+    assert ("c" in table.memory.residents) == merged
+
+
 def test_a_job_with_its_own_lane_shares_it_with_no_one() -> None:
     table = a_table(10_000)
     arrives(table, "slo", 1000, 5000, own=True)
@@ -175,7 +188,7 @@ def test_a_job_with_its_own_lane_shares_it_with_no_one() -> None:
 
 
 def test_one_step_at_a_time_runs_in_a_lane_and_lanes_run_side_by_side() -> None:
-    table = a_table(10_000, merge=False)
+    table = a_table(10_000, aim=LaneAim.RULES_ALONE)
     arrives(table, "a", 500, 4000)
     arrives(table, "b", 500, 4000)
     arrives(table, "c", 500, 4000)
@@ -188,7 +201,7 @@ def test_one_step_at_a_time_runs_in_a_lane_and_lanes_run_side_by_side() -> None:
 
 
 def test_a_job_that_dies_with_its_lease_keeps_the_lane_until_it_is_gone() -> None:
-    table = a_table(10_000, merge=False)
+    table = a_table(10_000, aim=LaneAim.RULES_ALONE)
     arrives(table, "a", 500, 8000)
     arrives(table, "b", 500, 8000)
     runs(table, "a")
@@ -209,7 +222,7 @@ def test_a_lease_is_released_once() -> None:
 
 
 def test_asking_twice_is_asking_once_and_asking_while_running_is_refused() -> None:
-    table = a_table(10_000, merge=False)
+    table = a_table(10_000, aim=LaneAim.RULES_ALONE)
     arrives(table, "a", 500, 8000)
     arrives(table, "b", 500, 8000)
     lease = runs(table, "a")
@@ -247,3 +260,12 @@ def test_a_full_queue_refuses() -> None:
     arrives(table, "a", 900, 100)
     answers = [arrives(table, name, 900, 100) for name in "bcd"]
     assert [type(one) for one in answers] == [Queued, Queued, Refused]
+
+
+def test_an_unsafe_state_is_an_error_and_never_a_grant() -> None:
+    table = a_table()
+    arrives(table, "a", 1000, 6000)
+    arrives(table, "b", 1000, 6000)
+    table.memory.lanes[1].residents["a"].persistent_mib = 9000
+    with pytest.raises(UnsafeLanes, match="promised"):
+        table.acquire("b", 1.0)

@@ -1,0 +1,116 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""``ullage simulate --lanes``: jobs on one device, their peaks packed or their steps in lanes."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Console
+from rich.table import Table
+
+from ullage.cli.comparing import figures_table, followed, tell
+from ullage.cli.simulate_options import Lanes
+
+if TYPE_CHECKING:
+    from ullage.simulate.lanes import LaneAnswer, LaneQuestion
+
+MIB: Final = 1024
+MINUTE: Final = 60
+NAMED: Final = 3
+"""Refused jobs that a note names."""
+
+
+def question(lanes: Lanes, most: int) -> LaneQuestion:
+    """What the options ask.
+
+    Args:
+        lanes: Table and device.
+        most: The first jobs only; 0 = all.
+
+    Raises:
+        ValueError: the table makes no sense; the text says what to write.
+    """
+    from ullage.engines.lanes.settings import LaneAim
+    from ullage.simulate.lane_trace import lane_jobs
+    from ullage.simulate.lanes import LaneQuestion
+
+    if lanes.aim not in list(LaneAim):
+        raise ValueError(f"--aim {lanes.aim!r}: write one of {', '.join(LaneAim)}")
+    path = Path(lanes.lanes)
+    jobs, notes = lane_jobs(path, most)
+    return LaneQuestion(
+        name=path.name,
+        jobs=jobs,
+        notes=notes,
+        memory_mib=int(lanes.memory * MIB),
+        slowdown=lanes.slowdown,
+        aim=LaneAim(lanes.aim),
+    )
+
+
+def watched(asked: LaneQuestion, console: Console) -> LaneAnswer:
+    """Play it, with a progress bar."""
+    from ullage.simulate.lanes import answer
+
+    return followed(partial(answer, asked), console)
+
+
+def table_of(found: LaneAnswer) -> Table:
+    """A line for packing and one for each policy, the best mean in bold."""
+    asked, first = found.question, found.outcomes[0]
+    table = figures_table(
+        f"{asked.name}: {len(asked.jobs):,} jobs on a device of {asked.memory_mib / MIB:g} GiB",
+        "mean, p99: arrival to end; residents: jobs on the device; running: steps side by side;\n"
+        "waits: part of a job's time there in which it waits for its lane",
+        ("mean min", "p99 min", f"x {first.policy}", "all min", "residents", "running", "waits"),
+    )
+    for one in found.outcomes:
+        mean_s = one.played.mean_completion_s
+        table.add_row(
+            one.policy,
+            f"{mean_s / MINUTE:.1f}",
+            f"{one.p99_s / MINUTE:.1f}",
+            f"{first.played.mean_completion_s / mean_s:.2f}" if mean_s > 0 else "",
+            f"{one.end_s / MINUTE:.1f}",
+            f"{one.played.residents:.1f}",
+            f"{one.played.busy:.2f}",
+            f"{one.waits:.0%}",
+            style="bold" if one is found.best else "",
+        )
+    return table
+
+
+def notes_of(found: LaneAnswer) -> tuple[str, ...]:
+    """What the table lacked, and the jobs that never fit."""
+    refused = found.outcomes[0].played.refused
+    if not refused:
+        return found.question.notes
+    shown = ", ".join(refused[:NAMED]) + (", ..." if len(refused) > NAMED else "")
+    never = f"{len(refused)} of the jobs never fit the device and are left out: {shown}"
+    return (*found.question.notes, never)
+
+
+def show(found: LaneAnswer, json_file: str, folder: Path | None) -> None:
+    """Print the table and write what was asked for.
+
+    Raises:
+        NoPlotter: pictures were asked for and matplotlib is missing.
+    """
+    from ullage.simulate.lanes import to_json
+
+    def pictures() -> tuple[Path, ...]:
+        from ullage.simulate.plots_lanes import draw
+
+        assert folder is not None
+        return draw(found, folder)
+
+    tell(
+        table_of(found),
+        notes_of(found),
+        json_file,
+        partial(to_json, found),
+        pictures if folder is not None else None,
+    )

@@ -1,0 +1,60 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Notices within a step that its memory goes back, so that the next step may start."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from ullage.engines.lanes.records import mib
+
+
+@dataclass(slots=True, kw_only=True)
+class EarlyRelease:
+    """Watches one job's use of its lane (rule of Salus @7b7f5e0, `iteralloctracker.cpp`).
+
+    ``threshold`` is the part of the expected peak that the use must still have while it falls,
+    ``window`` the samples over which it falls. The expected peak is the mean of those seen; before
+    the first step has ended nothing is released early.
+
+    Raises:
+        ValueError: a figure is out of range.
+    """
+
+    threshold: float = 0.9
+    window: int = 50
+    expected_mib: float = field(init=False, default=0.0)
+    steps: int = field(init=False, default=0)
+    _samples: deque[int] = field(init=False)
+    _peak_mib: int = field(init=False, default=0)
+    _released: bool = field(init=False, default=False)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.threshold <= 1 or self.window < 2:
+            raise ValueError("the threshold is a part above 0, the window at least 2 samples")
+        self._samples = deque(maxlen=self.window)
+
+    def sample(self, used_mib: int) -> bool:
+        """Whether the lane may be released now; true once a step at most.
+
+        Args:
+            used_mib: Of the lane, at equal intervals, MiB.
+
+        Raises:
+            ValueError: no such amount exists.
+        """
+        self._samples.append(mib(used_mib, "memory in use"))
+        self._peak_mib = max(self._peak_mib, used_mib)
+        if self._released or not self.steps or len(self._samples) == 1:
+            return False
+        falls = self._samples[-1] < self._samples[0]
+        self._released = falls and used_mib >= self.threshold * self.expected_mib
+        return self._released
+
+    def end_step(self) -> None:
+        """The step has ended; its peak counts for what is expected."""
+        self.steps += 1
+        self.expected_mib += (self._peak_mib - self.expected_mib) / self.steps
+        self._samples.clear()
+        self._peak_mib, self._released = 0, False
