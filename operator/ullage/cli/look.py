@@ -19,7 +19,7 @@ from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
 from ullage.cluster.records.status import Condition
 from ullage.cluster.values import streams
 from ullage.cluster.values.streams import Stream
-from ullage.ports import WORKLOAD_PROFILE, ClusterPort, JsonObject, NotFound
+from ullage.ports import WORKLOAD_PROFILE, ClusterPort, Forbidden, JsonObject, NotFound
 
 WORKLOADS = (streams.TRAINING_JOBS, streams.INFERENCE_DEPLOYMENTS)
 
@@ -84,6 +84,15 @@ async def picture(cluster: ClusterPort, wanted: Sequence[Stream]) -> Snapshot:
             items += page.items
         state.replace(stream, items, now)
     return state.freeze(now)
+
+
+async def quota_held(cluster: ClusterPort) -> Snapshot | None:
+    """What says which tenant holds what; ``None`` = the user may not list all of it."""
+    wanted = (*WORKLOADS, streams.SCHEDULING_POLICIES, streams.GPU_NODES, streams.PODS)
+    try:
+        return await picture(cluster, wanted)
+    except Forbidden:
+        return None
 
 
 def inside(wanted: Sequence[Stream], namespace: str, name: str = "") -> tuple[Stream, ...]:

@@ -26,7 +26,15 @@ from ullage.cli import cost as costs
 from ullage.cli import doctor as nodes
 from ullage.cli import drain as draining
 from ullage.cli import owners, profiles, recommend, simulate, tables, tables_policy, traces
-from ullage.cli.look import WORKLOADS, inside, isolation_of, look, save, workloads
+from ullage.cli.look import (
+    WORKLOADS,
+    inside,
+    isolation_of,
+    look,
+    quota_held,
+    save,
+    workloads,
+)
 from ullage.cli.output import Output, console_for, workloads_as
 from ullage.cli.tables_scaling import scaling
 from ullage.cli.target import Target
@@ -281,7 +289,10 @@ def explain(
     """What a reason or a condition means; or `policy`: promised against received time."""
     if reason.lower() == "policy":
         seen = _look(context, (TRAINING_JOBS, SCHEDULING_POLICIES, DEVICE_PROFILES, CAPACITY_POOLS))
-        console.print(tables_policy.policy(seen, time.time()))
+        held = (
+            _asked(context, quota_held) if any(one.quota for one in seen.policy.tenants) else None
+        )
+        console.print(tables_policy.policy(seen, time.time(), held))
         return
     said = tables.explanation(reason)
     if said is None:

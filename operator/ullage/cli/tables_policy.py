@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -16,6 +16,8 @@ from ullage.cluster.records.snapshot import PolicyRecord, Snapshot, WorkloadKind
 from ullage.cluster.records.spec_fields import Tenant
 from ullage.cluster.records.status import AllocationRecord
 from ullage.engines.allocation.round_records import MEMORY_ROUNDS
+from ullage.engines.quota.usage import QuotaUsage
+from ullage.scheduling.inventory.tenant_quotas import desired_usage, quotas_of
 from ullage.scheduling.learning.device_prices import prices_of
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.timeslicing.round_records import current, owed_s, promised, received_s
@@ -26,10 +28,16 @@ FIFO = (
 )
 
 
-def policy(snapshot: Snapshot, now: float) -> RenderableType:
-    """The objective in force, and promise against received time by job and accelerator type."""
+def policy(snapshot: Snapshot, now: float, quota_held: Snapshot | None = None) -> RenderableType:
+    """The objective in force, and promise against received time by job and accelerator type.
+
+    Args:
+        snapshot: Policy, jobs and prices.
+        now: Seconds since the epoch.
+        quota_held: Workloads, pods and nodes of the cluster; ``None`` = the user may not list them.
+    """
     binding, prices = snapshot.policy, prices_of(snapshot)
-    head = _head(binding, now)
+    head = _head(binding, now, quota_held)
     parts: list[RenderableType] = [head]
     if binding.objective == "FIFO":
         return Group(*parts, Text(FIFO))
@@ -54,16 +62,43 @@ def policy(snapshot: Snapshot, now: float) -> RenderableType:
     return Group(*parts)
 
 
-def _quota(tenant: Tenant) -> str:
-    """What a tenant may hold, in percent of devices."""
-    kinds = ", ".join(f"{one.nominal_quota} % of {one.accelerator}" for one in tenant.quota)
+def _quotas(binding: PolicyRecord, held: Snapshot | None) -> Iterator[str]:
+    """A line for each tenant with quota; with what it holds where that is known."""
+    tenants = quotas_of(binding)
+    if tenants is None:
+        return
+    usage = desired_usage(held, tenants) if held is not None else None
+    numbers = {one.name: at for at, one in enumerate(tenants.quotas.tenants)}
+    for tenant in binding.tenants:
+        if tenant.quota:
+            yield _quota(tenant, usage, numbers[tenant.name])
+    if usage is None:
+        yield "what tenants hold shows who may list GPUNodes, workloads and pods of all namespaces"
+
+
+def _quota(tenant: Tenant, usage: QuotaUsage | None, number: int) -> str:
+    """What a tenant may hold, and holds, in percent of devices."""
+    kinds = ", ".join(
+        f"{one.nominal_quota} % of {one.accelerator}" + _held(usage, number, one.accelerator)
+        for one in tenant.quota
+    )
     if not tenant.cohort:
         return f"{tenant.name}: {kinds}"
     reclaim = tenant.reclaim_within_cohort.value
     return f"{tenant.name}: {kinds}; cohort {tenant.cohort}, reclaimWithinCohort {reclaim}"
 
 
-def _head(binding: PolicyRecord, now: float) -> Table:
+def _held(usage: QuotaUsage | None, number: int, kind: str) -> str:
+    if usage is None:
+        return ""
+    borrowed = -usage.nominal_left(number, kind)
+    of_it = f", {borrowed} % of it borrowed" if borrowed > 0 else ""
+    return (
+        f" (holds {usage.used(number, kind)} %{of_it}, can get {usage.available(number, kind)} %)"
+    )
+
+
+def _head(binding: PolicyRecord, now: float, quota_held: Snapshot | None) -> Table:
     table = facts()
     table.add_row("objective", binding.objective)
     table.add_row("round", f"{binding.round_seconds} s")
@@ -73,9 +108,8 @@ def _head(binding: PolicyRecord, now: float) -> Table:
             for tenant in binding.tenants
         )
         table.add_row("tenants", ", ".join(said))
-    for tenant in binding.tenants:
-        if tenant.quota:
-            table.add_row("quota", _quota(tenant))
+    for line in _quotas(binding, quota_held):
+        table.add_row("quota", line)
     solve = binding.last_solve
     if solve is not None:
         ago = age(now - solve.time)

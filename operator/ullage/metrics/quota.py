@@ -8,15 +8,13 @@ such tenant makes no series.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.engines.admission.limits import WHOLE_PERCENT
-from ullage.engines.quota.records import NO_TENANT
-from ullage.engines.quota.usage import QuotaUsage
 from ullage.process.metric_families import gauge
-from ullage.scheduling.inventory.tenant_quotas import TenantQuotas, quotas_of
+from ullage.scheduling.inventory.tenant_quotas import desired_usage, quotas_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +53,7 @@ def quota_figures(snapshot: Snapshot) -> QuotaFigures:
     tenants = quotas_of(snapshot.policy)
     if tenants is None:
         return QuotaFigures()
-    usage = QuotaUsage(tenants.quotas)
-    for tenant, kind, percent in _held(snapshot, tenants):
-        usage.add(tenant, kind, percent)
+    usage = desired_usage(snapshot, tenants)
     told = _Told()
     for at, tenant_quota in enumerate(tenants.quotas.tenants):
         for kind, limits in tenant_quota.limits.items():
@@ -66,15 +62,3 @@ def quota_figures(snapshot: Snapshot) -> QuotaFigures:
             told.used[key] = usage.used(at, kind) / WHOLE_PERCENT
             told.available[key] = usage.available(at, kind) / WHOLE_PERCENT
     return QuotaFigures(nominal=told.nominal, used=told.used, available=told.available)
-
-
-def _held(snapshot: Snapshot, tenants: TenantQuotas) -> Iterator[tuple[int, str, int]]:
-    """Tenant, type and percent of each slice that counts against a quota."""
-    for node in snapshot.gpu_nodes.values():
-        kinds = {device.uuid: device.model for device in node.devices}
-        for held in node.desired:
-            pod = snapshot.pods.get(held.key.pod_uid)
-            workload = snapshot.workloads.get(pod.owner.uid) if pod is not None else None
-            tenant = NO_TENANT if workload is None else tenants.number_of(workload)
-            if tenant != NO_TENANT and held.gpu in kinds:
-                yield tenant, kinds[held.gpu], held.percent

@@ -9,10 +9,21 @@ from dataclasses import replace
 from rich.console import Console
 from typer.testing import CliRunner
 
-from builders import NOW, a_device_profile, a_job, a_policy, a_snapshot
+from builders import (
+    MODEL,
+    NOW,
+    a_device_profile,
+    a_gpu_node,
+    a_job,
+    a_pod,
+    a_policy,
+    a_slice,
+    a_snapshot,
+    gpu,
+)
 from ullage.cli import tables_policy
 from ullage.cli.main import app
-from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.records.snapshot import PodStage, Snapshot
 from ullage.cluster.records.spec_fields import Quota, Tenant
 from ullage.cluster.records.status import (
     AllocationRecord,
@@ -33,10 +44,10 @@ SOLVE = SolveRecord(
 )
 
 
-def shown(snapshot: Snapshot) -> str:
+def shown(snapshot: Snapshot, held: Snapshot | None = None) -> str:
     console = Console(width=200, force_terminal=False)
     with console.capture() as capture:
-        console.print(tables_policy.policy(snapshot, NOW))
+        console.print(tables_policy.policy(snapshot, NOW, held))
     return capture.get()
 
 
@@ -84,8 +95,36 @@ def test_promise_received_and_owed_stand_side_by_side() -> None:
     assert "done" not in text
     assert "research 2 (oldest first)" in text
     assert "research: 150 % of fast; cohort all, reclaimWithinCohort Never" in text
+    assert "what tenants hold shows who may list GPUNodes" in text
     assert "Optimal, 30s ago, 2 jobs, objective 0.75" in text
     assert "fast (0.25)" in text
+
+
+def test_quota_shows_what_is_held_borrowed_and_left() -> None:
+    tenants = tuple(
+        Tenant(
+            name=name,
+            namespaces=frozenset({name}),
+            cohort="all",
+            quota=(Quota(accelerator=MODEL, nominal_quota=nominal),),
+        )
+        for name, nominal in (("a", 50), ("b", 200))
+    )
+    jobs = [a_job(f"of-{name}", name).build() for name in ("a", "b")]
+    pods = [
+        a_pod(f"{job.ref.name}-0", owner=job, stage=PodStage.RUNNING, node="node-1") for job in jobs
+    ]
+    slices = [
+        a_slice(pod, device=gpu("node-1", at), percent=percent)
+        for at, (pod, percent) in enumerate(zip(pods, (100, 50), strict=True))
+    ]
+    snapshot = a_snapshot(
+        a_policy(tenants=tenants), *jobs, *pods, a_gpu_node(devices=4, desired=slices)
+    )
+    text = " ".join(shown(snapshot, snapshot).split())
+    assert f"a: 50 % of {MODEL} (holds 100 %, 50 % of it borrowed, can get 100 %)" in text
+    assert f"b: 200 % of {MODEL} (holds 50 %, can get 100 %)" in text
+    assert "may list" not in text
 
 
 def test_prices_show_what_the_promise_costs_and_what_is_not_kept() -> None:

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ullage.api.words import ReclaimWithinCohort
-from ullage.cluster.records.snapshot import PolicyRecord, WorkloadRecord
+from ullage.cluster.records.snapshot import PolicyRecord, Snapshot, WorkloadRecord
 from ullage.cluster.records.spec_fields import Quota, Tenant
 from ullage.engines.quota.records import NO_TENANT, Limits, Quotas, QuotaTenant, Reclaim
+from ullage.engines.quota.usage import QuotaUsage
 from ullage.scheduling.inventory.tenant_bindings import tenant_of
 
 _RECLAIM: Final = {
@@ -46,6 +47,24 @@ def quotas_of(policy: PolicyRecord) -> TenantQuotas | None:
     """The tenants of a policy that have quota; ``None`` = no tenant has."""
     tenants = [_tenant(tenant) for tenant in policy.tenants if tenant.quota]
     return TenantQuotas(policy, Quotas(tenants)) if tenants else None
+
+
+def desired_usage(snapshot: Snapshot, tenants: TenantQuotas) -> QuotaUsage:
+    """What tenants hold by the slices that nodes are to have, for people and metrics.
+
+    Args:
+        snapshot: Nodes, pods and workloads.
+        tenants: The quotas of its policy.
+    """
+    usage = QuotaUsage(tenants.quotas)
+    for node in snapshot.gpu_nodes.values():
+        kinds = {device.uuid: device.model for device in node.devices}
+        for held in node.desired:
+            pod = snapshot.pods.get(held.key.pod_uid)
+            workload = snapshot.workloads.get(pod.owner.uid) if pod is not None else None
+            if workload is not None and held.gpu in kinds:
+                usage.add(tenants.number_of(workload), kinds[held.gpu], held.percent)
+    return usage
 
 
 def _tenant(tenant: Tenant) -> QuotaTenant:
