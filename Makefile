@@ -87,6 +87,11 @@ SMOKE := test_jobs_run_and_finish.py test_shares_are_enforced.py test_refusals_s
 test-smoke: $(VENV)/.ready ## a few minutes of the end-to-end tests: jobs run, shares hold, refusals say why
 	@$(BIN)/python -m pytest -m e2e -p no:xdist $(addprefix tests/e2e/,$(SMOKE))
 
+SKEW := $(SMOKE) test_services_serve_without_a_gap.py test_elastic_gangs_change_their_size.py
+.PHONY: test-skew
+test-skew: $(VENV)/.ready ## the smoke tests and more on an older Kubernetes (KUBERNETES=1.34), compiled the first time
+	@ULLAGE_KUBERNETES=$(or $(KUBERNETES),1.34) $(BIN)/python -m pytest -m e2e -p no:xdist $(addprefix tests/e2e/,$(SKEW))
+
 .PHONY: mutants
 mutants: $(VENV)/.ready ## breaks one rule at a time: a test must fail (ONLY=turns, ONLY=plan.py: some of them)
 	@PYTHONPATH=tests $(BIN)/python -m mutants $(ONLY)

@@ -28,6 +28,8 @@ CHECKPOINT_FOLDER: Final = "/var/tmp"
 """Where the examples keep their checkpoints on a node."""
 PRIVATE_FOLDERS: Final = ("/run/cdi", "/var/lib/ullage", "/run/ullage", CHECKPOINT_FOLDER)
 DEVICE_FILE: Final = "emulated.json"
+KUBERNETES: Final = "ULLAGE_KUBERNETES"
+"""Environment variable: an older Kubernetes of the local cluster, such as 1.34."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,8 +131,10 @@ class LocalCluster:
         """Start (or reuse) the cluster and give each node its emulated devices."""
         labels = [word for label in NODE_LABELS for word in ("--label", label)]
         private = [word for folder in PRIVATE_FOLDERS for word in ("--private", folder)]
-        nodes = ("--nodes", str(len(devices)))
-        start_localcluster(*nodes, "--install-deps", *labels, *private)
+        wanted = ["--nodes", str(len(devices))]
+        if older := os.environ.get(KUBERNETES):
+            wanted += ["--kubernetes", older]
+        start_localcluster(*wanted, "--install-deps", *labels, *private)
         for node, found in devices.items():
             self.write_devices(node, found)
             self.private(node, CHECKPOINT_FOLDER).chmod(0o1777)  # as everywhere else

@@ -38,6 +38,10 @@ var components = []component{
 		expected: 5 * time.Minute, stamp: kubernetesStamp,
 	},
 	{
+		name: olderPrefix + "1.34", module: "k8s.io/kubernetes", target: ".", programs: []string{"kube"},
+		expected: 5 * time.Minute, stamp: kubernetesStamp,
+	},
+	{
 		name: "containerd", module: "github.com/containerd/containerd/v2", target: "tool",
 		programs: []string{"containerd", "containerd-shim-runc-v2", "ctr"}, expected: 55 * time.Second,
 	},
@@ -101,9 +105,26 @@ var components = []component{
 	},
 }
 
-// clusterComponents names what a cluster needs.
-func clusterComponents(nodes, kwok int) []string {
+// olderPrefix begins the names of the components that are an older Kubernetes.
+const olderPrefix = "kubernetes-"
+
+// olderKubernetes are the minor versions that can be asked for.
+func olderKubernetes() []string {
+	var found []string
+	for _, one := range components {
+		if version, older := strings.CutPrefix(one.name, olderPrefix); older {
+			found = append(found, version)
+		}
+	}
+	return found
+}
+
+// clusterComponents names what a cluster needs; kubernetes is a minor version, or empty.
+func clusterComponents(nodes, kwok int, kubernetes string) []string {
 	names := []string{"kubernetes"}
+	if kubernetes != "" {
+		names[0] = olderPrefix + kubernetes
+	}
 	if nodes > 0 {
 		names = append(names, "containerd", "runc", "cni", "coredns")
 	}

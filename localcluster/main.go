@@ -193,7 +193,7 @@ func runBuild(arguments []string) error {
 	if err := flags.Parse(arguments); err != nil {
 		return err
 	}
-	names := clusterComponents(maxNodes, 0)
+	names := clusterComponents(maxNodes, 0, "")
 	if *all {
 		names = nil
 		for _, component := range components {

@@ -21,6 +21,7 @@ const maxNodes = 9
 type Options struct {
 	Nodes         int                          `json:"nodes"`
 	Kwok          int                          `json:"kwok"`
+	Kubernetes    string                       `json:"kubernetes"`
 	Labels        map[string]string            `json:"labels"`
 	NodeLabels    map[string]map[string]string `json:"node_labels"`
 	Private       []string                     `json:"private"`
@@ -48,6 +49,7 @@ func parseUp(arguments []string, output io.Writer) (Options, bool, error) {
 	flags.SetOutput(output)
 	flags.IntVar(&options.Nodes, "nodes", 2, "real nodes: kubelet, containerd and runc each (needs root)")
 	flags.IntVar(&options.Kwok, "kwok", 0, "fake nodes of KWOK, named kwok-0000 and on")
+	flags.StringVar(&options.Kubernetes, "kubernetes", "", "an older Kubernetes: "+strings.Join(olderKubernetes(), " or "))
 	flags.IntVar(&options.SchedulerQPS, "scheduler-qps", 0, "client QPS of kube-scheduler; 0 keeps its default of 50")
 	flags.BoolVar(&bare, "bare-control-plane", false, "the same as --nodes 0: needs no root")
 	flags.BoolVar(&installDeps, "install-deps", false, "install missing system packages with apt-get (root)")
@@ -106,6 +108,8 @@ func (o Options) validate() error {
 		return fmt.Errorf("--nodes %d: choose 0 to %d", o.Nodes, maxNodes)
 	case o.Kwok < 0 || o.Kwok > 9999:
 		return fmt.Errorf("--kwok %d: choose 0 to 9999", o.Kwok)
+	case o.Kubernetes != "" && !slices.Contains(olderKubernetes(), o.Kubernetes):
+		return fmt.Errorf("--kubernetes %q: choose %s, or leave it out for the newest", o.Kubernetes, strings.Join(olderKubernetes(), " or "))
 	case o.SchedulerQPS < 0:
 		return fmt.Errorf("--scheduler-qps %d: choose 0 or more", o.SchedulerQPS)
 	case o.KwokTaint != "" && !taintPattern.MatchString(o.KwokTaint):

@@ -14,12 +14,12 @@ import (
 )
 
 func TestOptions(t *testing.T) {
-	options, _, err := parseUp(strings.Fields("--nodes 1 --kwok 3 --label a=b --label example.com/c=d --node-label node-1:e=f --private /x/../y --private /y --kwok-resource g/h=2 --kwok-taint k=v:NoSchedule"), io.Discard)
+	options, _, err := parseUp(strings.Fields("--nodes 1 --kwok 3 --kubernetes 1.34 --label a=b --label example.com/c=d --node-label node-1:e=f --private /x/../y --private /y --kwok-resource g/h=2 --kwok-taint k=v:NoSchedule"), io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := Options{
-		Nodes: 1, Kwok: 3, Labels: map[string]string{"a": "b", "example.com/c": "d"},
+		Nodes: 1, Kwok: 3, Kubernetes: "1.34", Labels: map[string]string{"a": "b", "example.com/c": "d"},
 		NodeLabels: map[string]map[string]string{"node-1": {"e": "f"}}, Private: []string{"/y"},
 		KwokResources: map[string]string{"cpu": "64", "memory": "512Gi", "pods": "110", "g/h": "2"}, KwokTaint: "k=v:NoSchedule",
 	}
@@ -42,6 +42,7 @@ func TestBadOptionsAreRefused(t *testing.T) {
 		"--nodes 10":                        "0 to 9",
 		"--nodes -1":                        "0 to 9",
 		"--kwok 10000":                      "0 to 9999",
+		"--kubernetes 1.2":                  "choose 1.34",
 		"--scheduler-qps -1":                "0 or more",
 		"--label novalue":                   "KEY=VALUE",
 		"--node-label a=b":                  "NODE:KEY=VALUE",

@@ -72,7 +72,7 @@ func prepare(options Options, installDeps bool) (map[string]string, error) {
 			return nil, err
 		}
 	}
-	names := clusterComponents(options.Nodes, options.Kwok)
+	names := clusterComponents(options.Nodes, options.Kwok, options.Kubernetes)
 	binaries, err := buildAll(names)
 	if err != nil || options.Nodes == 0 {
 		return binaries, err

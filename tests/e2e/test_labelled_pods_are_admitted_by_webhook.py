@@ -49,7 +49,8 @@ def rehearsed(stack: Stack, pods: Sequence[Json]) -> list[Json]:
     done = stack.cluster.kubectl(
         "create", "--filename", "-", "--dry-run=server", "--output", "json", stdin=json.dumps(items)
     )
-    found: list[Json] = json.loads(done.stdout)["items"]
+    printed: Json = json.loads(done.stdout)
+    found: list[Json] = printed.get("items", [printed])  # kubectl prints one object without a list
     assert len(found) == len(pods)
     for pod in found:
         for name in MADE_ANEW:
