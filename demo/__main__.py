@@ -84,7 +84,11 @@ class Show:
         self.progress.say(f"\n[bold]$ kubectl ullage {' '.join(words)}[/]")
         printed = run(
             sys.executable, "-m", "ullage.cli.main", *words,
-            env={"KUBECONFIG": str(self.cluster.kubeconfig), "COLUMNS": str(COLUMNS), "FORCE_COLOR": "1"},
+            env={
+                "KUBECONFIG": str(self.cluster.kubeconfig),
+                "COLUMNS": str(COLUMNS),
+                "FORCE_COLOR": "1",
+            },
         )  # fmt: skip
         self.progress.console.print(Text.from_ansi(printed.rstrip()), soft_wrap=True)
         self.progress.say("")
