@@ -49,13 +49,21 @@ def rehearsed(stack: Stack, pods: Sequence[Json]) -> list[Json]:
     done = stack.cluster.kubectl(
         "create", "--filename", "-", "--dry-run=server", "--output", "json", stdin=json.dumps(items)
     )
-    printed: Json = json.loads(done.stdout)
-    found: list[Json] = printed.get("items", [printed])  # kubectl prints one object without a list
+    found = list(printed(done.stdout))
     assert len(found) == len(pods)
     for pod in found:
         for name in MADE_ANEW:
             pod["metadata"].pop(name, None)
     return found
+
+
+def printed(text: str) -> Iterator[Json]:
+    """Objects that stand one after the other, as `kubectl create` prints them."""
+    decoder = json.JSONDecoder()
+    while text := text.lstrip():
+        body, end = decoder.raw_decode(text)
+        yield body
+        text = text[end:]
 
 
 def prepares(stack: Stack) -> bool:
