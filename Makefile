@@ -265,6 +265,10 @@ bench-autoscale: $(VENV)/.ready ## replicas by objective beside a tuned HPA and 
 bench-lanes: $(VENV)/.ready ## lanes in virtual time: safety under random events, residents, completion times, fairness (DATA=folder, EVENTS)
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.lanes $(if $(DATA),--data $(DATA)) $(if $(EVENTS),--events $(EVENTS))
 
+.PHONY: bench-tuning
+bench-tuning: $(VENV)/.ready ## trials of a tuning job beside one device a trial and the bounds, in virtual time (DATA=folder, SEEDS)
+	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.tuning $(if $(DATA),--data $(DATA)) $(if $(SEEDS),--seeds $(SEEDS))
+
 .PHONY: bench-router
 bench-router: $(VENV)/.ready ## what the router adds beside nginx, requests a core, goodput beside BentoML and static sizes (NGINX=program)
 	@$(BIN)/python -m bench.router $(if $(NGINX),--nginx $(NGINX))

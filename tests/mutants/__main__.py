@@ -23,6 +23,7 @@ from mutants import (
     devicechoice,
     enforcement,
     quota,
+    tuning,
     turns,
 )
 from mutants.mutant import Copy, Mutant, copied
@@ -39,6 +40,7 @@ SUBJECTS: Final[Mapping[str, Sequence[Mutant]]] = {
     "turns": turns.MUTANTS,
     "charges": charges.MUTANTS,
     "quota": quota.MUTANTS,
+    "tuning": tuning.MUTANTS,
     "devicechoice": devicechoice.MUTANTS,
 }
 

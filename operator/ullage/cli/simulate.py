@@ -17,9 +17,26 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from ullage.cli import simulate_lanes, simulate_requests, simulate_spot, simulate_submit
+from ullage.cli import (
+    simulate_lanes,
+    simulate_requests,
+    simulate_spot,
+    simulate_submit,
+    simulate_tuning,
+)
 from ullage.cli.comparing import figures_table, followed, tell
-from ullage.cli.simulate_options import Inputs, Lanes, Live, Output, Play, Serving, Spot, of, takes
+from ullage.cli.simulate_options import (
+    Inputs,
+    Lanes,
+    Live,
+    Output,
+    Play,
+    Serving,
+    Spot,
+    Tuning,
+    of,
+    takes,
+)
 
 if TYPE_CHECKING:
     from ullage.cli.target import Target
@@ -27,7 +44,7 @@ if TYPE_CHECKING:
     from ullage.simulate.comparison import Asked, Comparison
 
 
-@takes(Inputs, Play, Spot, Serving, Lanes, Live, Output)
+@takes(Inputs, Play, Spot, Serving, Lanes, Tuning, Live, Output)
 def command(context: typer.Context, **given: object) -> None:
     """Try policies on a trace, or on the jobs of this cluster, before switching one on."""
     inputs, play, spot = of(Inputs, given), of(Play, given), of(Spot, given)
@@ -50,6 +67,12 @@ def command(context: typer.Context, **given: object) -> None:
             asked = simulate_lanes.question(lanes, play.jobs)
             shared = simulate_lanes.watched(asked, problems)
             simulate_lanes.show(shared, output.json_file, folder)
+            return
+        tuning = of(Tuning, given)
+        if tuning.tuning:
+            trials = simulate_tuning.question(tuning, play)
+            ended = simulate_tuning.watched(trials, problems)
+            simulate_tuning.show(ended, output.json_file, folder)
             return
         if live.submit:
             told = simulate_submit.submission(context.obj, live.submit, live.snapshot)

@@ -65,7 +65,12 @@ class Play:
     ] = "fast"
     seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 0
     jobs: Annotated[
-        int, typer.Option(min=0, help="The first jobs only; 0 = all. With --spot: starts, 0 = 40.")
+        int,
+        typer.Option(
+            min=0,
+            help="The first jobs only; 0 = all. With --spot: starts, 0 = 40; with"
+            " --tuning synthetic: trials, 0 = 81.",
+        ),
     ] = 0
     load: Annotated[float, typer.Option(help="Of a synthetic trace: part of the cluster.")] = 0.7
     length: Annotated[float, typer.Option(help="Of a synthetic trace: factor of durations.")] = 1.0
@@ -171,6 +176,28 @@ class Lanes:
             " lane only where it has time for them) or RulesAlone (lanes never merge)."
         ),
     ] = "Residents"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuning:
+    """Trials of a tuning job."""
+
+    tuning: Annotated[
+        str,
+        typer.Option(
+            help="Table of trials (work_s), or synthetic: how soon they end, each on a part of a"
+            " device, one, or several."
+        ),
+    ] = ""
+    devices: Annotated[
+        int, typer.Option(min=1, max=1024, help="With --tuning: devices of the pool.")
+    ] = 8
+    min_share: Annotated[
+        str, typer.Option(help="With --tuning: the least part of a device, as 1/4.")
+    ] = "1/4"
+    max_devices: Annotated[
+        int, typer.Option(min=1, max=64, help="With --tuning: the most devices of a trial.")
+    ] = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

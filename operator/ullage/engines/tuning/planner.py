@@ -29,6 +29,8 @@ from ullage.engines.tuning.records import Device, Plan, Resize, Rules, Start, Tr
 
 WAITS: Final = -1
 """The place of a trial that has no width yet."""
+NEGLIGIBLE: Final = 0.02
+"""A narrower width that saves no more than this part of device time is not worth it."""
 MOST_TAIL: Final = 0.5
 """Of a schedule's time, lost while its last trials run."""
 
@@ -84,7 +86,9 @@ class _Draft:
         ]
         self.place = list(self.before)
         limit = min(len(widths.sizes), widths.whole + len(self.devices)) - 1
-        self.least = np.asarray([least_place(one, widths) for one in self.trials], dtype=np.intp)
+        self.least = np.maximum(
+            [least_place(one, widths) for one in self.trials], self._widest_of_the_best()
+        )
         self.most = np.full(len(self.trials), limit, dtype=np.intp)
         for at, one in enumerate(self.trials):
             if self.before[at] != WAITS and not self._may_resize(one):
@@ -92,6 +96,17 @@ class _Draft:
                 self.least[at] = self.most[at] = self.before[at]
         held_least = np.where(self._running, np.maximum(self.before, self.least), self.least)
         self.target = self._target(held_least)
+
+    def _widest_of_the_best(self) -> Places:
+        """The place, up to one device, from which on a narrower trial saves nothing to speak of.
+
+        Where sharing a device gains nothing, trials one after the other leave less idle at the end.
+        """
+        whole = self.rules.widths.whole
+        area = np.asarray(self.rules.widths.widths)[: whole + 1] / self.speeds[:, : whole + 1]
+        cheap = area <= (1 + NEGLIGIBLE) * area.min(axis=1, keepdims=True)
+        last: Places = whole - cheap[:, ::-1].argmax(axis=1)
+        return last
 
     @property
     def _running(self) -> NDArray[np.bool_]:

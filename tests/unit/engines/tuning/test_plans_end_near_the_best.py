@@ -64,6 +64,13 @@ def test_many_trials_share_devices_and_the_longest_start() -> None:
     assert started == set(range(100 - len(started), 100))
 
 
+def test_trials_that_gain_nothing_by_sharing_do_not_share() -> None:
+    found = plan(trials([100.0] * 20, curve(1.0, 0.85)), pool(4), RULES, 0.0)
+    assert [one.size for one in found.starts] == [WIDTHS.parts] * 4
+    found = plan(trials([100.0] * 20, curve(0.9, 0.85)), pool(4), RULES, 0.0)
+    assert max(one.size for one in found.starts) < WIDTHS.parts
+
+
 def test_memory_keeps_a_share_from_being_too_small() -> None:
     heavy = [replace(one, memory_part=0.4) for one in trials([100.0] * 20)]
     found = plan(heavy, pool(2), RULES, 0.0)

@@ -1,0 +1,115 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""``ullage simulate --tuning``: how soon trials of a tuning job end, by how wide they run."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Console
+from rich.table import Table
+
+from ullage.cli.comparing import figures_table, followed, tell
+from ullage.cli.simulate_options import Play, Tuning
+
+if TYPE_CHECKING:
+    from ullage.simulate.tuning import TuningAnswer, TuningQuestion
+
+_SHARE: Final = re.compile(r"1(?:/(?P<count>[0-9]{1,3}))?")
+
+
+def question(tuning: Tuning, play: Play) -> TuningQuestion:
+    """What the options ask.
+
+    Raises:
+        ValueError: an option makes no sense; the text says what to write.
+    """
+    from ullage.engines.tuning.records import Rules
+    from ullage.engines.tuning.speed_curves import Widths
+    from ullage.simulate.tuning import (
+        MOST_TRIALS,
+        SYNTHETIC,
+        TRIALS,
+        TuningQuestion,
+        drawn,
+        read_trials,
+    )
+
+    found = _SHARE.fullmatch(tuning.min_share)
+    if found is None:
+        raise ValueError(f"--min-share {tuning.min_share!r}: write a unit share, as 1/4, or 1")
+    widths = Widths(per_device=int(found["count"] or 1), devices=tuning.max_devices)
+    cost_s = play.restart_cost or 0.0
+    if tuning.tuning == SYNTHETIC:
+        count = play.jobs or TRIALS
+        if count > MOST_TRIALS:
+            raise ValueError(f"--jobs {count}: at most {MOST_TRIALS:,} trials are drawn")
+        facts = drawn(count, play.seed, widths, cost_s)
+        names = tuple(f"trial {at + 1}" for at in range(count))
+    else:
+        facts, names = read_trials(Path(tuning.tuning), widths, cost_s)
+    return TuningQuestion(
+        name=Path(tuning.tuning).name,
+        facts=facts,
+        names=names,
+        devices=tuning.devices,
+        rules=Rules(widths=widths),
+    )
+
+
+def watched(asked: TuningQuestion, console: Console) -> TuningAnswer:
+    """Play it, with a progress bar."""
+    from ullage.simulate.tuning import answer
+
+    return followed(partial(answer, asked), console)
+
+
+def table_of(found: TuningAnswer) -> Table:
+    """A line for each planner, the soonest end bold."""
+    table = figures_table(
+        f"{found.question.name}: {len(found.question.facts)} trials on"
+        f" {found.question.devices} devices",
+        f"x bound: over the simple bound; x best: over {found.fluid_s / 60:.1f} min,\n"
+        "before which no schedule ends; used: of all device time",
+        ("end min", "x bound", "x best", "resizes", "used"),
+        first="widths",
+    )
+    best = min(one.played.makespan_s for one in found.outcomes)
+    for one in found.outcomes:
+        end_s = one.played.makespan_s
+        table.add_row(
+            one.planner,
+            f"{end_s / 60:.1f}",
+            f"{end_s / max(found.bound_s, 1e-9):.2f}",
+            f"{end_s / max(found.fluid_s, 1e-9):.2f}",
+            str(one.played.resizes),
+            f"{100 * one.useful:.0f}%",
+            style="bold" if end_s == best else "",
+        )
+    return table
+
+
+def show(found: TuningAnswer, json_file: str, folder: Path | None) -> None:
+    """Print the table and write what was asked for.
+
+    Raises:
+        NoPlotter: pictures were asked for and matplotlib is missing.
+    """
+    from ullage.simulate.tuning import to_json
+
+    def pictures() -> tuple[Path, ...]:
+        from ullage.simulate.plots_tuning import draw
+
+        assert folder is not None
+        return draw(found, folder)
+
+    tell(
+        table_of(found),
+        (),
+        json_file,
+        partial(to_json, found),
+        pictures if folder is not None else None,
+    )
