@@ -34,8 +34,8 @@ class Answer(http.server.BaseHTTPRequestHandler):
         self.rfile.read(int(self.headers.get("Content-Length") or 0))
         with one:
             time.sleep({SERVICE_S})
-        self.reply(b"done")
         requests.observe(time.monotonic() - began)
+        self.reply(b"done")
     def reply(self, body):
         self.send_response(200)
         self.send_header("Content-Type", requests.CONTENT_TYPE)
@@ -66,7 +66,7 @@ def _service(namespace: str, policy: str) -> Json:
         "image": image_name("examples"),
         "imagePullPolicy": "Never",
         "command": ["python3", "-c", SERVER],
-        "ports": [{"containerPort": 8080}],
+        "ports": [{"name": "http", "containerPort": 8080}],
         "readinessProbe": {"httpGet": {"path": "/healthz", "port": 8080}, "periodSeconds": 1},
         "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}},
     }

@@ -23,6 +23,7 @@ from mutants import (
     devicechoice,
     enforcement,
     quota,
+    scaling,
     tuning,
     turns,
 )
@@ -41,6 +42,7 @@ SUBJECTS: Final[Mapping[str, Sequence[Mutant]]] = {
     "charges": charges.MUTANTS,
     "quota": quota.MUTANTS,
     "tuning": tuning.MUTANTS,
+    "scaling": scaling.MUTANTS,
     "devicechoice": devicechoice.MUTANTS,
 }
 

@@ -196,6 +196,15 @@ def test_an_idle_service_shrinks_after_the_hold_and_only_then() -> None:
     )
 
 
+def test_replicas_that_are_busy_stay() -> None:
+    """A forecast lags behind a jump; what was begun by six replicas is not cut off by five."""
+    played = Played(scaled(8, latency_ms=60_000))
+    for _ in range(8):
+        played.bin(1.0)
+    played.bin(55.0)
+    assert played.sizes[-1] >= 6
+
+
 @pytest.mark.parametrize("why", ["silent node", "no report", "not ready"])
 def test_nothing_changes_on_missing_data(why: str) -> None:
     played = Played(scaled(6))

@@ -57,6 +57,7 @@ LAUNCH_S: Final = (5.0, 600.0)
 FEWEST: Final = 10.0
 """Requests of a bin that tell how long one is served."""
 MOST_MS: Final = 10**9
+EVEN: Final = 1e-6
 MOST_SPREAD: Final = 4.0
 """Of the logarithm of a service time; no two figures give a wider one."""
 
@@ -140,7 +141,7 @@ def _decided(
         current=service.replicas,
     )
     found, after = follow(memory, heard, configuration, terms)
-    wanted = found.replicas
+    wanted = max(found.replicas, min(_busy(load, service_time), service.replicas))
     if load.missing:  # no replica is taken away on the word of some of them
         wanted = max(wanted, service.replicas)
     wanted = min(max(wanted, bounds.min_replicas), bounds.max_replicas)
@@ -302,6 +303,11 @@ def _service_time(
 def _waiting(load: ServiceLoad, time: ServiceTime) -> int:
     """Requests that wait, from their number in the service (Little)."""
     return round(min(1e6, load.requests_per_s * max(0.0, load.mean_s - time.mean_s)))
+
+
+def _busy(load: ServiceLoad, time: ServiceTime) -> int:
+    """Replicas that served all the time in this bin: what they have begun is not cut off."""
+    return math.ceil(load.requests_per_s * time.mean_s - EVEN)
 
 
 def _launch_s(members: Sequence[Member], before: ScalingRecord | None) -> float:

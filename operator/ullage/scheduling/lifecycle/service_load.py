@@ -98,7 +98,7 @@ def _reported(view: View, member: Member) -> ObservedLoad | None:
         return None
     held = member.held[0]
     record = view.snapshot.gpu_nodes.get(held.node)
-    fresh = record is not None and 0 <= view.now - record.heartbeat <= STALE_S
+    fresh = record is not None and abs(view.now - record.heartbeat) <= STALE_S
     return held.seen.load if fresh and held.seen is not None else None
 
 
