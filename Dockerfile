@@ -14,7 +14,7 @@ COPY requirements /src/requirements
 COPY build/wheels/${TARGETARCH} /src/wheels
 
 FROM venv AS operator-build
-RUN /app/.venv/bin/pip install --no-index --no-compile --find-links /src/wheels --require-hashes -r /src/requirements/operator.txt \
+RUN /app/.venv/bin/pip install --no-index --no-compile --find-links /src/wheels --require-hashes -r /src/requirements/operator.txt -r /src/requirements/router.txt \
  && /app/.venv/bin/pip install --no-index --no-compile --no-deps --find-links /src/wheels ullage \
  && /app/.venv/bin/pip uninstall --yes --quiet pip \
  && python3 -m compileall -q /app/.venv
@@ -40,7 +40,7 @@ RUN cp /app/.venv/lib/python3*/site-packages/sklearn/datasets/data/digits.csv.gz
 FROM ${BASE} AS operator
 COPY --from=operator-build /app /app
 ENV PATH=/app/.venv/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
-RUN ullage-operator --version
+RUN ullage-operator --version && python -m ullage_run.router --version
 USER 65532:65532
 ENTRYPOINT ["ullage-operator"]
 

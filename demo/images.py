@@ -249,7 +249,7 @@ def _wheels(progress: Progress, architecture: str) -> None:
     for stale in folder.glob("ullage-*.whl"):
         stale.unlink()
     with progress.step(f"fetch wheels for {architecture} and build the product's", expect_s=20):
-        for requirements in ("operator", "node", "examples"):
+        for requirements in ("operator", "router", "node", "examples"):
             fetch_wheels(requirements, folder, architecture)
         build_wheel(folder)
 

@@ -67,8 +67,10 @@ def test_a_digest_wins_over_the_tag(helm: Helm) -> None:
     drawn = helm.template(*words)
     operator = drawn.container("Deployment", "ullage-operator")
     assert operator["image"] == f"ullage-operator@{DIGEST}"
-    lead = next(one for one in operator["env"] if one["name"] == "ULLAGE_DECIDE_LEAD_IMAGE")
-    assert lead["value"] == operator["image"]
+    for part in ("LEAD", "ROUTER"):
+        names = f"ULLAGE_DECIDE_{part}_IMAGE"
+        found = next(one for one in operator["env"] if one["name"] == names)
+        assert found["value"] == operator["image"]
     assert drawn.container("DaemonSet", "ullage-node")["image"] == "ullage-deviceplugin:edge"
 
 

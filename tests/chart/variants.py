@@ -127,6 +127,7 @@ VALUES: Final[dict[str, Case]] = {
     "operator.settings": Case({"ULLAGE_WRITE_PER_SECOND": "100"}),
     "operator.orderNodes": Case(True),
     "operator.leadImage": Case("mirror.example.org/lead:1"),
+    "operator.routerImage": Case("mirror.example.org/router:1"),
     "operator.serviceAccountAnnotations": Case({"example.org/identity": "prices"}),
     "operator.extraVolumes": Case([{"name": "more", "emptyDir": {}}]),
     "operator.extraVolumeMounts": Case(

@@ -17,10 +17,12 @@ from ullage.api.base import (
     Resource,
     condition_column,
 )
+from ullage.api.batching import Batching
 from ullage.api.gpurequest import Accelerators, GPURequest, TrustDomain
 from ullage.api.objective import LatencySLO
 from ullage.api.podtemplate import Runtime, ServingTemplate
 from ullage.api.rules import (
+    BATCHING_NEEDS_SLO,
     PERCENTILE_IN_RANGE,
     REPLICAS_WITHIN_SCALING,
     SCALING_KEEPS_ONE,
@@ -54,7 +56,9 @@ class InferenceDeploymentSpec(Model):
     """What to serve, and on what."""
 
     model_config = ConfigDict(
-        json_schema_extra=validations(REPLICAS_WITHIN_SCALING, SCALING_NEEDS_SLO)
+        json_schema_extra=validations(
+            REPLICAS_WITHIN_SCALING, SCALING_NEEDS_SLO, BATCHING_NEEDS_SLO
+        )
     )
 
     template: ServingTemplate
@@ -69,6 +73,9 @@ class InferenceDeploymentSpec(Model):
         None
     )
     """Latency objective of requests; it protects the service's slices."""
+    batching: Batching | None = None
+    """A router before the replicas: it batches requests before their deadlines and spreads them.
+    The Service then leads to it; absent = to the replicas."""
     load: Load | None = None
     """Offered load of the service; absent = as measured."""
     gpu: GPURequest = GPURequest()

@@ -366,6 +366,35 @@ FROZEN_ACCELERATORS: Final = Rule(
     message=f"spec.accelerators {_FROZEN}{_FROZEN_END}",
     field=".accelerators",
 )
+BATCHING_NEEDS_SLO: Final = Rule(
+    name="batching-needs-slo",
+    rule="!has(self.batching) || has(self.slo)",
+    message="spec.batching answers requests before their deadlines: set spec.slo.latencyMs, the "
+    "deadline of requests that name none",
+    field=".batching",
+)
+BATCH_SIZES_RISE: Final = Rule(
+    name="batch-sizes-rise",
+    rule="self.isSorted() && self.all(s, self.exists_one(t, t == s))",
+    message="batching.sizes must rise, each size once, such as [1, 2, 4, 8]",
+)
+BODY_POSITIVE: Final = Rule(
+    name="body-positive",
+    rule=at_least("1Ki"),
+    message="batching.limits.body and queueMemory must be amounts of at least 1Ki such as 4Mi",
+)
+BODY_FITS_QUEUE: Final = Rule(
+    name="body-fits-queue",
+    rule="quantity(string(self.body)).compareTo(quantity(string(self.queueMemory))) <= 0",
+    message="batching.limits.body is above queueMemory, so that no such request could wait: raise "
+    "queueMemory or lower body",
+    field=".body",
+)
+ROUTER_MEMORY_ENOUGH: Final = Rule(
+    name="router-memory-enough",
+    rule=at_least("128Mi"),
+    message="batching.router.memory must be an amount of at least 128Mi such as 1Gi",
+)
 SCALING_ORDER: Final = Rule(
     name="scaling-order",
     rule="self.minReplicas <= self.maxReplicas",

@@ -70,6 +70,14 @@ class RiskPredictor(ExplainedWord):
     UTILISATION_SUM = "UtilisationSum", "shares and utilisations alone, without learning"
 
 
+class BatchingPolicy(ExplainedWord):
+    """How a router orders and batches requests."""
+
+    ORLOJ = "Orloj", "by the distribution of run times, for most answers in time"
+    EDF = "EDF", "the earliest deadline first, by mean run times"
+    FIFO = "FIFO", "in order of arrival, and none is refused for its deadline"
+
+
 class Kernel(ExplainedWord):
     """Group of device kernels that a library picks for a convolution; each has its own speed."""
 

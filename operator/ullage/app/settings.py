@@ -64,6 +64,9 @@ class DecideTimes:
     lead_image: str = ""
     """Image of the pods that lead jobs in tiers; it needs the packages ullage_run and ullage, as
     the operator's own has. Empty = jobs in tiers do not start."""
+    router_image: str = ""
+    """Image of the routers of services (spec.batching); it needs the packages ullage_run and ullage
+    with the extra router, as the operator's own has. Empty = no service gets a router."""
     seed: int = 0
     """Seed of everything random in a decision."""
 

@@ -131,6 +131,7 @@ class Term:
             preemption_backoff_s=times.preemption_backoff_seconds,
             preemption_backoff_max_s=times.preemption_backoff_max_seconds,
             pre_stop_sleep_s=times.pre_stop_sleep_seconds,
+            router_image=times.router_image,
             orders=bool(times.order_image),
         )
 

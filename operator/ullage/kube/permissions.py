@@ -57,8 +57,9 @@ def _reads() -> Iterable[Permission]:
 def _writes() -> Iterable[Permission]:
     verbs: Mapping[Kind, tuple[str, ...]] = {
         ports.POD: ("create", "delete", "patch"),
-        ports.DEPLOYMENT: ("create", "patch"),
-        ports.SERVICE: ("create", "patch"),
+        # deleted where a service asks for a router no more
+        ports.DEPLOYMENT: ("create", "delete", "patch"),
+        ports.SERVICE: ("create", "delete", "patch"),
         # of jobs in tiers; what is in a Secret is never read back
         ports.SECRET: ("create",),
         ports.NETWORK_POLICY: ("create",),

@@ -22,6 +22,7 @@ from ullage.kube.coordinators import Coordinators, named
 from ullage.kube.errors import Refused
 from ullage.kube.manifests import applied, children
 from ullage.kube.manifests.node_requests import order_body, registration_patch
+from ullage.kube.manifests.router import router_deployment
 from ullage.kube.manifests.tiers import guard_name
 from ullage.kube.manifests.ungate import NodeAffinityConflict, ungate_patch
 from ullage.ports import BadRequest, Conflict, Invalid, JsonObject, JsonPatch, Kind
@@ -29,10 +30,12 @@ from ullage.scheduling.model.plan import (
     Action,
     ApplyDeployment,
     ApplyGPUNode,
+    ApplyRouter,
     ApplyService,
     CreateDeviceProfile,
     CreatePod,
     CreateProfile,
+    DeleteChild,
     DeletePod,
     DeleteWorkload,
     Emit,
@@ -143,6 +146,10 @@ def _place(action: Action) -> Place:
             return Verb.APPLY, ports.SERVICE.kind, action.owner.namespace, action.name, ""
         case ApplyDeployment():
             return Verb.APPLY, ports.DEPLOYMENT.kind, action.owner.namespace, action.name, ""
+        case ApplyRouter():
+            return Verb.APPLY, ports.DEPLOYMENT.kind, action.owner.namespace, action.name, ""
+        case DeleteChild():
+            return _at(Verb.DELETE, action.child)
         case DeleteWorkload():
             return _at(Verb.DELETE, action.owner)
         case ScaleWorkload():
@@ -225,6 +232,8 @@ class Requests:
                 return self._ungate(action)
             case RegisterNode():
                 return _registration(action)
+            case DeleteChild():
+                return self._about(Verb.DELETE, action.child, "")
             case DeleteWorkload():
                 return self._about(Verb.DELETE, action.owner, "")
             case ScaleWorkload():
@@ -272,7 +281,7 @@ class Requests:
         """Identity of a request's object as the watch shows it."""
         return self._source.seen(request.kind.kind, request.namespace, request.name)
 
-    def _child(self, action: CreatePod | ApplyService | ApplyDeployment) -> Request:
+    def _child(self, action: CreatePod | ApplyService | ApplyDeployment | ApplyRouter) -> Request:
         try:
             match action:
                 case CreatePod():
@@ -281,6 +290,8 @@ class Requests:
                     return self._service(action)
                 case ApplyDeployment():
                     return self._deployment(action)
+                case ApplyRouter():
+                    return self._router(action)
         except WireError as error:
             raise BadRequest(400, f"spec.template: {error}", "BadRequest") from error
 
@@ -356,15 +367,19 @@ class Requests:
         uid = self._known_uid(ports.SERVICE, action.owner, action.name)
         if action.lead:
             return self._applied(ports.SERVICE, action.owner, action.name, named(action, uid))
-        body = children.service_body(
-            action.owner, action.name, blueprint.template(), headless=action.headless, uid=uid
-        )
+        body = children.service_body(action, blueprint.template(), uid)
         return self._applied(ports.SERVICE, action.owner, action.name, body)
 
     def _deployment(self, action: ApplyDeployment) -> Request:
         blueprint = self._blueprint(action.owner, action.template_hash)
         uid = self._known_uid(ports.DEPLOYMENT, action.owner, action.name)
         body = children.deployment_body(action, blueprint, self._pre_stop_sleep_s, uid)
+        return self._applied(ports.DEPLOYMENT, action.owner, action.name, body)
+
+    def _router(self, action: ApplyRouter) -> Request:
+        template = self._blueprint(action.owner).template()
+        uid = self._known_uid(ports.DEPLOYMENT, action.owner, action.name)
+        body = router_deployment(action, template, uid)
         return self._applied(ports.DEPLOYMENT, action.owner, action.name, body)
 
     def _applied(self, kind: Kind, owner: ObjectRef, name: str, body: JsonObject) -> Request:

@@ -16,12 +16,14 @@ from ullage.api.contract import (
     LABEL_FAMILY,
     LABEL_LEAD,
     LABEL_ORDER,
+    Reason,
 )
 from ullage.cluster.codecs.objects import Sharer
 from ullage.cluster.projection.template import MOST_BYTES
 from ullage.cluster.projection.workload import project_workload
 from ullage.cluster.records.snapshot import WorkloadKind
 from ullage.kube.manifests.children import service_body
+from ullage.scheduling.model.plan import ApplyService
 
 JOB, SERVICE = WorkloadKind.TRAINING_JOB, WorkloadKind.INFERENCE_DEPLOYMENT
 FIRST = "spec.template.spec.containers[0]"
@@ -35,7 +37,10 @@ def said(template: Raw, kind: WorkloadKind = JOB) -> str:
         owner, made = record.ref, blueprint.template()
         member_body(made, owner=owner, name="a-0", replicas=2, grace_s=60)
         fleet_body(made, owner=owner, pre_stop_sleep_s=5)
-        service_body(owner, "a", made, headless=False)
+        step = ApplyService(
+            owner=owner, name="a", headless=False, epoch=1, reason=Reason.STARTING, text=""
+        )
+        service_body(step, made)
     return record.invalid
 
 

@@ -17,7 +17,7 @@ from ullage.cluster.records.snapshot import ObjectRef, WorkloadKind
 from ullage.cluster.records.status import Condition, SolveRecord, WorkloadStatus
 from ullage.kube.manifests.applied import conditions_body, gpunode_body, status_body
 from ullage.kube.manifests.children import service_body
-from ullage.scheduling.model.plan import ApplyGPUNode, SetConditions, SetStatus
+from ullage.scheduling.model.plan import ApplyGPUNode, ApplyService, SetConditions, SetStatus
 
 SERVE = an_owner("serve", kind=WorkloadKind.INFERENCE_DEPLOYMENT)
 LABELS = {
@@ -39,6 +39,12 @@ def deployment(template: dict[str, Any] | None = None, **changes: Any) -> dict[s
     }
     uid = changes.pop("uid", "")
     return fleet_body(template or raw_template(), uid=uid, **fields | changes)
+
+
+def _service(owner: ObjectRef, name: str, *, headless: bool = False) -> ApplyService:
+    return ApplyService(
+        owner=owner, name=name, headless=headless, epoch=1, reason=Reason.STARTING, text=""
+    )
 
 
 def test_a_deployment_is_gated_and_selects_its_own_pods() -> None:
@@ -130,7 +136,7 @@ def test_the_templates_own_path_follows_the_library_whatever_its_source(
 
 def test_a_gangs_service_is_headless_and_names_members_before_they_are_ready() -> None:
     job = an_owner("train")
-    body = service_body(job, "train-workers", raw_template(), headless=True)
+    body = service_body(_service(job, "train-workers", headless=True), raw_template())
     assert body["metadata"]["name"] == "train-workers"
     assert body["spec"]["clusterIP"] == "None"
     assert body["spec"]["publishNotReadyAddresses"] is True
@@ -141,7 +147,7 @@ def test_a_serving_service_offers_the_device_containers_ports() -> None:
     template = raw_template(ports=(8080,))
     named = {"containerPort": 9090, "name": "metrics", "protocol": "UDP"}
     template["spec"]["containers"][0]["ports"].append(named)
-    body = service_body(SERVE, "serve", template, headless=False, uid="u")
+    body = service_body(_service(SERVE, "serve"), template, "u")
     assert body["metadata"]["uid"] == "u"
     assert body["spec"] == {
         "selector": LABELS,

@@ -29,6 +29,9 @@ CONDITIONS: Final[Mapping[ConditionType, ConditionExplanation]] = {
         "the observed slowdown or latency is within the objective in at least two of the last "
         "three windows; absent without an objective or an observation"
     ),
+    ConditionType.ROUTER_READY: _when(
+        "pods of the router are ready and the Service leads to them; absent without spec.batching"
+    ),
     ConditionType.FINISHED: _when(
         "the job has ended; the reason is Completed or that of the failure"
     ),

@@ -147,6 +147,17 @@ WAITING: Final[Mapping[Reason, Explanation]] = {
         "The first container of the template names no port, so there is nothing to serve.",
         "Add containers[0].ports with a containerPort.",
     ),
+    Reason.NO_ROUTER_IMAGE: say(
+        "The service asks for a router (spec.batching), and the operator knows no image for it; "
+        "requests go to the replicas directly.",
+        "Set operator.routerImage in the chart, or take spec.batching out.",
+    ),
+    Reason.ROUTER_STARTING: say(
+        "No pod of the router is ready yet. A Service that led to the replicas still does.",
+        "Nothing; it takes seconds. If it lasts, look at the pods of the Deployment that the "
+        "message names.",
+    ),
+    Reason.ROUTER_SERVES: say("The router takes requests.", "Nothing."),
     Reason.RESIZE_PENDING: say(
         "The work runs with a share or amount of memory that differs from spec.gpu; a running "
         "container is never resized.",

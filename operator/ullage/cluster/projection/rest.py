@@ -9,6 +9,7 @@ from math import ceil, floor
 from typing import Final
 
 from ullage.api.contract import (
+    LABEL_ROUTER,
     JsonObject,
     WireError,
     bounded,
@@ -102,13 +103,16 @@ def project_service(raw: JsonObject) -> ServiceRecord:
     """
     meta = read_meta(raw)
     with within("spec"):
-        ports = tuple(whole(port, "port") for port in objects(section(raw, "spec"), "ports"))
+        spec = section(raw, "spec")
+        ports = tuple(whole(port, "port") for port in objects(spec, "ports"))
+        routed = LABEL_ROUTER in section(spec, "selector")
     return ServiceRecord(
         namespace=meta.namespace,
         name=meta.name,
         uid=meta.uid,
         owner_uid=meta.owner_uid,
         ports=ports,
+        routed=routed,
     )
 
 

@@ -33,6 +33,7 @@ from ullage.cluster.codecs.objects import (
     within,
 )
 from ullage.cluster.records.spec_fields import (
+    BATCHING,
     COST_AIM,
     ELASTICITY,
     FAILURE_POLICY,
@@ -43,6 +44,7 @@ from ullage.cluster.records.spec_fields import (
     REPLICA_BOUNDS,
     SHARING_RULES,
     TIER_TERMS,
+    Batching,
     CostAim,
     Elasticity,
     FailurePolicy,
@@ -162,6 +164,19 @@ def read_latency(spec: JsonObject) -> LatencyObjective | None:
         bounded(raw, "latencyMs", 1, 3_600_000)
         bounded(raw, "windowSeconds", 1, 300, 5)
         return LatencyObjective.from_wire(raw)
+
+
+def read_batching(spec: JsonObject) -> Batching | None:
+    """``spec.batching``; ``None`` = requests go to the replicas directly."""
+    if spec.get("batching") is None:
+        return None
+    with within("batching"):
+        found = BATCHING.read(section(spec, "batching"))
+        if found.limits.body_bytes > found.limits.queue_bytes:
+            raise WireError("limits.body: above queueMemory, so that no such request could wait")
+        if spec.get("slo") is None:
+            raise WireError("needs spec.slo, the deadline of requests that name none")
+        return found
 
 
 def read_load(spec: JsonObject) -> OfferedLoad | None:

@@ -30,6 +30,7 @@ from ullage.cluster.records.profile import DeviceProfileRecord as DeviceProfileR
 from ullage.cluster.records.profile import ProfileRecord as ProfileRecord
 from ullage.cluster.records.profile import SoloEntry as SoloEntry
 from ullage.cluster.records.spec_fields import (
+    Batching,
     CostAim,
     Elasticity,
     FailurePolicy,
@@ -248,6 +249,8 @@ class WorkloadRecord:
     min_throughput: float | None = None
     """Least steps per second of each member."""
     slo: LatencyObjective | None = None
+    batching: Batching | None = None
+    """The router before the replicas of a service."""
     load: OfferedLoad | None = None
     scaling: ReplicaBounds | None = None
     """Bounds of a service whose replicas follow its objective; ``None`` = others scale it."""
@@ -310,6 +313,8 @@ class ServiceRecord:
     uid: str
     owner_uid: str
     ports: tuple[int, ...] = ()
+    routed: bool = False
+    """It leads to a router, not to the pods of its owner."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

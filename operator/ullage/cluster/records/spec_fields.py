@@ -19,6 +19,7 @@ from ullage.api.contract import GPUMode, JsonObject, WireError, flag, section, t
 from ullage.api.readers import quoted, registered
 from ullage.api.wire_fields import KEPT, NEEDED, Kind, Percent, between, known_word, strings
 from ullage.api.words import (
+    BatchingPolicy,
     Inner,
     Membership,
     OnViolation,
@@ -36,6 +37,10 @@ MOST_REPLICAS: Final = MAX_RANK + 1
 MOST_SERVING: Final = 1024
 _LEAST_STATE: Final = 1024
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?|[*]")
+_CPU: Final = re.compile(r"[1-9][0-9]{0,4}m|[1-9][0-9]?")
+_PATH: Final = re.compile(r"/[A-Za-z0-9/_.~%?=&-]{0,255}")
+MOST_SIZES: Final = 16
+LARGEST_BATCH: Final = 1024
 _DECIMAL: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
 
 
@@ -80,6 +85,43 @@ def _rate(raw: JsonObject, field: str) -> float:
     if rate is None:
         raise WireError(f"{field}: missing")
     return rate
+
+
+def _bytes(least: int) -> Kind:
+    """An amount of bytes of at least so many."""
+
+    def read(raw: JsonObject, field: str) -> int:
+        size = counted("memory", plain_bytes(raw.get(field), field), field)
+        if size < least:
+            raise WireError(f"{field}: must be at least {least} bytes")
+        return size
+
+    return Kind(read)
+
+
+def _cpu_milli(raw: JsonObject, field: str) -> int:
+    stated = text(raw, field)
+    if not _CPU.fullmatch(stated):
+        raise WireError(f"{field}: {quoted(stated)} is no CPU such as 500m or 1")
+    return counted("cpu", stated, field)
+
+
+def _sizes(raw: JsonObject, field: str) -> tuple[int, ...]:
+    stated = raw.get(field)
+    if not isinstance(stated, list) or not 1 <= len(stated) <= MOST_SIZES:
+        raise WireError(f"{field}: expected a list of 1 to {MOST_SIZES} batch sizes")
+    if not all(type(size) is int and 1 <= size <= LARGEST_BATCH for size in stated):
+        raise WireError(f"{field}: a batch size is a whole number from 1 to {LARGEST_BATCH}")
+    if stated != sorted(set(stated)):
+        raise WireError(f"{field}: the sizes must rise, each once")
+    return tuple(stated)
+
+
+def _path(raw: JsonObject, field: str) -> str:
+    stated = text(raw, field)
+    if not _PATH.fullmatch(stated):
+        raise WireError(f"{field}: {quoted(stated)} is no path such as /v2/health/ready")
+    return stated
 
 
 def _state(raw: JsonObject, field: str) -> int:
@@ -171,6 +213,38 @@ class ReplicaBounds:
 
     min_replicas: Annotated[int, between(1, MOST_SERVING), NEEDED]
     max_replicas: Annotated[int, between(1, MOST_SERVING), NEEDED]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouterLimits:
+    """``spec.batching.limits``: what clients may send, and how much may wait in one router."""
+
+    body_bytes: Annotated[int, _bytes(1024), "body"] = 4 * 2**20
+    queue: Annotated[int, between(1, 100_000)] = 10_000
+    queue_bytes: Annotated[int, _bytes(1024), "queueMemory"] = 256 * 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouterPods:
+    """``spec.batching.router``: the router's own pods."""
+
+    replicas: Annotated[int, between(1, 16)] = 1
+    cpu_milli: Annotated[int, Kind(_cpu_milli), "cpu"] = 250
+    memory_bytes: Annotated[int, _bytes(128 * 2**20), "memory"] = 2**30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batching:
+    """``spec.batching``: a router before the replicas."""
+
+    policy: Annotated[BatchingPolicy, known_word(BatchingPolicy)] = BatchingPolicy.ORLOJ
+    sizes: Annotated[tuple[int, ...], Kind(_sizes)] = (1, 2, 4, 8, 16)
+    in_flight: Annotated[int, between(1, 1024)] = 1
+    hold_s: Annotated[int, between(0, 600), "holdSeconds"] = 30
+    probe_path: Annotated[str, Kind(_path)] = ""
+    """Empty: that of the readiness probe of the template."""
+    limits: Annotated[RouterLimits, KEPT] = field(default_factory=RouterLimits)
+    router: Annotated[RouterPods, KEPT] = field(default_factory=RouterPods)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -378,6 +452,7 @@ GPU_REQUEST: Final = derived(GPURequest)
 FAILURE_POLICY: Final = derived(FailurePolicy)
 REPLICA_BOUNDS: Final = derived(ReplicaBounds)
 OFFERED_LOAD: Final = derived(OfferedLoad)
+BATCHING: Final = derived(Batching)
 ELASTICITY: Final = derived(Elasticity, leave_out=("tiers", "meets_elsewhere"))
 TIER_TERMS: Final = derived(TierTerms, leave_out=("reliable", "stage"))
 SHARING_RULES: Final = derived(SharingRules)

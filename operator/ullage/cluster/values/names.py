@@ -33,6 +33,16 @@ def coordinator_name(job: str) -> str:
     return f"{job}-lead"
 
 
+def router_name(service: str) -> str:
+    """Name of the Deployment that routes the requests of a service."""
+    return f"{service}-router"
+
+
+def replicas_service(service: str) -> str:
+    """Name of the headless Service by which a router finds the replicas."""
+    return f"{service}-replicas"
+
+
 def order_name(job: str, number: int) -> str:
     """Name of a placeholder pod that orders a node for a job."""
     return f"{job}-order-{number}"

@@ -27,13 +27,19 @@ from ullage.api.contract import (
 )
 from ullage.cluster.codecs.objects import string_map
 from ullage.cluster.projection.pod_template import Blueprint
-from ullage.cluster.records.snapshot import ObjectRef
+from ullage.cluster.records.snapshot import WorkloadKind
 from ullage.cluster.records.spec_fields import RENDEZVOUS
 from ullage.cluster.values.names import pod_name, workers_service
 from ullage.kube.manifests.node_requests import HOLD
+from ullage.kube.manifests.router import routed_ports, router_labels
 from ullage.kube.manifests.tiers import child_metadata, join, narrowed
 from ullage.ports import JsonObject
-from ullage.scheduling.model.plan import ApplyDeployment, CreatePod
+from ullage.scheduling.model.plan import (
+    ApplyDeployment,
+    ApplyRoutedService,
+    ApplyService,
+    CreatePod,
+)
 from ullage.scheduling.model.selectors import owner_labels
 
 Body = dict[str, object]
@@ -305,23 +311,35 @@ def serving_ports(template: JsonObject) -> list[Body]:
     return ports
 
 
-def service_body(
-    owner: ObjectRef, name: str, template: JsonObject, *, headless: bool, uid: str = ""
-) -> Body:
+def service_body(action: ApplyService, template: JsonObject, uid: str = "") -> Body:
     """A workload's Service, for server-side apply.
 
-    Headless it gives every member of a gang its name, ready or not; else it serves the ports of
-    the device container.
+    Headless it gives every pod its name, ready or not: members of a gang meet by it, and a router
+    finds replicas by it and asks each itself whether it is ready. Else it serves the ports of the
+    device container, or leads to the router.
+
+    Args:
+        action: Which Service, and of whom.
+        template: Of the workload's pods.
+        uid: Of the existing Service, so that a namesake is refused; empty to create.
+
+    Raises:
+        WireError: the template has no readable ports.
     """
+    owner = action.owner
     spec: Body = {"selector": owner_labels(owner)}
-    if headless:
-        port: Body = {"name": "rendezvous", "port": MASTER_PORT, "protocol": "TCP"}
-        spec |= {"clusterIP": "None", "publishNotReadyAddresses": True, "ports": [port]}
+    if action.headless:
+        gang: Body = {"name": "rendezvous", "port": MASTER_PORT, "protocol": "TCP"}
+        serves = owner.kind == WorkloadKind.INFERENCE_DEPLOYMENT
+        found = serving_ports(template) if serves else [gang]
+        spec |= {"clusterIP": "None", "publishNotReadyAddresses": True, "ports": found}
+    elif isinstance(action, ApplyRoutedService):
+        spec = {"selector": router_labels(owner), "ports": routed_ports(template)}
     else:
         spec |= {"ports": serving_ports(template)}
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": child_metadata(owner, name, owner_labels(owner), uid),
+        "metadata": child_metadata(owner, action.name, owner_labels(owner), uid),
         "spec": spec,
     }

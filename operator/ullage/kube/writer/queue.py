@@ -22,6 +22,7 @@ from ullage.scheduling.model.plan import (
     ApplyGPUNode,
     CreateDeviceProfile,
     CreateProfile,
+    DeleteChild,
     DeletePod,
     DeleteWorkload,
     Emit,
@@ -50,7 +51,7 @@ def lane_of(action: Action) -> int:
     An acknowledgement of observations is no decision: it only tells.
     """
     match action:
-        case EvictPod() | DeletePod() | DeleteWorkload():
+        case EvictPod() | DeletePod() | DeleteChild() | DeleteWorkload():
             return 0
         case ApplyGPUNode() if action.reason is Reason.MEASURED:
             return TELL

@@ -22,6 +22,7 @@ from ullage.scheduling.model.plan import (
     ApplyGPUNode,
     ApplyService,
     CreatePod,
+    DeleteChild,
     DeletePod,
     DeleteWorkload,
     Emit,
@@ -174,6 +175,9 @@ def _is_due(step: Action, snapshot: Snapshot, names: Set[tuple[str, str]]) -> bo
             return pod is not None and GATE in pod.gates
         case CreatePod():
             return (step.owner.namespace, step.name) not in names
+        case DeleteChild():
+            key = (step.child.namespace, step.child.name)
+            return key in snapshot.deployments or key in snapshot.services
         case DeleteWorkload():
             workload = snapshot.workloads.get(step.owner.uid)
             return workload is not None and not workload.deleting

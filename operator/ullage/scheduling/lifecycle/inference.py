@@ -16,6 +16,8 @@ from ullage.cluster.records.snapshot import DeploymentRecord, PodStage, Workload
 from ullage.scheduling.inventory import timeouts
 from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.lifecycle.gang import deadline, gates_text, ungate
+from ullage.scheduling.lifecycle.routing import leads_to_router
+from ullage.scheduling.lifecycle.routing import steps as routing_steps
 from ullage.scheduling.lifecycle.surge import leaves_by_surge
 from ullage.scheduling.model.lifecycle_step import (
     LifecycleStep,
@@ -27,7 +29,7 @@ from ullage.scheduling.model.lifecycle_step import (
     write_refused,
 )
 from ullage.scheduling.model.phases import Phase
-from ullage.scheduling.model.plan import Action, ApplyDeployment, ApplyService
+from ullage.scheduling.model.plan import Action, ApplyDeployment, ApplyRoutedService, ApplyService
 from ullage.scheduling.model.view import Member, View
 
 SURGE_FIRST = (1, 0)
@@ -112,7 +114,7 @@ def is_rolling(service: WorkloadRecord, members: Sequence[Member]) -> bool:
 def children(
     view: View, service: WorkloadRecord, wanted: Rollout, *, extra: int = 0
 ) -> tuple[Action, ...]:
-    """The Service and the Deployment as they should be, where they are not.
+    """The Service, the Deployment and the router as they should be, where they are not.
 
     Args:
         view: the cycle's snapshot.
@@ -124,16 +126,20 @@ def children(
     key = (ref.namespace, ref.name)
     deployment = view.snapshot.deployments.get(key)
     new_template = deployment is None or deployment.template_hash != service.template_hash
-    steps: list[Action] = []
-    if new_template or key not in view.snapshot.services:
+    front = view.snapshot.services.get(key)
+    routed = leads_to_router(view, service)
+    steps: list[Action] = [*routing_steps(view, service, new_template=new_template)]
+    if new_template or front is None or front.routed != routed:
+        leads = ApplyRoutedService if routed else ApplyService
+        text = "leads to the router" if routed else "serves the ports of the device container"
         steps.append(
-            ApplyService(
+            leads(
                 owner=ref,
                 name=ref.name,
                 headless=False,
                 epoch=epoch,
                 reason=Reason.STARTING,
-                text="serves the ports of the device container",
+                text=text,
             )
         )
     apply = ApplyDeployment(

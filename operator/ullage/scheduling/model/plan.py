@@ -17,6 +17,7 @@ from ullage.cluster.records.pod_shape import NodeAffinity
 from ullage.cluster.records.pool import PoolStatus
 from ullage.cluster.records.profile import DeviceModel, DeviceRates, ProfileStatus
 from ullage.cluster.records.snapshot import ObjectRef
+from ullage.cluster.records.spec_fields import Batching
 from ullage.cluster.records.status import Condition, SolveRecord, WorkloadStatus
 from ullage.scheduling.model.faults import Fault
 
@@ -146,6 +147,11 @@ class ApplyService:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyRoutedService(ApplyService):
+    """Apply the Service of an InferenceDeployment so that it leads to the router."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyDeployment:
     """Apply the gated Deployment of an InferenceDeployment."""
 
@@ -167,6 +173,34 @@ class ScaleWorkload:
     owner: ObjectRef
     resource_version: str
     replicas: int
+    epoch: int
+    reason: Reason
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyRouter:
+    """Apply the Deployment that routes the requests of a service to its replicas."""
+
+    owner: ObjectRef
+    name: str
+    image: str
+    batching: Batching
+    objective_ms: int
+    """Deadline of requests that name none."""
+    version: str
+    """Of all that its pods are made from, but the service's own template."""
+    epoch: int
+    reason: Reason
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteChild:
+    """Delete a Deployment or Service of ours that is wanted no more, only with this uid."""
+
+    child: ObjectRef
+    owner: ObjectRef
     epoch: int
     reason: Reason
     text: str
@@ -323,6 +357,8 @@ Action = (
     | ApplyService
     | ApplyDeployment
     | ScaleWorkload
+    | ApplyRouter
+    | DeleteChild
     | DeleteWorkload
     | SetStatus
     | SetConditions
@@ -393,5 +429,7 @@ class DecideSettings:
     pre_stop_sleep_s: int = 5
     aside: tuple[Fault, ...] = ()
     """Objects that are set aside from the beginning."""
+    router_image: str = ""
+    """What the routers of services run; empty = services have none."""
     orders: bool = False
     """Nodes of pools are ordered by placeholder pods: an autoscaler buys them."""

@@ -27,6 +27,7 @@ from ullage.scheduling.capacity.status import says_already
 from ullage.scheduling.elastic.sizes import told as told_size
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest
 from ullage.scheduling.inventory.exclusions import in_force, with_failure
+from ullage.scheduling.lifecycle.routing import said as router_said
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import Emit
@@ -136,6 +137,7 @@ class Reporter:
             made_room=entry.made_room or workload.status.made_room,
             verdict=verdict,
             scaling=scaling,
+            router=router_said(self.context.view, workload),
         )
         return tell(self.context.view, told, self.predictions)
 

@@ -76,6 +76,8 @@ class Told:
     """How many replicas a service should have, where the operator scales it."""
     verdict: Said | None = None
     """Whether it has the devices that are recommended to it."""
+    router: Said | None = None
+    """Whether its router takes requests, where it has one."""
 
 
 def tell(view: View, told: Told, predictions: Predictions) -> WorkloadStatus:
@@ -245,6 +247,8 @@ def _said(told: Told) -> list[Said]:
         said = _admitted(told)
     said.extend(deadline_said(told.pool_choice))
     said.extend(scaling_said(told.scaling))
+    if told.router is not None:
+        said.append(told.router)
     if told.degraded is not None:
         said.append(Said(ConditionType.DEGRADED, True, *told.degraded))
     if workload.invalid:

@@ -1,0 +1,195 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The bodies of a service's router: its Deployment, and the Services around it.
+
+A router has no rights in the cluster: it finds the replicas by a name in DNS. Its arguments are
+those of ``ullage_run.router``; a test holds the two together.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ullage.api.contract import (
+    ANNOTATION_TEMPLATE_HASH,
+    LABEL_ROUTER,
+    JsonObject,
+    WireError,
+    objects,
+    section,
+)
+from ullage.cluster.records.snapshot import ObjectRef
+from ullage.cluster.values.names import replicas_service
+from ullage.kube.manifests.tiers import child_metadata
+from ullage.scheduling.model.plan import ApplyRouter
+from ullage.scheduling.model.selectors import owner_labels
+
+Body = dict[str, object]
+
+HTTP_PORT: Final = 8080
+METRICS_PORT: Final = 9464
+LINGER_S: Final = 5
+"""Between SIGTERM and the last new connection: so long endpoints take to be withdrawn."""
+DRAIN_S: Final = 30
+GRACE_S: Final = LINGER_S + DRAIN_S + 10
+LONGEST_MS: Final = 60_000
+"""Latest deadline that a request may name, unless the objective is later."""
+MORE_CONNECTIONS: Final = 1_000
+"""Connections beside those whose request waits."""
+PROBE_PATH: Final = "/v2/health/ready"
+_USER: Final = 65532
+
+
+def router_labels(owner: ObjectRef) -> dict[str, str]:
+    """Labels of a router's pods; none of them is that of a replica."""
+    return {LABEL_ROUTER: owner.name}
+
+
+def router_deployment(action: ApplyRouter, template: JsonObject, uid: str = "") -> Body:
+    """The Deployment of a router, for server-side apply.
+
+    Args:
+        action: What is wanted of it.
+        template: Of the replicas.
+        uid: Of the existing Deployment, so that a namesake is refused; empty to create.
+
+    Raises:
+        WireError: the template has no readable port.
+    """
+    owner, batching = action.owner, action.batching
+    labels, replicas = router_labels(owner), section(template, "spec")
+    container: Body = {
+        "name": "router",
+        "image": action.image,
+        "command": ["python", "-m", "ullage_run.router", *_arguments(action, replicas)],
+        "env": [{"name": "OPENBLAS_NUM_THREADS", "value": "1"}],
+        "ports": [
+            {"name": "http", "containerPort": HTTP_PORT, "protocol": "TCP"},
+            {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},
+        ],
+        "readinessProbe": {
+            "httpGet": {"path": "/ready", "port": "metrics"},
+            "periodSeconds": 1,
+            "timeoutSeconds": 2,
+        },
+        "livenessProbe": {
+            "httpGet": {"path": "/v2/health/live", "port": "http"},
+            "initialDelaySeconds": 10,
+            "periodSeconds": 10,
+            "timeoutSeconds": 5,
+        },
+        "resources": {
+            "requests": {
+                "cpu": f"{batching.router.cpu_milli}m",
+                "memory": str(batching.router.memory_bytes),
+            },
+            "limits": {"memory": str(batching.router.memory_bytes)},
+        },
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        },
+    }
+    spec: Body = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": GRACE_S,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": _USER,
+            "runAsGroup": _USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 1,
+                "topologyKey": "kubernetes.io/hostname",
+                "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": {"matchLabels": labels},
+            }
+        ],
+        "containers": [container],
+    }
+    for name in ("priorityClassName", "imagePullSecrets"):
+        if replicas.get(name):
+            spec[name] = replicas[name]
+    scraped = {"prometheus.io/scrape": "true", "prometheus.io/port": str(METRICS_PORT)}
+    version = {ANNOTATION_TEMPLATE_HASH: action.version}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": child_metadata(owner, action.name, owner_labels(owner), uid)
+        | {"annotations": version},
+        "spec": {
+            "replicas": batching.router.replicas,
+            "selector": {"matchLabels": labels},
+            "strategy": {
+                "type": "RollingUpdate",
+                "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
+            },
+            "template": {
+                "metadata": {"labels": labels, "annotations": scraped},
+                "spec": spec,
+            },
+        },
+    }
+
+
+def routed_ports(template: JsonObject) -> list[Body]:
+    """The port of a Service that leads to a router: that of the replicas, so no client changes.
+
+    Raises:
+        WireError: the template has no readable port.
+    """
+    port = _first_port(section(template, "spec"))
+    number = port["containerPort"]
+    name = port.get("name")
+    return [
+        {
+            "name": name if isinstance(name, str) and name else f"port-{number}",
+            "port": number,
+            "targetPort": HTTP_PORT,
+            "protocol": "TCP",
+        }
+    ]
+
+
+def _first_port(spec: JsonObject) -> JsonObject:
+    containers = objects(spec, "containers")
+    ports = objects(containers[0], "ports") if containers else []
+    if not ports or type(ports[0].get("containerPort")) is not int:
+        raise WireError("spec.containers[0].ports: a router needs the number of the first port")
+    return ports[0]
+
+
+def _probe_path(spec: JsonObject, port: JsonObject) -> str:
+    """The path of the first container's readiness probe, where it asks the same port by HTTP."""
+    asked = section(section(objects(spec, "containers")[0], "readinessProbe"), "httpGet")
+    path = asked.get("path")
+    same = asked.get("port") in (port.get("containerPort"), port.get("name"))
+    return path if same and isinstance(path, str) and path.startswith("/") else PROBE_PATH
+
+
+def _arguments(action: ApplyRouter, spec: JsonObject) -> list[str]:
+    batching, limits = action.batching, action.batching.limits
+    port = _first_port(spec)
+    stated = {
+        "--follow": f"http://{replicas_service(action.owner.name)}:{port['containerPort']}",
+        "--objective-ms": action.objective_ms,
+        "--policy": batching.policy.value,
+        "--sizes": ",".join(map(str, batching.sizes)),
+        "--in-flight": batching.in_flight,
+        "--hold-seconds": batching.hold_s,
+        "--probe-path": batching.probe_path or _probe_path(spec, port),
+        "--body-bytes": limits.body_bytes,
+        "--queue": limits.queue,
+        "--queue-bytes": limits.queue_bytes,
+        "--connections": limits.queue + MORE_CONNECTIONS,
+        "--longest-ms": max(LONGEST_MS, action.objective_ms),
+        "--linger-seconds": LINGER_S,
+        "--drain-seconds": DRAIN_S,
+        "--listen": f"0.0.0.0:{HTTP_PORT}",
+        "--metrics": f"0.0.0.0:{METRICS_PORT}",
+    }
+    return [f"{name}={value}" for name, value in stated.items()]
