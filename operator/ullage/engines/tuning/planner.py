@@ -45,7 +45,7 @@ def plan(trials: Sequence[Trial], devices: Sequence[Device], rules: Rules, now_s
         now_s: The present, on the clock of the holdings, in seconds.
 
     Raises:
-        ValueError: holdings exceed a device.
+        ValueError: holdings exceed a device, or one has a size that is no width.
     """
     if not trials or not devices:
         return Plan()
@@ -81,7 +81,7 @@ class _Draft:
         self.work, self.speeds = matrix(self.trials)
         self.held = [self._holding(one) for one in self.trials]
         self.before = [
-            widths.sizes.index(one.holding.size) if held and one.holding else WAITS
+            self._place_of(one.holding.size) if held and one.holding else WAITS
             for one, held in zip(self.trials, self.held, strict=True)
         ]
         self.place = list(self.before)
@@ -120,6 +120,11 @@ class _Draft:
             return ()
         self.occupancy.take(holding.size, holding.devices)
         return holding.devices
+
+    def _place_of(self, size: int) -> int:
+        if size not in self.rules.widths.sizes:
+            raise ValueError(f"{size} of {self.rules.widths.parts} parts of a device are no width")
+        return self.rules.widths.sizes.index(size)
 
     def _may_resize(self, trial: Trial) -> bool:
         rested = trial.holding is not None and (

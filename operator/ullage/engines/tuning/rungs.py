@@ -244,6 +244,67 @@ def hyperband(most_epochs: int, eta: int = 3) -> tuple[Bracket, ...]:
 
 
 @dataclass(slots=True, kw_only=True)
+class Brackets:
+    """Brackets of successive halving side by side, as in Hyperband; each decides for its trials.
+
+    Raises:
+        ValueError: a trial is in two brackets.
+    """
+
+    brackets: tuple[SyncHalving, ...]
+    _bracket: dict[int, SyncHalving] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for bracket in self.brackets:
+            if not self._bracket.keys().isdisjoint(bracket.members):
+                raise ValueError("a trial is in one bracket")
+            self._bracket.update(dict.fromkeys(bracket.members, bracket))
+
+    def first(self) -> tuple[Assignment, ...]:
+        """The first rung of each."""
+        return tuple(run for bracket in self.brackets for run in bracket.first())
+
+    def report(self, trial: int, epoch: int, value: float | None) -> Reported:
+        """An epoch of a trial has ended.
+
+        Args:
+            trial: Number of the trial.
+            epoch: From 1 on.
+            value: Its metric; ``None`` where there was none.
+        """
+        if trial not in self._bracket:
+            return Reported(problem=ReportProblem.UNKNOWN_TRIAL)
+        return self._bracket[trial].report(trial, epoch, value)
+
+    def ended(self, trial: int) -> tuple[Assignment, ...]:
+        """A trial failed or was stopped: it will not report any more."""
+        return self._bracket[trial].ended(trial) if trial in self._bracket else ()
+
+
+def in_brackets(shapes: Sequence[Bracket], eta: int = 3, *, maximise: bool = True) -> Brackets:
+    """Brackets with trials from 0 on.
+
+    Args:
+        shapes: As :func:`hyperband` gives them.
+        eta: Factor between rungs.
+        maximise: The largest value is the best.
+    """
+    found, begin = [], 0
+    for at, shape in enumerate(shapes):
+        found.append(
+            SyncHalving(
+                members=tuple(range(begin, begin + shape.trials)),
+                epochs=shape.epochs,
+                eta=eta,
+                maximise=maximise,
+                group=f"bracket-{at}",
+            )
+        )
+        begin += shape.trials
+    return Brackets(brackets=tuple(found))
+
+
+@dataclass(slots=True, kw_only=True)
 class AsyncHalving:
     """ASHA: a trial is promoted as soon as it is among the best of what its rung has seen.
 

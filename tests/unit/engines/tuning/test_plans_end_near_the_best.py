@@ -133,6 +133,11 @@ def test_holdings_beyond_a_device_are_refused() -> None:
         plan(both, pool(1), RULES, 0.0)
 
 
+def test_a_holding_that_is_no_width_is_refused() -> None:
+    with pytest.raises(ValueError, match="5 of 12 parts"):
+        plan([held(trials([1.0])[0], 5, 0)], pool(1), RULES, 0.0)
+
+
 @given(WORKS, st.integers(1, 9), st.floats(0, 1e3))
 def test_no_plan_exceeds_a_device(works: list[float], devices: int, cost_s: float) -> None:
     played = play(facts(works, resize_cost_s=cost_s), plan, RULES, pool(devices))

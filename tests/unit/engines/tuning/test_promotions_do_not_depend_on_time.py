@@ -18,11 +18,13 @@ from ullage.engines.tuning.metrics import MetricHistory, ReportProblem
 from ullage.engines.tuning.planner import plan
 from ullage.engines.tuning.rungs import (
     AsyncHalving,
+    Brackets,
     DecisionProblem,
     ExternalGroups,
     SyncHalving,
     budgets,
     hyperband,
+    in_brackets,
 )
 from ullage.engines.tuning.simulator import Change, ChangeKind, TrialFacts, play
 
@@ -188,6 +190,39 @@ def test_rungs_that_make_no_sense_are_refused(
         hyperband(9, 1)
     with pytest.raises(ValueError, match="eta"):
         budgets(1, 9, 1)
+
+
+def test_brackets_of_hyperband_decide_apart() -> None:
+    def promoted(planner: object, devices: int) -> object:
+        brackets = in_brackets(hyperband(9))
+        played = play(
+            [
+                TrialFacts(number=at, epoch_s=10.0 + at, curve=curve(), resize_cost_s=1.0)
+                for at in range(17)
+            ],
+            planner,  # type: ignore[arg-type]
+            RULES,
+            pool(devices),
+            algorithm=brackets,
+            metric=lambda trial, epoch: float((trial * 7 + epoch) % 11),
+        )
+        assert played.stuck == ()
+        assert all(one.rungs[-1].complete for one in brackets.brackets)
+        return [one.promotions for one in brackets.brackets]
+
+    found = promoted(plan, 4)
+    assert [len(one.members) for one in in_brackets(hyperband(9)).brackets] == [9, 5, 3]
+    # of 9 trials 3, then 1 go on, of 5 trials 1, of the last bracket none
+    assert [[len(rung) for rung in one] for one in found] == [[3, 1], [1], []]  # type: ignore[attr-defined]
+    assert found == promoted(first_come, 1)
+
+
+def test_brackets_share_no_trial_and_know_their_own() -> None:
+    brackets = in_brackets(hyperband(9))
+    assert brackets.report(99, 1, 1.0).problem is ReportProblem.UNKNOWN_TRIAL
+    assert brackets.ended(99) == ()
+    with pytest.raises(ValueError, match="one bracket"):
+        Brackets(brackets=(SyncHalving(members=(0,), epochs=(1,)),) * 2)
 
 
 @given(
