@@ -3,8 +3,8 @@
 """What the router adds to a request beside nginx as a plain proxy, and how much a core carries.
 
 Both stand in turn before the same model server, which answers at once. First each is driven as
-fast as it goes; then both get the same Poisson arrivals at half of the router's own saturation.
-Rounds alternate, and the median of the rounds counts.
+fast as it goes, the router also by one client alone; then both get the same Poisson arrivals at
+half of the router's own saturation. Rounds alternate, and the median of the rounds counts.
 
 Goodput is measured before a model with known costs of batches, beside BentoML where it is installed
 in ``build/peers/bentoml``, and beside every static batch size; Ray Serve is not among the peers.
