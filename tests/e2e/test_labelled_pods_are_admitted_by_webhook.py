@@ -54,6 +54,8 @@ def rehearsed(stack: Stack, pods: Sequence[Json]) -> list[Json]:
     for pod in found:
         for name in MADE_ANEW:
             pod["metadata"].pop(name, None)
+        for condition in pod.get("status", {}).get("conditions", []):
+            condition.pop("lastTransitionTime", None)
     return found
 
 
