@@ -22,6 +22,7 @@ from mutants import (
     charges,
     devicechoice,
     enforcement,
+    lanes,
     quota,
     scaling,
     tuning,
@@ -44,6 +45,7 @@ SUBJECTS: Final[Mapping[str, Sequence[Mutant]]] = {
     "tuning": tuning.MUTANTS,
     "scaling": scaling.MUTANTS,
     "devicechoice": devicechoice.MUTANTS,
+    "lanes": lanes.MUTANTS,
 }
 
 

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ullage.engines.lanes.early_release import EarlyRelease
@@ -35,8 +37,12 @@ def test_the_expected_peak_is_the_mean_of_those_seen() -> None:
     assert watch.expected_mib == 200
 
 
-def a_table(*, early: bool) -> tuple[LaneTable, Granted]:
-    table = LaneTable(settings=LaneSettings(capacity_mib=1000, margins=EXACT, early_release=early))
+DEFAULT = LaneSettings(capacity_mib=1000, margins=EXACT)
+EARLY = replace(DEFAULT, early_release=True)
+
+
+def a_table(settings: LaneSettings) -> tuple[LaneTable, Granted]:
+    table = LaneTable(settings=settings)
     for name in "ab":
         table.arrive(JobDemand(name=name, persistent_mib=1, ephemeral_mib=900), 0.0)
     turn, _ = table.acquire("a", 0.0)
@@ -46,7 +52,7 @@ def a_table(*, early: bool) -> tuple[LaneTable, Granted]:
 
 
 def test_a_lane_is_granted_while_the_last_step_drains_where_the_setting_permits_it() -> None:
-    table, turn = a_table(early=True)
+    table, turn = a_table(EARLY)
     (granted,) = table.release_early(turn.lease.lease, 1.0)
     assert isinstance(granted, Granted)
     assert granted.job == "b"
@@ -58,7 +64,7 @@ def test_a_lane_is_granted_while_the_last_step_drains_where_the_setting_permits_
 
 
 def test_early_release_is_off_unless_it_is_set() -> None:
-    table, turn = a_table(early=False)
+    table, turn = a_table(DEFAULT)
     with pytest.raises(ValueError, match="only where the setting permits"):
         table.release_early(turn.lease.lease, 1.0)
     assert table.memory.lanes[1].holder == "a"

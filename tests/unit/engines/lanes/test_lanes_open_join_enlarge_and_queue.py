@@ -97,6 +97,7 @@ def test_what_fits_by_no_rule_waits_in_order_of_arrival() -> None:
     arrives(table, "a", 3000, 4000)
     assert arrives(table, "b", 4000, 4000) == Queued(job="b", place=1, waiting=1, missing_mib=1000)
     assert isinstance(arrives(table, "c", 10, 10), Queued), "no one passes the first"
+    assert list(table.queue) == ["b", "c"]
     changes = table.leave("a", 1.0)
     assert [type(one) for one in changes] == [Resized, Opened, Opened]
 
@@ -175,6 +176,7 @@ def test_lanes_for_throughput_lose_none(duty: float, merged: bool) -> None:
             0.0,
         )
     assert ("c" in table.memory.residents) == merged
+    assert (len(table.memory.lanes) == 1) == merged
 
 
 def test_a_job_with_its_own_lane_shares_it_with_no_one() -> None:

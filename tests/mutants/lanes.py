@@ -1,0 +1,165 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Rules of lanes: whose memory is where, and whose step is next."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mutants.mutant import Mutant
+
+LANES: Final = "operator/ullage/engines/lanes"
+UNIT: Final = "tests/unit/engines/lanes"
+
+RULES: Final = (
+    f"{UNIT}/test_lanes_open_join_enlarge_and_queue.py",
+    f"{UNIT}/test_lanes_are_exact_on_tiny_devices.py",
+)
+STEPS: Final = (f"{UNIT}/test_whose_step_is_next.py",)
+GROWTH: Final = (f"{UNIT}/test_a_step_that_outgrows_its_lane.py",)
+EARLY: Final = (f"{UNIT}/test_a_lane_is_released_early.py",)
+RESTORED: Final = (f"{UNIT}/test_a_lane_table_outlives_its_process.py",)
+
+MUTANTS: Final = (
+    Mutant(
+        "a lane that grows counts with its larger size",
+        f"{LANES}/state.py",
+        "return max(self.size_mib, self.target_mib)",
+        "return self.size_mib",
+        RULES,
+    ),
+    Mutant(
+        "a lane changes its size while it holds nothing",
+        f"{LANES}/memory.py",
+        "        if not lane.idle:\n            return\n",
+        "",
+        RULES,
+    ),
+    Mutant(
+        "a newcomer joins the lane that fits best",
+        f"{LANES}/rules.py",
+        "return sorted(seen, key=lambda one: (one.size_mib, one.lane))",
+        "return sorted(seen, key=lambda one: (-one.size_mib, one.lane))",
+        RULES,
+    ),
+    Mutant(
+        "no one joins a lane of another's own",
+        f"{LANES}/rules.py",
+        "    shared = [one for one in lanes if one.shared]\n    for one in shared:\n",
+        "    shared = list(lanes)\n    for one in shared:\n",
+        RULES,
+    ),
+    Mutant(
+        "lanes merge where the first that waits then fits",
+        f"{LANES}/rules.py",
+        "    if missing_mib(need, shared, free_mib + freed):\n        return ()\n",
+        "",
+        RULES,
+    ),
+    Mutant(
+        "a merge waits for the smaller lane's boundary",
+        f"{LANES}/memory.py",
+        "        if small.idle:\n            self._move",
+        "        if True:\n            self._move",
+        RULES,
+    ),
+    Mutant(
+        "merges for throughput lose none",
+        f"{LANES}/rules.py",
+        "return after < before - _LEAST_GAIN",
+        "return False",
+        RULES,
+    ),
+    Mutant(
+        "no one passes the first that waits",
+        f"{LANES}/table.py",
+        "            if assigned is None:\n                return False\n",
+        "            if assigned is None:\n                self.queue.move_to_end(first.name)\n"
+        "                return False\n",
+        RULES,
+    ),
+    Mutant(
+        "one step runs in a lane",
+        f"{LANES}/table.py",
+        "if lane.holder is not None or (lane.draining and not self.settings.early_release):",
+        "if lane.draining and not self.settings.early_release:",
+        RULES,
+    ),
+    Mutant(
+        "a deadline is twice the expected step",
+        f"{LANES}/table.py",
+        "deadline_s=self._now_s + self.settings.deadline_factor * known,",
+        "deadline_s=self._now_s + known,",
+        RULES,
+    ),
+    Mutant(
+        "an unsafe state is an error",
+        f"{LANES}/safety.py",
+        "    if used > usable_mib:\n",
+        "    if used > 2 * usable_mib:\n",
+        RULES,
+    ),
+    Mutant(
+        "a step that is known to be too large does not run",
+        f"{LANES}/table.py",
+        "                if one.peak_mib > one.ephemeral_mib:\n",
+        "                if False:\n",
+        GROWTH,
+    ),
+    Mutant(
+        "a newcomer starts where its lane stands",
+        f"{LANES}/state.py",
+        "resident.level_steps = self.clock_steps + lead_steps",
+        "resident.level_steps = lead_steps",
+        STEPS,
+    ),
+    Mutant(
+        "who sleeps may catch up by a credit alone",
+        f"{LANES}/table.py",
+        "resident.level_s = max(resident.level_s, lane.clock_s - settings.credit_s)",
+        "resident.level_s = max(resident.level_s, lane.clock_s - 1e9)",
+        STEPS,
+    ),
+    Mutant(
+        "the wait counts under SRTF",
+        f"{LANES}/policies.py",
+        "return remaining_s(one) - one.wait_s(now_s) / settings.aging",
+        "return remaining_s(one)",
+        STEPS,
+    ),
+    Mutant(
+        "a length that is too short helps until it is over",
+        f"{LANES}/policies.py",
+        "if total is None or resident.ran_s >= total:",
+        "if total is None:",
+        STEPS,
+    ),
+    Mutant(
+        "early release is off unless it is set",
+        f"{LANES}/settings.py",
+        "early_release: bool = False",
+        "early_release: bool = True",
+        EARLY,
+    ),
+    Mutant(
+        "the use still is near its peak when it falls",
+        f"{LANES}/early_release.py",
+        "falls and used_mib >= self.threshold * self.expected_mib",
+        "falls",
+        EARLY,
+    ),
+    Mutant(
+        "a restored table counts its leases on",
+        f"{LANES}/table.py",
+        "table._leases = max((record.leases, *held))",
+        "table._leases = 0",
+        RESTORED,
+    ),
+    Mutant(
+        "what is restored is checked",
+        f"{LANES}/table.py",
+        "        memory.check()\n        for demand in record.queue:\n",
+        "        for demand in record.queue:\n",
+        RESTORED,
+    ),
+)
