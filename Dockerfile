@@ -26,7 +26,7 @@ RUN /app/.venv/bin/pip install --no-index --no-compile --find-links /src/wheels 
  && python3 -m compileall -q /app/.venv
 
 FROM venv AS examples-build
-RUN /app/.venv/bin/pip install --no-index --no-compile --find-links /src/wheels --require-hashes -r /src/requirements/examples.txt \
+RUN /app/.venv/bin/pip install --no-index --no-compile --find-links /src/wheels --require-hashes -r /src/requirements/examples.txt -r /src/requirements/router.txt \
  && /app/.venv/bin/pip install --no-index --no-compile --no-deps --find-links /src/wheels ullage \
  && /app/.venv/bin/pip uninstall --yes --quiet pip
 COPY examples/digits /app/digits

@@ -19,21 +19,34 @@ import sys
 import threading
 import time
 from dataclasses import dataclass, field
+from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 import numpy as np
 
 from digits import data
-from digits.data import BRIGHTEST, Digits
+from digits.data import BRIGHTEST, PIXELS, Digits
+
+INFER: Final = "/v2/models/digits/infer"
+READY: Final = "/v2/health/ready"
+PIXELS_TENSOR: Final[dict[str, object]] = {
+    "name": "pixels",
+    "datatype": "FP64",
+    "shape": [1, PIXELS],
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """The server; ``timeout`` in seconds per request."""
+    """The server; ``timeout`` in seconds per request.
+
+    ``batched``: it is `digits.batched`, alone or behind a router.
+    """
 
     host: str
     port: int
     timeout: float
+    batched: bool = False
 
     def connect(self) -> http.client.HTTPConnection:
         """A connection, which is opened by its first request."""
@@ -91,7 +104,9 @@ class Schedule:
         return number, due
 
 
-def ask(connection: http.client.HTTPConnection, pixels: list[float]) -> int:
+def ask(
+    connection: http.client.HTTPConnection, pixels: list[float], *, batched: bool = False
+) -> int:
     """One request.
 
     Returns:
@@ -101,13 +116,16 @@ def ask(connection: http.client.HTTPConnection, pixels: list[float]) -> int:
         OSError, http.client.HTTPException: the connection failed.
         ValueError: the server answered with something else.
     """
-    body = json.dumps({"pixels": pixels})
-    connection.request("POST", "/predict", body, {"Content-Type": "application/json"})
+    path, asked = "/predict", json.dumps({"pixels": pixels})
+    if batched:
+        path, asked = INFER, json.dumps({"inputs": [PIXELS_TENSOR | {"data": pixels}]})
+    connection.request("POST", path, asked, {"Content-Type": "application/json"})
     response = connection.getresponse()
     text = response.read()
     if response.status != http.HTTPStatus.OK:
         raise ValueError(f"status {response.status}: {text[:200].decode(errors='replace').strip()}")
-    return int(json.loads(text)["digit"])
+    answer = json.loads(text)
+    return int(answer["outputs"][0]["data"][0] if batched else answer["digit"])
 
 
 def work(target: Target, digits: Digits, schedule: Schedule, result: Result) -> None:
@@ -118,7 +136,7 @@ def work(target: Target, digits: Digits, schedule: Schedule, result: Result) -> 
         row = number % len(digits.test_labels)
         pixels = (digits.test_images[row] * BRIGHTEST).tolist()
         try:
-            digit = ask(connection, pixels)
+            digit = ask(connection, pixels, batched=target.batched)
         except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
             result.fail(f"{type(error).__name__}: {error}")
             connection.close()
@@ -133,7 +151,7 @@ def await_ready(target: Target, seconds: float) -> bool:
     while True:
         connection = target.connect()
         try:
-            connection.request("GET", "/healthz")
+            connection.request("GET", READY if target.batched else "/healthz")
             response = connection.getresponse()
             response.read()
             if response.status == http.HTTPStatus.OK:
@@ -186,6 +204,9 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="digits.load", description="load a digit server")
     parser.add_argument("--url", type=server, default="http://127.0.0.1:8080", help="the server")
+    parser.add_argument(
+        "--batched", action="store_true", help="by the Open Inference Protocol, as to a router"
+    )
     parser.add_argument("--requests", type=positive, default=360, help="how many (default: 360)")
     parser.add_argument("--seconds", type=float, default=60.0, help="longest time (default: 60)")
     parser.add_argument("--rate", type=float, default=0.0, help="per second (default: no limit)")
@@ -204,7 +225,12 @@ def main(words: list[str] | None = None) -> int:
     """
     options = arguments(words)
     url: SplitResult = options.url
-    target = Target(host=str(url.hostname), port=url.port or 80, timeout=options.timeout)
+    target = Target(
+        host=str(url.hostname),
+        port=url.port or 80,
+        timeout=options.timeout,
+        batched=options.batched,
+    )
     if not await_ready(target, options.wait):
         print(f"{url.geturl()} did not become ready in {options.wait:g} s", file=sys.stderr)
         return 2
