@@ -39,6 +39,7 @@ from ullage_node.mirrors import ApiPods, NodeMirror, PodMirror
 from ullage_node.model.device_labels import DeviceRegistry
 from ullage_node.model.devices import DeviceBackend, FaultReading, ProgressSource
 from ullage_node.mps.metrics import mps_figures
+from ullage_node.node_lanes import NodeLanes
 from ullage_node.publisher import Publisher
 from ullage_node.reporter import Parts, Reporter
 from ullage_node.settings import Settings
@@ -106,10 +107,12 @@ class Agent:
             steps=StepRecords(paths.steps_dir),
             library=Library(paths.state_dir),
             save=self._saver.save,
+            lane_folder=lambda container, slot: self.lanes.folder(container, slot),
         )
         self.binder = Binder(self.surroundings)
         self.reconciler = Reconciler(self.surroundings, self.binder)
         self.events = Events(client, settings.name)
+        self.lanes = NodeLanes(settings, self.table, self.events)
         self.containers = Containers(self.table, self.binder, backend.driver, self.events, progress)
         self.detacher = Detacher(
             self.table, self.pods, backend.driver, lambda: self.containers.attachments
@@ -224,6 +227,7 @@ class Agent:
             guard=self.guard.run,
             telemetry=self.telemetry.run,
             notices=self.notices.run,
+            lanes=self.lanes.run,
             reconcile=self._reconcile_loop,
             life=self._life_loop,
             gate=self._open_gate,
@@ -332,8 +336,17 @@ class Agent:
             if not self.reporter.retired:
                 await self.containers.observe()
                 self.telemetry.look(time.monotonic(), time.time())
+                await self._look_at_lanes()
             self._observed_at = time.monotonic()
             await asyncio.sleep(self.settings.periods.observe_seconds)
+
+    async def _look_at_lanes(self) -> None:
+        if not self._taken_in:
+            return
+        try:
+            await self.lanes.look(self.containers.attachments)
+        except OSError as error:
+            _log.error("no socket for a lane", error=str(error))
 
     async def _reconcile_loop(self) -> None:
         while True:
@@ -398,6 +411,7 @@ class Agent:
             )
             if not self.table.held:
                 self.surroundings.library.remove()
+                self.lanes.clear()
         self.reporter.retired = True
         _log.info("retired")
         self._settle()

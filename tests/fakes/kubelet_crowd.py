@@ -96,6 +96,7 @@ class Crowd:
             steps=StepRecords(root / "steps"),
             library=Library(root / "state"),
             save=self.linger,
+            lane_folder=lambda _, slot: root / "lanes" / slot,
         )
         self.binder = Binder(self.surroundings)
         self.reconciler = Reconciler(self.surroundings, self.binder)

@@ -97,6 +97,7 @@ class StressRun:
             steps=self.steps,
             library=Library(self.rig.run_dir / "state"),
             save=self.save,
+            lane_folder=lambda _, slot: self.rig.run_dir / "lanes" / slot,
         )
         self.binder = Binder(surroundings)
         self.reconciler = Reconciler(surroundings, self.binder)

@@ -144,6 +144,21 @@ class LaneServer:
         """Directory that a container with this first slot mounts."""
         return self._root / SOCKETS / slot
 
+    def prepare(self, job: str, slot: str) -> Path:
+        """Make the folder of a container that is about to start: its last start has ended.
+
+        Raises:
+            OSError: it cannot be made.
+        """
+        self._restarting(job)
+        folder = self.folder(slot)
+        for parent in (self._root, folder.parent):
+            parent.mkdir(parents=True, exist_ok=True)
+            parent.chmod(0o700)  # whoever cannot mount a folder below it cannot reach it
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o755)
+        return folder
+
     async def settle(self, devices: Mapping[str, Device]) -> None:
         """Bring devices, members and sockets in line with what is held now.
 
@@ -175,8 +190,7 @@ class LaneServer:
                     await self._open_place(name, each)
             self._deliver(name)
 
-    async def restarting(self, job: str) -> None:
-        """A container starts again: no process of its last start lives."""
+    def _restarting(self, job: str) -> None:
         place = self._places.get(job)
         if place is not None:
             for connection in tuple(place.connections):
@@ -251,12 +265,7 @@ class LaneServer:
         if place is not None and (place.folder, place.device) == (folder, device):
             return
         await self._close_place(job)
-        for parent in (self._root, folder.parent):
-            parent.mkdir(parents=True, exist_ok=True)
-            parent.chmod(0o700)  # whoever cannot mount a folder below it cannot reach it
-        folder.mkdir(exist_ok=True)
-        folder.chmod(0o755)
-        path = folder / LANE_SOCKET
+        path = self.prepare(job, tenant.slot) / LANE_SOCKET
         path.unlink(missing_ok=True)
         place = _Place(job=job, pod_uid=tenant.pod_uid, device=device, folder=folder)
         place.server = await asyncio.start_unix_server(

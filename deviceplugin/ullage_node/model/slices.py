@@ -155,6 +155,11 @@ def context_costs_mib(device: Device, slices: Sequence[DesiredSlice]) -> tuple[i
     return tuple(part.context_overhead_mib or device.overhead_mib for part in slices)
 
 
+def shares_lane(slices: Sequence[DesiredSlice]) -> bool:
+    """Whether a container takes turns with others: one with a single slice that asks for it."""
+    return len(slices) == 1 and slices[0].ephemeral_mib > 0
+
+
 def same_share(one: DesiredSlice, other: DesiredSlice) -> bool:
     """Whether two decisions give a container the same thing on the same device."""
     return (one.gpu, one.percent, one.memory_mib) == (other.gpu, other.percent, other.memory_mib)

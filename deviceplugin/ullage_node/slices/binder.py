@@ -18,6 +18,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Protocol
 
 from ullage.api.contract import SLOT_PATTERN, Reason
@@ -30,7 +31,7 @@ from ullage_node.model.devices import (
     PrepareRefused,
     ShareDriver,
 )
-from ullage_node.model.slices import Pod, Refusal
+from ullage_node.model.slices import Pod, Refusal, shares_lane
 from ullage_node.slices.cdi import CDIDirectory, render
 from ullage_node.slices.library import Library
 from ullage_node.slices.pods import PodCache
@@ -89,6 +90,8 @@ class Surroundings:
     library: Library
     save: Callable[[], Awaitable[None]]
     """Writes the checkpoint and returns when it is safe."""
+    lane_folder: Callable[[ContainerKey, str], Path]
+    """Makes the folder for the socket of a container that starts on this first slot."""
 
 
 class Binder:
@@ -234,7 +237,10 @@ class Binder:
         old = self._s.table.binding(binding.key)
         record = self._s.steps.reset(binding.key, binding.slots[0])
         decided = {part.key.index: part for part in self._s.table.wanted_for(binding.key)}
-        files = render(binding, decided, edits, record, self._s.library.mount())
+        lane = None
+        if shares_lane(tuple(decided.values())):
+            lane = self._s.lane_folder(binding.key, binding.slots[0])
+        files = render(binding, decided, edits, record, self._s.library.mount(), lane)
         for slot in set(old.slots if old else ()) - set(binding.slots):
             self._s.cdi.remove(slot)
         self._s.cdi.write(files)

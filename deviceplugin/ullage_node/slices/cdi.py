@@ -19,9 +19,13 @@ from typing import Final
 
 from ullage.api.contract import (
     CDI_KIND,
+    ENV_LANE,
+    ENV_LANE_MEMORY,
     ENV_PERCENT,
     ENV_SLICE,
     ENV_STEPS,
+    LANE_MOUNT,
+    LANE_SOCKET,
     STEPS_FILE,
     STEPS_MOUNT,
     DesiredSlice,
@@ -54,6 +58,7 @@ def render(
     edits: ContainerEdits,
     record: Path,
     library: Sequence[BindMount] = (),
+    lane: Path | None = None,
 ) -> dict[str, bytes]:
     """The files of one container, by slot.
 
@@ -66,6 +71,7 @@ def render(
         edits: what the backend wants.
         record: the container's step record on the host; the file alone is mounted.
         library: the mount of ``ullage_run``, if the node has a copy.
+        lane: folder of the socket on the host, of a container that shares a lane.
     """
     whose = {ENV_SLICE: binding.key.directory}
     path = f"{STEPS_MOUNT}/{STEPS_FILE}"
@@ -74,11 +80,17 @@ def render(
         ENV_STEPS: path,
         ENV_PERCENT: str(binding.slices[0].percent),
     }
-    steps = BindMount(host_path=str(record), container_path=path)
+    mounts = [BindMount(host_path=str(record), container_path=path), *library]
+    if lane is not None:
+        first = decided[binding.slices[0].index]
+        own[ENV_LANE] = f"{LANE_MOUNT}/{LANE_SOCKET}"
+        own[ENV_LANE_MEMORY] = f"{first.persistent_mib},{first.ephemeral_mib}"
+        # the folder and not the socket, which is another one after a restart of the agent
+        mounts.append(BindMount(host_path=str(lane), container_path=LANE_MOUNT, read_only=True))
     whole = ContainerEdits(
         env={**edits.env, **own},
         device_nodes=edits.device_nodes,
-        mounts=(*edits.mounts, steps, *library),
+        mounts=(*edits.mounts, *mounts),
         hooks=edits.hooks,
     )
     others = ContainerEdits(env=whose)

@@ -205,6 +205,8 @@ def _read_slice(raw: JsonObject, epoch: int) -> DesiredSlice:
     ):
         if len(value) > LONGEST_WORD or not value.isprintable():
             raise WireError(f"{field}: {quoted(value)} is no name")
+    if desired.persistent_mib + desired.ephemeral_mib > desired.memory_mib:
+        raise WireError(f"ephemeralMiB: with persistentMiB above memoryMiB, {desired.memory_mib}")
     for field, read, least, most in BOUNDS:
         if not least <= read(desired) <= most:
             raise WireError(f"{field}: {read(desired)} is not within {least} to {most}")

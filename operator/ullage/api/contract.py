@@ -242,6 +242,10 @@ class DesiredSlice(Wire):
     context_overhead_mib: Annotated[int, between(0, 65_536), INT64, Schema(minimum=1)] = 0
     """Device memory that each context of the container uses beside memoryMiB, in MiB, from the
     DeviceProfile; absent = the setting of the node's agent."""
+    persistent_mib: Annotated[int, between(0, MAX_MEMORY_MIB), INT64, Schema(minimum=1)] = 0
+    """Part of memoryMiB that stays between steps, of a container that shares a lane, in MiB."""
+    ephemeral_mib: Annotated[int, between(0, MAX_MEMORY_MIB), INT64, Schema(minimum=1)] = 0
+    """Peak of a step above persistentMiB, in MiB; absent = the container shares no lane."""
     epoch: Annotated[int, between(0, MAX_EPOCH), NEEDED]
     """Term of the leader that decided this slice."""
 

@@ -12,13 +12,16 @@ from ullage.api.base import ACCELERATOR_PATTERN, SET, Model, Percent, Quantity
 from ullage.api.contract import GPUMode
 from ullage.api.rules import (
     ACCELERATOR_KEY,
+    LANE_MEMORY_POSITIVE,
     MEMORY_POSITIVE,
     ONE_FRACTION,
     OWN_TRUST_DOMAIN,
     SHARE_ORDER,
     SHARE_WITH_FRACTIONAL,
+    SWITCHING_COOPERATIVE,
     validations,
 )
+from ullage.api.words import Switching
 
 Accelerator = Annotated[
     str,
@@ -64,6 +67,26 @@ class GPUMemory(Model):
     `8Gi`."""
 
 
+LaneQuantity = Annotated[Quantity, Field(json_schema_extra=validations(LANE_MEMORY_POSITIVE))]
+
+
+class GPULane(Model):
+    """Memory of a container that takes turns with others at the boundaries of its steps."""
+
+    persistent: LaneQuantity
+    """Memory that stays between two steps: model, optimizer state, framework; for example
+    `4Gi`."""
+    ephemeral: LaneQuantity
+    """Peak of one step above `persistent`, with the largest batch: activations and scratch. The
+    container may allocate the sum of both."""
+    switching: Annotated[Switching, Field(json_schema_extra=validations(SWITCHING_COOPERATIVE))] = (
+        Switching.COOPERATIVE
+    )
+    """How turns change: `Cooperative`, the program says itself where a step begins and ends
+    (`ullage_run.lanes`). `Checkpoint`, the node suspends the process as a whole, is refused until
+    nodes can do it."""
+
+
 class GPURequest(Model):
     """Devices of one replica."""
 
@@ -77,3 +100,6 @@ class GPURequest(Model):
     """The share to give; needed with mode Fractional, refused with Exclusive."""
     memory: GPUMemory | None = None
     """Device memory; without it a share gets memory in proportion to its percent."""
+    lane: GPULane | None = None
+    """The container shares a lane: it takes turns with others of its device, step by step. Only
+    with mode Fractional, and instead of `memory`."""

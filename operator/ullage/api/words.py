@@ -182,6 +182,13 @@ class ScalingPolicy(ExplainedWord):
     )
 
 
+class Switching(StrEnum):
+    """How containers that share a lane take turns."""
+
+    COOPERATIVE = "Cooperative"
+    CHECKPOINT = "Checkpoint"
+
+
 class OnViolation(StrEnum):
     """What the guard does when the objective is broken."""
 

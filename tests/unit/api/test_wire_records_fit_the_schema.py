@@ -34,7 +34,7 @@ from ullage.api.contract import (
     Suspect,
 )
 from ullage.api.gpunode import GPUNode
-from ullage.api.gpurequest import GPURequest, GPUShare
+from ullage.api.gpurequest import GPULane, GPURequest, GPUShare
 from ullage.api.inferencedeployment import InferenceDeployment
 from ullage.api.objective import LatencySLO
 from ullage.api.reasons import ConditionType, Reason
@@ -98,6 +98,8 @@ DESIRED = DesiredSlice(
     alert_only=True,
     reports_load=True,
     context_overhead_mib=300,
+    persistent_mib=256,
+    ephemeral_mib=768,
 )
 OBSERVED = ObservedSlice(
     key=KEY,
@@ -404,6 +406,9 @@ def test_defaults_of_the_schema_are_those_of_the_records() -> None:
     )
     asked = terms.GPURequest()
     assert (request.mode, request.count, request.share) == (asked.mode, asked.count, asked.share)
+    lane = GPULane(persistent="1Mi", ephemeral="1Mi")
+    plain_lane = terms.LaneMemory(persistent_mib=1, ephemeral_mib=1)
+    assert plain_lane.cooperative is (lane.switching.value == "Cooperative")
     wide = terms.Share(min_percent=1)
     assert GPUShare(min_percent=1).max_percent == wide.max_percent
     assert TrainingJobSpec.model_fields["replicas"].default is None  # absent = 1

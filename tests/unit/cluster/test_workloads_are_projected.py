@@ -62,6 +62,35 @@ def test_a_full_training_job_is_read() -> None:
     assert record.priority == 7
 
 
+def lane(**more: Any) -> dict[str, Any]:
+    """``spec.gpu`` of a job that shares a lane."""
+    memory = {"persistent": "512Mi", "ephemeral": "2Gi", **more.pop("lane", {})}
+    return {"mode": "Fractional", "share": {"minPercent": 20}, "lane": memory, **more}
+
+
+def test_a_job_that_shares_a_lane_may_allocate_both_parts() -> None:
+    record = job(gpu=lane(lane={"switching": "Cooperative"}))
+    assert not record.invalid
+    assert record.gpu.lane is not None
+    assert (record.gpu.lane.persistent_mib, record.gpu.lane.ephemeral_mib) == (512, 2048)
+    assert record.gpu.memory_mib == 2560
+
+
+@pytest.mark.parametrize(
+    ("gpu", "says"),
+    [
+        (lane(lane={"switching": "Checkpoint"}), "Checkpoint is not available"),
+        (lane(lane={"switching": "Suspend"}), "switching"),
+        (lane(lane={"persistent": None}), "persistent"),
+        (lane(lane={"ephemeral": 0}), "ephemeral"),
+        (lane(memory={"limit": "4Gi"}), "leave memory out"),
+        ({"lane": {"persistent": "1Gi", "ephemeral": "1Gi"}}, "mode Fractional"),
+    ],
+)
+def test_a_lane_that_does_not_fit_the_rest_is_refused(gpu: dict[str, Any], says: str) -> None:
+    assert says in job(gpu=gpu).invalid
+
+
 def test_absent_fields_have_the_documented_defaults() -> None:
     record = job()
     assert record.trust_domain == "namespace/default"

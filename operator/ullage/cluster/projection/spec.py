@@ -90,7 +90,7 @@ def read_gpu(spec: JsonObject) -> GPURequest:
             raise WireError(
                 f"share.minPercent: {share.min_percent} is above maxPercent, {share.max_percent}"
             )
-        return request
+        return _with_lane(request)
 
 
 def read_accelerators(spec: JsonObject) -> tuple[str, ...]:
@@ -102,6 +102,24 @@ def read_accelerators(spec: JsonObject) -> tuple[str, ...]:
     if len(keys) > 16:
         raise WireError(f"accelerators: {len(keys)} entries, at most 16")
     return keys
+
+
+def _with_lane(request: GPURequest) -> GPURequest:
+    """``spec.gpu`` of a container that shares a lane: its memory is both parts.
+
+    Raises:
+        WireError: the lane does not fit the rest.
+    """
+    lane = request.lane
+    if lane is None:
+        return request
+    if request.mode is not GPUMode.FRACTIONAL:
+        raise WireError("lane: belongs to mode Fractional, and to no other")
+    if request.memory_mib:
+        raise WireError("lane: says how much memory there is; leave memory out")
+    if not lane.cooperative:
+        raise WireError("lane.switching: Checkpoint is not available, Cooperative is")
+    return replace(request, memory_mib=lane.persistent_mib + lane.ephemeral_mib)
 
 
 def read_trust_domain(spec: JsonObject) -> str:

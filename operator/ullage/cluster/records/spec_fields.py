@@ -25,6 +25,7 @@ from ullage.api.words import (
     OnViolation,
     ReclaimWithinCohort,
     Resizable,
+    Switching,
 )
 from ullage.api.words import OnNotice as OnNotice
 from ullage.cluster.values.names import MAX_RANK
@@ -78,6 +79,12 @@ def _time_s(raw: JsonObject, field: str) -> float:
 def _memory_mib(raw: JsonObject, field: str) -> int:
     limit, path = section(raw, field).get("limit"), f"{field}.limit"
     return 0 if limit is None else mib_up(of_a_mib(limit, path), path)
+
+
+def _amount_mib(raw: JsonObject, field: str) -> int:
+    if raw.get(field) is None:
+        raise WireError(f"{field}: missing")
+    return mib_up(of_a_mib(raw[field], field), field)
 
 
 def _rate(raw: JsonObject, field: str) -> float:
@@ -181,6 +188,16 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LaneMemory:
+    """``spec.gpu.lane``: memory that stays between steps, and the peak of a step above it."""
+
+    persistent_mib: Annotated[int, Kind(_amount_mib), "persistent", NEEDED]
+    ephemeral_mib: Annotated[int, Kind(_amount_mib), "ephemeral", NEEDED]
+    cooperative: Annotated[bool, _is(Switching.COOPERATIVE), "switching"] = True
+    """How turns change: by the program's own word."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GPURequest:
     """``spec.gpu``: whole devices, or a share of one."""
 
@@ -189,6 +206,8 @@ class GPURequest:
     share: Annotated[Share | None, KEPT] = None
     memory_mib: Annotated[int, Kind(_memory_mib), "memory"] = 0
     """Wanted device memory, 0 = in proportion to the share."""
+    lane: Annotated[LaneMemory | None, KEPT] = None
+    """What it takes turns with; then ``memory_mib`` is the sum."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

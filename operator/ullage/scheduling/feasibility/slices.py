@@ -25,6 +25,7 @@ def said_of(workload: WorkloadRecord, known: Known, model: int) -> DesiredSlice:
     """A slice without place and size that says whose it is and what it must keep."""
     allowed = known.tenants[model].max_slowdown if model not in known.barred else None
     allowed = workload.max_slowdown if allowed is None else allowed
+    lane = workload.gpu.lane
     return DesiredSlice(
         key=_NOWHERE,
         pod_namespace=workload.ref.namespace,
@@ -42,6 +43,8 @@ def said_of(workload: WorkloadRecord, known: Known, model: int) -> DesiredSlice:
         slo=workload.slo,
         alert_only=has_objective(workload) and not workload.sharing.freeze_neighbours,
         reports_load=workload.scaling is not None,
+        persistent_mib=lane.persistent_mib if lane is not None else 0,
+        ephemeral_mib=lane.ephemeral_mib if lane is not None else 0,
     )
 
 

@@ -51,6 +51,21 @@ def device(data: bytes) -> dict[str, object]:
     return only
 
 
+def test_a_container_that_shares_a_lane_finds_its_socket_and_its_memory(tmp_path: Path) -> None:
+    part = replace(PART, percent=40, persistent_mib=200, ephemeral_mib=800)
+    folder = tmp_path / "lanes" / "slot-07"
+    files = render(binding_of([(part, "slot-07")]), {0: part}, EDITS, tmp_path, (), folder)
+    edits = device(files["slot-07"])["containerEdits"]
+    assert isinstance(edits, dict)
+    assert "ULLAGE_LANE=/run/ullage/lane/socket" in edits["env"]
+    assert "ULLAGE_LANE_MEMORY=200,800" in edits["env"]
+    assert {
+        "hostPath": str(folder),
+        "containerPath": "/run/ullage/lane",
+        "options": ["bind", "nosuid", "nodev", "ro"],
+    } in edits["mounts"]
+
+
 def test_one_slot_carries_everything(tmp_path: Path) -> None:
     files = render(binding_of([(PART, "slot-07")]), {0: PART}, EDITS, tmp_path)
     found = device(files["slot-07"])

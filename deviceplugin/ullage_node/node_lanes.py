@@ -1,0 +1,112 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Joins the lanes of a node with its book of slices, its readings and the Events of pods.
+
+Wiring only. A node on which no slice asks for a lane makes no socket and no file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from ullage_node.devices.backend import Hardware
+from ullage_node.events import Event, Events, Subject
+from ullage_node.lanes.device import Fault, Member, Report
+from ullage_node.lanes.server import Device, LaneServer, Tenant
+from ullage_node.model.devices import Attachment, AttachState, ContainerKey
+from ullage_node.model.slices import HeldSlice, shares_lane
+from ullage_node.settings import Settings
+from ullage_node.slices.table import SliceTable
+
+FOLDER: Final = "lanes"
+"""Below the run directory."""
+
+
+class NodeLanes:
+    """The lanes of one agent; its owner awaits :meth:`run` and calls :meth:`look` each second."""
+
+    def __init__(self, settings: Settings, table: SliceTable, events: Events) -> None:
+        paths = settings.paths
+        self.server = LaneServer(paths.run_dir / FOLDER, paths.proc_root)
+        self.server.on_report = self._tell
+        self.run = self.server.run
+        self._counts_only = settings.backend is Hardware.EMULATED
+        self._table = table
+        self._events = events
+
+    def folder(self, container: ContainerKey, slot: str) -> Path:
+        """Make the folder for a container that is about to start.
+
+        Raises:
+            OSError: it cannot be made.
+        """
+        return self.server.prepare(container.directory, slot)
+
+    async def look(self, attachments: Mapping[ContainerKey, Attachment]) -> None:
+        """Bring lanes in line with slices and readings.
+
+        Raises:
+            OSError: a socket cannot be made.
+        """
+        await self.server.settle(self._devices())
+        if not self.server.devices:
+            return
+        absent = [key for key, one in attachments.items() if one.state is AttachState.ABSENT]
+        self.server.seen(key.directory for key in absent)
+        for part in self._table.held:
+            seen = attachments.get(part.container)
+            if seen is not None and self._exceeds(part, seen):
+                most = part.desired.memory_mib
+                text = f"the container holds more than the {most} MiB of its slice"
+                self._say(part, Fault.EXCEEDED, text)
+
+    def clear(self) -> None:
+        """Remove everything; only on a node without slices."""
+        self.server.clear()
+
+    def _exceeds(self, part: HeldSlice, seen: Attachment) -> bool:
+        """Whether a container that shares a lane has more than its slice, as the device sees it."""
+        return shares_lane((part.desired,)) and seen.memory_used_mib > part.desired.memory_mib
+
+    def _devices(self) -> dict[str, Device]:
+        held: dict[str, list[HeldSlice]] = {}
+        for part in self._table.held:
+            if part.phase.holds_capacity:
+                held.setdefault(part.desired.gpu, []).append(part)
+        return {
+            uuid: Device(
+                memory_mib=self._table.devices[uuid].memory_mib,
+                counts_only=self._counts_only,
+                tenants=tuple(map(self._tenant, parts)),
+            )
+            for uuid, parts in held.items()
+            if uuid in self._table.devices
+        }
+
+    def _tenant(self, part: HeldSlice) -> Tenant:
+        key, desired = part.container, part.desired
+        binding = self._table.binding(key)
+        shares = shares_lane(tuple(one.desired for one in self._table.held_for(key)))
+        member = Member(
+            job=key.directory,
+            memory_mib=desired.memory_mib,
+            persistent_mib=desired.persistent_mib if shares else 0,
+            ephemeral_mib=desired.ephemeral_mib if shares else 0,
+        )
+        slot = binding.slots[0] if binding is not None else ""
+        return Tenant(member=member, pod_uid=key.pod_uid, slot=slot)
+
+    def _tell(self, report: Report) -> None:
+        for part in self._table.held:
+            if part.container.directory == report.job:
+                self._say(part, report.fault, report.message)
+                return
+
+    def _say(self, part: HeldSlice, fault: Fault, message: str) -> None:
+        desired = part.desired
+        subject = Subject(
+            namespace=desired.pod_namespace, name=desired.pod_name, uid=desired.key.pod_uid
+        )
+        self._events.say(Event(subject=subject, reason=fault.value, message=message))

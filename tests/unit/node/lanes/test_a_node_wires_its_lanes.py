@@ -1,0 +1,123 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The agent's book of slices, its readings and its Events, joined with its lanes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fakes.lanes_rig import LaneRig, hello
+from ullage.api.contract import LANE_SOCKET, DesiredSlice, SliceKey
+from ullage.api.lanes import InLane, Refused
+from ullage_node.devices.backend import Hardware
+from ullage_node.events import Event
+from ullage_node.model.devices import Attachment, AttachState, ContainerKey
+from ullage_node.model.slices import Device
+from ullage_node.node_lanes import NodeLanes
+from ullage_node.settings import PathSettings, Settings
+from ullage_node.slices.table import SliceTable, binding_of
+
+PLAIN = DesiredSlice(
+    key=SliceKey(pod_uid="uid-1", container="main"),
+    pod_namespace="team",
+    pod_name="trainer",
+    gpu="gpu-0",
+    percent=40,
+    memory_mib=400,
+    epoch=1,
+)
+SHARER = replace(PLAIN, persistent_mib=100, ephemeral_mib=300)
+KEY = ContainerKey(pod_uid="uid-1", container="main")
+
+
+class Told:
+    """Events that were said."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def say(self, event: Event) -> bool:
+        """Keep it."""
+        self.events.append(event)
+        return True
+
+
+@pytest.fixture
+async def lanes(tmp_path: Path) -> AsyncIterator[NodeLanes]:
+    """The lanes of an emulated node with one device and no slice."""
+    table = SliceTable()
+    table.set_devices([Device(uuid="gpu-0", memory_mib=1000, contexts=8)])
+    settings = Settings(
+        name="node-a", backend=Hardware.EMULATED, paths=PathSettings(run_dir=tmp_path)
+    )
+    made = NodeLanes(settings, table, Told())  # type: ignore[arg-type]  # it only says
+    yield made
+    await made.server.close()
+
+
+def hold(lanes: NodeLanes, part: DesiredSlice) -> Path:
+    """The operator decides a slice and kubelet starts its container."""
+    lanes._table.intake(part.epoch, (part,), ())
+    lanes._table.bind(binding_of([(part, "slot-00")]))
+    return lanes.folder(KEY, "slot-00") / LANE_SOCKET
+
+
+async def test_a_node_without_lanes_makes_no_file(lanes: NodeLanes, tmp_path: Path) -> None:
+    lanes._table.intake(1, (PLAIN,), ())
+    lanes._table.bind(binding_of([(PLAIN, "slot-00")]))
+    await lanes.look({KEY: Attachment(state=AttachState.ENFORCED, pids=(1,))})
+    assert os.listdir(tmp_path) == []
+    assert lanes.server.devices == {}
+
+
+async def test_a_slice_with_a_lane_gets_a_socket_that_ends_with_it(
+    lanes: NodeLanes, tmp_path: Path
+) -> None:
+    path = hold(lanes, SHARER)
+    await lanes.look({})
+    rig = LaneRig(root=tmp_path / "other")
+    wire = await rig.wire(path)
+    await wire.say(hello("a"))
+    placed = await wire.hear()
+    assert isinstance(placed, InLane)
+    assert placed.limit_mib == 400
+    lanes._table.free(KEY)
+    lanes._table.intake(2, (), ())
+    await lanes.look({})
+    assert await wire.hear() is None
+    assert not path.exists()
+    await rig.close()
+
+
+async def test_memory_beyond_the_slice_is_told_to_the_pod(lanes: NodeLanes) -> None:
+    hold(lanes, SHARER)
+    within = Attachment(state=AttachState.ENFORCED, pids=(1,), memory_used_mib=400)
+    told = lanes._events
+    assert isinstance(told, Told)
+    await lanes.look({KEY: within})
+    assert told.events == []
+    await lanes.look({KEY: replace(within, memory_used_mib=401)})
+    assert [one.reason for one in told.events] == ["MemoryContractExceeded"]
+    assert told.events[0].subject.name == "trainer"
+
+
+async def test_a_container_that_starts_again_begins_anew(lanes: NodeLanes, tmp_path: Path) -> None:
+    path = hold(lanes, SHARER)
+    await lanes.look({})
+    rig = LaneRig(root=tmp_path / "other")
+    first = await rig.wire(path)
+    await first.say(hello("a"))
+    assert isinstance(await first.hear(), InLane)
+    lanes.folder(KEY, "slot-00")
+    async with asyncio.timeout(10):
+        assert await first.hear() is None
+    second = await rig.wire(path)
+    await second.say(hello("b"))
+    assert not isinstance(await second.hear(), Refused)
+    await rig.close()
