@@ -262,8 +262,9 @@ bench-autoscale: $(VENV)/.ready ## replicas by objective beside a tuned HPA and 
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.autoscale $(if $(DATA),--data $(DATA))
 
 .PHONY: bench-lanes
-bench-lanes: $(VENV)/.ready ## lanes in virtual time: safety under random events, residents, completion times, fairness (DATA=folder, EVENTS)
+bench-lanes: $(VENV)/.ready ## lanes in virtual time: safety under random events, residents, completion times, fairness; then what turns of real processes cost (DATA=folder, EVENTS)
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.lanes $(if $(DATA),--data $(DATA)) $(if $(EVENTS),--events $(EVENTS))
+	@$(BIN)/python -m bench.lanes_switch
 
 .PHONY: bench-tuning
 bench-tuning: $(VENV)/.ready ## trials of a tuning job beside one device a trial and the bounds, in virtual time (DATA=folder, SEEDS)

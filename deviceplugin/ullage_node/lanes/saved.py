@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -48,12 +48,14 @@ class SavedLanes:
         """
         body = {
             "version": VERSION,
-            "table": asdict(saved.table),
-            "members": [asdict(one) for one in saved.members],
+            "table": saved.table,
+            "members": saved.members,
             "sessions": dict(saved.sessions),
         }
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_whole(self._file(device), json.dumps(body).encode(), mode=0o600, sync=False)
+        write_whole(
+            self._file(device), json.dumps(body, default=_fields).encode(), mode=0o600, sync=False
+        )
 
     def read(self, device: str) -> Saved | None:
         """What was kept of a device; ``None`` = nothing, or nothing that can be used.
@@ -79,6 +81,11 @@ class SavedLanes:
 
     def _file(self, device: str) -> Path:
         return self.path / f"{quote(device, safe='')}.json"
+
+
+def _fields(record: Any) -> dict[str, object]:
+    """A record of ours; ``dataclasses.asdict`` copies every value, which is most of a grant."""
+    return {name: getattr(record, name) for name in record.__slots__}
 
 
 def _table(raw: dict[str, Any]) -> TableRecord:
