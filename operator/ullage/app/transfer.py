@@ -12,15 +12,17 @@ no processes here.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Final, cast
+from typing import Final, TypeVar
 
 from ullage.app.pickling import dumps, made, values_of
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.records.status import WorkloadStatus
 from ullage.scheduling.model.changes import changed as changed_keys
 from ullage.scheduling.model.plan import Action, ApplyGPUNode, DecideSettings, Plan, SetStatus
+
+Item = TypeVar("Item")
 
 _TABLES: Final = (
     "nodes",
@@ -59,61 +61,52 @@ class Delta:
 
 
 @dataclass(frozen=True, slots=True)
-class New:
-    """An item that the receiver does not hold."""
-
-    value: object
-
-
-@dataclass(frozen=True, slots=True)
 class Splice:
     """A tuple that shares items with one that the receiver holds."""
 
-    items: tuple[int | New, ...]
-    """Places in the tuple held, and, as :class:`New`, what is not there."""
+    places: tuple[int, ...]
+    """In order: places in the tuple held; -1 = the next of the items that are not there."""
+    new: tuple[object, ...]
 
     @classmethod
     def of(cls, held: tuple[object, ...], items: tuple[object, ...]) -> Splice:
         """What leads from the tuple that is held to the new one."""
-        places = {id(one): at for at, one in enumerate(held)}
-        return cls(
-            tuple([New(one) if (at := places.get(id(one))) is None else at for one in items])
-        )
+        at = {id(one): place for place, one in enumerate(held)}
+        places = tuple([at.get(id(one), -1) for one in items])
+        return cls(places, tuple(_new(places, items)))
 
     def on(self, held: tuple[object, ...]) -> tuple[object, ...]:
         """The new tuple."""
-        return tuple([one.value if isinstance(one, New) else held[one] for one in self.items])
+        new = iter(self.new)
+        return tuple([next(new) if place < 0 else held[place] for place in self.places])
 
 
 @dataclass(frozen=True, slots=True)
 class Merge:
     """A mapping that shares entries with one that the receiver holds."""
 
-    entries: tuple[int | New, ...]
-    """In order: places in the mapping held, and, as :class:`New`, what is not there."""
+    places: tuple[int, ...]
+    """In order: places in the mapping held; -1 = the next of the entries that are not there."""
+    new: tuple[tuple[object, object], ...]
 
     @classmethod
     def of(cls, held: dict[object, object], new: dict[object, object]) -> Merge:
         """What leads from the mapping that is held to the new one."""
-        places = {key: at for at, key in enumerate(held)}
-        return cls(
-            tuple(
-                [
-                    places[key] if key in places and held[key] is value else New((key, value))
-                    for key, value in new.items()
-                ]
-            )
+        at = {key: place for place, key in enumerate(held)}
+        places = tuple(
+            [at[key] if key in at and held[key] is value else -1 for key, value in new.items()]
         )
+        return cls(places, tuple(_new(places, new.items())))
 
     def on(self, held: dict[object, object]) -> dict[object, object]:
         """The new mapping."""
-        entries = list(held.items())
-        return dict(
-            [
-                cast(tuple[object, object], one.value) if isinstance(one, New) else entries[one]
-                for one in self.entries
-            ]
-        )
+        entries, new = list(held.items()), iter(self.new)
+        return dict([next(new) if place < 0 else entries[place] for place in self.places])
+
+
+def _new(places: Iterable[int], items: Iterable[Item]) -> Iterator[Item]:
+    """Those of the items that have no place in what the receiver holds."""
+    return (one for place, one in zip(places, items, strict=True) if place < 0)
 
 
 @dataclass(frozen=True, slots=True)
