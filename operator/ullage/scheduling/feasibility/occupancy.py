@@ -16,7 +16,7 @@ import numpy as np
 
 from ullage.api.contract import SLOT_RESOURCE, DesiredSlice, GPUMode, ObservedSlice, SlicePhase
 from ullage.cluster.records.pod_shape import Resources
-from ullage.cluster.records.snapshot import PodRecord, Snapshot, WorkloadRecord
+from ullage.cluster.records.snapshot import NodeRecord, PodRecord, Snapshot, WorkloadRecord
 from ullage.engines.admission.limits import MIXED, NO_DOMAIN, WHOLE_PERCENT, with_contexts_mib
 from ullage.engines.admission.records import Tenant
 from ullage.scheduling.feasibility.held_quota import HeldQuota, held_quota
@@ -99,6 +99,16 @@ class NodeOccupants:
     """Every slice is wanted, and its pod and workload are known and stay: a member holds it."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Last:
+    """What the last cycle found on a node."""
+
+    seated: Mapping[int, _Seated]
+    """What occupants follow from, by identity of their slice."""
+    rules_stand: bool
+    """Nothing changed since that may concern any workload."""
+
+
 class Domains:
     """Numbers for trust domains, handed out as they are met."""
 
@@ -132,6 +142,22 @@ class Charges:
     """By uid of the workload."""
     _leaving: set[str] = field(default_factory=set)
     """Workloads with a pod on its way out."""
+    _free: dict[str, tuple[NodeRecord, dict[str, int]]] = field(default_factory=dict)
+    """By name of the node: what is free beside our pods, while neither it nor they change."""
+
+    def free_on(self, nodes: Iterable[NodeRecord]) -> list[dict[str, int]]:
+        """What nodes have left beside our own pods, by name of the amount; the caller's own."""
+        last, self._free = self._free, {}
+        for node in nodes:
+            known = last.get(node.name)
+            if known is None or known[0] is not node:
+                free = dict(amounts(node.allocatable))
+                free["pods"] = node.allocatable.pods
+                for what, amount in self.used.get(node.name, {}).items():
+                    free[what] = free.get(what, 0) - amount
+                known = node, free
+            self._free[node.name] = known
+        return [free.copy() for _, free in self._free.values()]
 
     def update(self, members: Mapping[str, Sequence[Member]]) -> None:
         """Take in the members of all workloads; those that stayed the same are not read again."""
@@ -158,6 +184,7 @@ class Charges:
             yield from ((node, wanted) for node, wanted, leaves in self._charges[uid] if leaves)
 
     def _count(self, node: str, wanted: Resources, times: int) -> None:
+        self._free.pop(node, None)
         used = self.used.setdefault(node, {})
         for name, amount in amounts(wanted):
             used[name] = used.get(name, 0) + times * amount
@@ -400,12 +427,7 @@ def occupancy_of(
     occupancy = Occupancy(inventory, cache.domains)
     occupancy.turn = int(view.now / _TURN_S)
     cache.charges.update(view.members)
-    for node in inventory.nodes:
-        free = dict(amounts(node.allocatable))
-        free["pods"] = node.allocatable.pods
-        for what, amount in cache.charges.used.get(node.name, {}).items():
-            free[what] = free.get(what, 0) - amount
-        occupancy.free.append(free)
+    occupancy.free = cache.charges.free_on(inventory.nodes)
     for name, use in view.snapshot.foreign_use.items():
         index = inventory.node_index.get(name)
         if index is not None:
@@ -455,14 +477,19 @@ def _seat_slices(
         ):
             after[name] = occupants
             continue
-        seated = occupants.seated if occupants is not None else {}
-        after[name] = occupants = _seated_on(view, occupancy, ledger, classes, name, seated)
+        last = _Last(
+            seated=occupants.seated if occupants is not None else {},
+            rules_stand=disturbed is not None,
+        )
+        after[name] = occupants = _seated_on(view, occupancy, ledger, classes, name, last)
         here: dict[int, list[Occupant]] = {site: [] for site in inventory.sites_on[index]}
         for site, occupant in occupants.here:
             here[site].append(occupant)
         for site, together in here.items():
-            occupancy.occupants[site] = tuple(together)
-            occupancy._recount(site)
+            now = tuple(together)
+            if now != occupancy.occupants[site]:
+                occupancy.occupants[site] = now
+                occupancy._recount(site)
     cache.snapshot, cache.inventory, cache.nodes = view.snapshot, inventory, after
     cache.occupants = list(occupancy.occupants)
     cache.columns = {name: getattr(occupancy, name).copy() for name in _COUNTED}
@@ -474,7 +501,7 @@ def _seated_on(
     ledger: Ledger,
     classes: Classes,
     name: str,
-    before: Mapping[int, _Seated],
+    last: _Last,
 ) -> NodeOccupants:
     """Who is on the devices of a node."""
     found = NodeOccupants()
@@ -492,7 +519,6 @@ def _seated_on(
             continue
         else:
             leaving = ledger.dropped(name, wanted.key)
-        last = before.get(id(slice_))
         occupant = _occupant(view, occupancy, site, slice_, classes, last, found)
         if leaving and not occupant.leaving:
             occupant = replace(occupant, leaving=True)
@@ -509,7 +535,7 @@ def _occupant(
     site: int,
     slice_: DesiredSlice | ObservedSlice,
     classes: Classes,
-    before: _Seated | None,
+    last: _Last,
     after: NodeOccupants,
 ) -> Occupant:
     """Who stands on a device by a slice; the record of the last cycle where nothing changed."""
@@ -527,13 +553,17 @@ def _occupant(
             whole=slice_.percent >= WHOLE_PERCENT,
             leaving=pod is None or pod.stage.finished or pod.deleting,
         )
+    before = last.seated.get(id(slice_))
+    same = before is not None and before[0] is slice_ and before[1] is pod and before[2] is owner
+    # what is known of one without a declared load follows from its record and the rules
+    if same and before is not None and last.rules_stand and owner.load is None:
+        after.seated[id(slice_)] = before
+        return before[6]
     known, model = classes.seated(owner), occupancy.inventory.model.item(site)
     domain = occupancy.domains.number(effective_domain(view, owner))
-    if before is not None:
-        same = before[0] is slice_ and before[1] is pod and before[2] is owner
-        if same and before[3] is known and before[4:6] == (model, domain):
-            after.seated[id(slice_)] = before
-            return before[6]
+    if same and before is not None and before[3] is known and before[4:6] == (model, domain):
+        after.seated[id(slice_)] = before
+        return before[6]
     trial = isinstance(slice_, DesiredSlice) and slice_.probation
     whole = owner.gpu.mode is GPUMode.EXCLUSIVE or not owner.sharing.allow
     found = Occupant(
