@@ -44,7 +44,7 @@ def assign(context: CycleContext, nominated: Nominations, result: Assignments) -
         result.entries.of(uid).outcome = outcome
     for attempt in attempts:
         if attempt.workload.ref.uid in outcomes:
-            _enter(context, attempt.workload, sizing, result)
+            _enter(context, attempt.workload, sizing, result, holds=not queue.only_waits(attempt))
         elif not attempt.coming:
             result.entries.of(attempt.workload.ref.uid).postponed = True
     workloads = context.view.snapshot.workloads
@@ -76,19 +76,33 @@ def _take_turns(
 
 
 def _enter(
-    context: CycleContext, workload: WorkloadRecord, sizing: Sizing, result: Assignments
+    context: CycleContext,
+    workload: WorkloadRecord,
+    sizing: Sizing,
+    result: Assignments,
+    *,
+    holds: bool = True,
 ) -> None:
-    """Write an outcome into the ledger; a gang that got nothing gives back what it had."""
+    """Write an outcome into the ledger; a gang that got nothing gives back what it had.
+
+    Args:
+        context: What the cycle found.
+        workload: Whose outcome it is.
+        sizing: Makes others smaller for it.
+        result: What the cycle decides.
+        holds: Whether its members may hold anything.
+    """
     uid = workload.ref.uid
     outcome = result.entries.of(uid).outcome
     assert outcome is not None  # it was served
     for placement in outcome.placements:
         for node, wanted in slices_of(context.placer, placement, context.view.settings.epoch):
             context.ledger.add(node, wanted)
-    members = context.view.members_of(workload)
-    if workload.is_gang and not outcome.placements and _holds(members):
-        for member in members:
-            release(context.ledger, member)
+    if holds and workload.is_gang and not outcome.placements:
+        members = context.view.members_of(workload)
+        if _holds(members):
+            for member in members:
+                release(context.ledger, member)
     if outcome.victims:
         _make_leave(context, workload, outcome, sizing, result)
     if outcome.conceded is not None:

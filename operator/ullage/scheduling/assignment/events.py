@@ -8,6 +8,7 @@ Said once, when they are placed; what came of a trial is told where it ends.
 from __future__ import annotations
 
 import math
+from operator import itemgetter
 
 from ullage.api.contract import Reason
 from ullage.scheduling.assignment.cycle_context import Assignments, CycleContext
@@ -19,7 +20,8 @@ from ullage.scheduling.prediction.verdicts import Admission
 def sharing_news(context: CycleContext, assignments: Assignments) -> list[Emit]:
     """One Event for every workload that now joins others."""
     news: list[Emit] = []
-    for _, outcome in sorted(assignments.entries.outcomes(), key=lambda one: one[0]):
+    placed = [one for one in assignments.entries.outcomes() if one[1].placements]
+    for _, outcome in sorted(placed, key=itemgetter(0)):
         shared = [placement for placement in outcome.placements if _joins(placement)]
         tried = [placement for placement in shared if placement.candidate.grant.trial]
         if shared:

@@ -102,7 +102,9 @@ def _gpu_nodes(plan: Plan, snapshot: Snapshot) -> Iterator[ApplyGPUNode]:
 def _change(
     before: tuple[DesiredSlice, ...], after: tuple[DesiredSlice, ...]
 ) -> tuple[Reason, str]:
-    gone, come = len(set(before) - set(after)), len(set(after) - set(before))
+    stays = {*map(id, before)} & {*map(id, after)}  # most are the very same
+    old, new = ({part for part in side if id(part) not in stays} for side in (before, after))
+    gone, come = len(old - new), len(new - old)
     reason = Reason.PLACED if come else Reason.COMPLETED
     return reason, f"{come} slices come, {gone} go, {len(after)} in all"
 

@@ -48,8 +48,10 @@ def follows(view: View, statuses: Mapping[str, WorkloadStatus]) -> float:
 def guards_end(view: View, lifecycles: Mapping[str, LifecycleStep]) -> float:
     """When a guard or a back-off ends though nothing changes; 0 = never."""
     moments = [life.wake_at for life in lifecycles.values() if life.wake_at]
-    for uid, life in lifecycles.items():
-        if life.waiting:
+    # all others have no device that may be tried again at some time
+    excluding = lifecycles.keys() if view.snapshot.node_refusals else view.index.excluding
+    for uid in excluding:
+        if lifecycles[uid].waiting:
             workload = view.snapshot.workloads[uid]
             moments.append(next_end(view, workload, view.members_of(workload)))
     return earliest(*(moment for moment in moments if moment > view.now))

@@ -124,7 +124,7 @@ class Sizing:
         outcomes: dict[str, Outcome],
     ) -> None:
         """Gangs that wait get the size that there is room for, before anything of them starts."""
-        for attempt in attempts:
+        for attempt in attempts if self.jobs else ():
             uid, job = attempt.workload.ref.uid, attempt.workload
             outcome = outcomes.get(uid)
             if outcome is None or uid not in self.jobs or not self._is_unstarted(job):

@@ -172,10 +172,15 @@ class SchedulingQueue:
         """Whether this cycle has judged the devices for all that an attempt asks for."""
         return all(self.placer.knows(self.request(attempt, member)) for member in attempt.members)
 
+    def only_waits(self, attempt: SchedulingAttempt) -> bool:
+        """Whether all members of a workload wait for the same, and hold nothing."""
+        alike = self.alike.get(attempt.workload.ref.uid)
+        return alike is not None and alike[0] is attempt
+
     def place(self, attempt: SchedulingAttempt) -> Outcome:
         """Place one workload, make way for it, or say why not."""
-        alike = self.alike.get(attempt.workload.ref.uid)
-        if alike is not None and alike[0] is attempt:
+        if self.only_waits(attempt):
+            alike = self.alike[attempt.workload.ref.uid]
             outcome = self._without_hope(attempt, alike[1].number, len(attempt.members))
             if outcome is not None:
                 return outcome
