@@ -35,11 +35,14 @@ func TestNodeConfigurationsAreApart(t *testing.T) {
 			t.Errorf("containerd.toml lacks %s", want)
 		}
 	}
-	first, second := kubeletConfig(home, state.Nodes[0]), kubeletConfig(home, state.Nodes[1])
+	first, second := kubeletConfig(home, state.Nodes[0], ""), kubeletConfig(home, state.Nodes[1], "")
 	for _, key := range []string{"address", "cgroupRoot", "containerRuntimeEndpoint", "volumePluginDir"} {
 		if first[key] == second[key] {
 			t.Errorf("two kubelets share %s %v", key, first[key])
 		}
+	}
+	if older := kubeletConfig(home, state.Nodes[0], "1.34"); older["imagePullCredentialsVerificationPolicy"] != nil {
+		t.Error("a kubelet before 1.35 refuses a policy of pulled images")
 	}
 	_, kubelet := state.nodeProcesses(state.Nodes[1])
 	if got := kubelet.Argv[len(kubelet.Argv)-1]; got != "a=3,b=1" {

@@ -47,7 +47,7 @@ func (s *State) writeNodeConfig(node *Node) error {
 	if err := writeJSON(s.home.Node(node.Name, "cni", "10-localcluster.conflist"), cniConfig(s.home, node)); err != nil {
 		return err
 	}
-	return writeJSON(s.home.Node(node.Name, "kubelet.yaml"), kubeletConfig(s.home, node))
+	return writeJSON(s.home.Node(node.Name, "kubelet.yaml"), kubeletConfig(s.home, node, s.Options.Kubernetes))
 }
 
 // cniConfig gives pods addresses of the node's subnet behind routed veth pairs.
@@ -70,9 +70,9 @@ func cniConfig(home Home, node *Node) object {
 	}
 }
 
-// kubeletConfig is the KubeletConfiguration of a node.
-func kubeletConfig(home Home, node *Node) object {
-	return object{
+// kubeletConfig is the KubeletConfiguration of a node; kubernetes is as in Options.
+func kubeletConfig(home Home, node *Node, kubernetes string) object {
+	config := object{
 		"apiVersion":               "kubelet.config.k8s.io/v1beta1",
 		"kind":                     "KubeletConfiguration",
 		"address":                  node.Address,
@@ -98,12 +98,15 @@ func kubeletConfig(home Home, node *Node) object {
 		"makeIPTablesUtilChains": false,
 		// Loaded images cannot be pulled again, so they are never collected.
 		"imageGCHighThresholdPercent": 100,
-		// A loaded image stays free to use when the same one was pulled from a registry.
-		"imagePullCredentialsVerificationPolicy": "NeverVerify",
 		"evictionHard": map[string]string{
 			"memory.available": "100Mi", "nodefs.available": "1%", "nodefs.inodesFree": "1%", "imagefs.available": "1%",
 		},
 	}
+	if kubernetes == "" { // before 1.35 a kubelet refuses it
+		// A loaded image stays free to use when the same one was pulled from a registry.
+		config["imagePullCredentialsVerificationPolicy"] = "NeverVerify"
+	}
+	return config
 }
 
 // nodeProcesses are containerd and kubelet of a node.
