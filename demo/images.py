@@ -50,6 +50,7 @@ SOURCES: Final = (
     "deviceplugin",
     "runtime",
     "examples/digits",
+    "examples/encoder",
 )
 
 
