@@ -190,9 +190,9 @@ def _show_on(
     """
     try:
         with ending_with_a_reason():
-            archives = build_all(progress)
             with progress.step("start a real Kubernetes", expect_s=20):
                 cluster.up(DEVICES)
+            archives = build_all(progress)
             with progress.step("load the images into every node", expect_s=20):
                 cluster.load_images(list(archives.values()))
             install(cluster, progress)
