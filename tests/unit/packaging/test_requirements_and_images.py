@@ -185,4 +185,9 @@ def test_no_image_is_root_without_need(stages: dict[str, Stage]) -> None:
 def test_no_image_holds_the_source_tree(stages: dict[str, Stage]) -> None:
     copied = [line.split() for stage in stages.values() for line in stage.lines if "COPY" in line]
     sources = {words[1] for words in copied if not words[1].startswith("--from")}
-    assert sources == {"requirements", "build/wheels/${TARGETARCH}", "examples/digits", "examples/encoder"}
+    assert sources == {
+        "requirements",
+        "build/wheels/${TARGETARCH}",
+        "examples/digits",
+        "examples/encoder",
+    }
