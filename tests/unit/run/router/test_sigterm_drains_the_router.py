@@ -18,6 +18,7 @@ import pytest
 from fakes.batch_server import BatchServer, batch_server, hang
 from fakes.grpc_client import grpc_client, typed, values
 from fakes.routed import tensor, until
+from ullage_run.router.__main__ import main
 
 COMMAND = (sys.executable, "-m", "ullage_run.router")
 LOCAL = ("--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--connections", "200")
@@ -40,6 +41,14 @@ async def process(
         if started.returncode is None:
             started.kill()
         await started.wait()
+
+
+def exit_status(words: list[str]) -> object:
+    """Of the command, run in this process."""
+    try:
+        return main(words)
+    except SystemExit as ended:
+        return ended.code
 
 
 async def infer(client: aiohttp.ClientSession, port: int) -> int:
@@ -102,12 +111,20 @@ async def test_a_drain_that_does_not_end_is_ended_and_each_request_has_an_answer
         (["--backend", "http://x:1", "--connections", "1e12"], "open files"),
     ],
 )
-async def test_bad_arguments_end_it_with_2_and_the_reason(words: list[str], text: str) -> None:
+def test_bad_arguments_end_it_with_2_and_the_reason(
+    words: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     given = [*words] if "--objective-ms" in words else [*words, "--objective-ms", "50"]
-    ended = await asyncio.create_subprocess_exec(*COMMAND, *given, stderr=asyncio.subprocess.PIPE)
+    assert exit_status(given) == 2
+    assert text in capsys.readouterr().err
+
+
+async def test_the_process_ends_with_that_status() -> None:
+    words = ("--backend", "ftp://x:1", "--objective-ms", "50")
+    ended = await asyncio.create_subprocess_exec(*COMMAND, *words, stderr=asyncio.subprocess.PIPE)
     _, said = await ended.communicate()
     assert ended.returncode == 2
-    assert text in said.decode()
+    assert b"a replica is http://HOST:PORT" in said
 
 
 async def test_it_says_its_version() -> None:
