@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final
 
 from markdown_it import MarkdownIt
+from markdown_it.token import Token
 
 from unit.packaging.repository import ROOT
 
@@ -49,9 +51,15 @@ class Block:
         return f"{self.page.relative_to(ROOT)}:{self.line}"
 
 
+@cache
+def _tokens(page: Path) -> Sequence[Token]:
+    """A page is parsed once, however many tests read it."""
+    return _PARSER.parse(page.read_text(encoding="utf-8"))
+
+
 def blocks(page: Path) -> Iterator[Block]:
     """The blocks of code of a page, in order."""
-    for token in _PARSER.parse(page.read_text(encoding="utf-8")):
+    for token in _tokens(page):
         if token.type in ("fence", "code_block"):
             line = token.map[0] + 1 if token.map else 0
             yield Block(page=page, line=line, language=token.info, text=token.content)
@@ -59,7 +67,7 @@ def blocks(page: Path) -> Iterator[Block]:
 
 def sentences(page: Path) -> Iterator[list[str]]:
     """Commands that stand in a sentence; what they need may be left out there."""
-    for token in _PARSER.parse(page.read_text(encoding="utf-8")):
+    for token in _tokens(page):
         for child in token.children or ():
             words = child.content.split() if child.type == "code_inline" else []
             if len(words) > 1 and words[0] in PROGRAMS:
