@@ -18,6 +18,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import cache
 from hashlib import sha256
 from queue import SimpleQueue
 from tempfile import NamedTemporaryFile
@@ -64,15 +65,21 @@ ANSWERS: Final = (0, 1, 2, 3, 4)
 Drawn = tuple[str, Change]
 
 
-def draw(count: int, seed: int) -> list[Drawn]:
-    """The sample: the same for the same code, count and seed."""
+@cache
+def every() -> Sequence[Drawn]:
+    """All changes that may be drawn, in the order of files and lines."""
     paths = sorted(path for pattern in FILES for path in ROOT.glob(pattern))
-    whole = [
+    return [
         (str(path.relative_to(ROOT)), change)
         for path in paths
         if not (path.parent.name == "guard" and path.name in SIGNALS)
         for change in changes(path.read_text(encoding="utf-8"))
     ]
+
+
+def draw(count: int, seed: int) -> list[Drawn]:
+    """The sample: the same for the same code, count and seed."""
+    whole = every()
     return random.Random(seed).sample(whole, min(count, len(whole)))
 
 
