@@ -17,8 +17,8 @@ from ullage.cluster.codecs.objects import Sharer
 from ullage.cluster.values.bounded import Memo, size_of
 from ullage.cluster.values.streams import TRAINING_JOBS
 
-EDITS = 60
-"""Thirty times what may be left: a template that stays for each edit is found by the third."""
+EDITS = 20
+"""Ten times what may be left: a template that stays for each edit is found by the third."""
 TEMPLATE_BYTES = 256 * 1024
 LEFT_BYTES = 2 * TEMPLATE_BYTES
 """The newest template, and room for what is kept of identities, hashes and shapes."""
