@@ -50,11 +50,12 @@ async def test_one_life_places_everything(world: World, decision: Decision) -> N
 async def test_whenever_it_dies_the_next_life_converges(
     world: World, decision: Decision, sent: bool
 ) -> None:
+    """Cut before an answer, the server stands as before the next write: each takes every second."""
     async with world() as (cluster, port):
         writes = len((await live(cluster, port, epoch=1, decision=decision)).done)
         expected = picture(cluster.server)
     assert writes > 10
-    for cut in range(writes):
+    for cut in range(0, writes, 2):
         async with world() as (cluster, port):
             how = {"decision": decision, "writes": cut, "sent": sent}
             first = await live(cluster, port, epoch=1, **how)  # type: ignore[arg-type]
