@@ -195,6 +195,8 @@ async def test_a_body_that_does_not_come_is_given_up(monkeypatch: pytest.MonkeyP
         writer.write(b"Content-Length: 10\r\n\r\nhalf")
         assert b" 408 " in await reader.readline()
         writer.close()
+        await writer.wait_closed()
+        assert (await one.infer(X))[0] == 200, "others are served; it stops without the rest"
 
 
 async def test_health_metadata_and_metrics_are_there() -> None:
