@@ -7,12 +7,13 @@ Wiring only. A node on which no slice asks for a lane makes no socket and no fil
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from ullage_node.devices.backend import Hardware
-from ullage_node.events import Event, Events, Subject
+from ullage_node.events import QUIET_SECONDS, Event, Events, Subject
 from ullage_node.lanes.device import Fault, Member, Report
 from ullage_node.lanes.server import Device, LaneServer, Tenant
 from ullage_node.model.devices import Attachment, AttachState, ContainerKey
@@ -35,6 +36,7 @@ class NodeLanes:
         self._counts_only = settings.backend is Hardware.EMULATED
         self._table = table
         self._events = events
+        self._said: dict[tuple[str, Fault], float] = {}
 
     def folder(self, container: ContainerKey, slot: str) -> Path:
         """Make the folder for a container that is about to start.
@@ -105,7 +107,11 @@ class NodeLanes:
                 return
 
     def _say(self, part: HeldSlice, fault: Fault, message: str) -> None:
-        desired = part.desired
+        """Tell the owner, once in a while: the figures in the text are the program's to choose."""
+        desired, now = part.desired, time.monotonic()
+        self._said = {key: at for key, at in self._said.items() if now - at < QUIET_SECONDS}
+        if self._said.setdefault((desired.key.pod_uid, fault), now) != now:
+            return
         subject = Subject(
             namespace=desired.pod_namespace, name=desired.pod_name, uid=desired.key.pod_uid
         )

@@ -51,7 +51,7 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class Pace:
-    """Lines that a connection may say now; a bucket that fills with time."""
+    """Lines that a container may say now; a bucket that fills with time."""
 
     left: float = LINES_BURST
     since: float = 0.0
@@ -68,7 +68,6 @@ class Pace:
 class _Connection:
     writer: asyncio.StreamWriter
     peer: Peer
-    pace: Pace = field(default_factory=Pace)
     greeted: bool = False
     watched: bool = False
 
@@ -88,6 +87,7 @@ class _Place:
     pod_uid: str
     device: str
     folder: Path
+    pace: Pace
     server: asyncio.Server | None = None
     connections: set[_Connection] = field(default_factory=set)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -178,12 +178,15 @@ class LaneServer:
         }:
             await self._forget_device(name)
             wanted.pop(name, None)
-        for name, one in wanted.items():
+        for name, one in wanted.items():  # before others get their slots
             lanes = self.devices.get(name) or self._begin(name, one, now)
             held = {each.member.job: each for each in one.tenants}
             for job in [job for job in lanes.jobs if job not in held]:
                 lanes.drop(job, now)
                 await self._close_place(job)
+            self._deliver(name)
+        for name, one in wanted.items():
+            lanes = self.devices[name]
             for each in one.tenants:
                 lanes.hold(each.member, now)
                 if each.member.shares and each.slot:
@@ -267,7 +270,13 @@ class LaneServer:
         await self._close_place(job)
         path = self.prepare(job, tenant.slot) / LANE_SOCKET
         path.unlink(missing_ok=True)
-        place = _Place(job=job, pod_uid=tenant.pod_uid, device=device, folder=folder)
+        place = _Place(
+            job=job,
+            pod_uid=tenant.pod_uid,
+            device=device,
+            folder=folder,
+            pace=Pace(since=self._clock()),
+        )
         place.server = await asyncio.start_unix_server(
             lambda reader, writer: self._serve(place, reader, writer),
             path=str(path),
@@ -302,7 +311,6 @@ class LaneServer:
         place.tasks.add(task)
         task.add_done_callback(place.tasks.discard)
         connection = _Connection(writer=writer, peer=peer)
-        connection.pace.since = self._clock()
         place.connections.add(connection)
         try:
             if refusal := self._stranger(place, peer):
@@ -343,7 +351,7 @@ class LaneServer:
                 return
             self._hear(place, connection, message)
             await connection.writer.drain()
-            if wait_s := connection.pace.wait_s(self._clock()):
+            if wait_s := place.pace.wait_s(self._clock()):
                 await asyncio.sleep(wait_s)
 
     def _hear(self, place: _Place, connection: _Connection, message: Message) -> None:
@@ -378,6 +386,7 @@ class LaneServer:
 
     def _hang_up(self, place: _Place, connection: _Connection) -> None:
         place.connections.discard(connection)
+        watched = place.process is connection.peer  # whoever ends the watch closes it
         if place.speaker is connection:
             place.speaker = None
             lanes = self.devices.get(place.device)
@@ -386,8 +395,10 @@ class LaneServer:
                 self._deliver(place.device)
                 if place.process is not None and place.process.ended:
                     self._gone(place)
-        if place.process is not connection.peer:
+        if not watched:
             connection.peer.close()
+        if connection.writer.transport.get_write_buffer_size():
+            connection.writer.transport.abort()  # else it stays open until its peer reads
         connection.writer.close()
 
     # -- processes -------------------------------------------------------------------------------

@@ -92,7 +92,8 @@ class Histogram:
 
     def mean_micros(self) -> int:
         """Mean of the observations, microseconds; 0 = there are none."""
-        return round(self.sum_seconds / self.count * 1e6) if self.count else 0
+        mean_s = self.sum_seconds / self.count if self.count else 0.0
+        return round(min(BOUND_MOST_SECONDS, mean_s) * 1e6)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

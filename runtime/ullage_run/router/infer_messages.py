@@ -85,6 +85,13 @@ def about(message: ModelInferRequest) -> InferRequest:
     inputs, raw = message.inputs, message.raw_input_contents
     if not 1 <= len(inputs) <= TENSORS:
         raise MalformedRequest(f"inputs is a list of 1 to {TENSORS} tensors")
+    named = (
+        message.parameters,
+        message.outputs,
+        *(one.parameters for one in (*inputs, *message.outputs[:TENSORS])),
+    )
+    if any(len(one) > TENSORS for one in named):
+        raise MalformedRequest(f"outputs and parameters have at most {TENSORS} items each")
     if raw and len(raw) != len(inputs):
         raise MalformedRequest(f"raw_input_contents has {len(raw)} items for {len(inputs)} inputs")
     if len({tensor.name for tensor in inputs}) != len(inputs):

@@ -178,7 +178,8 @@ def _record(service: WorkloadRecord, before: ScalingRecord | None, made: _Findin
     chosen = _choice(made, made.wanted)
     needed = made.found.need.replicas
     fewer = _choice(made, needed - 1) if needed > made.terms.least else None
-    changed = made.wanted != service.replicas
+    asked = before.chosen.replicas if before is not None else service.replicas
+    changed = made.wanted not in (service.replicas, asked)
     return ScalingRecord(
         load=_figure(made.load.requests_per_s),
         forecast=_figure(made.found.load_per_s),
