@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -114,6 +114,15 @@ def eventually(
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {within_s:.0f} s: {what}; last seen: {found!r}")
         time.sleep(every_s)
+
+
+def printed(text: str) -> Iterator[Json]:
+    """Objects that stand one after the other, as `kubectl create` prints them."""
+    decoder = json.JSONDecoder()
+    while text := text.lstrip():
+        body, end = decoder.raw_decode(text)
+        yield body
+        text = text[end:]
 
 
 @dataclass(slots=True)

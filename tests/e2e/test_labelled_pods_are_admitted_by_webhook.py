@@ -22,7 +22,7 @@ from admitted_pods import CASES, SHARE, generated, new_pod, parts
 from certificates import certificate
 from demo.install import CHARTS, NAMESPACE, RELEASE, chart_values, install
 from demo.progress import Progress
-from e2e.stack import Json, Stack, eventually
+from e2e.stack import Json, Stack, eventually, printed
 from e2e.test_existing_workloads_share_devices import run_under_shares, template, workload
 from ullage.cli.main import app
 
@@ -57,15 +57,6 @@ def rehearsed(stack: Stack, pods: Sequence[Json]) -> list[Json]:
         for condition in pod.get("status", {}).get("conditions", []):
             condition.pop("lastTransitionTime", None)
     return found
-
-
-def printed(text: str) -> Iterator[Json]:
-    """Objects that stand one after the other, as `kubectl create` prints them."""
-    decoder = json.JSONDecoder()
-    while text := text.lstrip():
-        body, end = decoder.raw_decode(text)
-        yield body
-        text = text[end:]
 
 
 def prepares(stack: Stack) -> bool:

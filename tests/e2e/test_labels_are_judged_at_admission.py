@@ -22,6 +22,7 @@ from demo.cluster import LOCALCLUSTER, start_localcluster
 from demo.images import ROOT
 from demo.install import NAMESPACE
 from demo.progress import run
+from e2e.stack import printed
 from fakes.apiserver.patches import json_patch
 from ullage.api.contract import GATE, SLOT_RESOURCE
 from ullage.webhook.mutation import mutation
@@ -52,10 +53,15 @@ class ControlPlane:
 
     def taken(self, body: Json) -> Json:
         """An object as the API server would store it."""
-        done = self.say("create", "-f", "-", "--dry-run=server", "-o", "json", body=body)
-        assert done.returncode == 0, done.stderr
-        found: Json = json.loads(done.stdout)
+        (found,) = self.all_taken(body)
         return found
+
+    def all_taken(self, *bodies: Json) -> list[Json]:
+        """Objects as the API server would store them."""
+        items = {"apiVersion": "v1", "kind": "List", "items": list(bodies)}
+        done = self.say("create", "-f", "-", "--dry-run=server", "-o", "json", body=items)
+        assert done.returncode == 0, done.stderr
+        return list(printed(done.stdout))
 
 
 @pytest.fixture(scope="module")
@@ -165,8 +171,7 @@ def test_the_policy_prepares_pods_as_the_table_says_and_as_the_webhook_does(
     control_plane: ControlPlane,
 ) -> None:
     pods = [case.pod for case in CASES.values()] + list(generated(200, seed=3))
-    items = {"apiVersion": "v1", "kind": "List", "items": pods}
-    prepared = control_plane.taken(items)["items"]
+    prepared = control_plane.all_taken(*pods)
     assert len(prepared) == len(pods)
     for found, case in zip(prepared, CASES.values(), strict=False):
         assert parts(found) == case.after

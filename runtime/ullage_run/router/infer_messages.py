@@ -85,12 +85,7 @@ def about(message: ModelInferRequest) -> InferRequest:
     inputs, raw = message.inputs, message.raw_input_contents
     if not 1 <= len(inputs) <= TENSORS:
         raise MalformedRequest(f"inputs is a list of 1 to {TENSORS} tensors")
-    named = (
-        message.parameters,
-        message.outputs,
-        *(one.parameters for one in (*inputs, *message.outputs[:TENSORS])),
-    )
-    if any(len(one) > TENSORS for one in named):
+    if max(_counts(message)) > TENSORS:
         raise MalformedRequest(f"outputs and parameters have at most {TENSORS} items each")
     if raw and len(raw) != len(inputs):
         raise MalformedRequest(f"raw_input_contents has {len(raw)} items for {len(inputs)} inputs")
@@ -179,6 +174,14 @@ def parameters_of(parameters: Mapping[str, InferParameter]) -> dict[str, list[st
         kind = parameter.WhichOneof("parameter_choice")
         found[name] = [kind, None if kind is None else repr(getattr(parameter, kind))]
     return found
+
+
+def _counts(message: ModelInferRequest) -> Iterator[int]:
+    """How many outputs and parameters it names; those of outputs beyond the most are not read."""
+    yield len(message.outputs)
+    yield len(message.parameters)
+    yield from (len(one.parameters) for one in message.inputs)
+    yield from (len(one.parameters) for one in message.outputs[:TENSORS])
 
 
 def _has_unknown(message: ModelInferRequest) -> bool:
