@@ -4,15 +4,23 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ullage.api.contract import LatencyObjective, ObservedLoad
 from ullage_node.model.devices import ContainerKey
-from ullage_node.telemetry.histograms import Histogram
+from ullage_node.telemetry.histograms import (
+    BOUND_MOST_SECONDS,
+    COUNT_MOST,
+    DEFAULT_METRIC,
+    SUM_MOST_SECONDS,
+    Histogram,
+    read_histogram,
+)
 from ullage_node.telemetry.loads import SPAN_SECONDS, STALE_SECONDS, Loads, late_milli
 from ullage_node.telemetry.windows import Page
 
@@ -143,3 +151,28 @@ def test_a_part_is_a_part(counts: list[int], limit_s: float) -> None:
     cumulative = tuple(float(sum(counts[: at + 1])) for at in range(5))
     made = Histogram(bounds=BOUNDS, cumulative=cumulative, sum_seconds=1.0, requests=cumulative[-1])
     assert 0 <= late_milli(made, limit_s) <= 1000
+
+
+@given(count=st.floats(0, COUNT_MOST), seconds=st.floats(0, SUM_MOST_SECONDS))
+@example(count=1e-300, seconds=1e12)
+@example(count=1e-9, seconds=1e12)
+@example(count=5e-324, seconds=0.0)
+def test_any_page_that_is_read_makes_a_load_that_the_api_takes(
+    count: float, seconds: float
+) -> None:
+    loads = Loads()
+    for at_s, ended, took in ((0.0, 0.0, 0.0), (10.0, count, seconds)):
+        page = read_histogram(
+            [
+                f'{DEFAULT_METRIC}_bucket{{le="0.1"}} {ended!r}',
+                f'{DEFAULT_METRIC}_bucket{{le="+Inf"}} {ended!r}',
+                f"{DEFAULT_METRIC}_sum {took!r}",
+            ],
+            DEFAULT_METRIC,
+        )
+        loads.take(SERVER, Page(at_s=at_s, histogram=page))
+    load = loads.of(SERVER, SLO, 10.0)
+    assert load is not None
+    assert json.loads(json.dumps(load.to_wire(), allow_nan=False)) == load.to_wire()
+    assert load.requests_milli < 2**63
+    assert load.request_micros <= BOUND_MOST_SECONDS * 1e6
