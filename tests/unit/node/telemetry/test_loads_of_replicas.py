@@ -173,6 +173,6 @@ def test_any_page_that_is_read_makes_a_load_that_the_api_takes(
         loads.take(SERVER, Page(at_s=at_s, histogram=page))
     load = loads.of(SERVER, SLO, 10.0)
     assert load is not None
-    assert json.loads(json.dumps(load.to_wire(), allow_nan=False)) == load.to_wire()
-    assert load.requests_milli < 2**63
+    figures = json.loads(json.dumps(load.to_wire(), allow_nan=False))
+    assert all(0 <= figure <= 2**53 for figure in figures.values())
     assert load.request_micros <= BOUND_MOST_SECONDS * 1e6
