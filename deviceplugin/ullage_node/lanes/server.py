@@ -295,8 +295,9 @@ class LaneServer:
             connection.writer.transport.abort()
         await asyncio.gather(*place.tasks, return_exceptions=True)
         self._unwatch(place)
-        with contextlib.suppress(OSError):
-            (place.folder / LANE_SOCKET).unlink(missing_ok=True)
+        if all(one.folder != place.folder for one in self._places.values()):  # else the next one's
+            with contextlib.suppress(OSError):
+                (place.folder / LANE_SOCKET).unlink(missing_ok=True)
 
     async def _serve(
         self, place: _Place, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
