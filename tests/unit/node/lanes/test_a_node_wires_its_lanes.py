@@ -9,14 +9,15 @@ import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from fakes.lanes_rig import LaneRig, hello
+from fakes.lanes_rig import LaneRig, Wire, hello
 from ullage.api.contract import LANE_SOCKET, DesiredSlice, SliceKey
-from ullage.api.lanes import InLane, Refused
+from ullage.api.lanes import Acquire, Grant, InLane, Refused, Release
 from ullage_node.devices.backend import Hardware
-from ullage_node.events import Event
+from ullage_node.events import QUIET_SECONDS, Event
 from ullage_node.model.devices import Attachment, AttachState, ContainerKey
 from ullage_node.model.slices import Device
 from ullage_node.node_lanes import NodeLanes
@@ -120,4 +121,36 @@ async def test_a_container_that_starts_again_begins_anew(lanes: NodeLanes, tmp_p
     second = await rig.wire(path)
     await second.say(hello("b"))
     assert not isinstance(await second.hear(), Refused)
+    await rig.close()
+
+
+async def granted(wire: Wire) -> Grant:
+    """The next grant."""
+    while not isinstance(heard := await wire.hear(), Grant):
+        assert heard is not None
+    return heard
+
+
+async def test_figures_that_a_program_chooses_make_one_event_in_a_while(
+    lanes: NodeLanes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr("ullage_node.node_lanes.time", SimpleNamespace(monotonic=lambda: now))
+    told = lanes._events
+    assert isinstance(told, Told)
+    path = hold(lanes, SHARER)
+    await lanes.look({})
+    rig = LaneRig(root=tmp_path / "other")
+    wire = await rig.wire(path)
+    await wire.say(hello("a"))
+    peak_mib = 1000
+    for counted in (1, 2):
+        for _ in range(5):
+            now, peak_mib = now + 1, peak_mib + 1
+            await wire.say(Acquire())
+            grant = await granted(wire)
+            await wire.say(Release(lease=grant.lease, peak_mib=peak_mib, emptied=True))
+            await wire.hear()
+        assert [one.reason for one in told.events] == ["MemoryContractExceeded"] * counted
+        now += QUIET_SECONDS
     await rig.close()
