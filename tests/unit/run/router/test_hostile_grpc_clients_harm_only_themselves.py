@@ -20,6 +20,7 @@ from fakes.grpc_client import grpc_client, raw, retry_after_s, typed, values
 from fakes.routed import routed, until
 from ullage_run.router.proto import open_inference_pb2 as messages
 from ullage_run.router.settings import Limits
+from ullage_run.tensors import TENSORS
 
 SERVERS = pytest.mark.parametrize("server_of", [batch_server, grpc_batch_server])
 Request = messages.ModelInferRequest
@@ -36,6 +37,11 @@ def of_tensor(**given: Any) -> Request:
     tensor = request.inputs.add(**{"name": "x", "datatype": "FP64", "shape": [1, 1], **given})
     tensor.contents.fp64_contents.append(1.0)
     return request
+
+
+def many(parameters: Any) -> None:
+    for number in range(TENSORS + 1):
+        parameters[str(number)].int64_param = number
 
 
 WILD: dict[str, Request | bytes] = {
@@ -59,6 +65,10 @@ WILD: dict[str, Request | bytes] = {
     "contents of two types": changed(lambda r: r.inputs[0].contents.int_contents.append(1)),
     "raw and typed contents": changed(lambda r: r.raw_input_contents.append(b"\0" * 8)),
     "too few raw contents": changed(lambda r: r.inputs.add(name="y"), raw),
+    "too many outputs": changed(lambda r: [r.outputs.add() for _ in range(TENSORS + 1)]),
+    "too many parameters": changed(lambda r: many(r.parameters)),
+    "too many parameters of an input": changed(lambda r: many(r.inputs[0].parameters)),
+    "too many parameters of an output": changed(lambda r: many(r.outputs.add().parameters)),
     "raw bytes of another size": changed(lambda r: r.raw_input_contents.__setitem__(0, b"1"), raw),
 }
 
