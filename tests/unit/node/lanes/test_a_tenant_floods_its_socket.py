@@ -88,6 +88,31 @@ async def test_who_says_too_much_waits(rig: LaneRig) -> None:
     assert pace.wait_s(10.0) == 0.0
 
 
+async def test_who_connects_again_waits_as_before(
+    rig: LaneRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rig.server, "_clock", lambda: 5.0)
+    waits: list[float] = []
+    sleep = asyncio.sleep
+
+    async def counted(seconds: float) -> None:
+        waits.append(seconds)
+        await sleep(0)
+
+    path = await rig.hold("a", 100, 300)
+    monkeypatch.setattr("ullage_node.lanes.server.asyncio.sleep", counted)
+    beyond = 50
+    lines = int(LINES_BURST) // 2
+    for said in (lines, lines, beyond):
+        assert not waits
+        wire = await rig.wire(path)
+        await wire.raw(b'{"type":"ACQUIRE"}\n' * said)
+        for _ in range(said):
+            assert isinstance(await wire.hear(), Refused)
+        await wire.close()
+    assert len(waits) >= beyond - 1  # the last of them may go on
+
+
 async def test_a_flood_of_one_container_does_not_hold_up_another(rig: LaneRig) -> None:
     first, second = await rig.hold("a", 20, 100), await rig.hold("b", 20, 100)
     flood, good = await rig.wire(first), await rig.wire(second)
