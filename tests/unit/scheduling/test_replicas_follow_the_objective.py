@@ -305,6 +305,30 @@ def test_the_number_of_others_is_put_right() -> None:
     assert cycle(by_hand, loads, played.now - BIN_S + 2).one(ScaleWorkload).replicas == size
 
 
+def test_a_number_that_is_refused_is_told_once() -> None:
+    service, now, events = scaled(1), NOW, list[Reason]()
+    for at in range(20):  # whoever sets the number is refused, so one replica it is
+        found = cycle(service, [load(30.0 + at / 100)], now)
+        events += [one.reason for one in found.all(Emit)]
+        service = stored(service, found.status(service))
+        assert cycle(service, [load(30.0)], now + SETTLE_S).one(ScaleWorkload).replicas > 1
+        now += BIN_S
+    assert events.count(Reason.SCALED_UP) == 1
+
+
+def test_a_number_of_others_is_told_when_it_is_put_right() -> None:
+    played = Played(scaled(2))
+    for _ in range(12):
+        played.bin(15.0)
+    size = played.service.build().replicas
+    told = len(played.events)
+    played.service = played.service.replicas(size - 1)
+    record = played.bin(15.0)
+    assert played.sizes[-1] == size
+    assert played.events[told:] == [Reason.SCALED_UP.value]
+    assert record.last_scale_time == played.now - BIN_S
+
+
 def test_new_bounds_hold_at_once() -> None:
     played = Played(scaled(6))
     for _ in range(4):

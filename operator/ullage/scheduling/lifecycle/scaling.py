@@ -54,6 +54,7 @@ FIRST_LAUNCH_S: Final = 45.0
 """Time to start that is reckoned with until it was seen."""
 LAUNCH_S: Final = (5.0, 600.0)
 """Least and most that is believed: a container that was started again looks slow."""
+CHANGES: Final = (Reason.SCALED_UP, Reason.SCALED_DOWN)
 FEWEST: Final = 10.0
 """Requests of a bin that tell how long one is served."""
 MOST_MS: Final = 10**9
@@ -178,8 +179,8 @@ def _record(service: WorkloadRecord, before: ScalingRecord | None, made: _Findin
     chosen = _choice(made, made.wanted)
     needed = made.found.need.replicas
     fewer = _choice(made, needed - 1) if needed > made.terms.least else None
-    asked = before.chosen.replicas if before is not None else service.replicas
-    changed = made.wanted not in (service.replicas, asked)
+    asked = before.chosen.replicas if before is not None and before.reason in CHANGES else None
+    changed = made.wanted not in (service.replicas, asked)  # what is refused is asked again
     return ScalingRecord(
         load=_figure(made.load.requests_per_s),
         forecast=_figure(made.found.load_per_s),
@@ -367,7 +368,7 @@ def _figure(value: float) -> str:
 def scaling_news(service: WorkloadRecord, status: WorkloadStatus, epoch: int) -> Iterator[Emit]:
     """An Event where the number of replicas changes; what stays is no news."""
     record, before = status.scaling, service.status.scaling
-    if record is None or record.reason not in (Reason.SCALED_UP, Reason.SCALED_DOWN):
+    if record is None or record.reason not in CHANGES:
         return
     if before is not None and before.last_scale_time == record.last_scale_time:
         return
