@@ -271,7 +271,7 @@ bench-tuning: $(VENV)/.ready ## trials of a tuning job beside one device a trial
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.tuning $(if $(DATA),--data $(DATA)) $(if $(SEEDS),--seeds $(SEEDS))
 
 .PHONY: bench-router
-bench-router: $(VENV)/.ready ## what the router adds beside nginx, requests a core, goodput beside BentoML and static sizes (NGINX=program)
+bench-router: $(VENV)/.ready ## what the router adds beside nginx, requests a core, goodput beside BentoML, Ray Serve and static sizes (NGINX=program)
 	@$(BIN)/python -m bench.router $(if $(NGINX),--nginx $(NGINX))
 
 .PHONY: bench-adopt

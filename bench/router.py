@@ -6,8 +6,8 @@ Both stand in turn before the same model server, which answers at once. First ea
 fast as it goes, the router also by one client alone; then both get the same Poisson arrivals at
 half of the router's own saturation. Rounds alternate, and the median of the rounds counts.
 
-Goodput is measured before a model with known costs of batches, beside BentoML where it is installed
-in ``build/peers/bentoml``, and beside every static batch size; Ray Serve is not among the peers.
+Goodput is measured before a model with known costs of batches, beside every static batch size, and
+beside BentoML and Ray Serve where they are installed in ``build/peers``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 from bench import report
 from bench.batching import COSTS, routed_cells
 from bench.progress import Progress
-from bench.router_goodput import OURS, bentoml_program, goodput
+from bench.router_goodput import COMMANDS, OURS, goodput, installed
 from bench.router_load import OK, Measured, Sent, closed_loop, open_loop, payload
 from bench.router_processes import Process, model_server, nginx, nginx_program, router
 
@@ -110,16 +110,18 @@ def measure(
 
 
 def compared(progress: Progress) -> dict[str, report.Figure]:
-    """Goodput by cell and peer; the two figures beside peers only where BentoML was there."""
-    program = bentoml_program(PEERS)
+    """Goodput by cell and peer; the two figures beside the best only where every peer was there."""
+    programs = installed(PEERS)
     earlier, cells = routed_cells(GOODPUT_REQUESTS)
-    rates = goodput(COSTS, earlier, cells, program, progress)
+    rates = goodput(COSTS, earlier, cells, programs, progress)
     figures: dict[str, report.Figure] = {}
     for cell, found in rates.items():
         for name, rate in found.items():
             figures[f"{cell}_{name}".replace(" ", "_").lower()] = rate
-    if program is None:
-        print("not measured: goodput beside BentoML; it is not installed", file=sys.stderr)
+    absent = [name for name in COMMANDS if name not in programs]
+    for name in absent:
+        print(f"not measured: goodput beside {name}; it is not installed", file=sys.stderr)
+    if absent:
         return figures | {"goodput_vs_best_peer": None, "worst_cell_vs_peer": None}
     ours = {cell: found.pop(OURS) for cell, found in rates.items()}
     names = next(iter(rates.values()))
@@ -140,7 +142,6 @@ def main() -> int:
     with Progress() as progress:
         figures = measure(program, WORDS, progress)
         figures |= compared(progress)
-    print("not measured: goodput beside Ray Serve", file=sys.stderr)
     rows = [
         report.Row(what=name, ours="not measured" if value is None else f"{value:.4g}")
         for name, value in figures.items()

@@ -1,10 +1,11 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Requests answered in time: the router beside BentoML and beside every static batch size.
+"""Requests answered in time: the router beside BentoML, Ray Serve and every static batch size.
 
 All get the same arrivals in front of a model whose batches take c0 + c1(k) * longest, and a client
 counts what came back in time. Static sizes are the router's own FIFO with one size, so that what
-differs is the choice alone. Ray Serve is not among the peers yet.
+differs is the choice alone. Ray Serve waits for a batch as long as it is told, whatever the load:
+it runs with several settings, each a peer of its own, and drops what is later than the objective.
 """
 
 from __future__ import annotations
@@ -20,13 +21,26 @@ import orjson
 
 from bench.progress import Progress
 from bench.router_load import Sent, closed_loop_of, http, open_loop, payload
-from bench.router_processes import Process, bentoml, model_server, router
+from bench.router_processes import Filling, Process, bentoml, model_server, rayserve, router
 from ullage.engines.batching.batch_time import BatchCosts
 from ullage.engines.batching.histogram import Floats
 from ullage.engines.batching.simulator import Arrivals
 
 OURS: Final = "router"
 BENTOML: Final = "BentoML"
+RAY_SERVE: Final = "Ray Serve"
+COMMANDS: Final[Mapping[str, str]] = {
+    BENTOML: "bentoml/bin/bentoml",
+    RAY_SERVE: "rayserve/bin/serve",
+}
+"""Where a peer's command lies once its environment is there."""
+WARM: Final = 20
+"""Requests that a peer answers before it is measured; its first ones take longer."""
+RAY_WAIT_S: Final = 0.01
+"""What Ray Serve waits where nobody sets it."""
+RAY_SETTINGS: Final = ((16, 0.0), (4, 0.4), (8, 0.25), (8, 0.4), (16, 0.25))
+"""Largest batch, and the part of the objective that it may take to fill (0: as nobody sets it).
+With small batches and short waits Ray Serve keeps tight objectives, with larger ones loose ones."""
 OBJECTIVE: Final = ("--objective-ms", "60000")
 
 
@@ -39,13 +53,13 @@ class Peer:
     learns: bool = False
 
 
-def bentoml_payload(single_s: float, _: float) -> bytes:
-    """A request of the BentoML service; it has no deadline of its own."""
+def peer_payload(single_s: float, _: float) -> bytes:
+    """A request of BentoML's service and of Ray Serve's; it has no deadline of its own."""
     return http(b"/infer", orjson.dumps({"seconds": [single_s]}))
 
 
-def peers(model: Process, costs: BatchCosts, bentoml_bin: Path | None) -> dict[str, Peer]:
-    """All that are there."""
+def peers(model: Process, costs: BatchCosts, programs: Mapping[str, Path]) -> dict[str, Peer]:
+    """All that are there; those that need a program only where it is installed."""
     fixed = ("--fixed-ms", str(1e3 * costs.fixed_s))
     found = {
         OURS: Peer(
@@ -54,10 +68,12 @@ def peers(model: Process, costs: BatchCosts, bentoml_bin: Path | None) -> dict[s
             learns=True,
         )
     }
-    if bentoml_bin is not None:
+    if BENTOML in programs:
         found[BENTOML] = Peer(
-            start=lambda limit_s: bentoml(bentoml_bin, costs, limit_s), ask=bentoml_payload
+            start=lambda limit_s: bentoml(programs[BENTOML], costs, limit_s), ask=peer_payload
         )
+    if RAY_SERVE in programs:
+        found |= _ray_peers(programs[RAY_SERVE], costs)
     for size in costs.sizes:
         words = [*OBJECTIVE, "--policy", "FIFO", "--sizes", str(size)]
         found[f"static {size}"] = Peer(
@@ -67,23 +83,38 @@ def peers(model: Process, costs: BatchCosts, bentoml_bin: Path | None) -> dict[s
     return found
 
 
+def _ray_peers(program: Path, costs: BatchCosts) -> dict[str, Peer]:
+    def peer(size: int, part: float) -> Peer:
+        def start(limit_s: float) -> AbstractContextManager[Process]:
+            wait_s = part * limit_s or RAY_WAIT_S
+            filling = Filling(size=min(size, max(costs.sizes)), wait_s=wait_s)
+            return rayserve(program, costs, filling, limit_s)
+
+        return Peer(start=start, ask=peer_payload)
+
+    return {
+        f"{RAY_SERVE} {size} wait {round(100 * part)}pct": peer(size, part)
+        for size, part in RAY_SETTINGS
+    }
+
+
 def goodput(
     costs: BatchCosts,
     earlier_s: Floats,
     cells: Mapping[str, Arrivals],
-    bentoml_bin: Path | None,
+    programs: Mapping[str, Path],
     progress: Progress,
 ) -> dict[str, dict[str, float]]:
     """The part of all arrivals that came back in time, by cell and peer."""
     found: dict[str, dict[str, float]] = {cell: {} for cell in cells}
     with model_server(costs) as model:
-        for name, peer in peers(model, costs, bentoml_bin).items():
+        for name, peer in peers(model, costs, programs).items():
             limits = {cell: float((a.deadline_s - a.arrival_s)[0]) for cell, a in cells.items()}
             for limit_s in sorted(set(limits.values())):
                 with peer.start(limit_s) as process:
-                    if peer.learns:
-                        bodies = [peer.ask(float(one), limit_s) for one in earlier_s]
-                        closed_loop_of(process.port, bodies)
+                    first = earlier_s if peer.learns else earlier_s[:WARM]
+                    bodies = [peer.ask(float(one), limit_s) for one in first]
+                    closed_loop_of(process.port, bodies)
                     for cell in (one for one in cells if limits[one] == limit_s):
                         progress.say(f"{name}: {cell}")
                         found[cell][name] = _met(process, peer, cells[cell], limit_s)
@@ -98,7 +129,7 @@ def _met(process: Process, peer: Peer, arrivals: Arrivals, limit_s: float) -> fl
     return open_loop(process.port, requests).met / len(requests)
 
 
-def bentoml_program(folder: Path) -> Path | None:
-    """BentoML's command in its own environment, if it was installed there."""
-    program = folder / "bentoml" / "bin" / "bentoml"
-    return program if os.access(program, os.X_OK) else None
+def installed(folder: Path) -> dict[str, Path]:
+    """Commands of the peers that were installed, each in an environment of its own."""
+    found = {name: folder / command for name, command in COMMANDS.items()}
+    return {name: command for name, command in found.items() if os.access(command, os.X_OK)}

@@ -14,6 +14,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Coroutine, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -22,6 +23,8 @@ import orjson
 import uvloop
 
 LENGTH: Final = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
+LAST_CHUNK: Final = b"0\r\n\r\n"
+"""Ends a body without a length, such as Ray Serve's 408."""
 CONNECTIONS: Final = 512
 """Beyond them requests wait, and their time counts."""
 LEAD_S: Final = 0.2
@@ -88,15 +91,25 @@ class _Client(asyncio.Protocol):
         self._transport.write(payload)
         return self._answer
 
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
     def data_received(self, data: bytes) -> None:
         self._buffer += data
         head, found, rest = self._buffer.partition(b"\r\n\r\n")
-        length = LENGTH.search(head) if found else None
-        if length is None or len(rest) < int(length[1]):
+        if not found or not _whole(head, rest):
             return
         self._buffer = b""
         if self._answer is not None:
             self._answer.set_result((int(head[9:12]), rest))
+
+
+def _whole(head: bytes, body: bytes) -> bool:
+    length = LENGTH.search(head)
+    if length is None:
+        return body.endswith(LAST_CHUNK)
+    return len(body) >= int(length[1])
 
 
 class _Pool:
@@ -114,6 +127,10 @@ class _Pool:
             answer = await client.ask(payload)
             self._free.append(client)
             return answer
+
+    def close(self) -> None:
+        for client in self._free:
+            client.close()
 
     async def _opened(self) -> _Client:
         loop = asyncio.get_running_loop()
@@ -158,44 +175,47 @@ def _run(load: Coroutine[object, object, Measured]) -> Measured:
 
 
 async def _open_loop(port: int, requests: Sequence[Sent]) -> Measured:
-    loop, pool, found = asyncio.get_running_loop(), _Pool(port), Measured()
+    loop, found = asyncio.get_running_loop(), Measured()
     began = time.perf_counter() + LEAD_S
 
-    async def one(request: Sent) -> None:
+    async def one(pool: _Pool, request: Sent) -> None:
         due = began + request.due_s
         answer = await pool.ask(request.payload)
         found.add(answer, time.perf_counter() - due, request.limit_s)
 
     tasks = []
-    for request in requests:
-        early = began + request.due_s - time.perf_counter()
-        if early > 0:
-            await asyncio.sleep(early)
-        tasks.append(loop.create_task(one(request)))
-    await asyncio.gather(*tasks)
+    with closing(_Pool(port)) as pool:
+        for request in requests:
+            early = began + request.due_s - time.perf_counter()
+            if early > 0:
+                await asyncio.sleep(early)
+            tasks.append(loop.create_task(one(pool, request)))
+        await asyncio.gather(*tasks)
     found.span_s = time.perf_counter() - began
     return found
 
 
 async def _closed_loop(port: int, clients: int, seconds: float, body: bytes) -> Measured:
-    pool, found = _Pool(port), Measured()
+    found = Measured()
     began = time.perf_counter()
 
-    async def client() -> None:
+    async def client(pool: _Pool) -> None:
         while (at := time.perf_counter()) < began + seconds:
             answer = await pool.ask(body)
             found.add(answer, time.perf_counter() - at)
 
-    await asyncio.gather(*(client() for _ in range(clients)))
+    with closing(_Pool(port)) as pool:
+        await asyncio.gather(*(client(pool) for _ in range(clients)))
     found.span_s = time.perf_counter() - began
     return found
 
 
 async def _one_by_one(port: int, bodies: Sequence[bytes]) -> Measured:
-    pool, found = _Pool(port), Measured()
+    found = Measured()
     began = time.perf_counter()
-    for body in bodies:
-        at = time.perf_counter()
-        found.add(await pool.ask(body), time.perf_counter() - at)
+    with closing(_Pool(port)) as pool:
+        for body in bodies:
+            at = time.perf_counter()
+            found.add(await pool.ask(body), time.perf_counter() - at)
     found.span_s = time.perf_counter() - began
     return found

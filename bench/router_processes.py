@@ -1,11 +1,12 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Processes of the router's benchmarks: model server, router, nginx; and what CPU they took."""
+"""Processes of the router's benchmarks: model server, router and peers; and what CPU they took."""
 
 from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -14,7 +15,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,7 +79,7 @@ def model_server(costs: BatchCosts | None = None) -> Iterator[Process]:
     if costs is not None:
         pairs = ",".join(f"{size}={factor}" for size, factor in costs.factors.items())
         words = ["--fixed", str(costs.fixed_s), "--factors", pairs]
-    with _listening("bench.router_backend", words) as process:
+    with _listening([sys.executable, "-m", "bench.router_backend", *words]) as process:
         yield process
 
 
@@ -86,12 +87,13 @@ def model_server(costs: BatchCosts | None = None) -> Iterator[Process]:
 def router(backend: Process, words: Sequence[str]) -> Iterator[Process]:
     """The product's router before one replica."""
     given = [
+        *(sys.executable, "-m", "ullage_run.router"),
         *("--backend", f"http://127.0.0.1:{backend.port}"),
         *("--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--connections", "2000"),
         *("--linger-seconds", "0"),
         *words,
     ]
-    with _listening("ullage_run.router", given) as process:
+    with _listening(given) as process:
         yield process
 
 
@@ -116,9 +118,7 @@ def bentoml(program: Path, costs: BatchCosts, limit_s: float) -> Iterator[Proces
     """BentoML with adaptive batching, told to keep a latency."""
     port = _free_port()
     environment = {
-        **os.environ,
-        "BENCH_FIXED_S": str(costs.fixed_s),
-        "BENCH_FACTORS": json.dumps(dict(costs.factors)),
+        **_told(costs),
         "BENCH_LATENCY_MS": str(max(1, round(1e3 * limit_s))),
         "BENTOML_DO_NOT_TRACK": "true",
     }
@@ -136,15 +136,65 @@ def bentoml(program: Path, costs: BatchCosts, limit_s: float) -> Iterator[Proces
         _end(started)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filling:
+    """How Ray Serve fills a batch: its largest size, and how long it waits for it, seconds."""
+
+    size: int
+    wait_s: float
+
+
+@contextmanager
+def rayserve(
+    program: Path, costs: BatchCosts, filling: Filling, limit_s: float
+) -> Iterator[Process]:
+    """Ray Serve with its own batching, told to drop what is later than a limit.
+
+    Args:
+        program: Its ``serve`` command; the interpreter lies beside it.
+        costs: What batches cost.
+        filling: How it fills a batch.
+        limit_s: How long a request may take, seconds.
+    """
+    with tempfile.TemporaryDirectory(prefix="bench-ray-", ignore_cleanup_errors=True) as folder:
+        environment = {
+            **_told(costs),
+            "BENCH_BATCH_SIZE": str(filling.size),
+            "BENCH_BATCH_WAIT_S": str(filling.wait_s),
+            "BENCH_LIMIT_S": str(limit_s),
+            "BENCH_PORT": str(_free_port()),
+            "BENCH_FOLDER": folder,
+            "RAY_AUTH_TOKEN": secrets.token_hex(32),
+            "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
+            "RAY_USAGE_STATS_ENABLED": "0",
+        }
+        script = Path(__file__).with_name("router_rayserve.py")
+        words = [str(program.with_name("python")), "-P", str(script)]
+        with _listening(words, environment) as process:
+            yield process
+
+
+def _told(costs: BatchCosts) -> dict[str, str]:
+    """The environment of a peer that runs the timed model itself."""
+    return {
+        **os.environ,
+        "BENCH_FIXED_S": str(costs.fixed_s),
+        "BENCH_FACTORS": json.dumps(dict(costs.factors)),
+    }
+
+
 def nginx_program(given: str | None) -> str | None:
     """Where nginx is, if it is anywhere."""
     return given or shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
 
 
 @contextmanager
-def _listening(module: str, words: Sequence[str]) -> Iterator[Process]:
+def _listening(
+    words: Sequence[str], environment: Mapping[str, str] | None = None
+) -> Iterator[Process]:
     started = subprocess.Popen(
-        [sys.executable, "-m", module, *words],
+        words,
+        env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -153,7 +203,7 @@ def _listening(module: str, words: Sequence[str]) -> Iterator[Process]:
         assert started.stdout is not None
         said = started.stdout.readline().split()
         if not said or said[0] != "listening":
-            raise RuntimeError(f"{module} did not start")
+            raise RuntimeError(f"did not start: {' '.join(words[:3])}")
         ports = [int(word) for word in said[1:]]
         yield Process(pids=(started.pid,), port=ports[0], metrics_port=ports[-1])
     finally:
@@ -167,6 +217,8 @@ def _end(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
 
 
 def _children(pid: int) -> tuple[int, ...]:
