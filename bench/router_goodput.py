@@ -37,9 +37,9 @@ COMMANDS: Final[Mapping[str, str]] = {
 WARM: Final = 20
 """Requests that a peer answers before it is measured; its first ones take longer."""
 RAY_WAIT_S: Final = 0.01
-"""What Ray Serve waits where nobody sets it."""
+"""Default wait of Ray Serve for a batch to fill."""
 RAY_SETTINGS: Final = ((16, 0.0), (4, 0.4), (8, 0.25), (8, 0.4), (16, 0.25))
-"""Largest batch, and the part of the objective that it may take to fill (0: as nobody sets it).
+"""Largest batch, and the part of the objective that it may take to fill (0: the default wait).
 With small batches and short waits Ray Serve keeps tight objectives, with larger ones loose ones."""
 OBJECTIVE: Final = ("--objective-ms", "60000")
 

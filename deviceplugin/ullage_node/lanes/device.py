@@ -9,7 +9,7 @@ gone, not when its connection ends.
 
 A job that ended a step is expected back for ``PATIENCE_S`` where it came back as quickly before:
 else a job that does nothing but steps would come after all that asked meanwhile. A grant that
-nobody was told of ends with that time.
+no program heard of ends with that time.
 """
 
 from __future__ import annotations

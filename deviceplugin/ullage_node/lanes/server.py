@@ -154,7 +154,7 @@ class LaneServer:
         folder = self.folder(slot)
         for parent in (self._root, folder.parent):
             parent.mkdir(parents=True, exist_ok=True)
-            parent.chmod(0o700)  # whoever cannot mount a folder below it cannot reach it
+            parent.chmod(0o700)  # reached only through a mount of a folder below it
         folder.mkdir(exist_ok=True)
         folder.chmod(0o755)
         return folder
@@ -387,7 +387,7 @@ class LaneServer:
 
     def _hang_up(self, place: _Place, connection: _Connection) -> None:
         place.connections.discard(connection)
-        watched = place.process is connection.peer  # whoever ends the watch closes it
+        watched = place.process is connection.peer  # then the end of the watch closes it
         if place.speaker is connection:
             place.speaker = None
             lanes = self.devices.get(place.device)
@@ -431,7 +431,7 @@ class LaneServer:
             peer.close()
 
     def _ended(self, place: _Place, peer: Peer) -> None:
-        """The kernel says that the process has ended, whoever has its connection now."""
+        """The kernel says that the process has ended; its connection may be in other hands."""
         if place.process is not peer:
             return
         speaker = place.speaker
@@ -471,7 +471,7 @@ class LaneServer:
             _log.error("lanes cannot be kept", device=device, why=str(error))
 
     def _wake(self) -> None:
-        """Be there when the first grant that nobody was told of ends."""
+        """Wake up when the first grant that no program heard of ends."""
         ends = [at for lanes in self.devices.values() if (at := lanes.wake_s) is not None]
         if self._timer is not None:
             self._timer.cancel()
