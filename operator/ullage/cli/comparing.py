@@ -22,9 +22,9 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from ullage.simulate.progress import Follow
+
 Found = TypeVar("Found")
-Follow = Callable[[str, int], Callable[[int], None]]
-"""Takes name and length of a piece of work; gives the function that reports its progress."""
 
 
 def followed(compare: Callable[[Follow], Found], console: Console) -> Found:

@@ -8,7 +8,7 @@ Reads files; shows nothing and writes nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -18,12 +18,13 @@ from ullage.engines.allocation.round_records import RoundSettings
 from ullage.scheduling.timeslicing.problem import tenant_views
 from ullage.simulate import from_cluster, readers, readers_sia, synthetic
 from ullage.simulate.decided import resume, run_decided
-from ullage.simulate.events import Settings, Tell, run
+from ullage.simulate.events import Settings, run
 from ullage.simulate.failures import FailureLaw
 from ullage.simulate.fleets import parsed_fleet, parsed_prices
 from ullage.simulate.founding import objective_of
 from ullage.simulate.outcome import JobOutcome, Outcome
 from ullage.simulate.policies import AGNOSTIC_LAS, Policy, chosen
+from ullage.simulate.progress import Follow, Tell
 from ullage.simulate.reading import Reading
 from ullage.simulate.speeds import SpeedTable, built_in, read_speeds
 from ullage.simulate.trace import WHOLE, Fleet, Trace, TraceError, fitted, in_parts
@@ -34,9 +35,6 @@ SYNTHETIC: Final = "synthetic"
 FAST: Final = "fast"
 DECIDE: Final = "decide"
 _SYNTHETIC_JOBS: Final = 200
-
-Follow = Callable[[str, int], Tell]
-"""Policy and number of jobs -> receiver of the number of jobs done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

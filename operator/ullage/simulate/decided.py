@@ -21,7 +21,7 @@ from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import DecideSettings
 from ullage.simulate.company import STALLED, models_of
 from ullage.simulate.cycle import carried_out, is_at_rest
-from ullage.simulate.events import Settings, Tell
+from ullage.simulate.events import Settings
 from ullage.simulate.failures import Failures
 from ullage.simulate.founding import (
     NAMESPACE,
@@ -34,6 +34,7 @@ from ullage.simulate.founding import (
 )
 from ullage.simulate.outcome import JobOutcome, Moment, Outcome
 from ullage.simulate.policies import Policy
+from ullage.simulate.progress import Tell
 from ullage.simulate.speeds import SpeedTable, built_in
 from ullage.simulate.trace import Fleet, Trace, TraceError
 from ullage.simulate.work import Work, begun

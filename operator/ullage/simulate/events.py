@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -22,6 +22,7 @@ from ullage.simulate.failures import FailureLaw, Failures
 from ullage.simulate.outcome import JobOutcome, Moment, Outcome, in_devices
 from ullage.simulate.policies import Policy
 from ullage.simulate.priorities import PriorityQueue
+from ullage.simulate.progress import Tell
 from ullage.simulate.trace import Fleet, Trace, TraceError
 from ullage.simulate.work import Costs, Work, begun
 
@@ -29,8 +30,6 @@ _MANY: Final = 2000
 """Jobs from which decisions are gathered by default."""
 _IDLE_ROUNDS: Final = 10_000
 """Rounds without anyone at work after which something is wrong."""
-
-Tell = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -13,8 +13,8 @@ import numpy as np
 
 from ullage.engines.lanes.settings import EXACT, IterationPolicy, LaneAim, LaneSettings
 from ullage.engines.lanes.simulator import LaneJob, PlayedLanes, play_lanes
+from ullage.simulate.progress import Follow
 
-Follow = Callable[[str, int], Callable[[int], None]]
 PACKING: Final = "packing"
 """Every job has a lane of its own, so all peaks must fit side by side."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,12 +28,12 @@ from ullage.engines.scaling.simulator import (
     Seen,
     play_requests,
 )
+from ullage.simulate.progress import Follow
 
 BIN_S: Final = 15.0
 MOST_REPLICAS: Final = 1024
 WHOLE: Final = 100
 HOUR: Final = 3600.0
-Follow = Callable[[str, int], Callable[[int], None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

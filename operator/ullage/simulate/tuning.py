@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,6 +18,7 @@ from ullage.engines.tuning.planner import plan
 from ullage.engines.tuning.records import Device, Planner, Rules, Trial
 from ullage.engines.tuning.simulator import Played, TrialFacts, play
 from ullage.engines.tuning.speed_curves import SpeedCurve, Widths, speed_curve
+from ullage.simulate.progress import Follow
 from ullage.simulate.table import Row, opened, rows
 from ullage.simulate.trace import TraceError
 
@@ -33,7 +34,6 @@ MOST_POOL: Final = 1024
 PER_NODE: Final = 8
 HOUR: Final = 3600.0
 OURS: Final = "planned"
-Follow = Callable[[str, int], Callable[[int], None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,9 +18,9 @@ import numpy as np
 from ullage.engines.capacity import deadline
 from ullage.engines.capacity.cost import Scaling, Terms
 from ullage.engines.capacity.deadline import Line
-from ullage.simulate.events import Tell
 from ullage.simulate.fleets import parsed_prices
 from ullage.simulate.outcome import percentile
+from ullage.simulate.progress import Follow
 from ullage.simulate.spot.market import (
     ON_DEMAND,
     ON_DEMAND_PRICE,
@@ -168,10 +168,6 @@ class Comparison:
             outcome.policy: outcome.figures(self.asked.work_h, self.on_demand)
             for outcome in self.outcomes
         }
-
-
-Follow = Callable[[str, int], Tell]
-"""Policy and number of starts -> receiver of the number played."""
 
 
 def compare(asked: Asked, follow: Follow) -> Comparison:
