@@ -11,6 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
 from typing import Any
 
 from demo.images import image_name
@@ -81,6 +82,16 @@ def _url(stack: Stack, namespace: str) -> str:
     service = stack.get("service", "reader", namespace)
     assert service is not None
     return f"http://{service['spec']['clusterIP']}:8080/v2/models/digits/infer"
+
+
+def _lives(url: str) -> bool:
+    """Whether the router answers, with or without replicas."""
+    live = f"{url.split('/v2/')[0]}/v2/health/live"
+    try:
+        with urllib.request.urlopen(live, timeout=5) as response:
+            return bool(response.status == HTTPStatus.OK)
+    except OSError:
+        return False
 
 
 def _ask(url: str, timeout_s: float = 150.0) -> str:
@@ -208,14 +219,18 @@ def test_a_router_holds_requests_until_the_first_replica_is_ready(
         within_s=120,
         what="the router is ready without replicas",
     )
+    url = _url(stack, namespace)
+    # a ready pod behind a Service is reached a moment later, once its node's proxy knows it
+    eventually(lambda: _lives(url), within_s=60, what=f"the Service reaches the router at {url}")
     found: list[str] = []
-    client = threading.Thread(target=lambda: found.append(_ask(_url(stack, namespace))))
+    client = threading.Thread(target=lambda: found.append(_ask(url)))
     client.start()
-    eventually(
-        lambda: _figure(_metrics(stack, namespace), "ullage_queue_length") == 1,
-        within_s=30,
-        what="the request waits",
-    )
+
+    def waits() -> bool:
+        assert found == [], "the request is held, not answered"
+        return _figure(_metrics(stack, namespace), "ullage_queue_length") == 1
+
+    eventually(waits, within_s=30, what="the request waits")
     stack.cluster.kubectl("scale", KIND, "reader", "--namespace", namespace, "--replicas", "1")
     client.join(timeout=150)
     assert found == [""]
