@@ -20,18 +20,38 @@ from ullage.engines.tuning.records import Assignment
 
 
 class Algorithm(Protocol):
-    """Decides by reports which trials go on; it never sees the time."""
+    """Decides by reports which trials go on; it never sees the time.
+
+    Every algorithm has these members, whatever its groups are: successive halving, brackets of it,
+    ASHA, a service outside.
+    """
+
+    @property
+    def members(self) -> Sequence[int]:
+        """Trials that it decides about."""
+        ...
+
+    @property
+    def rungs(self) -> Sequence[Rung]:
+        """Groups that were opened so far; a trial's last one is where it is compared next."""
+        ...
 
     def first(self) -> Sequence[Assignment]:
         """What runs at the beginning."""
         ...
 
     def report(self, trial: int, epoch: int, value: float | None) -> Reported:
-        """An epoch of a trial has ended."""
+        """An epoch of a trial has ended.
+
+        Args:
+            trial: Number of the trial.
+            epoch: From 1 on.
+            value: Its metric; ``None`` where there was none.
+        """
         ...
 
     def ended(self, trial: int) -> Sequence[Assignment]:
-        """A trial failed or was stopped; what runs because of it."""
+        """A trial failed or was stopped and will not report any more; what runs because of it."""
         ...
 
 
@@ -168,13 +188,7 @@ class SyncHalving:
         return tuple(one.members for one in self.rungs[1:])
 
     def report(self, trial: int, epoch: int, value: float | None) -> Reported:
-        """An epoch of a trial has ended.
-
-        Args:
-            trial: Number of the trial.
-            epoch: From 1 on.
-            value: Its metric; ``None`` where there was none.
-        """
+        """Take a report in; see :class:`Algorithm`."""
         if trial not in self.members:
             return Reported(problem=ReportProblem.UNKNOWN_TRIAL)
         rung = next(one for one in reversed(self.rungs) if trial in one.members)
@@ -182,7 +196,7 @@ class SyncHalving:
         return Reported(problem=problem, runs=self._decided())
 
     def ended(self, trial: int) -> tuple[Assignment, ...]:
-        """A trial failed or was stopped: it will not report any more."""
+        """Settle a trial; see :class:`Algorithm`."""
         self.rungs[-1].settle(trial, None, ReportProblem.MISSING)
         return self._decided()
 
@@ -243,6 +257,28 @@ def hyperband(most_epochs: int, eta: int = 3) -> tuple[Bracket, ...]:
     )
 
 
+def for_trials(shapes: Sequence[Bracket], trials: int) -> tuple[Bracket, ...]:
+    """Brackets of exactly so many trials: the shapes in turn, again where trials are left.
+
+    The last one is cut where trials run out.
+
+    Args:
+        shapes: As :func:`hyperband` gives them.
+        trials: Of all brackets together.
+
+    Raises:
+        ValueError: there is no shape or no trial.
+    """
+    if not shapes or trials < 1:
+        raise ValueError("at least one bracket and one trial")
+    found: list[Bracket] = []
+    while trials:
+        shape = shapes[len(found) % len(shapes)]
+        found.append(Bracket(trials=min(trials, shape.trials), epochs=shape.epochs))
+        trials -= found[-1].trials
+    return tuple(found)
+
+
 @dataclass(slots=True, kw_only=True)
 class Brackets:
     """Brackets of successive halving side by side, as in Hyperband; each decides for its trials.
@@ -260,24 +296,28 @@ class Brackets:
                 raise ValueError("a trial is in one bracket")
             self._bracket.update(dict.fromkeys(bracket.members, bracket))
 
+    @property
+    def members(self) -> tuple[int, ...]:
+        """Trials of all brackets."""
+        return tuple(self._bracket)
+
+    @property
+    def rungs(self) -> tuple[Rung, ...]:
+        """Rungs of all brackets, one bracket after the other."""
+        return tuple(rung for bracket in self.brackets for rung in bracket.rungs)
+
     def first(self) -> tuple[Assignment, ...]:
         """The first rung of each."""
         return tuple(run for bracket in self.brackets for run in bracket.first())
 
     def report(self, trial: int, epoch: int, value: float | None) -> Reported:
-        """An epoch of a trial has ended.
-
-        Args:
-            trial: Number of the trial.
-            epoch: From 1 on.
-            value: Its metric; ``None`` where there was none.
-        """
+        """Take a report in; see :class:`Algorithm`."""
         if trial not in self._bracket:
             return Reported(problem=ReportProblem.UNKNOWN_TRIAL)
         return self._bracket[trial].report(trial, epoch, value)
 
     def ended(self, trial: int) -> tuple[Assignment, ...]:
-        """A trial failed or was stopped: it will not report any more."""
+        """Settle a trial; see :class:`Algorithm`."""
         return self._bracket[trial].ended(trial) if trial in self._bracket else ()
 
 
@@ -333,13 +373,7 @@ class AsyncHalving:
         return tuple(Assignment(trial=one, until_epoch=self.epochs[0]) for one in self.members)
 
     def report(self, trial: int, epoch: int, value: float | None) -> Reported:
-        """An epoch of a trial has ended.
-
-        Args:
-            trial: Number of the trial.
-            epoch: From 1 on.
-            value: Its metric; ``None`` where there was none.
-        """
+        """Take a report in; see :class:`Algorithm`."""
         if trial not in self.members:
             return Reported(problem=ReportProblem.UNKNOWN_TRIAL)
         at = self._rung_of(trial)
@@ -347,7 +381,7 @@ class AsyncHalving:
         return Reported(problem=problem, runs=self._promoted(at))
 
     def ended(self, trial: int) -> tuple[Assignment, ...]:
-        """A trial failed or was stopped: it will not report any more."""
+        """Settle a trial; see :class:`Algorithm`."""
         if trial in self.members:
             self.rungs[self._rung_of(trial)].settle(trial, None, ReportProblem.MISSING)
         return ()
@@ -383,9 +417,23 @@ class ExternalGroups:
     """
 
     history: MetricHistory = field(default_factory=MetricHistory)
-    rungs: dict[str, Rung] = field(init=False, default_factory=dict)
+    _rungs: dict[str, Rung] = field(init=False, default_factory=dict)
     _decided: set[str] = field(init=False, default_factory=set)
     _group: dict[int, str] = field(init=False, default_factory=dict)
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """Trials that the service has opened."""
+        return tuple(self._group)
+
+    @property
+    def rungs(self) -> tuple[Rung, ...]:
+        """Groups in the order in which they were opened."""
+        return tuple(self._rungs.values())
+
+    def first(self) -> tuple[Assignment, ...]:
+        """Nothing: the service opens groups."""
+        return ()
 
     def open(self, group: str, members: Sequence[int], until_epoch: int) -> tuple[Assignment, ...]:
         """A new group of new trials.
@@ -398,28 +446,22 @@ class ExternalGroups:
         Raises:
             ValueError: the group or a trial is known already, or there is nothing to run.
         """
-        known = group in self.rungs or any(one in self._group for one in members)
+        known = group in self._rungs or any(one in self._group for one in members)
         if known or not members or len(set(members)) != len(members) or until_epoch < 1:
             raise ValueError(f"group {group!r}: new trials, each of them once, and an epoch from 1")
         return self._opened(group, tuple(members), until_epoch)
 
     def report(self, trial: int, epoch: int, value: float | None) -> Reported:
-        """An epoch of a trial has ended; nothing is promoted by it.
-
-        Args:
-            trial: Number of the trial.
-            epoch: From 1 on.
-            value: Its metric; ``None`` where there was none.
-        """
+        """Take a report in; the service promotes, not the report."""
         if trial not in self._group:
             return Reported(problem=ReportProblem.UNKNOWN_TRIAL)
-        rung = self.rungs[self._group[trial]]
+        rung = self._rungs[self._group[trial]]
         return Reported(problem=rung.report(self.history, trial, epoch, value))
 
     def ended(self, trial: int) -> tuple[Assignment, ...]:
-        """A trial failed or was stopped: it will not report any more."""
+        """Settle a trial; see :class:`Algorithm`."""
         if trial in self._group:
-            self.rungs[self._group[trial]].settle(trial, None, ReportProblem.MISSING)
+            self._rungs[self._group[trial]].settle(trial, None, ReportProblem.MISSING)
         return ()
 
     def promote(
@@ -433,8 +475,8 @@ class ExternalGroups:
             into: Id of the next group.
             until_epoch: Where those are compared.
         """
-        rung = self.rungs.get(group)
-        if rung is None or into in self.rungs:
+        rung = self._rungs.get(group)
+        if rung is None or into in self._rungs:
             return DecisionProblem.UNKNOWN_GROUP
         if group in self._decided:
             return DecisionProblem.DECIDED
@@ -450,6 +492,6 @@ class ExternalGroups:
     def _opened(
         self, group: str, members: tuple[int, ...], until_epoch: int
     ) -> tuple[Assignment, ...]:
-        self.rungs[group] = Rung(group=group, members=members, until_epoch=until_epoch)
+        self._rungs[group] = Rung(group=group, members=members, until_epoch=until_epoch)
         self._group.update(dict.fromkeys(members, group))
         return tuple(Assignment(trial=one, until_epoch=until_epoch) for one in members)

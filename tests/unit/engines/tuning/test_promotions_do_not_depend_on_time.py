@@ -23,6 +23,7 @@ from ullage.engines.tuning.rungs import (
     ExternalGroups,
     SyncHalving,
     budgets,
+    for_trials,
     hyperband,
     in_brackets,
 )
@@ -215,6 +216,20 @@ def test_brackets_of_hyperband_decide_apart() -> None:
     # of 9 trials 3, then 1 go on, of 5 trials 1, of the last bracket none
     assert [[len(rung) for rung in one] for one in found] == [[3, 1], [1], []]  # type: ignore[attr-defined]
     assert found == promoted(first_come, 1)
+
+
+def test_brackets_take_the_trials_that_there_are() -> None:
+    def sizes(trials: int) -> list[int]:
+        return [one.trials for one in for_trials(hyperband(9), trials)]
+
+    assert sizes(17) == [9, 5, 3]
+    assert sizes(12) == [9, 3]
+    assert sizes(4) == [4]
+    assert sizes(20) == [9, 5, 3, 3]
+    assert for_trials(hyperband(9), 20)[-1].epochs == hyperband(9)[0].epochs
+    for shapes, trials in ((), 3), (hyperband(9), 0):
+        with pytest.raises(ValueError, match="one bracket and one trial"):
+            for_trials(shapes, trials)
 
 
 def test_brackets_share_no_trial_and_know_their_own() -> None:

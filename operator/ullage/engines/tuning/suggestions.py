@@ -1,0 +1,171 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which points trials get: what a sampler is told, and how often it may repeat itself.
+
+A suggestion is a function of the request alone, so an operator that restarts suggests the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final, Protocol
+
+from ullage.engines.tuning.search_space import (
+    Choice,
+    IntRange,
+    Point,
+    SearchSpace,
+    Value,
+    random_point,
+)
+
+MOST_REPEATS: Final = 4
+"""Draws of a sampler for one trial; after them the point is drawn at random."""
+MOST_RANDOM: Final = 8
+"""Draws at random for one trial; after them a point may be there twice."""
+_ANOTHER: Final = 2**32
+"""Trial n is drawn again as trial n + 2^32, a number that no trial has."""
+
+
+class TrialOutcome(StrEnum):
+    """What became of a trial whose point is known."""
+
+    RUNNING = "Running"
+    COMPLETE = "Complete"
+    STOPPED = "Stopped"
+    FAILED = "Failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedTrial:
+    """A trial that has a point: its metric at its last epoch that has one.
+
+    Raises:
+        ValueError: it is complete and has no metric.
+    """
+
+    trial: int
+    point: Point
+    outcome: TrialOutcome = TrialOutcome.RUNNING
+    epoch: int = 0
+    value: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.outcome is TrialOutcome.COMPLETE and self.value is None:
+            raise ValueError(f"trial {self.trial} is complete and has no metric")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuggestionRequest:
+    """Trials that want a point, and all that is known of the others.
+
+    Raises:
+        ValueError: a trial is there twice, or a seed is negative.
+    """
+
+    space: SearchSpace
+    seed: int
+    trials: tuple[int, ...]
+    observed: tuple[ObservedTrial, ...] = ()
+    maximise: bool = True
+
+    def __post_init__(self) -> None:
+        numbers = [*self.trials, *(one.trial for one in self.observed)]
+        if len(set(numbers)) < len(numbers) or min((self.seed, *numbers)) < 0:
+            raise ValueError("trials have numbers from 0 on, each of them one, and seeds too")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suggestion:
+    """The point of a trial; ``repeats`` of the points drawn for it were those of other trials.
+
+    ``at_random`` says that the sampler had none that was new, ``repeated`` that this one is not
+    new either.
+    """
+
+    trial: int
+    point: Point
+    repeats: int = 0
+    at_random: bool = False
+    repeated: bool = False
+
+
+class Sampler(Protocol):
+    """Draws one point."""
+
+    def __call__(self, request: SuggestionRequest, trial: int, attempt: int) -> Point:
+        """The point of a trial at this attempt, from 0 on; another attempt may draw another."""
+        ...
+
+
+def at_random(request: SuggestionRequest, trial: int, attempt: int) -> Point:
+    """An even draw; see :func:`random_point`."""
+    return random_point(request.space, request.seed, trial + attempt * _ANOTHER)
+
+
+def suggest(request: SuggestionRequest, sampler: Sampler) -> tuple[Suggestion, ...]:
+    """Points for the trials of a request, each drawn in the knowledge of those before it.
+
+    A point that another trial has is drawn again, by the sampler at most ``MOST_REPEATS`` and at
+    random at most ``MOST_RANDOM`` times; in a space whose points are used up one is there twice.
+
+    Args:
+        request: Whose trials want points.
+        sampler: Draws them.
+    """
+    found: list[Suggestion] = []
+    for trial in sorted(request.trials):
+        suggestion = _suggestion(request, sampler, trial)
+        found.append(suggestion)
+        running = ObservedTrial(trial=trial, point=suggestion.point)
+        rest = tuple(one for one in request.trials if one > trial)
+        request = replace(request, trials=rest, observed=(*request.observed, running))
+    return tuple(found)
+
+
+def _suggestion(request: SuggestionRequest, sampler: Sampler, trial: int) -> Suggestion:
+    used = {_key(one.point) for one in request.observed}
+    draws = [(sampler, at) for at in range(MOST_REPEATS)]
+    draws += [(at_random, at) for at in range(1, MOST_RANDOM + 1)]
+    if size(request.space) is not None and len(used) >= (size(request.space) or 0):
+        draws = draws[:1]
+    point: Point = {}
+    for repeats, (draw, attempt) in enumerate(draws):
+        point = draw(request, trial, attempt)
+        if _key(point) not in used:
+            return Suggestion(
+                trial=trial, point=point, repeats=repeats, at_random=repeats >= MOST_REPEATS
+            )
+    return Suggestion(
+        trial=trial,
+        point=point,
+        repeats=len(draws),
+        at_random=len(draws) > MOST_REPEATS,
+        repeated=True,
+    )
+
+
+def _key(point: Point) -> tuple[tuple[str, type, Value], ...]:
+    """What makes points equal: 1, 1.0 and true are three options."""
+    return tuple((name, type(value), value) for name, value in sorted(point.items()))
+
+
+def size(space: SearchSpace) -> int | None:
+    """How many points a space has; ``None`` where a range of it is continuous."""
+    found = 1
+    for parameter in space.parameters.values():
+        if isinstance(parameter, Choice):
+            found *= len(parameter.options)
+        elif isinstance(parameter, IntRange):
+            found *= parameter.high - parameter.low + 1
+        elif parameter.low < parameter.high:
+            return None
+    return found
+
+
+def observed_values(observed: Sequence[ObservedTrial]) -> int:
+    """How many trials taught something: they ended, and have a metric."""
+    taught = (TrialOutcome.COMPLETE, TrialOutcome.STOPPED)
+    return sum(one.outcome in taught and one.value is not None for one in observed)

@@ -1,0 +1,89 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Halving, brackets, ASHA and a service outside are driven by one protocol."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+
+from ullage.engines.tuning.metrics import ReportProblem
+from ullage.engines.tuning.rungs import (
+    Algorithm,
+    AsyncHalving,
+    ExternalGroups,
+    SyncHalving,
+    for_trials,
+    hyperband,
+    in_brackets,
+)
+
+TRIALS = 12
+LAST = 9
+
+
+def of_a_service() -> Algorithm:
+    groups = ExternalGroups()
+    groups.open("all", range(TRIALS), LAST)
+    return groups
+
+
+MAKERS: dict[str, Callable[[], Algorithm]] = {
+    "SyncHalving": lambda: SyncHalving(members=tuple(range(TRIALS)), epochs=(1, 3, LAST)),
+    "Hyperband": lambda: in_brackets(for_trials(hyperband(LAST), TRIALS)),
+    "ASHA": lambda: AsyncHalving(members=tuple(range(TRIALS)), epochs=(1, 3, LAST)),
+    "External": of_a_service,
+}
+each = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+
+
+def last_epochs(algorithm: Algorithm) -> dict[int, int]:
+    """How far each trial runs by its last rung."""
+    return {trial: rung.until_epoch for rung in algorithm.rungs for trial in rung.members}
+
+
+@each
+def test_trials_run_as_far_as_their_last_rung_says(make: Callable[[], Algorithm]) -> None:
+    algorithm = make()
+    until = {one.trial: one.until_epoch for one in algorithm.first()} or last_epochs(algorithm)
+    assert sorted(until) == sorted(algorithm.members) == list(range(TRIALS))
+    done = dict.fromkeys(until, 0)
+    while left := [one for one in until if done[one] < until[one]]:
+        trial = left[0]
+        done[trial] += 1
+        said = algorithm.report(trial, done[trial], (trial * 5) % TRIALS + done[trial] / 100)
+        assert said.problem is None
+        for run in said.runs:
+            assert run.until_epoch > until[run.trial]
+            until[run.trial] = run.until_epoch
+    assert until == last_epochs(algorithm)
+    assert all(rung.complete for rung in algorithm.rungs)
+    assert max(until.values()) == LAST
+
+
+@each
+def test_a_trial_that_no_one_knows_changes_nothing(make: Callable[[], Algorithm]) -> None:
+    algorithm = make()
+    before = [(rung.group, rung.members, rung.pending) for rung in algorithm.rungs]
+    assert algorithm.report(TRIALS + 1, 1, 0.5).problem is ReportProblem.UNKNOWN_TRIAL
+    assert tuple(algorithm.ended(TRIALS + 1)) == ()
+    assert [(rung.group, rung.members, rung.pending) for rung in algorithm.rungs] == before
+
+
+@each
+def test_trials_that_end_leave_no_rung_open(make: Callable[[], Algorithm]) -> None:
+    algorithm = make()
+    for trial in range(TRIALS):
+        assert tuple(algorithm.ended(trial)) == ()
+    assert all(rung.complete and not rung.values for rung in algorithm.rungs)
+
+
+@each
+def test_groups_have_names_of_their_own(make: Callable[[], Algorithm]) -> None:
+    algorithm = make()
+    for trial in range(TRIALS):
+        algorithm.report(trial, 1, math.pi * trial)
+    groups = [rung.group for rung in algorithm.rungs]
+    assert len(set(groups)) == len(groups)
