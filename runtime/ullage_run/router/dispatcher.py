@@ -18,6 +18,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from ullage_run.router.arrivals import Arrivals
 from ullage_run.router.calls import Answer, Call
 from ullage_run.router.following import Unknown, addresses_of_name
 from ullage_run.router.grpc_replicas import GrpcConnections
@@ -74,6 +75,7 @@ class Dispatcher:
         self._settings = settings
         limits = settings.limits
         self.queue = RequestQueue(most_calls=limits.queue_calls, most_bytes=limits.queue_bytes)
+        self.arrivals = Arrivals(self.now_s())
         self.replicas: tuple[Replica, ...] = ()
         self._times: dict[tuple[str, float], RunTimes] = {}
         """By device and share: replicas on equal ones learn together, and later ones from them."""
@@ -81,9 +83,9 @@ class Dispatcher:
         self._joined = 0
         self._in_flight = 0
         self._asleep_since: float | None = None
-        """When the first request was held that still waits for a replica."""
-        self._wake_s = 0.0
-        """How long the last one waited."""
+        """Since when the first of the requests waits that wait for a replica to be ready."""
+        self.wake_s = 0.0
+        """How long the last one waited; 0 = none has."""
         for backend in settings.backends:
             self._join(backend)
         self.metrics = RouterMetrics(
@@ -134,6 +136,11 @@ class Dispatcher:
         """Whether nothing waits or runs."""
         return not self.queue and not self._running
 
+    @property
+    def idle_s(self) -> float:
+        """Seconds since a request was waiting or under way."""
+        return self.arrivals.idle_s(self.now_s()) if self.idle else 0.0
+
     def knows(self, key: str) -> bool:
         """Whether the run times of a key are known wherever it may run."""
         return bool(self._times) and all(times.knows(key) for times in self._times.values())
@@ -144,6 +151,7 @@ class Dispatcher:
 
     def submit(self, call: Call) -> None:
         """Take a call in, or answer at once why not."""
+        self.arrivals.arrived(self.now_s())
         if not self.ready:
             self._hold(call)
         if not self.queue.offer(call):
@@ -231,19 +239,19 @@ class Dispatcher:
         """Let a call wait beyond its deadline for a replica to be ready; says whether it may."""
         request, now = call.request, self.now_s()
         until_s = request.arrival_s + self._settings.hold_s
+        if self._asleep_since is None or not self.queue:  # those before it have left
+            self._asleep_since = now
         if request.deadline_s >= until_s or now >= until_s:
             return False
         call.request = replace(request, deadline_s=until_s)
         self.metrics.held()
-        if self._asleep_since is None:
-            self._asleep_since = now
         return True
 
     def _woke(self) -> None:
-        if self._asleep_since is not None:
-            self._wake_s = self.now_s() - self._asleep_since
-            self.metrics.woke(self._wake_s)
-            self._asleep_since = None
+        if self._asleep_since is not None and self.queue:
+            self.wake_s = self.now_s() - self._asleep_since
+            self.metrics.woke(self.wake_s)
+        self._asleep_since = None
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -345,6 +353,7 @@ class Dispatcher:
         finally:
             del replica.ends_s[number]
             self._in_flight -= len(calls)
+            self.arrivals.worked(self.now_s())
             self._soon()
 
     async def _ask(
@@ -479,7 +488,7 @@ class Dispatcher:
     def _retry_after_s(self) -> int:
         """Whole seconds in which what waits is run, as far as that is known."""
         if not self.ready:
-            return max(1, math.ceil(self._wake_s))
+            return max(1, math.ceil(self.wake_s))
         rate = sum(one.times.rate_per_s() for one in self.replicas if one.up)
         return max(1, math.ceil(len(self.queue) / rate)) if rate else 1
 

@@ -17,6 +17,7 @@ from ullage_run.router.calls import Answer
 from ullage_run.router.dispatcher import JSON, Dispatcher
 from ullage_run.router.grpc_server import GrpcServer
 from ullage_run.router.intake import Held, Intake, Refused
+from ullage_run.router.load_page import LOAD_PATH, load_page
 from ullage_run.router.metrics import Refusal
 from ullage_run.router.open_inference import error_body
 from ullage_run.router.paths import MODELS
@@ -129,6 +130,8 @@ class Server:
             # unlike /v2/health/ready: without replicas, too, it takes requests and holds them
             ready = self._dispatcher.fault is None and not self._draining
             return web.Response(status=200 if ready else 503, text="ready\n" if ready else "no\n")
+        if request.path == LOAD_PATH:
+            return await load_page(self._dispatcher, request.query)
         if request.path != "/metrics":
             return web.Response(status=404, text="metrics are at /metrics\n")
         now = self._dispatcher.now_s()

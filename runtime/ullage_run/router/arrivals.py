@@ -1,0 +1,70 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Requests as they arrive, for whoever sets the number of replicas."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Final
+
+WINDOW_S: Final = 15
+"""Seconds over which arrivals are averaged."""
+MOST_WAITERS: Final = 8
+"""Callers that may wait for the next request at a time; one more is answered at once."""
+
+
+class Arrivals:
+    """Counts requests, on the router's clock."""
+
+    def __init__(self, now_s: float) -> None:
+        self.total = 0
+        self._began_s = now_s
+        self._last_s = now_s
+        self._seconds: deque[tuple[int, int]] = deque()
+        """Second of the clock and its requests, the oldest first, over the window."""
+        self._waiters: set[asyncio.Future[None]] = set()
+
+    def arrived(self, now_s: float) -> None:
+        """Count a request, and tell those who wait for one."""
+        self.total += 1
+        self._last_s = now_s
+        second = int(now_s)
+        if self._seconds and self._seconds[-1][0] == second:
+            self._seconds[-1] = (second, self._seconds[-1][1] + 1)
+        else:
+            self._seconds.append((second, 1))
+            self._forget(second)
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def worked(self, now_s: float) -> None:
+        """Note that a request was still under way."""
+        self._last_s = max(self._last_s, now_s)
+
+    def per_s(self, now_s: float) -> float:
+        """Requests per second over the last whole seconds of the window, or since the start."""
+        second = int(now_s)
+        self._forget(second)
+        counted = sum(count for at, count in self._seconds if at < second)
+        return counted / min(float(WINDOW_S), max(1.0, now_s - self._began_s))
+
+    def idle_s(self, now_s: float) -> float:
+        """Seconds since a request arrived or was under way; since the start where none was."""
+        return max(0.0, now_s - self._last_s)
+
+    async def beyond(self, total: int, most_s: float) -> None:
+        """Wait until more, or fewer, than so many requests have arrived, or for the time."""
+        if self.total != total or len(self._waiters) >= MOST_WAITERS:
+            return
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.add(waiter)
+        try:
+            await asyncio.wait([waiter], timeout=most_s)
+        finally:
+            self._waiters.discard(waiter)
+
+    def _forget(self, second: int) -> None:
+        while self._seconds and self._seconds[0][0] < second - WINDOW_S:
+            self._seconds.popleft()
