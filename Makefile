@@ -261,6 +261,10 @@ bench-batching: $(VENV)/.ready ## batching by distribution beside EDF, FIFO and 
 bench-autoscale: $(VENV)/.ready ## replicas by objective beside a tuned HPA and a clairvoyant, on public traces in virtual time (DATA=folder)
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.autoscale $(if $(DATA),--data $(DATA))
 
+.PHONY: bench-wake
+bench-wake: $(VENV)/.ready ## first answer of a service that slept beside the start of a plain pod, on the local cluster (ROUNDS; root, Linux)
+	@$(BIN)/python -m bench.wake --rounds $(or $(ROUNDS),5)
+
 .PHONY: bench-lanes
 bench-lanes: $(VENV)/.ready ## lanes in virtual time: safety under random events, residents, completion times, fairness; then what turns of real processes cost (DATA=folder, EVENTS)
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.lanes $(if $(DATA),--data $(DATA)) $(if $(EVENTS),--events $(EVENTS))

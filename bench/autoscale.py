@@ -55,6 +55,8 @@ WINDOWS_S: Final = (0.0, 60.0, 300.0)
 """Stabilization windows that are tried for HPA."""
 TARGETS: Final = tuple(np.arange(0.95, 0.2, -0.05))
 MARGINS: Final = tuple(np.arange(0.8, 2.01, 0.05))
+LIVE: Final = ("wake_ratio", "wake_s", "start_s", "wakes", "lost")
+"""What `bench.wake` measured on a cluster."""
 BARS: Final[report.Bars] = {
     "attainment": lambda found: found >= QUANTILE,
     "device_seconds_vs_hpa": lambda found: found <= 0.8,
@@ -230,7 +232,9 @@ def main(words: Sequence[str] | None = None) -> int:
         return 0
     with Progress() as progress:
         found = {trace.name: compare(trace, given.seed, progress) for trace in found_traces}
-    figures = figures_of(found)
+    before = report.figures_before("autoscale")
+    live = {name: before[name] for name in LIVE if name in before}
+    figures = figures_of(found) | live
     rows = [
         report.Row(
             what=f"{name}: {who}",

@@ -64,6 +64,15 @@ def write(
     return file
 
 
+def figures_before(name: str, *, folder: Path = FOLDER) -> dict[str, Figure]:
+    """The figures of an earlier run, for benchmarks that measure parts of one table; or none."""
+    file = folder / f"{name}.json"
+    if not file.exists():
+        return {}
+    found: dict[str, Figure] = json.loads(file.read_text(encoding="utf-8"))["figures"]
+    return found
+
+
 def missed(figures: Mapping[str, Figure], bars: Bars) -> list[str]:
     """The bars that are not met; a figure that is not there misses its bar."""
     return [

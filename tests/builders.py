@@ -35,6 +35,7 @@ from ullage.cluster.records.pod_shape import (
     Toleration,
 )
 from ullage.cluster.records.pool import PoolRecord
+from ullage.cluster.records.router import RouterLoad
 from ullage.cluster.records.snapshot import (
     AdoptedMember,
     DeploymentRecord,
@@ -360,6 +361,8 @@ def a_snapshot(
     slot_holders: Mapping[str, tuple[str, ...]] | None = None,
     creating: Sequence[tuple[str, str]] = (),
     refused_writes: Mapping[tuple[str, str, str], RefusedWrite] | None = None,
+    routers: Mapping[str, RouterLoad] | None = None,
+    router_faults: Mapping[tuple[str, str], str] | None = None,
 ) -> Snapshot:
     """A snapshot of these records; each GPUNode without a node of its name brings one."""
     built = [part.build() if isinstance(part, WorkloadBuilder) else part for part in parts]
@@ -395,4 +398,6 @@ def a_snapshot(
         policy=policies[-1] if policies else a_policy(),
         creating=frozenset(creating),
         refused_writes=dict(refused_writes or {}),
+        routers=dict(routers or {}),
+        router_faults=dict(router_faults or {}),
     )

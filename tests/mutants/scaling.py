@@ -13,6 +13,10 @@ ENGINE: Final = "operator/ullage/engines/scaling"
 
 REPLICAS: Final = ("tests/unit/scheduling/test_replicas_follow_the_objective.py",)
 BINS: Final = ("tests/unit/engines/scaling/test_bins_are_followed.py",)
+SLEEPS: Final = ("tests/unit/scheduling/test_an_idle_service_has_no_replica.py",)
+SLEEPING: Final = ("tests/unit/engines/scaling/test_sleeps_pay_and_lose_no_request.py",)
+ROUTERS: Final = ("tests/unit/app/test_routers_are_asked_what_waits.py",)
+SCHEMAS: Final = ("tests/unit/api/test_rules_refuse_what_they_say.py",)
 LOADS: Final = ("tests/unit/node/telemetry/test_loads_of_replicas.py",)
 
 MUTANTS: Final = (
@@ -57,6 +61,125 @@ MUTANTS: Final = (
         "return target if kept else",
         "return target if True else",
         BINS,
+    ),
+    Mutant(
+        "a service sleeps only where every router says that nothing waits",
+        f"{LIFECYCLE}/sleeping.py",
+        "if self.heard and said and may_sleep",
+        "if said and may_sleep",
+        SLEEPS,
+    ),
+    Mutant(
+        "one router with a request is enough to wake",
+        f"{LIFECYCLE}/sleeping.py",
+        "if said is None:\n            return False\n        return has_to_wake",
+        "if said is None or not self.heard:\n            return False\n        return has_to_wake",
+        SLEEPS,
+    ),
+    Mutant(
+        "a router that is silent wakes",
+        f"{LIFECYCLE}/sleeping.py",
+        "if self.load is not None and self.load.silent:\n            return True",
+        "if False:\n            return True",
+        SLEEPS,
+    ),
+    Mutant(
+        "a sleep that was noted ends with the next load",
+        f"{LIFECYCLE}/scaling.py",
+        "history = with_sleep(history, sleep_memory(before).awake())",
+        "history = history",
+        SLEEPS,
+    ),
+    Mutant(
+        "a replica that is to go stays where a request came first",
+        f"{LIFECYCLE}/scaling.py",
+        "action = None if overtaken else",
+        "action =",
+        SLEEPS,
+    ),
+    Mutant(
+        "a service that wakes slower than requests wait does not sleep",
+        f"{ENGINE}/sleeping.py",
+        "and said.wake_s <= terms.hold_s",
+        "",
+        SLEEPING,
+    ),
+    Mutant(
+        "a wake soon after the sleep doubles the time without requests",
+        f"{ENGINE}/sleeping.py",
+        "doublings=min(MOST_DOUBLINGS, memory.doublings + 1)",
+        "doublings=memory.doublings",
+        SLEEPING,
+    ),
+    Mutant(
+        "a router that began again is no request",
+        "operator/ullage/app/router_service.py",
+        "for at, report in heard if report.arrived]",
+        "for at, report in heard]",
+        ROUTERS,
+    ),
+    Mutant(
+        "routers that are not asked are missing",
+        "operator/ullage/app/router_service.py",
+        "elif one is None or not one.pod.leaving:",
+        "elif one is not None and not one.pod.leaving:",
+        ROUTERS,
+    ),
+    *(
+        Mutant(
+            f"the API server holds services to {name}",
+            "operator/ullage/api/rules.py",
+            line,
+            instead,
+            SCHEMAS,
+        )
+        for name, line, instead in (
+            (
+                "an objective before batching",
+                'rule="!has(self.batching) || has(self.slo)"',
+                'rule="true"',
+            ),
+            (
+                "rising batch sizes",
+                'rule="self.isSorted() && self.all(s, self.exists_one(t, t == s))"',
+                'rule="self.all(s, self.exists_one(t, t == s))"',
+            ),
+            (
+                "each batch size once",
+                'rule="self.isSorted() && self.all(s, self.exists_one(t, t == s))"',
+                'rule="self.isSorted()"',
+            ),
+            (
+                "bodies of at least 1Ki",
+                'name="body-positive",\n    rule=at_least("1Ki")',
+                'name="body-positive",\n    rule=at_least("0")',
+            ),
+            (
+                "bodies that fit into the queue",
+                "quantity(string(self.body)).compareTo(quantity(string(self.queueMemory))) <= 0",
+                "quantity(string(self.body)).compareTo(quantity(string(self.body))) <= 0",
+            ),
+            (
+                "memory for the router",
+                'rule=at_least("128Mi")',
+                'rule=at_least("1Mi")',
+            ),
+            (
+                "a replica where nothing holds requests",
+                "|| (has(self.batching) && self.batching.holdSeconds > 0)",
+                "|| self.scaling.minReplicas >= 0",
+            ),
+            (
+                "a router that holds requests where there may be no replica",
+                "has(self.batching) && self.batching.holdSeconds > 0",
+                "has(self.batching)",
+            ),
+            (
+                "a replica only where nothing else holds requests",
+                "|| (has(self.batching) && self.batching.holdSeconds > 0)",
+                "",
+            ),
+        )
     ),
     Mutant(
         "an old page is no load",

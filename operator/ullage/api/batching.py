@@ -71,6 +71,9 @@ class Batching(Model):
     hold_seconds: Annotated[int, Field(ge=0, le=600, json_schema_extra=_INT32)] = 30
     """While no replica is ready, a request waits so long from its arrival; then it is answered 503
     with Retry-After. 0 = to its deadline."""
+    grpc_port: Annotated[int, Field(ge=1, le=65535, json_schema_extra=_INT32)] | None = None
+    """Port of the Service for the Open Inference Protocol over gRPC; absent = HTTP only. Replicas
+    speak HTTP in either case."""
     probe_path: Annotated[str, Field(max_length=256, pattern=PATH_PATTERN)] | None = None
     """Path that a replica answers with 200 when it is ready; absent = that of the first container's
     readinessProbe, else /v2/health/ready."""

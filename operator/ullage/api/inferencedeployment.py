@@ -43,13 +43,19 @@ _WHO_SCALES = f"Who sets spec.replicas. {ScalingPolicy.explained()}"
 class Scaling(Model):
     """Bounds of spec.replicas, for people and autoscalers alike, and who scales within them."""
 
-    model_config = ConfigDict(json_schema_extra=validations(SCALING_ORDER, SCALING_KEEPS_ONE))
+    model_config = ConfigDict(json_schema_extra=validations(SCALING_ORDER))
 
     min_replicas: Replicas
-    """Minimum number of replicas."""
+    """Minimum number of replicas. With policy SLO and 0 a service without requests has none: the
+    router (spec.batching) holds the next request while a replica starts."""
     max_replicas: Replicas
     """Maximum number of replicas."""
     policy: Annotated[ScalingPolicy, Field(description=_WHO_SCALES)] = ScalingPolicy.EXTERNAL
+    idle_seconds: Annotated[
+        int, Field(ge=10, le=604_800, json_schema_extra={"format": "int32"})
+    ] = 300
+    """Time without a request after which the last replica goes, with policy SLO and minReplicas 0.
+    It doubles, up to sixteen times, when a request comes soon after that."""
 
 
 class InferenceDeploymentSpec(Model):
@@ -57,7 +63,10 @@ class InferenceDeploymentSpec(Model):
 
     model_config = ConfigDict(
         json_schema_extra=validations(
-            REPLICAS_WITHIN_SCALING, SCALING_NEEDS_SLO, BATCHING_NEEDS_SLO
+            REPLICAS_WITHIN_SCALING,
+            SCALING_NEEDS_SLO,
+            SCALING_KEEPS_ONE,
+            BATCHING_NEEDS_SLO,
         )
     )
 
@@ -152,6 +161,12 @@ class InferenceDeployment(Resource):
                 name="Reason",
                 path=".status.decision.reason",
                 description="The limit that binds, or why it runs where it does.",
+                wide=True,
+            ),
+            Column(
+                name="Scaling",
+                path=".status.scaling.reason",
+                description="Why it has its number of replicas, with scaling.policy SLO.",
                 wide=True,
             ),
             Column(

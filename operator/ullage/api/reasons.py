@@ -44,6 +44,7 @@ class Reason(StrEnum):
     NO_PORT = "NoPort"
     NO_ROUTER_IMAGE = "NoRouterImage"
     ROUTER_STARTING = "RouterStarting"
+    ROUTER_FAILS = "RouterFails"
     ROUTER_SERVES = "RouterServes"
     NO_ROOM_TO_SURGE = "NoRoomToSurge"
     HELD_FOR_ANOTHER = "HeldForAnother"
@@ -163,6 +164,8 @@ class Reason(StrEnum):
     SCALED_DOWN = "ScaledDown"
     AT_MAXIMUM = "AtMaximum"
     OUT_OF_REACH = "OutOfReach"
+    SCALED_TO_ZERO = "ScaledToZero"
+    WOKEN = "Woken"
     # sharing, in Events
     SHARING_ADMITTED = "SharingAdmitted"
     SHARING_REJECTED = "SharingRejected"

@@ -427,10 +427,12 @@ REPLICAS_WITHIN_SCALING: Final = Rule(
 )
 SCALING_KEEPS_ONE: Final = Rule(
     name="scaling-keeps-one",
-    rule="self.policy != 'SLO' || self.minReplicas >= 1",
+    rule="!has(self.scaling) || self.scaling.policy != 'SLO' || self.scaling.minReplicas >= 1 "
+    "|| (has(self.batching) && self.batching.holdSeconds > 0)",
     message="scaling.policy SLO needs scaling.minReplicas of at least 1: nothing would hold "
-    "requests while no replica runs",
-    field=".minReplicas",
+    "requests while no replica runs. Raise it, or set spec.batching with holdSeconds above the "
+    "time that a replica takes to start",
+    field=".scaling.minReplicas",
 )
 SCALING_NEEDS_SLO: Final = Rule(
     name="scaling-needs-slo",

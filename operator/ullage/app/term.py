@@ -18,8 +18,10 @@ from ullage.app.foreign_pods import ForeignPodReporter
 from ullage.app.known_devices import known_devices
 from ullage.app.loop import DecisionLoop
 from ullage.app.replica import Replica
+from ullage.app.router_service import RouterService
 from ullage.kube.coordinator_reader import CoordinatorReader
 from ullage.kube.coordinators import Coordinators
+from ullage.kube.router_reader import RouterReader
 from ullage.kube.writer.limits import WriteLimits
 from ullage.kube.writer.writer import Writer
 from ullage.scheduling.model.plan import DecideSettings
@@ -65,6 +67,13 @@ class Term:
             is_leader=replica.is_leader,
             poke=replica.trigger.poke,
         )
+        self._router_service = RouterService(
+            RouterReader(),
+            replica.state,
+            clock=replica.clock,
+            is_leader=replica.is_leader,
+            poke=replica.trigger.poke,
+        )
 
     async def run(self) -> None:
         """Decide and write until cancelled.
@@ -87,6 +96,7 @@ class Term:
             tasks.create_task(replica.learner.run())
             supervised("models", self._tell_models)
             supervised("leads", self._coordinator_service.run)
+            supervised("routers", self._router_service.run)
 
     async def close(self) -> None:
         """End what ``run`` leaves behind: nothing of this leadership goes on after this."""

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from rich.table import Table
 
 from ullage.api.contract import Reason
@@ -12,10 +14,18 @@ from ullage.cli.tables import facts
 from ullage.cluster.records.spec_fields import ReplicaBounds
 from ullage.cluster.records.status import ReplicaChoice, ScalingRecord
 
+_AS_IT_SHOULD_BE: Final = (
+    Reason.STEADY,
+    Reason.SCALED_UP,
+    Reason.SCALED_DOWN,
+    Reason.SCALED_TO_ZERO,
+    Reason.WOKEN,
+)
+
 
 def scaling(bounds: ReplicaBounds, record: ScalingRecord) -> Table:
     """Load, what is planned for, what was chosen and what one replica less would bring."""
-    helps = record.reason not in (Reason.STEADY, Reason.SCALED_UP, Reason.SCALED_DOWN)
+    helps = record.reason not in _AS_IT_SHOULD_BE
     fewer = record.runner_up
     rows = {
         "replicas": f"{_choice(record.chosen)}, {bounds.min_replicas} to {bounds.max_replicas}",

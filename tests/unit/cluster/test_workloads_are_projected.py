@@ -302,3 +302,27 @@ def test_lists_have_one_order_whatever_the_api_makes_of_them() -> None:
     )
     assert [c.type for c in record.status.conditions] == ["Admitted", "Placed", "Ready", "Enforced"]
     assert [p.pod for p in record.status.placement] == ["train-1", "train-9", "train-10"]
+
+
+def test_a_port_for_grpc_is_not_that_for_http() -> None:
+    def service(port: int) -> WorkloadRecord:
+        spec = {"slo": {"latencyMs": 50}, "batching": {"grpcPort": port}}
+        return project_workload(SERVICE, raw_service(**spec), None, Sharer())[0]
+
+    assert not service(9000).invalid
+    assert "batching.grpcPort: 8080 is the first port" in service(8080).invalid
+
+
+def test_a_service_may_have_no_replica_where_requests_are_held() -> None:
+    def service(batching: dict[str, int] | None) -> WorkloadRecord:
+        scaling = {"minReplicas": 0, "maxReplicas": 4, "policy": "SLO", "idleSeconds": 60}
+        spec = {"slo": {"latencyMs": 50}, "scaling": scaling}
+        spec |= {"batching": batching} if batching is not None else {}
+        return project_workload(SERVICE, raw_service(**spec), None, Sharer())[0]
+
+    found = service({})
+    assert found.may_sleep
+    assert found.scaling is not None
+    assert found.scaling.idle_s == 60
+    for held in (None, {"holdSeconds": 0}):
+        assert "minReplicas: 0 needs spec.batching" in service(held).invalid

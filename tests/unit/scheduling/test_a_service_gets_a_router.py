@@ -26,6 +26,7 @@ from ullage.cluster.records.snapshot import (
     WorkloadRecord,
 )
 from ullage.cluster.records.spec_fields import Batching, RouterPods
+from ullage.cluster.records.status import Condition
 from ullage.engines.batching.chooser import Policy
 from ullage.scheduling.model.plan import (
     ApplyDeployment,
@@ -241,3 +242,41 @@ def test_without_an_image_requests_go_to_the_replicas_and_the_status_says_why() 
 
 def test_words_of_policies_are_those_of_the_engine() -> None:
     assert {word.value for word in BatchingPolicy} == {word.value for word in Policy}
+
+
+def test_a_port_for_grpc_comes_and_goes_with_the_field() -> None:
+    service = batched(grpc_port=9000)
+    record = service.build()
+    version = version_of(service)
+    ready = router_of(record, version=version, ready=1)
+    rest = [a_deployment(record), replicas_of(record), ready]
+    without = replace(front(record, routed=True), ports=(8080,))
+    (applied,) = decide(service, *rest, without).all(ApplyRoutedService)
+    assert applied.grpc_port == 9000
+    there = replace(without, ports=(8080, 9000))
+    assert not decide(service, *rest, there).all(ApplyService)
+    plain = batched()
+    rest[2] = router_of(record, version=version_of(plain), ready=1)
+    (taken,) = decide(plain, *rest, there).all(ApplyRoutedService)
+    assert taken.grpc_port == 0
+
+
+def test_a_router_that_ends_says_why() -> None:
+    service = batched()
+    record = service.build()
+    parts = [a_deployment(record), front(record, routed=True), replicas_of(record)]
+    router = router_of(record, version=version_of(service))
+    why = {(record.ref.namespace, record.ref.name): "exit 2: needs 11256 open files, allowed: 4096"}
+
+    def told(*more: Part) -> Condition:
+        found = decided(
+            service, a_gpu_node(), *parts, *more, settings=WITH_IMAGE, router_faults=why
+        )
+        return found.condition(service, "RouterReady")
+
+    assert (told(router).reason, told(router).message) == (
+        Reason.ROUTER_FAILS,
+        "exit 2: needs 11256 open files, allowed: 4096",
+    )
+    ready = router_of(record, version=version_of(service), ready=1)
+    assert told(ready).status == "True", "one of several that ends is no outage"

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -209,3 +210,26 @@ def test_replicas_have_a_name_before_they_are_ready() -> None:
 def test_without_a_readable_port_there_is_no_router(ports: list[Any]) -> None:
     with pytest.raises(WireError, match="ports"):
         router_deployment(action(), template(ports=ports))
+
+
+def test_grpc_has_a_port_of_its_own_where_it_is_asked_for() -> None:
+    batching = Batching(grpc_port=9000)
+    (container,) = pod(batching=batching)["containers"]
+    assert {one["name"]: one["containerPort"] for one in container["ports"]}["grpc"] == 8081
+    assert addresses_of(parser().parse_args(arguments(batching=batching))).grpc == ("0.0.0.0", 8081)
+    assert addresses_of(parser().parse_args(arguments())).grpc is None
+    routed: Any = service_body(replace(service(routed=True), grpc_port=9000), template())
+    assert routed["spec"]["ports"][1] == {
+        "name": "grpc",
+        "port": 9000,
+        "targetPort": 8081,
+        "protocol": "TCP",
+        "appProtocol": "kubernetes.io/h2c",
+    }
+    taken = template(ports=[{"name": "grpc", "containerPort": 8000}])
+    named: Any = service_body(replace(service(routed=True), grpc_port=9000), taken)
+    assert [one["name"] for one in named["spec"]["ports"]] == ["grpc", "grpc-inference"]
+
+
+def test_what_it_says_before_it_ends_is_kept() -> None:
+    assert pod()["containers"][0]["terminationMessagePolicy"] == "FallbackToLogsOnError"

@@ -31,6 +31,15 @@ SCALING: Final[Mapping[Reason, Explanation]] = {
         "The objective needs more replicas than scaling.maxReplicas allows.",
         "Raise scaling.maxReplicas, give replicas a larger share, or loosen spec.slo.",
     ),
+    Reason.SCALED_TO_ZERO: say(
+        "No request came for scaling.idleSeconds, or for longer where one came soon after the last "
+        "time: the service has no replica, and its router holds the next request while one starts.",
+        "Nothing; the next request wakes it. To keep a replica, set scaling.minReplicas to 1.",
+    ),
+    Reason.WOKEN: say(
+        "A request waits, or the router does not say whether one does: a replica starts.",
+        "Nothing. `kubectl ullage why` says what a replica waits for.",
+    ),
     Reason.OUT_OF_REACH: say(
         "Requests that do not wait take longer than the objective allows, so more replicas cannot "
         "keep it. There are as many as keep waiting short.",

@@ -157,6 +157,11 @@ WAITING: Final[Mapping[Reason, Explanation]] = {
         "Nothing; it takes seconds. If it lasts, look at the pods of the Deployment that the "
         "message names.",
     ),
+    Reason.ROUTER_FAILS: say(
+        "The router's container does not run; the message has its last words, or kubelet's.",
+        "Do what the message asks for. A router needs limits.queue + 1,256 open files: where nodes "
+        "allow fewer, lower batching.limits.queue or raise the limit of their container runtime.",
+    ),
     Reason.ROUTER_SERVES: say("The router takes requests.", "Nothing."),
     Reason.RESIZE_PENDING: say(
         "The work runs with a share or amount of memory that differs from spec.gpu; a running "

@@ -50,6 +50,7 @@ from ullage.cluster.projection.rest import (
 )
 from ullage.cluster.records.pod_shape import Resources
 from ullage.cluster.records.pool import PoolRecord, PoolStatus
+from ullage.cluster.records.router import RouterLoad, RouterPod
 from ullage.cluster.records.snapshot import (
     DeploymentRecord,
     DeviceProfileRecord,
@@ -134,6 +135,7 @@ class ClusterState:
         self._seen_workload = Overlaid(self._overlay, (StatusSet, WorkloadLeaving), seen_workload)
         self._models: Mapping[str, LearnedModel] = {}
         self._coordinators: Mapping[str, CoordinatorReport] = {}
+        self._routers: Mapping[str, RouterLoad] = {}
         self._frozen: Snapshot | None = None
 
     # -- Sink ------------------------------------------------------------------------------
@@ -160,6 +162,11 @@ class ClusterState:
     def set_coordinators(self, reports: Mapping[str, CoordinatorReport]) -> None:
         """Sets the reports of coordinators, by uid of the job."""
         self._coordinators = reports
+        self._context.touch()
+
+    def set_routers(self, loads: Mapping[str, RouterLoad]) -> None:
+        """Sets what routers tell, by uid of the service."""
+        self._routers = loads
         self._context.touch()
 
     def set_pools(self, told: Mapping[str, PoolStatus]) -> bool:
@@ -220,7 +227,7 @@ class ClusterState:
         self._overlay.clear()
         self._refusals.clear()
         self._pools.tell({})
-        self._models, self._coordinators = {}, {}
+        self._models, self._coordinators, self._routers = {}, {}, {}
         self._context.touch()
 
     def next_retry(self) -> float | None:
@@ -269,6 +276,16 @@ class ClusterState:
     def coordinator_pods(self) -> Mapping[str, PodRecord]:
         """Pods that lead jobs in tiers as the watch shows them, by uid of the job; no snapshot."""
         return {pod.owner.uid: pod for pod in self._pods.coordinators() if pod.owner.uid}
+
+    def routers_of_sleepers(self) -> Mapping[str, Sequence[RouterPod]]:
+        """Routers of services that may have no replica, by uid of the service; no snapshot."""
+        found: dict[str, list[RouterPod]] = {}
+        for pod in sorted(self._foreign.routers.values(), key=lambda pod: pod.uid):
+            uid = self._pods.service_uid(pod.namespace, pod.service)
+            service = self._workloads.get(uid)
+            if service is not None and service.batching is not None and service.may_sleep:
+                found.setdefault(uid, []).append(pod)
+        return found
 
     def foreign_pods(self) -> Mapping[str, ForeignPod]:
         """Pods that claim a workload which did not create them, by uid; in no snapshot."""
@@ -323,6 +340,8 @@ class ClusterState:
             pools=self._pools.seen(),
             models=self._models,
             leads=self._coordinators,
+            routers=self._routers,
+            router_faults=self._router_faults(),
             policy=self._policies.binding(),
             idle_policies=self._policies.idle(),
             unread=self._context.unread.shown(),
@@ -364,6 +383,14 @@ class ClusterState:
         ours = self._nodes.ours() | set(self._gpu_nodes.keys())
         held = ((name, self._foreign.slot_holders(name)) for name in sorted(ours))
         return {name: holders for name, holders in held if holders}
+
+    def _router_faults(self) -> Mapping[tuple[str, str], str]:
+        faults = (
+            (pod.namespace, pod.service, pod.uid, pod.fault)
+            for pod in self._foreign.routers.values()
+            if pod.fault and not pod.leaving
+        )
+        return {(space, service): fault for space, service, _, fault in sorted(faults)}
 
     def _is_ours(self, node: str) -> bool:
         return self._nodes.managed(node) or self._gpu_nodes.table.get(node) is not None

@@ -32,7 +32,9 @@ from ullage.cluster.projection.pod import ForeignUse, project_foreign, project_u
 from ullage.cluster.projection.pod_template import Seen
 from ullage.cluster.projection.policy import project_policy
 from ullage.cluster.projection.rest import project_profile
+from ullage.cluster.projection.router_pod import project_router_pod
 from ullage.cluster.records.pod_shape import Resources
+from ullage.cluster.records.router import RouterPod
 from ullage.cluster.records.snapshot import (
     ForeignPod,
     ObjectRef,
@@ -371,7 +373,7 @@ class ProfileRoom(PlainRoom[tuple[str, str], ProfileRecord]):
 
 
 class ForeignRoom(Room[str]):
-    """Other people's bound pods; only sums on nodes of ours can be seen by a decision."""
+    """Other people's bound pods: sums on nodes of ours, and routers, which belong to services."""
 
     def __init__(self, stream: str, context: Context, wanted: Callable[[str], bool]) -> None:
         super().__init__(stream, context)
@@ -380,6 +382,8 @@ class ForeignRoom(Room[str]):
         self._wanted = wanted
         self.unprepared: dict[str, ForeignPod] = {}
         """Pods whose labels ask for a device, and that no admission policy prepared; by uid."""
+        self.routers: dict[str, RouterPod] = {}
+        """Pods that say they route requests of a service; by uid."""
 
     def __len__(self) -> int:
         return len(self.table)
@@ -400,12 +404,14 @@ class ForeignRoom(Room[str]):
             self.unprepared.pop(uid, None)
         else:
             self.unprepared[uid] = unprepared
-        return self._told(self.table.put(uid, use))
+        routes = self._route(uid, project_router_pod(raw) if use is not None else None)
+        return self._told(self.table.put(uid, use)) or routes
 
     def drop(self, key: str) -> bool:
         """Count a pod no more."""
         self.unprepared.pop(key, None)
-        return self._told(self.table.put(key, None))
+        routes = self._route(key, None)
+        return self._told(self.table.put(key, None)) or routes
 
     def count_besides(self, uid: str, use: ForeignUse | None) -> bool:
         """Count a pod of another stream that turned out to be foreign (``None`` = no more)."""
@@ -424,6 +430,16 @@ class ForeignRoom(Room[str]):
         """Some of the foreign pods that hold device slots of a node, by name."""
         abstract_set = self.table.slot_holders(node) | self._besides.slot_holders(node)
         return tuple(sorted(abstract_set)[:HOLDERS_NAMED])
+
+    def _route(self, uid: str, pod: RouterPod | None) -> bool:
+        """Keep a router as it is now; says whether what decisions see of it is new."""
+        before = self.routers.pop(uid, None)
+        if pod is not None:
+            self.routers[uid] = pod
+        if (before.fault if before else "") == (pod.fault if pod else ""):
+            return False
+        self.context.touch()
+        return True
 
     def _told(self, nodes: set[str]) -> bool:
         visible = any(self._wanted(node) for node in nodes)

@@ -205,7 +205,9 @@ def read_load(spec: JsonObject) -> OfferedLoad | None:
         return OFFERED_LOAD.read(section(spec, "load"))
 
 
-def read_scaling(spec: JsonObject, slo: LatencyObjective | None) -> ReplicaBounds | None:
+def read_scaling(
+    spec: JsonObject, slo: LatencyObjective | None, batching: Batching | None
+) -> ReplicaBounds | None:
     """``spec.scaling`` where the operator scales; ``None`` = people or other autoscalers do."""
     if spec.get("scaling") is None:
         return None
@@ -219,6 +221,8 @@ def read_scaling(spec: JsonObject, slo: LatencyObjective | None) -> ReplicaBound
         least, most = bounds.min_replicas, bounds.max_replicas
         if least > most:
             raise WireError(f"minReplicas: {least} is above maxReplicas, {most}")
+        if not least and (batching is None or not batching.hold_s):
+            raise WireError("minReplicas: 0 needs spec.batching with holdSeconds above 0")
         return bounds
 
 

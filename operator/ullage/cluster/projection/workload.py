@@ -89,7 +89,8 @@ class _Template:
     shape: PodShape
     version: str
     priority: int
-    has_port: bool
+    ports: tuple[int, ...]
+    """Of the first container; 0 = one that is not stated."""
     workload_class: str
     family: str
 
@@ -130,7 +131,10 @@ def _parsed(template_json: str, slots: int, labels: frozenset[tuple[str, str]]) 
         shape=pod_shape(spec, slots=slots),
         version=template_hash(template_json, slots),
         priority=optional_whole(spec, "priority"),
-        has_port=bool(objects(objects(spec, "containers")[0], "ports")),
+        ports=tuple(
+            optional_whole(port, "containerPort")
+            for port in objects(objects(spec, "containers")[0], "ports")
+        ),
         workload_class=class_key(template, dict(labels)),
         family=family_key(template, dict(labels)),
     )
@@ -181,6 +185,10 @@ def _record(
     if training:
         check_whole(spec, cost, sharing, gpu)
     slo = None if training else share(read_latency(spec))
+    batching = None if training else share(read_batching(spec))
+    if batching is not None and batching.grpc_port in template.ports[:1]:
+        first = f"{batching.grpc_port} is the first port of the first container"
+        raise WireError(f"batching.grpcPort: {first}, which the Service has for HTTP")
     max_slowdown, min_throughput = read_objectives(spec) if training else (None, None)
     record = WorkloadRecord(
         ref=share(_reference(kind, meta)),
@@ -205,9 +213,9 @@ def _record(
         max_slowdown=max_slowdown,
         min_throughput=min_throughput,
         slo=slo,
-        batching=None if training else share(read_batching(spec)),
+        batching=batching,
         load=None if training else read_load(spec),
-        scaling=None if training else share(read_scaling(spec, slo)),
+        scaling=None if training else share(read_scaling(spec, slo, batching)),
         sharing=share(sharing),
         workload_class=share(template.workload_class),
         family=share(template.family),
@@ -220,7 +228,7 @@ def _record(
             if spec.get("ttlSecondsAfterFinished") is None
             else bounded(spec, "ttlSecondsAfterFinished", 0, INT32_MAX)
         ),
-        has_port=training or template.has_port,
+        has_port=training or bool(template.ports),
         status=status,
     )
     return record, _blueprint(record, spec, template, inject=inject)

@@ -29,6 +29,7 @@ from ullage.cluster.records.pool import PoolRecord
 from ullage.cluster.records.profile import DeviceProfileRecord as DeviceProfileRecord
 from ullage.cluster.records.profile import ProfileRecord as ProfileRecord
 from ullage.cluster.records.profile import SoloEntry as SoloEntry
+from ullage.cluster.records.router import RouterLoad
 from ullage.cluster.records.spec_fields import (
     Batching,
     CostAim,
@@ -280,6 +281,11 @@ class WorkloadRecord:
         return self.kind is not WorkloadKind.INFERENCE_DEPLOYMENT
 
     @property
+    def may_sleep(self) -> bool:
+        """Whether the operator may leave the service without a replica."""
+        return self.scaling is not None and not self.scaling.min_replicas
+
+    @property
     def in_place(self) -> bool:
         """Whether members come and go while the others run on."""
         return self.elasticity is not None and self.elasticity.in_place
@@ -402,6 +408,10 @@ class Snapshot:
     """CapacityPools by name, with what is known of them now."""
     leads: Mapping[str, CoordinatorReport] = field(default_factory=dict)
     """Reports of coordinators, by uid of the job."""
+    routers: Mapping[str, RouterLoad] = field(default_factory=dict)
+    """What routers tell of services that may have no replica, by uid of the service."""
+    router_faults: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """Why a router does not run, by namespace and name of its service."""
     models: Mapping[str, LearnedModel] = field(default_factory=dict)
     """Learned model of each accelerator; one that is missing has no history."""
     policy: PolicyRecord = field(default_factory=PolicyRecord)

@@ -230,8 +230,10 @@ class OfferedLoad:
 class ReplicaBounds:
     """``spec.scaling`` of a service that the operator scales: policy ``SLO``."""
 
-    min_replicas: Annotated[int, between(1, MOST_SERVING), NEEDED]
+    min_replicas: Annotated[int, between(0, MOST_SERVING), NEEDED]
     max_replicas: Annotated[int, between(1, MOST_SERVING), NEEDED]
+    idle_s: Annotated[int, between(10, 604_800), "idleSeconds"] = 300
+    """Without a request for so long, the last replica goes where ``min_replicas`` is 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,6 +262,8 @@ class Batching:
     sizes: Annotated[tuple[int, ...], Kind(_sizes)] = (1, 2, 4, 8, 16)
     in_flight: Annotated[int, between(1, 1024)] = 1
     hold_s: Annotated[int, between(0, 600), "holdSeconds"] = 30
+    grpc_port: Annotated[int, between(1, 65_535)] = 0
+    """Of the Service; 0 = no gRPC."""
     probe_path: Annotated[str, Kind(_path)] = ""
     """Empty: that of the readiness probe of the template."""
     limits: Annotated[RouterLimits, KEPT] = field(default_factory=RouterLimits)

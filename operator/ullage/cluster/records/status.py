@@ -61,6 +61,7 @@ from ullage.api.wire_fields import (
 from ullage.api.words import Source, SpendMode
 from ullage.cluster.records.tier import TierRecord
 from ullage.cluster.values.device_ref import DeviceRef
+from ullage.engines.scaling.sleeping import MOST_DOUBLINGS
 
 Sum: TypeAlias = Annotated[int, count()]
 
@@ -678,6 +679,10 @@ class ScalingHistory:
     """Mean time to serve a request that does not wait, in microseconds."""
     spread: Decimal = ""
     """Standard deviation of the logarithm of that time."""
+    asleep_since: Time = 0.0
+    """When the last replica went because no request came; absent = it has replicas."""
+    idle_doublings: Annotated[int, between(0, MOST_DOUBLINGS)] = 0
+    """How often scaling.idleSeconds is doubled, because requests came soon after a sleep began."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -334,7 +334,7 @@ def service_body(action: ApplyService, template: JsonObject, uid: str = "") -> B
         found = serving_ports(template) if serves else [gang]
         spec |= {"clusterIP": "None", "publishNotReadyAddresses": True, "ports": found}
     elif isinstance(action, ApplyRoutedService):
-        spec = {"selector": router_labels(owner), "ports": routed_ports(template)}
+        spec = {"selector": router_labels(owner), "ports": routed_ports(template, action.grpc_port)}
     else:
         spec |= {"ports": serving_ports(template)}
     return {

@@ -19,6 +19,7 @@ from ullage.api.contract import (
     section,
 )
 from ullage.cluster.records.snapshot import ObjectRef
+from ullage.cluster.records.spec_fields import Batching
 from ullage.cluster.values.names import replicas_service
 from ullage.kube.manifests.tiers import child_metadata
 from ullage.scheduling.model.plan import ApplyRouter
@@ -28,6 +29,7 @@ Body = dict[str, object]
 
 HTTP_PORT: Final = 8080
 METRICS_PORT: Final = 9464
+GRPC_PORT: Final = 8081
 LINGER_S: Final = 5
 """Between SIGTERM and the last new connection: so long endpoints take to be withdrawn."""
 DRAIN_S: Final = 30
@@ -64,9 +66,11 @@ def router_deployment(action: ApplyRouter, template: JsonObject, uid: str = "") 
         "command": ["python", "-m", "ullage_run.router", *_arguments(action, replicas)],
         "env": [{"name": "OPENBLAS_NUM_THREADS", "value": "1"}],
         "ports": [
-            {"name": "http", "containerPort": HTTP_PORT, "protocol": "TCP"},
-            {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},
+            {"name": name, "containerPort": port, "protocol": "TCP"}
+            for name, port in _listens(batching).items()
         ],
+        # what it says before it ends with an error is shown by condition RouterReady
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "readinessProbe": {
             "httpGet": {"path": "/ready", "port": "metrics"},
             "periodSeconds": 1,
@@ -136,23 +140,37 @@ def router_deployment(action: ApplyRouter, template: JsonObject, uid: str = "") 
     }
 
 
-def routed_ports(template: JsonObject) -> list[Body]:
-    """The port of a Service that leads to a router: that of the replicas, so no client changes.
+def routed_ports(template: JsonObject, grpc_port: int = 0) -> list[Body]:
+    """The ports of a Service that leads to a router: that of the replicas, so no client changes.
+
+    Args:
+        template: Of the replicas.
+        grpc_port: Of a second one, for gRPC; 0 = none.
 
     Raises:
         WireError: the template has no readable port.
     """
     port = _first_port(section(template, "spec"))
     number = port["containerPort"]
-    name = port.get("name")
-    return [
-        {
-            "name": name if isinstance(name, str) and name else f"port-{number}",
-            "port": number,
-            "targetPort": HTTP_PORT,
-            "protocol": "TCP",
-        }
-    ]
+    stated = port.get("name")
+    name = stated if isinstance(stated, str) and stated else f"port-{number}"
+    ports: list[Body] = [{"name": name, "port": number, "targetPort": HTTP_PORT, "protocol": "TCP"}]
+    if grpc_port:
+        ports.append(
+            {
+                "name": "grpc" if name != "grpc" else "grpc-inference",
+                "port": grpc_port,
+                "targetPort": GRPC_PORT,
+                "protocol": "TCP",
+                "appProtocol": "kubernetes.io/h2c",
+            }
+        )
+    return ports
+
+
+def _listens(batching: Batching) -> dict[str, int]:
+    ports = {"http": HTTP_PORT, "metrics": METRICS_PORT}
+    return ports | {"grpc": GRPC_PORT} if batching.grpc_port else ports
 
 
 def _first_port(spec: JsonObject) -> JsonObject:
@@ -192,4 +210,6 @@ def _arguments(action: ApplyRouter, spec: JsonObject) -> list[str]:
         "--listen": f"0.0.0.0:{HTTP_PORT}",
         "--metrics": f"0.0.0.0:{METRICS_PORT}",
     }
+    if batching.grpc_port:
+        stated["--grpc-listen"] = f"0.0.0.0:{GRPC_PORT}"
     return [f"{name}={value}" for name, value in stated.items()]

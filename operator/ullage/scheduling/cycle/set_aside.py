@@ -64,6 +64,8 @@ def without(snapshot: Snapshot, faults: Iterable[Fault]) -> Snapshot:
         changed[POLICY] = plain(snapshot.policy)
     if not jobs.isdisjoint(snapshot.leads):
         changed["leads"] = {uid: one for uid, one in snapshot.leads.items() if uid not in jobs}
+    if not jobs.isdisjoint(snapshot.routers):
+        changed["routers"] = {uid: one for uid, one in snapshot.routers.items() if uid not in jobs}
     for table in _TABLES:
         if table in by_table and table != POLICY:
             changed[table] = _with(getattr(snapshot, table), by_table[table])

@@ -12,7 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ullage.api.contract import Reason
-from ullage.cluster.records.snapshot import DeploymentRecord, PodStage, WorkloadRecord
+from ullage.cluster.records.snapshot import (
+    DeploymentRecord,
+    PodStage,
+    ServiceRecord,
+    WorkloadRecord,
+)
 from ullage.scheduling.inventory import timeouts
 from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.lifecycle.gang import deadline, gates_text, ungate
@@ -129,19 +134,8 @@ def children(
     front = view.snapshot.services.get(key)
     routed = leads_to_router(view, service)
     steps: list[Action] = [*routing_steps(view, service, new_template=new_template)]
-    if new_template or front is None or front.routed != routed:
-        leads = ApplyRoutedService if routed else ApplyService
-        text = "leads to the router" if routed else "serves the ports of the device container"
-        steps.append(
-            leads(
-                owner=ref,
-                name=ref.name,
-                headless=False,
-                epoch=epoch,
-                reason=Reason.STARTING,
-                text=text,
-            )
-        )
+    if new_template or front is None or front.routed != routed or _other_ports(service, front):
+        steps.append(_front(service, epoch, routed=routed))
     apply = ApplyDeployment(
         owner=ref,
         name=ref.name,
@@ -156,6 +150,37 @@ def children(
     if deployment is None or _differs(deployment, apply):
         steps.append(apply)
     return tuple(steps)
+
+
+def _front(service: WorkloadRecord, epoch: int, *, routed: bool) -> ApplyService:
+    """The Service that clients use."""
+    ref, batching = service.ref, service.batching
+    if routed and batching is not None:
+        return ApplyRoutedService(
+            owner=ref,
+            name=ref.name,
+            headless=False,
+            grpc_port=batching.grpc_port,
+            epoch=epoch,
+            reason=Reason.STARTING,
+            text="leads to the router",
+        )
+    return ApplyService(
+        owner=ref,
+        name=ref.name,
+        headless=False,
+        epoch=epoch,
+        reason=Reason.STARTING,
+        text="serves the ports of the device container",
+    )
+
+
+def _other_ports(service: WorkloadRecord, front: ServiceRecord) -> bool:
+    """Whether a Service that leads to the router has another port for gRPC than is asked for."""
+    if not front.routed or service.batching is None:
+        return False
+    wanted = service.batching.grpc_port
+    return wanted not in front.ports if wanted else len(front.ports) > 1
 
 
 def _differs(deployment: DeploymentRecord, apply: ApplyDeployment) -> bool:

@@ -97,13 +97,21 @@ def said(view: View, service: WorkloadRecord) -> Said | None:
     conflict = _conflict(view, service)
     if conflict is not None:
         return Said(ConditionType.ROUTER_READY, False, *conflict)
-    router, wanted = _router(view, service), service.batching.router.replicas
+    if ready_routers(view, service):
+        return Said(ConditionType.ROUTER_READY, True, Reason.ROUTER_SERVES)
+    fault = view.snapshot.router_faults.get((service.ref.namespace, service.ref.name))
+    if fault:
+        return Said(ConditionType.ROUTER_READY, False, Reason.ROUTER_FAILS, fault)
+    name, wanted = router_name(service.ref.name), service.batching.router.replicas
+    text = f"the Deployment {name} has no ready pod yet, {wanted} wanted"
+    return Said(ConditionType.ROUTER_READY, False, Reason.ROUTER_STARTING, text)
+
+
+def ready_routers(view: View, service: WorkloadRecord) -> int:
+    """Pods of the router that are ready, where the Service leads to them."""
+    router = _router(view, service)
     front = view.snapshot.services.get((service.ref.namespace, service.ref.name))
-    if router is None or not router.ready or front is None or not front.routed:
-        name = router_name(service.ref.name)
-        text = f"the Deployment {name} has no ready pod yet, {wanted} wanted"
-        return Said(ConditionType.ROUTER_READY, False, Reason.ROUTER_STARTING, text)
-    return Said(ConditionType.ROUTER_READY, True, Reason.ROUTER_SERVES)
+    return router.ready if router is not None and front is not None and front.routed else 0
 
 
 def _router(view: View, service: WorkloadRecord) -> DeploymentRecord | None:

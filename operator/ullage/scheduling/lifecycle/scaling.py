@@ -43,7 +43,9 @@ from ullage.scheduling.lifecycle.service_load import (
     load_of,
     served_by,
 )
+from ullage.scheduling.lifecycle.sleeping import Sleeper, sleep_memory, with_sleep
 from ullage.scheduling.model.conditions import Said
+from ullage.scheduling.model.lifecycle_step import earliest
 from ullage.scheduling.model.plan import Emit, ScaleWorkload
 from ullage.scheduling.model.view import Member, View
 
@@ -54,7 +56,7 @@ FIRST_LAUNCH_S: Final = 45.0
 """Time to start that is reckoned with until it was seen."""
 LAUNCH_S: Final = (5.0, 600.0)
 """Least and most that is believed: a container that was started again looks slow."""
-CHANGES: Final = (Reason.SCALED_UP, Reason.SCALED_DOWN)
+CHANGES: Final = (Reason.SCALED_UP, Reason.SCALED_DOWN, Reason.SCALED_TO_ZERO, Reason.WOKEN)
 FEWEST: Final = 10.0
 """Requests of a bin that tell how long one is served."""
 MOST_MS: Final = 10**9
@@ -81,13 +83,23 @@ def scale(view: View, service: WorkloadRecord) -> ScalingStep | None:
     if bounds is None or slo is None or service.deleting:
         return None
     before, since = service.status.scaling, _as_of(service.status.scaling)
-    if before is not None and since <= view.now < since + BIN_S:
+    members = [
+        member for member in view.members_of(service) if member.live and not member.pod.deleting
+    ]
+    sleeper = _sleeper(view, service, members)
+    slept = sleeper.step() if sleeper is not None else None
+    if slept is not None:  # while it sleeps its router wakes the next decision
+        record, wake_at = slept, view.now + BIN_S if slept.chosen.replicas else 0.0
+    elif before is not None and since <= view.now < since + BIN_S:
         record, wake_at = before, since + BIN_S
     else:
-        record, wake_at = _decided(view, service, bounds, before), view.now + BIN_S
+        record, wake_at = _decided(view, service, bounds, members), view.now + BIN_S
+        record = _with_reason_to_stay(record, sleeper)
     if record.chosen.replicas != service.replicas:
-        wake_at = min(wake_at, view.now + SETTLE_S)
-    return ScalingStep(record=record, action=_action(view, service, bounds), wake_at=wake_at)
+        wake_at = earliest(wake_at, view.now + SETTLE_S)
+    overtaken = slept is not None and slept is not before
+    action = None if overtaken else _action(view, service, bounds)
+    return ScalingStep(record=record, action=action, wake_at=wake_at)
 
 
 def _action(view: View, service: WorkloadRecord, bounds: ReplicaBounds) -> ScaleWorkload | None:
@@ -113,14 +125,11 @@ def _as_of(before: ScalingRecord | None) -> float:
 
 
 def _decided(
-    view: View, service: WorkloadRecord, bounds: ReplicaBounds, before: ScalingRecord | None
+    view: View, service: WorkloadRecord, bounds: ReplicaBounds, members: Sequence[Member]
 ) -> ScalingRecord:
     """The record at the end of a bin."""
-    members = [
-        member for member in view.members_of(service) if member.live and not member.pod.deleting
-    ]
-    load = load_of(view, members)
-    launch_s = _launch_s(members, before)
+    before, load = service.status.scaling, load_of(view, members)
+    launch_s = _launch_s(view, service, members)
     memory, known = _memory(before), _known(before)
     service_time = _service_time(service, load, known) if load is not None else known
     if load is None or service_time is None:
@@ -195,7 +204,7 @@ def _record(service: WorkloadRecord, before: ScalingRecord | None, made: _Findin
         if before
         else 0.0,
         launch_seconds=round(made.launch_s),
-        history=_history(made.memory, made.configuration.service),
+        history=_history(before, made.memory, made.configuration.service),
     )
 
 
@@ -259,6 +268,8 @@ def _unknown(
     if load is not None:
         said = "no request was answered yet, so it is not known how long one takes"
     history = before.history if before is not None else None
+    if history is not None:
+        history = with_sleep(history, sleep_memory(before).awake())
     return ScalingRecord(
         chosen=ReplicaChoice(replicas=service.replicas),
         reason=Reason.LOAD_UNKNOWN,
@@ -312,14 +323,28 @@ def _busy(load: ServiceLoad, time: ServiceTime) -> int:
     return math.ceil(load.requests_per_s * time.mean_s - EVEN)
 
 
-def _launch_s(members: Sequence[Member], before: ScalingRecord | None) -> float:
-    """From creation until it answers, of the replicas that are ready."""
+def _sleeper(view: View, service: WorkloadRecord, members: Sequence[Member]) -> Sleeper | None:
+    launch_s = _launch_s(view, service, members)
+    ready = any(member.pod.ready for member in members)
+    return Sleeper.of(view, service, launch_s, ready=ready)
+
+
+def _with_reason_to_stay(record: ScalingRecord, sleeper: Sleeper | None) -> ScalingRecord:
+    """The record, with why an idle service keeps a replica."""
+    why = sleeper.stays_awake() if sleeper is not None else ""
+    return replace(record, message=f"{record.message}; {why}") if why else record
+
+
+def _launch_s(view: View, service: WorkloadRecord, members: Sequence[Member]) -> float:
+    """From creation until it answers, of the replicas that are ready and of the last wake."""
     least, most = LAUNCH_S
+    before, load = service.status.scaling, view.snapshot.routers.get(service.ref.uid)
     took = [
         member.pod.ready_since - member.pod.created
         for member in members
         if member.pod.ready and member.pod.ready_since > member.pod.created > 0
     ]
+    took += [load.wake_s] if load is not None and load.wake_s else []
     if took:
         return min(most, max(least, median(took)))
     return float(before.launch_seconds) if before and before.launch_seconds else FIRST_LAUNCH_S
@@ -347,8 +372,10 @@ def _known(before: ScalingRecord | None) -> ServiceTime | None:
     )
 
 
-def _history(memory: ScalingMemory, time: ServiceTime) -> ScalingHistory:
-    return ScalingHistory(
+def _history(
+    before: ScalingRecord | None, memory: ScalingMemory, time: ServiceTime
+) -> ScalingHistory:
+    found = ScalingHistory(
         as_of=memory.as_of_s,
         rates_milli=tuple(round(rate * 1e3) for rate in memory.rates),
         needs=tuple(
@@ -358,6 +385,7 @@ def _history(memory: ScalingMemory, time: ServiceTime) -> ScalingHistory:
         service_micros=max(1, round(time.mean_s * 1e6)),
         spread=f"{time.sigma:.3f}",
     )
+    return with_sleep(found, sleep_memory(before).awake())
 
 
 def _figure(value: float) -> str:
@@ -370,7 +398,8 @@ def scaling_news(service: WorkloadRecord, status: WorkloadStatus, epoch: int) ->
     record, before = status.scaling, service.status.scaling
     if record is None or record.reason not in CHANGES:
         return
-    if before is not None and before.last_scale_time == record.last_scale_time:
+    told = before.last_scale_time if before is not None else 0.0
+    if record.last_scale_time == told:  # others changed it
         return
     yield Emit(
         target=service.ref,

@@ -150,6 +150,9 @@ class ApplyService:
 class ApplyRoutedService(ApplyService):
     """Apply the Service of an InferenceDeployment so that it leads to the router."""
 
+    grpc_port: int = 0
+    """Of the Service, for the router's gRPC; 0 = none."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyDeployment:

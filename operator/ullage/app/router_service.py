@@ -1,0 +1,227 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps the load of routers in the snapshot, as one task of the leader.
+
+Only services that may have no replica are looked at. A question waits in the router until a request
+arrives, so that the first one wakes a decision at once. Decisions never wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import structlog
+
+from ullage.cluster.cache.cluster import ClusterState
+from ullage.cluster.records.router import RouterLoad, RouterPod, RouterReport
+from ullage.kube.router_reader import RouterSilent
+from ullage.ports import Clock
+from ullage.process.doubling import doubled_s
+from ullage.process.faults import fault_text
+
+log = structlog.get_logger("ullage.routers")
+
+LOOK_EVERY_S: Final = 1.0
+"""Between two looks at which routers there are."""
+ASK_EVERY_S: Final = 2.0
+"""Between two answers of a router that gets requests."""
+REST_MOST_S: Final = 30.0
+"""Between two questions to one that is silent."""
+FRESH_S: Final = 40.0
+"""An older answer says nothing of now."""
+SILENT_S: Final = 60.0
+"""Requests may wait unseen in a router that has not answered for so long."""
+QUIET_S: Final = 5.0
+"""A request after so long without any is news: it may find its service asleep, which is so after
+ten seconds at the earliest."""
+OF_A_NAMESPACE: Final = 200
+"""Routers of one namespace asked at a time: the others keep most of the turns."""
+OF_A_SERVICE: Final = 40
+"""Routers of a service that are asked; while they roll there are twice as many as it may have."""
+
+
+class Reader(Protocol):
+    """Reads the load of one router."""
+
+    async def read(self, address: str, after: int | None) -> RouterReport:
+        """The load, as soon as another number of requests has arrived.
+
+        Raises:
+            RouterSilent: it does not say.
+        """
+        ...
+
+    async def close(self) -> None:
+        """End the connections."""
+        ...
+
+
+@dataclass(slots=True)
+class _Asked:
+    """One router, and what it said last."""
+
+    pod: RouterPod
+    heard: float
+    """When it answered last, or was first asked, on a clock that never goes back."""
+    task: asyncio.Task[None] | None = None
+    report: RouterReport | None = None
+    heard_at: float = 0.0
+    """When it answered last, seconds since the epoch."""
+    silences: int = 0
+    """Questions in a row without an answer."""
+
+
+class RouterService:
+    """Asks every router of services that may sleep; who is silent is asked ever less often."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        state: ClusterState,
+        *,
+        clock: Clock,
+        is_leader: Callable[[], bool],
+        poke: Callable[[str], None],
+    ) -> None:
+        """``is_leader`` says whether this replica leads on a whole snapshot."""
+        self._reader = reader
+        self._state = state
+        self._clock = clock
+        self._is_leader = is_leader
+        self._poke = poke
+        self._asked: dict[str, _Asked] = {}
+        """By uid of the pod."""
+        self._services: dict[str, tuple[str, ...]] = {}
+        """Uids of the pods that are asked, by uid of the service."""
+        self._turns: dict[str, asyncio.Semaphore] = {}
+        """By namespace."""
+        self._told: dict[str, RouterLoad] = {}
+
+    async def run(self) -> None:
+        """Ask until cancelled."""
+        try:
+            while True:
+                self.look()
+                await asyncio.sleep(LOOK_EVERY_S)
+        finally:
+            self._forget(set(self._asked))
+            await self._reader.close()
+
+    def look(self) -> None:
+        """Begin to ask routers that are new, and tell decisions what was heard."""
+        if not self._is_leader():
+            return
+        there = self._state.routers_of_sleepers()
+        self._services = {uid: tuple(pod.uid for pod in found) for uid, found in there.items()}
+        pods = {
+            pod.uid: pod for found in there.values() for pod in found[:OF_A_SERVICE] if pod.address
+        }
+        self._forget(self._asked.keys() - pods.keys())
+        spaces = {pod.namespace for pod in pods.values()}
+        self._turns = {
+            space: self._turns.get(space) or asyncio.Semaphore(OF_A_NAMESPACE) for space in spaces
+        }
+        for uid, pod in pods.items():
+            asked = self._asked.get(uid)
+            if asked is not None and asked.pod.address != pod.address:
+                self._forget({uid})
+                asked = None
+            if asked is None:
+                asked = self._asked[uid] = _Asked(pod=pod, heard=self._clock.monotonic())
+                asked.task = asyncio.create_task(self._follow(asked))
+            asked.pod = pod
+        self._tell()
+
+    async def _follow(self, one: _Asked) -> None:
+        """Ask one router again and again."""
+        loop = asyncio.get_running_loop()
+        while True:
+            began, arrived = loop.time(), one.report.arrived if one.report is not None else None
+            try:
+                async with self._turns[one.pod.namespace]:
+                    report = await self._reader.read(one.pod.address, arrived)
+            except Exception as error:  # the seam of one router
+                self._unheard(one, error)
+                await asyncio.sleep(doubled_s(ASK_EVERY_S, one.silences - 1, REST_MOST_S))
+                continue
+            news = _is_news(one, report, self._clock.now())
+            one.report, one.silences = report, 0
+            one.heard, one.heard_at = self._clock.monotonic(), self._clock.now()
+            if news:  # the next look tells the rest
+                self._tell(news=True)
+            if report.arrived != arrived or loop.time() - began < ASK_EVERY_S:
+                await asyncio.sleep(ASK_EVERY_S)
+
+    def _unheard(self, one: _Asked, error: Exception) -> None:
+        """Say it once, and ask less often."""
+        if not one.silences:
+            where = f"{one.pod.namespace}/{one.pod.service}"
+            odd = None if isinstance(error, RouterSilent) else error
+            log.warning("router silent", service=where, error=fault_text(error), exc_info=odd)
+        one.silences += 1
+
+    def _tell(self, *, news: bool = False) -> None:
+        """Put what was heard into the snapshot; only news and silence wake a decision."""
+        told = {
+            uid: load
+            for uid, pods in self._services.items()
+            if (load := self._load([self._asked.get(pod) for pod in pods])) is not None
+        }
+        if told != self._told:
+            news |= _silent(told) != _silent(self._told)
+            self._told = told
+            self._state.set_routers(told)
+        if news:
+            self._poke("router")
+
+    def _load(self, asked: Sequence[_Asked | None]) -> RouterLoad | None:
+        """What the routers of a service tell together; ``None`` while none has had time to."""
+        now, missing, silent = self._clock.monotonic(), 0, False
+        heard: list[tuple[float, RouterReport]] = []
+        for one in asked:
+            if one is not None and one.report is not None and now - one.heard <= FRESH_S:
+                heard.append((one.heard_at, one.report))
+            elif one is None or not one.pod.leaving:
+                missing += 1
+                silent |= one is not None and now - one.heard > SILENT_S
+        if not heard:
+            return RouterLoad(heard=0, heard_at=0, missing=missing, silent=True) if silent else None
+        heard_at = min(at for at, _ in heard)
+        asked_at = [at - report.idle_seconds for at, report in heard if report.arrived]
+        last_at = max(at - report.idle_seconds for at, report in heard)
+        return RouterLoad(
+            heard=len(heard),
+            heard_at=heard_at,
+            requests_per_s=sum(report.requests_milli for _, report in heard) / 1e3,
+            waiting=sum(report.waiting for _, report in heard),
+            idle_s=max(0.0, heard_at - last_at),
+            asked_s=max(0.0, heard_at - max(asked_at)) if asked_at else None,
+            wake_s=max(report.wake_millis for _, report in heard) / 1e3,
+            missing=missing,
+            silent=silent,
+        )
+
+    def _forget(self, uids: Iterable[str]) -> None:
+        """Routers that are gone are asked no more."""
+        for uid in set(uids):
+            task = self._asked.pop(uid).task
+            if task is not None:
+                task.cancel()
+
+
+def _silent(told: Mapping[str, RouterLoad]) -> set[str]:
+    return {uid for uid, load in told.items() if load.silent}
+
+
+def _is_news(one: _Asked, report: RouterReport, now: float) -> bool:
+    """Whether a request waits that did not, or one came after a while without any."""
+    before = one.report
+    if before is None or report.arrived < before.arrived:
+        return report.arrived > 0
+    if report.waiting and not before.waiting:
+        return True
+    quiet_s = (now - report.idle_seconds) - (one.heard_at - before.idle_seconds)
+    return report.arrived > before.arrived and quiet_s >= QUIET_S

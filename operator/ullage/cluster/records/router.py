@@ -1,0 +1,88 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The pods that route requests of a service, and what they tell of its load."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Final, TypeAlias
+
+from ullage.api.codec import derived
+from ullage.api.contract import JsonObject
+from ullage.api.wire_fields import NEEDED, Counted, between
+
+LONGEST_S: Final = 10 * 365 * 86_400
+"""A longer time is none."""
+_Seconds: TypeAlias = Annotated[int, between(0, LONGEST_S), NEEDED]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouterPod:
+    """A pod that says it routes requests of a service; it may be anyone's of the namespace.
+
+    ``fault`` says why its container does not run; empty where it does, or starts.
+    """
+
+    uid: str
+    namespace: str
+    service: str
+    """Name of the service, in the pod's own namespace."""
+    address: str = ""
+    leaving: bool = False
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouterReport:
+    """What one router tells."""
+
+    arrived: Annotated[Counted, NEEDED]
+    """Requests since it began."""
+    requests_milli: Counted = 0
+    """Requests per 1,000 seconds, over the last 15 seconds."""
+    waiting: Counted = 0
+    """Requests that wait for a replica."""
+    idle_seconds: _Seconds
+    """Since a request arrived or was under way."""
+    wake_millis: Counted = 0
+    """From the first request that was held, the last time, to a ready replica; 0 = none was."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouterLoad:
+    """What all routers of a service tell.
+
+    Attributes:
+        heard: Routers that answered lately.
+        heard_at: When the one of them that was heard the longest ago did, seconds since the epoch.
+        requests_per_s: That arrive.
+        waiting: Requests that wait for a replica.
+        idle_s: Since a request arrived or was under way, or since a router began, as of
+            ``heard_at``.
+        asked_s: The same, but of requests alone; ``None`` = none arrived since they began.
+        wake_s: From the first request that was held, the last time, to a ready replica; 0 = none.
+        missing: Routers that are to stay and did not answer lately.
+        silent: One of them has not answered for so long that requests may wait there unseen.
+    """
+
+    heard: int
+    heard_at: float
+    requests_per_s: float = 0.0
+    waiting: int = 0
+    idle_s: float = 0.0
+    asked_s: float | None = None
+    wake_s: float = 0.0
+    missing: int = 0
+    silent: bool = False
+
+
+_REPORT: Final = derived(RouterReport)
+
+
+def router_report(raw: JsonObject) -> RouterReport:
+    """What a router answered.
+
+    Raises:
+        WireError: it is no answer of a router.
+    """
+    return _REPORT.read(raw)

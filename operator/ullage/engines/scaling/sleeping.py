@@ -1,0 +1,99 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""When a service without requests gives up its last replica, and when it gets one again.
+
+Requests wait in the router meanwhile, so a sleep costs the time to wake, never a request. A wake
+soon after the service fell asleep doubles the time without requests that it takes to sleep again,
+and a long sleep halves it (derived), so a request in every such time does not start a replica each
+time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+MOST_DOUBLINGS: Final = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SleepTerms:
+    """What a service asks for.
+
+    Attributes:
+        idle_s: Seconds without a request after which it may sleep, above 0.
+        hold_s: Seconds that a request may wait for a replica; a service that takes longer to wake
+            does not sleep.
+    """
+
+    idle_s: float
+    hold_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SleepMemory:
+    """What is known from earlier sleeps.
+
+    Attributes:
+        since_s: When it fell asleep; 0 = it is awake.
+        doublings: How often the time without requests is doubled, 0 to ``MOST_DOUBLINGS``.
+    """
+
+    since_s: float = 0.0
+    doublings: int = 0
+
+    @property
+    def asleep(self) -> bool:
+        """Whether it sleeps."""
+        return self.since_s > 0
+
+    def awake(self) -> SleepMemory:
+        """The same of a service that has replicas."""
+        return replace(self, since_s=0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutersSaid:
+    """What the routers know, as of now.
+
+    Attributes:
+        waiting: Requests that wait for a replica.
+        idle_since_s: Since when no request came or was under way, as far as they know; on the
+            clock of the memory.
+        asked_s: When a request last came or was under way; ``None`` = none did.
+        wake_s: How long a request waits for the first replica, seconds.
+    """
+
+    waiting: int
+    idle_since_s: float
+    asked_s: float | None
+    wake_s: float
+
+
+def idle_needed_s(memory: SleepMemory, terms: SleepTerms) -> float:
+    """Seconds without a request after which the service sleeps."""
+    return float(terms.idle_s * 2**memory.doublings)
+
+
+def may_sleep(memory: SleepMemory, terms: SleepTerms, said: RoutersSaid, now_s: float) -> bool:
+    """Whether nothing waits, no request came for long enough, and it wakes before one is lost."""
+    idle = now_s - said.idle_since_s >= idle_needed_s(memory, terms)
+    return idle and not said.waiting and said.wake_s <= terms.hold_s
+
+
+def has_to_wake(memory: SleepMemory, said: RoutersSaid) -> bool:
+    """Whether a request waits, or came since the service fell asleep."""
+    return said.waiting > 0 or (said.asked_s is not None and said.asked_s > memory.since_s)
+
+
+def fallen_asleep(memory: SleepMemory, now_s: float) -> SleepMemory:
+    """The memory of a service that falls asleep now."""
+    return replace(memory, since_s=now_s)
+
+
+def woken(memory: SleepMemory, terms: SleepTerms, now_s: float) -> SleepMemory:
+    """The memory of a service that wakes now."""
+    slept_s = now_s - memory.since_s
+    if 0 <= slept_s < idle_needed_s(memory, terms):
+        return SleepMemory(doublings=min(MOST_DOUBLINGS, memory.doublings + 1))
+    return SleepMemory(doublings=max(0, memory.doublings - 1))

@@ -1,0 +1,180 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""A service without requests has no replica; the first request that its router holds wakes it.
+
+The routers alone know whether a request waits, so while one of them does not say, a service that
+has a replica keeps it, and one that has none gets one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ullage.api.contract import Reason
+from ullage.cluster.codecs.status import whole_second
+from ullage.cluster.records.router import RouterLoad
+from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.cluster.records.status import ReplicaChoice, ScalingHistory, ScalingRecord
+from ullage.engines.scaling.sleeping import (
+    RoutersSaid,
+    SleepMemory,
+    SleepTerms,
+    fallen_asleep,
+    has_to_wake,
+    idle_needed_s,
+    may_sleep,
+    woken,
+)
+from ullage.scheduling.lifecycle.routing import ready_routers
+from ullage.scheduling.model.view import View
+
+STALE_S: Final = 60.0
+"""What a router said longer ago says nothing of now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sleeper:
+    """A service that may have no replica, as it is now.
+
+    Attributes:
+        load: What its routers say; ``None`` = nothing yet.
+        heard: Whether all of them say what they hold, and clients reach no replica but by them.
+        ready: Whether it has a replica that answers.
+        launch_s: From a replica's creation until it answers, seconds.
+    """
+
+    service: WorkloadRecord
+    terms: SleepTerms
+    memory: SleepMemory
+    load: RouterLoad | None
+    heard: bool
+    ready: bool
+    launch_s: float
+    now: float
+
+    @classmethod
+    def of(
+        cls, view: View, service: WorkloadRecord, launch_s: float, *, ready: bool
+    ) -> Sleeper | None:
+        """The service, if it may sleep."""
+        bounds, batching = service.scaling, service.batching
+        if bounds is None or bounds.min_replicas or batching is None:
+            return None
+        load = view.snapshot.routers.get(service.ref.uid)
+        heard = (
+            load is not None
+            and not load.missing
+            and abs(view.now - load.heard_at) <= STALE_S
+            and load.heard >= ready_routers(view, service) > 0
+        )
+        return cls(
+            service=service,
+            terms=SleepTerms(idle_s=bounds.idle_s, hold_s=batching.hold_s),
+            memory=sleep_memory(service.status.scaling),
+            load=load,
+            heard=heard,
+            ready=ready,
+            launch_s=launch_s,
+            now=whole_second(view.now),
+        )
+
+    def step(self) -> ScalingRecord | None:
+        """The record of a service that sleeps, falls asleep or wakes; ``None`` = it is awake."""
+        before, said = self.service.status.scaling, self._said()
+        if self.memory.asleep or self._set_to_zero():
+            return self._woken() if self._wakes(said) else self._asleep()
+        if self.heard and said and may_sleep(self.memory, self.terms, said, self.now):
+            text = (
+                f"no request for {self.now - said.idle_since_s:.0f} s; the router holds the next"
+                f" one while a replica starts, about {said.wake_s:.0f} s"
+            )
+            asleep = fallen_asleep(self.memory, self.now)
+            return self._record(Reason.SCALED_TO_ZERO, 0, text, asleep)
+        starting = before is not None and before.reason is Reason.WOKEN and not self.ready
+        return before if starting else None
+
+    def stays_awake(self) -> str:
+        """Why a service that may sleep does not, beyond requests; empty where nothing else is."""
+        said = self._said()
+        if said is None or not self.heard:
+            return "it does not sleep while its routers do not all say what they hold"
+        if said.wake_s <= self.terms.hold_s:
+            return ""
+        return (
+            f"it does not sleep, because a replica takes {said.wake_s:.0f} s to start and requests"
+            f" wait {self.terms.hold_s:.0f} s: raise batching.holdSeconds"
+        )
+
+    def _said(self) -> RoutersSaid | None:
+        """What those routers say that say something; ``None`` = none does."""
+        load = self.load
+        if load is None or not load.heard:
+            return None
+        return RoutersSaid(
+            waiting=load.waiting,
+            idle_since_s=load.heard_at - load.idle_s,
+            asked_s=None if load.asked_s is None else load.heard_at - load.asked_s,
+            wake_s=load.wake_s or self.launch_s,
+        )
+
+    def _set_to_zero(self) -> bool:
+        """Whether someone else took the last replica."""
+        before = self.service.status.scaling
+        ours = before is not None and before.reason is not Reason.LOAD_UNKNOWN
+        return not self.service.replicas and not (ours and before and before.chosen.replicas)
+
+    def _wakes(self, said: RoutersSaid | None) -> bool:
+        """Whether a request waits, or may wait unseen; one that came since the sleep counts."""
+        if self.load is not None and self.load.silent:
+            return True
+        if said is None:
+            return False
+        return has_to_wake(self.memory, said) if self.memory.asleep else said.waiting > 0
+
+    def _woken(self) -> ScalingRecord:
+        text = "a request waits in the router"
+        if self.load is not None and not self.load.waiting:
+            silent = "a router does not say whether a request waits there"
+            text = silent if self.load.silent else "a request came"
+        memory = woken(self.memory, self.terms, self.now)
+        if memory.doublings:
+            text += f"; it sleeps after {idle_needed_s(memory, self.terms):.0f} s without one"
+        return self._record(Reason.WOKEN, 1, text, memory)
+
+    def _asleep(self) -> ScalingRecord:
+        """The record that stands, or that of a service whose last replica others took."""
+        before = self.service.status.scaling
+        if self.memory.asleep and before is not None and before.reason is Reason.SCALED_TO_ZERO:
+            return before
+        since = self.memory if self.memory.asleep else fallen_asleep(self.memory, self.now)
+        text = "no replica is asked for; the router holds the next request while one starts"
+        record = self._record(Reason.SCALED_TO_ZERO, 0, text, since)
+        return replace(record, last_scale_time=before.last_scale_time if before else 0.0)
+
+    def _record(
+        self, reason: Reason, replicas: int, text: str, memory: SleepMemory
+    ) -> ScalingRecord:
+        before = self.service.status.scaling
+        history = before.history if before is not None else None
+        return ScalingRecord(
+            chosen=ReplicaChoice(replicas=replicas),
+            reason=reason,
+            message=text,
+            last_scale_time=self.now,
+            launch_seconds=round(self.launch_s),
+            history=with_sleep(history or ScalingHistory(as_of=self.now), memory),
+        )
+
+
+def sleep_memory(before: ScalingRecord | None) -> SleepMemory:
+    """What a status keeps of earlier sleeps."""
+    history = before.history if before is not None else None
+    if history is None:
+        return SleepMemory()
+    return SleepMemory(since_s=history.asleep_since, doublings=history.idle_doublings)
+
+
+def with_sleep(history: ScalingHistory, memory: SleepMemory) -> ScalingHistory:
+    """The history with what is known of sleeps."""
+    return replace(history, asleep_since=memory.since_s, idle_doublings=memory.doublings)
