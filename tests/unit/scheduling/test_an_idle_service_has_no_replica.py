@@ -53,7 +53,13 @@ def quiet(now: float, idle_s: float = 2.0 * IDLE_S, **more: object) -> RouterLoa
     return replace(found, **more)  # type: ignore[arg-type]
 
 
-def world(service: WorkloadBuilder, *, ready: bool = True, routers: int = 1) -> list[Part]:
+def world(
+    service: WorkloadBuilder,
+    *,
+    ready: bool = True,
+    routers: int = 1,
+    launch_s: float = LAUNCH_S,
+) -> list[Part]:
     record = service.build()
     pods = [
         replace(
@@ -66,7 +72,7 @@ def world(service: WorkloadBuilder, *, ready: bool = True, routers: int = 1) -> 
                 created=NOW - 900,
             ),
             ready=ready,
-            ready_since=NOW - 900 + LAUNCH_S,
+            ready_since=NOW - 900 + launch_s,
         )
         for at in range(record.replicas)
     ]
@@ -91,9 +97,10 @@ def cycle(
     *,
     ready: bool = True,
     routers: int = 1,
+    launch_s: float = LAUNCH_S,
 ) -> Decided:
     told = {} if load is None else {service.build().ref.uid: load}
-    parts = world(service, ready=ready, routers=routers)
+    parts = world(service, ready=ready, routers=routers, launch_s=launch_s)
     return decided(service, *parts, at=now, settings=WITH_IMAGE, routers=told)
 
 
@@ -250,7 +257,17 @@ def test_a_wake_soon_after_doubles_the_time_without_requests() -> None:
 def test_the_time_to_wake_counts_where_it_was_seen() -> None:
     service = sleeper()
     record = scaling(cycle(service, quiet(NOW, 1.0, wake_s=50.0)), service)
-    assert record.launch_seconds == 40, "median of 30 s from creation to ready, and of the wake"
+    assert record.launch_seconds == 50
+    record = scaling(cycle(service, quiet(NOW, 1.0, wake_s=2.0)), service)
+    assert record.launch_seconds == 30, "a replica that was away for a moment is no wake"
+
+
+def test_a_container_that_was_started_again_did_not_take_so_long_to_start() -> None:
+    service = sleeper()
+    known = stored(service, cycle(service, quiet(NOW, 1.0)))
+    found = cycle(known, quiet(NOW + BIN_S), NOW + BIN_S, launch_s=890.0)
+    assert scaling(found, known).reason is Reason.SCALED_TO_ZERO
+    assert scaling(found, known).launch_seconds == LAUNCH_S
 
 
 def test_a_service_that_others_set_to_zero_wakes_at_a_request_only() -> None:

@@ -41,7 +41,7 @@ class Sleeper:
         load: What its routers say; ``None`` = nothing yet.
         heard: Whether all of them say what they hold, and clients reach no replica but by them.
         ready: Whether it has a replica that answers.
-        launch_s: From a replica's creation until it answers, seconds.
+        launch_s: How long a request waits for the first replica, seconds.
     """
 
     service: WorkloadRecord
@@ -115,7 +115,7 @@ class Sleeper:
             waiting=load.waiting,
             idle_since_s=load.heard_at - load.idle_s,
             asked_s=None if load.asked_s is None else load.heard_at - load.asked_s,
-            wake_s=load.wake_s or self.launch_s,
+            wake_s=self.launch_s,
         )
 
     def _set_to_zero(self) -> bool:
