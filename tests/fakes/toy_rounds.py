@@ -20,7 +20,14 @@ from ullage.cluster.codecs.status import solve_from_wire, solve_to_wire
 from ullage.cluster.records.snapshot import PolicyRecord, SoloEntry, WorkloadRecord
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
-from ullage.scheduling.model.plan import Action, DecideSettings, Emit, EvictPod, SetConditions
+from ullage.scheduling.model.plan import (
+    Action,
+    DecideSettings,
+    Emit,
+    EvictPod,
+    SetConditions,
+    SetQuotaStatus,
+)
 
 FAST, SLOW = "fast", "slow"
 
@@ -118,6 +125,8 @@ class Turns:
                 self.counts["evicted " + one.owner.name] += 1
             if isinstance(one, Emit):
                 self.events.append((one.target.name, one.reason.value))
+            if isinstance(one, SetQuotaStatus):
+                toy.shape.policy = replace(toy.shape.policy, quota_status=one.status)
             if isinstance(one, SetConditions):
                 solve = one.last_solve
                 toy.shape.policy = replace(

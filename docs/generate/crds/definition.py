@@ -26,7 +26,7 @@ from ullage.api.workloadprofile import WorkloadProfile
 from ullage.cluster.codecs.objects import CONDITIONS
 from ullage.cluster.codecs.pool import POOL_STATUS
 from ullage.cluster.codecs.profile import DEVICE_MODEL, PROFILE_STATUS
-from ullage.cluster.codecs.status import JOB_STATUS, SERVICE_STATUS, SOLVE
+from ullage.cluster.codecs.status import JOB_STATUS, QUOTA, SERVICE_STATUS, SOLVE
 from ullage.cluster.records.status import BY_TYPE
 
 KINDS: Final[tuple[type[Resource], ...]] = (
@@ -94,7 +94,13 @@ def _statuses() -> dict[type[Resource], Node]:
                     type="object",
                     properties=SOLVE.shape,
                     description="The division in force; absent under FIFO.",
-                )
+                ),
+                "quota": Schema(
+                    type="object",
+                    properties=QUOTA.shape,
+                    description="What tenants hold of their quota; absent where none has any. "
+                    "Written when it changes, every ten seconds at most.",
+                ),
             },
             _conditions(
                 "SolverDegraded; Degraded while a price is missing; Invalid on every object that "

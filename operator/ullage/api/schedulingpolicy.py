@@ -272,6 +272,12 @@ class SchedulingPolicy(Resource):
                 path=".status.lastSolve.result",
                 description="How the last division ended.",
             ),
+            Column(
+                name="Borrowing",
+                path=".status.quota.borrowingTenants",
+                type="integer",
+                description="Tenants that hold more than their nominal quota.",
+            ),
             condition_column("Degraded", "SolverDegraded", "Whether decisions are late."),
             condition_column(
                 "Invalid", "Invalid", "Whether the object is not in force.", wide=True

@@ -14,10 +14,10 @@ from ullage.api.reasons import ConditionType
 from ullage.cli.tables import BAD, GOOD, QUIET, age, facts, table_of
 from ullage.cluster.records.snapshot import PolicyRecord, Snapshot, WorkloadKind, WorkloadRecord
 from ullage.cluster.records.spec_fields import Tenant
-from ullage.cluster.records.status import AllocationRecord
+from ullage.cluster.records.status import AllocationRecord, TenantUsage
 from ullage.engines.allocation.round_records import MEMORY_ROUNDS
-from ullage.engines.quota.usage import QuotaUsage
-from ullage.scheduling.inventory.tenant_quotas import desired_usage, quotas_of
+from ullage.scheduling.inventory.tenant_bindings import tenant_of
+from ullage.scheduling.inventory.tenant_quotas import usages_of
 from ullage.scheduling.learning.device_prices import prices_of
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.timeslicing.round_records import current, owed_s, promised, received_s
@@ -46,7 +46,7 @@ def policy(snapshot: Snapshot, now: float, quota_held: Snapshot | None = None) -
         for workload in snapshot.workloads.values()
         if workload.kind is WorkloadKind.TRAINING_JOB and workload.status.allocation is not None
     ]
-    jobs.sort(key=lambda job: (job.tenant, job.ref.namespace, job.ref.name))
+    jobs.sort(key=lambda job: (tenant_of(binding, job), job.ref.namespace, job.ref.name))
     live = [job for job in jobs if not Phase(job.status.phase or Phase.PENDING).terminal]
     if not live:
         parts.append(Text("no job takes turns now", style=QUIET))
@@ -62,24 +62,27 @@ def policy(snapshot: Snapshot, now: float, quota_held: Snapshot | None = None) -
     return Group(*parts)
 
 
-def _quotas(binding: PolicyRecord, held: Snapshot | None) -> Iterator[str]:
+def _quotas(binding: PolicyRecord, held: Snapshot | None, now: float) -> Iterator[str]:
     """A line for each tenant with quota; with what it holds where that is known."""
-    tenants = quotas_of(binding)
-    if tenants is None:
-        return
-    usage = desired_usage(held, tenants) if held is not None else None
-    numbers = {one.name: at for at, one in enumerate(tenants.quotas.tenants)}
+    told = binding.quota_status
+    usages = usages_of(held) if held is not None else told.usage if told is not None else ()
+    known = {(one.tenant, one.accelerator): one for one in usages}
     for tenant in binding.tenants:
         if tenant.quota:
-            yield _quota(tenant, usage, numbers[tenant.name])
-    if usage is None:
-        yield "what tenants hold shows who may list GPUNodes, workloads and pods of all namespaces"
+            yield _quota(tenant, known)
+    if held is None and any(tenant.quota for tenant in binding.tenants):
+        yield (
+            f"what tenants hold is that of {age(now - told.time)} ago, as the status tells it"
+            if told is not None
+            else "the operator has not told yet what tenants hold"
+        )
 
 
-def _quota(tenant: Tenant, usage: QuotaUsage | None, number: int) -> str:
+def _quota(tenant: Tenant, known: Mapping[tuple[str, str], TenantUsage]) -> str:
     """What a tenant may hold, and holds, in percent of devices."""
     kinds = ", ".join(
-        f"{one.nominal_quota} % of {one.accelerator}" + _held(usage, number, one.accelerator)
+        f"{one.nominal_quota} % of {one.accelerator}"
+        + _held(known.get((tenant.name, one.accelerator)))
         for one in tenant.quota
     )
     if not tenant.cohort:
@@ -88,14 +91,11 @@ def _quota(tenant: Tenant, usage: QuotaUsage | None, number: int) -> str:
     return f"{tenant.name}: {kinds}; cohort {tenant.cohort}, reclaimWithinCohort {reclaim}"
 
 
-def _held(usage: QuotaUsage | None, number: int, kind: str) -> str:
+def _held(usage: TenantUsage | None) -> str:
     if usage is None:
         return ""
-    borrowed = -usage.nominal_left(number, kind)
-    of_it = f", {borrowed} % of it borrowed" if borrowed > 0 else ""
-    return (
-        f" (holds {usage.used(number, kind)} %{of_it}, can get {usage.available(number, kind)} %)"
-    )
+    of_it = f", {usage.borrowed} % of it borrowed" if usage.borrowed else ""
+    return f" (holds {usage.used} %{of_it}, can get {usage.available} %)"
 
 
 def _head(binding: PolicyRecord, now: float, quota_held: Snapshot | None) -> Table:
@@ -108,7 +108,7 @@ def _head(binding: PolicyRecord, now: float, quota_held: Snapshot | None) -> Tab
             for tenant in binding.tenants
         )
         table.add_row("tenants", ", ".join(said))
-    for line in _quotas(binding, quota_held):
+    for line in _quotas(binding, quota_held, now):
         table.add_row("quota", line)
     solve = binding.last_solve
     if solve is not None:
@@ -151,7 +151,11 @@ def _turns(
             continue
         first = True
         for kind, row in _rows(job, books, now, most_s):
-            who = (f"{job.ref.namespace}/{job.ref.name}", job.tenant or "-", str(job.weight))
+            who = (
+                f"{job.ref.namespace}/{job.ref.name}",
+                tenant_of(binding, job) or "-",
+                str(job.weight),
+            )
             cost = (f"{_per_hour(job, kind, prices):.2f}",) if prices else ()
             cells = (*row[:4], *cost, *row[4:])
             table.add_row(*(who if first else ("", "", "")), kind, *cells)

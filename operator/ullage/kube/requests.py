@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Final
 
 from ullage import ports
-from ullage.api.contract import MANAGER_OPERATOR, MANAGER_READER, Reason, WireError
+from ullage.api.contract import MANAGER_OPERATOR, MANAGER_QUOTA, MANAGER_READER, Reason, WireError
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.projection.pod_template import Blueprint, Seen
 from ullage.cluster.records.snapshot import ObjectRef
@@ -46,6 +46,7 @@ from ullage.scheduling.model.plan import (
     SetDeviceModel,
     SetPoolStatus,
     SetProfile,
+    SetQuotaStatus,
     SetStatus,
     TaintNode,
     UngatePod,
@@ -106,7 +107,7 @@ class Request:
     """Field manager of an apply."""
 
 
-STATUS, READING = "status", "reading"
+STATUS, READING, QUOTA = "status", "reading", "quota"
 ObjectKey = tuple[str, str, str, str]
 """Kind, namespace, name and part of an object: what two writes must not touch at once."""
 
@@ -118,7 +119,7 @@ Place = tuple[Verb, str, str, str, str]
 def verb_of(action: Action) -> tuple[Verb, str]:
     """Verb and kind of an action, as metrics name them."""
     verb, kind, _, _, part = _place(action)
-    return verb, f"{kind}/status" if part in (STATUS, READING) else kind
+    return verb, f"{kind}/status" if part in (STATUS, READING, QUOTA) else kind
 
 
 def key_of(action: Action) -> ObjectKey:
@@ -158,6 +159,8 @@ def _place(action: Action) -> Place:
             return _at(Verb.APPLY, action.owner, STATUS)
         case SetConditions() if action.reading:
             return _at(Verb.APPLY, action.target, READING)
+        case SetQuotaStatus():
+            return _at(Verb.APPLY, action.target, QUOTA)
         case SetConditions() | SetProfile() | SetDeviceModel() | SetPoolStatus():
             return _at(Verb.APPLY, action.target, STATUS)
         case CreateProfile() | CreateDeviceProfile():
@@ -247,6 +250,10 @@ class Requests:
                 body = applied.conditions_body(action)
                 told = self._about(Verb.APPLY, action.target, "status", body)
                 return replace(told, manager=MANAGER_READER) if action.reading else told
+            case SetQuotaStatus():
+                body = applied.quota_status_body(action)
+                told = self._about(Verb.APPLY, action.target, "status", body)
+                return replace(told, manager=MANAGER_QUOTA)
             case SetProfile() | SetDeviceModel():
                 body = applied.profile_status_body(action)
                 return self._about(Verb.APPLY, action.target, "status", body)

@@ -9,12 +9,12 @@ such tenant makes no series.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.process.metric_families import gauge
-from ullage.scheduling.inventory.tenant_quotas import desired_usage, quotas_of
+from ullage.scheduling.inventory.tenant_quotas import usages_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,24 +41,11 @@ class QuotaFigures:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Told:
-    nominal: dict[tuple[str, str], float] = field(default_factory=dict)
-    used: dict[tuple[str, str], float] = field(default_factory=dict)
-    available: dict[tuple[str, str], float] = field(default_factory=dict)
-
-
 def quota_figures(snapshot: Snapshot) -> QuotaFigures:
     """The figures as of now; none where no tenant has quota."""
-    tenants = quotas_of(snapshot.policy)
-    if tenants is None:
-        return QuotaFigures()
-    usage = desired_usage(snapshot, tenants)
-    told = _Told()
-    for at, tenant_quota in enumerate(tenants.quotas.tenants):
-        for kind, limits in tenant_quota.limits.items():
-            key = tenant_quota.name, kind
-            told.nominal[key] = limits.nominal / WHOLE_PERCENT
-            told.used[key] = usage.used(at, kind) / WHOLE_PERCENT
-            told.available[key] = usage.available(at, kind) / WHOLE_PERCENT
-    return QuotaFigures(nominal=told.nominal, used=told.used, available=told.available)
+    usages = {(one.tenant, one.accelerator): one for one in usages_of(snapshot)}
+    return QuotaFigures(
+        nominal={key: one.nominal_quota / WHOLE_PERCENT for key, one in usages.items()},
+        used={key: one.used / WHOLE_PERCENT for key, one in usages.items()},
+        available={key: one.available / WHOLE_PERCENT for key, one in usages.items()},
+    )

@@ -37,6 +37,7 @@ from ullage.scheduling.model.plan import (
     EvictPod,
     SetConditions,
     SetProfile,
+    SetQuotaStatus,
     SetStatus,
     UngatePod,
 )
@@ -145,6 +146,9 @@ class World:
                     self._learn(action)
                 case SetConditions() if action.target.kind == "SchedulingPolicy":
                     self._tell_policy(action)
+                case SetQuotaStatus():
+                    policy = replace(self.base.policy, quota_status=action.status)
+                    self.base = replace(self.base, policy=policy)
                 case _:
                     pass
 

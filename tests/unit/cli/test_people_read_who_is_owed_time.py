@@ -29,9 +29,11 @@ from ullage.cluster.records.status import (
     AllocationRecord,
     Condition,
     DroppedDeadline,
+    QuotaStatus,
     Received,
     SolveRecord,
 )
+from ullage.scheduling.inventory.tenant_quotas import usages_of
 
 SOLVE = SolveRecord(
     time=NOW - 30,
@@ -95,7 +97,7 @@ def test_promise_received_and_owed_stand_side_by_side() -> None:
     assert "done" not in text
     assert "research 2 (oldest first)" in text
     assert "research: 150 % of fast; cohort all, reclaimWithinCohort Never" in text
-    assert "what tenants hold shows who may list GPUNodes" in text
+    assert "the operator has not told yet what tenants hold" in text
     assert "Optimal, 30s ago, 2 jobs, objective 0.75" in text
     assert "fast (0.25)" in text
 
@@ -124,7 +126,12 @@ def test_quota_shows_what_is_held_borrowed_and_left() -> None:
     text = " ".join(shown(snapshot, snapshot).split())
     assert f"a: 50 % of {MODEL} (holds 100 %, 50 % of it borrowed, can get 100 %)" in text
     assert f"b: 200 % of {MODEL} (holds 50 %, can get 100 %)" in text
-    assert "may list" not in text
+    assert "status" not in text
+    told = QuotaStatus(time=NOW - 30, borrowing_tenants=1, usage=usages_of(snapshot))
+    policy = a_policy(tenants=tenants, quota_status=told)
+    without_rights = " ".join(shown(a_snapshot(policy)).split())
+    assert f"a: 50 % of {MODEL} (holds 100 %, 50 % of it borrowed, can get 100 %)" in without_rights
+    assert "what tenants hold is that of 30s ago, as the status tells it" in without_rights
 
 
 def test_prices_show_what_the_promise_costs_and_what_is_not_kept() -> None:

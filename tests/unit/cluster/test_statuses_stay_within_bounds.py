@@ -24,11 +24,11 @@ from ullage.api.trainingjob import TrainingJob
 from ullage.api.workloadprofile import WorkloadProfile
 from ullage.cluster.codecs.pool import pool_status_to_wire
 from ullage.cluster.codecs.profile import device_model_to_wire, profile_status_to_wire
-from ullage.cluster.codecs.status import solve_to_wire, status_to_wire
+from ullage.cluster.codecs.status import quota_to_wire, solve_to_wire, status_to_wire
 from ullage.cluster.records.pool import PoolStatus
 from ullage.cluster.records.profile import DeviceModel, ProfileStatus
 from ullage.cluster.records.snapshot import ObjectRef, WorkloadKind
-from ullage.cluster.records.status import SolveRecord, WorkloadStatus
+from ullage.cluster.records.status import QuotaStatus, SolveRecord, WorkloadStatus
 from ullage.kube.events import event_body
 from ullage.scheduling.model.plan import Emit
 
@@ -91,7 +91,13 @@ CASES: dict[str, tuple[type[Resource], Callable[[], Any]]] = {
     "profile": (WorkloadProfile, lambda: profile_status_to_wire(wild(ProfileStatus))),
     "device": (DeviceProfile, lambda: {"model": device_model_to_wire(wild(DeviceModel))}),
     "pool": (CapacityPool, lambda: pool_status_to_wire(wild(PoolStatus))),
-    "policy": (SchedulingPolicy, lambda: {"lastSolve": solve_to_wire(wild(SolveRecord))}),
+    "policy": (
+        SchedulingPolicy,
+        lambda: {
+            "lastSolve": solve_to_wire(wild(SolveRecord)),
+            "quota": quota_to_wire(wild(QuotaStatus)),
+        },
+    ),
 }
 
 

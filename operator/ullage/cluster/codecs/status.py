@@ -27,6 +27,7 @@ from ullage.cluster.records.snapshot import WorkloadKind
 from ullage.cluster.records.status import (
     Account,
     Placement,
+    QuotaStatus,
     SolveRecord,
     SpendDecision,
     SpendRecord,
@@ -202,3 +203,6 @@ def whole_second(moment: float) -> float:
 
 SOLVE: Final = derived(SolveRecord)
 solve_from_wire, solve_to_wire = SOLVE.read, SOLVE.write
+
+QUOTA: Final = derived(QuotaStatus)
+quota_from_wire, quota_to_wire = QUOTA.read, QUOTA.write

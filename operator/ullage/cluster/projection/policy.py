@@ -25,7 +25,7 @@ from ullage.cluster.codecs.objects import (
     registered,
     within,
 )
-from ullage.cluster.codecs.status import solve_from_wire
+from ullage.cluster.codecs.status import quota_from_wire, solve_from_wire
 from ullage.cluster.records.snapshot import PolicyRecord
 from ullage.cluster.records.spec_fields import (
     DAY_S,
@@ -41,7 +41,7 @@ from ullage.cluster.records.spec_fields import (
     Tenant,
     namespaces,
 )
-from ullage.cluster.records.status import SolveRecord
+from ullage.cluster.records.status import QuotaStatus, SolveRecord
 from ullage.engines.allocation.policies import POLICIES
 
 MOST_TENANTS: Final = 256
@@ -144,6 +144,12 @@ def _last_solve(raw: JsonObject) -> SolveRecord | None:
         return solve_from_wire(section(status, "lastSolve")) if status.get("lastSolve") else None
 
 
+def _quota_status(raw: JsonObject) -> QuotaStatus | None:
+    with within("status.quota"):
+        status = section(raw, "status")
+        return quota_from_wire(section(status, "quota")) if status.get("quota") else None
+
+
 def project_policy(raw: JsonObject) -> tuple[str, PolicyRecord]:
     """Read name and content of a SchedulingPolicy.
 
@@ -153,7 +159,8 @@ def project_policy(raw: JsonObject) -> tuple[str, PolicyRecord]:
     meta = read_meta(raw)
     default = PolicyRecord()
     told = own_conditions if meta.name == default.name else read_conditions
-    last_solve, conditions = _last_solve(raw), told(section(raw, "status"))
+    last_solve, quota_status = _last_solve(raw), _quota_status(raw)
+    conditions = told(section(raw, "status"))
     with within("spec"):
         spec = section(raw, "spec")
         packing = section(spec, "packing")
@@ -176,6 +183,7 @@ def project_policy(raw: JsonObject) -> tuple[str, PolicyRecord]:
             trust_domains=_trust_domains(spec),
             knowledge=_knowledge(spec),
             last_solve=last_solve,
+            quota_status=quota_status,
             conditions=conditions,
         )
     return meta.name, record

@@ -46,7 +46,7 @@ from ullage.cluster.records.spec_fields import (
     SpotTerms,
     Tenant,
 )
-from ullage.cluster.records.status import Condition, SolveRecord, WorkloadStatus
+from ullage.cluster.records.status import Condition, QuotaStatus, SolveRecord, WorkloadStatus
 from ullage.cluster.records.tier import CoordinatorReport
 from ullage.engines.admission.model import LearnedModel
 from ullage.engines.allocation.policies import POLICIES
@@ -349,6 +349,8 @@ class PolicyRecord:
     """Which namespaces learn from which."""
     last_solve: SolveRecord | None = None
     """The division in force, as the status tells it."""
+    quota_status: QuotaStatus | None = None
+    """What tenants hold of their quota, as the status tells it."""
     conditions: tuple[Condition, ...] = ()
 
     def __post_init__(self) -> None:
@@ -356,8 +358,8 @@ class PolicyRecord:
             raise ValueError(f"objective {self.objective!r} is none of {', '.join(POLICIES)}")
 
     def rules(self) -> PolicyRecord:
-        """What it asks for, without what its status tells: that changes with every division."""
-        return replace(self, last_solve=None, conditions=())
+        """What it asks for, without what its status tells: that changes all the time."""
+        return replace(self, last_solve=None, quota_status=None, conditions=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -576,6 +576,41 @@ class SolveRecord:
     """Deadlines that are not kept; `status.allocation.droppedDeadline` of each job says why."""
 
 
+MOST_USAGES: Final = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantUsage:
+    """What a tenant holds of its quota of one accelerator type, in percent of devices."""
+
+    tenant: Name
+    """Name of the tenant."""
+    accelerator: Annotated[Name, ACCELERATOR]
+    """Accelerator key."""
+    nominal_quota: NeededCount
+    """What it may hold without borrowing."""
+    used: NeededCount
+    """What its workloads hold."""
+    borrowed: NeededCount
+    """Of `used`, what is above nominalQuota."""
+    available: NeededCount
+    """What it can get now, with what it can borrow."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaStatus:
+    """What tenants hold of their quota; written when it changes, every ten seconds at most."""
+
+    time: Moment
+    """When this was written."""
+    borrowing_tenants: Annotated[NeededCount, INT32]
+    """Tenants that hold more than their nominal quota of any type."""
+    left_out: Annotated[Count, INT32, Schema(default=0)] = 0
+    """Entries that the list has no room for: of types that their tenant holds nothing of, first."""
+    usage: Annotated[tuple[TenantUsage, ...], atomic(MOST_USAGES)] = ()
+    """By tenant and accelerator type, for each quota of `spec.tenants`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommended:
     """An accelerator type and number of devices for the job, with its verdict."""

@@ -14,7 +14,7 @@ from ullage.cluster.codecs.objects import condition_to_wire
 from ullage.cluster.codecs.pod_status import pod_conditions, scheduling_annotation
 from ullage.cluster.codecs.pool import pool_status_to_wire
 from ullage.cluster.codecs.profile import device_model_to_wire, profile_status_to_wire
-from ullage.cluster.codecs.status import solve_to_wire, status_to_wire
+from ullage.cluster.codecs.status import quota_to_wire, solve_to_wire, status_to_wire
 from ullage.cluster.records.snapshot import ObjectRef, WorkloadKind
 from ullage.ports import JsonObject
 from ullage.scheduling.model.plan import (
@@ -25,6 +25,7 @@ from ullage.scheduling.model.plan import (
     SetDeviceModel,
     SetPoolStatus,
     SetProfile,
+    SetQuotaStatus,
     SetStatus,
     TellPod,
 )
@@ -86,6 +87,13 @@ def conditions_body(action: SetConditions) -> Body:
     if action.last_solve:
         status["lastSolve"] = solve_to_wire(action.last_solve)
     return _status(action.target, status)
+
+
+def quota_status_body(action: SetQuotaStatus) -> Body:
+    """What tenants hold of their quota, for server-side apply to ``/status``."""
+    if action.status is None:
+        return _status(action.target, {})
+    return _status(action.target, {"quota": quota_to_wire(action.status)})
 
 
 def pool_status_body(action: SetPoolStatus) -> Body:

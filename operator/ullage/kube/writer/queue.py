@@ -31,6 +31,7 @@ from ullage.scheduling.model.plan import (
     SetDeviceModel,
     SetPoolStatus,
     SetProfile,
+    SetQuotaStatus,
     SetStatus,
     UngatePod,
 )
@@ -59,7 +60,7 @@ def lane_of(action: Action) -> int:
             return 1
         case SetStatus():
             return PASSING if action.passing else TELL
-        case SetConditions() | CreateProfile() | SetProfile():
+        case SetConditions() | SetQuotaStatus() | CreateProfile() | SetProfile():
             return TELL
         case CreateDeviceProfile() | SetDeviceModel() | SetPoolStatus():
             return TELL

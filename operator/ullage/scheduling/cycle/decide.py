@@ -37,6 +37,7 @@ from ullage.scheduling.model.faults import WORKLOADS, Fault, faults_of
 from ullage.scheduling.model.lifecycle_step import earliest
 from ullage.scheduling.model.plan import DecideSettings, Plan
 from ullage.scheduling.status.policies import unread_news, void_policies
+from ullage.scheduling.status.quota_status import quota_news
 from ullage.scheduling.status.report import report
 from ullage.scheduling.timeslicing.division import Allocate
 from ullage.scheduling.timeslicing.rounds import division_news, next_turn
@@ -134,6 +135,7 @@ def _cycle(
     statuses, events = report(context, result, slices, cache.steady)
     taints = node_taints(snapshot, context.notices, epoch)
     lessons = _lessons(context, cache.op_times)
+    quota, quota_wakes_at = quota_news(snapshot, slices, now, epoch)
     # 6. Wake: when to look again though nothing changes.
     wake_at = earliest(
         resumed_at(snapshot, now, result.entries.postponed()),
@@ -146,6 +148,7 @@ def _cycle(
         result.ordering.wake_at,
         result.moves_at,
         result.scales_at,
+        quota_wakes_at,
     )
     steps = [step for life in context.lifecycles.values() for step in life.steps]
     waiting = [snapshot.workloads[uid] for uid, life in context.lifecycles.items() if life.waiting]
@@ -162,6 +165,7 @@ def _cycle(
             *void_policies(snapshot, now, epoch),
             *unread_news(snapshot, now, epoch),
             *division_news(view, context.rounds),
+            *quota,
             *lessons.actions,
         ),
         statuses=statuses,

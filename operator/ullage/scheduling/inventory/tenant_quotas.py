@@ -4,12 +4,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from ullage.api.contract import DesiredSlice
 from ullage.api.words import ReclaimWithinCohort
 from ullage.cluster.records.snapshot import PolicyRecord, Snapshot, WorkloadRecord
 from ullage.cluster.records.spec_fields import Quota, Tenant
+from ullage.cluster.records.status import TenantUsage
 from ullage.engines.quota.records import NO_TENANT, Limits, Quotas, QuotaTenant, Reclaim
 from ullage.engines.quota.usage import QuotaUsage
 from ullage.scheduling.inventory.tenant_bindings import tenant_of
@@ -49,17 +52,43 @@ def quotas_of(policy: PolicyRecord) -> TenantQuotas | None:
     return TenantQuotas(policy, Quotas(tenants)) if tenants else None
 
 
-def desired_usage(snapshot: Snapshot, tenants: TenantQuotas) -> QuotaUsage:
-    """What tenants hold by the slices that nodes are to have, for people and metrics.
+def usages_of(
+    snapshot: Snapshot, slices: Mapping[str, Sequence[DesiredSlice]] | None = None
+) -> tuple[TenantUsage, ...]:
+    """What tenants hold of each quota, for statuses, people and metrics; by tenant and type.
 
     Args:
-        snapshot: Nodes, pods and workloads.
-        tenants: The quotas of its policy.
+        snapshot: Policy, nodes, pods and workloads.
+        slices: Slices that nodes are to have, by node; ``None`` = those of the snapshot.
     """
+    tenants = quotas_of(snapshot.policy)
+    if tenants is None:
+        return ()
+    usage = _desired_usage(snapshot, tenants, slices)
+    return tuple(
+        TenantUsage(
+            tenant=tenant.name,
+            accelerator=kind,
+            nominal_quota=limits.nominal,
+            used=usage.used(at, kind),
+            borrowed=max(0, -usage.nominal_left(at, kind)),
+            available=usage.available(at, kind),
+        )
+        for at, tenant in enumerate(tenants.quotas.tenants)
+        for kind, limits in sorted(tenant.limits.items())
+    )
+
+
+def _desired_usage(
+    snapshot: Snapshot,
+    tenants: TenantQuotas,
+    slices: Mapping[str, Sequence[DesiredSlice]] | None,
+) -> QuotaUsage:
+    """What tenants hold by the slices that nodes are to have."""
     usage = QuotaUsage(tenants.quotas)
-    for node in snapshot.gpu_nodes.values():
+    for name, node in snapshot.gpu_nodes.items():
         kinds = {device.uuid: device.model for device in node.devices}
-        for held in node.desired:
+        for held in node.desired if slices is None else slices.get(name, ()):
             pod = snapshot.pods.get(held.key.pod_uid)
             workload = snapshot.workloads.get(pod.owner.uid) if pod is not None else None
             if workload is not None and held.gpu in kinds:

@@ -18,7 +18,7 @@ from ullage.cluster.records.pool import PoolStatus
 from ullage.cluster.records.profile import DeviceModel, DeviceRates, ProfileStatus
 from ullage.cluster.records.snapshot import ObjectRef
 from ullage.cluster.records.spec_fields import Batching
-from ullage.cluster.records.status import Condition, SolveRecord, WorkloadStatus
+from ullage.cluster.records.status import Condition, QuotaStatus, SolveRecord, WorkloadStatus
 from ullage.scheduling.model.faults import Fault
 
 
@@ -259,6 +259,21 @@ class SetConditions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SetQuotaStatus:
+    """Apply what tenants hold of their quota to the status of the SchedulingPolicy.
+
+    Under a field manager of its own: conditions and division stay what they are.
+    """
+
+    target: ObjectRef
+    status: QuotaStatus | None
+    """``None`` = no tenant has quota any more."""
+    epoch: int
+    reason: Reason
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CreateProfile:
     """Create the WorkloadProfile of a class; ``target`` has no uid yet."""
 
@@ -365,6 +380,7 @@ Action = (
     | DeleteWorkload
     | SetStatus
     | SetConditions
+    | SetQuotaStatus
     | CreateProfile
     | SetProfile
     | CreateDeviceProfile
