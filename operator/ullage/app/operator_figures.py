@@ -63,6 +63,7 @@ class ReplicaFigures:
         guard, aside = counters.guard, replica.solver.aside
         stats, now = counters.loop, replica.clock.now()
         picture, term = replica.state.freeze(now), self._term()
+        self._parties.policy = picture.policy
         workloads = list(picture.workloads.values())
         plan = term.loop.last_plan
         waiting = [w.status.decision for w in workloads if w.status.phase == Phase.PENDING]

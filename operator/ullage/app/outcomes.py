@@ -71,6 +71,7 @@ class Outcomes:
 
     def look(self, snapshot: Snapshot, actions: Sequence[Action], seconds: float) -> None:
         """Take one decision in; ``seconds`` is how long it took."""
+        self._parties.policy = snapshot.policy
         self._count_decisions(snapshot, actions, seconds)
         for action in actions:
             if isinstance(action, SetProfile):

@@ -22,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ullage.cli.tables import BAD, GOOD, QUIET, age, table_of
-from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.cluster.records.snapshot import PolicyRecord, WorkloadRecord
 from ullage.scheduling.accounting.bills import Bill, bill_of, party_of, total
 
 if TYPE_CHECKING:
@@ -71,21 +71,24 @@ class Line:
     bill: Bill
 
 
-def lines(workloads: Iterable[WorkloadRecord], by: By, now: float) -> list[Line]:
+def lines(
+    workloads: Iterable[WorkloadRecord], by: By, now: float, policy: PolicyRecord
+) -> list[Line]:
     """Bills, the dearest first; workloads without books have none.
 
     Args:
         workloads: Of the namespaces that are asked for.
         by: Grouping of a line.
         now: Until when the bills count.
+        policy: Says which tenant a workload counts for.
     """
     found = []
     for workload in workloads:
         bill = bill_of(workload, now)
         if bill is not None:
             name = f"{workload.ref.namespace}/{workload.ref.name}"
-            line = Line(name=name, kind=workload.kind.value, tenant=party_of(workload), bill=bill)
-            found.append(line)
+            party = party_of(policy, workload)
+            found.append(Line(name=name, kind=workload.kind.value, tenant=party, bill=bill))
     if by is By.TENANT:
         parties: dict[str, list[Bill]] = defaultdict(list)
         for line in found:

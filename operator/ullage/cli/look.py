@@ -8,7 +8,7 @@ Writes nothing but imported profiles.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from ullage.api.contract import section, text
@@ -33,6 +33,19 @@ async def look(target: Target, wanted: Sequence[Stream]) -> Snapshot:
     """
     async with target.connect() as api:
         return await picture(api, wanted)
+
+
+async def look_as_allowed(
+    target: Target, wanted: Sequence[Stream], optional: Collection[Stream]
+) -> tuple[Snapshot, dict[str, str]]:
+    """The same, without optional streams that the user may not list; see :func:`as_allowed`.
+
+    Raises:
+        CredentialsError: no usable credentials.
+        ApiError: the API server refused another one or did not answer.
+    """
+    async with target.connect() as api:
+        return await as_allowed(api, wanted, optional)
 
 
 Join = Callable[[JsonObject, JsonObject], JsonObject]
@@ -76,14 +89,31 @@ async def saved(cluster: ClusterPort, body: JsonObject, join: Join | None = None
 
 async def picture(cluster: ClusterPort, wanted: Sequence[Stream]) -> Snapshot:
     """A snapshot of these streams."""
+    return (await as_allowed(cluster, wanted))[0]
+
+
+async def as_allowed(
+    cluster: ClusterPort, wanted: Sequence[Stream], optional: Collection[Stream] = ()
+) -> tuple[Snapshot, dict[str, str]]:
+    """A snapshot of these streams, without optional ones that the user may not list.
+
+    Returns:
+        The snapshot; and what the API server said, by kind that was left out.
+    """
     state = ClusterState(lambda _: None)  # nothing is assumed here
-    now = time.time()
+    now, refused = time.time(), dict[str, str]()
     for stream in wanted:
         items: list[JsonObject] = []
-        async for page in cluster.list_paged(stream.kind, stream.selector):
-            items += page.items
+        try:
+            async for page in cluster.list_paged(stream.kind, stream.selector):
+                items += page.items
+        except Forbidden as error:
+            if stream not in optional:
+                raise
+            refused[stream.kind.kind] = error.message
+            continue
         state.replace(stream, items, now)
-    return state.freeze(now)
+    return state.freeze(now), refused
 
 
 async def quota_held(cluster: ClusterPort) -> Snapshot | None:

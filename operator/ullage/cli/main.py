@@ -13,10 +13,10 @@ import difflib
 import os
 import sys
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, NoReturn, TypeVar
+from typing import Annotated, Final, NoReturn, TypeVar
 
 import typer
 from rich.console import RenderableType
@@ -31,6 +31,7 @@ from ullage.cli.look import (
     inside,
     isolation_of,
     look,
+    look_as_allowed,
     quota_held,
     save,
     workloads,
@@ -112,13 +113,16 @@ def status(
     if watch and not output.for_people:
         _fail("--watch prints tables only")
     wanted = list(inside((*WORKLOADS, PODS), _one_or_all(context, namespace, everywhere)))
+    pods, wide = wanted[-1], output is Output.WIDE
     if not output.for_people:
-        sys.stdout.write(workloads_as(workloads(_allowed(context, wanted)), output))
+        sys.stdout.write(workloads_as(workloads(_allowed(context, wanted, (pods,))), output))
         return
+    if wide:
+        wanted.append(SCHEDULING_POLICIES)
 
     def shown() -> RenderableType:
-        found = workloads(_allowed(context, wanted))
-        return tables.overview(found, time.time(), wide=output is Output.WIDE)
+        seen = _allowed(context, wanted, (pods, SCHEDULING_POLICIES))
+        return tables.overview(workloads(seen), time.time(), wide=wide, policy=seen.policy)
 
     _shown(shown, watch)
 
@@ -258,9 +262,10 @@ def cost(
     ] = costs.Output.TABLE,
 ) -> None:
     """What work cost, what on-demand would have taken, what was saved, what losses took."""
-    seen = _look(context, inside(WORKLOADS, _one_or_all(context, namespace, everywhere)))
+    namespaced = inside(WORKLOADS, _one_or_all(context, namespace, everywhere))
+    seen = _allowed(context, [*namespaced, SCHEDULING_POLICIES], (SCHEDULING_POLICIES,))
     now = time.time()
-    found = costs.lines(workloads(seen), by, now)
+    found = costs.lines(workloads(seen), by, now, seen.policy)
     if output is costs.Output.JSON:
         sys.stdout.write(costs.to_json(found, by, now))
     else:
@@ -434,21 +439,21 @@ def _shown(render: Callable[[], RenderableType], watch: bool) -> None:
         time.sleep(WATCH_S)
 
 
-def _allowed(context: typer.Context, wanted: list[Stream]) -> Snapshot:
-    """A look without pods, from now on, where the user may not list them."""
+_WITHOUT: Final = {
+    PODS.kind.kind: "without pods that share devices by a label",
+    SCHEDULING_POLICIES.kind.kind: "the tenant is the one that work names, else its namespace",
+}
 
-    async def looked() -> Snapshot:
-        try:
-            return await look(_target(context), wanted)
-        except Forbidden as error:
-            pods = [stream for stream in wanted if stream.kind == PODS.kind]
-            if not pods:
-                raise
-            problems.print(f"without pods that share devices by a label: {error.message}")
-            wanted.remove(pods[0])
-            return await look(_target(context), wanted)
 
-    return _answered(looked)
+def _allowed(
+    context: typer.Context, wanted: list[Stream], optional: Collection[Stream]
+) -> Snapshot:
+    """A look without what the user may not list and need not see; left out from now on."""
+    seen, refused = _answered(lambda: look_as_allowed(_target(context), wanted, optional))
+    for kind, message in refused.items():
+        problems.print(f"{_WITHOUT[kind]}: {message}", markup=False)
+    wanted[:] = [stream for stream in wanted if stream.kind.kind not in refused]
+    return seen
 
 
 def _known_accelerators(context: typer.Context) -> set[str] | None:

@@ -15,7 +15,7 @@ from ullage.api.contract import DesiredSlice, ObservedDevice, Reason
 from ullage.api.explanations.all import CONDITIONS, REASONS
 from ullage.api.reasons import ConditionType
 from ullage.api.times import rfc3339
-from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot, WorkloadRecord
+from ullage.cluster.records.snapshot import GPUNodeRecord, PolicyRecord, Snapshot, WorkloadRecord
 from ullage.cluster.records.spec_fields import Elasticity
 from ullage.cluster.records.status import (
     AllocationRecord,
@@ -28,6 +28,7 @@ from ullage.cluster.records.status import (
     SpendRecord,
     WorkloadStatus,
 )
+from ullage.scheduling.accounting.bills import party_of
 
 GOOD, BAD, QUIET = "green", "red", "dim"
 SILENT_SECONDS: Final = 180.0
@@ -78,8 +79,17 @@ def times(slowdown: str) -> str:
     return f"{slowdown}x" if slowdown else "-"
 
 
-def overview(found: Iterable[WorkloadRecord], now: float, *, wide: bool = False) -> RenderableType:
-    """One line per workload; ``wide`` adds what it is counted under, and the decision's words."""
+def overview(
+    found: Iterable[WorkloadRecord],
+    now: float,
+    *,
+    wide: bool = False,
+    policy: PolicyRecord | None = None,
+) -> RenderableType:
+    """One line per workload; ``wide`` adds what it is counted under, and the decision's words.
+
+    ``policy`` says which tenant a workload counts for; ``None`` = the one that it names.
+    """
     table = table_of(
         "NAMESPACE", "NAME", "KIND", "PHASE", "REASON", "NODES", "SHARE",
         "PREDICTED", "OBSERVED", "PROGRESS", "AGE",
@@ -100,16 +110,16 @@ def overview(found: Iterable[WorkloadRecord], now: float, *, wide: bool = False)
             times(sharing.observed if sharing else ""),
             _progress(workload),
             age(now - workload.created),
-            *(_more(workload) if wide else ()),
+            *(_more(workload, policy or PolicyRecord()) if wide else ()),
         )
     return table if table.row_count else Text("nothing here yet", style=QUIET)
 
 
-def _more(workload: WorkloadRecord) -> tuple[str, ...]:
+def _more(workload: WorkloadRecord, policy: PolicyRecord) -> tuple[str, ...]:
     decision = workload.status.decision
     return (
         workload.workload_class or "-",
-        workload.tenant or workload.ref.namespace,
+        party_of(policy, workload),
         str(workload.priority),
         decision.message if decision else "-",
     )

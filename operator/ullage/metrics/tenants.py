@@ -8,26 +8,34 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Final
 
-from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.cluster.records.snapshot import PolicyRecord, WorkloadRecord
 from ullage.scheduling.accounting.bills import party_of
+from ullage.scheduling.inventory.tenant_bindings import is_listed, tenant_of
 
 MOST_OF_A_NAMESPACE: Final = 20
-"""Tenants that work of one namespace may name; work of further ones counts for the namespace."""
+"""Tenants that the policy does not list, of one namespace; work of more counts for the namespace.
+"""
 
 
 @dataclass(slots=True)
 class Parties:
     """Labels that were given; what one namespace names takes nothing from another."""
 
+    policy: PolicyRecord = field(default_factory=PolicyRecord)
+    """In force now; it says who may use which tenant."""
     _given: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
     def label(self, workload: WorkloadRecord) -> str:
-        """The tenant that the figures of a workload count for."""
-        namespace, party = workload.ref.namespace, party_of(workload)
+        """The tenant that the figures of a workload count for, or its namespace."""
+        namespace, party = workload.ref.namespace, party_of(self.policy, workload)
         given = self._given[namespace]
-        if party == namespace or party in given:
+        if party == namespace or party in given or is_listed(self.policy, party):
             return party
         if len(given) >= MOST_OF_A_NAMESPACE:
             return namespace
         given.add(party)
         return party
+
+    def tenant(self, workload: WorkloadRecord) -> str:
+        """The same; empty where the workload counts for no tenant."""
+        return self.label(workload) if tenant_of(self.policy, workload) else ""

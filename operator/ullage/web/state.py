@@ -43,9 +43,9 @@ def page_state(snapshot: Snapshot, currency: str) -> Json:
         "takenAt": rfc3339(snapshot.taken_at),
         "currency": currency,
         "devices": _listed(_devices(snapshot), MOST_DEVICES),
-        "queue": _listed(_queue(workloads, snapshot.taken_at), MOST_ROWS),
+        "queue": _listed(_queue(snapshot), MOST_ROWS),
         "objectives": _listed(_objectives(workloads), MOST_ROWS),
-        "cost": _listed(_costs(workloads, snapshot.taken_at), MOST_ROWS),
+        "cost": _listed(_costs(snapshot), MOST_ROWS),
     }
 
 
@@ -118,24 +118,24 @@ def _named(workload: WorkloadRecord) -> Json:
     }
 
 
-def _queue(workloads: Iterable[WorkloadRecord], now: float) -> list[Json]:
+def _queue(snapshot: Snapshot) -> list[Json]:
     """Workloads before Running: the most important first, of these the oldest."""
     waiting = [
         one
-        for one in workloads
+        for one in snapshot.workloads.values()
         if (one.status.phase or Phase.PENDING) in _WAITS and not one.suspend
     ]
     waiting.sort(key=lambda one: (-one.priority, one.created, one.ref.uid))
-    return [_waiting(one, now) for one in waiting]
+    return [_waiting(one, snapshot) for one in waiting]
 
 
-def _waiting(workload: WorkloadRecord, now: float) -> Json:
+def _waiting(workload: WorkloadRecord, snapshot: Snapshot) -> Json:
     decision = workload.status.decision
     reason = decision.reason if decision is not None else None
     return _named(workload) | {
         "priority": workload.priority,
-        "tenant": cut(party_of(workload)),
-        "ageSeconds": max(0, int(now - workload.created)),
+        "tenant": cut(party_of(snapshot.policy, workload)),
+        "ageSeconds": max(0, int(snapshot.taken_at - workload.created)),
         "reason": "" if reason is None else reason.value,
         "message": cut(decision.message) if decision is not None else "not decided yet",
         "whatHelps": _remedy(reason),
@@ -173,13 +173,13 @@ def _number(said: object) -> float:
         return 0.0
 
 
-def _costs(workloads: Iterable[WorkloadRecord], now: float) -> list[Json]:
+def _costs(snapshot: Snapshot) -> list[Json]:
     """One row for each tenant, the most expensive first."""
     bills: dict[str, list[Bill]] = defaultdict(list)
-    for workload in workloads:
-        bill = bill_of(workload, now)
+    for workload in snapshot.workloads.values():
+        bill = bill_of(workload, snapshot.taken_at)
         if bill is not None:
-            bills[party_of(workload)].append(bill)
+            bills[party_of(snapshot.policy, workload)].append(bill)
     sums = {party: total(found) for party, found in bills.items()}
     return [
         {

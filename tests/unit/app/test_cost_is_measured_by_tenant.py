@@ -10,13 +10,17 @@ from decimal import Decimal
 import pytest
 from prometheus_client.core import Metric
 
-from builders import NOW, a_job
+from builders import NOW, a_job, a_policy, a_snapshot
+from ullage.cli.cost import By, lines
 from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.cluster.records.spec_fields import Tenant
 from ullage.cluster.records.status import Account, SpendRecord
 from ullage.metrics.cost import CostSums
-from ullage.metrics.tenants import MOST_OF_A_NAMESPACE
+from ullage.metrics.tenants import MOST_OF_A_NAMESPACE, Parties
 from ullage.process.metric_families import families
 from ullage.scheduling.accounting.bills import bill_of, total
+from ullage.scheduling.inventory.tenant_bindings import tenant_of
+from ullage.web.state import page_state
 
 
 def billed(
@@ -136,3 +140,50 @@ def test_money_is_labelled_with_its_currency() -> None:
     money = {"ullage_job_cost_total", "ullage_job_cost_per_hour"}
     assert {name for name in labels if "currency" in labels[name]} == money
     assert all(labels[name]["currency"] == "EUR" for name in money)
+
+
+BOUND = a_policy(
+    tenants=(
+        Tenant(name="open"),
+        Tenant(name="owner", namespaces=frozenset({"default"})),
+        Tenant(name="research", namespaces=frozenset({"team-b"})),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("named", "party"),
+    [
+        ("", "owner"),  # the tenant that its namespace belongs to, as quota counts it
+        ("owner", "owner"),
+        ("open", "open"),
+        ("research", "owner"),  # not open to the namespace: it pays for no work of this one
+        ("invented", "owner"),
+    ],
+)
+def test_a_bill_goes_to_the_tenant_that_quota_and_time_are_counted_for(
+    named: str, party: str
+) -> None:
+    work = billed("a", "5", tenant=named)
+    assert tenant_of(BOUND, work) == party
+    sums = CostSums(began=NOW, parties=Parties(policy=BOUND))
+    assert sums.figures([work], NOW).cost == {(party, "USD"): 5.0}
+    (line,) = lines([work], By.TENANT, NOW, BOUND)
+    assert line.tenant == party
+    (row,) = page_state(a_snapshot(BOUND, work), "USD")["cost"]["items"]  # type: ignore[index]
+    assert row["tenant"] == party
+
+
+def test_where_no_tenant_has_the_namespace_a_bill_goes_to_the_name_or_the_namespace() -> None:
+    parties = Parties(policy=a_policy(tenants=(Tenant(name="a", namespaces=frozenset({"b"})),)))
+    assert parties.label(billed("a", "1", tenant="invented")) == "invented"
+    nameless = billed("a", "1", tenant="")
+    assert (parties.label(nameless), parties.tenant(nameless)) == ("default", "")
+
+
+def test_tenants_of_the_policy_have_their_series_however_many_names_were_made_up() -> None:
+    parties = Parties(policy=a_policy(tenants=(Tenant(name="open"),)))
+    for n in range(2 * MOST_OF_A_NAMESPACE):
+        parties.label(billed("a", "1", tenant=f"made-up-{n}"))
+    assert parties.label(billed("a", "1", tenant="one-more")) == "default"
+    assert parties.label(billed("a", "1", tenant="open")) == "open"

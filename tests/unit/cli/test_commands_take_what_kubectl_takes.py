@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -19,9 +19,8 @@ from builders import a_job, a_snapshot
 from ullage.cli import main
 from ullage.cli.target import Target
 from ullage.cluster.records.snapshot import Snapshot
-from ullage.cluster.values.streams import PODS, Stream
+from ullage.cluster.values.streams import SCHEDULING_POLICIES, Stream
 from ullage.kube.credentials import CredentialsError
-from ullage.ports import Forbidden
 
 RUNNER = CliRunner()
 CONFIG = {
@@ -50,12 +49,28 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
 
     async def look(_: object, wanted: Sequence[Stream]) -> Snapshot:
-        found.extend({one.selector.namespace for one in wanted})
+        of_namespaces = [one for one in wanted if one != SCHEDULING_POLICIES]
+        found.extend({one.selector.namespace for one in of_namespaces})
         job = a_job("train", namespace="team-a").status(phase="Running").record
         return a_snapshot(job)
 
-    monkeypatch.setattr(main, "look", look)
+    allow_all(monkeypatch, look)
     return found
+
+
+def allow_all(
+    monkeypatch: pytest.MonkeyPatch,
+    look: Callable[[object, Sequence[Stream]], Awaitable[Snapshot]],
+) -> None:
+    """Every look is allowed, and sees this."""
+
+    async def as_allowed(
+        target: object, wanted: Sequence[Stream], _: object
+    ) -> tuple[Snapshot, dict[str, str]]:
+        return await look(target, wanted), {}
+
+    monkeypatch.setattr(main, "look", look)
+    monkeypatch.setattr(main, "look_as_allowed", as_allowed)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +150,7 @@ def test_a_watched_table_is_printed_when_it_changes(
             raise KeyboardInterrupt
         return a_snapshot(a_job("train").status(phase=phase).record)
 
-    monkeypatch.setattr(main, "look", look)
+    allow_all(monkeypatch, look)
     monkeypatch.setattr(main, "WATCH_S", 0.0)
     monkeypatch.setattr(main, "console", Console(width=200))
     told = RUNNER.invoke(main.app, ["--kubeconfig", kubeconfig, "status", "-w"])
@@ -143,25 +158,33 @@ def test_a_watched_table_is_printed_when_it_changes(
     assert told.stdout.index("Pending") < told.stdout.index("Running")
 
 
-def test_pods_that_share_by_a_label_are_told_where_they_may_be_listed(
-    kubeconfig: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("words", "kind", "told"),
+    [
+        (("status", "-o", "name"), "Pod", "without pods that share devices by a label"),
+        (("status", "-o", "wide"), "SchedulingPolicy", "the tenant is the one that work names"),
+        (("cost",), "SchedulingPolicy", "the tenant is the one that work names"),
+    ],
+)
+def test_what_the_user_may_not_list_is_said_and_the_rest_is_shown(
+    kubeconfig: str,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    kind: str,
+    told: str,
 ) -> None:
-    looks: list[int] = []
+    async def look(
+        _: object, wanted: Sequence[Stream], optional: Sequence[Stream]
+    ) -> tuple[Snapshot, dict[str, str]]:
+        assert kind in {stream.kind.kind for stream in wanted if stream in optional}
+        return a_snapshot(a_job("train").record), {kind: 'User "u" cannot list it'}
 
-    async def look(_: object, wanted: Sequence[Stream]) -> Snapshot:
-        looks.append(len(wanted))
-        asked = [stream.selector for stream in wanted if stream.kind == PODS.kind]
-        if asked:
-            assert asked[0].labels == PODS.selector.labels
-            raise Forbidden(message='User "u" cannot list resource "pods"', status=403)
-        return a_snapshot(a_job("train").record)
-
-    monkeypatch.setattr(main, "look", look)
-    told = RUNNER.invoke(main.app, ["--kubeconfig", kubeconfig, "status", "-o", "name"])
-    assert told.exit_code == 0, told.output
-    assert told.stdout == "trainingjob/train\n"
-    assert 'cannot list resource "pods"' in told.stderr
-    assert looks == [3, 2]
+    monkeypatch.setattr(main, "look_as_allowed", look)
+    found = RUNNER.invoke(main.app, ["--kubeconfig", kubeconfig, *words])
+    assert found.exit_code == 0, found.output
+    said = " ".join(found.stderr.split())
+    assert told in said
+    assert 'User "u" cannot list it' in said
 
 
 def test_a_pipe_gets_one_line_for_each_row() -> None:

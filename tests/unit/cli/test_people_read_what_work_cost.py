@@ -16,8 +16,9 @@ from typer.testing import CliRunner
 from builders import NOW, a_job, a_service, a_snapshot
 from ullage.cli import cost, main
 from ullage.cli.cost import By
-from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
+from ullage.cluster.records.snapshot import PolicyRecord, Snapshot, WorkloadRecord
 from ullage.cluster.records.status import Account, Progress, SpendRecord
+from ullage.cluster.values.streams import SCHEDULING_POLICIES, Stream
 
 RUNNER = CliRunner()
 
@@ -50,7 +51,7 @@ def the_cluster() -> Snapshot:
 
 
 def found(by: By = By.JOB) -> list[cost.Line]:
-    return cost.lines(the_cluster().workloads.values(), by, NOW)
+    return cost.lines(the_cluster().workloads.values(), by, NOW, PolicyRecord())
 
 
 def shown(what: RenderableType) -> str:
@@ -102,7 +103,7 @@ def test_what_the_rest_should_save_is_a_column_where_it_is_known() -> None:
     cheap, *others = cluster.workloads.values()
     record = replace(spend("12.5"), expected_savings="30.5")
     told = [replace(cheap, status=replace(cheap.status, spend=record)), *others]
-    lines = cost.lines(told, By.JOB, NOW)
+    lines = cost.lines(told, By.JOB, NOW, PolicyRecord())
     rows = {line.split()[0]: line.split() for line in shown(cost.table(lines, By.JOB)).splitlines()}
     assert rows["JOB"][-2:] == ["TO", "SAVE"]
     assert rows["default/cheap"][-1] == "30.50"
@@ -118,7 +119,8 @@ def test_what_the_rest_should_save_is_a_column_where_it_is_known() -> None:
 
 def test_without_prices_one_is_told_what_to_do() -> None:
     none: list[WorkloadRecord] = [a_job("idle").build()]
-    assert "pricePerHour" in shown(cost.table(cost.lines(none, By.JOB, NOW), By.JOB))
+    found = cost.lines(none, By.JOB, NOW, PolicyRecord())
+    assert "pricePerHour" in shown(cost.table(found, By.JOB))
     assert "pricePerHour" in shown(cost.bars([]))
 
 
@@ -160,11 +162,12 @@ def test_the_picture_has_two_bars_for_each(tmp_path: Path, monkeypatch: pytest.M
 def test_the_command_asks_for_one_namespace_or_all(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    def look(_: object, wanted: tuple[object, ...]) -> Snapshot:
-        asked.extend(one.selector.namespace for one in wanted)  # type: ignore[attr-defined]
+    def look(_: object, wanted: list[Stream], optional: tuple[Stream, ...]) -> Snapshot:
+        assert optional == (SCHEDULING_POLICIES,)
+        asked.extend(one.selector.namespace for one in wanted if one not in optional)
         return the_cluster()
 
-    monkeypatch.setattr(main, "_look", look)
+    monkeypatch.setattr(main, "_allowed", look)
     words = ["cost", "-n", "default", "--by", "tenant", "-o", "json", "--plot", "terminal"]
     told = RUNNER.invoke(main.app, words)
     assert told.exit_code == 0, told.output

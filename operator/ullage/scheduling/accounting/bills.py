@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 
-from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.cluster.records.snapshot import PolicyRecord, WorkloadRecord
 from ullage.scheduling.accounting import cost_records
+from ullage.scheduling.inventory.tenant_bindings import tenant_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,9 +119,9 @@ def total(bills: Iterable[Bill]) -> Bill:
     return found
 
 
-def party_of(workload: WorkloadRecord) -> str:
-    """Whom a bill goes to: the tenant, or the namespace of work without one."""
-    return workload.tenant or workload.ref.namespace
+def party_of(policy: PolicyRecord, workload: WorkloadRecord) -> str:
+    """Whom a bill goes to: the tenant that the work counts for, or the namespace where none is."""
+    return tenant_of(policy, workload) or workload.ref.namespace
 
 
 def _known(said: str) -> Decimal | None:

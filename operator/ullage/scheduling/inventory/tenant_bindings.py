@@ -15,8 +15,13 @@ from ullage.cluster.records.spec_fields import EVERY_NAMESPACE, Tenant
 
 
 def tenant_of(policy: PolicyRecord, workload: WorkloadRecord) -> str:
-    """The tenant of a workload: the one that it names, else that of its namespace; may be empty."""
-    return workload.tenant or default_tenant(policy, workload.ref.namespace)
+    """The tenant that a workload counts for, in quota, time, bills and metrics; may be empty.
+
+    It is the one that it names, if its namespace may use that one, else that of its namespace.
+    """
+    if workload.tenant and is_bound(policy, workload):
+        return workload.tenant
+    return default_tenant(policy, workload.ref.namespace)
 
 
 def default_tenant(policy: PolicyRecord, namespace: str) -> str:
@@ -29,6 +34,11 @@ def default_tenant(policy: PolicyRecord, namespace: str) -> str:
             if listed in tenant.namespaces:
                 return tenant.name
     return ""
+
+
+def is_listed(policy: PolicyRecord, name: str) -> bool:
+    """Whether the policy lists a tenant of this name."""
+    return _listed(policy, name) is not None
 
 
 def is_bound(policy: PolicyRecord, workload: WorkloadRecord) -> bool:
