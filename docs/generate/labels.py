@@ -29,7 +29,7 @@ LABELS: Final = {
     "capacity": "kind of capacity that was chosen: `Spot`, `OnDemand`, ...",
     "capacity_type": _of(one.value for one in CapacityType),
     "cause": "of a violation: `neighbours`, `probation`, `load` (its own); of a preemption: "
-    "`priority`, `turn`; of a skipped cycle: why there was no work",
+    "`priority`, `reclaim` (of quota), `turn`; of a skipped cycle: why there was no work",
     "component": "`operator`, `node`",
     "currency": "ISO 4217 code of the prices (`ULLAGE_PRICE_CURRENCY`)",
     "decision": "`admitted`, `probation`, `refused`",

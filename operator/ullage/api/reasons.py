@@ -69,6 +69,7 @@ class Reason(StrEnum):
     STUCK_UNSCHEDULED = "StuckUnscheduled"
     STUCK_NOT_STARTED = "StuckNotStarted"
     PREEMPTED = "Preempted"
+    QUOTA_RECLAIMED = "QuotaReclaimed"
     ROUND_SCHEDULED = "RoundScheduled"
     ESTIMATE_USED = "EstimateUsed"
     MEMBER_LOST = "MemberLost"

@@ -20,11 +20,13 @@ from ullage.engines.allocation.round_records import MEMORY_ROUNDS
 from ullage.metrics.histograms import division_seconds
 from ullage.metrics.tenants import Parties
 from ullage.process.metric_families import counter, gauge
+from ullage.scheduling.model.lifecycle_step import PREEMPTIONS
 from ullage.scheduling.model.phases import Phase
-from ullage.scheduling.model.plan import Action, SetStatus
+from ullage.scheduling.model.plan import Action, SetStatus, TellPod
 from ullage.scheduling.timeslicing.round_records import owed_s, promised, received_s
 
 PRIORITY: Final = "priority"
+RECLAIM: Final = "reclaim"
 TURN: Final = "turn"
 
 
@@ -52,7 +54,8 @@ class TurnFigures:
     )
     preemptions: Mapping[str, int] = counter(
         "ullage_preemptions",
-        "Jobs asked to save their work and leave: for a higher priority, or their turn was over.",
+        "Workloads asked to save their work and leave: for a higher priority, because a tenant "
+        "took its quota back, or because their turn was over.",
         "cause",
     )
     divisions: Histogram = field(default_factory=division_seconds)
@@ -60,13 +63,26 @@ class TurnFigures:
 
 
 def preempted(snapshot: Snapshot, actions: Sequence[Action]) -> Iterator[str]:
-    """Why each job was asked to leave its devices: for a higher priority, or its turn is over."""
+    """Why each workload was asked to leave its devices."""
+    told: set[str] = set()
     for action in actions:
-        if not isinstance(action, SetStatus) or action.reason is not Reason.PREEMPTED:
+        if not isinstance(action, SetStatus) or action.reason not in PREEMPTIONS:
             continue
-        before = snapshot.workloads.get(action.owner.uid)
-        if before is not None and before.status.phase != Phase.RESTARTING:
-            yield TURN if action.status.allocation is not None else PRIORITY
+        uid = action.unit if isinstance(action, TellPod) else action.owner.uid
+        before = snapshot.workloads.get(uid)
+        if uid in told or before is None or before.status.phase == Phase.RESTARTING:
+            continue
+        told.add(uid)
+        yield _cause(before, action)
+
+
+def _cause(before: WorkloadRecord, action: SetStatus) -> str:
+    """The end of a turn is no preemption that a workload remembers and backs off from."""
+    if action.reason is Reason.QUOTA_RECLAIMED:
+        return RECLAIM
+    now, known = action.status.scheduling, before.status.scheduling
+    is_remembered = (now.preemptions, now.preempted_at) != (known.preemptions, known.preempted_at)
+    return PRIORITY if is_remembered or action.status.allocation is None else TURN
 
 
 def turn_figures(
@@ -86,7 +102,7 @@ def turn_figures(
         books = job.status.allocation
         if books is None:
             continue
-        tenant = parties.label(job) if job.tenant else ""
+        tenant = parties.tenant(job)
         for kind, part in promised(books).items():
             allocation[kind, tenant] += part
         age_s = max(1.0, now - job.created)

@@ -5,14 +5,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from builders import NOW, a_job
+from builders import NOW, a_job, a_snapshot, an_adopted
 from fakes.toy_rounds import FAST, Turns, rates
+from ullage.api.contract import Reason
 from ullage.app.solver import Stopwatch
 from ullage.cluster.records.status import AllocationRecord, Received
 from ullage.engines.allocation.model import JobView, Problem, Throughputs, TypeView
@@ -21,7 +23,7 @@ from ullage.metrics.histograms import division_seconds
 from ullage.metrics.tenants import Parties
 from ullage.metrics.turns import preempted, turn_figures
 from ullage.process.metric_families import families
-from ullage.scheduling.model.plan import EvictPod, SetStatus
+from ullage.scheduling.model.plan import EvictPod, SetStatus, TellPod
 
 
 def scrape(figures: object) -> str:
@@ -90,3 +92,37 @@ def test_a_division_is_timed_where_a_clock_may_be_read() -> None:
     assert watch(Objective.MAX_MIN_FAIRNESS, problem).of("one") == {"fast": 1.0}
     assert watch.take() > 0
     assert watch.take() == 0
+
+
+BOOKS = AllocationRecord(since=NOW - 100, fractions=(("fast", "0.25"),))
+
+
+def test_a_preemption_counts_by_its_cause_under_turns_too() -> None:
+    before = a_job("one").status(phase="Running", allocation=BOOKS).build()
+    again = before.status.scheduling
+    for reason, scheduling, cause in (
+        (Reason.QUOTA_RECLAIMED, replace(again, preemptions=1, preempted_at=NOW), "reclaim"),
+        (Reason.PREEMPTED, replace(again, preemptions=1, preempted_at=NOW), "priority"),
+        (Reason.PREEMPTED, again, "turn"),
+        (Reason.RESIZING, again, ""),
+    ):
+        status = replace(before.status, phase="Restarting", scheduling=scheduling)
+        told = SetStatus(
+            owner=before.ref, resource_version="1", status=status, epoch=1, reason=reason, text=""
+        )
+        assert list(preempted(a_snapshot(before), (told, told))) == ([cause] if cause else [])
+
+
+def test_a_gang_of_adopted_pods_that_is_preempted_counts_once() -> None:
+    one = an_adopted("gang").build()
+    second = replace(one.adopted[0], pod=replace(one.adopted[0].pod, uid="uid-2", name="gang-1"))
+    unit = replace(one, adopted=(*one.adopted, second))
+    status = replace(unit.status, phase="Restarting")
+    told = [
+        TellPod(
+            owner=one.pod, unit=unit.ref.uid, resource_version="", status=status, epoch=1,
+            reason=Reason.PREEMPTED, text="",
+        )
+        for one in unit.adopted
+    ]  # fmt: skip
+    assert list(preempted(a_snapshot(unit), told)) == ["priority"]

@@ -55,6 +55,13 @@ LIFE: Final[Mapping[Reason, Explanation]] = {
         "workload was asked to checkpoint and waits for its turn.",
         "Wait, or raise its priority class or its weight.",
     ),
+    Reason.QUOTA_RECLAIMED: say(
+        "The workload's tenant had borrowed quota from its cohort, and a tenant of the cohort took "
+        "its nominal quota back. This workload was asked to checkpoint and starts again when the "
+        "quota has room.",
+        "Wait, keep to the nominal quota of your tenant, or ask the administrator to raise it "
+        "(spec.tenants[].quota of the SchedulingPolicy).",
+    ),
     Reason.EVICTION_NOTICE: say(
         "The provider or the administrator will take the machine away. The node accepts no new "
         "work, and running work moves in time.",

@@ -17,6 +17,7 @@ from ullage.api.contract import ObservedSlice, Reason
 from ullage.api.reasons import ConditionType
 from ullage.cluster.records.snapshot import Snapshot, WorkloadKind, WorkloadRecord
 from ullage.cluster.records.status import Account, Progress, WorkloadStatus
+from ullage.scheduling.model.lifecycle_step import PREEMPTIONS
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.progress import gang_progress
 
@@ -30,7 +31,7 @@ TAKEN: Final = frozenset(
         Reason.DEVICE_LOST,
         Reason.NODE_UNHEALTHY,
         Reason.SPOT_INTERRUPTED,
-        Reason.PREEMPTED,
+        *PREEMPTIONS,
         Reason.INTERFERING,
         Reason.OBJECTIVES_CONFLICT,
         Reason.PROBATION_ROLLED_BACK,

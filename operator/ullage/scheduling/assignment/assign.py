@@ -162,7 +162,8 @@ def _preempt(
         if job.adopted
         else f"starts again when room is free, in {wait_s:g} s at the earliest"
     )
-    _send_away(context, uid, message, result)
+    reason = Reason.QUOTA_RECLAIMED if victim.reclaimed else Reason.PREEMPTED
+    _send_away(context, uid, message, result, reason)
     context.lifecycles[uid] = replace(
         context.lifecycles[uid],
         retry_at=view.now + wait_s,

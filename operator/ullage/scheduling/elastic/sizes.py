@@ -17,13 +17,13 @@ from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.snapshot import PodStage, Snapshot, WorkloadKind, WorkloadRecord
 from ullage.cluster.records.status import SizeRecord
 from ullage.scheduling.model.gang_speed import KEEP_S
-from ullage.scheduling.model.lifecycle_step import LifecycleStep
+from ullage.scheduling.model.lifecycle_step import PREEMPTIONS, LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import Emit
 from ullage.scheduling.placement.placement import Placement
 
 _BETWEEN: Final = (Phase.RESTARTING, Phase.PENDING)
-_SENT_AWAY: Final = (Reason.PREEMPTED, Reason.EXIT_CODE, Reason.SUSPENDED)
+_SENT_AWAY: Final = (*PREEMPTIONS, Reason.EXIT_CODE, Reason.SUSPENDED)
 """Ends after which others may have the devices."""
 
 

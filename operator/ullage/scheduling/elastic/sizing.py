@@ -22,7 +22,7 @@ from ullage.scheduling.elastic.sizes import Size, resumes
 from ullage.scheduling.elastic.space import Space, other_models, sites_of
 from ullage.scheduling.feasibility.resource_requests import ResourceRequests, keeps_to_one_type
 from ullage.scheduling.lifecycle.in_place import is_creating, reliable_due
-from ullage.scheduling.model.lifecycle_step import LifecycleStep, earliest
+from ullage.scheduling.model.lifecycle_step import PREEMPTIONS, LifecycleStep, earliest
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.view import View
 from ullage.scheduling.placement.attempt import Outcome, Refused, Requeue, SchedulingAttempt
@@ -68,7 +68,7 @@ class Sizing:
         """Gangs that cannot go on as they are go on with what is left."""
         for uid, job in self.jobs.items():
             life = self.lifecycles[uid]
-            if life.phase is not Phase.RESTARTING or life.reason is Reason.PREEMPTED:
+            if life.phase is not Phase.RESTARTING or life.reason in PREEMPTIONS:
                 continue
             ends = job.status.phase != Phase.RESTARTING and life.restarts == job.status.restarts
             if ends or was_given_back(job, life.restarts):

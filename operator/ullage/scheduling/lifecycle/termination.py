@@ -17,7 +17,7 @@ from ullage.cluster.values.names import pod_name
 from ullage.scheduling.inventory import timeouts
 from ullage.scheduling.lifecycle.backoff import after_failure_s, after_refusals_s
 from ullage.scheduling.lifecycle.drain import interruption_of
-from ullage.scheduling.model.lifecycle_step import LifecycleStep, Passed
+from ullage.scheduling.model.lifecycle_step import PREEMPTIONS, LifecycleStep, Passed
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.view import Member, View
 
@@ -95,8 +95,9 @@ def cut_off(view: View, job: WorkloadRecord, members: Sequence[Member]) -> str:
 def _loss_reason(job: WorkloadRecord) -> Reason:
     """A member that goes because we evicted it is preempted, not lost."""
     decision = job.status.decision
-    preempted = decision is not None and decision.reason is Reason.PREEMPTED
-    return Reason.PREEMPTED if preempted else Reason.MEMBER_LOST
+    if decision is not None and decision.reason in PREEMPTIONS:
+        return decision.reason
+    return Reason.MEMBER_LOST
 
 
 def _failure(member: Member) -> Termination:

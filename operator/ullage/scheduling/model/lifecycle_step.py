@@ -74,8 +74,10 @@ class Passed:
     message: str
 
 
+PREEMPTIONS: Final = (Reason.PREEMPTED, Reason.QUOTA_RECLAIMED)
+"""Endings for the sake of another workload, which gets the devices."""
 EVICTED: Final = (
-    Reason.PREEMPTED,
+    *PREEMPTIONS,
     Reason.SPOT_INTERRUPTED,
     Reason.INTERFERING,
     Reason.OBJECTIVES_CONFLICT,

@@ -23,6 +23,7 @@ from ullage.cluster.records.status import WorkloadStatus
 from ullage.engines.quota.records import NO_TENANT
 from ullage.scheduling.feasibility.occupancy import Occupancy, Occupant
 from ullage.scheduling.inventory.resource_usage import charged
+from ullage.scheduling.model.lifecycle_step import PREEMPTIONS
 from ullage.scheduling.model.view import Member, View
 from ullage.scheduling.placement.placement import NoRoom, Placement, PlacementRequest, Placer
 
@@ -194,7 +195,7 @@ def wave_is_leaving(view: View) -> bool:
 def _gave_way(status: WorkloadStatus) -> bool:
     if status.size is not None and status.size.reason is Reason.SHRUNK:
         return True
-    return status.decision is not None and status.decision.reason is Reason.PREEMPTED
+    return status.decision is not None and status.decision.reason in PREEMPTIONS
 
 
 def in_words(victims: Sequence[Victim]) -> str:

@@ -28,7 +28,7 @@ from ullage.scheduling.elastic.sizes import told as told_size
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest
 from ullage.scheduling.inventory.exclusions import in_force, with_failure
 from ullage.scheduling.lifecycle.routing import said as router_said
-from ullage.scheduling.model.lifecycle_step import LifecycleStep
+from ullage.scheduling.model.lifecycle_step import PREEMPTIONS, LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import Emit
 from ullage.scheduling.model.view import Member
@@ -240,8 +240,8 @@ class Reporter:
         self, workload: WorkloadRecord, life: LifecycleStep, outcome: Outcome | None
     ) -> Ruling | None:
         """What keeps a workload from its place; ``None`` where this cycle ruled nothing."""
-        if life.phase is Phase.RESTARTING and life.reason is Reason.PREEMPTED:
-            return Ruling(reason=Reason.PREEMPTED, text=lambda: life.message)
+        if life.phase is Phase.RESTARTING and life.reason in PREEMPTIONS:
+            return Ruling(reason=life.reason, text=lambda: life.message)
         if outcome is not None and outcome.refused is not None:
             refused = outcome.refused
             lines = _joined((*refused.lines, *self._lines(workload, life)))
