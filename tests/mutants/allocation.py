@@ -204,4 +204,11 @@ MUTANTS: Final = (
         "(-rows.data, rows.indices, rows.indptr),",
         (*LEVELS, *OBJECTIVES),
     ),
+    Mutant(
+        "what is one's own has its turn before what is borrowed",
+        "operator/ullage/engines/allocation/rounds.py",
+        "            board.take(claim, nominal=True)\n",
+        "            pass\n",
+        ("tests/unit/scheduling/test_tenants_keep_their_quota.py",),
+    ),
 )

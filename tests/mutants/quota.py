@@ -12,6 +12,9 @@ USAGE: Final = "operator/ullage/engines/quota/usage.py"
 PLACEMENT: Final = "operator/ullage/scheduling/placement"
 ARITHMETIC: Final = ("tests/unit/engines/quota/test_quota_is_lent_and_never_exceeded.py",)
 KEPT: Final = ("tests/unit/scheduling/test_tenants_keep_their_quota.py",)
+TOLD: Final = ("tests/unit/scheduling/test_a_policy_tells_what_tenants_hold.py",)
+STATUS: Final = "operator/ullage/scheduling/status/quota_status.py"
+TURNS: Final = "operator/ullage/scheduling/timeslicing"
 ORDERED: Final = ("tests/unit/scheduling/test_nodes_are_ordered.py",)
 
 MUTANTS: Final = (
@@ -88,8 +91,8 @@ MUTANTS: Final = (
     Mutant(
         "to name no tenant is no way around the quota of a namespace",
         "operator/ullage/scheduling/inventory/tenant_bindings.py",
-        "return workload.tenant or default_tenant(policy, workload.ref.namespace)",
-        "return workload.tenant",
+        "return default_tenant(policy, workload.ref.namespace)",
+        'return ""',
         KEPT,
     ),
     Mutant(
@@ -98,5 +101,40 @@ MUTANTS: Final = (
         "fits = min(members, max(0, room // each - placed))",
         "fits = members",
         ORDERED,
+    ),
+    Mutant(
+        "a round is planned within quota",
+        f"{TURNS}/rounds.py",
+        "quota = turn_quota(who, tools.occupancy)",
+        "quota = None",
+        KEPT,
+    ),
+    Mutant(
+        "a turn that quota does not allow ends no one's turn early",
+        f"{TURNS}/plan.py",
+        "        and (quota is None or quota.could_have(uid))\n",
+        "",
+        KEPT,
+    ),
+    Mutant(
+        "what tenants hold is written only when it changes",
+        STATUS,
+        "if _says(before) == _says(status):",
+        "if False:",
+        TOLD,
+    ),
+    Mutant(
+        "what tenants hold is not written at every change",
+        STATUS,
+        "0.0 <= now - before.time < EVERY_S",
+        "False",
+        TOLD,
+    ),
+    Mutant(
+        "a name that is not open to a namespace takes no one's quota",
+        "operator/ullage/scheduling/inventory/tenant_bindings.py",
+        "if workload.tenant and is_bound(policy, workload):",
+        "if workload.tenant:",
+        TOLD,
     ),
 )

@@ -316,3 +316,49 @@ def test_turns_count_against_the_quota() -> None:
     turns.settle()
     phases = [turns.job(name).status.phase for name in ("one", "two", "three")]
     assert phases.count("Running") == 1, "two devices are there, and the tenant may hold one"
+
+
+def test_turns_borrow_what_others_leave_and_end_for_the_owner() -> None:
+    owner = party("owner", 100, kind=FAST, reclaim=NEVER)
+    borrower = party("default", 100, kind=FAST)
+    rules = a_turn_policy(tenants=(borrower, owner))
+    turns = Turns.of({"n1": FAST, "n2": FAST, "n3": FAST}, rates("a", 4, 1), policy=rules)
+    for name in ("one", "two", "three"):
+        turns.add(a_job(name).checkpointed().with_(workload_class="a"))
+    turns.run(30)
+    assert len(turns.holding()) == 2, "its own device and the one that is lent, not the third"
+    turns.add(a_job("mine", "owner").checkpointed().with_(workload_class="a"))
+    turns.run(200)
+    held = turns.holding()
+    assert "mine" in held
+    assert len(held) == 2, "the third device is beyond every quota"
+
+
+def test_turns_of_a_tenant_at_its_quota_leave_devices_to_others() -> None:
+    """The plan counts quota: nothing is kept for turns that quota would not allow."""
+    rules = a_turn_policy(tenants=(party("default", 100, cohort="", kind=FAST),))
+    turns = Turns.of({"n1": FAST, "n2": FAST}, rates("a", 4, 1), policy=rules)
+    for name in ("one", "two", "three"):
+        turns.add(a_job(name).checkpointed().with_(workload_class="a"))
+    turns.run(150)
+    turns.add(a_job("free", "elsewhere").checkpointed().with_(workload_class="a"))
+    turns.settle()
+    assert "free" in turns.holding()
+    turns.run(600)
+    had = {name: seconds for (name, _), seconds in turns.had_s.items()}
+    assert all(had[name] > 100 for name in ("one", "two", "three")), "they take turns on their own"
+    assert had["free"] > 550
+
+
+def test_a_gang_beyond_its_quota_ends_no_ones_turn_early() -> None:
+    rules = a_turn_policy(tenants=(party("default", 100, cohort="", kind=FAST),))
+    turns = Turns.of({"n1": FAST, "n2": FAST}, rates("a", 4, 1), policy=rules)
+    turns.add(a_job("gang").gang(2).checkpointed().with_(workload_class="a"))
+    for name in ("one", "two"):
+        turns.add(a_job(name, "elsewhere").checkpointed().with_(workload_class="a"))
+    turns.run(600)
+    assert set(turns.holding()) == {"one", "two"}
+    assert turns.counts["evicted one"] == turns.counts["evicted two"] == 0
+    decision = turns.job("gang").status.decision
+    assert decision is not None
+    assert decision.reason is Reason.QUOTA_EXCEEDED

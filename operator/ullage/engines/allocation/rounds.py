@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
@@ -51,20 +51,45 @@ class Claim(NamedTuple):
     running: bool
 
 
+class Quota(Protocol):
+    """What those who plan a round know of quota; it changes as the round fills up."""
+
+    def has_room(self, members: Members, kind: str, *, nominal: bool = False) -> bool:
+        """Whether jobs may have devices of a type; ``nominal`` = without borrowing."""
+
+    def take(self, members: Members, kind: str) -> None:
+        """Count them as having these devices."""
+
+
 @dataclass(slots=True)
 class _Board:
     """The round as it fills up."""
 
     free: dict[str, int]
     settings: RoundSettings
+    quota: Quota | None = None
     runs: list[Run] = field(default_factory=list)
     placed: set[str] = field(default_factory=set)
     blocked: dict[str, set[str]] = field(default_factory=dict)
     passed: set[str] = field(default_factory=set)
 
-    def take(self, claim: Claim) -> bool:
-        """Give the claim its devices; remembers who was too large for what is left."""
+    def has_quota(self, claim: Claim, *, nominal: bool = False) -> bool:
+        """Whether quota has room for a claim; ``nominal`` = without borrowing."""
+        if self.quota is None:
+            return True
+        return self.quota.has_room(claim.members, claim.type, nominal=nominal)
+
+    def take(self, claim: Claim, *, nominal: bool = False, stays: bool = False) -> bool:
+        """Give the claim its devices; remembers who was too large for what is left.
+
+        Args:
+            claim: Who, and where.
+            nominal: Only if no quota is borrowed for it.
+            stays: It holds the devices, and quota takes them from no one.
+        """
         if not self.placed.isdisjoint(claim.members):
+            return False
+        if not stays and not self.has_quota(claim, nominal=nominal):
             return False
         pool = self.settings.pool(claim.type)
         if claim.gang > self.free.get(pool, 0):
@@ -72,6 +97,8 @@ class _Board:
             return False
         self.free[pool] -= claim.gang
         self.placed.update(claim.members)
+        if self.quota is not None:
+            self.quota.take(claim.members, claim.type)
         if pool in self.blocked:
             self.passed |= self.blocked.pop(pool)
         self.runs.append(
@@ -93,6 +120,7 @@ def next_round(
     *,
     jobs: Sequence[RoundJob],
     settings: RoundSettings,
+    quota: Quota | None = None,
 ) -> RoundPlan:
     """Plan the round that begins now.
 
@@ -103,20 +131,25 @@ def next_round(
         now: Seconds on any clock; one that went back counts as standing still.
         jobs: Active jobs; others in the state are forgotten.
         settings: Length of rounds and the limit of skips.
+        quota: Those that fit inside their nominal quota come first; what the round gives is counted
+            in it. ``None`` = no one has quota.
 
     Returns:
         The same plan for the same arguments.
     """
     known = {job.name: job for job in jobs}
-    board = _Board(free=dict(free), settings=settings)
+    board = _Board(free=dict(free), settings=settings, quota=quota)
     promised = promises(allocation, known)
     current = settle(state, now, known, promised, settings)
     claims = rank(current, known, settings)
     for claim in claims:
         if claim.running and not all(known[name].checkpointable for name in claim.members):
-            board.take(claim)
+            board.take(claim, stays=True)
     _hold_unpromised(current, known, board)
     reserved = _serve_skipped(claims, current, known, board)
+    if quota is not None:
+        for claim in claims:
+            board.take(claim, nominal=True)
     for claim in claims:
         board.take(claim)
     for kept in reserved:
@@ -317,7 +350,7 @@ def _hold_unpromised(state: RoundState, known: Mapping[str, RoundJob], board: _B
     """Jobs that cannot be stopped stay where they are, whatever the fractions say now."""
     for members, kind in sorted(state.running.items()):
         if not all(known[name].checkpointable for name in members):
-            board.take(_spare(members, kind, known, running=True))
+            board.take(_spare(members, kind, known, running=True), stays=True)
 
 
 def _serve_skipped(
@@ -335,7 +368,9 @@ def _serve_skipped(
         own.sort(key=lambda claim: (-known[name].speeds[claim.type], claim.type))
         if not own or name in board.placed or any(board.take(claim) for claim in own):
             continue
-        best = own[0]
+        best = next((claim for claim in own if board.has_quota(claim)), None)
+        if best is None:
+            continue  # devices would not help it
         pool = board.settings.pool(best.type)
         kept = max(0, min(board.free.get(pool, 0), best.gang))
         board.free[pool] = board.free.get(pool, 0) - kept
@@ -369,6 +404,7 @@ def _fill(
             (kind != where.get(name), -speed, at, kind)
             for at, (kind, speed) in enumerate(job.speeds.items())
             if speed > 0 and job.gang <= board.free.get(board.settings.pool(kind), 0)
+            if board.has_quota(_spare((name,), kind, known, running=False))
         ]
         if fitting:
             kind = min(fitting)[-1]

@@ -34,6 +34,7 @@ from ullage.engines.allocation.rounds import (
 from ullage.scheduling.timeslicing.contenders import WHOLE, Arena, Runner
 from ullage.scheduling.timeslicing.division import Division
 from ullage.scheduling.timeslicing.round_records import owed_s, pairs_owed_s
+from ullage.scheduling.timeslicing.turn_quota import TurnQuota
 
 _MOST_NAMED: Final = 3
 
@@ -87,8 +88,22 @@ class Turnout:
         return place, tuple(self._ahead[kind][: min(place, _MOST_NAMED)])
 
 
-def plan(policy: PolicyRecord, arena: Arena, division: Division, now: float) -> Turnout:
-    """The turns of this moment, higher priorities first: they take what they may have of all."""
+def plan(
+    policy: PolicyRecord,
+    arena: Arena,
+    division: Division,
+    now: float,
+    quota: TurnQuota | None = None,
+) -> Turnout:
+    """The turns of this moment, higher priorities first: they take what they may have of all.
+
+    Args:
+        policy: Length of rounds and the limit of skips.
+        arena: Who takes turns, and what there is.
+        division: What each is promised.
+        now: Seconds since the epoch.
+        quota: Before any turn is given; ``None`` = no tenant has quota.
+    """
     settings = RoundSettings(
         round_s=float(policy.round_seconds),
         gang_skip_limit=max(1, policy.gang_skip_limit),
@@ -98,7 +113,9 @@ def plan(policy: PolicyRecord, arena: Arena, division: Division, now: float) -> 
     late = {
         uid: count
         for uid, one in runners.items()
-        if not one.holds and (count := _skips(one, now, settings)) >= 1
+        if not one.holds
+        and (quota is None or quota.could_have(uid))
+        and (count := _skips(one, now, settings)) >= 1
     }
     patient = are_patient(late.values(), settings)
     fixed = {
@@ -108,6 +125,9 @@ def plan(policy: PolicyRecord, arena: Arena, division: Division, now: float) -> 
     held = {uid for uid in fixed if not _is_counted(runners, uid, fixed)}
     for uid in held:
         free[runners[uid].holds] -= arena.units(runners[uid].points)
+    if quota is not None:
+        for uid in fixed:
+            quota.keep(uid)
     stops: list[tuple[float, str, str]] = []
     tiers: dict[int, dict[str, Runner]] = {}
     for uid, one in runners.items():
@@ -117,6 +137,9 @@ def plan(policy: PolicyRecord, arena: Arena, division: Division, now: float) -> 
         tier = tiers[priority]
         for uid in tier.keys() & held:
             free[tier[uid].holds] += arena.units(tier[uid].points)
+        if quota is not None:
+            for uid in tier.keys() & fixed:
+                quota.plan_again(uid)
         jobs = [_round_job(one, arena, uid in fixed) for uid, one in tier.items()]
         state = _state(tier, late, now, settings)
         promised = replace(
@@ -129,7 +152,7 @@ def plan(policy: PolicyRecord, arena: Arena, division: Division, now: float) -> 
                 if pair.left in tier and pair.right in tier
             ),
         )
-        made = next_round(state, promised, free, now, jobs=jobs, settings=settings)
+        made = next_round(state, promised, free, now, jobs=jobs, settings=settings, quota=quota)
         _take(turnout, made, jobs, settings)
         for run in made.runs:
             free[run.type] -= arena.units(runners[run.members[0]].points)

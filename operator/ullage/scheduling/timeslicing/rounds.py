@@ -48,6 +48,7 @@ from ullage.scheduling.timeslicing.pairing import PARTED_S, paired
 from ullage.scheduling.timeslicing.plan import Turnout, plan
 from ullage.scheduling.timeslicing.problem import Goal, on_grid
 from ullage.scheduling.timeslicing.round_records import Entry, closed, number, says, written
+from ullage.scheduling.timeslicing.turn_quota import turn_quota
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +236,8 @@ def take_turns(
         return None
     who = paired(tools, arena(tools, lifecycles), rule, cache)
     division = divide(policy, who, view.now, allocate, cache)
-    return Rounds(tools, who, division, plan(policy, who, division, view.now))
+    quota = turn_quota(who, tools.occupancy)
+    return Rounds(tools, who, division, plan(policy, who, division, view.now, quota))
 
 
 def next_turn(rounds: Rounds | None) -> float:
