@@ -3,12 +3,14 @@
 """A port that serves an application over TLS, with the certificate of a mounted Secret.
 
 The certificate is read again when it changes. As long as there is none that can be used the port is
-closed, and everything else of the process works.
+closed, and everything else of the process works. Whoever connects costs a bounded amount of memory
+and keeps no one else out (``tls_connections``).
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from pathlib import Path
 from typing import Final
@@ -16,14 +18,19 @@ from typing import Final
 import structlog
 from aiohttp import web
 
+from ullage.process.tls_connections import RECEIVE_BYTES, TLSConnections
+
 log = structlog.get_logger("ullage.tls")
 
 CERTIFICATE: Final = "tls.crt"
 KEY: Final = "tls.key"
 LOOK_S: Final = 10.0
 """How often the files are compared; kubelet takes a minute to bring a new Secret."""
-HANDSHAKE_S: Final = 10.0
 KEEPALIVE_S: Final = 60.0
+BACKLOG: Final = 512
+"""Connections that the kernel holds until they are accepted."""
+ACCEPT_AGAIN_S: Final = 0.1
+"""After an accept that failed, as when file descriptors run out."""
 
 
 class TLSListener:
@@ -33,7 +40,6 @@ class TLSListener:
         self, app: web.Application, folder: Path, *, name: str, look_s: float = LOOK_S
     ) -> None:
         """``folder`` holds ``tls.crt`` and ``tls.key``; ``name`` is for the log."""
-        self._app = app
         self._folder = folder
         self._name = name
         self._look_s = look_s
@@ -41,26 +47,32 @@ class TLSListener:
         self._context.minimum_version = ssl.TLSVersion.TLSv1_2
         self._loaded: tuple[bytes, bytes] = (b"", b"")
         self._problem = ""
-        self._runner: web.AppRunner | None = None
-        self._server: asyncio.Server | None = None
-        self._keeping: asyncio.Task[None] | None = None
+        self.connections = TLSConnections(self._context)
+        app.middlewares.append(self.connections.middleware())
+        # bodies are taken as they come: what unpacks to gigabytes is never unpacked
+        self._runner = web.AppRunner(
+            app, access_log=None, keepalive_timeout=KEEPALIVE_S, auto_decompress=False
+        )
+        self._socket: socket.socket | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self.port = 0
         """The port that is listened on; 0 = none yet."""
 
     async def start(self, port: int, host: str | None = None) -> None:
         """Listen on ``host`` (``None`` = everywhere), now or once there is a certificate."""
+        await self._runner.setup()
         await self._look(host, port)
-        self._keeping = asyncio.create_task(self._keep(host, port))
+        self._tasks.append(asyncio.create_task(self._keep(host, port)))
 
     async def stop(self) -> None:
         """Close the port; requests under way are answered."""
-        if self._keeping is not None:
-            self._keeping.cancel()
-            await asyncio.gather(self._keeping, return_exceptions=True)
-        if self._server is not None:
-            self._server.close()
-        if self._runner is not None:
-            await self._runner.cleanup()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._socket is not None:
+            self._socket.close()
+        await self.connections.refuse()
+        await self._runner.cleanup()
 
     async def _keep(self, host: str | None, port: int) -> None:
         while True:
@@ -71,8 +83,8 @@ class TLSListener:
         """Take a new certificate; the one in use stays where the new one cannot be used."""
         try:
             await asyncio.to_thread(self._load)
-            if self._loaded != (b"", b"") and self._server is None:
-                await self._listen(host, port)
+            if self._loaded != (b"", b"") and self._socket is None:
+                self._listen(host, port)
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             problem = f"{self._folder}: {error}"
             if problem != self._problem:
@@ -92,20 +104,42 @@ class TLSListener:
         self._loaded = found
         log.info(f"{self._name}: certificate loaded", folder=str(self._folder))
 
-    async def _listen(self, host: str | None, port: int) -> None:
-        if self._runner is None:
-            # bodies are taken as they come: what unpacks to gigabytes is never unpacked
-            self._runner = web.AppRunner(
-                self._app, access_log=None, keepalive_timeout=KEEPALIVE_S, auto_decompress=False
-            )
-            await self._runner.setup()
-        assert self._runner.server is not None
-        self._server = await asyncio.get_running_loop().create_server(
-            self._runner.server,
-            host,
-            port,
-            ssl=self._context,
-            ssl_handshake_timeout=HANDSHAKE_S,
-            ssl_shutdown_timeout=1.0,
+    def _listen(self, host: str | None, port: int) -> None:
+        handlers = self._runner.server
+        assert handlers is not None
+        self._socket = _bound(host, port)
+        self.port = self._socket.getsockname()[1]
+        self._tasks.append(asyncio.create_task(self._accept(self._socket, handlers)))
+
+    async def _accept(self, listening: socket.socket, handlers: web.Server) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                accepted, address = await loop.sock_accept(listening)
+            except OSError as error:
+                log.warning(f"{self._name}: a connection was not accepted", error=str(error))
+                self.connections.make_room()
+                await asyncio.sleep(ACCEPT_AGAIN_S)
+                continue
+            self.connections.take(accepted, str(address[0]), handlers)
+
+
+def _bound(host: str | None, port: int) -> socket.socket:
+    """A socket that listens; everywhere on both IPv4 and IPv6 where the host has both.
+
+    Raises:
+        OSError: the address cannot be had.
+    """
+    if host is not None:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listening = socket.create_server((host, port), family=family, backlog=BACKLOG)
+    elif socket.has_dualstack_ipv6():
+        listening = socket.create_server(
+            ("", port), family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True
         )
-        self.port = self._server.sockets[0].getsockname()[1]
+    else:
+        listening = socket.create_server(("", port), backlog=BACKLOG)
+    listening.setblocking(False)
+    # what is accepted inherits it: the kernel keeps no more for those who are not served yet
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
+    return listening

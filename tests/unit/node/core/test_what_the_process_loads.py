@@ -14,6 +14,7 @@ SHARED = (
     "metric_families",
     "secure_metrics",
     "supervised",
+    "tls_connections",
     "tls_listener",
     "token_access",
 )
