@@ -32,6 +32,9 @@ BOUND_MOST_SECONDS: Final = 1e9
 SUM_MOST_SECONDS: Final = 1e12
 """Thirty years of a thousand requests at once."""
 NAMED_MOST: Final = 3
+NAME_LONGEST: Final = 80
+_NAME: Final = re.compile(rf"[A-Za-z_:][A-Za-z0-9_:]{{0,{NAME_LONGEST - 1}}}")
+"""Of a metric, as Events name it: a page is written by whoever runs the container."""
 _SAMPLE: Final = re.compile(
     r"""([A-Za-z_:][A-Za-z0-9_:]*+)[ \t]*+(?:\{((?:[^"{}]++|"(?:[^"\\]++|\\.)*+")*+)\})?[ \t]*+"""
     r"""(?<=[ \t}])([^ \t]++)"""
@@ -45,6 +48,7 @@ _UNITS: Final = {
     "_us": 1e-6,
     "_microseconds": 1e-6,
 }
+_OTHER_TYPES: Final = ("gaugehistogram", "info", "stateset", "unknown", "untyped")
 _NOT_HISTOGRAMS: Final = {
     "counter": "a counter, a sum that only grows",
     "gauge": "a gauge, one value of the moment",
@@ -150,7 +154,8 @@ def read_histogram(lines: Iterable[str], metric: str) -> Histogram:
     types = dict(_types(kept))
     kind = types.get(metric, "histogram")
     if kind != "histogram":
-        what = _NOT_HISTOGRAMS.get(kind, f"of type {kind}")
+        known = f"of type {kind}" if kind in _OTHER_TYPES else "of a type that is none"
+        what = _NOT_HISTOGRAMS.get(kind, known)
         raise HistogramUnusable(
             f"{metric} is {what}: no percentile can be made of it; set slo.metric to a histogram"
             + _named(types)
@@ -234,8 +239,10 @@ def _types(lines: Iterable[str]) -> Iterable[tuple[str, str]]:
 
 
 def _named(types: Mapping[str, str]) -> str:
-    """A few histograms that are there."""
-    there = sorted(name for name, kind in types.items() if kind == "histogram")
+    """A few histograms that are there; what is no name of a metric is left out."""
+    there = sorted(
+        name for name, kind in types.items() if kind == "histogram" and _NAME.fullmatch(name)
+    )
     if not there:
         return ""
     more = ", ..." if len(there) > NAMED_MOST else ""

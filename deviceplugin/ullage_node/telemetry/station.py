@@ -18,7 +18,7 @@ from typing import Final
 from ullage.api.contract import LatencyObjective, ObservedLoad
 from ullage_node.containers import Containers
 from ullage_node.device_watch import DeviceWatch
-from ullage_node.events import Event, Events, Subject
+from ullage_node.events import QUIET_SECONDS, Event, Events, Subject
 from ullage_node.model.devices import ContainerKey
 from ullage_node.model.guard import Windows
 from ullage_node.model.samples import DeviceSampler, Samples
@@ -37,6 +37,8 @@ PERIOD_MAX_SECONDS: Final = 5.0
 SAMPLE_SECONDS: Final = 1.0
 UNMEASURED: Final = "LatencyUnmeasured"
 """Event of a pod whose latency objective cannot be judged."""
+MOST_TEXTS: Final = 3
+"""Different ones of a container within the time in which Events repeat nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +60,8 @@ class Telemetry:
         self._tenants: tuple[Tenant, ...] = ()
         self._pages: dict[ContainerKey, Page] = {}
         self._loads = Loads()
+        self._said: dict[ContainerKey, dict[str, float]] = {}
+        """What Events said of a container lately, with the moment."""
         self.samples = Samples()
         self.book = ObservationBook()
         self.learning = Learning(sources.around.node, self.book, self.samples)
@@ -114,6 +118,7 @@ class Telemetry:
         )
         keys = {tenant.key for tenant in self._tenants}
         self._pages = {key: page for key, page in self._pages.items() if key in keys}
+        self._said = {key: said for key, said in self._said.items() if key in keys}
         self._loads.keep(keys)
         self.learning.take(
             Look(
@@ -158,14 +163,28 @@ class Telemetry:
         self.windows.latency.take(key, page)
 
     def _tell(self, key: ContainerKey, why: str) -> None:
-        """Say on the pod why its objective cannot be judged; the same text is said seldom."""
+        """Say on the pod why its objective cannot be judged; few texts, each seldom.
+
+        The container's own page decides what the text says.
+        """
         binding = self._sources.around.table.binding(key)
-        if why and binding is not None:
+        if why and binding is not None and self._is_said(key, why):
             subject = Subject(
                 namespace=binding.pod_namespace, name=binding.pod_name, uid=key.pod_uid
             )
             message = f"latency objective not judged: {why}"
             self._sources.events.say(Event(subject=subject, reason=UNMEASURED, message=message))
+
+    def _is_said(self, key: ContainerKey, why: str) -> bool:
+        """Whether a text may be said of a container: it is one of few in a while."""
+        now = time.monotonic()
+        said = {
+            text: at for text, at in self._said.get(key, {}).items() if now - at < QUIET_SECONDS
+        }
+        if why not in said and len(said) >= MOST_TEXTS:
+            return False
+        self._said[key] = {why: now, **said}
+        return True
 
 
 async def _sample(sampler: DeviceSampler, into: Samples) -> None:

@@ -219,3 +219,17 @@ def test_whatever_a_tenant_serves_is_a_histogram_or_a_sentence(lines: list[str])
     assert 0 <= round(seen.requests * 1000) <= API_MOST
     if seen.count >= 1:
         assert 0 <= seen.mean_micros() <= API_MOST
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["\x1b[31mred", "https://example.org/x", "a" * 200, "запрос", "-x", "x;y", "a{b}", "Pay-now!"],
+)
+def test_what_is_no_name_of_a_metric_is_not_repeated_to_people(name: str) -> None:
+    page = f"# TYPE {name} histogram\n# TYPE a_real_one histogram\n# TYPE {DEFAULT_METRIC} {name}\n"
+    with pytest.raises(HistogramUnusable) as error:
+        read(page)
+    assert str(error.value) == (
+        f"{DEFAULT_METRIC} is of a type that is none: no percentile can be made of it; set"
+        " slo.metric to a histogram (there are: a_real_one)"
+    )
