@@ -100,6 +100,10 @@ var components = []component{
 		expected: 2 * time.Minute,
 	},
 	{
+		name: "krew", module: "sigs.k8s.io/krew", target: "tool", programs: []string{"krew"},
+		expected: 25 * time.Second,
+	},
+	{
 		name: "kubeconform", module: "github.com/yannh/kubeconform", target: "tool", programs: []string{"kubeconform"},
 		expected: 5 * time.Second,
 	},
