@@ -45,6 +45,7 @@ SOURCES: Final = (
     "Dockerfile",
     "pyproject.toml",
     "README.md",
+    "LICENSE",
     "requirements",
     "operator",
     "deviceplugin",
@@ -52,6 +53,7 @@ SOURCES: Final = (
     "examples/digits",
     "examples/encoder",
 )
+"""The wheel's metadata holds README and licence: the images have both."""
 
 
 def image_name(target: str) -> str:
