@@ -50,6 +50,16 @@ def job(name: str, namespace: str, seconds: int) -> Json:
     )
 
 
+def held(stack: Stack) -> dict[str, tuple[int, ...]]:
+    """Nominal quota, used, borrowed and available by tenant, as the policy's status tells it."""
+    status = (stack.get("schedulingpolicies.ullage.dev", "default") or {}).get("status", {})
+    figures = ("nominalQuota", "used", "borrowed", "available")
+    return {
+        one["tenant"]: tuple(one[figure] for figure in figures)
+        for one in status.get("quota", {}).get("usage", [])
+    }
+
+
 def test_lent_quota_is_borrowed_and_taken_back(stack: Stack, namespace: str, owner: str) -> None:
     stack.apply(job("inside", namespace, 3600))
     stack.job_reaches("inside", namespace, "Running")
@@ -61,6 +71,13 @@ def test_lent_quota_is_borrowed_and_taken_back(stack: Stack, namespace: str, own
         "tenant borrower holds 200 % of emulated, its nominal quota is 100 %"
         in (decision["message"])
     )
+    eventually(
+        lambda: held(stack) == {"borrower": (100, 200, 100, 0), "owner": (100, 0, 0, 0)},
+        within_s=30,
+        what="the policy's status tells what is borrowed",
+    )
+    head, row = stack.cluster.kubectl("get", "schedulingpolicies.ullage.dev").stdout.splitlines()
+    assert row[head.index("BORROWING") :].split()[0] == "1"
     stack.delete(
         "trainingjob.ullage.dev", "third", namespace
     )  # else it borrows what returns leaves
