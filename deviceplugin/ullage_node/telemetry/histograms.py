@@ -16,12 +16,26 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from ullage.api.contract import INTER_TOKEN, TIME_TO_FIRST_TOKEN
+
 DEFAULT_METRIC: Final = "ullage_request_seconds"
 """Histogram of the runtime library (``ullage_run.requests``)."""
+SHORTCUTS: Final[Mapping[str, tuple[str, ...]]] = {
+    TIME_TO_FIRST_TOKEN: ("vllm:time_to_first_token_seconds", "sglang:time_to_first_token_seconds"),
+    INTER_TOKEN: (
+        "vllm:inter_token_latency_seconds",
+        "vllm:time_per_output_token_seconds",
+        "sglang:inter_token_latency_seconds",
+    ),
+}
+"""Time to first token and inter-token latency by their names in generative servers: vLLM since 0.11
+(before it ``time_per_output_token_seconds``), SGLang. The first that a page has counts.
+"""
 REQUESTS_OF: Final[Mapping[str, str]] = {
     "vllm:inter_token_latency_seconds": "vllm:e2e_request_latency_seconds",
     "vllm:time_per_output_token_seconds": "vllm:e2e_request_latency_seconds",
     "vllm:request_time_per_output_token_seconds": "vllm:e2e_request_latency_seconds",
+    "sglang:inter_token_latency_seconds": "sglang:e2e_request_latency_seconds",
 }
 """Histograms that count tokens: which one counts the requests of the same server."""
 MOST_BUCKETS: Final = 512
@@ -128,9 +142,10 @@ def quantile(histogram: Histogram, fraction: float) -> Quantile | None:
 
 
 def wanted_names(metric: str) -> tuple[str, ...]:
-    """The histograms that must be read to judge one."""
-    other = REQUESTS_OF.get(metric)
-    return (metric, other) if other else (metric,)
+    """The histograms that must be read to judge one, each once; ``metric`` may be a shortcut."""
+    read = (metric, *SHORTCUTS.get(metric, ()))
+    counted = (REQUESTS_OF[name] for name in read if name in REQUESTS_OF)
+    return tuple(dict.fromkeys((*read, *counted)))
 
 
 def keep_line(line: str, names: Iterable[str]) -> bool:
@@ -145,13 +160,17 @@ def read_histogram(lines: Iterable[str], metric: str) -> Histogram:
 
     Args:
         lines: lines of a page; those that :func:`keep_line` drops may be left out.
-        metric: name of the histogram, without a suffix.
+        metric: name of the histogram, without a suffix, or a shortcut: a histogram of just that
+            name goes before those that it stands for.
 
     Raises:
         HistogramUnusable: there is none, it is none, or its numbers make no sense.
     """
     kept = list(lines)
     types = dict(_types(kept))
+    if metric in SHORTCUTS:
+        metric = _there(metric, kept, types)
+        kept = [line for line in kept if keep_line(line, wanted_names(metric))]
     kind = types.get(metric, "histogram")
     if kind != "histogram":
         known = f"of type {kind}" if kind in _OTHER_TYPES else "of a type that is none"
@@ -175,6 +194,19 @@ def read_histogram(lines: Iterable[str], metric: str) -> Histogram:
     if not buckets:
         raise HistogramUnusable(f"the page has no histogram {metric}" + _named(types))
     return _checked(metric, buckets, totals)
+
+
+def _there(shortcut: str, lines: Iterable[str], types: Mapping[str, str]) -> str:
+    """The name on this page that a shortcut stands for."""
+    names = (shortcut, *SHORTCUTS[shortcut])
+    found = [name for name in names if any(line.startswith(f"{name}_bucket{{") for line in lines)]
+    if not found:
+        listed = ", ".join(names[1:])
+        raise HistogramUnusable(
+            f"the page has no histogram that {shortcut} stands for ({listed}); name another in "
+            "slo.metric" + _named(types)
+        )
+    return found[0]
 
 
 def _checked(metric: str, buckets: Mapping[float, float], totals: Mapping[str, float]) -> Histogram:

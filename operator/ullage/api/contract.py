@@ -30,9 +30,11 @@ from ullage.api.interruptions import Interruption as Interruption
 from ullage.api.interruptions import InterruptionKind as InterruptionKind
 from ullage.api.interruptions import sooner as sooner
 from ullage.api.loads import ObservedLoad as ObservedLoad
+from ullage.api.observations import INTER_TOKEN as INTER_TOKEN
 from ullage.api.observations import MAX_ID as MAX_ID
 from ullage.api.observations import MAX_OBSERVATIONS as MAX_OBSERVATIONS
 from ullage.api.observations import MAX_PARTNERS as MAX_PARTNERS
+from ullage.api.observations import TIME_TO_FIRST_TOKEN as TIME_TO_FIRST_TOKEN
 from ullage.api.observations import Fingerprint as Fingerprint
 from ullage.api.observations import LatencyObjective as LatencyObjective
 from ullage.api.observations import Observation as Observation

@@ -43,6 +43,7 @@ class LatencySLO(Model):
         None
     )
     """Prometheus histogram of the pod that measures it, in seconds; absent = the one of the
-    runtime library, ullage_request_seconds."""
+    runtime library, ullage_request_seconds. `ttft`, the time to first token, and `itl`, the
+    inter-token latency, stand for the histograms of vLLM and SGLang."""
     window_seconds: Annotated[int, Field(ge=1, le=300)] = 5
     """Length of the window that the guard judges."""

@@ -53,6 +53,11 @@ def _percentile(raw: JsonObject, field: str) -> str:
     return written
 
 
+TIME_TO_FIRST_TOKEN: Final = "ttft"
+INTER_TOKEN: Final = "itl"
+"""Words of ``slo.metric`` for the histogram that a generative server has, whatever its name."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyObjective(Wire):
     """``slo`` of an InferenceDeployment: the percentile of a latency histogram, over a window.
