@@ -1,0 +1,133 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which waiting request takes a free place of a generative server, and which are refused at once.
+
+Such a server batches continuously: a request holds its place for as many steps as its answer has
+tokens, whatever others do. So the score of ``score.py`` is divided by the time that the place is
+held, and not by that of a batch: what is gained is first tokens in time for each second of a place.
+
+    value(u) = (P(T <= u) - P(T + tau <= u)) / E[place],  tau ~ Exp(b)
+
+with slack u, and T the time from start to what the deadline is about: the first token, or the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ullage.engines.batching.chooser import Choice, Policy
+from ullage.engines.batching.histogram import Floats, Histogram
+from ullage.engines.batching.score import ScoreRow
+from ullage.engines.batching.waiting import Places, Waiting
+
+ROWS: Final = 256
+"""Distributions whose scores are kept."""
+DISTRIBUTIONS: Final = 128
+"""Distributions of requests that wait; with more of them order is that of deadlines."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Prospect:
+    """What a request is expected to do once it has a place.
+
+    ``due`` is the distribution of the time to what its deadline is about, ``place_s`` the expected
+    time that it holds its place, seconds.
+    """
+
+    due: Histogram
+    place_s: float
+
+    def __post_init__(self) -> None:
+        if not self.place_s > 0:
+            raise ValueError("a place is held for some time")
+
+
+@dataclass(slots=True, kw_only=True)
+class GenerativeChooser:
+    """Chooses one request for one free place; reads no clock and knows no connection.
+
+    ``prospect`` says what is known of an application's requests; while one of those that wait is
+    not known, the earliest deadline goes first and none is hopeless before it. ``rate_per_s`` is b:
+    one over the time that a request waits if it is not chosen now.
+    """
+
+    policy: Policy
+    prospect: Callable[[str], Prospect | None]
+    rate_per_s: float
+    drop_threshold: float = 0.0
+    _rows: dict[int, ScoreRow] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.rate_per_s > 0:
+            raise ValueError("the rate of waiting is positive")
+
+    def choose(self, waiting: Waiting, now_s: float) -> Choice:
+        """What takes a place, one at most, and what is refused.
+
+        Args:
+            waiting: Requests, by earlier deadline first.
+            now_s: The present on the requests' clock.
+        """
+        if not waiting:
+            return Choice()
+        slack = waiting.deadline_s - now_s
+        past = slack <= 0
+        if self.policy is Policy.FIFO:
+            return _best(-waiting.arrival_s, past)
+        found = self._prospects(waiting)
+        if found is None:
+            return _best(-waiting.deadline_s, past)
+        dues, due_of, place_s = found
+        value = -waiting.deadline_s
+        for number, due in enumerate(dues):
+            places = slice(None) if len(dues) == 1 else due_of == number
+            left = slack[places]
+            if self.policy is Policy.EDF:
+                past[places] |= left < due.mean_s
+                continue
+            past[places] |= left <= due.least_s
+            if self.drop_threshold:
+                past[places] |= due.below(left) < self.drop_threshold
+            row = self._row(due)
+            value[places] = row.score(left) * row.mean_s / place_s[places]
+        return _best(value, past)
+
+    def _prospects(self, waiting: Waiting) -> tuple[list[Histogram], Places, Floats] | None:
+        """Distributions, and by request which of them it has and how long it holds its place.
+
+        ``None`` while those of a request are not known, or where wild requests have too many.
+        """
+        count = 1 + max(waiting.apps.values())
+        due_of, place_s = np.zeros(count, dtype=np.intp), np.ones(count)
+        dues: dict[int, tuple[int, Histogram]] = {}
+        for app, number in waiting.apps.items():
+            one = self.prospect(app)
+            if one is None:
+                return None
+            due_of[number] = dues.setdefault(id(one.due), (len(dues), one.due))[0]
+            place_s[number] = one.place_s
+        if len(dues) > DISTRIBUTIONS:
+            return None
+        return [due for _, due in dues.values()], due_of[waiting.app], place_s[waiting.app]
+
+    def _row(self, due: Histogram) -> ScoreRow:
+        row = self._rows.get(id(due))
+        if row is None or row.batch is not due:
+            if len(self._rows) >= ROWS:
+                self._rows.clear()
+            row = self._rows[id(due)] = ScoreRow.of(1, due, self.rate_per_s)
+        return row
+
+
+def _best(value: Floats, refused: NDArray[np.bool_]) -> Choice:
+    """The most valuable of what is not refused; of equal ones the earliest deadline."""
+    dropped = tuple(np.flatnonzero(refused).tolist())
+    kept = np.flatnonzero(~refused)
+    if kept.size == 0:
+        return Choice(dropped=dropped)
+    return Choice(run=(int(kept[np.argmax(value[kept])]),), dropped=dropped)
