@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 
 from ullage.engines.batching.waiting import Request
+from ullage_run.router.generation import Generate, GenerationKey, TokenMeter
 from ullage_run.router.open_inference import InferRequest
 from ullage_run.router.replicas import Stream
 from ullage_run.router.run_times import app_of
@@ -32,6 +33,17 @@ Translate = Callable[[bytes], bytes]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
+class Generated:
+    """A request for text on its way: its ``key`` names the model that it asks for."""
+
+    key: GenerationKey
+    generate: Generate
+    meter: TokenMeter = field(default_factory=TokenMeter)
+    beside: int = 0
+    """Requests that its replica ran when it began, itself among them."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
 class Call:
     """A request that waits or runs.
 
@@ -51,6 +63,8 @@ class Call:
     avoid: int | None = None
     translate: Translate | None = None
     """For a client who speaks another protocol than the replicas."""
+    generated: Generated | None = None
+    """Where it is a request for text, before generative servers."""
     due_s: float = field(init=False)
     """Its deadline; that of ``request`` is later while it is held for want of a replica."""
 

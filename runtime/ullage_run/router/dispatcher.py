@@ -21,6 +21,9 @@ from typing import Final
 from ullage_run.router.arrivals import Arrivals
 from ullage_run.router.calls import Answer, Call
 from ullage_run.router.following import Unknown, addresses_of_name
+from ullage_run.router.generation import GenerationKey
+from ullage_run.router.generation_times import GenerationTimes
+from ullage_run.router.generations import REFRESH_S, Generations
 from ullage_run.router.grpc_replicas import GrpcConnections
 from ullage_run.router.http_replicas import HttpConnections
 from ullage_run.router.metrics import Result, RouterMetrics
@@ -77,9 +80,10 @@ class Dispatcher:
         self.queue = RequestQueue(most_calls=limits.queue_calls, most_bytes=limits.queue_bytes)
         self.arrivals = Arrivals(self.now_s())
         self.replicas: tuple[Replica, ...] = ()
-        self._times: dict[tuple[str, float], RunTimes] = {}
+        self._generations = Generations(settings) if settings.generative is not None else None
+        self._times: dict[tuple[str, float], RunTimes | GenerationTimes] = {}
         """By device and share: replicas on equal ones learn together, and later ones from them."""
-        self._probes: dict[Replica, asyncio.Task[None]] = {}
+        self._probes: dict[Replica, list[asyncio.Task[None]]] = {}
         self._joined = 0
         self._in_flight = 0
         self._asleep_since: float | None = None
@@ -94,6 +98,7 @@ class Dispatcher:
             in_flight=lambda: self._in_flight,
             up=lambda: sum(replica.up for replica in self.replicas),
             sizes=settings.rules.sizes,
+            cache_full=None if self._generations is None else self._caches_full,
         )
         self._wire = wire_of(settings)
         self._connections = _connections(settings)
@@ -114,6 +119,8 @@ class Dispatcher:
             self._keep(self._follow(self._settings.followed))
         self._keep(self._learn())
         self._keep(self._expire())
+        if self._generations is not None:
+            self._keep(self._refresh(self._generations))
 
     async def stop(self) -> None:
         """End what still runs; who waits is answered that the router ends."""
@@ -145,6 +152,10 @@ class Dispatcher:
         """Whether the run times of a key are known wherever it may run."""
         return bool(self._times) and all(times.knows(key) for times in self._times.values())
 
+    def name_of(self, key: GenerationKey) -> str:
+        """The name under which a request for text waits."""
+        return key.text if self._generations is None else self._generations.name_of(key)
+
     def now_s(self) -> float:
         """The router's clock; it never goes back. uvloop's own has whole milliseconds only."""
         return time.monotonic()
@@ -166,10 +177,17 @@ class Dispatcher:
     def gone(self, call: Call) -> None:
         """The client of a call has left; one who left at the deadline had no answer in time."""
         waited = self.queue.remove(call)
+        if self._generations is not None:
+            self._generations.leave(call)
         now = self.now_s()
         if now >= call.due_s:
             result = Result.DROPPED if waited else Result.LATE
             self.metrics.ended(result, call.app, now - call.request.arrival_s)
+
+    def gone_midway(self, call: Call) -> None:
+        """The client of an answer that comes in parts has left before its end."""
+        if self._generations is not None:
+            self._generations.leave(call)
 
     async def ask_any(self, method: str, path: str) -> Answer:
         """Ask a replica beside the queue, for what is no work: health and metadata."""
@@ -197,8 +215,7 @@ class Dispatcher:
         settings = self._settings
         where = (backend.device, backend.share_percent)
         if where not in self._times:
-            prior = first_costs(settings.rules.sizes, settings.fixed_s)
-            self._times[where] = RunTimes(rules=settings.rules, prior=prior)
+            self._times[where] = self._new_times()
         replica = Replica(
             number=self._joined,
             backend=backend,
@@ -209,14 +226,28 @@ class Dispatcher:
         self.replicas = (*self.replicas, replica)
         return replica
 
+    def _new_times(self) -> RunTimes | GenerationTimes:
+        settings = self._settings
+        if self._generations is not None:
+            return self._generations.times()
+        prior = first_costs(settings.rules.sizes, settings.fixed_s)
+        return RunTimes(rules=settings.rules, prior=prior)
+
     def _watch(self, replica: Replica) -> None:
-        self._probes[replica] = self._keep(self._probe(replica))
+        self._probes[replica] = [self._keep(self._probe(replica))]
+        if self._generations is not None:
+            looks = self._generations.watch_cache(replica, self._connections, self._soon)
+            self._probes[replica].append(self._keep(looks))
+
+    def _caches_full(self) -> int:
+        return sum(replica.up and replica.cache_full for replica in self.replicas)
 
     def _part(self, replica: Replica) -> None:
         """A replica is no more; what it has begun may still be answered."""
         replica.down()
         self.replicas = tuple(one for one in self.replicas if one is not replica)
-        self._probes.pop(replica).cancel()
+        for probe in self._probes.pop(replica):
+            probe.cancel()
         self._connections.forget(replica)
 
     async def _follow(self, named: Backend) -> None:
@@ -313,19 +344,26 @@ class Dispatcher:
     ) -> None:
         began, streams = self.now_s(), Streams(calls[0])
         try:
+            if self._generations is not None and not self._generations.began(
+                replica, number, calls[0]
+            ):
+                return
             reply = await self._ask(replica, f"ullage-{number}", calls, began, streams)
             took = self.now_s() - began
             if streams.stream is not None:
                 self._streamed(streams)
                 if not streams.stream.left:
                     replica.times.add([calls[0].request.app], took)
+                self._learn_of(replica, calls[0], began, whole=not streams.stream.left, parts=True)
             elif reply.status >= SERVER_ERROR:
                 self._failed(replica, calls, f"it answered {reply.status}", reply=reply)
             elif len(calls) > 1 and reply.status != OK:
                 for call in calls:
                     self._again(call)
             else:
-                self._answer(calls, reply, f"ullage-{number}")
+                self._answer(replica, calls, reply, f"ullage-{number}")
+                if reply.status == OK:
+                    self._learn_of(replica, calls[0], began, whole=True, parts=False)
                 self.metrics.ran(len(calls), predicted_s, took)
                 if reply.status == OK:
                     replica.times.add([call.request.app for call in calls], took)
@@ -343,6 +381,9 @@ class Dispatcher:
                 return
             self._failed(replica, calls, str(error), late=isinstance(error, TooLate))
         except asyncio.CancelledError:
+            if streams.stream is not None and streams.stream.left:
+                self._streamed(streams)
+                self._learn_of(replica, calls[0], began, whole=False, parts=True)
             for call in calls:
                 self._refuse(call, UNAVAILABLE, "the router is being stopped", Result.FAILED)
             raise
@@ -352,6 +393,8 @@ class Dispatcher:
                 self._refuse(call, SERVER_ERROR, f"the router failed: {error}", Result.FAILED)
         finally:
             del replica.ends_s[number]
+            if self._generations is not None:
+                self._generations.ended(replica, number, calls[0])
             self._in_flight -= len(calls)
             self.arrivals.worked(self.now_s())
             self._soon()
@@ -372,6 +415,10 @@ class Dispatcher:
 
         def begun(reply: Reply, stream: Stream) -> None:
             streams.stream, streams.began_s = stream, self.now_s()
+            if first.generated is not None:
+                meter = first.generated.meter
+                stream.look = lambda part: meter.take(part, self.now_s())
+                stream.abandon = lambda: self.gone_midway(first)
             if first.answer.done():  # its client went before it began
                 stream.leave()
             first.give(Answer(status=reply.status, body=b"", headers=reply.headers, stream=stream))
@@ -409,7 +456,19 @@ class Dispatcher:
         saved = any(call.request.deadline_s > now_s + hang for call in calls)
         return min(hang, limit) if saved else limit
 
-    def _answer(self, calls: tuple[Call, ...], reply: Reply, batch_id: str) -> None:
+    def _learn_of(
+        self, replica: Replica, call: Call, began_s: float, *, whole: bool, parts: bool
+    ) -> None:
+        """Learn from an answer of text."""
+        if self._generations is None or call.generated is None:
+            return
+        meter = call.generated.meter
+        self._generations.learn(replica, call.generated, began_s, whole=whole, streamed=parts)
+        self.metrics.generated(call.app, meter.tokens, meter.between_s if parts else 0.0)
+
+    def _answer(
+        self, replica: Replica, calls: tuple[Call, ...], reply: Reply, batch_id: str
+    ) -> None:
         if len(calls) == 1:
             bodies = [reply.body]
         else:
@@ -418,7 +477,7 @@ class Dispatcher:
         now = self.now_s()
         for call, body in zip(calls, bodies, strict=True):
             headers = reply.headers if len(calls) == 1 else JSON
-            met = now <= call.due_s
+            met = self._in_time_s(replica, call, body, now) <= call.due_s
             answer = Answer(status=reply.status, body=body, headers=headers)
             if call.translate is not None and reply.status == OK:
                 try:
@@ -427,6 +486,20 @@ class Dispatcher:
                     self._refuse(call, BAD_GATEWAY, str(error), Result.FAILED)
                     continue
             self._give(call, answer, Result.MET if met else Result.LATE)
+
+    def _in_time_s(self, replica: Replica, call: Call, body: bytes, now_s: float) -> float:
+        """When there was what the deadline of a call is about: its answer, or its first token.
+
+        Of a text that comes at once the first token is as long ago as its others take.
+        """
+        generated, times = call.generated, replica.times
+        if generated is None or not isinstance(times, GenerationTimes):
+            return now_s
+        generated.meter.take_whole(body, now_s)
+        if generated.key.whole:
+            return now_s
+        others = max(0, generated.meter.tokens - 1)
+        return max(call.request.arrival_s, now_s - others * times.pace.between_s(generated.beside))
 
     def _undelivered(self, replica: Replica, calls: tuple[Call, ...], error: str) -> None:
         """The replica has seen nothing: all wait again, for whichever is there first."""
@@ -520,6 +593,12 @@ class Dispatcher:
             await asyncio.sleep(LEARN_S)
             for times in self._times.values():
                 await times.learn(self.queue.apps())
+
+    async def _refresh(self, generations: Generations) -> None:
+        while True:
+            await asyncio.sleep(REFRESH_S)
+            generations.refresh(self.now_s())
+            self._soon()
 
     async def _expire(self) -> None:
         while True:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -16,8 +16,9 @@ from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMessage
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from ullage_run.router import infer_messages, open_inference, translation
+from ullage_run.router import generation, infer_messages, open_inference, translation
 from ullage_run.router.calls import Translate
+from ullage_run.router.generation import GENERATES, Generate
 from ullage_run.router.metrics import Refusal
 from ullage_run.router.open_inference import InferRequest, MalformedRequest
 from ullage_run.router.paths import INFER, ModelPath
@@ -38,6 +39,8 @@ DEFAULT_APP: Final = "default"
 OTHER_APP: Final = "other"
 PRINTABLE: Final = re.compile(r"[ -~]*")
 Given = CIMultiDict[str] | CIMultiDictProxy[str]
+TEXT: Final = "text"
+"""The group of all requests for text: each takes a place of its own, in an order over all."""
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -65,9 +68,12 @@ class Taken:
     deadline_s: float
     idempotent: bool
     infer: InferRequest | None
-    group: tuple[str, bytes, tuple[str, ...]] | None
+    group: Hashable | None
     elements: int
     translate: Translate | None = None
+    generate: Generate | None = None
+    whole: bool = False
+    """The deadline is about the whole answer, though it is text that comes token by token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,17 +115,38 @@ class Intake:
         if settings.over_grpc:
             text = "the replicas speak gRPC: only JSON of the Open Inference Protocol is passed on"
             raise Refused(501, text, Refusal.MALFORMED)
+        generate = self._generate(request, body)
+        named = settings.deadline_header in request.headers
+        repeatable = request.method in REPEATABLE or IDEMPOTENCY in request.headers
         return Taken(
             path=request.raw_path,
             headers=traced(end_to_end(request.headers)),
             body=body,
             app=app,
             deadline_s=deadline_s,
-            idempotent=request.method in REPEATABLE or IDEMPOTENCY in request.headers,
+            idempotent=repeatable or generate is not None,
             infer=None,
-            group=None,
+            group=TEXT if generate is not None else None,
             elements=len(body),
+            generate=generate,
+            whole=generate is not None and named and not generate.streamed,
         )
+
+    def _generate(self, request: web.BaseRequest, body: bytes) -> Generate | None:
+        """What a request for text says; ``None`` = it is none, or the replicas are no such servers.
+
+        Raises:
+            Refused: it is malformed.
+        """
+        asks = self.settings.generative is not None and request.method == "POST"
+        if not asks or not GENERATES.fullmatch(request.path):
+            return None
+        if "Content-Encoding" in request.headers:
+            return None
+        try:
+            return generation.read(body)
+        except MalformedRequest as error:
+            raise Refused(400, str(error), Refusal.MALFORMED) from None
 
     def take_message(
         self,

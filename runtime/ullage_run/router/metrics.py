@@ -43,6 +43,7 @@ class RouterMetrics:
         in_flight: How many requests replicas have.
         up: How many replicas are ready.
         sizes: Batch sizes.
+        cache_full: How many replicas have a KV cache that is full; only of generative servers.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class RouterMetrics:
         in_flight: Callable[[], float],
         up: Callable[[], float],
         sizes: tuple[int, ...],
+        cache_full: Callable[[], float] | None = None,
     ) -> None:
         self.registry = registry = CollectorRegistry()
         register_build(registry, COMPONENT)
@@ -83,6 +85,23 @@ class RouterMetrics:
             buckets=BOUNDS_SECONDS,
             registry=registry,
         )
+        self._tokens: Counter | None = None
+        self._between: Histogram | None = None
+        if cache_full is not None:
+            self._tokens = Counter(
+                "ullage_output_tokens", "Tokens of answers.", ["app"], registry=registry
+            )
+            self._between = Histogram(
+                "ullage_inter_token_seconds",
+                "Mean time between tokens of an answer that comes in parts, seconds.",
+                buckets=BOUNDS_SECONDS,
+                registry=registry,
+            )
+            Gauge(
+                "ullage_replicas_cache_full",
+                "Replicas that are sent nothing new, for their KV cache is used above the limit.",
+                registry=registry,
+            ).set_function(cache_full)
         self._kept = Counter(
             "ullage_requests_held",
             "Requests that came, or whose deadline passed, while no replica was ready, and waited.",
@@ -126,6 +145,13 @@ class RouterMetrics:
     def began(self, seconds: float) -> None:
         """Note when the first part of an answer was there."""
         self._first.observe(seconds)
+
+    def generated(self, app: str, tokens: int, between_s: float) -> None:
+        """Note the tokens of an answer, and the mean time between them; 0 = it is not known."""
+        if self._tokens is not None and self._between is not None:
+            self._tokens.labels(app).inc(tokens)
+            if between_s > 0:
+                self._between.observe(between_s)
 
     def refused(self, reason: Refusal) -> None:
         """Count a request that was not taken in."""

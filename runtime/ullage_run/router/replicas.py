@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 from multidict import CIMultiDict, CIMultiDictProxy
 
+from ullage_run.router.generation_times import GenerationTimes
 from ullage_run.router.run_times import RunTimes
 from ullage_run.router.settings import Backend
 
@@ -61,9 +62,15 @@ class Stream:
         """The client takes no more: the replica may stop."""
         self.broken = False
         """The replica did not send all of it."""
+        self.look: Callable[[bytes], None] | None = None
+        """Sees each part as it comes."""
+        self.abandon: Callable[[], None] | None = None
+        """Ends the exchange at once when the client leaves before its end."""
 
     async def put(self, part: bytes) -> None:
         """Hand a part on; waits while the client is behind."""
+        if self.look is not None:
+            self.look(part)
         while len(self._parts) >= PARTS and not self.left:
             self._room.clear()
             await self._room.wait()
@@ -89,6 +96,8 @@ class Stream:
         """The client is gone, or has everything: who waits to hand a part on goes on."""
         self.left = True
         self._room.set()
+        if self.abandon is not None and not self._ended:
+            self.abandon()
 
 
 Begun = Callable[[Reply, Stream], None]
@@ -101,9 +110,11 @@ class Replica:
 
     number: int
     backend: Backend
-    times: RunTimes
+    times: RunTimes | GenerationTimes
     most_in_flight: int
     up: bool = False
+    cache_full: bool = False
+    """Its KV cache is used above the limit: it is sent nothing new."""
     ends_s: dict[int, float] = field(default_factory=dict)
     """When each batch that runs is predicted to end, on the router's clock."""
     ran: int = 0
@@ -111,7 +122,7 @@ class Replica:
     @property
     def free(self) -> bool:
         """Whether it takes another batch."""
-        return self.up and len(self.ends_s) < self.most_in_flight
+        return self.up and not self.cache_full and len(self.ends_s) < self.most_in_flight
 
     def left_s(self, now_s: float) -> float:
         """Predicted time until it has run what it has and one request more, seconds."""

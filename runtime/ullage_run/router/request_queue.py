@@ -11,9 +11,9 @@ import heapq
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Final
+from typing import Final, Protocol
 
-from ullage.engines.batching.chooser import Chooser
+from ullage.engines.batching.chooser import Choice
 from ullage.engines.batching.waiting import Waiting
 from ullage_run.router.calls import Call
 
@@ -22,6 +22,14 @@ CALL_BYTES: Final = 16 * 1024
 LOOKED_AT: Final = 256
 STALE: Final = 64
 """Marks of calls that left, beyond as many as wait, before they are swept."""
+
+
+class ChoosesNext(Protocol):
+    """Decides among the requests of one group."""
+
+    def choose(self, waiting: Waiting, now_s: float) -> Choice:
+        """What runs now, and what is refused."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +94,7 @@ class RequestQueue:
         self._left((call,))
         return True
 
-    def pick(self, chooser: Chooser, now_s: float, replica: int) -> Picked | None:
+    def pick(self, chooser: ChoosesNext, now_s: float, replica: int) -> Picked | None:
         """What a replica runs now; ``None`` when nothing waits that it may run."""
         passed: list[tuple[float, int]] = []
         found = None
@@ -121,7 +129,7 @@ class RequestQueue:
         groups = islice(self._groups.values(), LOOKED_AT)
         return {name for group in groups for name in group.apps}
 
-    def _choose(self, key: Hashable, chooser: Chooser, now_s: float) -> Picked:
+    def _choose(self, key: Hashable, chooser: ChoosesNext, now_s: float) -> Picked:
         group = self._groups[key]
         choice = chooser.choose(group, now_s)
         taken = group.take([*choice.run, *choice.dropped])

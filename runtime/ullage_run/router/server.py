@@ -31,6 +31,13 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 LARGE_BYTES: Final = 64 * 1024
 """An answer above it does not fit into a socket's buffer, so its client must take it in."""
+EVENTS: Final = "text/event-stream"
+BROKEN_OFF: Final = (
+    b'\n\ndata: {"error":{"message":"the replica failed; the answer ends here",'
+    b'"type":"server_error","code":502}}\n\n'
+)
+"""The last event of an answer that breaks off; a part of an event before it is ended by the lines.
+"""
 PAGE_S: Final = 1.0
 LINGER_S: Final = 1.0
 """For the rest of a body that was refused."""
@@ -195,8 +202,8 @@ class Server:
                     await response.write(part)
             if not stream.broken:
                 await response.write_eof()
-            elif request.transport is not None:
-                request.transport.abort()
+            else:
+                await self._broken_off(request, response)
         except TimeoutError:
             self._dispatcher.metrics.refused(Refusal.SLOW)
             if request.transport is not None:
@@ -204,6 +211,14 @@ class Server:
         finally:
             stream.leave()
         return response
+
+    async def _broken_off(self, request: web.BaseRequest, response: web.StreamResponse) -> None:
+        """End an answer whose replica did not; clients of generative servers are told why."""
+        if self._settings.generative is not None and response.content_type == EVENTS:
+            async with asyncio.timeout(self._settings.limits.body_s):
+                await response.write(BROKEN_OFF)
+        if request.transport is not None:
+            request.transport.abort()
 
     async def _answer(self, request: web.BaseRequest, arrived_s: float) -> Answer:
         if not request.raw_path.startswith("/"):

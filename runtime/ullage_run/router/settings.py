@@ -50,6 +50,18 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Generative:
+    """What is kept of servers that batch continuously.
+
+    A replica whose KV cache is used above ``cache_limit`` (0..1) is sent nothing new. It runs as
+    many requests at most as leave ``between_s`` seconds from one token to the next; 0 = any.
+    """
+
+    cache_limit: float = 0.9
+    between_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Addresses:
     """Where a router listens; gRPC is off without one."""
 
@@ -81,6 +93,8 @@ class Settings:
     probe_s: float = 0.5
     drain_s: float = 30.0
     linger_s: float = 5.0
+    generative: Generative | None = None
+    """The replicas are generative servers; ``objective_s`` is that of the first token."""
     limits: Limits = field(default_factory=Limits)
 
     @property
@@ -141,6 +155,26 @@ def parser() -> argparse.ArgumentParser:
         help="passed on with a batch; only requests with the same value share one",
     )
     made.add_argument("--probe-path", default=READY, help="answers 200 when ready")
+    made.add_argument(
+        "--generative",
+        action="store_true",
+        help="the replicas batch continuously (vLLM, SGLang, llama.cpp): requests for text are "
+        "sent one by one, in the order that keeps most first tokens in time; --objective-ms is "
+        "that of the first token",
+    )
+    made.add_argument(
+        "--cache-limit-percent",
+        type=_percent,
+        default=90.0,
+        help="with --generative: a replica whose KV cache is used above it is sent nothing new",
+    )
+    made.add_argument(
+        "--inter-token-ms",
+        type=_not_negative,
+        default=0.0,
+        help="with --generative: a replica runs as many requests at most as leave so much time "
+        "from one token to the next (0: any)",
+    )
     limits = Limits()
     made.add_argument("--body-bytes", type=_one_or_more, default=limits.body_bytes)
     made.add_argument("--queue", type=_one_or_more, default=limits.queue_calls, help="requests")
@@ -186,6 +220,7 @@ def settings_of(given: argparse.Namespace) -> Settings:
         probe_path=given.probe_path,
         drain_s=given.drain_seconds,
         linger_s=given.linger_seconds,
+        generative=_generative(given),
         limits=Limits(
             body_bytes=given.body_bytes,
             queue_calls=given.queue,
@@ -196,9 +231,20 @@ def settings_of(given: argparse.Namespace) -> Settings:
             longest_s=given.longest_ms / 1e3,
         ),
     )
+    if made.generative is not None and made.over_grpc:
+        raise ValueError("--generative: the replicas speak HTTP (--backend http://HOST:PORT)")
     if made.over_grpc and not probed_over_grpc(made.probe_path):
         raise ValueError("--probe-path is /v2/health/ready or /v2/models/NAME/ready over gRPC")
     return made
+
+
+def _generative(given: argparse.Namespace) -> Generative | None:
+    if given.generative:
+        limit, between_s = given.cache_limit_percent / 100, given.inter_token_ms / 1e3
+        return Generative(cache_limit=limit, between_s=between_s)
+    if given.inter_token_ms:
+        raise ValueError("--inter-token-ms: only generative servers have one (--generative)")
+    return None
 
 
 def probed_over_grpc(path: str) -> bool:
@@ -274,6 +320,13 @@ def _positive(text: str) -> float:
     number = _number(text)
     if number <= 0:
         raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return number
+
+
+def _percent(text: str) -> float:
+    number = _positive(text)
+    if number > 100:
+        raise argparse.ArgumentTypeError(f"{text} is above 100 percent")
     return number
 
 

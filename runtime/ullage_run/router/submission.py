@@ -10,8 +10,9 @@ from collections import Counter
 from ullage.engines.batching.chooser import Policy
 from ullage.engines.batching.histogram import LEAST_SAMPLES
 from ullage.engines.batching.waiting import Request
-from ullage_run.router.calls import Answer, Call
+from ullage_run.router.calls import Answer, Call, Generated
 from ullage_run.router.dispatcher import Dispatcher
+from ullage_run.router.generation import GenerationKey
 from ullage_run.router.intake import Taken
 from ullage_run.router.run_times import key_of
 from ullage_run.router.settings import Settings
@@ -52,12 +53,17 @@ class Submission:
 
     def _call(self, method: str, taken: Taken, arrived_s: float) -> Call:
         self._number += 1
+        generated, key = None, key_of(taken.app, taken.elements)
+        if taken.generate is not None:
+            asked = GenerationKey.of(taken.app, taken.generate, whole=taken.whole)
+            generated = Generated(key=asked, generate=taken.generate)
+            key = self._dispatcher.name_of(asked)
         return Call(
             request=Request(
                 number=self._number,
                 arrival_s=arrived_s,
                 deadline_s=taken.deadline_s,
-                app=key_of(taken.app, taken.elements),
+                app=key,
             ),
             method=method,
             path=taken.path,
@@ -68,6 +74,7 @@ class Submission:
             group=taken.group,
             idempotent=taken.idempotent,
             translate=taken.translate,
+            generated=generated,
         )
 
 
