@@ -13,6 +13,7 @@ from ullage.api.rules import (
     BATCH_SIZES_RISE,
     BODY_FITS_QUEUE,
     BODY_POSITIVE,
+    GENERATIVE_ALONE,
     ROUTER_MEMORY_ENOUGH,
     validations,
 )
@@ -52,8 +53,24 @@ class RouterPods(Model):
     """Memory that is requested, and the limit."""
 
 
+class Generative(Model):
+    """What is kept of replicas that batch continuously: vLLM, SGLang, llama.cpp."""
+
+    cache_limit_percent: Annotated[int, Field(ge=1, le=100, json_schema_extra=_INT32)] = 90
+    """A replica whose KV cache is used above it, by its own metrics, is sent nothing new."""
+    first_token_ms: Annotated[int, Field(ge=1, le=3_600_000, json_schema_extra=_INT32)] | None = (
+        None
+    )
+    """Deadline of the first token of requests that name none; absent = slo.latencyMs."""
+    inter_token_ms: Annotated[int, Field(ge=1, le=60_000, json_schema_extra=_INT32)] | None = None
+    """A replica runs as many requests at most as leave so much time from one token to the next, by
+    what was measured; absent = slo.latencyMs where slo.metric is `itl`, else inFlight alone."""
+
+
 class Batching(Model):
     """A router before the replicas that batches requests before their deadlines."""
+
+    model_config = ConfigDict(json_schema_extra=validations(GENERATIVE_ALONE))
 
     policy: Annotated[BatchingPolicy, Field(description=_HOW)] = BatchingPolicy.ORLOJ
     sizes: Annotated[
@@ -67,7 +84,7 @@ class Batching(Model):
     """Batch sizes that may be chosen, rising. `[1]` batches nothing: for servers that make their
     own batches. One size with policy `FIFO` is a static batch size."""
     in_flight: Annotated[int, Field(ge=1, le=1024, json_schema_extra=_INT32)] = 1
-    """Batches that a replica runs at once."""
+    """Batches that a replica runs at once; of generative servers: requests."""
     hold_seconds: Annotated[int, Field(ge=0, le=600, json_schema_extra=_INT32)] = 30
     """While no replica is ready, a request waits so long from its arrival; then it is answered 503
     with Retry-After. 0 = to its deadline."""
@@ -77,6 +94,10 @@ class Batching(Model):
     probe_path: Annotated[str, Field(max_length=256, pattern=PATH_PATTERN)] | None = None
     """Path that a replica answers with 200 when it is ready; absent = that of the first container's
     readinessProbe, else /v2/health/ready."""
+    generative: Generative | None = None
+    """The replicas generate text and make their own batches: requests in OpenAI's format are sent
+    one by one, up to inFlight at a time, in the order that keeps most first tokens in time. Needs
+    sizes [1]."""
     limits: RouterLimits = RouterLimits()
     """What clients may send, and how much may wait in one router."""
     router: RouterPods = RouterPods()

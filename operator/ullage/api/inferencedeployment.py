@@ -23,6 +23,7 @@ from ullage.api.objective import LatencySLO
 from ullage.api.podtemplate import Runtime, ServingTemplate
 from ullage.api.rules import (
     BATCHING_NEEDS_SLO,
+    ITL_NEEDS_FIRST_TOKEN,
     PERCENTILE_IN_RANGE,
     REPLICAS_WITHIN_SCALING,
     SCALING_KEEPS_ONE,
@@ -67,6 +68,7 @@ class InferenceDeploymentSpec(Model):
             SCALING_NEEDS_SLO,
             SCALING_KEEPS_ONE,
             BATCHING_NEEDS_SLO,
+            ITL_NEEDS_FIRST_TOKEN,
         )
     )
 

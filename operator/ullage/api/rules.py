@@ -385,6 +385,21 @@ BATCHING_NEEDS_SLO: Final = Rule(
     "deadline of requests that name none",
     field=".batching",
 )
+ITL_NEEDS_FIRST_TOKEN: Final = Rule(
+    name="itl-needs-first-token",
+    rule="!has(self.batching) || !has(self.slo) || !has(self.slo.metric) || self.slo.metric != "
+    "'itl' || (has(self.batching.generative) && has(self.batching.generative.firstTokenMs))",
+    message="spec.slo.metric itl is the time between tokens, and no deadline of requests: set "
+    "spec.batching.generative.firstTokenMs",
+    field=".batching",
+)
+GENERATIVE_ALONE: Final = Rule(
+    name="generative-alone",
+    rule="!has(self.generative) || self.sizes == [1]",
+    message="batching.generative: such servers make their own batches; set batching.sizes to [1], "
+    "and batching.inFlight to the requests that one runs at once",
+    field=".generative",
+)
 BATCH_SIZES_RISE: Final = Rule(
     name="batch-sizes-rise",
     rule="self.isSorted() && self.all(s, self.exists_one(t, t == s))",

@@ -25,7 +25,7 @@ from ullage.cluster.records.snapshot import (
     ServiceRecord,
     WorkloadRecord,
 )
-from ullage.cluster.records.spec_fields import Batching, RouterPods
+from ullage.cluster.records.spec_fields import Batching, Generative, RouterPods
 from ullage.cluster.records.status import Condition
 from ullage.engines.batching.chooser import Policy
 from ullage.scheduling.model.plan import (
@@ -93,6 +93,29 @@ def test_a_new_service_gets_a_router_and_leads_to_it_at_once() -> None:
         True,
     )
     assert found.one(ApplyDeployment).name == "serve"
+
+
+@pytest.mark.parametrize(
+    ("slo", "generative", "first_ms", "between_ms"),
+    [
+        (LatencyObjective(latency_ms=2000, metric="ttft"), Generative(), 2000, 0),
+        (LatencyObjective(latency_ms=2000), Generative(inter_token_ms=40), 2000, 40),
+        (LatencyObjective(latency_ms=50, metric="itl"), Generative(first_token_ms=900), 900, 50),
+        (
+            LatencyObjective(latency_ms=50, metric="itl"),
+            Generative(first_token_ms=900, inter_token_ms=40),
+            900,
+            40,
+        ),
+        (LatencyObjective(latency_ms=50, metric="itl"), None, 50, 0),
+    ],
+)
+def test_objectives_of_tokens_are_kept_apart(
+    slo: LatencyObjective, generative: Generative | None, first_ms: int, between_ms: int
+) -> None:
+    found = decide(a_service().with_(slo=slo, batching=Batching(generative=generative)))
+    router = found.one(ApplyRouter)
+    assert (router.objective_ms, router.inter_token_ms) == (first_ms, between_ms)
 
 
 def test_without_batching_nothing_is_different() -> None:

@@ -16,7 +16,7 @@ from builders_raw import raw_template
 from ullage.api.contract import Reason, WireError
 from ullage.api.words import BatchingPolicy
 from ullage.cluster.records.snapshot import WorkloadKind
-from ullage.cluster.records.spec_fields import Batching, RouterLimits, RouterPods
+from ullage.cluster.records.spec_fields import Batching, Generative, RouterLimits, RouterPods
 from ullage.kube.manifests.children import service_body
 from ullage.kube.manifests.router import router_deployment
 from ullage.scheduling.model.plan import ApplyRoutedService, ApplyRouter, ApplyService
@@ -177,6 +177,17 @@ def test_replicas_are_asked_as_kubelet_asks_them(
     made = template() if probe is None else template(readinessProbe=probe)
     words = arguments(made, Batching(probe_path=said))
     assert settings_of(parser().parse_args(words)).probe_path == path
+
+
+def test_generative_replicas_have_their_limits_and_time_for_long_answers() -> None:
+    batching = Batching(sizes=(1,), generative=Generative(cache_limit_percent=80))
+    made: Any = router_deployment(replace(action(batching, 2000), inter_token_ms=40), template())
+    words = made["spec"]["template"]["spec"]["containers"][0]["command"][3:]
+    settings = settings_of(parser().parse_args(words))
+    assert settings.generative is not None
+    assert (settings.generative.cache_limit, settings.generative.between_s) == (0.8, 0.04)
+    assert (settings.objective_s, settings.limits.answer_s) == (2.0, 600)
+    assert settings_of(parser().parse_args(arguments())).generative is None
 
 
 def test_images_are_pulled_as_those_of_the_replicas() -> None:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from ullage.api.contract import (
+    INTER_TOKEN,
     GPUMode,
     JsonObject,
     LatencyObjective,
@@ -194,6 +195,11 @@ def read_batching(spec: JsonObject) -> Batching | None:
             raise WireError("limits.body: above queueMemory, so that no such request could wait")
         if spec.get("slo") is None:
             raise WireError("needs spec.slo, the deadline of requests that name none")
+        if found.generative is not None and found.sizes != (1,):
+            raise WireError("generative: such servers make their own batches; needs sizes [1]")
+        of_tokens = section(spec, "slo").get("metric") == INTER_TOKEN
+        if of_tokens and not (found.generative and found.generative.first_token_ms):
+            raise WireError("generative.firstTokenMs: needed, slo.metric itl is no deadline")
         return found
 
 

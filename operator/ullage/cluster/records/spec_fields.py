@@ -255,6 +255,21 @@ class RouterPods:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Generative:
+    """``spec.batching.generative``: replicas that batch continuously."""
+
+    cache_limit_percent: Annotated[int, between(1, 100)] = 90
+    first_token_ms: Annotated[int, between(1, 3_600_000)] = 0
+    """0: the objective's latency."""
+    inter_token_ms: Annotated[int, between(1, 60_000)] = 0
+    """0: the objective's latency where that is one of tokens, else any."""
+
+
+def _generative(raw: JsonObject, field: str) -> Generative | None:
+    return None if raw.get(field) is None else GENERATIVE.read(section(raw, field))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Batching:
     """``spec.batching``: a router before the replicas."""
 
@@ -266,6 +281,7 @@ class Batching:
     """Of the Service; 0 = no gRPC."""
     probe_path: Annotated[str, Kind(_path)] = ""
     """Empty: that of the readiness probe of the template."""
+    generative: Annotated[Generative | None, Kind(_generative)] = None
     limits: Annotated[RouterLimits, KEPT] = field(default_factory=RouterLimits)
     router: Annotated[RouterPods, KEPT] = field(default_factory=RouterPods)
 
@@ -475,6 +491,7 @@ GPU_REQUEST: Final = derived(GPURequest)
 FAILURE_POLICY: Final = derived(FailurePolicy)
 REPLICA_BOUNDS: Final = derived(ReplicaBounds)
 OFFERED_LOAD: Final = derived(OfferedLoad)
+GENERATIVE: Final = derived(Generative)
 BATCHING: Final = derived(Batching)
 ELASTICITY: Final = derived(Elasticity, leave_out=("tiers", "meets_elsewhere"))
 TIER_TERMS: Final = derived(TierTerms, leave_out=("reliable", "stage"))

@@ -36,6 +36,8 @@ DRAIN_S: Final = 30
 GRACE_S: Final = LINGER_S + DRAIN_S + 10
 LONGEST_MS: Final = 60_000
 """Latest deadline that a request may name, unless the objective is later."""
+GENERATION_S: Final = 600
+"""An answer of a generative server that comes at once, and each part of another, takes at most."""
 MORE_CONNECTIONS: Final = 1_000
 """Connections beside those whose request waits."""
 PROBE_PATH: Final = "/v2/health/ready"
@@ -212,4 +214,17 @@ def _arguments(action: ApplyRouter, spec: JsonObject) -> list[str]:
     }
     if batching.grpc_port:
         stated["--grpc-listen"] = f"0.0.0.0:{GRPC_PORT}"
-    return [f"{name}={value}" for name, value in stated.items()]
+    return [f"{name}={value}" for name, value in stated.items()] + _generative(action)
+
+
+def _generative(action: ApplyRouter) -> list[str]:
+    """Arguments for generative servers, whose answers take as long as they are long."""
+    generative = action.batching.generative
+    if generative is None:
+        return []
+    return [
+        "--generative",
+        f"--cache-limit-percent={generative.cache_limit_percent}",
+        f"--inter-token-ms={action.inter_token_ms}",
+        f"--answer-seconds={GENERATION_S}",
+    ]

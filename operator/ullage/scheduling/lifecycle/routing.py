@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 
-from ullage.api.contract import Reason
+from ullage.api.contract import INTER_TOKEN, LatencyObjective, Reason
 from ullage.api.reasons import ConditionType
 from ullage.cluster.records.snapshot import (
     DeploymentRecord,
@@ -18,6 +18,7 @@ from ullage.cluster.records.snapshot import (
     ServiceRecord,
     WorkloadRecord,
 )
+from ullage.cluster.records.spec_fields import Batching
 from ullage.cluster.values.names import replicas_service, router_name
 from ullage.scheduling.model.conditions import Said
 from ullage.scheduling.model.lifecycle_step import write_refused
@@ -77,7 +78,8 @@ def steps(view: View, service: WorkloadRecord, *, new_template: bool) -> tuple[A
                 name=router_name(ref.name),
                 image=view.settings.router_image,
                 batching=service.batching,
-                objective_ms=service.slo.latency_ms if service.slo is not None else 0,
+                objective_ms=_objective_ms(service.batching, service.slo),
+                inter_token_ms=_inter_token_ms(service.batching, service.slo),
                 version=version,
                 epoch=epoch,
                 reason=Reason.ROUTER_STARTING,
@@ -158,6 +160,20 @@ def _taken_away(view: View, service: WorkloadRecord) -> tuple[Action, ...]:
         for kind, record in held
         if record is not None
     )
+
+
+def _objective_ms(batching: Batching, slo: LatencyObjective | None) -> int:
+    """Deadline of requests that name none, ms; of generative servers that of the first token."""
+    latency_ms = slo.latency_ms if slo is not None else 0
+    return (batching.generative.first_token_ms if batching.generative else 0) or latency_ms
+
+
+def _inter_token_ms(batching: Batching, slo: LatencyObjective | None) -> int:
+    """Time between tokens that is kept, ms; 0 = any."""
+    if batching.generative is None:
+        return 0
+    of_tokens = slo is not None and slo.metric == INTER_TOKEN
+    return batching.generative.inter_token_ms or (slo.latency_ms if slo and of_tokens else 0)
 
 
 def _version(view: View, service: WorkloadRecord) -> str:

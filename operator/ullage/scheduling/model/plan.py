@@ -190,12 +190,14 @@ class ApplyRouter:
     image: str
     batching: Batching
     objective_ms: int
-    """Deadline of requests that name none."""
+    """Deadline of requests that name none; of generative servers: of their first token."""
     version: str
     """Of all that its pods are made from, but the service's own template."""
     epoch: int
     reason: Reason
     text: str
+    inter_token_ms: int = 0
+    """Time from one token to the next that a replica's requests leave; 0 = any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
