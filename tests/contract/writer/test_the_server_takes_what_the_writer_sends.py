@@ -22,7 +22,7 @@ from ullage.cluster.records.snapshot import (
     Snapshot,
     WorkloadRecord,
 )
-from ullage.cluster.records.status import Condition, WorkloadStatus
+from ullage.cluster.records.status import Condition, QuotaStatus, TenantUsage, WorkloadStatus
 from ullage.kube.client import K8sCluster
 from ullage.kube.errors import Refused
 from ullage.ports import ApiError, Conflict, Invalid, NotFound, Throttled
@@ -35,6 +35,7 @@ from ullage.scheduling.model.plan import (
     Emit,
     EvictPod,
     SetConditions,
+    SetQuotaStatus,
     SetStatus,
     UngatePod,
 )
@@ -269,3 +270,26 @@ async def test_conditions_events_and_deletions_arrive(world: World) -> None:
         }
         assert await failure(brain, DeleteWorkload(owner=job, **WHY)) is None
         assert cluster.server.get(ports.TRAINING_JOB, "whole", "team") is None
+
+
+async def test_quota_is_told_beside_conditions_and_taken_back_alone(world: World) -> None:
+    async with a_brain(world) as (brain, cluster):
+        cluster.server.put(ports.SCHEDULING_POLICY, {"metadata": {"name": "default"}, "spec": {}})
+        policy = cluster.server.get(ports.SCHEDULING_POLICY, "default")
+        assert policy is not None
+        target = ObjectRef(
+            kind="SchedulingPolicy", namespace="", name="default", uid=policy["metadata"]["uid"]
+        )
+        slow = Condition(type="SolverDegraded", status="True", reason="SolverTimeout")
+        conditions = SetConditions(target=target, generation=1, conditions=(slow,), **WHY)
+        usage = TenantUsage(
+            tenant="a", accelerator="a100", nominal_quota=100, used=150, borrowed=50, available=0
+        )
+        told = QuotaStatus(time=1000.0, borrowing_tenants=1, usage=(usage,))
+        for action in (conditions, SetQuotaStatus(target=target, status=told, **WHY), conditions):
+            assert await failure(brain, action) is None
+        assert now(brain).policy.quota_status == told
+        assert now(brain).policy.conditions == (slow,)
+        assert await failure(brain, SetQuotaStatus(target=target, status=None, **WHY)) is None
+        assert now(brain).policy.quota_status is None
+        assert now(brain).policy.conditions == (slow,)

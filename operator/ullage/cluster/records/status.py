@@ -605,7 +605,7 @@ class QuotaStatus:
     """When this was written."""
     borrowing_tenants: Annotated[NeededCount, INT32]
     """Tenants that hold more than their nominal quota of any type."""
-    left_out: Annotated[Count, INT32, Schema(default=0)] = 0
+    left_out: Annotated[Count, INT32] = 0
     """Entries that the list has no room for: of types that their tenant holds nothing of, first."""
     usage: Annotated[tuple[TenantUsage, ...], atomic(MOST_USAGES)] = ()
     """By tenant and accelerator type, for each quota of `spec.tenants`."""
