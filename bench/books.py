@@ -82,11 +82,30 @@ def _devices(books: Books) -> Iterator[Problem]:
         slices = node["spec"].get("slices", [])
         for device in node.get("status", {}).get("devices", []):
             mine = [one for one in slices if one["gpu"] == device["uuid"]]
+            given = _given(mine)
             for amount, most in (("percent", 100), ("memoryMiB", device["memoryMiB"])):
-                if sum(one[amount] for one in mine) > most:
+                if given[amount] > most:
                     yield Problem(
                         kind=Kind.DOUBLED, text=f"{device['uuid']} has more than {most} {amount}"
                     )
+
+
+def _given(slices: Sequence[Json]) -> dict[str, int]:
+    """Percent and memory of a device that slices take: those of one lane use them in turn."""
+    lanes: dict[int, tuple[int, int]] = {}
+    percent = memory = 0
+    for one in slices:
+        memory += one["memoryMiB"]
+        if lane := one.get("lane", 0):
+            step, share = lanes.get(lane, (0, 0))
+            memory -= one["ephemeralMiB"]
+            lanes[lane] = max(step, one["ephemeralMiB"]), max(share, one["percent"])
+        else:
+            percent += one["percent"]
+    return {
+        "percent": percent + sum(share for _, share in lanes.values()),
+        "memoryMiB": memory + sum(step for step, _ in lanes.values()),
+    }
 
 
 def _slices(books: Books) -> Iterator[Problem]:

@@ -58,6 +58,7 @@ from ullage.cluster.records.spec_fields import (
     Elasticity,
     FailurePolicy,
     GPURequest,
+    LaneMemory,
     RiskSettings,
     Share,
 )
@@ -181,6 +182,12 @@ class WorkloadBuilder:
         return self.with_(
             gpu=GPURequest(mode=GPUMode.FRACTIONAL, share=share, memory_mib=memory_mib)
         )
+
+    def in_lanes(self, persistent_mib: int, ephemeral_mib: int) -> WorkloadBuilder:
+        """Takes turns with others; call it after the share was said."""
+        lane = LaneMemory(persistent_mib=persistent_mib, ephemeral_mib=ephemeral_mib)
+        memory_mib = persistent_mib + ephemeral_mib
+        return self.with_(gpu=replace(self.record.gpu, lane=lane, memory_mib=memory_mib))
 
     def on(self, *accelerators: str) -> WorkloadBuilder:
         return self.with_(accelerators=accelerators)

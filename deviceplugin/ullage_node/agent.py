@@ -35,6 +35,7 @@ from ullage_node.kubelet.plugin_server import DevicePluginService, PluginServer
 from ullage_node.kubelet.pod_resources import PodResources
 from ullage_node.kubelet.registrar import PLUGIN_SOCKET, Registrar, Rhythm
 from ullage_node.kubelet.slot_board import SlotBoard, offered_slots
+from ullage_node.lanes.metrics import LaneTurns, lane_figures
 from ullage_node.mirrors import ApiPods, NodeMirror, PodMirror
 from ullage_node.model.device_labels import DeviceRegistry
 from ullage_node.model.devices import DeviceBackend, FaultReading, ProgressSource
@@ -173,10 +174,13 @@ class Agent:
                 telemetry=self.telemetry,
                 notices=self.notices,
                 faults=self.faults,
+                lanes=self.lanes.server,
             )
         )
         beat_s = settings.periods.heartbeat_seconds
         self.publisher = Publisher(self._client, settings.name, self.reporter.status, beat_s)
+        self.lanes.server.on_turn = LaneTurns(registry).take
+        registry.register(FiguresCollector(lambda: lane_figures(self.lanes.server.devices)))
         registry.register(FiguresCollector(lambda: FaultFigures(events=self.faults.counts)))
         registry.register(
             FiguresCollector(
@@ -266,6 +270,8 @@ class Agent:
         self.telemetry.book.restore(self.node.take_observations())
         self.faults.restore(self.node.take_faults())
         self.telemetry.book.taken_in(spec.observations_read if spec else "")
+        if spec is not None:
+            self.lanes.server.order_by(spec.lane_policy)
         self.notices.restore(self.node.take_interruption())
         self._life_changed.set()
         self._take_in()

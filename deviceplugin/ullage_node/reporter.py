@@ -19,6 +19,7 @@ from ullage_node.faults import FaultBook
 from ullage_node.guard.guard import Guard
 from ullage_node.kubelet.registrar import Registrar
 from ullage_node.kubelet.slot_board import SlotBoard
+from ullage_node.lanes.server import LaneServer
 from ullage_node.mirrors import NodeMirror
 from ullage_node.model.devices import ProgressSource, ShareDriver
 from ullage_node.notices.watch import NoticeWatch
@@ -35,6 +36,7 @@ from ullage_node.status import (
     loaded_slices,
     observed_slices,
     timestamp,
+    turned_slices,
     with_transitions,
 )
 from ullage_node.telemetry.station import Telemetry
@@ -61,6 +63,7 @@ class Parts:
     telemetry: Telemetry
     notices: NoticeWatch
     faults: FaultBook
+    lanes: LaneServer
 
 
 class Reporter:
@@ -95,16 +98,22 @@ class Reporter:
             version=parts.version,
             driver=parts.driver.version if parts.watch.known else "",
             devices=parts.watch.observed,
-            slices=loaded_slices(
-                guarded_slices(
-                    observed_slices(
-                        parts.table.held, parts.containers.attachments, parts.containers.progress
+            slices=turned_slices(
+                loaded_slices(
+                    guarded_slices(
+                        observed_slices(
+                            parts.table.held,
+                            parts.containers.attachments,
+                            parts.containers.progress,
+                        ),
+                        parts.guard.marks,
+                        parts.guard.tallies,
                     ),
-                    parts.guard.marks,
-                    parts.guard.tallies,
+                    parts.telemetry.loads(time.monotonic()),
                 ),
-                parts.telemetry.loads(time.monotonic()),
+                parts.lanes.readings,
             ),
+            lanes=parts.lanes.observed,
             slots=len(parts.board.slots),
             used_slots=len(parts.table.slots),
             conditions=self._said,

@@ -27,6 +27,7 @@ from ullage.api.contract import (
     NodeCheck,
     Observation,
     ObservedDevice,
+    ObservedLane,
     ObservedLoad,
     ObservedSlice,
     Reason,
@@ -35,6 +36,7 @@ from ullage.api.contract import (
 from ullage_node.kubelet.registrar import Registration
 from ullage_node.model.devices import Attachment, AttachState, ContainerKey, Progress
 from ullage_node.model.guard import Mark, Tally
+from ullage_node.model.lanes import LaneReading
 from ullage_node.model.slices import HeldSlice, Refusal
 
 COUNTERS: Final = frozenset(
@@ -52,6 +54,9 @@ COUNTERS: Final = frozenset(
         "violations",
         "checkpointAgeSeconds",
         "resumedAtStep",
+        "laneWaitPercent",
+        "persistentPeakMiB",
+        "ephemeralPeakMiB",
     }
 )
 """Fields of a slice that change all the time."""
@@ -107,6 +112,8 @@ class StatusFacts:
     """The provider's notice that is in force."""
     checks: tuple[NodeCheck, ...] = ()
     """What was tried on the node and how it went."""
+    lanes: tuple[ObservedLane, ...] = ()
+    """Lanes in which programs take turns."""
 
 
 def judge(facts: NodeFacts) -> tuple[Condition, ...]:
@@ -234,6 +241,9 @@ def _observed(
         solo_step_micros=made.solo_step_micros,
         checkpoint_age_s=made.checkpoint_age_s,
         resumed_at=made.resumed_at,
+        lane=desired.lane,
+        persistent_mib=desired.persistent_mib if desired.lane else 0,
+        ephemeral_mib=desired.ephemeral_mib if desired.lane else 0,
     )
 
 
@@ -286,6 +296,31 @@ def loaded_slices(
     return tuple(map(loaded, slices))
 
 
+def turned_slices(
+    slices: Iterable[ObservedSlice], readings: Mapping[str, LaneReading]
+) -> tuple[ObservedSlice, ...]:
+    """The same slices with what their lanes say of them.
+
+    Args:
+        slices: Of the node.
+        readings: By directory of the container.
+    """
+
+    def turned(part: ObservedSlice) -> ObservedSlice:
+        key = ContainerKey(pod_uid=part.key.pod_uid, container=part.key.container)
+        said = readings.get(key.directory)
+        if said is None:
+            return part
+        return replace(
+            part,
+            lane_wait_percent=said.wait_percent,
+            persistent_peak_mib=said.persistent_peak_mib,
+            ephemeral_peak_mib=said.ephemeral_peak_mib,
+        )
+
+    return tuple(map(turned, slices))
+
+
 def has_loads(body: Mapping[str, object]) -> bool:
     """Whether a body tells of a load: those are told more often than a heartbeat."""
     status = body["status"]
@@ -318,6 +353,7 @@ def body_of(facts: StatusFacts, heartbeat: str) -> dict[str, object]:
             },
             "devices": [device.to_wire() for device in facts.devices],
             "slices": [part.to_wire() for part in facts.slices],
+            **({"lanes": [lane.to_wire() for lane in facts.lanes]} if facts.lanes else {}),
             "observations": [row.to_wire() for row in facts.observations],
             "faults": [fault.to_wire() for fault in facts.faults],
             **({"interruption": notice.to_wire()} if notice is not None else {}),
@@ -344,6 +380,7 @@ def urgent_digest(body: Mapping[str, object]) -> str:
         "slices": slices,
         "devices": devices,
         "heartbeat": None,
+        "lanes": None,
         "observations": None,
     }
     stable = orjson.dumps([body["metadata"], urgent], option=orjson.OPT_SORT_KEYS)

@@ -15,6 +15,7 @@ from ullage.process.build_metrics import register_build
 from ullage.process.metric_families import FiguresCollector
 from ullage_node.faults import FaultFigures
 from ullage_node.guard.metrics import GuardMetrics
+from ullage_node.lanes.metrics import LaneFigures, LaneTurns
 from ullage_node.model.device_labels import DeviceRegistry
 from ullage_node.mps.metrics import MpsFigures
 from ullage_node.notices.watch import NoticeFigures
@@ -27,6 +28,7 @@ SOURCE: Final = "deviceplugin/ullage_node/settings.py"
 FIGURES: Final[tuple[type[object], ...]] = (
     Figures,
     MpsFigures,
+    LaneFigures,
     FaultFigures,
     HeldFigures,
     SampleFigures,
@@ -41,6 +43,7 @@ def agent_metrics() -> list[MetricFact]:
     register_build(registry, "node")
     Instruments(registry)
     GuardMetrics(registry)
+    LaneTurns(registry)
     for figures in FIGURES:
         registry.register(FiguresCollector(partial(example_of, figures)))
     return metric_facts(generate_latest(registry).decode())

@@ -3,7 +3,8 @@
 """Runs a trainer to its end, through checkpoints, stops and restarts.
 
 This is where a training program meets Ullage: one line counts the steps, two more turn SIGTERM
-into a checkpoint and a clean end. Who loads a checkpoint says where it resumes.
+into a checkpoint and a clean end, and two take turns with others where the job asks for a lane.
+Who loads a checkpoint says where it resumes.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import ullage_run
 from digits import checkpoint
 from digits.checkpoint import Store
 from digits.training import Trainer
+from ullage_run import lanes
 
 FINISHED: Final = 0
 INTERRUPTED: Final = 143
@@ -32,8 +34,10 @@ def fit(trainer: Trainer, store: Store) -> int:
         OSError: the checkpoint cannot be written.
     """
     plan, state, first = trainer.plan, trainer.state, trainer.group.rank == 0
+    lane = lanes.join()
     while not trainer.finished:
-        progress = trainer.advance(stop=ullage_run.stopping())
+        with lane.step():
+            progress = trainer.advance(stop=ullage_run.stopping())
         ullage_run.step(items=plan.batch // trainer.group.world)
         if state.step % max(1, plan.steps // REPORTS) == 0:
             print(f"step {state.step}/{plan.steps} loss {progress.loss:.4f}", flush=True)

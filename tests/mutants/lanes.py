@@ -19,6 +19,11 @@ STEPS: Final = (f"{UNIT}/test_whose_step_is_next.py",)
 GROWTH: Final = (f"{UNIT}/test_a_step_that_outgrows_its_lane.py",)
 EARLY: Final = (f"{UNIT}/test_a_lane_is_released_early.py",)
 RESTORED: Final = (f"{UNIT}/test_a_lane_table_outlives_its_process.py",)
+ASSIGNED: Final = (f"{UNIT}/test_assigned_lanes_are_kept.py",)
+PLACED: Final = (
+    "tests/unit/scheduling/test_small_jobs_share_lanes.py",
+    "tests/property/test_lanes_are_assigned_safely.py",
+)
 
 MUTANTS: Final = (
     Mutant(
@@ -45,9 +50,44 @@ MUTANTS: Final = (
     Mutant(
         "no one joins a lane of another's own",
         f"{LANES}/rules.py",
-        "    shared = [one for one in lanes if one.shared]\n    for one in shared:\n",
-        "    shared = list(lanes)\n    for one in shared:\n",
+        "return self.shared and not need.own and self.assigned == need.assigned",
+        "return not need.own and self.assigned == need.assigned",
         RULES,
+    ),
+    Mutant(
+        "a job that was assigned a lane shares it with its own number alone",
+        f"{LANES}/rules.py",
+        "return self.shared and not need.own and self.assigned == need.assigned",
+        "return self.shared and not need.own",
+        ASSIGNED,
+    ),
+    Mutant(
+        "a lane counts its largest step once",
+        f"{LANES}/assignment.py",
+        "one.ephemeral_mib > tenants[before].ephemeral_mib",
+        "one.ephemeral_mib < tenants[before].ephemeral_mib",
+        PLACED,
+    ),
+    Mutant(
+        "no lane opens where shares leave no room for one",
+        f"{LANES}/rules.py",
+        "if left >= need.ephemeral_mib and may_open and not (need.assigned and shared):",
+        "if left >= need.ephemeral_mib and not (need.assigned and shared):",
+        ASSIGNED,
+    ),
+    Mutant(
+        "who joins a lane takes its share",
+        "operator/ullage/scheduling/feasibility/lanes.py",
+        "if request.min_percent <= one.percent <= request.max_percent and one.lane not in held",
+        "if one.lane not in held",
+        PLACED,
+    ),
+    Mutant(
+        "members of a gang share no lane",
+        "operator/ullage/scheduling/feasibility/slices.py",
+        "if gang or not workload.sharing.allow or has_objective(workload):",
+        "if not workload.sharing.allow or has_objective(workload):",
+        PLACED,
     ),
     Mutant(
         "lanes merge where the first that waits then fits",

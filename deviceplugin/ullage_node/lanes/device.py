@@ -21,18 +21,22 @@ from enum import StrEnum
 from typing import Final
 
 from ullage.api import lanes as wire
+from ullage.api.contract import MAX_LANE, ObservedLane
 from ullage.api.lanes import LaneRefusal, Message
 from ullage.engines.lanes import records
+from ullage.engines.lanes.explain import wait_fraction
 from ullage.engines.lanes.recorded import TableRecord
 from ullage.engines.lanes.records import JobDemand, Lease
 from ullage.engines.lanes.settings import EXACT, IterationPolicy, LaneSettings
 from ullage.engines.lanes.table import LaneTable
+from ullage_node.model.lanes import LaneReading
 
 PATIENCE_S: Final = 0.005
 """How long a lane waits for the job whose turn it is; a loop over batches is back sooner."""
 STALL_LEAST_S: Final = 1.0
 """No step is called stalled before."""
 REPORTS_MOST: Final = 64
+TURNS_MOST: Final = 1024
 SESSION_MOST: Final = 64
 
 
@@ -53,17 +57,31 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """A grant, seconds.
+
+    ``switch_s`` is how long the lane stood still before it although the program waited; ``None``
+    where it did not wait when the last step ended.
+    """
+
+    waited_s: float
+    switch_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
     """A container that holds part of the device.
 
     ``persistent_mib`` and ``ephemeral_mib`` are what its owner asked for, 0 where the container
-    shares no lane; ``memory_mib`` is all it may have.
+    shares no lane; ``memory_mib`` is all it may have. ``lane`` is the one that it was assigned, 0
+    where the table chooses.
     """
 
     job: str
     memory_mib: int
     persistent_mib: int = 0
     ephemeral_mib: int = 0
+    lane: int = 0
 
     @property
     def shares(self) -> bool:
@@ -80,6 +98,7 @@ class _Job:
     caches: bool = False
     asks: bool = False
     """It waits for the answer to ``Acquire``."""
+    asked_s: float = 0.0
     lease: Lease | None = None
     """The grant that it was told."""
     reserved: Lease | None = None
@@ -91,6 +110,9 @@ class _Job:
     """It came back within ``PATIENCE_S`` the last time."""
     stalled: int = 0
     """Lease that was reported."""
+    persistent_peak_mib: int = 0
+    ephemeral_peak_mib: int = 0
+    """What it reported at most; no more than the device has."""
 
 
 Send = Callable[[str, Message], None]
@@ -113,6 +135,10 @@ class DeviceLanes:
     table: LaneTable = field(init=False)
     jobs: dict[str, _Job] = field(init=False, default_factory=dict)
     reports: deque[Report] = field(init=False, default_factory=lambda: deque(maxlen=REPORTS_MOST))
+    turns: deque[Turn] = field(init=False, default_factory=lambda: deque(maxlen=TURNS_MOST))
+    """Grants that were told, the newest."""
+    _ended: dict[int, float] = field(init=False, default_factory=dict)
+    """When the last step of each lane ended."""
 
     def __post_init__(self) -> None:
         self.table = LaneTable(settings=self._settings)
@@ -120,6 +146,16 @@ class DeviceLanes:
     @property
     def _settings(self) -> LaneSettings:
         return LaneSettings(capacity_mib=self.capacity_mib, policy=self.policy, margins=EXACT)
+
+    def order_by(self, policy: IterationPolicy) -> None:
+        """From now on turns follow another policy; steps that run end as they are.
+
+        Args:
+            policy: Whose step is next.
+        """
+        if policy is not self.policy:
+            self.policy = policy
+            self.table.settings = self._settings
 
     # -- across a restart ------------------------------------------------------------------------
 
@@ -261,6 +297,12 @@ class DeviceLanes:
             if not member.shares:
                 said = "the slice asks for no lane"
             self._refuse(job, LaneRefusal.EXCEEDS_SLICE, said)
+        elif member.lane and not _as_assigned(member, message):
+            said = (
+                f"{message.persistent_mib} MiB beside a step of {message.ephemeral_mib} MiB, lane "
+                f"{member.lane} has {member.persistent_mib} and {member.ephemeral_mib} MiB for it"
+            )
+            self._refuse(job, LaneRefusal.EXCEEDS_SLICE, said)
         elif not message.session or len(message.session) > SESSION_MOST:
             self._refuse(job, LaneRefusal.UNREADABLE, "a session has 1 to 64 characters")
         elif known.session == message.session:
@@ -278,7 +320,10 @@ class DeviceLanes:
             member=known.member, session=message.session, connected=True, caches=message.caches
         )
         demand = JobDemand(
-            name=job, persistent_mib=message.persistent_mib, ephemeral_mib=message.ephemeral_mib
+            name=job,
+            persistent_mib=message.persistent_mib,
+            ephemeral_mib=message.ephemeral_mib,
+            assigned=known.member.lane,
         )
         answer, more = self.table.arrive(demand, now)
         if isinstance(answer, records.Refused):
@@ -314,7 +359,7 @@ class DeviceLanes:
             said = f"{message.ephemeral_mib} MiB beside {keeps} MiB exceed the slice"
             self._refuse(job, LaneRefusal.EXCEEDS_SLICE, said)
             return
-        known.asks = True
+        known.asks, known.asked_s = True, now
         if known.reserved is not None:
             lease, known.reserved = known.reserved, None
             self._granted(known, lease)
@@ -345,6 +390,8 @@ class DeviceLanes:
         lane = self.table.memory.lanes[resident.lane]
         keeps, needs = resident.demand.persistent_mib, resident.demand.ephemeral_mib
         known.ended_s = now
+        if not (known.caches and message.emptied):
+            self._ended[resident.lane] = now
         if known.caches and not message.emptied:
             if self._wanted(known):
                 self.send(job, wire.Empty(lease=lease.lease))
@@ -352,12 +399,23 @@ class DeviceLanes:
             known.kept = True
             self.send(job, wire.Done(size_mib=lane.size_mib, epoch=lane.epoch, kept=True))
             return
+        most = self.capacity_mib
+        known.persistent_peak_mib = max(
+            known.persistent_peak_mib, min(message.persistent_mib, most)
+        )
+        known.ephemeral_peak_mib = max(known.ephemeral_peak_mib, min(message.peak_mib, most))
         if message.persistent_mib > keeps:
             self._exceeds(job, f"keeps {message.persistent_mib} MiB, declared {keeps} MiB")
         if message.peak_mib > needs:
             self._exceeds(job, f"a step took {message.peak_mib} MiB, declared {needs} MiB")
         asked, beyond = known.asks, message.peak_mib > lane.size_mib
         said = f"a step took {message.peak_mib} MiB, its lane has {lane.size_mib} MiB"
+        if known.member.lane and message.persistent_mib > known.member.persistent_mib:
+            beyond = True  # what it keeps is counted as the lane's, and others will use that
+            said = (
+                f"{message.persistent_mib} MiB stay after the step, "
+                f"{known.member.persistent_mib} MiB are its own"
+            )
         peak = min(message.peak_mib, known.member.memory_mib - keeps)
         self._end(known, lease, now, peak_mib=peak, again=known.quick and not asked)
         lane = self.table.memory.lanes[resident.lane]
@@ -376,6 +434,8 @@ class DeviceLanes:
         Args:
             now: The present, seconds.
         """
+        lanes = self.table.memory.lanes
+        self._ended = {lane: at for lane, at in self._ended.items() if lane in lanes}
         for known in tuple(self.jobs.values()):
             if known.reserved is not None and now - known.ended_s >= PATIENCE_S:
                 known.quick = False
@@ -397,6 +457,43 @@ class DeviceLanes:
         ends = [one.ended_s + PATIENCE_S for one in self.jobs.values() if one.reserved is not None]
         return min(ends, default=None)
 
+    # -- what is told --------------------------------------------------------------------------
+
+    def readings(self, now: float) -> dict[str, LaneReading]:
+        """What is known of the jobs that take turns, by name.
+
+        Args:
+            now: The present, seconds.
+        """
+        return {
+            name: LaneReading(
+                wait_percent=round(100 * wait_fraction(resident, now)),
+                persistent_peak_mib=self.jobs[name].persistent_peak_mib,
+                ephemeral_peak_mib=self.jobs[name].ephemeral_peak_mib,
+            )
+            for name, resident in self.table.memory.residents.items()
+            if name in self.jobs and self.jobs[name].member.shares
+        }
+
+    def observed(self, gpu: str) -> tuple[ObservedLane, ...]:
+        """Lanes in which programs take turns, by number.
+
+        Args:
+            gpu: UUID of the device.
+        """
+        found = [
+            ObservedLane(
+                gpu=gpu,
+                lane=lane.assigned or MAX_LANE + lane.lane,
+                size_mib=lane.reserved_mib,
+                residents=len(lane.residents),
+                waiting=sum(one.asked_s is not None for one in lane.residents.values()),
+            )
+            for lane in self.table.memory.lanes.values()
+            if not lane.own and lane.residents
+        ]
+        return tuple(sorted(found, key=lambda one: one.lane))
+
     # -- inside ----------------------------------------------------------------------------------
 
     def _end(
@@ -416,6 +513,12 @@ class DeviceLanes:
             return
         known.asks, known.lease, known.kept = False, lease, False
         lane = self.table.memory.lanes[lease.lane]
+        self.turns.append(
+            Turn(
+                waited_s=max(0.0, lease.granted_s - known.asked_s),
+                switch_s=self._switched(lease, known.asked_s),
+            )
+        )
         self.send(
             known.member.job,
             wire.Grant(
@@ -468,6 +571,12 @@ class DeviceLanes:
             ),
         )
 
+    def _switched(self, lease: Lease, asked_s: float) -> float | None:
+        ended = self._ended.get(lease.lane)
+        if ended is None or not asked_s <= ended <= lease.granted_s:
+            return None
+        return lease.granted_s - ended
+
     def _others(self, known: _Job) -> list[_Job]:
         """Jobs of the same lane."""
         resident = self.table.memory.residents.get(known.member.job)
@@ -492,6 +601,12 @@ class DeviceLanes:
 
     def _refuse(self, job: str, reason: LaneRefusal, message: str) -> None:
         self.send(job, wire.Refused(reason=reason, message=message))
+
+
+def _as_assigned(member: Member, message: wire.Hello) -> bool:
+    """Whether a program declares no more than others of its lane were told."""
+    stays, step = message.persistent_mib, message.ephemeral_mib
+    return stays <= member.persistent_mib and step <= member.ephemeral_mib
 
 
 def _queued(answer: records.Queued) -> wire.InQueue:

@@ -23,13 +23,21 @@ from typing import Final
 import structlog
 
 from ullage.api import lanes as wire
-from ullage.api.contract import LANE_SOCKET, WireError
-from ullage.api.lanes import LINE_MAX, LaneRefusal, Message, decode, encode
+from ullage.api.contract import LANE_SOCKET, ObservedLane, WireError
+from ullage.api.lanes import (
+    LINE_MAX,
+    IterationPolicy,
+    LaneRefusal,
+    Message,
+    decode,
+    encode,
+)
 from ullage.engines.lanes.safety import UnsafeLanes
 from ullage_node.devices.cgroups import CgroupUnreadable
-from ullage_node.lanes.device import DeviceLanes, Member, Report
+from ullage_node.lanes.device import DeviceLanes, Member, Report, Turn
 from ullage_node.lanes.peers import Peer, peer_of, pod_of
 from ullage_node.lanes.saved import Saved, SavedLanes
+from ullage_node.model.lanes import LaneReading
 
 GREETING_SECONDS: Final = 10.0
 """How long a connection may be silent before it greets."""
@@ -136,7 +144,9 @@ class LaneServer:
         self._outbox: list[tuple[str, Message]] = []
         self._timer: asyncio.TimerHandle | None = None
         self.devices: dict[str, DeviceLanes] = {}
+        self.policy = IterationPolicy.FAIR
         self.on_report: Callable[[Report], None] = lambda _: None
+        self.on_turn: Callable[[Turn], None] = lambda _: None
 
     # -- who is on the devices -------------------------------------------------------------------
 
@@ -158,6 +168,16 @@ class LaneServer:
         folder.mkdir(exist_ok=True)
         folder.chmod(0o755)
         return folder
+
+    def order_by(self, policy: IterationPolicy) -> None:
+        """Let turns of all lanes follow a policy from now on.
+
+        Args:
+            policy: Whose step is next.
+        """
+        self.policy = policy
+        for lanes in self.devices.values():
+            lanes.order_by(policy)
 
     async def settle(self, devices: Mapping[str, Device]) -> None:
         """Bring devices, members and sockets in line with what is held now.
@@ -210,6 +230,23 @@ class LaneServer:
             if process is None or process.pidfd < 0 or process.ended:
                 self._gone(place)
 
+    @property
+    def readings(self) -> dict[str, LaneReading]:
+        """What is known of the jobs that take turns, by name."""
+        now = self._clock()
+        return {
+            job: said
+            for lanes in self.devices.values()
+            for job, said in lanes.readings(now).items()
+        }
+
+    @property
+    def observed(self) -> tuple[ObservedLane, ...]:
+        """The lanes of all devices."""
+        return tuple(
+            lane for gpu in sorted(self.devices) for lane in self.devices[gpu].observed(gpu)
+        )
+
     async def run(self) -> None:
         """Report stalls and what programs exceed, until cancelled; then close every socket."""
         try:
@@ -242,6 +279,7 @@ class LaneServer:
             capacity_mib=device.memory_mib,
             send=lambda job, message: self._outbox.append((job, message)),
             lives=self._lives,
+            policy=self.policy,
             enforce=device.counts_only,
         )
         saved = self._saved.read(name)
@@ -461,6 +499,8 @@ class LaneServer:
                 place.speaker.say(message)
         while lanes.reports:
             self.on_report(lanes.reports.popleft())
+        while lanes.turns:
+            self.on_turn(lanes.turns.popleft())
         self._wake()
 
     def _keep(self, device: str, lanes: DeviceLanes) -> None:

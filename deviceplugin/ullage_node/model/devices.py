@@ -124,6 +124,10 @@ class BoundSlice:
     protected: bool = False
     probation: bool = False
     context_overhead_mib: int = 0
+    lane: int = 0
+    """Lane in which it takes turns; 0 = in none."""
+    ephemeral_mib: int = 0
+    """What of its memory it has during its turn alone."""
 
     def cap_mib(self, overhead_mib: int) -> int:
         """Memory that a process may take, its context included.

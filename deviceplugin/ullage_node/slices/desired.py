@@ -31,6 +31,7 @@ from ullage.api.contract import (
     text,
     whole,
 )
+from ullage.api.lanes import IterationPolicy
 from ullage_node.model.endpoints import read_endpoint, read_images
 from ullage_node.model.slices import Pod
 from ullage_node.model.standstill import read_standstill
@@ -75,6 +76,8 @@ class NodeSpec:
     """Slices with a fault, as far as they can be told apart, and what it is."""
     observations_read: str = ""
     """Newest observation that the operator has taken in."""
+    lane_policy: IterationPolicy = IterationPolicy.FAIR
+    """Whose step is next in a lane."""
     problems: tuple[str, ...] = ()
     """Slices that cannot even be told apart, in words."""
 
@@ -110,6 +113,10 @@ def read_gpu_node(raw: JsonObject) -> NodeSpec:
     problems = [f"spec.slices[{position}].{fault}" for position, fault in faults[:PROBLEMS_MOST]]
     if len(faults) > PROBLEMS_MOST:
         problems.append(f"{len(faults) - PROBLEMS_MOST} more slices cannot be read")
+    words = {word.value: word for word in IterationPolicy}
+    said = text(spec, "lanePolicy", "") or IterationPolicy.FAIR.value
+    if said not in words:
+        problems.append(f"spec.lanePolicy: {quoted(said)} is none of {', '.join(words)}")
     return NodeSpec(
         uid=text(metadata, "uid"),
         generation=generation,
@@ -118,6 +125,7 @@ def read_gpu_node(raw: JsonObject) -> NodeSpec:
         slices=tuple(slices.values()),
         faulty=tuple(faulty.values()),
         observations_read=text(spec, "observationsRead", ""),
+        lane_policy=words.get(said, IterationPolicy.FAIR),
         problems=tuple(problems),
     )
 
@@ -207,6 +215,8 @@ def _read_slice(raw: JsonObject, epoch: int) -> DesiredSlice:
             raise WireError(f"{field}: {quoted(value)} is no name")
     if desired.persistent_mib + desired.ephemeral_mib > desired.memory_mib:
         raise WireError(f"ephemeralMiB: with persistentMiB above memoryMiB, {desired.memory_mib}")
+    if desired.lane and not (desired.persistent_mib and desired.ephemeral_mib):
+        raise WireError("lane: belongs to a slice with persistentMiB and ephemeralMiB")
     for field, read, least, most in BOUNDS:
         if not least <= read(desired) <= most:
             raise WireError(f"{field}: {read(desired)} is not within {least} to {most}")

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ullage.api.contract import DesiredSlice, Reason, SlicePhase
+from ullage.engines.lanes.assignment import assignment_of, counted_mib
 from ullage_node.model.devices import ContainerBinding, ContainerKey
 from ullage_node.model.slices import (
     WHOLE_PERCENT,
@@ -87,7 +88,9 @@ def turns_suffice(candidate: Candidate) -> Refusal | None:
     if device is None or not device.equal_turns:
         return None
     everyone = (*(part.desired for part in candidate.neighbours), candidate.newcomer)
-    turn = WHOLE_PERCENT // len(everyone)
+    # those of one lane have its turn one after the other
+    parties = {part.lane or -at for at, part in enumerate(everyone, start=1)}
+    turn = WHOLE_PERCENT // len(parties)
     if candidate.newcomer.protected and len(everyone) > 1:
         text = f"tenants of {device.uuid} take equal turns: no objective holds there"
         return Refusal(reason=Reason.MODE_UNSUPPORTED, message=text)
@@ -96,7 +99,7 @@ def turns_suffice(candidate: Candidate) -> Refusal | None:
         return None
     return Refusal(
         reason=Reason.CAPACITY_EXCEEDED,
-        message=f"{len(everyone)} equal turns on {device.uuid} give {turn} % each, not {most} %",
+        message=f"{len(parties)} equal turns on {device.uuid} give {turn} % each, not {most} %",
     )
 
 
@@ -131,8 +134,9 @@ def first_refusal(candidate: Candidate, checks: Sequence[Check] = CHECKS) -> Ref
 
 
 def memory_needed_mib(device: Device, slices: Sequence[DesiredSlice]) -> int:
-    """Memory that slices take on a device: what they may allocate and their contexts."""
-    return sum(part.memory_mib for part in slices) + sum(context_costs_mib(device, slices))
+    """Memory that slices take on a device, each lane counted once, and that of their contexts."""
+    counted = counted_mib([assignment_of(part) for part in slices])
+    return sum(counted) + sum(context_costs_mib(device, slices))
 
 
 def candidate_for(

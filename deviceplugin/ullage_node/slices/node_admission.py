@@ -17,6 +17,7 @@ from typing import Final
 from ullage.api.contract import DesiredSlice, Reason
 from ullage.engines.admission import filters
 from ullage.engines.admission.records import Tenant
+from ullage.engines.lanes.assignment import assignment_of, counted_mib
 from ullage_node.model.slices import (
     WHOLE_PERCENT,
     Device,
@@ -48,9 +49,13 @@ def last_word(
         text = f"{newcomer.memory_mib} MiB beside its context on {device.uuid} is no memory"
         return Refusal(reason=Reason.CAPACITY_EXCEEDED, message=text)
     own = trust_domain_of(newcomer)
-    costs = context_costs_mib(device, [newcomer, *(part.desired for part in neighbours)])
-    seen = _seen(replace(device, overhead_mib=costs[0]), own, neighbours, costs[1:])
-    asked = _asked(newcomer, own)
+    everyone = [newcomer, *(part.desired for part in neighbours)]
+    costs = context_costs_mib(device, everyone)
+    counted = counted_mib([assignment_of(part) for part in everyone])
+    here = replace(device, overhead_mib=costs[0])
+    takes = [mib + cost - costs[0] for mib, cost in zip(counted[1:], costs[1:], strict=True)]
+    seen = _seen(here, own, neighbours, takes)
+    asked = _asked(newcomer, own, counted[0])
     try:
         filters.check_device(seen)
         filters.check_newcomer(asked, seen)
@@ -64,12 +69,12 @@ def last_word(
 
 
 def _seen(
-    device: Device, domain: str, neighbours: Sequence[HeldSlice], costs: Sequence[int]
+    device: Device, domain: str, neighbours: Sequence[HeldSlice], takes: Sequence[int]
 ) -> filters.Device:
     """The device as the engine sees it; ``domain`` stands for one that is not known.
 
     The engine counts every context with the newcomer's cost; what a neighbour's costs more or less
-    is counted with its memory.
+    is counted with its memory. Of those who take turns in a lane one counts its memory.
     """
     return filters.Device(
         uuid=device.uuid,
@@ -79,30 +84,29 @@ def _seen(
         context_overhead_mib=device.overhead_mib,
         percent_limit=WHOLE_PERCENT * (len(neighbours) + 1),
         residents=tuple(
-            _resident(part, domain, cost - device.overhead_mib)
-            for part, cost in zip(neighbours, costs, strict=True)
+            _resident(part, domain, mib) for part, mib in zip(neighbours, takes, strict=True)
         ),
     )
 
 
-def _resident(part: HeldSlice, domain: str, more_mib: int) -> filters.Resident:
+def _resident(part: HeldSlice, domain: str, mib: int) -> filters.Resident:
     # an older agent's status may not say the share: then it counts as the whole device
     percent = part.desired.percent or WHOLE_PERCENT
     return filters.Resident(
         tenant=Tenant(name=part.name, percent=percent),
-        memory_mib=max(0, part.desired.memory_mib + more_mib),
+        memory_mib=max(0, mib),
         trust_domain=trust_domain_of(part.desired) or domain,
         enforced=not part.unproven,
     )
 
 
-def _asked(newcomer: DesiredSlice, domain: str) -> filters.Newcomer:
+def _asked(newcomer: DesiredSlice, domain: str, mib: int) -> filters.Newcomer:
     """The slice as a newcomer; its objective is the operator's to weigh, so it is not told."""
     name = f"{newcomer.pod_namespace}/{newcomer.pod_name}"
     return filters.Newcomer(
         tenant=Tenant(name=name, percent=newcomer.percent),
         min_percent=newcomer.percent,
         max_percent=newcomer.percent,
-        memory_mib=newcomer.memory_mib,
+        memory_mib=max(1, mib),  # 0 would be no limit of its own
         trust_domain=domain,
     )

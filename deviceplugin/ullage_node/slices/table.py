@@ -356,6 +356,9 @@ class SliceTable:
                 gpu=seen.gpu,
                 percent=seen.percent,
                 memory_mib=seen.memory_mib,
+                persistent_mib=seen.persistent_mib,
+                ephemeral_mib=seen.ephemeral_mib,
+                lane=seen.lane,
                 epoch=seen.epoch,
             )
             self._put(HeldSlice(desired=desired, phase=seen.phase, in_spec=False, seen=True))
@@ -428,6 +431,8 @@ def binding_of(parts: Sequence[tuple[DesiredSlice, str]]) -> ContainerBinding:
                 protected=desired.protected,
                 probation=desired.probation,
                 context_overhead_mib=desired.context_overhead_mib,
+                lane=desired.lane,
+                ephemeral_mib=desired.ephemeral_mib,
             )
             for desired, slot in parts
         ),

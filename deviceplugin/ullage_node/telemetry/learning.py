@@ -4,7 +4,8 @@
 
 A row is made only of a stretch in which no one came, went, restarted, was stopped or changed its
 load, after everyone's warm-up. What a stretch cannot say is left out of the row; a neighbour of
-unknown class spoils the rows of all, since a row that hides a neighbour would teach a lie. Pure but
+unknown class spoils the rows of all, since a row that hides a neighbour would teach a lie; so does
+a lane that several take turns in, since they are beside one another and never run at once. Pure but
 for its memory: looks in, rows out.
 """
 
@@ -137,6 +138,8 @@ class Learning:
         known = all(tenant.desired.workload_class for tenant in tenants)
         if not known or len(tenants) > MAX_PARTNERS + 1 or gpu not in look.models:
             return
+        if _take_turns(tenants):
+            return
         if any(_load_changed(device.tracks[tenant.key]) for tenant in tenants):
             return
         self.stretches += 1
@@ -160,6 +163,12 @@ class Learning:
             row = self._maker.row(stretch)
             if row is not None:
                 self._book.offer(row)
+
+
+def _take_turns(tenants: list[Tenant]) -> bool:
+    """Whether two of them are in one lane of the device."""
+    lanes = [tenant.desired.lane for tenant in tenants if tenant.desired.lane]
+    return len(lanes) > len(set(lanes))
 
 
 def _mark(tenant: Tenant) -> tuple[object, ...]:

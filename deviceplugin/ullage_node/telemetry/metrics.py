@@ -8,11 +8,17 @@ million series behind.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ullage.api.contract import Health, ObservedDevice
+from ullage.engines.lanes.assignment import (
+    Assignment,
+    assignment_of,
+    counted_mib,
+    counted_percent,
+)
 from ullage.process.metric_families import counter, gauge
 from ullage_node.model.device_labels import DEVICE
 from ullage_node.model.devices import Attachment, ContainerBinding, ContainerKey
@@ -69,20 +75,21 @@ def held_figures(
 def _granted(
     devices: Sequence[ObservedDevice], bindings: Sequence[ContainerBinding]
 ) -> dict[str, float]:
-    percent: Counter[str] = Counter()
-    for binding in bindings:
-        for part in binding.slices:
-            percent[part.gpu] += part.percent
-    return {device.uuid: percent[device.uuid] / 100 for device in devices}
+    held = _held(bindings)
+    return {device.uuid: counted_percent(held[device.uuid]) / 100 for device in devices}
 
 
 def reserved_mib(bindings: Sequence[ContainerBinding]) -> Counter[str]:
-    """Memory given to started slices, by device, MiB."""
-    given: Counter[str] = Counter()
+    """Memory given to started slices, by device, MiB; a lane counts once."""
+    return Counter({gpu: sum(counted_mib(parts)) for gpu, parts in _held(bindings).items()})
+
+
+def _held(bindings: Sequence[ContainerBinding]) -> defaultdict[str, list[Assignment]]:
+    found: defaultdict[str, list[Assignment]] = defaultdict(list)
     for binding in bindings:
         for part in binding.slices:
-            given[part.gpu] += part.memory_mib
-    return given
+            found[part.gpu].append(assignment_of(part))
+    return found
 
 
 def used_mib(

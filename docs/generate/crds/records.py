@@ -25,6 +25,7 @@ from ullage.api.contract import (
     NodeCheck,
     Observation,
     ObservedDevice,
+    ObservedLane,
     ObservedSlice,
 )
 from ullage.api.objective import LatencySLO
@@ -53,6 +54,7 @@ def _named() -> Mapping[str, Node]:
     plain = (
         ObservedDevice,
         ObservedSlice,
+        ObservedLane,
         Observation,
         DeviceFault,
         Interruption,

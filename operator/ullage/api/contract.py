@@ -155,6 +155,8 @@ MAX_EPOCH: Final = 2**53
 """No leader comes near; the next one is a larger number, and must still fit."""
 MAX_MEMORY_MIB: Final = 2**31 - 1
 """Of a device: two pebibytes."""
+MAX_LANE: Final = 1023
+"""More lanes than a device takes containers."""
 UNBOUNDED: Final = Schema(minimum=None, maximum=None)
 
 
@@ -250,6 +252,9 @@ class DesiredSlice(Wire):
     """Part of memoryMiB that stays between steps, of a container that shares a lane, in MiB."""
     ephemeral_mib: Annotated[int, between(0, MAX_MEMORY_MIB), INT64, Schema(minimum=1)] = 0
     """Peak of a step above persistentMiB, in MiB; absent = the container shares no lane."""
+    lane: Annotated[int, between(0, MAX_LANE), Schema(minimum=1)] = 0
+    """Lane of the device that the container takes turns in with those of the same number; its
+    memory is counted once, with the largest step. Absent = no memory of the container is shared."""
     epoch: Annotated[int, between(0, MAX_EPOCH), NEEDED]
     """Term of the leader that decided this slice."""
 
@@ -327,6 +332,34 @@ class ObservedSlice(Wire):
     resumed_at: Annotated[Counted, "resumedAtStep"] = 0
     """Step of the checkpoint that the container resumed from, as it reports; steps count from
     there."""
+    lane: Annotated[int, between(0, MAX_LANE), Schema(minimum=1)] = 0
+    """Lane of the device that the container takes turns in."""
+    persistent_mib: Annotated[int, between(0, MAX_MEMORY_MIB), INT64, Schema(minimum=1)] = 0
+    """Part of memoryMiB that stays between steps, of a container that shares a lane, in MiB."""
+    ephemeral_mib: Annotated[int, between(0, MAX_MEMORY_MIB), INT64, Schema(minimum=1)] = 0
+    """Peak of a step above persistentMiB, in MiB."""
+    lane_wait_percent: Annotated[int, between(0, 100), Schema(minimum=0)] = 0
+    """Part of its time in which the container waited for its lane, in percent."""
+    persistent_peak_mib: Counted = 0
+    """Most memory that stayed between two steps, as the container reports it, in MiB."""
+    ephemeral_peak_mib: Counted = 0
+    """Most memory that a step took above it, as the container reports it, in MiB."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedLane(Wire):
+    """A lane of a device as its node keeps it."""
+
+    gpu: Annotated[Name, at_most(253)]
+    """UUID of the device."""
+    lane: Annotated[int, between(1, INT32_MAX), NEEDED]
+    """Number of the lane, as slices name it; above 1023 are lanes that the node opened itself."""
+    size_mib: Annotated[int, between(0, MAX_MEMORY_MIB), KEPT, INT64] = 0
+    """Memory that the steps of the lane use one after the other, in MiB."""
+    residents: Annotated[int, between(0, INT32_MAX), KEPT] = 0
+    """Containers that take turns in it."""
+    waiting: Annotated[int, between(0, INT32_MAX), KEPT] = 0
+    """Containers of it that wait for their turn now."""
 
 
 SLOT_PATTERN: Final = re.compile(r"^slot-(\d{2,4})$")

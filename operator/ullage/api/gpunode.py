@@ -31,6 +31,7 @@ from ullage.api.base import (
 )
 from ullage.api.checks import MAX_CHECKS
 from ullage.api.faults import MAX_FAULTS
+from ullage.api.lanes import IterationPolicy
 from ullage.api.observations import MAX_OBSERVATIONS
 from ullage.api.readers import JsonObject
 from ullage.api.rules import EPOCH_RISES, validations
@@ -50,6 +51,9 @@ class GPUNodeSpec(Model):
     withdraws. Set it back to false to use the node again."""
     slices: Annotated[tuple[JsonObject, ...], records("DesiredSlice", _MAX_SLICES)] = ()
     """Every slice that the node must hold, unique by podUID, container and index."""
+    lane_policy: IterationPolicy | None = None
+    """Whose step is next in the lanes of the node's devices, as the SchedulingPolicy says; absent =
+    `FAIR`."""
     observations_read: Word | None = None
     """Newest observation of the node that the operator has stored; the agent stops reporting it
     and all before it."""
@@ -94,6 +98,8 @@ class GPUNodeStatus(Model):
     """Devices of the node."""
     slices: Annotated[tuple[JsonObject, ...], records("ObservedSlice", _MAX_SLICES)] = ()
     """Slices on the node; each counts against its device until its container is gone."""
+    lanes: Annotated[tuple[JsonObject, ...], records("ObservedLane", _MAX_SLICES)] = ()
+    """Lanes of the devices, where programs take turns."""
     observations: Annotated[tuple[JsonObject, ...], records("Observation", MAX_OBSERVATIONS)] = ()
     """Observations that the operator has not stored yet, oldest first; the operator copies them to
     WorkloadProfiles and acknowledges them in spec.observationsRead."""

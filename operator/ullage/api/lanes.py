@@ -32,6 +32,21 @@ Number = Annotated[int, between(0, NUMBER_MOST)]
 Milliseconds = Annotated[int, between(0, 24 * HOUR_MS)]
 
 
+class IterationPolicy(StrEnum):
+    """Whose step is next in a lane, among those that ask."""
+
+    FAIR = "FAIR"
+    """The least running time."""
+    RR = "RR"
+    """The fewest steps."""
+    PACK = "PACK"
+    """The first that asked."""
+    FIFO = "FIFO"
+    """The first that came, until it ends."""
+    SRTF = "SRTF"
+    """The least time left; the wait counts."""
+
+
 class LaneRefusal(StrEnum):
     """Why a message is refused."""
 

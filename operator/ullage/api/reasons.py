@@ -173,6 +173,8 @@ class Reason(StrEnum):
     PROBATION_STARTED = "ProbationStarted"
     PROBATION_COMMITTED = "ProbationCommitted"
     PROBATION_ROLLED_BACK = "ProbationRolledBack"
+    LANE_ASSIGNED = "LaneAssigned"
+    MEMORY_CONTRACT_EXCEEDED = "MemoryContractExceeded"
     SLICE_UNENFORCED = "SliceUnenforced"
     SOLVER_TIMEOUT = "SolverTimeout"
     SOLVER_CRASHED = "SolverCrashed"

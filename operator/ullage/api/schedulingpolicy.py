@@ -21,6 +21,7 @@ from ullage.api.base import (
     list_map,
 )
 from ullage.api.gpurequest import Accelerator, DomainName
+from ullage.api.lanes import IterationPolicy
 from ullage.api.profilerows import ClassName
 from ullage.api.rules import LENDING_WITHIN_NOMINAL, LIMITS_NEED_COHORT, validations
 from ullage.api.spot import DecisionPeriod, Spot
@@ -34,6 +35,15 @@ class Packing(Model):
         100
     )
     """Ceiling of the sum of shares on one device, in percent; above 100 the shares overlap."""
+
+
+class PolicySharing(Model):
+    """How those who share devices take turns."""
+
+    lane_policy: IterationPolicy = IterationPolicy.FAIR
+    """Whose step is next among the jobs that take turns in a lane (`spec.gpu.lane`): `FAIR` the one
+    that ran least, `RR` the one with the fewest steps, `PACK` the first that asked, `FIFO` the
+    first that came, until it ends, `SRTF` the one with the least time left, its wait counted."""
 
 
 _Int32 = Field(json_schema_extra={"format": "int32"})
@@ -200,6 +210,8 @@ class SchedulingPolicySpec(Model):
     """Which namespaces learn from which."""
     packing: Packing = Packing()
     """How full a shared device may be."""
+    sharing: PolicySharing = PolicySharing()
+    """How those who share devices take turns."""
     risk: Risk = Risk()
     """How much risk an admission may take with anyone's objective."""
     faults: Faults = Faults()

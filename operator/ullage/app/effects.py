@@ -44,6 +44,7 @@ def effect_of(action: object) -> Effect | None:
                 epoch=action.epoch,
                 slices=by_key(action.slices),
                 observations_read=action.observations_read,
+                lane_policy=action.lane_policy,
             )
         case CreatePod():
             return PodCreated(namespace=action.owner.namespace, name=action.name)

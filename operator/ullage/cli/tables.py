@@ -22,12 +22,15 @@ from ullage.cluster.records.status import (
     Condition,
     DecisionRecord,
     Exclusion,
+    LaneStatus,
     Offer,
     Sharing,
     SizeRecord,
     SpendRecord,
     WorkloadStatus,
 )
+from ullage.engines.lanes.assignment import assignment_of, counted_mib, counted_percent
+from ullage.engines.lanes.explain import lane_line
 from ullage.scheduling.accounting.bills import party_of
 
 GOOD, BAD, QUIET = "green", "red", "dim"
@@ -185,7 +188,7 @@ def why(workload: WorkloadRecord, isolation: Condition | None = None) -> Rendera
     if status.spend is not None and status.spend.decision is not None:
         parts.append(spend(status.spend))
     if status.sharing is not None:
-        parts.append(_sharing(status.sharing))
+        parts.append(_sharing(status.sharing, status.gpu))
     if status.conditions:
         parts.append(_conditions(status.conditions))
     return Group(*parts)
@@ -216,7 +219,7 @@ def _size(bounds: Elasticity, members: int, size: SizeRecord) -> Table:
     return table
 
 
-def _sharing(shared: Sharing) -> Table:
+def _sharing(shared: Sharing, lane: LaneStatus | None) -> Table:
     """Renders predicted and observed slowdown, and the model behind them."""
     margin = f"{shared.z} sd, needs {shared.threshold or 'nothing'}" if shared.z else ""
     upper = f", below {times(shared.predicted_upper)} in 95 of 100"
@@ -224,6 +227,7 @@ def _sharing(shared: Sharing) -> Table:
         "share": f"{shared.percent}% and {shared.memory_mib} MiB",
         "predicted": times(shared.predicted) + (upper if shared.predicted_upper else ""),
         "observed": times(shared.observed) if shared.observed else "",
+        "turns": _lane(lane) if lane is not None else "",
         "latency": f"{shared.latency_ms} ms" if shared.latency_ms else "",
         "attained": percent(shared.attainment) if shared.attainment else "",
         "margin": margin,
@@ -232,6 +236,15 @@ def _sharing(shared: Sharing) -> Table:
         "risk used": percent(shared.risk_used) if shared.risk_used else "",
     }
     return facts(rows)
+
+
+def _lane(lane: LaneStatus) -> str:
+    """As ``lane 2 of node-3: 4 GiB resident, waits 7 % of its time``."""
+    try:
+        waits = float(lane.wait_fraction or 0)
+    except ValueError:
+        waits = 0.0
+    return lane_line(lane.lane, lane.node, lane.persistent_mib, waits)
 
 
 GROUPS: Mapping[str, str] = {
@@ -321,7 +334,7 @@ def top(snapshot: Snapshot, now: float) -> RenderableType:
                 table.add_row(
                     "", "",
                     f"{tenant.pod_namespace}/{owners.get(tenant.key.pod_uid, tenant.pod_name)}",
-                    f"{tenant.percent}%",
+                    f"{tenant.percent}%" + f" in lane {tenant.lane}" * (tenant.lane > 0),
                     f"{tenant.memory_mib} MiB",
                     _phase(node, tenant),
                     *_figures(shared),
@@ -353,8 +366,8 @@ def percent(part: str) -> str:
 def _device(
     device: ObservedDevice, tenants: list[DesiredSlice], node: GPUNodeRecord, now: float
 ) -> tuple[RenderableType, ...]:
-    total = sum(item.percent for item in tenants)
-    memory = sum(item.memory_mib for item in tenants)
+    parts = [assignment_of(item) for item in tenants]
+    total, memory = counted_percent(parts), sum(counted_mib(parts))
     silent = now - node.heartbeat
     health = device.health.value if silent < SILENT_SECONDS else f"silent for {age(silent)}"
     return (

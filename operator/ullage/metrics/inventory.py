@@ -18,6 +18,7 @@ from ullage.api.contract import Health
 from ullage.api.reasons import ConditionType
 from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot
 from ullage.engines.admission.limits import WHOLE_PERCENT
+from ullage.engines.lanes.assignment import Assignment, assignment_of, counted_percent
 from ullage.process.metric_families import gauge
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import HEARTBEAT_MAX_AGE_S
@@ -86,9 +87,9 @@ def inventory_figures(snapshot: Snapshot) -> InventoryFigures:
     unproven = undesired = 0
     for node in snapshot.gpu_nodes.values():
         nodes[_node_state(node, now)] += 1
-        held = _held_percent(node)
+        held = {gpu: counted_percent(parts) for gpu, parts in _held(node).items()}
         for device in node.devices:
-            percent = held[device.uuid]
+            percent = held.get(device.uuid, 0)
             devices[device.model, _device_state(device.health, percent)] += 1
             granted[device.model] += percent / WHOLE_PERCENT
         wanted = {one.key for one in node.desired}
@@ -123,15 +124,15 @@ def _device_state(health: Health, percent: int) -> DeviceState:
     return DeviceState.FULL if percent >= WHOLE_PERCENT else DeviceState.SHARED
 
 
-def _held_percent(node: GPUNodeRecord) -> Counter[str]:
-    """Percent by device: of what is wanted, and of what lingers and is wanted no more."""
-    held: Counter[str] = Counter()
+def _held(node: GPUNodeRecord) -> defaultdict[str, list[Assignment]]:
+    """By device what is wanted, and what lingers and is wanted no more."""
+    held: defaultdict[str, list[Assignment]] = defaultdict(list)
     wanted = {one.key for one in node.desired}
     for one in node.desired:
-        held[one.gpu] += one.percent
+        held[one.gpu].append(assignment_of(one))
     for seen in node.observed:
         if seen.phase.holds_capacity and seen.key not in wanted:
-            held[seen.gpu] += seen.percent
+            held[seen.gpu].append(assignment_of(seen))
     return held
 
 

@@ -27,6 +27,9 @@ def reserved(wanted: DesiredSlice) -> ObservedSlice:
         percent=wanted.percent,
         memory_mib=wanted.memory_mib,
         epoch=wanted.epoch,
+        lane=wanted.lane,
+        persistent_mib=wanted.persistent_mib if wanted.lane else 0,
+        ephemeral_mib=wanted.ephemeral_mib if wanted.lane else 0,
     )
 
 

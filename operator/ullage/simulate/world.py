@@ -246,6 +246,7 @@ class World:
             observed=tuple(kept[key] for key in sorted(kept)),
             observations=_after(record.observations, action.observations_read),
             observations_read=action.observations_read,
+            lane_policy=action.lane_policy,
             desired_since={part.key: since.get(part.key, self.now) for part in slices},
         )
 

@@ -17,6 +17,7 @@ from ullage.api.explanations.all import REASONS
 from ullage.api.times import rfc3339
 from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot, WorkloadRecord
 from ullage.engines.admission.limits import WHOLE_PERCENT
+from ullage.engines.lanes.assignment import assignment_of, counted_mib, counted_percent
 from ullage.scheduling.accounting.bills import Bill, bill_of, party_of, total
 from ullage.scheduling.model.phases import OVER, Phase
 from ullage.scheduling.model.plan import HEARTBEAT_MAX_AGE_S
@@ -84,7 +85,8 @@ def _device(
     owners: dict[str, str],
 ) -> Json:
     phases = {seen.key: seen.phase.value for seen in node.observed}
-    granted = sum(one.percent for one in tenants)
+    parts = [assignment_of(one) for one in tenants]
+    granted = counted_percent(parts)
     usable = health == Health.HEALTHY
     return {
         "node": cut(node.name),
@@ -95,7 +97,7 @@ def _device(
         "grantedPercent": granted,
         "headroomPercent": max(0, WHOLE_PERCENT - granted) if usable else 0,
         "memoryMiB": device.memory_mib,
-        "grantedMemoryMiB": sum(one.memory_mib for one in tenants),
+        "grantedMemoryMiB": sum(counted_mib(parts)),
         "slices": [
             {
                 "namespace": cut(one.pod_namespace),

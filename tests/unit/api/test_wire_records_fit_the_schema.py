@@ -25,6 +25,7 @@ from ullage.api.contract import (
     NodeCheck,
     Observation,
     ObservedDevice,
+    ObservedLane,
     ObservedLoad,
     ObservedPartner,
     ObservedSlice,
@@ -59,6 +60,7 @@ from ullage.cluster.records.status import (
     DecisionRecord,
     Exclusion,
     FailureRecord,
+    LaneStatus,
     MadeRoom,
     NeedRecord,
     Placement,
@@ -100,6 +102,7 @@ DESIRED = DesiredSlice(
     context_overhead_mib=300,
     persistent_mib=256,
     ephemeral_mib=768,
+    lane=2,
 )
 OBSERVED = ObservedSlice(
     key=KEY,
@@ -130,7 +133,14 @@ OBSERVED = ObservedSlice(
     violations=2,
     checkpoint_age_s=95,
     resumed_at=5_000,
+    lane=2,
+    persistent_mib=256,
+    ephemeral_mib=768,
+    lane_wait_percent=7,
+    persistent_peak_mib=250,
+    ephemeral_peak_mib=700,
 )
+LANE = ObservedLane(gpu="gpu-1", lane=2, size_mib=768, residents=3, waiting=1)
 MPS = MpsStatus(protocol=2, state=MpsState.ACTIVE, server_pid=4100, contexts=2, context_limit=48)
 DEVICE = ObservedDevice(
     uuid="gpu-1",
@@ -180,10 +190,15 @@ def test_every_field_of_a_slice_is_in_the_schema_and_comes_back() -> None:
 
 @pytest.mark.parametrize(
     ("field", "record"),
-    [("slices", OBSERVED), ("devices", DEVICE), ("observations", OBSERVATION)],
+    [
+        ("slices", OBSERVED),
+        ("devices", DEVICE),
+        ("lanes", LANE),
+        ("observations", OBSERVATION),
+    ],
 )
 def test_every_field_of_a_report_is_in_the_schema_and_comes_back(
-    field: str, record: ObservedSlice | ObservedDevice | Observation
+    field: str, record: ObservedSlice | ObservedDevice | ObservedLane | Observation
 ) -> None:
     node = schema(GPUNode)["properties"]["status"]["properties"][field]["items"]
     wire = record.to_wire()
@@ -283,6 +298,9 @@ STATUS = WorkloadStatus(
         threshold="Refuse",
         risk_used="0.003",
     ),
+    gpu=LaneStatus(
+        lane=2, node="n1", persistent_mib=256, ephemeral_peak_mib=700, wait_fraction="0.07"
+    ),
     last_failure=FailureRecord(time=1000.0, count=1, nodes=("n1", "n2")),
     template_hash="abc",
     replicas=2,
@@ -351,6 +369,7 @@ def test_whole_node_status_is_stored_as_written() -> None:
         driver="580.65.06",
         devices=(DEVICE,),
         slices=(OBSERVED,),
+        lanes=(LANE,),
         slots=8,
         used_slots=1,
         conditions=(condition,),

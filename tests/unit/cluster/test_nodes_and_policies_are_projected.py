@@ -15,6 +15,7 @@ from builders_raw import (
     raw_profile,
 )
 from ullage.api.contract import MAX_FAULTS, SLOT_RESOURCE, SlicePhase, WireError
+from ullage.api.lanes import IterationPolicy
 from ullage.api.words import ReclaimWithinCohort
 from ullage.cluster.codecs.status import solve_to_wire
 from ullage.cluster.projection.node import project_gpu_node, project_node
@@ -114,6 +115,17 @@ def test_the_policy_has_defaults_for_what_it_does_not_say() -> None:
     name, record = project_policy(raw_policy(packing={"maxPercentSum": 120}))
     assert name == "default"
     assert (record.objective, record.max_percent_sum, record.round_seconds) == ("FIFO", 120, 360)
+
+
+def test_whose_step_is_next_in_a_lane_is_read() -> None:
+    def told(**sharing: object) -> IterationPolicy:
+        return project_policy(raw_policy(sharing=sharing))[1].lane_policy
+
+    assert told() is IterationPolicy.FAIR
+    assert told(lanePolicy="PACK") is IterationPolicy.PACK
+    for wild in ("Lottery", 3, ["FAIR"]):
+        with pytest.raises(WireError, match="lanePolicy"):
+            told(lanePolicy=wild)
 
 
 def test_grants_of_trust_domains_are_read() -> None:

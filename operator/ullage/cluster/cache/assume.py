@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from ullage.api.contract import DesiredSlice
+from ullage.api.lanes import IterationPolicy
 from ullage.cluster.records.profile import ProfileStatus
 from ullage.cluster.records.snapshot import RefusedWrite
 from ullage.cluster.records.status import WorkloadStatus
@@ -70,6 +71,7 @@ class SlicesSet:
     epoch: int
     slices: tuple[DesiredSlice, ...]
     observations_read: str = ""
+    lane_policy: IterationPolicy = IterationPolicy.FAIR
 
     @property
     def target(self) -> Hashable:

@@ -100,8 +100,14 @@ class GPUNodeRoom(Room[str]):
         assumed = overlay.get(SlicesSet, name)
         confirmed = assumed is not None and (
             record.epoch > assumed[0].epoch
-            or (record.epoch, record.desired, record.observations_read)
-            == (assumed[0].epoch, assumed[0].slices, assumed[0].observations_read)
+            or SlicesSet(
+                node=name,
+                epoch=record.epoch,
+                slices=record.desired,
+                observations_read=record.observations_read,
+                lane_policy=record.lane_policy,
+            )
+            == assumed[0]
         )
         if confirmed:
             overlay.drop_target(SlicesSet, name)

@@ -105,6 +105,7 @@ def seen_gpu_node(
             epoch=wanted.epoch,
             retire=False,
             desired=wanted.slices,
+            lane_policy=wanted.lane_policy,
             desired_since=since,
         )
     return replace(
@@ -113,6 +114,7 @@ def seen_gpu_node(
         desired=wanted.slices,
         desired_since=since,
         observations_read=wanted.observations_read,
+        lane_policy=wanted.lane_policy,
     )
 
 

@@ -30,6 +30,7 @@ from ullage.api.contract import (
     section,
     text,
 )
+from ullage.api.lanes import IterationPolicy
 from ullage.api.times import seconds
 from ullage.cluster.codecs.objects import (
     bounded,
@@ -137,6 +138,13 @@ def _acknowledged(spec: JsonObject) -> str:
     return stated if len(stated) <= MAX_ID else ""
 
 
+def _lane_policy(spec: JsonObject) -> IterationPolicy:
+    """What the node was told; a word of another version is told anew."""
+    said = optional_text(spec, "lanePolicy")
+    known = {word.value: word for word in IterationPolicy}
+    return known.get(said, IterationPolicy.FAIR)
+
+
 def _interruption(status: JsonObject) -> Interruption | None:
     raw = section(status, "interruption")
     if not raw:
@@ -175,6 +183,7 @@ def project_gpu_node(
             slots=optional_whole(section(status, "totals"), "slots"),
             observations=learned,
             observations_read=read,
+            lane_policy=_lane_policy(spec),
             unreadable_observations=unreadable,
             faults=_faults(status),
             interruption=_interruption(status),

@@ -16,9 +16,11 @@ from ullage.api.contract import (
     section,
     text,
 )
+from ullage.api.lanes import IterationPolicy
 from ullage.api.readers import quoted
 from ullage.cluster.codecs.objects import (
     is_domain,
+    one_of,
     own_conditions,
     read_conditions,
     read_meta,
@@ -54,6 +56,11 @@ MOST_HOURS: Final = 168
 def _risk(spec: JsonObject) -> RiskSettings:
     with within("risk"):
         return RISK_SETTINGS.read(section(spec, "risk"))
+
+
+def _lane_policy(spec: JsonObject) -> IterationPolicy:
+    with within("sharing"):
+        return one_of(section(spec, "sharing"), "lanePolicy", IterationPolicy.FAIR)
 
 
 def _spot(spec: JsonObject) -> SpotTerms:
@@ -170,6 +177,7 @@ def project_policy(raw: JsonObject) -> tuple[str, PolicyRecord]:
             generation=meta.generation,
             objective=registered(spec, "objective", POLICIES, default.objective),
             max_percent_sum=bounded(packing, "maxPercentSum", 10, 400, default.max_percent_sum),
+            lane_policy=_lane_policy(spec),
             round_seconds=bounded(spec, "roundSeconds", 1, DAY_S, default.round_seconds),
             gang_skip_limit=bounded(spec, "gangSkipLimit", 0, 1000, default.gang_skip_limit),
             min_service_percent=bounded(

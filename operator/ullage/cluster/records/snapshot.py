@@ -24,6 +24,7 @@ from ullage.api.contract import (
 )
 from ullage.api.contract import Interruption as Interruption
 from ullage.api.contract import InterruptionKind as InterruptionKind
+from ullage.api.lanes import IterationPolicy
 from ullage.cluster.records.pod_shape import PodShape, Resources, Taint
 from ullage.cluster.records.pool import PoolRecord
 from ullage.cluster.records.profile import DeviceProfileRecord as DeviceProfileRecord
@@ -184,6 +185,8 @@ class GPUNodeRecord:
     """Recent observations of the node about classes of work, oldest first."""
     observations_read: str = ""
     """Id of the newest observation that was acknowledged to the node."""
+    lane_policy: IterationPolicy = IterationPolicy.FAIR
+    """Whose step is next in its lanes, as it was told."""
     unreadable_observations: int = 0
     """Observations that could not be read; they cost nothing else of the record."""
     faults: tuple[DeviceFault, ...] = ()
@@ -333,6 +336,8 @@ class PolicyRecord:
     objective: str = "FIFO"
     """A word of ``POLICIES``."""
     max_percent_sum: int = 100
+    lane_policy: IterationPolicy = IterationPolicy.FAIR
+    """Whose step is next in a lane."""
     round_seconds: int = 360
     gang_skip_limit: int = 1
     min_service_percent: int = 10

@@ -435,6 +435,22 @@ class Sharing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LaneStatus:
+    """The lane of the member that waits most for its turn."""
+
+    lane: NeededCount
+    """Number of the lane on its device."""
+    node: Name
+    """Node of the device."""
+    persistent_mib: MemoryMiB
+    """Memory that stays on the device between two steps, in MiB: as reported, else as asked for."""
+    ephemeral_peak_mib: Count = 0
+    """Most memory that a step took above it, in MiB; absent until a step told."""
+    wait_fraction: Decimal = ""
+    """Part of its time in which it waited for its lane, 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Received:
     """Time on one accelerator type."""
 
@@ -811,6 +827,8 @@ class WorkloadStatus:
     """The last time the job was restarted with a smaller share so that another workload fits."""
     sharing: Sharing | None = None
     """Share and slowdown of the slowest member."""
+    gpu: LaneStatus | None = None
+    """Where it takes turns, and how much it waits; absent = in no lane."""
     template_hash: Word = ""
     """Which version of the template runs."""
     conditions: Annotated[tuple[Condition, ...], BY_TYPE] = ()

@@ -20,6 +20,9 @@ overdue        leases past their deadline; their lane is granted to nobody until
 record         the state to keep; `LaneTable.restored` goes on from it with the same leases
 =============  ====================================================================================
 
+A scheduler that places jobs before their programs run assigns lanes itself (`assignment`), by the
+same rules; the table then keeps to these lanes and merges or splits none of them.
+
 A job that is suspended whole leaves, and arrives again before it is restored: only an answer that
 gives it a lane permits the restore. A job without the runtime has ``own_lane`` and acquires once.
 

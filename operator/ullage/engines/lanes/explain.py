@@ -48,10 +48,22 @@ def resident_line(resident: Resident, node: str, now_s: float) -> str:
         node: Where the device is.
         now_s: The present.
     """
-    waits = wait_fraction(resident, now_s) * _WHOLE
+    waits = wait_fraction(resident, now_s)
+    return lane_line(resident.lane, node, resident.persistent_mib, waits)
+
+
+def lane_line(lane: int, node: str, persistent_mib: float, waits: float) -> str:
+    """As ``lane 2 of node-3: 4 GiB resident, waits 7 % of its time``.
+
+    Args:
+        lane: Its number.
+        node: Where the device is.
+        persistent_mib: What stays between steps, MiB.
+        waits: The part of its time in which the job waits, from 0 to 1.
+    """
     return (
-        f"lane {resident.lane} of {node}: {gib(resident.persistent_mib)} resident, "
-        f"waits {waits:.0f} % of its time"
+        f"lane {lane} of {node}: {gib(persistent_mib)} resident, "
+        f"waits {waits * _WHOLE:.0f} % of its time"
     )
 
 

@@ -76,7 +76,7 @@ class DeviceMemory:
         found = fit(need, self.sizes(), self.free_mib)
         if found is None or not self._has_time(found):
             return None
-        lane = self._lane(found, own=need.own)
+        lane = self._lane(found, own=need.own, assigned=need.assigned)
         if found.rule is Rule.OPEN:
             lane.size_mib = need.ephemeral_mib
         self.residents[resident.name] = resident
@@ -117,8 +117,10 @@ class DeviceMemory:
 
         A merge waits for the smaller lane's boundary and a split for that of the lane that parts.
         """
+        if self.aim is LaneAim.RULES_ALONE:
+            return
         shared = (one for one in self.lanes.values() if len(one.residents) > 1)
-        idle = [one for one in shared if one.idle and self.aim is not LaneAim.RULES_ALONE]
+        idle = [one for one in shared if one.idle and not one.assigned]
         while idle:
             free = self.free_mib
             plans = [
@@ -145,7 +147,9 @@ class DeviceMemory:
             Whether it has it; ``None`` where lanes merge for it at boundaries to come.
         """
         old = self.lanes[resident.lane]
-        need = Need(persistent_mib=0, ephemeral_mib=ephemeral_mib, own=old.own)
+        need = Need(
+            persistent_mib=0, ephemeral_mib=ephemeral_mib, own=old.own, assigned=old.assigned
+        )
         seen, free = self._without(resident)
         found = fit(need, seen, free)
         if found is None:
@@ -162,7 +166,8 @@ class DeviceMemory:
         if (alone and old.idle) or found.lane == old.lane:
             old.measure()
         else:
-            self._move([resident], self._lane(found, own=old.own), changes)
+            into = self._lane(found, own=old.own, assigned=old.assigned)
+            self._move([resident], into, changes)
         self.resize(old, changes)
         return True
 
@@ -180,11 +185,13 @@ class DeviceMemory:
         lane.measure()
         return seen, free
 
-    def _lane(self, found: Fit, *, own: bool) -> Lane:
-        return self._open(own=own) if found.lane is None else self.lanes[found.lane]
+    def _lane(self, found: Fit, *, own: bool, assigned: int) -> Lane:
+        if found.lane is None:
+            return self._open(own=own, assigned=assigned)
+        return self.lanes[found.lane]
 
-    def _open(self, *, own: bool) -> Lane:
-        lane = Lane(lane=self.next_lane, size_mib=0, own=own)
+    def _open(self, *, own: bool, assigned: int = 0) -> Lane:
+        lane = Lane(lane=self.next_lane, size_mib=0, own=own, assigned=assigned)
         self.lanes[lane.lane] = lane
         self.next_lane += 1
         return lane
@@ -226,5 +233,6 @@ def need_of(resident: Resident) -> Need:
         persistent_mib=resident.persistent_mib,
         ephemeral_mib=resident.ephemeral_mib,
         own=resident.demand.own_lane,
+        assigned=resident.demand.assigned,
         duty=resident.demand.duty,
     )

@@ -38,6 +38,7 @@ class LaneRecord:
     own: bool
     epoch: int
     residents: tuple[ResidentRecord, ...]
+    assigned: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +60,7 @@ def recorded(lane: Lane) -> LaneRecord:
         own=lane.own,
         epoch=lane.epoch,
         residents=tuple(_resident(lane, one) for one in lane.residents.values()),
+        assigned=lane.assigned,
     )
 
 
@@ -86,7 +88,13 @@ def rebuilt(record: LaneRecord) -> Lane:
     Raises:
         ValueError: two jobs run in it, or a lease is of another lane.
     """
-    lane = Lane(lane=record.lane, size_mib=record.size_mib, own=record.own, epoch=record.epoch)
+    lane = Lane(
+        lane=record.lane,
+        size_mib=record.size_mib,
+        own=record.own,
+        assigned=record.assigned,
+        epoch=record.epoch,
+    )
     for each in record.residents:
         one = Resident(
             demand=each.demand,

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from ullage.api.contract import MAX_LANE
+
 MOST_MIB: Final = 2**40
 """No device and no job has more; larger figures are mistakes."""
 
@@ -18,9 +20,10 @@ class JobDemand:
     """A job as it declares itself.
 
     ``ephemeral_mib`` is the peak of one step above ``persistent_mib``. With ``own_lane`` no one
-    shares its lane: jobs with a latency objective, or without the runtime. ``duty`` is the part of
-    its time in which the job wants to run, ``step_s`` the expected length of a step, ``total_s``
-    that of all its steps; both ``None`` where unknown.
+    shares its lane: jobs with a latency objective, or without the runtime. ``assigned`` is the
+    number of the lane that a scheduler gave it, which only jobs of that number share, 0 where the
+    table chooses. ``duty`` is the part of its time in which the job wants to run, ``step_s`` the
+    expected length of a step, ``total_s`` that of all its steps; both ``None`` where unknown.
 
     Raises:
         ValueError: a figure is out of range or not a number.
@@ -30,6 +33,7 @@ class JobDemand:
     persistent_mib: int
     ephemeral_mib: int
     own_lane: bool = False
+    assigned: int = 0
     duty: float = 1.0
     step_s: float | None = None
     total_s: float | None = None
@@ -37,6 +41,10 @@ class JobDemand:
     def __post_init__(self) -> None:
         mib(self.persistent_mib, "persistent memory")
         mib(self.ephemeral_mib, "ephemeral memory")
+        if self.assigned and self.own_lane:
+            raise ValueError("a job with a lane of its own is assigned none")
+        if not 0 <= self.assigned <= MAX_LANE:
+            raise ValueError(f"lanes are assigned by numbers from 1 to {MAX_LANE}")
         if not 0 < self.duty <= 1:
             raise ValueError("the duty is a part of time above 0, at most 1")
         for given in (self.step_s, self.total_s):

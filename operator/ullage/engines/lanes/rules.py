@@ -31,12 +31,14 @@ class Fit:
 class Need:
     """What a job adds: memory for good, a step, and the part of time in which it wants to run.
 
-    ``own`` where it shares no lane. A resident whose step grows adds no duty.
+    ``own`` where it shares no lane, ``assigned`` where only the lane of this number will do. A
+    resident whose step grows adds no duty.
     """
 
     persistent_mib: int
     ephemeral_mib: int
     own: bool = False
+    assigned: int = 0
     duty: float = 0.0
 
 
@@ -48,31 +50,43 @@ class Size:
     size_mib: int
     duty: float
     shared: bool
+    assigned: int = 0
+
+    def takes(self, need: Need) -> bool:
+        """Whether a job may share the lane."""
+        return self.shared and not need.own and self.assigned == need.assigned
 
 
 def sizes(lanes: Iterable[Lane]) -> list[Size]:
     """Lanes by what they reserve, the smallest first."""
     seen = [
-        Size(lane=one.lane, size_mib=one.reserved_mib, duty=one.duty, shared=not one.own)
+        Size(
+            lane=one.lane,
+            size_mib=one.reserved_mib,
+            duty=one.duty,
+            shared=not one.own,
+            assigned=one.assigned,
+        )
         for one in lanes
     ]
     return sorted(seen, key=lambda one: (one.size_mib, one.lane))
 
 
-def fit(need: Need, lanes: Sequence[Size], free_mib: int) -> Fit | None:
+def fit(need: Need, lanes: Sequence[Size], free_mib: int, *, may_open: bool = True) -> Fit | None:
     """The first rule that holds (rules 1 to 3; recalled from Salus, MLSys 2020, section 4.2).
 
     Args:
         need: What the job adds.
         lanes: All lanes, the smallest first.
         free_mib: What neither lanes nor persistent memory reserve, MiB.
+        may_open: Whether one more lane may run beside those that there are.
     """
     left = free_mib - need.persistent_mib
-    if left >= need.ephemeral_mib:
+    shared = [one for one in lanes if one.takes(need)]
+    if left >= need.ephemeral_mib and may_open and not (need.assigned and shared):
         return Fit(rule=Rule.OPEN)
-    if left < 0 or need.own:
+    if left < 0:
         return None
-    shared = [one for one in lanes if one.shared]
     for one in shared:
         if one.size_mib >= need.ephemeral_mib:
             return Fit(rule=Rule.JOIN, lane=one.lane)
@@ -90,7 +104,7 @@ def missing_mib(need: Need, lanes: Sequence[Size], free_mib: int) -> int:
         lanes: All lanes.
         free_mib: What neither lanes nor persistent memory reserve, MiB.
     """
-    largest = 0 if need.own else max((one.size_mib for one in lanes if one.shared), default=0)
+    largest = max((one.size_mib for one in lanes if one.takes(need)), default=0)
     return max(0, need.persistent_mib + max(0, need.ephemeral_mib - largest) - free_mib)
 
 
@@ -113,7 +127,9 @@ def merges(need: Need, lanes: Sequence[Size], free_mib: int) -> tuple[Merge, ...
         lanes: All lanes, the smallest first.
         free_mib: What neither lanes nor persistent memory reserve, MiB.
     """
-    shared = [one for one in lanes if one.shared]
+    if need.assigned:
+        return ()  # whoever assigns lanes has counted their memory
+    shared = [one for one in lanes if one.shared and not one.assigned]
     freed = sum(one.size_mib for one in shared[:-1])
     if missing_mib(need, shared, free_mib + freed):
         return ()

@@ -35,6 +35,8 @@ def check(lanes: Iterable[Lane], usable_mib: int) -> None:
                 raise UnsafeLanes(f"{one.name!r} runs in lane {lane.lane}, which has not grown yet")
             if holds != (lane.holder == one.name or one.name in lane.draining):
                 raise UnsafeLanes(f"lane {lane.lane} and {one.name!r} differ on who runs")
+        if any(one.demand.assigned != lane.assigned for one in lane.residents.values()):
+            raise UnsafeLanes(f"lane {lane.lane} has a job that was assigned another one")
         if lane.own and len(lane.residents) > 1:
             raise UnsafeLanes(f"lane {lane.lane} belongs to one job and has more")
         if lane.holder is not None and lane.holder not in lane.residents:

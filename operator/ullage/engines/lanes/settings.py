@@ -8,22 +8,8 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ullage.api.lanes import IterationPolicy as IterationPolicy
 from ullage.engines.lanes.records import MOST_MIB, mib
-
-
-class IterationPolicy(StrEnum):
-    """Whose step is next in a lane, among those that ask."""
-
-    FAIR = "FAIR"
-    """The least running time."""
-    RR = "RR"
-    """The fewest steps."""
-    PACK = "PACK"
-    """The first that asked."""
-    FIFO = "FIFO"
-    """The first that came, until it ends."""
-    SRTF = "SRTF"
-    """The least time left; the wait counts."""
 
 
 class LaneAim(StrEnum):

@@ -56,13 +56,15 @@ class Lane:
     """Memory that its residents' steps use one at a time.
 
     ``size_mib`` holds now. ``target_mib``, the largest step of a resident, holds from the next
-    boundary; ``least_mib`` is the smallest step. ``draining`` are jobs that released early.
+    boundary; ``least_mib`` is the smallest step. ``assigned`` is the number under which a scheduler
+    assigned it, 0 where the table opened it. ``draining`` are jobs that released early.
     ``clock_s`` and ``clock_steps`` are the levels of the last job that was granted.
     """
 
     lane: int
     size_mib: int
     own: bool = False
+    assigned: int = 0
     epoch: int = 1
     residents: dict[str, Resident] = field(default_factory=dict)
     holder: str | None = None

@@ -8,8 +8,11 @@ because a field left out is a field given up.
 
 from __future__ import annotations
 
+from typing import Final
+
 from ullage.api.adoption import ANNOTATION_SCHEDULING
 from ullage.api.contract import API_VERSION
+from ullage.api.lanes import IterationPolicy
 from ullage.cluster.codecs.objects import condition_to_wire
 from ullage.cluster.codecs.pod_status import pod_conditions, scheduling_annotation
 from ullage.cluster.codecs.pool import pool_status_to_wire
@@ -31,6 +34,7 @@ from ullage.scheduling.model.plan import (
 )
 
 Body = dict[str, object]
+FAIR: Final = IterationPolicy.FAIR
 
 
 def gpunode_body(action: ApplyGPUNode) -> Body:
@@ -53,7 +57,8 @@ def gpunode_body(action: ApplyGPUNode) -> Body:
             "epoch": action.epoch,
             "slices": [item.to_wire() for item in sorted(action.slices, key=lambda s: s.key)],
         }
-        | ({"observationsRead": action.observations_read} if action.observations_read else {}),
+        | ({"observationsRead": action.observations_read} if action.observations_read else {})
+        | ({"lanePolicy": action.lane_policy.value} if action.lane_policy is not FAIR else {}),
     }
 
 

@@ -118,9 +118,10 @@ class Rates:
 
     def _crowd(self, node: str, gpu: str) -> float:
         """By how much the percents of a device exceed the whole; 1 where they do not."""
-        if self.snapshot.policy.max_percent_sum <= 100:
+        here = [part for part in self.slices.get(node, ()) if part.gpu == gpu]
+        if self.snapshot.policy.max_percent_sum <= 100 and not any(part.lane for part in here):
             return 1.0
-        percents = sum(part.percent for part in self.slices.get(node, ()) if part.gpu == gpu)
+        percents = sum(part.percent for part in here)
         return max(1.0, percents / 100)
 
 

@@ -64,4 +64,5 @@ def in_bytes(request: ResourceRequest) -> bytes:
         f" {request.mode} {request.count} {request.min_percent} {request.max_percent}"
         f" {request.memory_mib} {request.percent_limit}"
         f" {request.known if request.judged else None!r}"
+        + (f" {request.lane!r}" if request.lane is not None else "")
     ).encode()

@@ -8,13 +8,18 @@ Said once, when they are placed; what came of a trial is told where it ends.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from operator import itemgetter
+from typing import Final
 
 from ullage.api.contract import Reason
+from ullage.engines.lanes.explain import gib
 from ullage.scheduling.assignment.cycle_context import Assignments, CycleContext
 from ullage.scheduling.model.plan import Emit
 from ullage.scheduling.placement.placement import Placement
 from ullage.scheduling.prediction.verdicts import Admission
+
+_MOST_NAMED: Final = 3
 
 
 def sharing_news(context: CycleContext, assignments: Assignments) -> list[Emit]:
@@ -27,6 +32,43 @@ def sharing_news(context: CycleContext, assignments: Assignments) -> list[Emit]:
         if shared:
             news.append(_told(context, (tried or shared)[0]))
     return news
+
+
+def lane_news(context: CycleContext, assignments: Assignments) -> list[Emit]:
+    """One Event for every workload that now takes turns in a lane."""
+    found: list[Emit] = []
+    placed = [one for one in assignments.entries.outcomes() if one[1].placements]
+    for _, outcome in sorted(placed, key=itemgetter(0)):
+        in_lanes = [placement for placement in outcome.placements if placement.candidate.lane]
+        if in_lanes:
+            found.append(_assigned(context, in_lanes[0]))
+    return found
+
+
+def _assigned(context: CycleContext, placement: Placement) -> Emit:
+    candidate, request = placement.candidate, placement.asked.request
+    site, uid = candidate.sites[0], placement.asked.member.pod.uid
+    occupancy = context.placer.occupancy
+    here = [one for one in occupancy.occupants[site] if one.lane == candidate.lane]
+    others = [one.tenant.name for one in here if one.pod_uid != uid]
+    size_mib = max((one.ephemeral_mib for one in here), default=0)
+    kept_mib = request.lane.persistent_mib if request.lane is not None else 0
+    return Emit(
+        target=placement.asked.workload.ref,
+        warning=False,
+        epoch=context.view.settings.epoch,
+        reason=Reason.LANE_ASSIGNED,
+        text=(
+            f"lane {candidate.lane} of {context.inventory.place_name(site)} at "
+            f"{candidate.percent} %: {gib(kept_mib)} resident, {gib(size_mib)} for steps in turn"
+            + (f" with {_listed(others)}" if others else "")
+        ),
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more
 
 
 def _joins(placement: Placement) -> bool:

@@ -19,7 +19,7 @@ from ullage.scheduling.assignment.cycle_cache import CycleCache
 from ullage.scheduling.assignment.cycle_context import Assignments, CycleContext
 from ullage.scheduling.assignment.digest import cycle_digest
 from ullage.scheduling.assignment.entry import Entries
-from ullage.scheduling.assignment.events import sharing_news
+from ullage.scheduling.assignment.events import lane_news, sharing_news
 from ullage.scheduling.assignment.nominate import nominate, with_turns
 from ullage.scheduling.assignment.observe import observe
 from ullage.scheduling.assignment.reconcile import reconcile
@@ -175,6 +175,7 @@ def _cycle(
             *result.ordering.events,
             *context.committed,
             *sharing_news(context, result),
+            *lane_news(context, result),
             *lessons.events,
         ),
         dropped={reason.value: count for reason, count in lessons.dropped.items()},

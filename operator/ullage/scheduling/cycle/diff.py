@@ -11,6 +11,7 @@ from collections.abc import Iterator, Set
 from dataclasses import replace
 
 from ullage.api.contract import GATE, DesiredSlice, Reason
+from ullage.api.lanes import IterationPolicy
 from ullage.api.reasons import ConditionType
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
 from ullage.cluster.records.status import Condition, WorkloadStatus
@@ -77,7 +78,10 @@ def _gpu_nodes(plan: Plan, snapshot: Snapshot) -> Iterator[ApplyGPUNode]:
         held = record is not None and (record.desired is wanted or record.desired == wanted)
         before_read = record.observations_read if record is not None else ""
         read = plan.observations_read.get(name, before_read)
-        if held and read == before_read:
+        told = record.lane_policy if record is not None else IterationPolicy.FAIR
+        # a node without lanes need not hear of it
+        lane_policy = snapshot.policy.lane_policy if any(one.lane for one in wanted) else told
+        if held and (read, lane_policy) == (before_read, told):
             continue
         node = snapshot.nodes.get(name)
         if record is None and node is None:
@@ -86,6 +90,8 @@ def _gpu_nodes(plan: Plan, snapshot: Snapshot) -> Iterator[ApplyGPUNode]:
         reason, text = _change(before, wanted)
         if held:
             reason, text = Reason.MEASURED, f"observations up to {read} are taken in"
+        if lane_policy != told:
+            text = f"{text}; lanes take turns by {lane_policy}"
         yield ApplyGPUNode(
             name=name,
             uid=record.uid if record is not None else "",
@@ -93,6 +99,7 @@ def _gpu_nodes(plan: Plan, snapshot: Snapshot) -> Iterator[ApplyGPUNode]:
             epoch=plan.epoch,
             slices=wanted,
             observations_read=read,
+            lane_policy=lane_policy,
             retire=record.retire if record is not None else False,
             reason=reason,
             text=text,

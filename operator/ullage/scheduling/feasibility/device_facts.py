@@ -4,13 +4,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from operator import attrgetter
 from typing import Final
 
 import numpy as np
 
-from ullage.engines.admission.limits import MIXED, Facts
+from ullage.engines.admission.limits import MIXED, Facts, N, smaller
+from ullage.engines.lanes.assignment import AssignedLane
 from ullage.scheduling.feasibility.occupancy import Occupancy
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest
 from ullage.scheduling.inventory.inventory import Flags, Ints
@@ -37,6 +39,51 @@ def columns(occupancy: Occupancy) -> Facts[Ints]:
         inventory.mps,
         occupancy.loose,
         occupancy.unmeasured,
+    )
+
+
+def columns_for(
+    occupancy: Occupancy, request: ResourceRequest, joins: Mapping[int, AssignedLane]
+) -> Facts[Ints]:
+    """The figures of all devices as a request meets them.
+
+    Args:
+        occupancy: Who is where.
+        request: What is asked of each device.
+        joins: The lanes that it would share, by device.
+    """
+    facts = columns(occupancy)
+    if request.lane is None or not joins:
+        return facts
+    size, percent = np.zeros_like(facts.model), np.zeros_like(facts.model)
+    for site, lane in joins.items():
+        size[site], percent[site] = lane.size_mib, lane.percent
+    return beside_lane(facts, request.lane.ephemeral_mib, size, percent)
+
+
+def figures_for(
+    occupancy: Occupancy, request: ResourceRequest, site: int, lane: AssignedLane | None
+) -> Facts[int]:
+    """The figures of one device as a request meets it that would share this lane, if any."""
+    facts = figures(occupancy, site)
+    if request.lane is None or lane is None:
+        return facts
+    return beside_lane(facts, request.lane.ephemeral_mib, lane.size_mib, lane.percent)
+
+
+def beside_lane(facts: Facts[N], ephemeral_mib: int, size_mib: N, percent: N) -> Facts[N]:
+    """A device without a lane that the newcomer shares: its step uses that memory and share.
+
+    Args:
+        facts: Figures of one device, or columns of all.
+        ephemeral_mib: The newcomer's step.
+        size_mib: The lane that it would share, 0 = none.
+        percent: The share of the lane.
+    """
+    return replace(
+        facts,
+        memory_used=facts.memory_used - smaller(size_mib, ephemeral_mib),
+        percent_used=facts.percent_used - percent,
     )
 
 

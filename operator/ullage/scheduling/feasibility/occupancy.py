@@ -19,6 +19,14 @@ from ullage.cluster.records.pod_shape import Resources
 from ullage.cluster.records.snapshot import NodeRecord, PodRecord, Snapshot, WorkloadRecord
 from ullage.engines.admission.limits import MIXED, NO_DOMAIN, WHOLE_PERCENT, with_contexts_mib
 from ullage.engines.admission.records import Tenant
+from ullage.engines.lanes.assignment import (
+    AssignedLane,
+    Assignment,
+    assigned_lanes,
+    assignment_of,
+    counted_mib,
+    counted_percent,
+)
 from ullage.scheduling.feasibility.held_quota import HeldQuota, held_quota
 from ullage.scheduling.inventory.inventory import Flags, Ints, Inventory
 from ullage.scheduling.inventory.node_fit import amounts, counted
@@ -68,6 +76,20 @@ class Occupant:
     """It runs without verified limits."""
     unmeasured: str = ""
     """What of it is being measured alone, in words: no one joins it until that is known."""
+    lane: int = 0
+    """Lane in which it takes turns; 0 = in none."""
+    ephemeral_mib: int = 0
+    """The part of its memory that it has only during its turn."""
+
+    @property
+    def assignment(self) -> Assignment:
+        """It as far as lanes and memory matter."""
+        return Assignment(
+            lane=self.lane,
+            persistent_mib=self.memory_mib - self.ephemeral_mib,
+            ephemeral_mib=self.ephemeral_mib,
+            percent=self.tenant.percent,
+        )
 
     @property
     def likeness(self) -> tuple[object, ...]:
@@ -80,6 +102,7 @@ class Occupant:
             one.probation,
             one.latency,
             id(one.profile),  # profiles that are equal are one object (Classes)
+            *((self.lane,) if self.lane else ()),
         )
 
 
@@ -204,6 +227,7 @@ class OccupantCache:
     occupants: list[tuple[Occupant, ...]] = field(default_factory=list)
     """By device."""
     columns: dict[str, Ints] = field(default_factory=dict)
+    lanes: dict[int, tuple[AssignedLane, ...]] = field(default_factory=dict)
     charges: Charges = field(default_factory=Charges)
 
     def stands(self, inventory: Inventory) -> bool:
@@ -239,6 +263,8 @@ class Occupancy:
         self.unmeasured: Ints = np.zeros(count, dtype=np.int64)
         self.going: Ints = np.zeros(count, dtype=np.int64)
         """Slices on their way out."""
+        self.lanes: dict[int, tuple[AssignedLane, ...]] = {}
+        """By device, where it has any."""
         self.blocked: Flags = np.zeros(count, dtype=np.bool_)
         self.held: Flags = np.zeros(count, dtype=np.bool_)
         """Of the blocked, those held for overdue work; the rest is taken soon anyway."""
@@ -315,7 +341,7 @@ class Occupancy:
         for name in _COUNTED:
             setattr(occupancy, name, getattr(self, name).copy())
         occupancy._kinds, occupancy._alike = self._kinds, self._alike
-        occupancy.occupants = list(self.occupants)
+        occupancy.occupants, occupancy.lanes = list(self.occupants), dict(self.lanes)
         quota = occupancy.quota = self.quota.copy() if self.quota is not None else None
         for site in np.flatnonzero(self.going).tolist():
             here = occupancy.occupants[site]
@@ -381,7 +407,7 @@ class Occupancy:
     def _recount(self, site: int) -> None:
         here = self.occupants[site]
         overhead = self.inventory.sites[site].overhead_mib
-        percent = memory = loose = whole = unmeasured = going = 0
+        percent = memory = loose = whole = unmeasured = going = in_lanes = 0
         domain = NO_DOMAIN
         for occupant in here:
             percent += occupant.tenant.percent
@@ -390,7 +416,12 @@ class Occupancy:
             whole += occupant.whole
             unmeasured += bool(occupant.unmeasured)
             going += occupant.leaving
+            in_lanes += occupant.lane
             domain = occupant.domain if domain in (NO_DOMAIN, occupant.domain) else MIXED
+        if in_lanes:
+            percent, memory = self._recount_lanes(site, here)
+        else:
+            self.lanes.pop(site, None)
         self.sharers[site] = len(here)
         self.whole[site] = whole
         self.domain[site] = domain
@@ -400,6 +431,12 @@ class Occupancy:
         self._kind[site] = -1 if here else EMPTY
         self.unmeasured[site] = unmeasured
         self.going[site] = going
+
+    def _recount_lanes(self, site: int, here: Sequence[Occupant]) -> tuple[int, int]:
+        """Percent and memory in use where a lane counts once for all who take turns in it."""
+        assignments = [occupant.assignment for occupant in here]
+        self.lanes[site] = assigned_lanes(assignments)
+        return counted_percent(assignments), sum(counted_mib(assignments))
 
 
 def occupancy_of(
@@ -464,7 +501,7 @@ def _seat_slices(
     if disturbed is not None:
         for name in _COUNTED:
             setattr(occupancy, name, cache.columns[name].copy())
-        occupancy.occupants = list(cache.occupants)
+        occupancy.occupants, occupancy.lanes = list(cache.occupants), dict(cache.lanes)
     again = {*(disturbed or ()), *ledger.changed_nodes()}
     after: dict[str, NodeOccupants] = {}
     for name, index in inventory.node_index.items():
@@ -491,7 +528,7 @@ def _seat_slices(
                 occupancy.occupants[site] = now
                 occupancy._recount(site)
     cache.snapshot, cache.inventory, cache.nodes = view.snapshot, inventory, after
-    cache.occupants = list(occupancy.occupants)
+    cache.occupants, cache.lanes = list(occupancy.occupants), dict(occupancy.lanes)
     cache.columns = {name: getattr(occupancy, name).copy() for name in _COUNTED}
 
 
@@ -552,6 +589,8 @@ def _occupant(
             domain=MIXED,
             whole=slice_.percent >= WHOLE_PERCENT,
             leaving=pod is None or pod.stage.finished or pod.deleting,
+            lane=slice_.lane,
+            ephemeral_mib=assignment_of(slice_).ephemeral_mib,
         )
     before = last.seated.get(id(slice_))
     same = before is not None and before[0] is slice_ and before[1] is pod and before[2] is owner
@@ -577,6 +616,8 @@ def _occupant(
         whole=whole,
         unmeasured="" if whole else known.unmeasured.get(model, ""),
         leaving=pod.stage.finished or pod.deleting,
+        lane=slice_.lane,
+        ephemeral_mib=assignment_of(slice_).ephemeral_mib,
     )
     after.seated[id(slice_)] = (slice_, pod, owner, known, model, domain, found)
     return found

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, replace
 from ullage.api.contract import GPUMode, Reason
 from ullage.cluster.records.pod_shape import PodShape
 from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
-from ullage.cluster.records.spec_fields import Share
+from ullage.cluster.records.spec_fields import LaneMemory, Share
 from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.admission.records import Tenant
 from ullage.engines.quota.records import NO_TENANT
 from ullage.scheduling.feasibility.allowed_nodes import Place
 from ullage.scheduling.feasibility.occupancy import Occupancy
-from ullage.scheduling.feasibility.slices import has_objective
+from ullage.scheduling.feasibility.slices import LANE_PERCENT_MOST, has_objective, takes_turns
 from ullage.scheduling.inventory.held_shares import bounded, in_force
 from ullage.scheduling.inventory.node_fit import amounts, is_pinned
 from ullage.scheduling.inventory.reliable_machines import is_held_to, staying, terms_of
@@ -78,6 +78,8 @@ class ResourceRequest:
     """Percent of its speed that its gang keeps on several nodes."""
     quota_of: int = NO_TENANT
     """Number of the tenant whose quota it counts against."""
+    lane: LaneMemory | None = None
+    """Its memory where it may share a lane."""
 
     def tenant(self, name: str, model: int, percent: int, *, probation: bool = False) -> Tenant:
         """The newcomer as a predictor sees it."""
@@ -222,6 +224,7 @@ class ResourceRequests:
             uniform,
             across,
             quota_of,
+            takes_turns(workload),
         )
         known = kept.known.get(key)
         if known is None:
@@ -251,6 +254,8 @@ class ResourceRequests:
     ) -> ResourceRequest:
         models: Mapping[str, int] = self.occupancy.inventory.models
         domain = effective_domain(self.view, workload)
+        lane = takes_turns(workload)
+        most = share.max_percent if share else WHOLE_PERCENT
         return ResourceRequest(
             number=len(self._kept.known),
             shape=shape,
@@ -259,7 +264,7 @@ class ResourceRequests:
             lonely=workload.gpu.mode is GPUMode.EXCLUSIVE or not workload.sharing.allow,
             count=workload.gpu.count,
             min_percent=share.min_percent if share else WHOLE_PERCENT,
-            max_percent=share.max_percent if share else WHOLE_PERCENT,
+            max_percent=most if lane is None else min(most, LANE_PERCENT_MOST),
             memory_mib=workload.gpu.memory_mib,
             accelerators=(
                 frozenset(
@@ -277,6 +282,7 @@ class ResourceRequests:
             percent_limit=self.view.snapshot.policy.max_percent_sum,
             needs=tuple((name, amount) for name, amount in amounts(shape.requests) if amount > 0),
             avoid=avoid,
+            lane=lane,
         )
 
     def _place(self, workload: WorkloadRecord, shape: PodShape) -> Place | None:

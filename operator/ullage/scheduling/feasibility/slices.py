@@ -11,11 +11,14 @@ import math
 from typing import Final
 
 from ullage.api.contract import DesiredSlice, SliceKey
-from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
+from ullage.cluster.records.spec_fields import LaneMemory
 from ullage.scheduling.prediction.workload_classes import Known
 
 SLOWDOWN_PERCENT: Final = (100, 100_000)
 """Least and most that a GPUNode holds of an objective; a thousand times slower is none."""
+LANE_PERCENT_MOST: Final = 99
+"""Largest share of a lane: to a node, 100 % is a whole device without neighbours."""
 LONGEST_MICROS: Final = 86_400_000_000
 """A step longer than a day is no step."""
 _NOWHERE = SliceKey(pod_uid="", container="")
@@ -46,6 +49,22 @@ def said_of(workload: WorkloadRecord, known: Known, model: int) -> DesiredSlice:
         persistent_mib=lane.persistent_mib if lane is not None else 0,
         ephemeral_mib=lane.ephemeral_mib if lane is not None else 0,
     )
+
+
+def takes_turns(workload: WorkloadRecord) -> LaneMemory | None:
+    """The memory of a workload whose pods may share a lane; ``None`` where each needs its own.
+
+    Who has an objective waits for no one. Members of a gang wait for one another in the middle of a
+    step, so in lanes with others they could wait for ever.
+    """
+    share = workload.gpu.share
+    if share is None or share.min_percent > LANE_PERCENT_MOST:
+        return None
+    alone = workload.replicas == 1 and workload.elasticity is None
+    gang = workload.kind is not WorkloadKind.INFERENCE_DEPLOYMENT and not alone
+    if gang or not workload.sharing.allow or has_objective(workload):
+        return None
+    return workload.gpu.lane
 
 
 def priority_held(priority: int) -> int:

@@ -127,6 +127,9 @@ def _adopted(
             owner is not None and has_objective(owner) and not owner.sharing.freeze_neighbours
         ),
         reports_load=owner is not None and owner.scaling is not None,
+        lane=seen.lane,
+        persistent_mib=seen.persistent_mib,
+        ephemeral_mib=seen.ephemeral_mib,
     )
 
 

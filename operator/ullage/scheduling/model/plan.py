@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ullage.api.contract import DesiredSlice, Reason
+from ullage.api.lanes import IterationPolicy
 from ullage.cluster.records.pod_shape import NodeAffinity
 from ullage.cluster.records.pool import PoolStatus
 from ullage.cluster.records.profile import DeviceModel, DeviceRates, ProfileStatus
@@ -36,6 +37,8 @@ class ApplyGPUNode:
     slices: tuple[DesiredSlice, ...]
     observations_read: str = ""
     """Id of the newest observation that the node need not report again."""
+    lane_policy: IterationPolicy = IterationPolicy.FAIR
+    """Whose step is next in the node's lanes."""
     retire: bool = False
     reason: Reason
     text: str

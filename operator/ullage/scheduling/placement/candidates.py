@@ -13,18 +13,29 @@ comes first; others follow by what they are worth to it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 
+from ullage.api.contract import MAX_LANE
 from ullage.cluster.records.pod_shape import PodShape
 from ullage.engines.admission.limits import LIMITS, WHOLE_PERCENT, ceiling, first_broken
+from ullage.engines.lanes.assignment import AssignedLane
 from ullage.scheduling.feasibility.device_facts import (
     allowed_model,
     columns,
-    figures,
+    columns_for,
+    figures_for,
     picked,
+)
+from ullage.scheduling.feasibility.lanes import (
+    joined_lane,
+    joined_lanes,
+    lane_number,
+    one_in_turns,
+    parties,
+    top_share,
 )
 from ullage.scheduling.feasibility.occupancy import EMPTY, Occupancy
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest
@@ -58,6 +69,7 @@ best type a tenth of a device)."""
 _WHOLE: Final = Admission(WHOLE_PERCENT, 1.0)
 _SHARES: Final = 1 << 20
 """More than the largest share that is asked about."""
+_LANES: Final = MAX_LANE + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +81,8 @@ class Candidate:
     percent: int
     grant: Admission
     """What was said of the first device."""
+    lane: int = 0
+    """Lane in which it takes turns; 0 = in none."""
 
 
 @dataclass(slots=True)
@@ -111,11 +125,13 @@ class CandidateIndex:
         here = self.occupancy.occupants[site]
         if request.exclusive and not here:
             return _WHOLE
-        key = (request.number, model, top, self.occupancy.kind_of(site))
+        lane = joined_lane(self.occupancy, request, site)
+        joins = lane.lane if lane is not None else 0
+        key = (request.number, model, top, self.occupancy.kind_of(site), joins)
         found = self.grants.get(key)
         if found is None:
             self.occupancy.effort.spent += 1
-            found = self.grants[key] = self.rule.judge(self.case(request, site, top))
+            found = self.grants[key] = self.rule.judge(self.case(request, site, top, lane))
         return found
 
     def asked(
@@ -132,6 +148,10 @@ class CandidateIndex:
         shares = np.array(tops, dtype=np.int64)
         models = len(self.occupancy.inventory.models)
         question = (kinds * models + self.occupancy.inventory.model[sites]) * _SHARES + shares
+        joins = joined_lanes(self.occupancy, request, sites.tolist())
+        if joins:
+            lanes = [joins[site].lane if site in joins else 0 for site in sites.tolist()]
+            question = question * _LANES + np.array(lanes, dtype=np.int64)
         _, first, number = np.unique(question, return_index=True, return_inverse=True)
         chosen: Sequence[int] = range(len(first))
         if self.occupancy.effort.is_much and len(first) > FEW:
@@ -155,11 +175,21 @@ class CandidateIndex:
         start = self.occupancy.turn * (FEW // 2) % len(rest)
         return sure + (rest[start:] + rest[:start])[: FEW // 2]
 
-    def case(self, request: ResourceRequest, site: int, top: int) -> AdmissionQuery:
-        """The question whether a class may join a device, as the rule is asked it."""
-        inventory = self.occupancy.inventory
-        return self.empty_case(request, inventory.model.item(site), top).beside(
-            tuple([occupant.tenant for occupant in self.occupancy.occupants[site]])
+    def case(
+        self, request: ResourceRequest, site: int, top: int, lane: AssignedLane | None
+    ) -> AdmissionQuery:
+        """The question whether a class may join a device, as the rule is asked it.
+
+        Who joins a lane is judged as the lane with it: at most one of its residents runs.
+        """
+        inventory, here = self.occupancy.inventory, self.occupancy.occupants[site]
+        case = self.empty_case(request, inventory.model.item(site), top)
+        if lane is None:
+            return case.beside(parties(here))
+        turns = [occupant.tenant for occupant in here if occupant.lane == lane.lane]
+        together = replace(one_in_turns([case.newcomer, *turns]), name=NEWCOMER)
+        return replace(case, newcomer=together, least=top, most=top).beside(
+            parties(here, but=lane.lane)
         )
 
     def empty_case(self, request: ResourceRequest, model: int, top: int) -> AdmissionQuery:
@@ -179,10 +209,11 @@ class CandidateIndex:
 
     def granted(self, request: ResourceRequest, site: int) -> Admission | None:
         """What one device would give; ``None`` = refused."""
-        facts = figures(self.occupancy, site)
+        lane = joined_lane(self.occupancy, request, site)
+        facts = figures_for(self.occupancy, request, site, lane)
         if first_broken(facts, request) is not None:
             return None
-        top = WHOLE_PERCENT if request.exclusive else ceiling(facts, request)
+        top = WHOLE_PERCENT if request.exclusive else top_share(lane, ceiling(facts, request))
         found = self.predicted(request, site, top)
         return found if isinstance(found, Admission) else None
 
@@ -252,7 +283,8 @@ class CandidateList:
         node = self._board.inventory.sites[site].node
         grant = self._grants[self._gives.item(site)]
         if not self.request.exclusive:
-            return Candidate(node, (site,), grant.percent, grant)
+            lane = lane_number(self._board, self.request, site)
+            return Candidate(node, (site,), grant.percent, grant, lane)
         return Candidate(
             node, tuple(self._free_on(node)[: self.request.count]), WHOLE_PERCENT, grant
         )
@@ -305,7 +337,8 @@ class CandidateList:
     def _judge_some(self, sites: Ints | None) -> None:
         """Judge some devices (or all) in one go and put them into the order."""
         occupancy, request = self._board, self.request
-        facts = columns(occupancy)
+        joins = joined_lanes(occupancy, request, None if sites is None else sites.tolist())
+        facts = columns_for(occupancy, request, joins)
         mask = self._reachable & ~occupancy.blocked
         if sites is not None:
             facts, mask = picked(facts, sites), mask[sites]
@@ -318,6 +351,9 @@ class CandidateList:
         tops: list[int] = [WHOLE_PERCENT] * len(found)
         if not request.exclusive:
             tops = ceiling(facts, request)[at].tolist()
+        if joins:
+            pairs = zip(found.tolist(), tops, strict=True)
+            tops = [top_share(joins.get(site), top) for site, top in pairs]
         numbers, answers = self._scout.asked(request, found, tops)
         self._enter(found, numbers, answers)
         if request.exclusive:

@@ -195,6 +195,7 @@ def _stays_as_it_is(occupant: Occupant, least: int) -> bool:
         or occupant.leaving
         or occupant.loose
         or occupant.whole
+        or bool(occupant.lane)
         or bool(occupant.unmeasured)
     )
 
@@ -241,6 +242,8 @@ def _could_fit(
     occupancy: Occupancy, downsize_candidate: DownsizeCandidate, request: ResourceRequest
 ) -> bool:
     """Whether the shares alone would leave room; anything else costs a judgement."""
+    if downsize_candidate.site in occupancy.lanes:
+        return False  # its speeds follow from who takes turns, which is not weighed here
     used = occupancy.percent_used.item(downsize_candidate.site) - (
         downsize_candidate.percent - downsize_candidate.least
     )

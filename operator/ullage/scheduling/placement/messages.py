@@ -15,7 +15,8 @@ from ullage.api.contract import SLOT_RESOURCE, GPUMode, Reason
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import RefusalLine
 from ullage.engines.admission.limits import WHOLE_PERCENT, ceiling, memory_needed
-from ullage.scheduling.feasibility.device_facts import figures
+from ullage.scheduling.feasibility.device_facts import figures_for
+from ullage.scheduling.feasibility.lanes import joined_lane, top_share
 from ullage.scheduling.feasibility.occupancy import Occupancy
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest
 from ullage.scheduling.inventory.node_fit import shortages, why_not
@@ -159,7 +160,7 @@ def _why(candidate_index: CandidateIndex, request: ResourceRequest, tally: Tally
 
 def _check(occupancy: Occupancy, request: ResourceRequest, reason: Reason, site: int) -> str:
     inventory = occupancy.inventory
-    facts = figures(occupancy, site)
+    facts = figures_for(occupancy, request, site, joined_lane(occupancy, request, site))
     match reason:
         case Reason.NODE_UNHEALTHY:
             return inventory.node_troubles[inventory.sites[site].node]
@@ -212,9 +213,11 @@ def _unmeasured(occupancy: Occupancy, request: ResourceRequest, site: int) -> st
 
 def _breach(candidate_index: CandidateIndex, request: ResourceRequest, site: int) -> str:
     occupancy = candidate_index.occupancy
-    top = WHOLE_PERCENT if request.exclusive else ceiling(figures(occupancy, site), request)
+    lane = joined_lane(occupancy, request, site)
+    facts = figures_for(occupancy, request, site, lane)
+    top = WHOLE_PERCENT if request.exclusive else top_share(lane, ceiling(facts, request))
     # what is remembered of like situations may name other tenants
-    found = candidate_index.rule.explain(candidate_index.case(request, site, top))
+    found = candidate_index.rule.explain(candidate_index.case(request, site, top, lane))
     text = found.text if isinstance(found, SLOViolation) else "an objective would break"
     return f"{text}{_beside(occupancy, site)}"
 

@@ -392,6 +392,8 @@ class Placer:
             domain=request.domain,
             whole=request.lonely,
             unmeasured=request.unmeasured.get(model, ""),
+            lane=placement.candidate.lane,
+            ephemeral_mib=request.lane.ephemeral_mib if request.lane is not None else 0,
         )
 
     def _shortlist(self, request: ResourceRequest) -> CandidateList:
@@ -438,6 +440,7 @@ def slices_of(
                 priority=priority_held(pod.priority),
                 probation=placement.candidate.grant.trial,
                 context_overhead_mib=inventory.sites[site].overhead_mib,
+                lane=placement.candidate.lane,
             ),
         )
         for index, site in enumerate(placement.candidate.sites)

@@ -18,9 +18,10 @@ from ullage.api.contract import DesiredSlice, ObservedSlice, Reason, SlicePhase
 from ullage.api.times import LATEST
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.snapshot import WorkloadRecord
-from ullage.cluster.records.status import Progress, Sharing
+from ullage.cluster.records.status import LaneStatus, Progress, Sharing
 from ullage.engines.admission.records import Tenant
 from ullage.engines.admission.verdict import Verdict
+from ullage.scheduling.feasibility.lanes import parties, waiting_factor
 from ullage.scheduling.feasibility.occupancy import Occupancy
 from ullage.scheduling.model.progress import GangProgress, gang_progress
 from ullage.scheduling.model.view import View
@@ -32,6 +33,7 @@ _MICROS = 1e6
 _TENTH = 0.1
 _SAME_PREDICTION = 0.005
 _SAME_ATTAINMENT = 0.005
+_SAME_WAIT = 0.02
 _SIX_PLACES: Final = Decimal("0.000001")
 """That the schema holds."""
 
@@ -76,9 +78,15 @@ class Predictions:
             return {}
         model = self.occupancy.inventory.sites[site].device.model
         found: dict[str, float] = {}
-        slowdowns = self._slowdowns(model, [occupant.tenant for occupant in here])
-        for occupant, value in zip(here, slowdowns, strict=True):
-            found.setdefault(occupant.pod_uid, value)
+        slowdowns = iter(self._slowdowns(model, parties(here)))
+        in_lanes: dict[int, float] = {}
+        for occupant in here:
+            value = in_lanes.get(occupant.lane)
+            if value is None:
+                value = next(slowdowns)
+                if occupant.lane:
+                    in_lanes[occupant.lane] = value
+            found.setdefault(occupant.pod_uid, value * waiting_factor(here, occupant))
         return found
 
     def admission(self, pod_uid: str) -> Verdict | None:
@@ -152,6 +160,51 @@ def _with_admission(base: Sharing, verdict: Verdict | None) -> Sharing:
         threshold=asked if bound and not lax else "",
         risk_used=f"{verdict.risk:.4f}" if bound else "",
     )
+
+
+def lane_status(before: LaneStatus | None, parts: Sequence[Part]) -> LaneStatus | None:
+    """The lane of the member that waits most; the record of before when it still says so."""
+    in_lanes = [part for part in parts if part.slice.lane]
+    if not in_lanes:
+        return None
+    part = max(in_lanes, key=lambda one: (_waits(one), -one.slice.lane))
+    seen, waits = part.seen, _waits(part)
+    kept = seen.persistent_peak_mib if seen is not None else 0
+    after = LaneStatus(
+        lane=part.slice.lane,
+        node=part.node,
+        persistent_mib=kept or part.slice.persistent_mib,
+        ephemeral_peak_mib=seen.ephemeral_peak_mib if seen is not None else 0,
+        wait_fraction=f"{waits:.2f}" if seen is not None and seen.phase.started else "",
+    )
+    if before is None or replace(after, wait_fraction=before.wait_fraction) != before:
+        return after
+    moved = abs(_number(before.wait_fraction) - waits)
+    known = bool(before.wait_fraction) is bool(after.wait_fraction)
+    return before if known and moved < _SAME_WAIT else after
+
+
+def contract_exceeded(parts: Sequence[Part]) -> tuple[Reason, str] | None:
+    """Whether a member takes more of its lane than it asked for, and what to ask for then."""
+    for part in parts:
+        wanted, seen = part.slice, part.seen
+        if not wanted.lane or seen is None:
+            continue
+        for name, said, took in (
+            ("persistent", wanted.persistent_mib, seen.persistent_peak_mib),
+            ("ephemeral", wanted.ephemeral_mib, seen.ephemeral_peak_mib),
+        ):
+            if took > said:
+                text = (
+                    f"{part.pod} took {took} MiB, spec.gpu.lane.{name} says {said} MiB: set it "
+                    f"to {took}Mi or more before the next start"
+                )
+                return Reason.MEMORY_CONTRACT_EXCEEDED, text
+    return None
+
+
+def _waits(part: Part) -> float:
+    return part.seen.lane_wait_percent / 100 if part.seen is not None else 0.0
 
 
 def slo_reason(parts: Sequence[Part], met: bool) -> Reason:

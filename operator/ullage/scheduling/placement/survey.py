@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from ullage.api.contract import Reason
 from ullage.engines.admission.limits import LIMITS, ceiling
-from ullage.scheduling.feasibility.device_facts import allowed_model, columns
+from ullage.scheduling.feasibility.device_facts import allowed_model, columns_for
+from ullage.scheduling.feasibility.lanes import joined_lanes, top_share
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest
 from ullage.scheduling.inventory.inventory import Flags, Ints
 from ullage.scheduling.inventory.node_fit import Fit
@@ -85,7 +86,8 @@ def survey(candidate_index: CandidateIndex, request: ResourceRequest) -> tuple[T
     fit = candidate_index.fit(request.shape)[inventory.node_of]
     count.stop(Reason.NO_NODE_MATCHES, Stage.FIT, fit == int(Fit.NO_MATCH))
     count.stop(Reason.NODE_AFFINITY_CONFLICT, Stage.PIN, fit == int(Fit.PIN_CONFLICT))
-    facts = columns(occupancy)
+    joins = joined_lanes(occupancy, request)
+    facts = columns_for(occupancy, request, joins)
     if request.place is not None:
         outside = ~request.place.nodes[inventory.node_of]
         count.stop(Reason.NO_NODE_MATCHES, Stage.POOL, outside)
@@ -142,8 +144,11 @@ def _excesses(
     sites = np.flatnonzero(alive)
     if not len(sites):
         return {}
-    tops = ceiling(columns(candidate_index.occupancy), request)[sites]
-    numbers, answers = candidate_index.asked(request, sites, tops.tolist())
+    occupancy = candidate_index.occupancy
+    joins = joined_lanes(occupancy, request)
+    tops = ceiling(columns_for(occupancy, request, joins), request)
+    asked = [top_share(joins.get(site), tops.item(site)) for site in sites.tolist()]
+    numbers, answers = candidate_index.asked(request, sites, asked)
     for number, said in enumerate(answers):
         if isinstance(said, SLOViolation):
             excess = found.setdefault(said.reason, np.zeros(len(alive), dtype=np.float64))

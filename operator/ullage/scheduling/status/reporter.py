@@ -33,7 +33,7 @@ from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import Emit
 from ullage.scheduling.model.view import Member
 from ullage.scheduling.placement.attempt import Outcome, Refused
-from ullage.scheduling.placement.predicted_figures import Part, Predictions
+from ullage.scheduling.placement.predicted_figures import Part, Predictions, contract_exceeded
 from ullage.scheduling.status import decisions, unchanged
 from ullage.scheduling.status.as_recommended import as_recommended, says_verdict
 from ullage.scheduling.status.decisions import Ruling
@@ -130,7 +130,7 @@ class Reporter:
             decision=decision,
             scheduling=scheduling,
             allocation=books,
-            degraded=self._degraded(entry, life, admitted),
+            degraded=self._degraded(entry, life, admitted) or contract_exceeded(parts),
             endpoint=self._endpoint(workload),
             pool_choice=pool_choice,
             size=size,

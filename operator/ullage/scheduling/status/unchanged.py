@@ -51,6 +51,7 @@ def still_runs(
         return False
     return (
         predicted_figures.sharing(workload, parts, predictions) is status.sharing
+        and predicted_figures.lane_status(status.gpu, parts) is status.gpu
         and predicted_figures.progress(view, workload, parts) is status.progress
         and _objective_shown(workload, parts)
     )
@@ -64,6 +65,7 @@ def still_waits(workload: WorkloadRecord, life: LifecycleStep, refused: Refused)
         status.phase != Phase.PENDING
         or status.placement
         or status.sharing is not None
+        or status.gpu is not None
         or decision is None
         or decision.reason is not refused.reason
         or decision.chosen

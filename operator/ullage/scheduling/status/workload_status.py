@@ -137,6 +137,7 @@ def _common(view: View, told: Told, predictions: Predictions) -> dict[str, objec
             if ended
             else predicted_figures.sharing(workload, told.parts, predictions)
         ),
+        "gpu": None if ended else predicted_figures.lane_status(before.gpu, told.parts),
         "template_hash": next(
             (member.pod.template_hash for member in told.members if member.pod.template_hash),
             before.template_hash,

@@ -1,0 +1,159 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Lanes that a scheduler assigns before any program runs, and the memory that they promise.
+
+The sum of what :func:`counted_mib` says is the left side of the safety condition: all persistent
+memory, and for each lane its largest step. Rules 1 to 3 choose a lane; there is no rule 4, a job
+without a lane waits for another device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ullage.api.contract import MAX_LANE
+from ullage.engines.lanes.rules import Need, Rule, Size, fit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """A tenant of a device: its lane, 0 where it shares none, its memory in MiB and its share."""
+
+    lane: int
+    persistent_mib: int
+    ephemeral_mib: int
+    percent: int = 0
+
+
+class Part(Protocol):
+    """A slice of a device, wanted or held."""
+
+    @property
+    def lane(self) -> int:
+        """The lane that it takes turns in; 0 = none."""
+        ...
+
+    @property
+    def percent(self) -> int:
+        """Its share."""
+        ...
+
+    @property
+    def memory_mib(self) -> int:
+        """All memory that it may have."""
+        ...
+
+    @property
+    def ephemeral_mib(self) -> int:
+        """What of it is needed during a step alone."""
+        ...
+
+
+def assignment_of(part: Part) -> Assignment:
+    """A slice as far as lanes matter; one that was assigned none has all its memory for good."""
+    shared = min(part.ephemeral_mib, part.memory_mib) if part.lane else 0
+    return Assignment(
+        lane=part.lane,
+        persistent_mib=part.memory_mib - shared,
+        ephemeral_mib=shared,
+        percent=part.percent,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignedLane:
+    """A lane with tenants: the largest of their steps, in MiB, and of their shares, in percent."""
+
+    lane: int
+    size_mib: int
+    percent: int
+    residents: int
+
+
+def counted_mib(tenants: Sequence[Assignment]) -> tuple[int, ...]:
+    """What each tenant adds to the memory that a device promises, in their order.
+
+    A lane counts once, with the first of its tenants that has the largest step.
+
+    Args:
+        tenants: All of one device.
+    """
+    largest: dict[int, int] = {}
+    for at, one in enumerate(tenants):
+        before = largest.get(one.lane)
+        if one.lane and (before is None or one.ephemeral_mib > tenants[before].ephemeral_mib):
+            largest[one.lane] = at
+    counts = set(largest.values())
+    return tuple(
+        one.persistent_mib + (one.ephemeral_mib if not one.lane or at in counts else 0)
+        for at, one in enumerate(tenants)
+    )
+
+
+def counted_percent(tenants: Sequence[Assignment]) -> int:
+    """The sum of shares of a device, where a lane holds one share.
+
+    Args:
+        tenants: All of one device.
+    """
+    alone = sum(one.percent for one in tenants if not one.lane)
+    return alone + sum(one.percent for one in assigned_lanes(tenants))
+
+
+def assigned_lanes(tenants: Iterable[Assignment]) -> tuple[AssignedLane, ...]:
+    """The lanes of a device, by number.
+
+    Args:
+        tenants: All of the device; those that share no lane count for nothing here.
+    """
+    found: dict[int, AssignedLane] = {}
+    for one in tenants:
+        if not one.lane:
+            continue
+        lane = found.get(one.lane)
+        found[one.lane] = AssignedLane(
+            lane=one.lane,
+            size_mib=max(one.ephemeral_mib, lane.size_mib if lane else 0),
+            percent=max(one.percent, lane.percent if lane else 0),
+            residents=1 + (lane.residents if lane else 0),
+        )
+    return tuple(found[number] for number in sorted(found))
+
+
+def choose_lane(
+    need: Need, lanes: Sequence[AssignedLane], free_mib: int, *, may_open: bool
+) -> AssignedLane | None:
+    """The lane that rules 2 and 3 name; ``None`` where rule 1 opens one, or no rule holds.
+
+    Of lanes of one size, that with the fewest residents.
+
+    Args:
+        need: What the job adds.
+        lanes: Lanes that it may share.
+        free_mib: What the device has not promised, MiB.
+        may_open: Whether another lane may run beside those that there are.
+    """
+    order = sorted(lanes, key=lambda one: (one.size_mib, one.residents, one.lane))
+    sizes = [Size(lane=one.lane, size_mib=one.size_mib, duty=0.0, shared=True) for one in order]
+    found = fit(need, sizes, free_mib, may_open=may_open)
+    if found is None or found.rule is Rule.OPEN:
+        return None
+    return next(one for one in lanes if one.lane == found.lane)
+
+
+def next_lane(lanes: Iterable[AssignedLane]) -> int:
+    """The least number that no lane of a device has.
+
+    Args:
+        lanes: All lanes of the device.
+
+    Raises:
+        ValueError: all numbers are taken.
+    """
+    taken = {one.lane for one in lanes}
+    for number in range(1, MAX_LANE + 1):
+        if number not in taken:
+            return number
+    raise ValueError(f"a device has {MAX_LANE} lanes already")
