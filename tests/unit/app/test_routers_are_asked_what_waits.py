@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -36,15 +37,18 @@ class Routers:
         self.arrived: dict[str, int] = {}
         self.waiting: dict[str, int] = {}
         self.last: dict[str, float] = {}
+        self.news: dict[str, asyncio.Event] = {}
         self.asked: list[str] = []
         self.at_once = self.most_at_once = 0
 
     def add(self, address: str) -> None:
         self.arrived[address], self.waiting[address] = 0, 0
+        self.news[address] = asyncio.Event()
         self.last[address] = asyncio.get_running_loop().time()
 
     def request(self, address: str, waits: int = 1) -> None:
         self.arrived[address] += 1
+        self.news[address].set()
         self.waiting[address] = waits
         self.last[address] = asyncio.get_running_loop().time()
 
@@ -53,13 +57,13 @@ class Routers:
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         try:
-            end = asyncio.get_running_loop().time() + WAIT_S
-            while asyncio.get_running_loop().time() < end:
-                if address not in self.arrived:
-                    raise RouterSilent("no one")
-                if self.arrived[address] != after:
-                    break
-                await asyncio.sleep(0.01)
+            if address in self.arrived and self.arrived[address] == after:
+                self.news[address].clear()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(WAIT_S):
+                        await self.news[address].wait()
+            if address not in self.arrived:
+                raise RouterSilent("no one")
         finally:
             self.at_once -= 1
         return RouterReport(

@@ -34,7 +34,8 @@ SCALING: Final[Mapping[Reason, Explanation]] = {
     Reason.SCALED_TO_ZERO: say(
         "No request came for scaling.idleSeconds, or for longer where one came soon after the last "
         "time: the service has no replica, and its router holds the next request while one starts.",
-        "Nothing; the next request wakes it. To keep a replica, set scaling.minReplicas to 1.",
+        "Nothing; the next request wakes it. To keep a replica, set scaling.minReplicas and "
+        "replicas to 1.",
     ),
     Reason.WOKEN: say(
         "A request waits, or the router does not say whether one does: a replica starts.",
