@@ -19,7 +19,68 @@ ROUTERS: Final = ("tests/unit/app/test_routers_are_asked_what_waits.py",)
 SCHEMAS: Final = ("tests/unit/api/test_rules_refuse_what_they_say.py",)
 LOADS: Final = ("tests/unit/node/telemetry/test_loads_of_replicas.py",)
 
+HEADROOM: Final = ("tests/unit/scheduling/test_training_uses_the_headroom_of_services.py",)
+SPREAD: Final = ("tests/unit/scheduling/test_replicas_are_spread_over_spot_pools.py",)
+PLACEMENT: Final = "operator/ullage/scheduling/placement"
+PREDICTION: Final = "operator/ullage/scheduling/prediction"
+
 MUTANTS: Final = (
+    Mutant(
+        "neighbours are judged at the load that is planned for",
+        f"{PREDICTION}/latency.py",
+        "load = planned.of_each(replicas, cv2=cv2, recent=recent)",
+        "load = load or planned.of_each(replicas, cv2=cv2, recent=recent)",
+        HEADROOM,
+    ),
+    Mutant(
+        "a load that is too much bars no replica",
+        f"{PREDICTION}/latency.py",
+        "if found.reason is not Reason.LOAD_INFEASIBLE:",
+        "if True:",
+        HEADROOM,
+    ),
+    Mutant(
+        "strangers of equal priority keep their devices",
+        f"{PLACEMENT}/attempt.py",
+        "bool(self.lent_by) and victim.lent_by == self.lent_by",
+        "bool(self.lent_by)",
+        HEADROOM,
+    ),
+    Mutant(
+        "who was promised something keeps its devices",
+        f"{PLACEMENT}/headroom.py",
+        "and job.max_slowdown is None",
+        "and True",
+        HEADROOM,
+    ),
+    Mutant(
+        "what is given back goes to the replica",
+        "operator/ullage/scheduling/assignment/nominate.py",
+        "since=min(created, lent)",
+        "since=created",
+        HEADROOM,
+    ),
+    Mutant(
+        "no one leaves without whom a replica is as slow",
+        "operator/ullage/scheduling/assignment/peaks.py",
+        ">= replica.predicted - TOLERANCE:",
+        "> 1e9:",
+        HEADROOM,
+    ),
+    Mutant(
+        "a replica goes to the pool of which least is lost",
+        "operator/ullage/engines/capacity/spread.py",
+        "(held.get(name, 0) + 1) * fraction",
+        "fraction",
+        SPREAD,
+    ),
+    Mutant(
+        "a replacement is asked for where training makes way",
+        f"{LIFECYCLE}/surge.py",
+        "return clearing_s(move.view, move.service) is not None",
+        "return False",
+        SPREAD,
+    ),
     Mutant(
         "while some replicas report nothing none is taken away",
         f"{LIFECYCLE}/scaling.py",

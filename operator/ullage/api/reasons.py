@@ -167,6 +167,7 @@ class Reason(StrEnum):
     OUT_OF_REACH = "OutOfReach"
     SCALED_TO_ZERO = "ScaledToZero"
     WOKEN = "Woken"
+    PEAK_AHEAD = "PeakAhead"
     # sharing, in Events
     SHARING_ADMITTED = "SharingAdmitted"
     SHARING_REJECTED = "SharingRejected"

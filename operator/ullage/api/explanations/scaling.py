@@ -46,4 +46,13 @@ SCALING: Final[Mapping[Reason, Explanation]] = {
         "keep it. There are as many as keep waiting short.",
         "Give replicas a larger share or a faster accelerator, or loosen spec.slo.",
     ),
+    Reason.PEAK_AHEAD: say(
+        "The job trains beside a service whose load is about to grow, and its device, or a part of "
+        "it, is needed to keep the service's objective. It starts again from its checkpoint: with "
+        "a smaller share where sharing.resizable allows it and that is enough, else wherever there "
+        "is room.",
+        "Nothing: it comes back when the forecast leaves room, after five minutes at the earliest "
+        "on this device. Give the job a higher priority than the service, or an objective, if it "
+        "is not to give way.",
+    ),
 }

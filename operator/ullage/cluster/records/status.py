@@ -743,7 +743,8 @@ class ScalingRecord:
     load: Decimal = ""
     """Requests per second, as measured; absent = not known."""
     forecast: Decimal = ""
-    """Requests per second that are planned for when a replica started now serves."""
+    """Requests per second that are planned for when a replica started now serves; neighbours on
+    the replicas' devices are judged at this load."""
     predicted_ms: Count = 0
     """Predicted latency at the objective's percentile, in milliseconds; absent = not known, or
     more comes than is served."""

@@ -34,6 +34,7 @@ TAKEN: Final = frozenset(
         *PREEMPTIONS,
         Reason.INTERFERING,
         Reason.OBJECTIVES_CONFLICT,
+        Reason.PEAK_AHEAD,
         Reason.PROBATION_ROLLED_BACK,
     }
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 from ullage.api.contract import Reason
 from ullage.cluster.records.snapshot import WorkloadRecord
@@ -29,6 +30,10 @@ from ullage.scheduling.placement.placement import Placement, slices_of
 from ullage.scheduling.placement.preemption import Victim, divided, pods_of, priority_of
 from ullage.scheduling.timeslicing.rounds import Rounds
 from ullage.scheduling.timeslicing.serve import serve
+
+HIGHER_PRIORITY: Final = "which has a higher priority"
+NEEDED_BACK: Final = "whose load needs the devices back"
+"""Why someone makes way, after the name of whom it is for."""
 
 
 def assign(context: CycleContext, nominated: Nominations, result: Assignments) -> None:
@@ -133,7 +138,10 @@ def _make_leave(
         job, headcount = sizing.jobs[lost], context.lifecycles[lost].headcount
         if headcount is not None:
             job = replace(job, replicas=headcount.members)
-        message, sizing.changes[lost] = sizing.resizer.made_smaller(job, count, name)
+        back = any(victim.given_back for victim in outcome.victims if victim.uid == lost)
+        message, sizing.changes[lost] = sizing.resizer.made_smaller(
+            job, count, name, NEEDED_BACK if back else HIGHER_PRIORITY
+        )
         if job.in_place:
             give_up(context, job, pods_of(outcome.victims, lost), message)
         else:
@@ -146,13 +154,14 @@ def _preempt(
     """The victim goes for the sake of a winner."""
     name = f"{winner.ref.namespace}/{winner.ref.name}"
     view, uid = context.view, victim.uid
-    ended = victim.priority >= _priority(context, winner) and not victim.reclaimed
+    taken_back = victim.reclaimed or victim.given_back
+    ended = victim.priority >= _priority(context, winner) and not taken_back
     if context.rounds is not None and ended:
         _send_away(context, uid, context.rounds.ended(uid, name), result)
         return
     job = view.snapshot.workloads[uid]
     wait_s = after_preemption_s(view, job)
-    cause = "which has a higher priority"
+    cause = NEEDED_BACK if victim.given_back else HIGHER_PRIORITY
     if victim.reclaimed:
         policy = view.snapshot.policy
         owner, borrower = tenant_of(policy, winner), tenant_of(policy, job)

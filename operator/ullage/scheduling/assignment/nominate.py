@@ -26,6 +26,7 @@ from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.placement.attempt import AttemptCache, Outcome, Refused, SchedulingAttempt
 from ullage.scheduling.placement.downsizing import DownsizeCandidate, residents
 from ullage.scheduling.placement.feasible import Infeasible
+from ullage.scheduling.placement.headroom import follows_load, lender
 from ullage.scheduling.placement.later_devices import LaterDevices
 from ullage.scheduling.placement.preemption import (
     Victim,
@@ -102,6 +103,7 @@ def _attempts(context: CycleContext, kept: AttemptCache) -> Iterator[SchedulingA
     stands = kept.rests_on is rests_on and not snapshot.node_refusals
     before = kept.attempts if stands else {}
     kept.rests_on, kept.attempts = rests_on, {}
+    places = cache(lambda: _places_lent(context))
     for uid, life in context.lifecycles.items():
         if not life.waiting:
             continue
@@ -112,10 +114,32 @@ def _attempts(context: CycleContext, kept: AttemptCache) -> Iterator[SchedulingA
             yield last[0]
             continue
         attempt = attempt_of(context, snapshot.workloads[uid], life)
+        if attempt.lent_by:
+            created = attempt.workload.created
+            lent = places().get((attempt.lent_by, attempt.priority), created)
+            attempt = replace(attempt, since=min(created, lent))
         request = _lasting(context, attempt, life)
         if request is not None:
             kept.attempts[uid] = attempt, request
         yield attempt
+
+
+def _places_lent(context: CycleContext) -> dict[tuple[str, int], float]:
+    """Since when best-effort training that has no devices is in the queue, the first of each.
+
+    By namespace and priority. A replica that it makes way for takes its place there: what it gives
+    back must not go to a stranger who came between the two.
+    """
+    found: dict[tuple[str, int], float] = {}
+    for uid, life in context.lifecycles.items():
+        if not life.waiting and life.phase not in (Phase.RESTARTING, Phase.PENDING):
+            continue
+        job = context.view.snapshot.workloads[uid]
+        lent_by = lender(job)
+        if lent_by:
+            key = lent_by, priority_of(job, context.view.members_of(job))
+            found[key] = min(found.get(key, job.created), job.created)
+    return found
 
 
 def _lasting(
@@ -213,6 +237,7 @@ def attempt_of(
         modest=is_modest(workload),
         returns=workload.status.size is not None and bool(workload.status.size.resumes),
         promised=in_force(workload, context.view.now, context.view.snapshot.workloads) is not None,
+        lent_by=workload.ref.namespace if follows_load(workload) else "",
     )
 
 

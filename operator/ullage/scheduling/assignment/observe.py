@@ -16,6 +16,7 @@ from ullage.scheduling.assignment.conflicts import settle_conflicts
 from ullage.scheduling.assignment.cycle_cache import CycleCache
 from ullage.scheduling.assignment.cycle_context import CycleContext
 from ullage.scheduling.assignment.digest import board_digest
+from ullage.scheduling.assignment.peaks import before_peaks
 from ullage.scheduling.assignment.pods import release
 from ullage.scheduling.assignment.reevaluation import rejudge, with_evictions
 from ullage.scheduling.assignment.trials import commit, look_at_trials, spent
@@ -100,10 +101,12 @@ def observe(
     judged: AbstractSet[str] = snapshot.workloads.keys()
     if disturbed is not None:  # the others fit as they did
         judged = judged - undisturbed.keys() | restated
-    findings = rejudge(view, requests, Predictions(occupancy, placer.rule), judged, restated)
+    predictions = Predictions(occupancy, placer.rule)
+    findings = rejudge(view, requests, predictions, judged, restated)
     conflicts = settle_conflicts(requests, placer, lifecycles, trials.violating)
     trials = replace(trials, wake_at=earliest(trials.wake_at, conflicts.wake_at))
-    findings = {**conflicts.findings, **findings}
+    peaks = before_peaks(requests, placer, predictions, lifecycles)
+    findings = {**peaks, **conflicts.findings, **findings}
     return CycleContext(
         view=with_evictions(view, findings),
         inventory=inventory,

@@ -21,14 +21,16 @@ from ullage.scheduling.capacity.node_requests import order_nodes
 from ullage.scheduling.elastic.sizing import Sizing
 from ullage.scheduling.lifecycle import inference as lifecycle_inference
 from ullage.scheduling.lifecycle.in_place import free_ranks
-from ullage.scheduling.lifecycle.scaling import scale
+from ullage.scheduling.lifecycle.scaling import Surroundings, scale
 from ullage.scheduling.lifecycle.surge import Leaving, Move, leave
 from ullage.scheduling.model.faults import Blames
 from ullage.scheduling.model.lifecycle_step import LifecycleStep, Passed, earliest
 from ullage.scheduling.model.phases import Phase
-from ullage.scheduling.placement.attempt import Outcome, Refused
+from ullage.scheduling.placement.attempt import Outcome, Refused, Requeue
+from ullage.scheduling.placement.clearing import clearing_s
 from ullage.scheduling.placement.preemption import present
 from ullage.scheduling.placement.room import elsewhere
+from ullage.scheduling.placement.spread import SpotPools
 
 
 def reconcile(context: CycleContext, nominated: Nominations, result: Assignments) -> None:
@@ -104,13 +106,30 @@ def _deploy(context: CycleContext, service: WorkloadRecord, result: Assignments)
 
 def _scale(context: CycleContext, service: WorkloadRecord, result: Assignments) -> None:
     """The number of replicas follows the objective, where the operator is to scale."""
-    step = scale(context.view, service)
+    step = scale(context.view, service, _around(context, service))
     if step is None:
         return
     result.entries.of(service.ref.uid).scaling = step
     if step.action is not None:
         result.steps.append(step.action)
     result.scales_at = earliest(result.scales_at, step.wake_at)
+
+
+def _around(context: CycleContext, service: WorkloadRecord) -> Surroundings:
+    """What one replica more of a service meets."""
+
+    def clearing() -> float:
+        if context.placer.has_room(context.requests.of(service, service.shape)):
+            return 0.0
+        return clearing_s(context.view, service) or 0.0
+
+    def spare(needed: int, within_s: float) -> int:
+        if not context.view.snapshot.pools:
+            return 0
+        pools = SpotPools(context.view.snapshot, context.inventory)
+        return pools.spare(service, context.view.members_of(service), needed, within_s)
+
+    return Surroundings(clearing_s=clearing, spare=spare)
 
 
 def _leave(
@@ -133,6 +152,7 @@ def _leave(
             deployment=deployment,
             busy=busy,
             refused=outcome is not None and outcome.refused is not None,
+            awaited=_is_awaited(outcome),
         )
     )
     result.entries.of(uid).leaving = leaving
@@ -141,6 +161,12 @@ def _leave(
     if leaving.wake_at:
         context.lifecycles[uid] = replace(life, wake_at=earliest(life.wake_at, leaving.wake_at))
     return leaving
+
+
+def _is_awaited(outcome: Outcome | None) -> bool:
+    """Whether others are leaving a device for a pod of a service that waits."""
+    refused = outcome.refused if outcome is not None else None
+    return refused is not None and refused.requeue is Requeue.ROOM_COMING
 
 
 def _move(context: CycleContext, result: Assignments) -> dict[str, tuple[Reason, str]]:

@@ -264,17 +264,17 @@ class Resizer:
             text = f"{count.text or 'its members were counted'}; {verb} {_part(bounds, members)}"
         return self._changed(job, members, text, resumes=0.0)
 
-    def made_smaller(self, job: WorkloadRecord, lost: int, winner: str) -> tuple[str, Size]:
-        """So many members fewer for the sake of one of higher priority; in words, and the size."""
+    def made_smaller(
+        self, job: WorkloadRecord, lost: int, winner: str, cause: str
+    ) -> tuple[str, Size]:
+        """So many members fewer for the sake of another, for this cause; in words, and the size."""
         bounds = _bounds(job)
         members = max(bounds.min_replicas, job.replicas - lost)
         if bounds.in_place:
             how, resumes = "goes on in place with", 0.0
         else:
             how, resumes = "goes on with", whole_second(self.now)
-        text = (
-            f"makes room for {winner}, which has a higher priority; {how} {_part(bounds, members)}"
-        )
+        text = f"makes room for {winner}, {cause}; {how} {_part(bounds, members)}"
         text += "" if bounds.in_place else " from its checkpoint"
         return text, self._changed(job, members, text, resumes=resumes)
 

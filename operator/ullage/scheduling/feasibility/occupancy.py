@@ -594,8 +594,9 @@ def _occupant(
         )
     before = last.seated.get(id(slice_))
     same = before is not None and before[0] is slice_ and before[1] is pod and before[2] is owner
-    # what is known of one without a declared load follows from its record and the rules
-    if same and before is not None and last.rules_stand and owner.load is None:
+    # what is known of one whose load is not divided follows from its record and the rules
+    divided = owner.load is not None or owner.scaling is not None
+    if same and before is not None and last.rules_stand and not divided:
         after.seated[id(slice_)] = before
         return before[6]
     known, model = classes.seated(owner), occupancy.inventory.model.item(site)

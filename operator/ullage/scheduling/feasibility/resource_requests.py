@@ -225,6 +225,7 @@ class ResourceRequests:
             across,
             quota_of,
             takes_turns(workload),
+            workload.scaling is not None,
         )
         known = kept.known.get(key)
         if known is None:

@@ -29,10 +29,12 @@ EXCLUDED_S: Final[Mapping[Reason, float]] = {
     Reason.RESERVATION_EXPIRED: UNTIL_THE_AGENT_SPEAKS,
     Reason.INTERFERING: 300.0,
     Reason.OBJECTIVES_CONFLICT: 300.0,
+    Reason.PEAK_AHEAD: 300.0,
     Reason.PROBATION_ROLLED_BACK: 300.0,
 }
 """How long a device is left out after a failure for this reason (our choice): a refusal passes
-soon, an agent that is silent may be so for long, and a guard blames for five minutes."""
+soon, an agent that is silent may be so for long, and a guard blames for five minutes. A load that
+peaks may fall and peak again: five minutes of training are worth a restart."""
 
 _NO_DEVICE: Final[frozenset[int]] = frozenset()
 

@@ -10,7 +10,7 @@ dies between the two leaves the next one the same to do.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Final
@@ -79,8 +79,28 @@ class ScalingStep:
     wake_at: float = 0.0
 
 
-def scale(view: View, service: WorkloadRecord) -> ScalingStep | None:
-    """What a service's replicas should be; ``None`` = others scale it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What the cluster means to one replica more; asked when a bin ends.
+
+    Attributes:
+        clearing_s: Seconds until others have left a device that it could take; 0 = one is free.
+        spare: Replicas to have beyond so many that are needed, because an interruption may take
+            some sooner than so many seconds.
+    """
+
+    clearing_s: Callable[[], float]
+    spare: Callable[[int, float], int]
+
+
+def scale(view: View, service: WorkloadRecord, around: Surroundings) -> ScalingStep | None:
+    """What a service's replicas should be; ``None`` = others scale it.
+
+    Args:
+        view: The cycle's snapshot.
+        service: The service, with the status of the last cycle.
+        around: What one replica more meets.
+    """
     bounds, slo = service.scaling, service.slo
     if bounds is None or slo is None or service.deleting:
         return None
@@ -95,7 +115,7 @@ def scale(view: View, service: WorkloadRecord) -> ScalingStep | None:
     elif before is not None and since <= view.now < since + BIN_S:
         record, wake_at = before, since + BIN_S
     else:
-        record, wake_at = _decided(view, service, bounds, members), view.now + BIN_S
+        record, wake_at = _decided(view, service, bounds, members, around), view.now + BIN_S
         record = _with_reason_to_stay(record, sleeper)
     if record.chosen.replicas != service.replicas:
         settle_s = WAKE_SETTLE_S if record.reason is Reason.WOKEN else SETTLE_S
@@ -128,7 +148,11 @@ def _as_of(before: ScalingRecord | None) -> float:
 
 
 def _decided(
-    view: View, service: WorkloadRecord, bounds: ReplicaBounds, members: Sequence[Member]
+    view: View,
+    service: WorkloadRecord,
+    bounds: ReplicaBounds,
+    members: Sequence[Member],
+    around: Surroundings,
 ) -> ScalingRecord:
     """The record at the end of a bin."""
     before, load = service.status.scaling, load_of(view, members)
@@ -144,7 +168,8 @@ def _decided(
         service=service_time,
         cost=float(one.percent),
     )
-    terms = _terms(service, bounds, launch_s)
+    clearing_s = around.clearing_s()
+    terms = _terms(service, bounds, min(LAUNCH_S[1], launch_s + clearing_s))
     heard = Heard(
         now_s=whole_second(view.now),
         requests_per_s=load.requests_per_s,
@@ -154,7 +179,9 @@ def _decided(
         current=service.replicas,
     )
     found, after = follow(memory, heard, configuration, terms)
-    wanted = max(found.replicas, min(_busy(load, service_time), service.replicas))
+    needed = found.need.replicas
+    spare = around.spare(needed, launch_s + clearing_s)
+    wanted = max(found.replicas, needed + spare, min(_busy(load, service_time), service.replicas))
     if load.missing:  # no replica is taken away on the word of some of them
         wanted = max(wanted, service.replicas)
     wanted = min(max(wanted, bounds.min_replicas), bounds.max_replicas)
@@ -168,6 +195,8 @@ def _decided(
             terms=terms,
             wanted=wanted,
             launch_s=launch_s,
+            clearing_s=clearing_s,
+            spare=spare,
             configuration=configuration,
         ),
     )
@@ -184,6 +213,10 @@ class _Finding:
     configuration: Configuration
     wanted: int
     launch_s: float
+    clearing_s: float
+    """Until others have left a device that one more replica takes; 0 = one is free."""
+    spare: int
+    """Replicas beyond those needed, so that enough are left after one interruption."""
 
 
 def _record(service: WorkloadRecord, before: ScalingRecord | None, made: _Finding) -> ScalingRecord:
@@ -246,7 +279,13 @@ def _message(
     )
     if fewer is not None:
         text += f" (with {fewer.replicas}: {_in_words(fewer)})"
-    if made.wanted > needed:
+    if made.clearing_s:
+        text += f"; training leaves a device first, which may take {made.clearing_s:.0f} s"
+    if made.spare:
+        text += (
+            f"; {made.spare} more, because machines may be taken away sooner than a replica starts"
+        )
+    if made.wanted > needed + made.spare:
         text += f"; {made.wanted} stay until fewer were enough for {made.terms.hold_s:g} s"
     if reachable(made.terms.target, made.configuration.service) is not made.terms.target:
         text += "; one that does not wait takes longer than the objective allows"

@@ -36,7 +36,7 @@ def replicas_that_serve(view: View) -> dict[str, int]:
     """By uid of the service, where it is not as many as wanted; at least one each."""
     found: dict[str, int] = {}
     for uid, workload in view.index.those(view.index.services):
-        if workload.load is None or workload.replicas <= 1:
+        if (workload.load is None and workload.scaling is None) or workload.replicas <= 1:
             continue
         members = [
             member

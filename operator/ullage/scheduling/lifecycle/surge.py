@@ -23,6 +23,7 @@ from ullage.scheduling.lifecycle.replacement import Doomed, Marked, doomed_of, r
 from ullage.scheduling.model.lifecycle_step import evict
 from ullage.scheduling.model.plan import Action
 from ullage.scheduling.model.view import Member, PendingEviction, View
+from ullage.scheduling.placement.clearing import clearing_s
 from ullage.scheduling.placement.placement import Placer
 from ullage.scheduling.placement.room import beside, elsewhere
 
@@ -62,6 +63,8 @@ class Move:
     """Its template changes: pods come and go anyway."""
     refused: bool
     """A pod of it was just refused a place."""
+    awaited: bool = False
+    """Others are leaving a device for that pod."""
 
 
 def leave(move: Move) -> Leaving:
@@ -115,10 +118,17 @@ def _ahead(move: Move, members: Sequence[Member], doomed: Marked) -> Leaving:
             replicas=doomed,
             here=here,
             coming=any(_is_coming(move.view, member) for member in here),
-            room=(lambda: not move.refused and _has_room(move, doomed)) if deployed else None,
+            room=(lambda: _room_ahead(move, doomed)) if deployed else None,
         )
     )
     return Leaving(steps=way.steps, extra=way.extra, wake_at=way.wake_at)
+
+
+def _room_ahead(move: Move, doomed: Marked) -> bool:
+    """Whether a replacement finds a place, or others make way for it as soon as it asks."""
+    if move.awaited or (not move.refused and _has_room(move, doomed)):
+        return True
+    return clearing_s(move.view, move.service) is not None
 
 
 def _begun(move: Move, members: Sequence[Member]) -> list[tuple[Member, PendingEviction]]:

@@ -81,6 +81,7 @@ EVICTED: Final = (
     Reason.SPOT_INTERRUPTED,
     Reason.INTERFERING,
     Reason.OBJECTIVES_CONFLICT,
+    Reason.PEAK_AHEAD,
     Reason.PROBATION_ROLLED_BACK,
     Reason.PREDICTED_SLO_BREACH,
     Reason.RESIZING,

@@ -64,6 +64,17 @@ class SchedulingAttempt:
     """Set while its pods are not there yet: places are kept if there are so many, 0 = it waits."""
     may_stop: Mapping[str, int] = field(default_factory=dict)
     """Workloads whose turn is over, by uid, with their place in the order to stop them."""
+    lent_by: str = ""
+    """Namespace whose best-effort training makes way for it at equal priority; empty = none does.
+    """
+    since: float = 0.0
+    """Since when it has its place in the queue of its priority; 0 = since its workload was
+    created."""
+
+    def takes_back(self, victim: Victim) -> bool:
+        """Whether someone of equal priority makes way for it."""
+        lent = bool(self.lent_by) and victim.lent_by == self.lent_by
+        return lent and victim.priority == self.priority and not self.modest
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -247,6 +247,26 @@ class Placer:
             replace(placement, asked=asked) for placement, asked in zip(found, unit, strict=True)
         )
 
+    def avoiding(
+        self, unit: Sequence[PlacementRequest], sites: frozenset[int], near: set[int]
+    ) -> tuple[Placement, ...] | NoRoom:
+        """Seat all members on other devices than these, or none.
+
+        Args:
+            unit: The members.
+            sites: Devices that are left out beside those that each passes over anyway.
+            near: Nodes that the rest of the gang is on already.
+        """
+        held = self._narrowed(
+            unit, ("avoiding", sites), lambda one: replace(one, avoid=one.avoid | sites)
+        )
+        found = self.placement(held, near, explain=True)
+        if isinstance(found, NoRoom):
+            return found
+        return tuple(
+            replace(placement, asked=asked) for placement, asked in zip(found, unit, strict=True)
+        )
+
     def _elsewhere(self, nodes: Sequence[int]) -> frozenset[int]:
         """All devices but those of these nodes."""
         inventory = self.occupancy.inventory
@@ -355,6 +375,10 @@ class Placer:
     def has_room(self, request: ResourceRequest) -> bool:
         """Whether one more member of a class would fit."""
         return self._shortlist(request).best(set()) is not None
+
+    def nodes_with_room(self, request: ResourceRequest) -> Collection[int]:
+        """Indices of the nodes on which one more member of a class would fit."""
+        return self._shortlist(request).room_by_node().keys()
 
     def knows(self, request: ResourceRequest) -> bool:
         """Whether all devices were judged for a class in this cycle."""

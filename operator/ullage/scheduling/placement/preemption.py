@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who has to go so that someone more important fits.
 
-Only TrainingJobs that can checkpoint, of strictly lower priority or whose turn is over. Elastic
+Only TrainingJobs that can checkpoint, of strictly lower priority, whose turn is over, or that train
+in the headroom of the service that needs its devices. Elastic
 gangs give up what they can spare before anyone goes wholly; then lowest priority first, then who
 saved its work last, then youngest, and no more of them than needed. Tries them in the occupancy as
 it will be when what is leaving has left; evicts nothing.
@@ -25,6 +26,7 @@ from ullage.scheduling.feasibility.occupancy import Occupancy, Occupant
 from ullage.scheduling.inventory.resource_usage import charged
 from ullage.scheduling.model.lifecycle_step import PREEMPTIONS
 from ullage.scheduling.model.view import Member, View
+from ullage.scheduling.placement.headroom import lender
 from ullage.scheduling.placement.placement import NoRoom, Placement, PlacementRequest, Placer
 
 _MOST_TRIALS = 16
@@ -48,6 +50,10 @@ class Victim:
     """A member that goes while the rest of its gang goes on."""
     reclaimed: bool = False
     """It holds what its tenant borrowed, and the owner takes it back whatever its priority."""
+    lent_by: str = ""
+    """Namespace whose scaled services take its devices back at equal priority; empty = none."""
+    given_back: bool = False
+    """It is taken so."""
 
     @property
     def name(self) -> str:
@@ -101,6 +107,7 @@ def _victim(
         slices=tuple(own),
         pods=tuple(charged(occupancy.inventory, members, staying=True)),
         spare=_spare_members(view, occupancy, workload, own) if workload.elasticity else (),
+        lent_by=lender(workload),
     )
 
 
@@ -146,9 +153,14 @@ def smaller_first(victims: Sequence[Victim], priority: int) -> list[Victim]:
     """
 
     def gives_way(victim: Victim) -> bool:
-        return victim.reclaimed or victim.priority < priority
+        return victim.reclaimed or victim.given_back or victim.priority < priority
 
-    parts = [part for victim in victims if gives_way(victim) for part in victim.spare]
+    parts = [
+        replace(part, given_back=victim.given_back) if victim.given_back else part
+        for victim in victims
+        if gives_way(victim)
+        for part in victim.spare
+    ]
     if not parts:
         return list(victims)
     return [*parts, *(_rest(victim) if gives_way(victim) else victim for victim in victims)]

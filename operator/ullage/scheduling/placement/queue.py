@@ -51,6 +51,7 @@ from ullage.scheduling.placement.preemption import (
     put_back,
     smaller_first,
 )
+from ullage.scheduling.placement.spread import SpotPools
 from ullage.scheduling.placement.victim_selection import VictimSelection
 from ullage.scheduling.prediction.effort import in_turns
 
@@ -110,6 +111,8 @@ class SchedulingQueue:
     """By class and members: whether they would borrow, as the cycle began."""
     _preemptors: int = 0
     _holder: str = ""
+    _pools: SpotPools | None = None
+    """Made when a replica first asks."""
 
     @property
     def later(self) -> LaterDevices:
@@ -130,7 +133,8 @@ class SchedulingQueue:
                 self._borrows(attempt),
                 -attempt.priority,
                 not attempt.returns,
-                attempt.workload.created,
+                attempt.since or attempt.workload.created,
+                not attempt.lent_by,
                 attempt.workload.ref.uid,
             ),
         )
@@ -266,7 +270,7 @@ class SchedulingQueue:
             return self._unit(attempt, asked)
         outcome = Outcome()
         for one in asked:
-            single = self._unit(attempt, [one])
+            single = self._apart(attempt, one, outcome.placements) or self._unit(attempt, [one])
             outcome = Outcome(
                 placements=outcome.placements + single.placements,
                 runner_up=outcome.runner_up or single.runner_up,
@@ -275,6 +279,30 @@ class SchedulingQueue:
                 conceded=outcome.conceded or single.conceded,
             )
         return outcome
+
+    def _apart(
+        self, attempt: SchedulingAttempt, one: PlacementRequest, placed: Sequence[Placement]
+    ) -> Outcome | None:
+        """A replica's place in the pools whose loss takes least of its service.
+
+        ``None`` = all places are as safe, or there is no room in the safest: then any will do.
+        """
+        if not self.view.snapshot.pools or attempt.workload.replicas < 2:
+            return None
+        occupancy = self.placer.occupancy
+        if self._pools is None:
+            self._pools = SpotPools(self.view.snapshot, occupancy.inventory)
+        pools, nodes = self._pools, occupancy.inventory.nodes
+        held = pools.held(self.view.members_of(attempt.workload))
+        held.update(pools.of(nodes[placement.candidate.node].name) for placement in placed)
+        passed = pools.less_safe(self.placer.nodes_with_room(one.request), held)
+        if not passed:
+            return None
+        found = self.placer.avoiding([one], passed, set(attempt.near))
+        if isinstance(found, NoRoom):
+            return None
+        self.later.take(found)
+        return Outcome(found, found[0].runner_up)
 
     def request(self, attempt: SchedulingAttempt, member: Member) -> ResourceRequest:
         """The class of what a member asks for, less where its own old slices linger."""

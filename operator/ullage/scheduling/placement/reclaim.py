@@ -48,8 +48,12 @@ def may_leave_for(
             continue
         elif any(usage.reclaims(tenant, asked, number, kind, is_lower=is_lower) for kind in kinds):
             found.append(replace(victim, reclaimed=True))
-        elif is_lower and not any(usage.protects(tenant, number, kind) for kind in kinds):
+        elif any(usage.protects(tenant, number, kind) for kind in kinds):
+            continue
+        elif is_lower:
             found.append(victim)
+        elif attempt.takes_back(victim):
+            found.append(replace(victim, given_back=True))
         else:
             continue
         for site, occupant in victim.slices:

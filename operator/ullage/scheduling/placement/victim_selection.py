@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Final
 
@@ -104,7 +104,7 @@ class VictimSelection:
         self, attempt: SchedulingAttempt, unit: Sequence[PlacementRequest], held: HeldQuota
     ) -> bool:
         """Whether quota and priority keep all that runs: asked once for what a tenant needs."""
-        if attempt.may_stop:
+        if attempt.may_stop or attempt.lent_by:
             return False
         request = unit[0].request
         asked = request.min_percent * request.count * len(unit)
@@ -119,11 +119,12 @@ class VictimSelection:
         return True
 
     def _by_priority(self, attempt: SchedulingAttempt) -> list[Victim]:
-        """Victims of lower priority, and those whose turn is over."""
+        """Victims of lower priority, those that train in its headroom, those whose turn is over."""
         victims = self.victims()
         if not attempt.may_stop:  # they stand in order of priority
             least = 0 if attempt.modest else bisect_left(victims, attempt.priority, key=_priority)
-            return [victim for victim in victims[:least] if victim.uid not in self.evicted]
+            lower = [victim for victim in victims[:least] if victim.uid not in self.evicted]
+            return [*lower, *self._given_back(attempt, victims[least:])]
         found = [
             victim
             for victim in victims
@@ -136,3 +137,13 @@ class VictimSelection:
         last = len(attempt.may_stop)
         found.sort(key=lambda victim: (victim.priority, attempt.may_stop.get(victim.uid, last)))
         return found
+
+    def _given_back(self, attempt: SchedulingAttempt, victims: Sequence[Victim]) -> list[Victim]:
+        """Of others those that train in the headroom of the service that is to be placed."""
+        if not attempt.lent_by:
+            return []
+        return [
+            replace(victim, given_back=True)
+            for victim in victims
+            if attempt.takes_back(victim) and victim.uid not in self.evicted
+        ]

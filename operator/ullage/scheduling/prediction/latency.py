@@ -24,6 +24,7 @@ from ullage.engines.admission.queue_map import (
     replica_load,
     without_wait,
 )
+from ullage.scheduling.prediction.planned_load import planned_load
 
 _CLOSE: Final = 1e-9
 """Quantiles closer than this are the same."""
@@ -65,6 +66,9 @@ def latency_limit(
     own: ProfileRecord | None,
     whole: tuple[float, str],
     replicas: int,
+    *,
+    starts_at: float = 0.0,
+    recent: bool = False,
 ) -> float | Barred | Unmeasured | None:
     """Slowdown at which the queue of one replica still keeps the latency; ``None`` = no objective.
 
@@ -74,7 +78,11 @@ def latency_limit(
         own: the profile that learns for its class.
         whole: seconds of serving one request alone on the whole device (0 = not known), and the
             accelerator.
-        replicas: among how many a declared load is divided.
+        replicas: among how many a forecast or declared load is divided.
+        starts_at: slowdown by its own share alone of a replica that an autoscaler asked for: its
+            load is kept by their number, so that much is allowed whatever the forecast. 0 = it
+            runs already.
+        recent: whether a planned load is the most of the last twenty minutes.
     """
     slo, (alone_s, model) = workload.slo, whole
     if slo is None or workload.kind is WorkloadKind.TRAINING_JOB:
@@ -83,10 +91,16 @@ def latency_limit(
     try:
         alone = _measured((named, own), alone_s, model, objective)
         alone = alone or _declared((named, own), alone_s, model, slo.quantile)
+        planned = planned_load(workload)
         load = _load(workload, own, replicas)
+        if planned is not None:
+            cv2 = workload.load.cv2 if workload.load is not None else 1.0
+            load = planned.of_each(replicas, cv2=cv2, recent=recent)
         if alone is None or load is None:
             return Unmeasured(text=_lacking(alone is None, load is None, slo.percentile, model))
         found = largest_slowdown(alone.service, load, objective)
+        if planned is not None:
+            found = _of_scaled(found, starts_at, alone.service, objective)
     except ValueError as error:
         text = f"{error}; correct the WorkloadProfile or spec.load (on {model})"
         return Barred(reason=Reason.NEED_PROFILE, text=text)
@@ -96,6 +110,23 @@ def latency_limit(
     if isinstance(found, Infeasible):
         return Barred(reason=found.reason, text=f"{found.text} (on {model})")
     return found
+
+
+def _of_scaled(
+    found: float | Infeasible, starts_at: float, service: Service, objective: Objective
+) -> float | Infeasible:
+    """The limit of a replica whose number follows the load; more are on their way.
+
+    One that runs is slowed by no one where the load is too much for it. One that starts is allowed
+    what its own share brings, as far as a request that does not wait keeps the objective.
+    """
+    if isinstance(found, Infeasible):
+        if found.reason is not Reason.LOAD_INFEASIBLE:
+            return found
+        found = 1.0
+    if starts_at <= found:
+        return found
+    return max(found, min(starts_at, objective.latency_s / service.quantile_s))
 
 
 def _lacking(latency: bool, load: bool, percentile: str, model: str) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from enum import Enum, auto
 from operator import is_
 from typing import Final
 
@@ -19,12 +20,14 @@ from ullage.cluster.records.profile import ProfileRecord
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
 from ullage.cluster.records.spec_fields import Knowledge
 from ullage.engines.admission.filters import check_profile
+from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.admission.probation import Account
 from ullage.engines.admission.records import ClassProfile, Fingerprint, Tenant
 from ullage.scheduling.inventory.inventory import Inventory, utilisation
 from ullage.scheduling.model.view import Class, Isolation
 from ullage.scheduling.prediction.knowledge import named
 from ullage.scheduling.prediction.latency import Barred, Unmeasured, latency_limit
+from ullage.scheduling.prediction.planned_load import planned_load
 from ullage.scheduling.prediction.rows import class_profile, class_profiles
 
 _MICROS = 1e6
@@ -32,6 +35,17 @@ SPARE: Final = 1_000
 """Workloads and classes that are gone, beyond as many as exist, before all is computed again."""
 _ALL = 2**62
 """More rows than any class has: none of them fills the budget again."""
+
+
+class _Asks(Enum):
+    """For whom the limit of a service is asked."""
+
+    STARTS = auto()
+    """A replica of its own."""
+    JOINED = auto()
+    """Who would join a replica."""
+    AHEAD = auto()
+    """Who is beside a replica already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +88,11 @@ class _Kept:
     knowledge: Knowledge = field(default_factory=Knowledge)
     isolated: Mapping[Class, Isolation] = field(default_factory=dict)
     known: dict[tuple[object, ...], Known] = field(default_factory=dict)
-    workloads: dict[str, tuple[WorkloadRecord, int, float, Known]] = field(default_factory=dict)
-    """By uid: the record that was asked about last, with so many replicas and seconds of trial."""
+    workloads: dict[str, tuple[WorkloadRecord, tuple[int, float, _Asks], Known]] = field(
+        default_factory=dict
+    )
+    """By uid: the record that was asked about last, with so many replicas and seconds of trial, and
+    for whom."""
     interned: dict[ClassProfile, ClassProfile] = field(default_factory=dict)
     """One object for equal profiles, so that identity tells them apart."""
     by_model: dict[str, dict[str, ClassProfile]] = field(default_factory=dict)
@@ -145,23 +162,37 @@ class Classes:
     def of(self, workload: WorkloadRecord) -> Known:
         """What is known of a workload's class; equal ones get the same object.
 
-        A declared load is divided among the replicas that are wanted: judged by what the first
-        ones carry until then, no one could ever start.
+        A declared load is divided among the replicas that are wanted, a forecast among those that
+        it asks for: judged by what the first ones carry until then, no one could ever start.
         """
-        return self._of(workload, workload.replicas)
+        return self._of(workload, _wanted(workload), _Asks.STARTS)
 
     def seated(self, workload: WorkloadRecord) -> Known:
-        """The same of one who is there: by the load that its replicas carry now."""
-        return self._of(workload, self.serving.get(workload.ref.uid, workload.replicas))
+        """The same of one who is there, for those who would join: by what its replicas carry now.
 
-    def _of(self, workload: WorkloadRecord, replicas: int) -> Known:
+        Of a service with a forecast by the most that its load was lately.
+        """
+        return self._of(workload, self._serving(workload), _Asks.JOINED)
+
+    def ahead(self, workload: WorkloadRecord) -> Known:
+        """The same of one who is there, for those who are there too: by the forecast alone."""
+        return self._of(workload, self._serving(workload), _Asks.AHEAD)
+
+    def _serving(self, workload: WorkloadRecord) -> int:
+        return self.serving.get(workload.ref.uid, _wanted(workload))
+
+    def _of(self, workload: WorkloadRecord, replicas: int, asks: _Asks) -> Known:
         kept, uid = self._kept, workload.ref.uid
         spent_s = 0.0
         if self.spent_s:
             spent_s = self.spent_s.get((workload.ref.namespace, workload.workload_class), 0.0)
+        if workload.scaling is None:
+            asks = _Asks.JOINED  # only a forecast means other things to one than to another
+        which = replicas, spent_s, asks
         last = kept.workloads.get(uid)
-        if last is not None and last[0] is workload and last[1:3] == (replicas, spent_s):
-            return last[3]
+        if last is not None and last[0] is workload and last[1] == which:
+            return last[2]
+        planned = planned_load(workload)
         key = (
             workload.ref.namespace,
             workload.profile_ref,
@@ -172,15 +203,18 @@ class Classes:
             workload.slo,
             workload.load,
             replicas if workload.load is not None else 0,
+            (planned.of_each(replicas, recent=asks is _Asks.JOINED), asks, _most(workload))
+            if planned is not None
+            else None,
             spent_s,
         )
         known = kept.known.get(key)
         if known is None:
-            known = kept.known[key] = self._make(workload, replicas)
-        kept.workloads[uid] = (workload, replicas, spent_s, known)
+            known = kept.known[key] = self._make(workload, replicas, asks)
+        kept.workloads[uid] = (workload, which, known)
         return known
 
-    def _make(self, workload: WorkloadRecord, replicas: int) -> Known:
+    def _make(self, workload: WorkloadRecord, replicas: int, asks: _Asks) -> Known:
         tenants: list[Tenant] = []
         solo: list[int] = []
         barred: dict[int, Barred] = {}
@@ -192,7 +226,16 @@ class Classes:
         for at, model in enumerate(self.inventory.models):
             alone_s = _alone_s(profile, own, model)
             known = self._profile(workload, profile, model)
-            latency = latency_limit(workload, profile, own, (alone_s, model), replicas)
+            starts = asks is _Asks.STARTS
+            latency = latency_limit(
+                workload,
+                profile,
+                own,
+                (alone_s, model),
+                replicas,
+                starts_at=_by_share(workload, profile, own, model) if starts else 0.0,
+                recent=asks is _Asks.JOINED,
+            )
             allowed = _broken(known) or _allowed(workload, latency, alone_s, model)
             if isinstance(allowed, Barred):
                 barred[at], allowed = allowed, 1.0
@@ -268,9 +311,33 @@ class Classes:
         return self._kept.interned.setdefault(made, made)
 
 
+def _wanted(workload: WorkloadRecord) -> int:
+    """Replicas that carry a service's load once all are there that are asked for."""
+    planned = planned_load(workload)
+    return planned.replicas if planned is not None else workload.replicas
+
+
 def _knowledge(profile: ProfileRecord) -> tuple[int, str]:
     """What makes one profile of a class answer before another: the later in this order does."""
     return len(profile.rows), profile.name
+
+
+def _most(workload: WorkloadRecord) -> int:
+    """Most percent of a device that a member may have."""
+    share = workload.gpu.share
+    return share.max_percent if share is not None else WHOLE_PERCENT
+
+
+def _by_share(
+    workload: WorkloadRecord, named: ProfileRecord | None, own: ProfileRecord | None, model: str
+) -> float:
+    """Slowdown alone at the largest share that it may have; its part of a device at worst."""
+    part = _most(workload) / WHOLE_PERCENT
+    for profile in (own, named):
+        curve = class_profile(profile, model).curve if profile is not None else None
+        if curve is not None:
+            return max(1.0, curve.seconds(part) / curve.seconds(1.0))
+    return 1 / part
 
 
 def _alone_s(named: ProfileRecord | None, own: ProfileRecord | None, model: str) -> float:

@@ -1,0 +1,222 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Best-effort training leaves a replica's device, or a part of it, before the load there peaks.
+
+A guard pauses a neighbour when the latency is broken already. Where the autoscaler of a service
+plans for a load at which a neighbour is predicted to break it, the neighbour starts again before:
+with a smaller share where that is enough and its owner allows it, else wherever there is room. It
+comes back by admission, which judges it by the same forecast. Level-triggered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+
+from ullage.api.contract import Reason
+from ullage.cluster.codecs.status import whole_second
+from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
+from ullage.cluster.records.status import MadeRoom
+from ullage.scheduling.assignment.reevaluation import Finding
+from ullage.scheduling.feasibility.occupancy import Occupant
+from ullage.scheduling.feasibility.resource_requests import ResourceRequests
+from ullage.scheduling.model.lifecycle_step import LifecycleStep
+from ullage.scheduling.model.phases import Phase
+from ullage.scheduling.model.view import View
+from ullage.scheduling.placement.clearing import makes_way
+from ullage.scheduling.placement.downsizing import (
+    Asking,
+    DownsizeCandidate,
+    residents,
+    smaller,
+)
+from ullage.scheduling.placement.headroom import follows_load, lender
+from ullage.scheduling.placement.placement import Placer
+from ullage.scheduling.placement.predicted_figures import Predictions
+from ullage.scheduling.placement.preemption import priority_of, unsaved_s
+from ullage.scheduling.prediction.planned_load import planned_load
+from ullage.scheduling.prediction.verdicts import TOLERANCE
+
+PEAK: Final = Reason.PEAK_AHEAD
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Replica:
+    """A replica that would be too slow at the load that is planned for."""
+
+    service: WorkloadRecord
+    pod_uid: str
+    site: int
+    predicted: float
+    allowed: float
+
+
+def before_peaks(
+    requests: ResourceRequests,
+    placer: Placer,
+    predictions: Predictions,
+    lifecycles: Mapping[str, LifecycleStep],
+) -> dict[str, Finding]:
+    """Who gives way in this cycle, by uid of the job; one on each device.
+
+    Args:
+        requests: Knows what members ask for.
+        placer: Seats in the occupancy as it stands; left as it was.
+        predictions: What sharing does to each.
+        lifecycles: What every workload needs, by uid.
+    """
+    return dict(_Peaks(requests.view, requests, placer, predictions, lifecycles).findings())
+
+
+@dataclass
+class _Peaks:
+    view: View
+    requests: ResourceRequests
+    placer: Placer
+    predictions: Predictions
+    lifecycles: Mapping[str, LifecycleStep]
+    _going: set[str] = field(default_factory=set)
+
+    def findings(self) -> Iterator[tuple[str, Finding]]:
+        """What is found of each job that gives way."""
+        for replica in self._too_slow():
+            leaver = next(iter(self._leavers(replica)), None)
+            if leaver is None or leaver.ref.uid in self._going:
+                continue
+            self._going.add(leaver.ref.uid)
+            yield leaver.ref.uid, self._way(replica, leaver)
+
+    def _too_slow(self) -> Iterator[_Replica]:
+        """Replicas beside others that are predicted to break their objective."""
+        occupancy = self.placer.occupancy
+        for uid, service in self.view.index.those(self.view.index.services):
+            life = self.lifecycles.get(uid)
+            if not follows_load(service) or planned_load(service) is None or life is None:
+                continue
+            known = self.requests.classes.ahead(service)
+            for member in self.view.members_of(service):
+                pod = member.pod
+                if pod.stage is not PodStage.RUNNING or pod.deleting or not member.held:
+                    continue
+                held = member.held[0]
+                site = occupancy.inventory.site_index.get((held.node, held.slice.gpu))
+                if site is None or len(occupancy.occupants[site]) < 2:
+                    continue
+                model = occupancy.inventory.model.item(site)
+                allowed = known.tenants[model].max_slowdown
+                if allowed is None or model in known.barred:
+                    continue
+                predicted = self.predictions.of(held.node, held.slice.gpu, pod.uid)
+                if predicted > allowed + TOLERANCE:
+                    yield _Replica(
+                        service=service,
+                        pod_uid=pod.uid,
+                        site=site,
+                        predicted=predicted,
+                        allowed=allowed,
+                    )
+
+    def _leavers(self, replica: _Replica) -> Sequence[WorkloadRecord]:
+        """Jobs on the device that make way for the service, in the order to ask them.
+
+        Lowest priority first, then who saved its work last, then youngest.
+        """
+        service = replica.service
+        rank = priority_of(service, self.view.members_of(service))
+        found = []
+        for occupant in self.placer.occupancy.occupants[replica.site]:
+            job = self.view.snapshot.workloads.get(occupant.owner_uid)
+            if job is None or occupant.leaving or not self._runs(job):
+                continue
+            if self._slowed(replica, {occupant.pod_uid: None}) >= replica.predicted - TOLERANCE:
+                continue  # the replica is as slow without it
+            members = self.view.members_of(job)
+            priority = priority_of(job, members)
+            if lender(job) and makes_way(job, priority, service, rank):
+                order = (priority, unsaved_s(self.view, members), -job.created, job.ref.uid)
+                found.append((order, job))
+        return [job for _, job in sorted(found, key=lambda one: one[0])]
+
+    def _runs(self, job: WorkloadRecord) -> bool:
+        life = self.lifecycles.get(job.ref.uid)
+        return (
+            life is not None
+            and life.phase is Phase.RUNNING
+            and not life.waiting
+            and not any(one.pod.uid in self.view.evictions for one in self.view.members_of(job))
+        )
+
+    def _way(self, replica: _Replica, job: WorkloadRecord) -> Finding:
+        """How a job gives way."""
+        name = f"{replica.service.ref.namespace}/{replica.service.ref.name}"
+        inventory = self.placer.occupancy.inventory
+        place = inventory.sites[replica.site]
+        planned = planned_load(replica.service)
+        text = (
+            f"{name} plans for {planned.requests_per_s if planned else 0:.3g} requests/s; beside"
+            f" this job a replica on {inventory.place_name(replica.site)} would then run"
+            f" {replica.predicted:.2f} times slower than alone, its objective allows"
+            f" {replica.allowed:.3g} (predicted)"
+        )
+        node = inventory.nodes[place.node].name
+        percent = self._less(replica, job)
+        if percent:
+            room = MadeRoom(
+                time=whole_second(self.view.now),
+                percent=percent,
+                node=node,
+                gpu=place.uuid,
+                beneficiary=name,
+                beneficiary_uid=replica.service.ref.uid,
+            )
+            said = f"{text}; it goes on with {percent} %"
+            return Finding(reason=PEAK, because=PEAK, text=said, made_room=room)
+        members = self.view.members_of(job)
+        device = next(
+            (
+                held.device
+                for member in members
+                for held in member.held
+                if (held.node, held.slice.gpu) == (node, place.uuid)
+            ),
+            None,
+        )
+        return Finding(reason=PEAK, because=PEAK, text=text, device=device, waits=True)
+
+    @cached_property
+    def _residents(self) -> Sequence[DownsizeCandidate]:
+        return residents(self.view, self.requests, self.placer.occupancy, self.lifecycles)
+
+    def _less(self, replica: _Replica, job: WorkloadRecord) -> int:
+        """The largest smaller share that keeps the service's objective; 0 = there is none."""
+        if not job.sharing.resizable:
+            return 0
+        asking = Asking(placer=self.placer, requests=self.requests, unit=())
+        for one in self._residents:
+            if one.uid != job.ref.uid or one.site != replica.site:
+                continue
+            for small in reversed(smaller(asking, one)):
+                slowed = self._slowed(replica, {small.pod_uid: small})
+                if slowed <= replica.allowed + TOLERANCE:
+                    return small.tenant.percent
+        return 0
+
+    def _slowed(self, replica: _Replica, instead: Mapping[str, Occupant | None]) -> float:
+        """Predicted slowdown of a replica with others in place of some, or without them.
+
+        Args:
+            replica: Whose.
+            instead: By uid of a pod: who is there in its place; ``None`` = no one.
+        """
+        occupancy = self.placer.occupancy
+        found = [instead.get(one.pod_uid, one) for one in occupancy.occupants[replica.site]]
+        here = [one for one in found if one is not None]
+        model = occupancy.inventory.sites[replica.site].device.model
+        slowdowns = self.placer.rule.slowdowns(model, [one.tenant for one in here])
+        return max(
+            slowdown
+            for one, slowdown in zip(here, slowdowns, strict=True)
+            if one.pod_uid == replica.pod_uid
+        )
