@@ -21,13 +21,13 @@ from typing import Final
 
 import numpy as np
 
-from bench import report
+from bench import autoscale_harvest, report
+from bench.autoscale_service import MEAN_S, QUANTILE, SERVICE, TARGET
 from bench.autoscale_traces import Trace, traces
 from bench.progress import Progress
 from ullage.engines.scaling.autoscaler import ScalingTerms
 from ullage.engines.scaling.configurations import Configuration
-from ullage.engines.scaling.pooled_queue import LatencyTarget, OfferedLoad, replicas_needed
-from ullage.engines.scaling.service_times import ServiceTime
+from ullage.engines.scaling.pooled_queue import OfferedLoad, replicas_needed
 from ullage.engines.scaling.simulator import (
     PlayedRequests,
     Requests,
@@ -43,12 +43,6 @@ LAUNCH_S: Final = 45.0
 AHEAD: Final = int(np.ceil(LAUNCH_S / BIN_S)) + 1
 """Bins in which what is asked for now begins to serve."""
 MOST: Final = 200
-QUANTILE: Final = 0.99
-SLO_OF_MEAN: Final = 5.0
-"""The objective, in mean service times."""
-MEAN_S: Final = 0.4
-CV2: Final = 0.5
-"""Of the service times, log-normal."""
 TOLERANCE: Final = 0.1
 """HPA changes nothing within this part of its target."""
 WINDOWS_S: Final = (0.0, 60.0, 300.0)
@@ -61,6 +55,7 @@ BARS: Final[report.Bars] = {
     "attainment": lambda found: found >= QUANTILE,
     "device_seconds_vs_hpa": lambda found: found <= 0.8,
     "vs_clairvoyant": lambda found: found <= 1.25,
+    **autoscale_harvest.BARS,
 }
 
 
@@ -71,10 +66,6 @@ class Result:
     attainment: float
     replica_s: float
     tuned: str = ""
-
-
-SERVICE: Final = ServiceTime(mean_s=MEAN_S, sigma=math.sqrt(math.log1p(CV2)))
-TARGET: Final = LatencyTarget(limit_s=SLO_OF_MEAN * MEAN_S, quantile=QUANTILE)
 
 
 def requests_of(trace: Trace, seed: int) -> Requests:
@@ -210,7 +201,6 @@ def figures_of(found: dict[str, dict[str, Result]]) -> dict[str, report.Figure]:
         "vs_clairvoyant": max(
             one["ours"].replica_s / one["clairvoyant"].replica_s for one in found.values()
         ),
-        "harvest_fraction": None,
         "wake_ratio": None,
         "lost": None,
     }
@@ -232,9 +222,10 @@ def main(words: Sequence[str] | None = None) -> int:
         return 0
     with Progress() as progress:
         found = {trace.name: compare(trace, given.seed, progress) for trace in found_traces}
+        beside = autoscale_harvest.play(given.data, given.seed, progress)
     before = report.figures_before("autoscale")
     live = {name: before[name] for name in LIVE if name in before}
-    figures = figures_of(found) | live
+    figures = figures_of(found) | autoscale_harvest.figures_of(beside) | live
     rows = [
         report.Row(
             what=f"{name}: {who}",
@@ -245,7 +236,7 @@ def main(words: Sequence[str] | None = None) -> int:
         for name, results in found.items()
         for who, one in results.items()
     ]
-    report.write("autoscale", figures, rows)
+    report.write("autoscale", figures, [*rows, *autoscale_harvest.table(beside)])
     return report.judge(figures, BARS)
 
 

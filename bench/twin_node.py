@@ -41,6 +41,10 @@ class Ran:
     workload_class: JobClass
     slowdown: float
     """Against running alone on the whole device; infinite while it stood still."""
+    requests: int | None = None
+    """Requests that were answered; ``None`` = they are not played one by one."""
+    latency_s: float = 0.0
+    """Of these at the objective's quantile."""
 
 
 @dataclass(slots=True)
@@ -109,6 +113,8 @@ class Agent:
     def _count(self, key: ContainerKey, one: Ran) -> int:
         """Steps that ended in the window."""
         work, step_s = one.workload_class, one.workload_class.step_s * one.slowdown
+        if one.requests is not None:
+            return one.requests
         rate = work.serving.load.requests_per_s if work.serving else 1 / step_s
         if key in self.frozen:
             return 0
@@ -157,6 +163,9 @@ def _window(key: ContainerKey, one: Ran, now: float) -> Window:
         step_micros=round(step_s * 1e6),
         solo_micros=round(work.step_s * 1e6),
     )
+    if one.requests is not None and one.desired.slo is not None:
+        ratio = one.latency_s * 1e3 / one.desired.slo.latency_ms
+        return replace(window, ratio=min(ratio, 1e6))
     if serving is None:
         return window
     limit_s = serving.latency_ms / 1000
