@@ -48,6 +48,7 @@ STATIONS: Final[Mapping[Stream, int]] = {
     streams.DEVICE_PROFILES: 2,
     streams.SCHEDULING_POLICIES: 2,
     streams.CAPACITY_POOLS: 3,
+    streams.TUNING_JOBS: 5,
 }
 """How often each stream is drawn, in proportion."""
 

@@ -335,3 +335,23 @@ def raw_policy(name: str = "default", **spec: object) -> Raw:
         "metadata": raw_meta(name, ""),
         "spec": spec,
     }
+
+
+def raw_tuning_job(name: str = "digits", *, status: Raw | None = None, **spec: object) -> Raw:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "TuningJob",
+        "metadata": raw_meta(name),
+        "spec": {
+            "algorithm": {"ref": "SyncHalving", "minEpochs": 1, "maxEpochs": 9},
+            "objective": {"metric": "accuracy", "goal": "Maximize"},
+            "searchSpace": [
+                {"name": "lr", "type": "Float", "min": "1e-4", "max": "0.1", "log": True},
+                {"name": "width", "type": "Int", "min": 16, "max": 128},
+            ],
+            "trials": 9,
+            "trialTemplate": {"template": raw_template()},
+            **spec,
+        },
+        "status": status or {},
+    }

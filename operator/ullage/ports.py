@@ -48,6 +48,7 @@ WORKLOAD_PROFILE: Final = _ours("workloadprofiles", "WorkloadProfile", namespace
 GPU_NODE: Final = _ours("gpunodes", "GPUNode", namespaced=False)
 DEVICE_PROFILE: Final = _ours("deviceprofiles", "DeviceProfile", namespaced=False)
 SCHEDULING_POLICY: Final = _ours("schedulingpolicies", "SchedulingPolicy", namespaced=False)
+TUNING_JOB: Final = _ours("tuningjobs", "TuningJob", namespaced=True)
 CAPACITY_POOL: Final = _ours("capacitypools", "CapacityPool", namespaced=False)
 NODE: Final = _core("nodes", "Node", namespaced=False)
 POD: Final = _core("pods", "Pod", namespaced=True)

@@ -36,6 +36,8 @@ from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.model.plan import Action, DecideSettings
 
 Stored = dict[str, Any]
+BEGUN = ("Running", "Succeeded", "Failed")
+"""Phases of pods that kubelet has taken up."""
 REPORTED = ("podUID", "container", "index", "gpu", "percent", "memoryMiB", "epoch")
 
 
@@ -111,7 +113,7 @@ class Cluster:
     def _scheduler_and_kubelet(self) -> None:
         for pod in self.server.objects(ports.POD):
             gates = [gate["name"] for gate in pod["spec"].get("schedulingGates") or []]
-            if gates or (pod.get("status") or {}).get("phase") == "Running":
+            if gates or (pod.get("status") or {}).get("phase") in BEGUN:
                 continue
             terms = pod["spec"]["affinity"]["nodeAffinity"][
                 "requiredDuringSchedulingIgnoredDuringExecution"

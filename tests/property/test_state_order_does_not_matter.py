@@ -23,6 +23,7 @@ from builders_raw import (
     raw_policy,
     raw_pool,
     raw_service,
+    raw_tuning_job,
 )
 from fakes.examples import examples
 from ullage.api.contract import SlicePhase
@@ -94,6 +95,7 @@ MAKERS: dict[Stream, Callable[[str, int], Raw]] = {
     streams.CAPACITY_POOLS: lambda name, turn: raw_pool(
         name, max=turn, status={"nodes": turn, "exposureHours": f"{turn}.5"}
     ),
+    streams.TUNING_JOBS: lambda name, turn: raw_tuning_job(name, parallelism=1 + turn),
 }
 
 

@@ -21,12 +21,14 @@ from ullage.api.inferencedeployment import InferenceDeployment
 from ullage.api.profilerows import MeasuredSoloRows, StepTimes
 from ullage.api.schedulingpolicy import SchedulingPolicy
 from ullage.api.trainingjob import TrainingJob
+from ullage.api.tuningjob import TuningJob
 from ullage.api.wire_fields import COUNT, Schema
 from ullage.api.workloadprofile import WorkloadProfile
 from ullage.cluster.codecs.objects import CONDITIONS
 from ullage.cluster.codecs.pool import POOL_STATUS
 from ullage.cluster.codecs.profile import DEVICE_MODEL, PROFILE_STATUS
 from ullage.cluster.codecs.status import JOB_STATUS, QUOTA, SERVICE_STATUS, SOLVE
+from ullage.cluster.codecs.tuning import TUNING_STATUS
 from ullage.cluster.records.status import BY_TYPE
 
 KINDS: Final[tuple[type[Resource], ...]] = (
@@ -37,6 +39,7 @@ KINDS: Final[tuple[type[Resource], ...]] = (
     DeviceProfile,
     SchedulingPolicy,
     CapacityPool,
+    TuningJob,
 )
 """Every kind of the API group, in the order of the reference page."""
 
@@ -74,6 +77,7 @@ def _statuses() -> dict[type[Resource], Node]:
         | {"description": "Observed state of the service and the operator's decisions about it."},
         WorkloadProfile: shaped(PROFILE_STATUS.shape, rows),
         CapacityPool: shaped(POOL_STATUS.shape) | {"description": "Observed state of the pool."},
+        TuningJob: shaped(TUNING_STATUS.shape) | {"description": "Observed state of the search."},
         DeviceProfile: composed(
             "Learned data about the device type.",
             _generation("reflects"),

@@ -168,6 +168,17 @@ class Reason(StrEnum):
     SCALED_TO_ZERO = "ScaledToZero"
     WOKEN = "Woken"
     PEAK_AHEAD = "PeakAhead"
+    # trials of TuningJobs
+    TRIALS_RUN = "TrialsRun"
+    SEARCH_ENDED = "SearchEnded"
+    NO_RESULT = "NoResult"
+    TOO_MANY_TRIALS_FAILED = "TooManyTrialsFailed"
+    TRIAL_STARTED = "TrialStarted"
+    TRIAL_STOPPED = "TrialStopped"
+    TRIAL_FAILED = "TrialFailed"
+    GROUP_FINISHED = "GroupFinished"
+    METRIC_MISSING = "MetricMissing"
+    METRIC_NOT_A_NUMBER = "MetricNotANumber"
     # sharing, in Events
     SHARING_ADMITTED = "SharingAdmitted"
     SHARING_REJECTED = "SharingRejected"

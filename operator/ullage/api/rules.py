@@ -546,6 +546,104 @@ HTTP_ONE_ANSWER: Final = Rule(
     "not both",
 )
 
+_EARLIER_TRIALS: Final = (
+    "cannot change, because trials that ran already rest on it. Create another TuningJob instead"
+)
+TUNING_NAME: Final = Rule(
+    name="tuning-name",
+    rule="size(self.metadata.name) <= 38 "
+    "&& self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
+    message="metadata.name must have at most 38 characters, begin with a letter and hold only "
+    "lower-case letters, digits and dashes, because the TrainingJobs of its trials are named after "
+    "it",
+    field=".metadata.name",
+)
+EPOCHS_ORDER: Final = Rule(
+    name="epochs-order",
+    rule="self.minEpochs <= self.maxEpochs",
+    message="algorithm.minEpochs is above algorithm.maxEpochs: raise maxEpochs or lower minEpochs",
+    expression="'algorithm.minEpochs (%d) is above algorithm.maxEpochs (%d): raise maxEpochs or "
+    "lower minEpochs'.format([self.minEpochs, self.maxEpochs])",
+    field=".minEpochs",
+)
+ALGORITHM_STAYS: Final = Rule(
+    name="algorithm-stays", rule="self == oldSelf", message=f"spec.algorithm {_EARLIER_TRIALS}"
+)
+GOAL_STAYS: Final = Rule(
+    name="goal-stays", rule="self == oldSelf", message=f"spec.objective {_EARLIER_TRIALS}"
+)
+SEARCH_SPACE_STAYS: Final = Rule(
+    name="search-space-stays",
+    rule="self == oldSelf",
+    message=f"spec.searchSpace {_EARLIER_TRIALS}",
+)
+TRIALS_STAY: Final = Rule(
+    name="trials-stay", rule="self == oldSelf", message=f"spec.trials {_EARLIER_TRIALS}"
+)
+TRIALS_TIMES_PARAMETERS: Final = Rule(
+    name="trials-times-parameters",
+    rule="self.trials * size(self.searchSpace) <= 8000",
+    message="spec.trials times the number of parameters is above 8000, more than one object can "
+    "remember: lower trials, or search fewer parameters",
+    expression="'spec.trials (%d) times the number of parameters (%d) is above 8000, more than one "
+    "object can remember: lower trials, or search fewer parameters'"
+    ".format([self.trials, size(self.searchSpace)])",
+    field=".trials",
+)
+_NUMBER: Final = "matches('^-?[0-9]{1,15}([.][0-9]{1,15})?([eE][-+]?[0-9]{1,3})?$')"
+_WHOLE: Final = "matches('^-?[0-9]{1,15}$')"
+
+
+def _where(field: str, holds: str) -> str:
+    """CEL of a field that may be absent; ``TEXT`` in what holds is its text."""
+    return f"(!has(self.{field}) || {holds.replace('TEXT', f'string(self.{field})')})"
+
+
+PARAMETER_OF_TYPE: Final = Rule(
+    name="parameter-of-type",
+    rule="self.type == 'Categorical' ? has(self.values) && !has(self.min) && !has(self.max) "
+    "&& !has(self.step) && !self.log : has(self.min) && has(self.max) && !has(self.values)",
+    message="a parameter of type Float or Int needs min and max and has no values; one of type "
+    "Categorical needs values and has neither min, max, step nor log",
+)
+PARAMETER_NUMBERS: Final = Rule(
+    name="parameter-numbers",
+    rule=" && ".join(_where(field, f"TEXT.{_NUMBER}") for field in ("min", "max", "step")),
+    message="min, max and step are numbers; one that is not whole stands in quotes, such as "
+    '"0.001" or "1e-4"',
+)
+PARAMETER_WHOLE: Final = Rule(
+    name="parameter-whole",
+    rule="self.type != 'Int' || "
+    + "("
+    + " && ".join(_where(field, f"TEXT.{_WHOLE}") for field in ("min", "max", "step"))
+    + ")",
+    message="min, max and step of an Int parameter are whole numbers of at most 15 digits",
+)
+PARAMETER_ORDER: Final = Rule(
+    name="parameter-order",
+    rule="!has(self.min) || !has(self.max) "
+    f"|| !string(self.min).{_NUMBER} || !string(self.max).{_NUMBER} "
+    "|| double(string(self.min)) <= double(string(self.max))",
+    message="min of a parameter is above its max, so that there is no value to try: raise max or "
+    "lower min",
+    field=".min",
+)
+PARAMETER_LOG: Final = Rule(
+    name="parameter-log",
+    rule="!self.log || (!has(self.step) && (!has(self.min) "
+    f"|| !string(self.min).{_NUMBER} || double(string(self.min)) > 0.0))",
+    message="log draws evenly by order of magnitude: it needs min above 0 and no step",
+    field=".log",
+)
+PARAMETER_STEP: Final = Rule(
+    name="parameter-step",
+    rule=_where("step", f"!TEXT.{_NUMBER} || double(TEXT) > 0.0"),
+    message="step of a parameter must be above 0; leave it out for a range without steps",
+    field=".step",
+)
+
+
 RULES: Final[tuple[Rule, ...]] = tuple(
     value for value in dict(globals()).values() if isinstance(value, Rule)
 )

@@ -194,3 +194,30 @@ class OnViolation(StrEnum):
 
     FREEZE_NEIGHBOURS = "FreezeNeighbours"
     ALERT = "Alert"
+
+
+class TuningAlgorithm(ExplainedWord):
+    """Who chooses the parameters of trials, and which trials go on."""
+
+    RANDOM = "Random", "parameters at random, every trial to its last epoch"
+    GRID = "Grid", "the points of a grid in order, every trial to its last epoch"
+    SYNC_HALVING = (
+        "SyncHalving",
+        "parameters at random; when all trials of a rung have ended, the best one in "
+        "reductionFactor goes on to the next (successive halving)",
+    )
+
+
+class Goal(StrEnum):
+    """Which value of the metric is better."""
+
+    MINIMIZE = "Minimize"
+    MAXIMIZE = "Maximize"
+
+
+class ParameterType(StrEnum):
+    """What values a parameter of a search has."""
+
+    FLOAT = "Float"
+    INT = "Int"
+    CATEGORICAL = "Categorical"

@@ -40,6 +40,7 @@ from ullage.app.settings import LeaseSettings, Settings
 from ullage.app.solver import Solver
 from ullage.app.term import Term
 from ullage.app.trigger import Trigger
+from ullage.app.tuning_service import TuningHooks, TuningService
 from ullage.app.web_page import WebPage
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.values.streams import STREAMS
@@ -125,6 +126,11 @@ class Operator:
         self.trigger, self.lease = self.replica.trigger, self.replica.lease
         self.term = Term(self.replica)
         self.pools = self._make_pools()
+        self.tunings = TuningService(
+            self.replica.state,
+            TuningHooks(synced=self.replica.synced, epoch=self.replica.epoch, submit=self._submit),
+            clock=self.replica.clock,
+        )
         self.figures = ReplicaFigures(
             self.replica,
             term=lambda: self.term,
@@ -175,6 +181,7 @@ class Operator:
                     ("self-test", self._self_test),
                     ("memory", give_back),
                     ("pools", self.pools.run),
+                    ("tunings", self.tunings.run),
                     ("leadership", self._lead),
                 )
             ]
@@ -224,6 +231,7 @@ class Operator:
             async with AsyncExitStack() as end:  # every step of it, whatever fails, the last first
                 end.push_async_callback(self.lease.release)
                 end.callback(self.pools.end_term)
+                end.callback(self.tunings.end_term)
                 end.callback(self.replica.state.end_term)
                 end.push_async_callback(term.close)
                 await self._synced()

@@ -30,6 +30,7 @@ from ullage.scheduling.model.plan import (
     ApplyRouter,
     ApplyService,
     CreatePod,
+    CreateTrial,
     EvictPod,
 )
 
@@ -88,7 +89,7 @@ FAILED: Final = "failed"
 """Result, and reason, of an action that met an exception of ours, not an answer of the API."""
 WEBHOOK_SILENT: Final = "failed calling webhook"
 """In the API server's answer (500) where an admission webhook that must answer does not."""
-CREATES = (CreatePod, ApplyDeployment, ApplyRouter, ApplyService)
+CREATES = (CreatePod, CreateTrial, ApplyDeployment, ApplyRouter, ApplyService)
 """Actions whose refusal is shown as that of a create."""
 
 

@@ -67,7 +67,8 @@ def _writes() -> Iterable[Permission]:
         ports.NODE: ("patch",),
         ports.WORKLOAD_PROFILE: ("create",),
         ports.DEVICE_PROFILE: ("create",),
-        ports.TRAINING_JOB: ("delete",),
+        # of the trials of TuningJobs
+        ports.TRAINING_JOB: ("create", "delete"),
         ports.EVENT: ("get", "create", "patch"),
     }
     return (Permission(kind=kind, verb=verb) for kind, all_ in verbs.items() for verb in all_)
@@ -80,6 +81,7 @@ _STATUS: Final = (
     ports.WORKLOAD_PROFILE,
     ports.DEVICE_PROFILE,
     ports.CAPACITY_POOL,
+    ports.TUNING_JOB,
     ports.POD,
 )
 

@@ -24,6 +24,7 @@ from ullage.kube.manifests import applied, children
 from ullage.kube.manifests.node_requests import order_body, registration_patch
 from ullage.kube.manifests.router import router_deployment
 from ullage.kube.manifests.tiers import guard_name
+from ullage.kube.manifests.trials import trial_body
 from ullage.kube.manifests.ungate import NodeAffinityConflict, ungate_patch
 from ullage.ports import BadRequest, Conflict, Invalid, JsonObject, JsonPatch, Kind
 from ullage.scheduling.model.plan import (
@@ -35,6 +36,7 @@ from ullage.scheduling.model.plan import (
     CreateDeviceProfile,
     CreatePod,
     CreateProfile,
+    CreateTrial,
     DeleteChild,
     DeletePod,
     DeleteWorkload,
@@ -48,6 +50,7 @@ from ullage.scheduling.model.plan import (
     SetProfile,
     SetQuotaStatus,
     SetStatus,
+    SetTuningStatus,
     TaintNode,
     UngatePod,
 )
@@ -62,6 +65,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         ports.DEVICE_PROFILE,
         ports.SCHEDULING_POLICY,
         ports.CAPACITY_POOL,
+        ports.TUNING_JOB,
         ports.NODE,
         ports.POD,
         ports.DEPLOYMENT,
@@ -163,6 +167,11 @@ def _place(action: Action) -> Place:
             return _at(Verb.APPLY, action.target, QUOTA)
         case SetConditions() | SetProfile() | SetDeviceModel() | SetPoolStatus():
             return _at(Verb.APPLY, action.target, STATUS)
+        case SetTuningStatus():
+            return _at(Verb.APPLY, action.target, STATUS)
+        case CreateTrial():
+            kind, space = ports.TRAINING_JOB.kind, action.owner.namespace
+            return Verb.CREATE, kind, space, action.name, ""
         case CreateProfile() | CreateDeviceProfile():
             return _at(Verb.CREATE, action.target)
         case Emit():
@@ -261,6 +270,11 @@ class Requests:
                 return self._about(
                     Verb.APPLY, action.target, "status", applied.pool_status_body(action)
                 )
+            case SetTuningStatus():
+                body = applied.tuning_status_body(action)
+                return self._about(Verb.APPLY, action.target, "status", body)
+            case CreateTrial():
+                return self._trial(action)
             case CreateProfile():
                 return self._about(Verb.CREATE, action.target, "", applied.profile_body(action))
             case CreateDeviceProfile():
@@ -341,6 +355,24 @@ class Requests:
                 cause,
             ) from error
         return _pod_request(Verb.PATCH, action.pod, patch)
+
+    def _trial(self, action: CreateTrial) -> Request:
+        owner = action.owner
+        job = self._source.tuning_jobs().get((owner.namespace, owner.name))
+        if job is None or job.ref.uid != owner.uid:
+            raise Conflict(409, f"TuningJob {owner.namespace}/{owner.name} is gone", "Conflict")
+        try:
+            body = trial_body(action, job)
+        except WireError as error:
+            raise BadRequest(400, f"spec.trialTemplate: {error}", "BadRequest") from error
+        return Request(
+            verb=Verb.CREATE,
+            kind=ports.TRAINING_JOB,
+            namespace=owner.namespace,
+            name=action.name,
+            body=body,
+            owner=owner,
+        )
 
     def _blueprint(self, owner: ObjectRef, template_hash: str = "") -> Blueprint:
         found = self._source.blueprint(owner.uid)

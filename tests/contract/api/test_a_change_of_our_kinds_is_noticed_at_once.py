@@ -21,6 +21,7 @@ from builders_raw import (
     raw_pool,
     raw_profile,
     raw_service,
+    raw_tuning_job,
 )
 from fakes.apiserver import FakeApiServer, make_cluster
 from fakes.replicas import InlineLearner, InlineSolver
@@ -39,6 +40,7 @@ CHANGES: dict[ports.Kind, tuple[Raw, Raw]] = {
     ports.INFERENCE_DEPLOYMENT: (raw_service("one", replicas=1), {"replicas": 2}),
     ports.SCHEDULING_POLICY: (raw_policy(), {"roundSeconds": 90}),
     ports.CAPACITY_POOL: (raw_pool(), {"max": 3}),
+    ports.TUNING_JOB: (raw_tuning_job(), {"parallelism": 3}),
     ports.GPU_NODE: (raw_gpu_node("one"), {"epoch": 8}),
     ports.WORKLOAD_PROFILE: (raw_profile("one"), {"class": "another"}),
     ports.DEVICE_PROFILE: (raw_device_profile("one"), {"memory": "32Gi"}),

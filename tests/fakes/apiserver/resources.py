@@ -69,4 +69,5 @@ RESOURCES: tuple[Resource, ...] = (
     Resource(kind=ports.DEVICE_PROFILE, short=("dp",), status=True),
     Resource(kind=ports.SCHEDULING_POLICY, short=("sp",), status=True),
     Resource(kind=ports.CAPACITY_POOL, short=("cp",), status=True),
+    Resource(kind=ports.TUNING_JOB, short=("tune",), status=True),
 )

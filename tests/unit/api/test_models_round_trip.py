@@ -27,6 +27,8 @@ def values(node: dict[str, Any]) -> st.SearchStrategy[Any]:
     if "enum" in node:
         return st.sampled_from(node["enum"])
     if node.get("x-kubernetes-int-or-string"):
+        if "pattern" not in node:  # any number, as rules say
+            return st.integers(0, 10**15 - 1) | st.decimals("0.001", "99.9", places=3).map(str)
         if node["pattern"] == PERCENTILE_PATTERN:
             return st.integers(1, 99) | st.decimals("0.001", "99.999", places=3).map(str)
         return st.integers(0, 2**40) | st.from_regex(r"[1-9][0-9]{0,5}(Ki|Mi|Gi)", fullmatch=True)

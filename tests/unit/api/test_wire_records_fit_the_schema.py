@@ -52,6 +52,7 @@ from ullage.api.trainingjob import (
 from ullage.cluster.codecs.status import status_to_wire
 from ullage.cluster.records import snapshot as records
 from ullage.cluster.records import spec_fields as terms
+from ullage.cluster.records.metrics import EpochValue
 from ullage.cluster.records.snapshot import WorkloadKind
 from ullage.cluster.records.status import (
     Account,
@@ -258,6 +259,7 @@ STATUS = WorkloadStatus(
         preemptions=2,
         preempted_at=1000.0,
     ),
+    metrics=(EpochValue(epoch=1, value=0.5),),
     progress=Progress(
         steps=1,
         resumed_at=1,

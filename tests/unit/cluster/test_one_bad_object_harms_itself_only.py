@@ -25,6 +25,7 @@ from builders_raw import (
     raw_profile,
     raw_service,
     raw_template,
+    raw_tuning_job,
 )
 from ullage.app.effects import effect_of
 from ullage.cluster.cache.cluster import ClusterState
@@ -60,6 +61,7 @@ GOOD: Final[Mapping[Stream, Raw]] = {
     streams.DEVICE_PROFILES: raw_device_profile(),
     streams.SCHEDULING_POLICIES: raw_policy(roundSeconds=60),
     streams.CAPACITY_POOLS: raw_pool(),
+    streams.TUNING_JOBS: raw_tuning_job(),
     streams.DEPLOYMENTS: raw_deployment(),
     streams.SERVICES: raw_kube_service(),
 }

@@ -21,14 +21,17 @@ from ullage.api.deviceprofile import DeviceProfile
 from ullage.api.inferencedeployment import InferenceDeployment
 from ullage.api.schedulingpolicy import SchedulingPolicy
 from ullage.api.trainingjob import TrainingJob
+from ullage.api.tuningjob import TuningJob
 from ullage.api.workloadprofile import WorkloadProfile
 from ullage.cluster.codecs.pool import pool_status_to_wire
 from ullage.cluster.codecs.profile import device_model_to_wire, profile_status_to_wire
 from ullage.cluster.codecs.status import quota_to_wire, solve_to_wire, status_to_wire
+from ullage.cluster.codecs.tuning import tuning_status_to_wire
 from ullage.cluster.records.pool import PoolStatus
 from ullage.cluster.records.profile import DeviceModel, ProfileStatus
 from ullage.cluster.records.snapshot import ObjectRef, WorkloadKind
 from ullage.cluster.records.status import QuotaStatus, SolveRecord, WorkloadStatus
+from ullage.cluster.records.tuning import TuningStatus
 from ullage.kube.events import event_body
 from ullage.scheduling.model.plan import Emit
 
@@ -90,6 +93,7 @@ CASES: dict[str, tuple[type[Resource], Callable[[], Any]]] = {
     ),
     "profile": (WorkloadProfile, lambda: profile_status_to_wire(wild(ProfileStatus))),
     "device": (DeviceProfile, lambda: {"model": device_model_to_wire(wild(DeviceModel))}),
+    "tuning": (TuningJob, lambda: tuning_status_to_wire(wild(TuningStatus))),
     "pool": (CapacityPool, lambda: pool_status_to_wire(wild(PoolStatus))),
     "policy": (
         SchedulingPolicy,

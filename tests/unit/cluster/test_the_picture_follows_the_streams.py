@@ -20,6 +20,7 @@ from builders_raw import (
     raw_pool,
     raw_profile,
     raw_service,
+    raw_tuning_job,
 )
 from ullage.api.contract import SlicePhase
 from ullage.app.effects import effect_of
@@ -45,6 +46,7 @@ def test_every_stream_reaches_its_place(state: ClusterState) -> None:
         streams.DEVICE_PROFILES: raw_device_profile(),
         streams.SCHEDULING_POLICIES: raw_policy(roundSeconds=60),
         streams.CAPACITY_POOLS: raw_pool(),
+        streams.TUNING_JOBS: raw_tuning_job(),
         streams.DEPLOYMENTS: raw_deployment(),
         streams.SERVICES: raw_kube_service(),
     }

@@ -9,7 +9,13 @@ from typing import Any, Final
 import pytest
 
 from builders import NOW
-from builders_raw import raw_device_profile, raw_policy, raw_pool, raw_profile
+from builders_raw import (
+    raw_device_profile,
+    raw_policy,
+    raw_pool,
+    raw_profile,
+    raw_tuning_job,
+)
 from ullage.api.contract import MANAGER_READER
 from ullage.app.effects import effect_of
 from ullage.cluster.cache.cluster import ClusterState
@@ -40,6 +46,11 @@ BAD: Final[dict[Stream, tuple[Raw, Raw, str]]] = {
         raw_pool(),
         raw_pool(nodeSelector={}),
         "spec.nodeSelector: must name at least one label",
+    ),
+    streams.TUNING_JOBS: (
+        raw_tuning_job(),
+        raw_tuning_job(searchSpace=[]),
+        "spec.searchSpace: there is no parameter to search",
     ),
 }
 

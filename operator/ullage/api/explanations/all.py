@@ -19,6 +19,7 @@ from ullage.api.explanations.life import LIFE, ROUNDS, TIERS
 from ullage.api.explanations.node import NODE
 from ullage.api.explanations.scaling import SCALING
 from ullage.api.explanations.sharing import SHARING
+from ullage.api.explanations.tuning import TUNING
 from ullage.api.explanations.waiting import WAITING
 from ullage.api.reasons import Reason
 
@@ -31,6 +32,7 @@ REASON_GROUPS: Final[Mapping[str, Mapping[Reason, Explanation]]] = {
     "Pools of capacity": POOLS,
     "Spot, on-demand and deadlines": SPENDING,
     "Scaling of services": SCALING,
+    "Trials of a search": TUNING,
     "Sharing and learning": SHARING,
     "Node": NODE,
 }

@@ -38,6 +38,7 @@ from ullage.cluster.cache.stores import (
     PlainRoom,
     PolicyRoom,
     ProfileRoom,
+    full_name_of,
     name_of,
 )
 from ullage.cluster.cache.table import Table
@@ -48,6 +49,7 @@ from ullage.cluster.projection.rest import (
     project_device_profile,
     project_service,
 )
+from ullage.cluster.projection.tuning import project_tuning_job
 from ullage.cluster.records.pod_shape import Resources
 from ullage.cluster.records.pool import PoolRecord, PoolStatus
 from ullage.cluster.records.router import RouterLoad, RouterPod
@@ -64,6 +66,7 @@ from ullage.cluster.records.snapshot import (
     WorkloadRecord,
 )
 from ullage.cluster.records.tier import CoordinatorReport
+from ullage.cluster.records.tuning import TuningRecord
 from ullage.cluster.values import streams
 from ullage.cluster.values.streams import Stream
 from ullage.engines.admission.model import LearnedModel
@@ -116,6 +119,14 @@ class ClusterState:
         self._device_profiles.tells = ports.DEVICE_PROFILE.kind
         self._policies = PolicyRoom(streams.SCHEDULING_POLICIES.name, context)
         self._pools = PoolRoom(streams.CAPACITY_POOLS.name, context, check_pool)
+        self._tunings: PlainRoom[tuple[str, str], TuningRecord] = PlainRoom(
+            streams.TUNING_JOBS.name,
+            context,
+            full_name_of,
+            project_tuning_job,
+            lambda held: held.ref.uid,
+        )
+        self._tunings.tells = ports.TUNING_JOB.kind
         rooms = (
             self._nodes,
             self._gpu_nodes,
@@ -129,6 +140,7 @@ class ClusterState:
             self._device_profiles,
             self._policies,
             self._pools,
+            self._tunings,
         )
         self._rooms = {room.stream: room for room in rooms}
         self._seen_pod = Overlaid(self._overlay, (PodUngated, PodLeaving), seen_pod)
@@ -298,6 +310,10 @@ class ClusterState:
     def pools_written(self) -> Mapping[str, PoolRecord]:
         """CapacityPools as the API shows them, whatever is known beyond it."""
         return self._pools.written()
+
+    def tuning_jobs(self) -> Mapping[tuple[str, str], TuningRecord]:
+        """TuningJobs by namespace and name, in their last readable version; in no snapshot."""
+        return self._tunings.table.view()
 
     def highest_epoch(self) -> int:
         """Highest epoch that any GPUNode bears, 0 without one.

@@ -139,7 +139,15 @@ def _says(description: str) -> Schema:
 _OF_SERVICES: Final = ("ready_replicas", "selector", "endpoint", "scaling")
 _OF_JOBS: Final = (
     *("restarts", "retry_at", "last_failure", "nodes", "gpus", "start_time", "completion_time"),
-    *("progress", "allocation", "recommendation", "recommendation_basis", "made_room", "size"),
+    *(
+        "progress",
+        "metrics",
+        "allocation",
+        "recommendation",
+        "recommendation_basis",
+        "made_room",
+        "size",
+    ),
     "tier",
 )
 _CONDITIONS: Final = ranked(ConditionType)

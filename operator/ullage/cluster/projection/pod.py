@@ -40,6 +40,7 @@ from ullage.cluster.codecs.objects import (
 from ullage.cluster.projection.adopted import device_container
 from ullage.cluster.projection.ownership import Claim, read_claim
 from ullage.cluster.projection.pod_shape import pod_requests, pod_shape, resources_of
+from ullage.cluster.records.metrics import EpochValue, read_report
 from ullage.cluster.records.pod_shape import Resources
 from ullage.cluster.records.snapshot import (
     ForeignPod,
@@ -101,6 +102,15 @@ def _exit_code(status: JsonObject, device: str) -> int | None:
     if device_code:
         return device_code
     return device_code if failed is None else failed
+
+
+def _report(status: JsonObject, device: str) -> tuple[EpochValue, ...]:
+    """What the program of a trial left as its termination message."""
+    for container in objects(status, "containerStatuses"):
+        if container.get("name") == device:
+            ended = section(section(container, "state"), "terminated")
+            return read_report(optional_text(ended, "message"))
+    return ()
 
 
 def _waiting(status: JsonObject, device: str) -> tuple[str, str]:
@@ -186,6 +196,7 @@ def project_pod(raw: JsonObject, now: float, share: Sharer) -> tuple[PodRecord, 
         grace_s=optional_whole(spec, "terminationGracePeriodSeconds", 30),
         world_size=max(0, number_of(meta.annotations.get(ANNOTATION_WORLD_SIZE, ""))),
         controlled=is_adopted and meta.controller is not None,
+        report=_report(status, shape.device_container) if stage is PodStage.SUCCEEDED else (),
     )
     return record, claim
 

@@ -55,6 +55,7 @@ from ullage.cluster.projection.spec import (
     read_trust_domain,
 )
 from ullage.cluster.projection.template import INT32_MAX, check_depth, check_size, check_template
+from ullage.cluster.projection.trial import read_trial
 from ullage.cluster.projection.workload_class import class_key, family_key
 from ullage.cluster.records.pod_shape import PodShape
 from ullage.cluster.records.snapshot import ObjectRef, WorkloadKind, WorkloadRecord
@@ -229,6 +230,7 @@ def _record(
             else bounded(spec, "ttlSecondsAfterFinished", 0, INT32_MAX)
         ),
         has_port=training or bool(template.ports),
+        trial=read_trial(meta) if training else None,
         status=status,
     )
     return record, _blueprint(record, spec, template, inject=inject)

@@ -25,6 +25,7 @@ from ullage.api.contract import (
 from ullage.api.contract import Interruption as Interruption
 from ullage.api.contract import InterruptionKind as InterruptionKind
 from ullage.api.lanes import IterationPolicy
+from ullage.cluster.records.metrics import EpochValue
 from ullage.cluster.records.pod_shape import PodShape, Resources, Taint
 from ullage.cluster.records.pool import PoolRecord
 from ullage.cluster.records.profile import DeviceProfileRecord as DeviceProfileRecord
@@ -125,6 +126,8 @@ class PodRecord:
     """Members of the elastic gang that it was made for; 0 = its gang is not elastic."""
     controlled: bool = False
     """A controller of others creates another one in its place, of an adopted pod."""
+    report: tuple[EpochValue, ...] = ()
+    """What the program reported by epoch, of a trial's pod that has ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,6 +221,18 @@ class AdoptedMember:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrialOf:
+    """The trial that a TrainingJob runs, up to an epoch."""
+
+    tuning_uid: str
+    """uid of the TuningJob that controls it."""
+    trial: int
+    until_epoch: int
+    parameters: tuple[tuple[str, str], ...] = ()
+    """As texts, by name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadRecord:
     """A TrainingJob, InferenceDeployment or adopted pods: spec, and the status that was read back.
 
@@ -275,6 +290,8 @@ class WorkloadRecord:
     aside: bool = False
     """It is set aside: nothing is decided about it, and what it holds stays."""
     status: WorkloadStatus = field(default_factory=WorkloadStatus)
+    trial: TrialOf | None = None
+    """The trial that it runs, of a TrainingJob that a TuningJob created."""
     adopted: tuple[AdoptedMember, ...] = ()
     """Pods that it consists of, of kind Pod: its status stands in each of them."""
 

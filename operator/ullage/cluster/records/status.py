@@ -59,6 +59,7 @@ from ullage.api.wire_fields import (
     word,
 )
 from ullage.api.words import Source, SpendMode
+from ullage.cluster.records.metrics import MOST_EPOCH_VALUES, EpochValue
 from ullage.cluster.records.tier import TierRecord
 from ullage.cluster.values.device_ref import DeviceRef
 from ullage.engines.scaling.sleeping import MOST_DOUBLINGS
@@ -811,6 +812,12 @@ class WorkloadStatus:
     """What the operator remembers of placing it."""
     progress: Progress | None = None
     """How far the training is."""
+    metrics: Annotated[
+        tuple[EpochValue, ...],
+        Listed(order=lambda one: one.epoch),
+        keyed("epoch", most=MOST_EPOCH_VALUES),
+    ] = ()
+    """Values that the program reported by epoch; of a trial of a TuningJob that has ended well."""
     allocation: AllocationRecord | None = None
     """Its part of the cluster's time; absent under FIFO."""
     recommendation: Annotated[

@@ -54,6 +54,16 @@ def is_order_name(job: str, name: str) -> bool:
     return name.startswith(prefix) and number_of(name.removeprefix(prefix)) >= 0
 
 
+def trial_name(tuning: str, trial: int) -> str:
+    """Name of a trial of a TuningJob."""
+    return f"{tuning}-t{trial:04d}"
+
+
+def trial_run_name(tuning: str, trial: int, until_epoch: int) -> str:
+    """Name of the TrainingJob that runs a trial up to an epoch."""
+    return f"{trial_name(tuning, trial)}-e{until_epoch}"
+
+
 def number_of(text: str) -> int:
     """A whole number as the operator writes it, without sign or leading zeros; -1 = it is none."""
     if not (text.isascii() and text.isdigit()) or len(text) > _DIGITS:

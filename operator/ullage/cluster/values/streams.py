@@ -36,6 +36,7 @@ WORKLOAD_PROFILES: Final = Stream(name="workloadprofiles", kind=ports.WORKLOAD_P
 DEVICE_PROFILES: Final = Stream(name="deviceprofiles", kind=ports.DEVICE_PROFILE)
 SCHEDULING_POLICIES: Final = Stream(name="schedulingpolicies", kind=ports.SCHEDULING_POLICY)
 CAPACITY_POOLS: Final = Stream(name="capacitypools", kind=ports.CAPACITY_POOL)
+TUNING_JOBS: Final = Stream(name="tuningjobs", kind=ports.TUNING_JOB)
 DEPLOYMENTS: Final = Stream(
     name="deployments", kind=ports.DEPLOYMENT, selector=Selector(labels=f"{LABEL_MANAGED}=true")
 )
@@ -54,6 +55,7 @@ STREAMS: Final[tuple[Stream, ...]] = (
     DEVICE_PROFILES,
     SCHEDULING_POLICIES,
     CAPACITY_POOLS,
+    TUNING_JOBS,
     DEPLOYMENTS,
     SERVICES,
 )

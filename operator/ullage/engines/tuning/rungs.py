@@ -76,6 +76,13 @@ class Rung:
     until_epoch: int
     values: dict[int, float] = field(default_factory=dict)
     problems: dict[int, ReportProblem] = field(default_factory=dict)
+    _held: frozenset[int] = field(init=False, repr=False, compare=False, default=frozenset())
+
+    def holds(self, trial: int) -> bool:
+        """The trial is one of its members."""
+        if len(self._held) != len(self.members):  # members only ever come
+            self._held = frozenset(self.members)
+        return trial in self._held
 
     @property
     def complete(self) -> bool:
@@ -93,7 +100,7 @@ class Rung:
 
     def settle(self, trial: int, value: float | None, problem: ReportProblem | None) -> None:
         """Keep the first of what is said of a trial."""
-        if trial not in self.members or self.settled(trial):
+        if not self.holds(trial) or self.settled(trial):
             return
         if value is None:
             self.problems[trial] = problem or ReportProblem.MISSING
@@ -189,9 +196,9 @@ class SyncHalving:
 
     def report(self, trial: int, epoch: int, value: float | None) -> Reported:
         """Take a report in; see :class:`Algorithm`."""
-        if trial not in self.members:
+        if not self.rungs[0].holds(trial):
             return Reported(problem=ReportProblem.UNKNOWN_TRIAL)
-        rung = next(one for one in reversed(self.rungs) if trial in one.members)
+        rung = next(one for one in reversed(self.rungs) if one.holds(trial))
         problem = rung.report(self.history, trial, epoch, value)
         return Reported(problem=problem, runs=self._decided())
 
@@ -387,7 +394,7 @@ class AsyncHalving:
         return ()
 
     def _rung_of(self, trial: int) -> int:
-        return max(at for at, rung in enumerate(self.rungs) if trial in rung.members)
+        return max(at for at, rung in enumerate(self.rungs) if rung.holds(trial))
 
     def _promoted(self, at: int) -> tuple[Assignment, ...]:
         if at + 1 == len(self.rungs):
@@ -495,3 +502,12 @@ class ExternalGroups:
         self._rungs[group] = Rung(group=group, members=members, until_epoch=until_epoch)
         self._group.update(dict.fromkeys(members, group))
         return tuple(Assignment(trial=one, until_epoch=until_epoch) for one in members)
+
+
+def families_of(algorithm: Algorithm) -> tuple[tuple[Rung, ...], ...]:
+    """The rungs of an algorithm, first to last; trials move within one family of them."""
+    if isinstance(algorithm, Brackets):
+        return tuple(tuple(bracket.rungs) for bracket in algorithm.brackets)
+    if isinstance(algorithm, ExternalGroups):
+        return tuple((rung,) for rung in algorithm.rungs)
+    return (tuple(algorithm.rungs),)

@@ -18,6 +18,7 @@ from ullage.cluster.codecs.pod_status import pod_conditions, scheduling_annotati
 from ullage.cluster.codecs.pool import pool_status_to_wire
 from ullage.cluster.codecs.profile import device_model_to_wire, profile_status_to_wire
 from ullage.cluster.codecs.status import quota_to_wire, solve_to_wire, status_to_wire
+from ullage.cluster.codecs.tuning import tuning_status_to_wire
 from ullage.cluster.records.snapshot import ObjectRef, WorkloadKind
 from ullage.ports import JsonObject
 from ullage.scheduling.model.plan import (
@@ -30,6 +31,7 @@ from ullage.scheduling.model.plan import (
     SetProfile,
     SetQuotaStatus,
     SetStatus,
+    SetTuningStatus,
     TellPod,
 )
 
@@ -104,6 +106,13 @@ def quota_status_body(action: SetQuotaStatus) -> Body:
 def pool_status_body(action: SetPoolStatus) -> Body:
     """The whole status of a CapacityPool; its uid fences a new object of the name."""
     return _status(action.target, pool_status_to_wire(action.status))
+
+
+def tuning_status_body(action: SetTuningStatus) -> Body:
+    """The whole status of a TuningJob, of the version that it rests on: results are never lost."""
+    body = _status(action.target, tuning_status_to_wire(action.status))
+    based = {"resourceVersion": action.resource_version} if action.resource_version else {}
+    return body | {"metadata": _metadata(action.target) | based}
 
 
 def profile_status_body(action: SetProfile | SetDeviceModel) -> Body:

@@ -33,6 +33,7 @@ from ullage.scheduling.model.plan import (
     SetProfile,
     SetQuotaStatus,
     SetStatus,
+    SetTuningStatus,
     UngatePod,
 )
 
@@ -62,7 +63,7 @@ def lane_of(action: Action) -> int:
             return PASSING if action.passing else TELL
         case SetConditions() | SetQuotaStatus() | CreateProfile() | SetProfile():
             return TELL
-        case CreateDeviceProfile() | SetDeviceModel() | SetPoolStatus():
+        case CreateDeviceProfile() | SetDeviceModel() | SetPoolStatus() | SetTuningStatus():
             return TELL
         case Emit():
             return 5

@@ -20,6 +20,7 @@ from ullage.cluster.records.profile import DeviceModel, DeviceRates, ProfileStat
 from ullage.cluster.records.snapshot import ObjectRef
 from ullage.cluster.records.spec_fields import Batching
 from ullage.cluster.records.status import Condition, QuotaStatus, SolveRecord, WorkloadStatus
+from ullage.cluster.records.tuning import TuningStatus
 from ullage.scheduling.model.faults import Fault
 
 
@@ -225,6 +226,34 @@ class DeleteWorkload:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CreateTrial:
+    """Create the TrainingJob that runs a trial of a TuningJob up to an epoch."""
+
+    owner: ObjectRef
+    """The TuningJob."""
+    name: str
+    trial: int
+    until_epoch: int
+    parameters: tuple[tuple[str, str], ...]
+    """As texts, by name."""
+    epoch: int
+    reason: Reason
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetTuningStatus:
+    """Apply the whole status of a TuningJob, if it still is as it was seen."""
+
+    target: ObjectRef
+    resource_version: str
+    status: TuningStatus
+    epoch: int
+    reason: Reason
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SetStatus:
     """Apply the whole status of a workload."""
 
@@ -393,6 +422,8 @@ Action = (
     | TaintNode
     | RegisterNode
     | SetPoolStatus
+    | CreateTrial
+    | SetTuningStatus
     | Emit
 )
 

@@ -15,6 +15,7 @@ from typing import Final
 from ullage.api.contract import Reason, SlicePhase
 from ullage.api.reasons import ConditionType
 from ullage.cluster.codecs.status import whole_second
+from ullage.cluster.records.metrics import EpochValue
 from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
 from ullage.cluster.records.status import (
     AllocationRecord,
@@ -170,12 +171,20 @@ def _training(view: View, told: Told) -> dict[str, object]:
         "size": told.size[1],
         "start_time": now if running and not before.start_time else before.start_time,
         "completion_time": (before.completion_time or now) if told.phase.terminal else 0.0,
+        "metrics": before.metrics or _reported(told),
         "progress": (
             predicted_figures.finished(workload)
             if told.phase is Phase.SUCCEEDED
             else predicted_figures.progress(view, workload, told.parts)
         ),
     }
+
+
+def _reported(told: Told) -> tuple[EpochValue, ...]:
+    """What the program of a trial reported, once it has ended well."""
+    if told.phase is not Phase.SUCCEEDED:
+        return ()
+    return next((member.pod.report for member in told.members if member.pod.report), ())
 
 
 def _serving(told: Told) -> dict[str, object]:

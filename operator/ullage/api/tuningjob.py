@@ -1,0 +1,268 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""TuningJob: a search for the best hyper-parameters; each trial runs as a TrainingJob."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, ClassVar, Final, Literal
+
+from pydantic import AfterValidator, ConfigDict, Field, StrictInt, StrictStr, WithJsonSchema
+
+from ullage.api.base import (
+    AGE,
+    SET,
+    Column,
+    KindInfo,
+    Model,
+    ObjectName,
+    Resource,
+    condition_column,
+    list_map,
+)
+from ullage.api.gpurequest import Accelerators, GPURequest, TrustDomain
+from ullage.api.podtemplate import Runtime, TrainingTemplate
+from ullage.api.rules import (
+    ALGORITHM_STAYS,
+    EPOCHS_ORDER,
+    GOAL_STAYS,
+    PARAMETER_LOG,
+    PARAMETER_NUMBERS,
+    PARAMETER_OF_TYPE,
+    PARAMETER_ORDER,
+    PARAMETER_STEP,
+    PARAMETER_WHOLE,
+    SEARCH_SPACE_STAYS,
+    TRIALS_STAY,
+    TRIALS_TIMES_PARAMETERS,
+    TUNING_NAME,
+    validations,
+)
+from ullage.api.trainingjob import Checkpoint, FailurePolicy
+from ullage.api.words import Goal, ParameterType, TuningAlgorithm
+
+MOST_TRIALS: Final = 1_000
+MOST_EPOCHS: Final = 999_999
+MOST_PARALLEL: Final = 256
+MOST_PARAMETERS: Final = 32
+MOST_VALUES: Final = 100
+PARAMETER_NAME: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,31}$"
+"""It is part of the name of an environment variable."""
+NUMBER_PATTERN: Final = r"^-?[0-9]{1,15}(\.[0-9]{1,15})?([eE][-+]?[0-9]{1,3})?$"
+
+_Int32 = Field(json_schema_extra={"format": "int32"})
+_Epochs = Annotated[int, Field(ge=1, le=MOST_EPOCHS), _Int32]
+
+
+def _a_number(value: int | str) -> int | str:
+    if not re.match(NUMBER_PATTERN, str(value)):
+        raise ValueError(f"{value!r} is no number such as 16 or 1e-4")
+    return value
+
+
+Number = Annotated[
+    StrictInt | StrictStr,
+    AfterValidator(_a_number),
+    WithJsonSchema(
+        {
+            "x-kubernetes-int-or-string": True,
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "maxLength": 36,
+        }
+    ),
+]
+"""A whole number, or any number as a string: the API has no fractions."""
+
+_REF: Final = f"The algorithm. {TuningAlgorithm.explained()}"
+
+
+class Algorithm(Model):
+    """Who chooses parameters, and which trials go on."""
+
+    model_config = ConfigDict(json_schema_extra=validations(EPOCHS_ORDER, ALGORITHM_STAYS))
+
+    ref: Annotated[TuningAlgorithm, Field(description=_REF)]
+    seed: Annotated[int, Field(ge=0, le=2**31 - 1), _Int32] = 0
+    """Seed of everything random: the same seed and searchSpace give the same trials."""
+    max_epochs: _Epochs
+    """Epochs of a trial that goes all the way. An epoch is what the program reports a value of."""
+    min_epochs: _Epochs = 1
+    """SyncHalving: epochs of the first rung; each rung after it has
+    reductionFactor times as many."""
+    reduction_factor: Annotated[int, Field(ge=2, le=16), _Int32] = 3
+    """SyncHalving: one trial in so many goes on to the next rung."""
+    points_per_range: Annotated[int, Field(ge=1, le=1000), _Int32] = 3
+    """Grid: values of each range without steps, both bounds included."""
+
+
+class TuningObjective(Model):
+    """What is best."""
+
+    metric: Annotated[
+        str, Field(min_length=1, max_length=63, pattern=r"^[A-Za-z_][-A-Za-z0-9_./]*$")
+    ]
+    """Name of the metric that the program reports at the end of each epoch."""
+    goal: Goal
+    """Which value is better."""
+
+
+class Parameter(Model):
+    """A parameter that is searched."""
+
+    model_config = ConfigDict(
+        json_schema_extra=validations(
+            PARAMETER_OF_TYPE,
+            PARAMETER_NUMBERS,
+            PARAMETER_WHOLE,
+            PARAMETER_ORDER,
+            PARAMETER_LOG,
+            PARAMETER_STEP,
+        )
+    )
+
+    name: Annotated[str, Field(max_length=32, pattern=PARAMETER_NAME)]
+    """Name of the parameter; the pods of a trial find its value in the environment variable
+    ULLAGE_PARAMETER_<name>."""
+    type: ParameterType
+    """`Float` and `Int` are ranges, `Categorical` is a choice."""
+    min: Number | None = None
+    """Least value, included. A number with a fraction stands in quotes."""
+    max: Number | None = None
+    """Greatest value, included. A number with a fraction stands in quotes."""
+    log: bool = False
+    """Values are drawn evenly by order of magnitude, such as learning rates."""
+    step: Number | None = None
+    """Only min, min + step, min + 2 step and so on are tried, at most 1,000 values; without log."""
+    values: (
+        Annotated[
+            tuple[Annotated[str, Field(min_length=1, max_length=32)], ...],
+            Field(min_length=1, max_length=MOST_VALUES, json_schema_extra=SET),
+        ]
+        | None
+    ) = None
+    """Choices of a Categorical parameter, as texts."""
+
+
+class TrialTemplate(Model):
+    """The TrainingJob of a trial: one pod, with the trial's parameters in its environment.
+
+    The fields are those of TrainingJob.spec. A change takes effect for trials that start later.
+    """
+
+    template: TrainingTemplate
+    """Template of the pod. Its first container finds ULLAGE_TRIAL (name of the trial),
+    ULLAGE_TRIAL_EPOCHS (the epoch to end after), ULLAGE_TRIAL_METRIC and one
+    ULLAGE_PARAMETER_<name> for each parameter, and reports with ullage_run.tuning."""
+    gpu: GPURequest = GPURequest()
+    """Devices of a trial."""
+    accelerators: Accelerators = ()
+    """Accepted accelerator types; empty means any."""
+    checkpoint: Checkpoint | None = None
+    """Trials save their state on request, and may be interrupted."""
+    failure_policy: FailurePolicy = FailurePolicy()
+    """When a trial that failed starts again; after that it ends without a result."""
+    runtime: Runtime = Runtime()
+    """What Ullage adds inside the container."""
+    trust_domain: TrustDomain | None = None
+    """Workloads share a device only within one trust domain."""
+    profile_ref: ObjectName | None = None
+    """WorkloadProfile in this namespace that states how a trial uses a device."""
+    weight: Annotated[int, Field(ge=1, le=1000, json_schema_extra={"format": "int32"})] = 1
+    """Weight of each trial when the cluster's time is divided."""
+    tenant: ObjectName | None = None
+    """Tenant that the time of trials is charged to."""
+
+
+class TuningJobSpec(Model):
+    """What to search, and how."""
+
+    model_config = ConfigDict(json_schema_extra=validations(TRIALS_TIMES_PARAMETERS))
+
+    algorithm: Algorithm
+    """Who chooses parameters, and which trials go on. Immutable."""
+    objective: Annotated[TuningObjective, Field(json_schema_extra=validations(GOAL_STAYS))]
+    """What is best. Immutable."""
+    search_space: Annotated[
+        tuple[Parameter, ...],
+        Field(
+            min_length=1,
+            max_length=MOST_PARAMETERS,
+            json_schema_extra={**list_map("name"), **validations(SEARCH_SPACE_STAYS)},
+        ),
+    ]
+    """Parameters that are searched. Immutable."""
+    trials: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=MOST_TRIALS,
+            json_schema_extra={"format": "int32", **validations(TRIALS_STAY)},
+        ),
+    ]
+    """Trials of the whole search; a grid with fewer points has as many trials. Immutable."""
+    parallelism: Annotated[int, Field(ge=1, le=MOST_PARALLEL), _Int32] = 8
+    """Trials that run or wait for devices at one time."""
+    max_failed_trials: Annotated[int, Field(ge=0, le=MOST_TRIALS), _Int32] = 10
+    """The TuningJob fails when more trials than this failed: a program that cannot run fails in
+    every trial."""
+    trial_template: TrialTemplate
+    """The TrainingJob of a trial."""
+
+
+class TuningJob(Resource):
+    """A search for the best hyper-parameters: trials, compared by a metric at given epochs.
+
+    Each trial runs as a TrainingJob that the TuningJob owns, so placement, sharing and quota are
+    the same as for any other. Results stand in `status.results`, the best one in
+    `status.bestTrial`.
+    """
+
+    model_config = ConfigDict(json_schema_extra=validations(TUNING_NAME))
+    info: ClassVar[KindInfo] = KindInfo(
+        plural="tuningjobs",
+        singular="tuningjob",
+        short_name="tune",
+        namespaced=True,
+        columns=(
+            Column(name="Phase", path=".status.phase", description="Where the search is."),
+            Column(
+                name="Algorithm", path=".spec.algorithm.ref", description="Who chooses parameters."
+            ),
+            Column(
+                name="Trials", path=".spec.trials", type="integer", description="Trials in all."
+            ),
+            Column(
+                name="Running",
+                path=".status.trials.running",
+                type="integer",
+                description="Trials that run or wait for devices.",
+            ),
+            Column(
+                name="Ended",
+                path=".status.trials.ended",
+                type="integer",
+                description="Trials that have ended for good.",
+            ),
+            Column(name="Best", path=".status.bestTrial.value", description="Best value so far."),
+            AGE,
+            Column(
+                name="Best-Trial",
+                path=".status.bestTrial.name",
+                description="Trial of the best value.",
+                wide=True,
+            ),
+            Column(
+                name="Failed",
+                path=".status.trials.failed",
+                type="integer",
+                description="Trials that failed.",
+                wide=True,
+            ),
+            condition_column("Complete", "Complete", "Whether the search has ended.", wide=True),
+        ),
+    )
+
+    kind: Literal["TuningJob"] = "TuningJob"
+    """Kind of the object."""
+    spec: TuningJobSpec
+    """What to search, and how."""

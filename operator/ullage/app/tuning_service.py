@@ -1,0 +1,207 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the TuningJobs, as one task of the operator; deciding on devices waits for none of it.
+
+A look costs something only when objects changed. What a look asked for and the API does not show
+yet is not asked for again for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from ullage import ports
+from ullage.api.contract import Reason
+from ullage.cluster.cache.cluster import ClusterState
+from ullage.cluster.codecs.tuning import tuning_as_stored
+from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
+from ullage.cluster.records.tuning import TuningRecord, TuningStatus
+from ullage.ports import Clock
+from ullage.process.faults import fault_text
+from ullage.scheduling.model.plan import Action, CreateTrial, Emit, SetTuningStatus
+from ullage.scheduling.tuning.step import Around, TuningStep, next_step
+
+log = structlog.get_logger("ullage.tuning")
+
+LOOK_EVERY_S: Final = 1.0
+ECHO_S: Final = 5.0
+"""What was asked for and is not seen after so long is asked for again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningHooks:
+    """Connections of the service to the rest of the operator.
+
+    Attributes:
+        synced: The snapshot is whole.
+        epoch: Of this leader; ``None`` where this replica does not lead.
+        submit: Queues writes.
+    """
+
+    synced: Callable[[], bool]
+    epoch: Callable[[], int | None]
+    submit: Callable[[Sequence[Action]], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Told:
+    """The last status that was asked for, and the version that it rests on."""
+
+    status: TuningStatus
+    resource_version: str
+    at: float
+
+
+class TuningService:
+    """Every TuningJob, one step at each look."""
+
+    def __init__(self, picture: ClusterState, hooks: TuningHooks, *, clock: Clock) -> None:
+        self._picture = picture
+        self._hooks = hooks
+        self._clock = clock
+        self._seen = -1
+        self._look_again_at = 0.0
+        self._asked: dict[tuple[str, str], float] = {}
+        """Namespace and name of TrainingJobs that were asked for, and when."""
+        self._told: dict[str, _Told] = {}
+        self._faults: dict[str, str] = {}
+        self.failures = 0
+        """Looks at one TuningJob that raised."""
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            self.look()
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    def look(self) -> None:
+        """Take one step of each TuningJob, where this replica leads and something changed."""
+        epoch = self._hooks.epoch()
+        if epoch is None or not self._hooks.synced():
+            return
+        now = self._clock.monotonic()
+        if self._picture.version == self._seen and now < self._look_again_at:
+            return
+        self._seen, self._look_again_at = self._picture.version, now + ECHO_S
+        jobs = self._picture.tuning_jobs()
+        self._forget_all_but({job.ref.uid for job in jobs.values()})
+        if not jobs:
+            return
+        snapshot = self._picture.freeze(self._clock.now())
+        runs = _runs_by_tuning(snapshot.workloads.values())
+        for at in sorted(jobs):
+            job = jobs[at]
+            self._look_at(job, _around(snapshot, job, runs.get(job.ref.uid, {}), epoch), now)
+
+    def end_term(self) -> None:
+        """This replica leads no more: what it asked for last may never have arrived."""
+        self._asked, self._told, self._faults, self._seen = {}, {}, {}, -1
+
+    def _look_at(self, job: TuningRecord, around: Around, now: float) -> None:
+        try:
+            step = next_step(job, around)
+            writes = self._writes(job, step, around, now)
+        except Exception as error:  # the seam of one TuningJob: the others are looked at
+            self._failed(job, error)
+            return
+        self._faults.pop(job.ref.uid, None)
+        if step.deletes:
+            self._picture.assume(step.deletes, self._clock.now())
+        if writes:
+            self._hooks.submit(writes)
+
+    def _writes(
+        self, job: TuningRecord, step: TuningStep, around: Around, now: float
+    ) -> list[Action]:
+        writes: list[Action] = list(step.deletes)
+        for create in step.creates:
+            at = (create.owner.namespace, create.name)
+            if now - self._asked.get(at, -ECHO_S) < ECHO_S:
+                continue
+            self._asked[at] = now
+            writes += [create, _said(create)]
+        told = self._told.get(job.ref.uid)
+        status = tuning_as_stored(step.status)
+        if status == job.status:
+            return writes
+        news = told is None or told.status != status
+        if told is None or news or told.resource_version != job.resource_version:
+            due = True
+        else:
+            due = now - told.at >= ECHO_S
+        if due:
+            self._told[job.ref.uid] = _Told(
+                status=status, resource_version=job.resource_version, at=now
+            )
+            writes.append(_apply(job, status, around.epoch))
+            writes += step.events if news else ()
+        return writes
+
+    def _failed(self, job: TuningRecord, error: Exception) -> None:
+        """Tell a failure in the log, once while it stays the same."""
+        self.failures += 1
+        text = fault_text(error)
+        if self._faults.get(job.ref.uid) != text:
+            self._faults[job.ref.uid] = text
+            where = f"{job.ref.namespace}/{job.ref.name}"
+            log.error("TuningJob not decided", job=where, error=text, exc_info=error)
+
+    def _forget_all_but(self, uids: set[str]) -> None:
+        self._told = {uid: told for uid, told in self._told.items() if uid in uids}
+        self._faults = {uid: text for uid, text in self._faults.items() if uid in uids}
+        now = self._clock.monotonic()
+        self._asked = {at: when for at, when in self._asked.items() if now - when < ECHO_S}
+
+
+def _runs_by_tuning(
+    workloads: Iterable[WorkloadRecord],
+) -> Mapping[str, dict[str, WorkloadRecord]]:
+    """TrainingJobs of trials, by uid of the TuningJob and by name."""
+    found: dict[str, dict[str, WorkloadRecord]] = {}
+    for one in workloads:
+        if one.trial is not None:
+            found.setdefault(one.trial.tuning_uid, {})[one.ref.name] = one
+    return found
+
+
+def _around(
+    snapshot: Snapshot, job: TuningRecord, runs: Mapping[str, WorkloadRecord], epoch: int
+) -> Around:
+    space = job.ref.namespace
+    return Around(
+        runs={name: run for name, run in runs.items() if run.ref.namespace == space},
+        refused={
+            name: refused
+            for (kind, namespace, name), refused in snapshot.refused_writes.items()
+            if kind == ports.TRAINING_JOB.kind and namespace == space
+        },
+        now=snapshot.taken_at,
+        epoch=epoch,
+    )
+
+
+def _apply(job: TuningRecord, status: TuningStatus, epoch: int) -> SetTuningStatus:
+    said = status.conditions[0].reason if status.conditions else ""
+    return SetTuningStatus(
+        target=job.ref,
+        resource_version=job.resource_version,
+        status=status,
+        epoch=epoch,
+        reason=Reason(said) if said else Reason.TRIALS_RUN,
+        text=status.message,
+    )
+
+
+def _said(create: CreateTrial) -> Emit:
+    return Emit(
+        target=create.owner,
+        warning=False,
+        epoch=create.epoch,
+        reason=create.reason,
+        text=create.text,
+    )

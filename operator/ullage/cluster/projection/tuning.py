@@ -1,0 +1,244 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""TuningJobs as the API shows them."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal, InvalidOperation
+from enum import StrEnum
+from typing import Final, TypeVar
+
+from ullage.api.contract import JsonObject, WireError, bounded, flag, objects, section, text
+from ullage.api.readers import quoted
+from ullage.api.words import Goal, ParameterType, TuningAlgorithm
+from ullage.cluster.codecs.objects import read_meta, strings, within
+from ullage.cluster.codecs.tuning import tuning_status_from_wire
+from ullage.cluster.projection.pod_template import canonical_json
+from ullage.cluster.projection.spec import (
+    read_accelerators,
+    read_failure,
+    read_gpu,
+    read_grace_s,
+    read_inject,
+    read_trust_domain,
+)
+from ullage.cluster.projection.template import check_depth, check_size, check_template
+from ullage.cluster.records.snapshot import ObjectRef, WorkloadKind
+from ullage.cluster.records.tuning import TuningRecord
+from ullage.engines.tuning.algorithms import SearchTerms, trials_of
+from ullage.engines.tuning.search_space import (
+    MOST_OPTIONS,
+    Choice,
+    FloatRange,
+    IntRange,
+    Parameter,
+    SearchSpace,
+    SearchSpaceError,
+)
+
+KIND: Final = "TuningJob"
+MOST_TRIALS: Final = 1_000
+MOST_EPOCHS: Final = 999_999
+MOST_PARAMETERS: Final = 32
+_NAME: Final = re.compile(r"[a-z]([-a-z0-9]{0,36}[a-z0-9])?")
+_PARAMETER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
+_METRIC_NAME: Final = re.compile(r"[A-Za-z_][-A-Za-z0-9_./]{0,62}")
+_NUMBER: Final = re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,15})?([eE][-+]?[0-9]{1,3})?")
+_WHOLE: Final = re.compile(r"-?[0-9]{1,15}")
+_LONGEST_VALUE: Final = 32
+Word = TypeVar("Word", bound=StrEnum)
+
+
+def project_tuning_job(raw: JsonObject) -> TuningRecord:
+    """Read a TuningJob.
+
+    Raises:
+        WireError: a field that is needed is missing or malformed, or there is nothing to search.
+    """
+    meta = read_meta(raw)
+    if not _NAME.fullmatch(meta.name):
+        raise WireError(
+            f"metadata.name: {quoted(meta.name)} must have at most 38 lower-case letters, digits "
+            "and dashes and begin with a letter"
+        )
+    with within("status"):
+        status = tuning_status_from_wire(section(raw, "status"))
+    with within("spec"):
+        spec = section(raw, "spec")
+        return TuningRecord(
+            ref=ObjectRef(kind=KIND, namespace=meta.namespace, name=meta.name, uid=meta.uid),
+            generation=meta.generation,
+            resource_version=meta.resource_version,
+            deleting=meta.deleting,
+            terms=_terms(spec),
+            metric=_metric(spec),
+            parallelism=bounded(spec, "parallelism", 1, 256, 8),
+            max_failed_trials=bounded(spec, "maxFailedTrials", 0, MOST_TRIALS, 10),
+            trial_template=_trial_template(spec),
+            status=status,
+        )
+
+
+def _terms(spec: JsonObject) -> SearchTerms:
+    with within("algorithm"):
+        raw = section(spec, "algorithm")
+        ref = _one_of(TuningAlgorithm, raw, "ref")
+        least, most = (
+            bounded(raw, "minEpochs", 1, MOST_EPOCHS, 1),
+            bounded(raw, "maxEpochs", 1, MOST_EPOCHS),
+        )
+        if least > most:
+            raise WireError(f"minEpochs: {least} is above maxEpochs, {most}")
+        seed = bounded(raw, "seed", 0, 2**31 - 1, 0)
+        eta = bounded(raw, "reductionFactor", 2, 16, 3)
+        points = bounded(raw, "pointsPerRange", 1, 1000, 3)
+    space = _space(spec)
+    trials = bounded(spec, "trials", 1, MOST_TRIALS)
+    if trials * len(space.parameters) > 8_000:
+        raise WireError(f"trials: {trials} trials of {len(space.parameters)} parameters are a lot")
+    with within("objective"):
+        goal = _one_of(Goal, section(spec, "objective"), "goal")
+    terms = SearchTerms(
+        algorithm=ref,
+        space=space,
+        trials=trials,
+        goal=goal,
+        seed=seed,
+        max_epochs=most,
+        min_epochs=least,
+        eta=eta,
+        points_per_range=points,
+    )
+    try:
+        trials_of(terms)
+    except SearchSpaceError as error:
+        raise WireError(f"searchSpace: {error}") from error
+    return terms
+
+
+def _one_of(words: type[Word], raw: JsonObject, field: str) -> Word:
+    said = text(raw, field)
+    try:
+        return words(said)
+    except ValueError:
+        raise WireError(f"{field}: {quoted(said)} is none of {', '.join(words)}") from None
+
+
+def _metric(spec: JsonObject) -> str:
+    with within("objective"):
+        name = text(section(spec, "objective"), "metric")
+        if not _METRIC_NAME.fullmatch(name):
+            raise WireError(f"metric: {quoted(name)} is no name of a metric")
+        return name
+
+
+def _space(spec: JsonObject) -> SearchSpace:
+    stated = objects(spec, "searchSpace")
+    if len(stated) > MOST_PARAMETERS:
+        raise WireError(f"searchSpace: {len(stated)} parameters, at most {MOST_PARAMETERS}")
+    found: dict[str, Parameter] = {}
+    with within("searchSpace"):
+        for raw in stated:
+            name = text(raw, "name")
+            if not _PARAMETER.fullmatch(name):
+                raise WireError(f"name: {quoted(name)} is no name of a parameter")
+            if name in found:
+                raise WireError(f"name: {quoted(name)} is there twice")
+            found[name] = _parameter(name, raw)
+    try:
+        return SearchSpace(parameters=found)
+    except SearchSpaceError as error:
+        raise WireError(f"searchSpace: {error}") from error
+
+
+def _parameter(name: str, raw: JsonObject) -> Parameter:
+    try:
+        with within(name):
+            kind = _one_of(ParameterType, raw, "type")
+            if kind is ParameterType.CATEGORICAL:
+                return Choice(options=_values(raw))
+            return _range(raw, whole=kind is ParameterType.INT)
+    except SearchSpaceError as error:
+        raise WireError(f"{name}: {error}") from error
+
+
+def _values(raw: JsonObject) -> tuple[str, ...]:
+    values = strings(raw, "values")
+    if any(raw.get(field) is not None for field in ("min", "max", "step")):
+        raise WireError("type: Categorical has values, and neither min, max nor step")
+    if len(values) > 100 or not all(0 < len(one) <= _LONGEST_VALUE for one in values):
+        raise WireError(f"values: at most 100 texts of 1 to {_LONGEST_VALUE} characters")
+    return values
+
+
+def _range(raw: JsonObject, *, whole: bool) -> Parameter:
+    if raw.get("values") is not None:
+        raise WireError("values: belongs to type Categorical, and to no other")
+    low, high = _number(raw, "min", whole=whole), _number(raw, "max", whole=whole)
+    log = flag(raw, "log")
+    if raw.get("step") is not None:
+        step = _number(raw, "step", whole=whole)
+        if log or step <= 0:
+            raise WireError("step: must be above 0, and is not for a range with log")
+        return _stepped(low, high, step, whole=whole)
+    if whole:
+        return IntRange(low=int(low), high=int(high), log=log)
+    return FloatRange(low=float(low), high=float(high), log=log)
+
+
+def _stepped(low: Decimal, high: Decimal, step: Decimal, *, whole: bool) -> Choice:
+    """The values of a range with steps, in decimal arithmetic: 0.1, 0.2, 0.3."""
+    if high < low:
+        raise WireError(f"min: {low} is above max, {high}")
+    if (high - low) / step >= MOST_OPTIONS:
+        raise WireError(f"step: makes more than {MOST_OPTIONS} values")
+    count = int((high - low) / step) + 1
+    values = [low + at * step for at in range(count)]
+    options = tuple(int(one) if whole else float(one) for one in values)
+    return Choice(options=tuple(dict.fromkeys(options)))
+
+
+def _number(raw: JsonObject, field: str, *, whole: bool) -> Decimal:
+    value = raw.get(field)
+    if value is None:
+        raise WireError(f"{field}: missing")
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        raise WireError(f"{field}: expected a whole number, or a number in quotes")
+    if isinstance(value, int) and value.bit_length() > 60:
+        raise WireError(f"{field}: has more than 15 digits")
+    said = str(value)
+    if not (_WHOLE if whole else _NUMBER).fullmatch(said):
+        kind = "whole number of at most 15 digits" if whole else "number such as 1e-4"
+        raise WireError(f"{field}: {quoted(said)} is no {kind}")
+    try:
+        return Decimal(said)
+    except InvalidOperation as error:
+        raise WireError(f"{field}: {quoted(said)} is no number") from error
+
+
+def _trial_template(spec: JsonObject) -> str:
+    with within("trialTemplate"):
+        stated = section(spec, "trialTemplate")
+        check_depth(stated, "template")
+        template = section(stated, "template")
+        made = canonical_json(stated)
+        check_size(made, "trialTemplate")
+        if not template:
+            raise WireError("template: missing; give the template of the pod")
+        with within("template"):
+            check_template(WorkloadKind.TRAINING_JOB, template)
+        for read in _READERS:
+            read(stated)
+        return made
+
+
+_READERS: Final = (
+    read_gpu,
+    read_accelerators,
+    read_failure,
+    read_grace_s,
+    read_inject,
+    read_trust_domain,
+)
+"""Parts of a TrainingJob's spec that a trial has too."""

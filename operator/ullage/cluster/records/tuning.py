@@ -1,0 +1,150 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""TuningJobs: what is searched, and the results so far.
+
+The status is the search's memory: a result is counted when it stands there, once, in the order of
+counting, and everything that is decided follows from that list and the spec.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Final, TypeAlias
+
+from ullage.api.contract import Reason
+from ullage.api.wire_fields import (
+    KEPT,
+    NEEDED,
+    Count,
+    Line,
+    Name,
+    Schema,
+    Text,
+    Time,
+    at_most,
+    atomic,
+    count,
+    keyed,
+    one_of,
+    word,
+)
+from ullage.cluster.records.metrics import EpochNumber, Metric
+from ullage.cluster.records.snapshot import ObjectRef
+from ullage.cluster.records.status import BY_TYPE, Condition
+from ullage.engines.tuning.algorithms import SearchTerms
+
+MOST_RESULTS: Final = 4_000
+"""Results of one search: at most trials / (1 - 1/eta), and as many again for brackets."""
+MOST_GROUPS: Final = 64
+PHASES: Final = ("Pending", "Running", "Succeeded", "Failed")
+Parameters: TypeAlias = Annotated[
+    tuple[tuple[str, Annotated[Text, at_most(36)]], ...], Schema(maxProperties=32)
+]
+"""Values of parameters as text, by name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialResult:
+    """What a trial reached by an epoch at which trials are compared."""
+
+    trial: EpochNumber
+    """Number of the trial, from 0."""
+    epoch: EpochNumber
+    """Epoch that it was to reach."""
+    value: Metric | None = None
+    """Its metric at that epoch; absent = it has none, and the trial does not go on."""
+    reason: Annotated[Reason | None, word(Reason, Reason.METRIC_MISSING)] = None
+    """Why there is no value."""
+    parameters: Parameters = ()
+    """Parameters of the trial, in its first result."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BestTrial:
+    """The trial with the best value; of equal ones the first."""
+
+    name: Name
+    """Name of the trial."""
+    trial: EpochNumber
+    """Number of the trial, from 0."""
+    epoch: EpochNumber
+    """Epoch of the value."""
+    value: Annotated[Metric, NEEDED]
+    """Its metric at that epoch."""
+    parameters: Parameters = ()
+    """Its parameters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialCounts:
+    """Trials by where they are."""
+
+    waiting: Annotated[int, count(), KEPT] = 0
+    """Not begun yet, or promoted and not running yet."""
+    running: Annotated[int, count(), KEPT] = 0
+    """Running, or waiting for devices."""
+    paused: Annotated[int, count(), KEPT] = 0
+    """At the end of a rung, until the others of it end."""
+    ended: Annotated[int, count(), KEPT] = 0
+    """Ended for good, for whatever reason: stopped, complete and failed ones."""
+    stopped: Annotated[int, count(), KEPT] = 0
+    """Of these, the ones that were not promoted."""
+    failed: Annotated[int, count(), KEPT] = 0
+    """Of these, the ones without a result."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRecord:
+    """Trials that are compared at one epoch."""
+
+    name: Name
+    """Name of the group, such as rung-0."""
+    epoch: EpochNumber
+    """Epoch of the comparison."""
+    trials: Annotated[int, count(), KEPT] = 0
+    """Trials in it."""
+    ended: Annotated[int, count(), KEPT] = 0
+    """Of these, the ones that reached the epoch or never will."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningStatus:
+    """Observed state of the search; a new operator resumes from it."""
+
+    observed_generation: Count = 0
+    """Generation of the spec that this status describes."""
+    phase: Annotated[Text, one_of(*PHASES)] = ""
+    """Where the search is."""
+    start_time: Time = 0.0
+    """When the first trial was created."""
+    completion_time: Time = 0.0
+    """When the search ended."""
+    message: Line = ""
+    """What happens now, in a sentence."""
+    trials: TrialCounts = TrialCounts()
+    """Trials by where they are."""
+    best_trial: BestTrial | None = None
+    """The trial with the best value so far, at the highest epoch that any trial reached."""
+    groups: Annotated[tuple[GroupRecord, ...], keyed("name", most=MOST_GROUPS)] = ()
+    """Groups of trials that are compared with each other."""
+    results: Annotated[tuple[TrialResult, ...], atomic(MOST_RESULTS)] = ()
+    """Every result, in the order in which they were counted."""
+    conditions: Annotated[tuple[Condition, ...], BY_TYPE] = ()
+    """Complete and Failed; Invalid, when the newest version cannot be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningRecord:
+    """A TuningJob: spec, and the status that was read back."""
+
+    ref: ObjectRef
+    generation: int
+    resource_version: str
+    deleting: bool = False
+    terms: SearchTerms
+    metric: str
+    parallelism: int = 8
+    max_failed_trials: int = 10
+    trial_template: str = field(repr=False)
+    """``spec.trialTemplate`` as canonical JSON."""
+    status: TuningStatus = field(default_factory=TuningStatus)

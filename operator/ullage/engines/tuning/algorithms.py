@@ -1,0 +1,142 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Algorithms of a search by their words: who gives parameters, and which trials go on.
+
+A row is all that an algorithm adds. Decisions see epochs and values alone, so that the same results
+in the same order lead to the same decisions after every restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from ullage.api.words import Goal, TuningAlgorithm
+from ullage.engines.tuning.rungs import Algorithm, SyncHalving, budgets
+from ullage.engines.tuning.search_space import (
+    Point,
+    SearchSpace,
+    grid_point,
+    grid_size,
+    random_point,
+)
+from ullage.engines.tuning.suggestions import ObservedTrial
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchTerms:
+    """What is searched, and how trials are compared."""
+
+    algorithm: TuningAlgorithm
+    space: SearchSpace
+    trials: int
+    """That were asked for; a grid may have fewer."""
+    goal: Goal
+    seed: int = 0
+    max_epochs: int = 1
+    min_epochs: int = 1
+    eta: int = 3
+    points_per_range: int = 3
+
+    @property
+    def maximise(self) -> bool:
+        """Larger values are better."""
+        return self.goal is Goal.MAXIMIZE
+
+
+Suggest = Callable[[SearchTerms, int, Sequence[ObservedTrial]], Point]
+"""Parameters of a trial, by its number and what is known of the others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlgorithmRow:
+    """What an algorithm is.
+
+    Attributes:
+        trials: How many there are.
+        suggest: Gives the parameters of a trial.
+        decide: Makes what decides which trials go on.
+    """
+
+    trials: Callable[[SearchTerms], int]
+    suggest: Suggest
+    decide: Callable[[SearchTerms], Algorithm]
+
+
+def _as_asked(terms: SearchTerms) -> int:
+    return terms.trials
+
+
+def _at_random(terms: SearchTerms, trial: int, observed: Sequence[ObservedTrial]) -> Point:
+    del observed
+    return random_point(terms.space, terms.seed, trial)
+
+
+def _on_the_grid(terms: SearchTerms, trial: int, observed: Sequence[ObservedTrial]) -> Point:
+    del observed
+    return grid_point(terms.space, terms.points_per_range, trial)
+
+
+def _points(terms: SearchTerms) -> int:
+    """Trials of a grid: its points, as far as trials were asked for.
+
+    Raises:
+        SearchSpaceError: there are more points than a grid may have.
+    """
+    return min(terms.trials, grid_size(terms.space, terms.points_per_range))
+
+
+def _halving(terms: SearchTerms, trials: int, epochs: tuple[int, ...]) -> SyncHalving:
+    return SyncHalving(
+        members=tuple(range(trials)), epochs=epochs, eta=terms.eta, maximise=terms.maximise
+    )
+
+
+def _to_the_end(terms: SearchTerms) -> Algorithm:
+    """One rung: every trial goes to its last epoch."""
+    return _halving(terms, trials_of(terms), (terms.max_epochs,))
+
+
+def _in_rungs(terms: SearchTerms) -> Algorithm:
+    epochs = budgets(terms.min_epochs, terms.max_epochs, terms.eta)
+    return _halving(terms, terms.trials, epochs)
+
+
+ALGORITHMS: Final[Mapping[TuningAlgorithm, AlgorithmRow]] = MappingProxyType(
+    {
+        TuningAlgorithm.RANDOM: AlgorithmRow(
+            trials=_as_asked, suggest=_at_random, decide=_to_the_end
+        ),
+        TuningAlgorithm.GRID: AlgorithmRow(
+            trials=_points, suggest=_on_the_grid, decide=_to_the_end
+        ),
+        TuningAlgorithm.SYNC_HALVING: AlgorithmRow(
+            trials=_as_asked, suggest=_at_random, decide=_in_rungs
+        ),
+    }
+)
+"""Every word has a row."""
+
+
+def trials_of(terms: SearchTerms) -> int:
+    """Trials of the whole search."""
+    return ALGORITHMS[terms.algorithm].trials(terms)
+
+
+def parameters_of(terms: SearchTerms, trial: int, observed: Sequence[ObservedTrial]) -> Point:
+    """Parameters of a trial.
+
+    Args:
+        terms: Of the search.
+        trial: From 0.
+        observed: Trials that have parameters: those with results in the order of counting, then
+            those that run.
+    """
+    return ALGORITHMS[terms.algorithm].suggest(terms, trial, observed)
+
+
+def decider_of(terms: SearchTerms) -> Algorithm:
+    """What decides which trials go on, before any result."""
+    return ALGORITHMS[terms.algorithm].decide(terms)

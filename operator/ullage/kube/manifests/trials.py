@@ -1,0 +1,98 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The TrainingJob of a trial: the user's template with parameters in its environment."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from ullage.api.contract import (
+    ANNOTATION_TRIAL_EPOCH,
+    ANNOTATION_TRIAL_PARAMETERS,
+    API_VERSION,
+    ENV_PARAMETER,
+    ENV_TRIAL,
+    ENV_TRIAL_EPOCHS,
+    ENV_TRIAL_METRIC,
+    ENV_TRIAL_REPORT,
+    LABEL_CLASS,
+    LABEL_TRIAL,
+    LABEL_TUNING,
+    JsonObject,
+    WireError,
+    objects,
+    section,
+)
+from ullage.cluster.codecs.objects import optional_text, string_map
+from ullage.cluster.projection.pod_template import canonical_json
+from ullage.cluster.records.tuning import TuningRecord
+from ullage.cluster.values.names import trial_name
+from ullage.kube.manifests.tiers import child_metadata
+from ullage.scheduling.model.plan import CreateTrial
+
+Body = dict[str, object]
+
+TERMINATION_MESSAGE: Final = "/dev/termination-log"
+"""Where kubelet reads a container's last words, unless the container says otherwise."""
+_PREFIX: Final = "ULLAGE_TRIAL"
+
+
+def trial_body(action: CreateTrial, job: TuningRecord) -> Body:
+    """The TrainingJob that runs a trial up to an epoch.
+
+    Its class of work is that of the TuningJob: parameters differ, what is measured is shared.
+
+    Args:
+        action: Which trial.
+        job: The TuningJob, which has the template.
+
+    Raises:
+        WireError: the template has no readable containers.
+    """
+    spec: Body = json.loads(job.trial_template)
+    template = dict(section(spec, "template"))
+    pod = dict(section(template, "spec"))
+    containers = [dict(one) for one in objects(pod, "containers")]
+    if not containers:
+        raise WireError("template.spec.containers: at least one container is needed")
+    _tell(containers[0], action, job)
+    pod["containers"] = containers
+    template["spec"] = pod
+    spec["template"] = template
+    labels = {LABEL_TUNING: job.ref.name, LABEL_TRIAL: str(action.trial)}
+    if not string_map(section(template, "metadata"), "labels").get(LABEL_CLASS):
+        labels[LABEL_CLASS] = f"tuning-{job.ref.name}"
+    annotations = {
+        ANNOTATION_TRIAL_EPOCH: str(action.until_epoch),
+        ANNOTATION_TRIAL_PARAMETERS: canonical_json(dict(action.parameters)),
+    }
+    metadata = child_metadata(job.ref, action.name, labels) | {"annotations": annotations}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "TrainingJob",
+        "metadata": metadata,
+        "spec": spec,
+    }
+
+
+def _tell(container: Body, action: CreateTrial, job: TuningRecord) -> None:
+    """Put the trial into the device container's environment, before what the template says.
+
+    Kubernetes expands ``$(NAME)`` of variables that stand before, so the template may build its own
+    from these. What the template itself sets under one of these names is left out.
+    """
+    said = {
+        ENV_TRIAL: trial_name(job.ref.name, action.trial),
+        ENV_TRIAL_EPOCHS: str(action.until_epoch),
+        ENV_TRIAL_METRIC: job.metric,
+        ENV_TRIAL_REPORT: optional_text(container, "terminationMessagePath") or TERMINATION_MESSAGE,
+        **{ENV_PARAMETER + name: value for name, value in action.parameters},
+    }
+    own = [entry for entry in objects(container, "env") if not _is_ours(entry)]
+    container["env"] = [*({"name": name, "value": value} for name, value in said.items()), *own]
+
+
+def _is_ours(entry: JsonObject) -> bool:
+    name = entry.get("name")
+    return isinstance(name, str) and name.startswith((_PREFIX, ENV_PARAMETER))

@@ -1,0 +1,318 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a TuningJob needs now: results to count, TrainingJobs to create and to delete.
+
+Pure and level-triggered: the answer follows from the TuningJob and the TrainingJobs that exist. A
+result is counted by writing it into the status, and only what stands there, read back, lets a trial
+go on or its TrainingJob go: a process that dies in between counts nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from ullage.api.contract import Reason
+from ullage.api.reasons import ConditionType
+from ullage.cluster.codecs.status import whole_second
+from ullage.cluster.records.snapshot import RefusedWrite, WorkloadRecord
+from ullage.cluster.records.tuning import TrialCounts, TrialResult, TuningRecord, TuningStatus
+from ullage.cluster.values.names import trial_name, trial_run_name
+from ullage.engines.tuning.algorithms import trials_of
+from ullage.scheduling.model.conditions import Said, merged
+from ullage.scheduling.model.phases import Phase
+from ullage.scheduling.model.plan import CreateTrial, DeleteWorkload, Emit
+from ullage.scheduling.tuning.search import Search
+
+MOST_KEPT: Final = 64
+"""TrainingJobs of ended trials that stay, the newest: for their pods' logs."""
+_ENDED: Final = ("Succeeded", "Failed")
+"""Phases of a TuningJob that is over."""
+_OVER: Final = (Phase.SUCCEEDED.value, Phase.FAILED.value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningStep:
+    """What should be of a TuningJob, and what to do about it."""
+
+    status: TuningStatus
+    creates: tuple[CreateTrial, ...] = ()
+    deletes: tuple[DeleteWorkload, ...] = ()
+    events: tuple[Emit, ...] = ()
+    """Of what the status newly says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Around:
+    """What a step needs beside the TuningJob.
+
+    Attributes:
+        runs: TrainingJobs that the TuningJob controls, by name.
+        refused: TrainingJobs of its namespace that the API refused to create, by name.
+        now: Seconds since the epoch.
+        epoch: Of this leader.
+    """
+
+    runs: Mapping[str, WorkloadRecord]
+    refused: Mapping[str, RefusedWrite] = field(default_factory=dict)
+    now: float
+    epoch: int
+
+
+def next_step(job: TuningRecord, around: Around) -> TuningStep:
+    """What a TuningJob needs now.
+
+    Args:
+        job: As it was read.
+        around: TrainingJobs, time and term.
+    """
+    if job.deleting:
+        return TuningStep(status=job.status)
+    if job.status.phase in _ENDED:
+        return TuningStep(
+            status=job.status, deletes=_deletes(job, around, _counted(job), over=True)
+        )
+    return _running(job, around)
+
+
+def _running(job: TuningRecord, around: Around) -> TuningStep:
+    written = Search(terms=job.terms).take_all(job.status.results)
+    creates = _creates(job, around, written)
+    deletes = _deletes(job, around, written, over=False)
+    search = written
+    fresh = _fresh(job, around, written)
+    if fresh:
+        search = Search(terms=job.terms).take_all((*job.status.results, *fresh))
+    status, reason = _status(job, around, search)
+    if status.phase in _ENDED:
+        creates = ()
+    return TuningStep(
+        status=status,
+        creates=creates,
+        deletes=deletes,
+        events=_events(job, around, search, fresh, (status, reason)),
+    )
+
+
+def _counted(job: TuningRecord) -> Search:
+    return Search(terms=job.terms).take_all(job.status.results)
+
+
+# -- results -------------------------------------------------------------------------------------
+
+
+def _fresh(job: TuningRecord, around: Around, search: Search) -> tuple[TrialResult, ...]:
+    """Results of TrainingJobs that have ended and are not counted yet, in the order of their ends.
+
+    Those that end at one time come by number, so that the order follows from the objects alone.
+    """
+    ended = [
+        (run.status.completion_time, run.trial.trial, run)
+        for run in around.runs.values()
+        if run.trial is not None
+        and run.status.phase in _OVER
+        and search.due.get(run.trial.trial) == run.trial.until_epoch
+    ]
+    ended.sort(key=lambda one: one[:2])
+    return tuple(_result(run, search) for _, _, run in ended)
+
+
+def _result(run: WorkloadRecord, search: Search) -> TrialResult:
+    """What a TrainingJob that has ended brought."""
+    of = run.trial
+    if of is None:
+        raise ValueError(f"{run.ref.name} runs no trial")
+    value, reason = _value(run, of.until_epoch)
+    known = search.parameters.get(of.trial)
+    return TrialResult(
+        trial=of.trial,
+        epoch=of.until_epoch,
+        value=value,
+        reason=reason,
+        parameters=() if known else of.parameters or search.texts(of.trial),
+    )
+
+
+def _value(run: WorkloadRecord, epoch: int) -> tuple[float | None, Reason | None]:
+    if run.status.phase == Phase.FAILED:
+        return None, Reason.TRIAL_FAILED
+    told = next((one for one in run.status.metrics if one.epoch == epoch), None)
+    if told is None:
+        return None, Reason.METRIC_MISSING
+    if told.value is None:
+        return None, Reason.METRIC_NOT_A_NUMBER
+    return told.value, None
+
+
+# -- TrainingJobs --------------------------------------------------------------------------------
+
+
+def _creates(job: TuningRecord, around: Around, search: Search) -> tuple[CreateTrial, ...]:
+    """TrainingJobs of trials that are due, the furthest first, as many as may run at one time."""
+    name = job.ref.name
+    wanted = sorted(search.due.items(), key=lambda one: (-one[1], one[0]))
+    names = {one: trial_run_name(name, *one) for one in wanted}
+    active = sum(_is_active(around.runs.get(run)) for run in names.values())
+    room = max(0, job.parallelism - active)
+    missing = [
+        one for one in wanted if names[one] not in around.runs and names[one] not in around.refused
+    ][:room]
+    running = {
+        run.trial.trial: run.trial.parameters
+        for run in around.runs.values()
+        if run.trial is not None and _is_active(run)
+    }
+    creates: list[CreateTrial] = []
+    for trial, until in missing:
+        running[trial] = search.texts(trial, running)
+        creates.append(
+            CreateTrial(
+                owner=job.ref,
+                name=names[trial, until],
+                trial=trial,
+                until_epoch=until,
+                parameters=running[trial],
+                epoch=around.epoch,
+                reason=Reason.TRIAL_STARTED,
+                text=f"{trial_name(name, trial)} runs to epoch {until}",
+            )
+        )
+    return tuple(creates)
+
+
+def _is_active(run: WorkloadRecord | None) -> bool:
+    return run is not None and run.status.phase not in _OVER
+
+
+def _deletes(
+    job: TuningRecord, around: Around, search: Search, *, over: bool
+) -> tuple[DeleteWorkload, ...]:
+    """TrainingJobs that no one needs: of no trial that is due, and old ones of ended trials."""
+    strays: list[WorkloadRecord] = []
+    ended: list[WorkloadRecord] = []
+    for run in around.runs.values():
+        of = run.trial
+        if of is None or run.deleting:
+            continue
+        if (of.trial, of.until_epoch) in search.counted:
+            ended.append(run)
+        elif over or search.due.get(of.trial) != of.until_epoch:
+            strays.append(run)
+    ended.sort(key=lambda run: (run.status.completion_time, run.ref.name))
+    gone = [*strays, *ended[: max(0, len(ended) - MOST_KEPT)]]
+    return tuple(
+        DeleteWorkload(
+            owner=run.ref,
+            epoch=around.epoch,
+            reason=Reason.TRIAL_STOPPED,
+            text=f"its result stands in the status of TuningJob {job.ref.name}"
+            if run in ended
+            else f"TuningJob {job.ref.name} does not need it any more",
+        )
+        for run in sorted(gone, key=lambda run: run.ref.name)
+    )
+
+
+# -- status --------------------------------------------------------------------------------------
+
+
+def _status(job: TuningRecord, around: Around, search: Search) -> tuple[TuningStatus, Reason]:
+    before, now = job.status, whole_second(around.now)
+    phase, reason, message = _verdict(job, around, search)
+    over = phase in _ENDED
+    said = [
+        Said(ConditionType.COMPLETE, phase == "Succeeded", reason, message, follows=not over),
+        *([Said(ConditionType.FAILED, True, reason, message)] if phase == "Failed" else []),
+    ]
+    begun = bool(around.runs or search.results)
+    status = replace(
+        before,
+        observed_generation=job.generation,
+        phase=phase,
+        start_time=before.start_time or (now if begun else 0.0),
+        completion_time=(before.completion_time or now) if over else 0.0,
+        message=message,
+        trials=_counts(job, around, search, over=over),
+        best_trial=search.best(job.ref.name),
+        groups=search.groups(),
+        results=tuple(search.results),
+        conditions=merged(before.conditions, said, now, job.generation),
+    )
+    return (before if status == before else status), reason
+
+
+def _verdict(job: TuningRecord, around: Around, search: Search) -> tuple[str, Reason, str]:
+    """Phase, reason and sentence."""
+    failed = search.failed
+    if failed > job.max_failed_trials:
+        text = f"{failed} trials failed, {job.max_failed_trials} may (spec.maxFailedTrials)"
+        return "Failed", Reason.TOO_MANY_TRIALS_FAILED, text
+    if not search.due:
+        best = search.best(job.ref.name)
+        if best is None:
+            return "Failed", Reason.NO_RESULT, f"none of {trials_of(job.terms)} trials has a value"
+        text = f"{best.name} is the best: {job.metric} {best.value!r} at epoch {best.epoch}"
+        return "Succeeded", Reason.SEARCH_ENDED, text
+    for trial, until in sorted(search.due.items()):
+        refused = around.refused.get(trial_run_name(job.ref.name, trial, until))
+        if refused is not None:
+            text = f"{trial_name(job.ref.name, trial)}: {refused.message}"
+            return "Running" if around.runs else "Pending", refused.reason, text
+    epochs = sorted(set(search.due.values()))
+    listed = " and ".join(str(one) for one in epochs[:3]) + (" ..." if len(epochs) > 3 else "")
+    text = f"{len(search.due)} trials are to reach epoch {listed}"
+    return "Running" if around.runs else "Pending", Reason.TRIALS_RUN, text
+
+
+def _counts(job: TuningRecord, around: Around, search: Search, *, over: bool) -> TrialCounts:
+    due = {
+        trial: around.runs.get(trial_run_name(job.ref.name, trial, until))
+        for trial, until in search.due.items()
+    }
+    running = 0 if over else sum(run is not None for run in due.values())
+    paused = frozenset() if over else search.paused()
+    ended = len(search.parameters) - len(paused) - sum(trial in search.parameters for trial in due)
+    failed = search.failed
+    complete = sum(
+        one.value is not None and one.epoch == job.terms.max_epochs for one in search.results
+    )
+    return TrialCounts(
+        waiting=len(due) - running,
+        running=running,
+        paused=len(paused),
+        ended=ended,
+        stopped=max(0, ended - failed - complete),
+        failed=failed,
+    )
+
+
+# -- Events --------------------------------------------------------------------------------------
+
+
+def _events(
+    job: TuningRecord,
+    around: Around,
+    search: Search,
+    fresh: Sequence[TrialResult],
+    verdict: tuple[TuningStatus, Reason],
+) -> tuple[Emit, ...]:
+    """What is news: trials that failed, groups that are decided, the end."""
+    status, reason = verdict
+    said: list[tuple[bool, Reason, str]] = [
+        (True, one.reason, f"{trial_name(job.ref.name, one.trial)} has no value: {one.reason}")
+        for one in fresh
+        if one.reason is not None
+    ]
+    open_before = {one.name for one in job.status.groups if one.ended < one.trials}
+    said += [
+        (False, Reason.GROUP_FINISHED, f"{one.name}: {one.trials} trials reached epoch {one.epoch}")
+        for one in search.groups()
+        if one.name in open_before and one.ended == one.trials
+    ]
+    if status.phase in _ENDED:
+        said.append((status.phase == "Failed", reason, status.message))
+    return tuple(
+        Emit(target=job.ref, warning=warning, epoch=around.epoch, reason=why, text=text)
+        for warning, why, text in said
+    )

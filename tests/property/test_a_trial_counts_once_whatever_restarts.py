@@ -1,0 +1,70 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Writes are lost, doubled, late, TrainingJobs vanish: results count once, promotions are equal."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fakes.examples import examples
+from fakes.tuning_world import TuningWorld, a_search, counted, promoted
+from ullage.api.words import TuningAlgorithm
+
+ALGORITHMS = (TuningAlgorithm.SYNC_HALVING, TuningAlgorithm.RANDOM)
+
+
+@st.composite
+def _scores(draw: st.DrawFn) -> tuple[float | None, ...]:
+    value = st.one_of(st.none(), st.floats(allow_nan=False, allow_infinity=False))
+    return tuple(draw(st.lists(value, min_size=27, max_size=27)))
+
+
+@given(
+    data=st.data(),
+    algorithm=st.sampled_from(ALGORITHMS),
+    trials=st.integers(1, 9),
+    parallelism=st.integers(1, 9),
+    scores=_scores(),
+)
+@examples(40, 2_000)
+def test_a_search_comes_to_the_same_end(
+    data: st.DataObject,
+    algorithm: TuningAlgorithm,
+    trials: int,
+    parallelism: int,
+    scores: tuple[float | None, ...],
+) -> None:
+    def score(trial: int, epoch: int) -> float | None:
+        return scores[(trial * 3 + (1, 3, 9).index(epoch)) % len(scores)]
+
+    def a_world() -> TuningWorld:
+        job = a_search(algorithm, trials=trials, parallelism=parallelism, max_failed_trials=trials)
+        return TuningWorld(job, score=score)
+
+    calm = a_world()
+    calm.finish()
+    wild = a_world()
+    held = wild.step()
+    for act in data.draw(st.lists(st.sampled_from("sscwdexf"), max_size=60)):
+        match act:
+            case "s":  # a process looks, perhaps a new one
+                held = wild.step()
+            case "c":  # what was asked for arrives, perhaps again
+                wild.create(held)
+            case "d":
+                wild.delete(held)
+            case "w":  # an old status is refused by its version
+                if held.status.results[: len(wild.job.status.results)] == wild.job.status.results:
+                    wild.write(held)
+            case "e" | "f" if wild.runs:  # a TrainingJob ends
+                wild.end(data.draw(st.sampled_from(sorted(wild.runs))))
+            case "x" if wild.runs:  # someone deletes a TrainingJob
+                wild.runs.pop(data.draw(st.sampled_from(sorted(wild.runs))))
+        running = [one for one in wild.runs.values() if not one.status.phase]
+        assert len(running) <= 2 * parallelism
+    wild.finish()
+    assert set(counted(wild.job).values()) == {1}
+    assert promoted(wild.job) == promoted(calm.job)
+    assert wild.job.status.phase == calm.job.status.phase
+    assert wild.job.status.best_trial == calm.job.status.best_trial
