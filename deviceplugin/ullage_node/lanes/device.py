@@ -45,6 +45,8 @@ class Fault(StrEnum):
 
     EXCEEDED = "MemoryContractExceeded"
     STALLED = "LaneStalled"
+    QUEUED = "LaneQueued"
+    RESIZED = "LaneResized"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -331,6 +333,11 @@ class DeviceLanes:
             self._refuse(job, LaneRefusal.QUEUE_FULL, f"{answer.reason.value} on this device")
         elif isinstance(answer, records.Queued):
             self.send(job, _queued(answer))
+            text = (
+                f"waits for memory of the device: place {answer.place} of {answer.waiting}, "
+                f"{max(0, answer.missing_mib)} MiB are missing"
+            )
+            self.reports.append(Report(job=job, fault=Fault.QUEUED, message=text))
         else:
             self._say_lane(known)
         self._tell((*changes, *more), now)
@@ -372,7 +379,14 @@ class DeviceLanes:
         self._ask(known, message.ephemeral_mib or None, now)
 
     def _ask(self, known: _Job, ephemeral_mib: int | None, now: float) -> None:
-        turn, changes = self.table.acquire(known.member.job, now, ephemeral_mib)
+        job, memory = known.member.job, self.table.memory
+        had_mib = memory.lanes[memory.residents[job].lane].reserved_mib
+        turn, changes = self.table.acquire(job, now, ephemeral_mib)
+        lane = memory.lanes[memory.residents[job].lane]
+        if lane.reserved_mib > had_mib:
+            number, has_mib = lane.assigned or lane.lane, lane.reserved_mib
+            text = f"lane {number} has {has_mib} MiB for steps, {had_mib} MiB before"
+            self.reports.append(Report(job=job, fault=Fault.RESIZED, message=text))
         self._tell((*changes, turn) if isinstance(turn, records.Granted) else changes, now)
         if isinstance(turn, records.Refused):
             known.asks = False

@@ -10,7 +10,7 @@ from ullage.api import lanes as wire
 from ullage.api.contract import ObservedLane, ObservedSlice, SliceKey, SlicePhase
 from ullage.api.lanes import Message
 from ullage.process.metric_families import FiguresCollector
-from ullage_node.lanes.device import DeviceLanes, Member
+from ullage_node.lanes.device import DeviceLanes, Fault, Member
 from ullage_node.lanes.metrics import LaneTurns, lane_figures
 from ullage_node.lanes.server import LaneServer
 from ullage_node.model.lanes import LaneReading
@@ -97,3 +97,20 @@ def test_metrics_tell_lanes_memory_waits_and_switches(tmp_path: Path) -> None:
     assert value("ullage_lane_wait_seconds_sum") == 2.0
     assert value("ullage_lane_switch_seconds_count") == 1
     assert value("ullage_lane_switch_seconds_sum") == 0.0
+
+
+def test_events_say_who_waits_for_memory_and_what_grew() -> None:
+    said: list[Message] = []
+    lanes = DeviceLanes(capacity_mib=700, send=lambda _, message: said.append(message))
+    roomy = Member(job="a", memory_mib=400, persistent_mib=100, ephemeral_mib=200, lane=2)
+    lanes.hold(roomy, 0.0)
+    lanes.hear("a", wire.Hello(session="a", persistent_mib=100, ephemeral_mib=200), 0.0)
+    lanes.hear("a", wire.Acquire(ephemeral_mib=300), 1.0)
+    (grew,) = lanes.reports
+    assert (grew.job, grew.fault) == ("a", Fault.RESIZED)
+    assert grew.message == "lane 2 has 300 MiB for steps, 200 MiB before"
+    lanes.hold(Member(job="b", memory_mib=400, persistent_mib=200, ephemeral_mib=200, lane=3), 2.0)
+    lanes.hear("b", wire.Hello(session="b", persistent_mib=200, ephemeral_mib=200), 2.0)
+    waits = lanes.reports[-1]
+    assert (waits.job, waits.fault) == ("b", Fault.QUEUED)
+    assert waits.message == "waits for memory of the device: place 1 of 1, 100 MiB are missing"
