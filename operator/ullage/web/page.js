@@ -43,7 +43,10 @@ function bar(device) {
   made.className = device.health === "Healthy" ? "bar" : "bar bad";
   made.setAttribute("aria-hidden", "true"); // the list below it and the columns say the same
   const whole = Math.max(100, device.grantedPercent);
+  const lanes = new Set(); // those of one lane have its share in turn
   for (const slice of device.slices) {
+    if (slice.lane && lanes.has(slice.lane)) continue;
+    lanes.add(slice.lane);
     const part = document.createElement("span");
     part.style.width = (100 * slice.percent) / whole + "%";
     part.textContent = slice.percent + "%";
@@ -56,7 +59,7 @@ function slices(device) {
   const list = document.createElement("ul");
   for (const slice of device.slices) {
     const item = document.createElement("li");
-    item.append(words(slice.namespace + "/" + slice.name), ` ${slice.percent}%, ${slice.memoryMiB} MiB, ${slice.phase}`);
+    item.append(words(slice.namespace + "/" + slice.name), ` ${slice.percent}%${slice.lane ? ` in lane ${slice.lane}` : ""}, ${slice.memoryMiB} MiB, ${slice.phase}`);
     list.append(item);
   }
   return list;

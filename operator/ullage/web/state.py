@@ -103,6 +103,7 @@ def _device(
                 "namespace": cut(one.pod_namespace),
                 "name": cut(owners.get(one.key.pod_uid, one.pod_name)),
                 "percent": one.percent,
+                "lane": one.lane,
                 "memoryMiB": one.memory_mib,
                 "phase": phases.get(one.key, "Wanted"),
             }

@@ -17,7 +17,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from builders import NOW, a_gpu_node, a_job, a_node, a_snapshot
+from builders import NOW, a_gpu_node, a_job, a_node, a_slice, a_snapshot, gpu
 from ullage.api.contract import Reason
 from ullage.app.web_page import FILES, WebPage
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
@@ -88,6 +88,24 @@ def test_the_queue_is_told_by_need_with_reason_and_what_helps() -> None:
     first = queue["items"][0]
     assert (first["reason"], first["message"], first["ageSeconds"]) == ("NoCapacity", "no room", 5)
     assert first["whatHelps"]
+
+
+def test_a_lane_counts_once_however_many_take_turns_in_it() -> None:
+    job = a_job("small").fractional(60, 99).gang(3)
+    slices = [
+        replace(
+            a_slice(pod, device=gpu("node-1"), percent=60, memory_mib=3000),
+            lane=2,
+            persistent_mib=1000,
+            ephemeral_mib=2000,
+        )
+        for pod in job.pods()
+    ]
+    node = a_gpu_node("node-1", devices=1, desired=slices)
+    (device,) = shown(a_snapshot(node, job))["devices"]["items"]
+    assert [one["lane"] for one in device["slices"]] == [2, 2, 2]
+    assert (device["grantedPercent"], device["headroomPercent"]) == (60, 40)
+    assert device["grantedMemoryMiB"] == 3 * 1000 + 2000
 
 
 def test_objectives_stand_beside_what_was_observed_and_cost_beside_its_currency() -> None:

@@ -145,3 +145,19 @@ def test_time_in_which_nothing_could_be_seen_does_not_count() -> None:
     problem_log.blind(100.0)
     assert problem_log.look({leak}, 150.0) == []
     assert problem_log.look({leak}, 230.0) == [leak]
+
+
+def test_those_of_one_lane_use_its_share_and_its_memory_in_turn() -> None:
+    def lane(step_mib: int) -> Books:
+        parts = {"lane": 1, "persistentMiB": 100, "ephemeralMiB": step_mib}
+        names = ("a", "b", "c")
+        slices = [
+            {**_slice(name, percent=90), "memoryMiB": 100 + step_mib, **parts} for name in names
+        ]
+        pods = [_pod(name, job=name) for name in names]
+        return Books(nodes=[_node(*slices)], pods=pods, jobs=[_job(name) for name in names])
+
+    memory_mib = _node()["status"]["devices"][0]["memoryMiB"]
+    assert not problems(lane(memory_mib - 300))
+    (found,) = problems(lane(memory_mib - 299))
+    assert found.text.endswith(f"{memory_mib} memoryMiB")
