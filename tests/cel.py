@@ -92,14 +92,20 @@ class _Parser:
         return found
 
     def _relation(self) -> Expression:
-        left = self._unary()
+        left = self._product()
         sign = self._take("==", "!=", "<=", ">=", "<", ">")
         if not sign and self._tokens[self._at : self._at + 1] == [("name", "in")]:
             self._at, sign = self._at + 1, "in"
         if not sign:
             return left
-        right = self._unary()
+        right = self._product()
         return lambda scope: _compared(sign, left(scope), right(scope))
+
+    def _product(self) -> Expression:
+        found = self._unary()
+        while self._take("*"):
+            found = _times(found, self._unary())
+        return found
 
     def _unary(self) -> Expression:
         if self._take("!"):
@@ -195,6 +201,15 @@ def _tokens(rule: str) -> Iterator[tuple[str, str]]:
             raise SyntaxError(f"not known: {rule[at : at + 20]!r} in {rule}")
         yield found.lastgroup, found[found.lastgroup]
         at = found.end()
+
+
+def _times(left: Expression, right: Expression) -> Expression:
+    return lambda scope: _whole(left(scope)) * _whole(right(scope))
+
+
+def _whole(value: Value) -> int:
+    assert isinstance(value, int)
+    return value
 
 
 def _decided(left: Expression, right: Expression, *, decides: bool) -> Expression:

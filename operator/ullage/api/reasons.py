@@ -172,6 +172,8 @@ class Reason(StrEnum):
     TRIALS_RUN = "TrialsRun"
     SEARCH_ENDED = "SearchEnded"
     NO_RESULT = "NoResult"
+    WAITS_FOR_SUGGESTIONS = "WaitsForSuggestions"
+    SUGGESTION_REFUSED = "SuggestionRefused"
     TOO_MANY_TRIALS_FAILED = "TooManyTrialsFailed"
     TRIAL_STARTED = "TrialStarted"
     TRIAL_STOPPED = "TrialStopped"

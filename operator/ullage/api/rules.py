@@ -642,6 +642,33 @@ PARAMETER_STEP: Final = Rule(
     message="step of a parameter must be above 0; leave it out for a range without steps",
     field=".step",
 )
+SUGGESTION_STAYS: Final = Rule(
+    name="suggestion-stays",
+    rule="self == oldSelf",
+    message="parameters of a suggestion cannot change, because its trial may run already: add "
+    "another trial with another number",
+)
+SUGGESTED_EPOCHS_RISE: Final = Rule(
+    name="suggested-epochs-rise",
+    rule="!has(self.epochs) || self.epochs.isSorted()",
+    message="epochs of a suggestion stand in rising order",
+    field=".epochs",
+)
+SUGGESTED_EPOCHS_STAY: Final = Rule(
+    name="suggested-epochs-stay",
+    rule="!has(oldSelf.epochs) || (has(self.epochs) && oldSelf.epochs.all(e, e in self.epochs))",
+    message="an epoch of a suggestion cannot be taken out, because results rest on it; add later "
+    "ones",
+    field=".epochs",
+)
+SUGGESTIONS_FOR_EXTERNAL: Final = Rule(
+    name="suggestions-for-external",
+    rule="self.algorithm.ref == 'External' || !has(self.suggestions) "
+    "|| size(self.suggestions) == 0",
+    message="suggestions belong to algorithm External; the other algorithms choose parameters "
+    "themselves",
+    field=".suggestions",
+)
 
 
 RULES: Final[tuple[Rule, ...]] = tuple(

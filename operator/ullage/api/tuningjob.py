@@ -33,6 +33,10 @@ from ullage.api.rules import (
     PARAMETER_STEP,
     PARAMETER_WHOLE,
     SEARCH_SPACE_STAYS,
+    SUGGESTED_EPOCHS_RISE,
+    SUGGESTED_EPOCHS_STAY,
+    SUGGESTION_STAYS,
+    SUGGESTIONS_FOR_EXTERNAL,
     TRIALS_STAY,
     TRIALS_TIMES_PARAMETERS,
     TUNING_NAME,
@@ -87,10 +91,10 @@ class Algorithm(Model):
     max_epochs: _Epochs
     """Epochs of a trial that goes all the way. An epoch is what the program reports a value of."""
     min_epochs: _Epochs = 1
-    """SyncHalving: epochs of the first rung; each rung after it has
-    reductionFactor times as many."""
+    """SyncHalving and ASHA: epochs of the first rung; each rung after it has reductionFactor times
+    as many."""
     reduction_factor: Annotated[int, Field(ge=2, le=16), _Int32] = 3
-    """SyncHalving: one trial in so many goes on to the next rung."""
+    """SyncHalving, Hyperband and ASHA: one trial in so many goes on to the next rung."""
     points_per_range: Annotated[int, Field(ge=1, le=1000), _Int32] = 3
     """Grid: values of each range without steps, both bounds included."""
 
@@ -173,10 +177,34 @@ class TrialTemplate(Model):
     """Tenant that the time of trials is charged to."""
 
 
+class TrialSuggestion(Model):
+    """A trial that a client outside asks for."""
+
+    model_config = ConfigDict(
+        json_schema_extra=validations(SUGGESTED_EPOCHS_RISE, SUGGESTED_EPOCHS_STAY)
+    )
+
+    trial: Annotated[int, Field(ge=0, le=MOST_TRIALS - 1), _Int32]
+    """Number of the trial, which no other has."""
+    parameters: Annotated[
+        dict[str, Annotated[str, Field(min_length=1, max_length=36)]],
+        Field(max_length=MOST_PARAMETERS, json_schema_extra=validations(SUGGESTION_STAYS)),
+    ]
+    """A value for each parameter of searchSpace, as text. Immutable."""
+    epochs: (
+        Annotated[tuple[_Epochs, ...], Field(min_length=1, max_length=16, json_schema_extra=SET)]
+        | None
+    ) = None
+    """Epochs at which the client wants a result, rising; absent = maxEpochs alone. A client lets a
+    trial go on by adding a later one."""
+
+
 class TuningJobSpec(Model):
     """What to search, and how."""
 
-    model_config = ConfigDict(json_schema_extra=validations(TRIALS_TIMES_PARAMETERS))
+    model_config = ConfigDict(
+        json_schema_extra=validations(TRIALS_TIMES_PARAMETERS, SUGGESTIONS_FOR_EXTERNAL)
+    )
 
     algorithm: Algorithm
     """Who chooses parameters, and which trials go on. Immutable."""
@@ -199,12 +227,26 @@ class TuningJobSpec(Model):
             json_schema_extra={"format": "int32", **validations(TRIALS_STAY)},
         ),
     ]
-    """Trials of the whole search; a grid with fewer points has as many trials. Immutable."""
+    """Trials of the whole search; a grid with fewer points has as many trials, and External at most
+    so many. Immutable."""
     parallelism: Annotated[int, Field(ge=1, le=MOST_PARALLEL), _Int32] = 8
     """Trials that run or wait for devices at one time."""
     max_failed_trials: Annotated[int, Field(ge=0, le=MOST_TRIALS), _Int32] = 10
     """The TuningJob fails when more trials than this failed: a program that cannot run fails in
     every trial."""
+    suggestions: (
+        Annotated[
+            tuple[TrialSuggestion, ...],
+            Field(max_length=MOST_TRIALS, json_schema_extra=list_map("trial")),
+        ]
+        | None
+    ) = None
+    """With algorithm External: trials that a client outside asks for. It adds to the list and reads
+    what they reached in `status.results`. A trial that is taken out is stopped, and its results
+    go."""
+    suggestions_ended: bool = False
+    """With algorithm External: no more suggestions come; the search ends with the trials that there
+    are."""
     trial_template: TrialTemplate
     """The TrainingJob of a trial."""
 

@@ -206,6 +206,19 @@ class TuningAlgorithm(ExplainedWord):
         "parameters at random; when all trials of a rung have ended, the best one in "
         "reductionFactor goes on to the next (successive halving)",
     )
+    HYPERBAND = (
+        "Hyperband",
+        "brackets of SyncHalving, from many short trials to few long ones",
+    )
+    ASHA = (
+        "ASHA",
+        "parameters at random; a trial goes on as soon as it is among the best one in "
+        "reductionFactor of those that reached its rung",
+    )
+    EXTERNAL = (
+        "External",
+        "a client outside, such as an Optuna study, adds trials to spec.suggestions",
+    )
 
 
 class Goal(StrEnum):

@@ -19,13 +19,24 @@ from pathlib import Path
 from typing import Annotated, Final, NoReturn, TypeVar
 
 import typer
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 
+from ullage.api.contract import WireError
 from ullage.api.reasons import Reason
 from ullage.cli import cost as costs
 from ullage.cli import doctor as nodes
 from ullage.cli import drain as draining
-from ullage.cli import owners, profiles, recommend, simulate, tables, tables_policy, traces
+from ullage.cli import (
+    owners,
+    profiles,
+    recommend,
+    simulate,
+    tables,
+    tables_policy,
+    tables_tuning,
+    traces,
+    tuning,
+)
 from ullage.cli.look import (
     WORKLOADS,
     inside,
@@ -280,6 +291,52 @@ def cost(
             _fail(str(error))
 
 
+@app.command("tuning")
+def show_tuning(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Name of a TuningJob.")],
+    namespace: Namespace = "",
+    output: Annotated[
+        tuning.Output, typer.Option("--output", "-o", help="Form of the answer.")
+    ] = tuning.Output.TABLE,
+    watch: Watch = False,
+    plot: Annotated[
+        str, typer.Option(help="A file to draw learning curves to (PNG), or `terminal`.")
+    ] = "",
+) -> None:
+    """Trials of a search: parameters, epoch, value, share, state, and the best one so far."""
+    if (watch or plot == costs.TERMINAL) and not output.for_people:
+        _fail("--watch and --plot terminal go with tables only")
+    namespace = _inside(context, namespace)
+    if not output.for_people:
+        sys.stdout.write(tuning.for_scripts(_search(context, namespace, name), output))
+    else:
+
+        def shown() -> RenderableType:
+            found = _search(context, namespace, name)
+            table = tables_tuning.search(found, time.time(), wide=output is tuning.Output.WIDE)
+            return Group(table, tables_tuning.curves(found)) if plot == costs.TERMINAL else table
+
+        _shown(shown, watch)
+    if plot not in ("", costs.TERMINAL):
+        told = console if output.for_people else problems
+        try:
+            path = tables_tuning.picture(_search(context, namespace, name), Path(plot))
+        except (OSError, RuntimeError) as error:
+            _fail(str(error))
+        told.print(f"wrote {path}", markup=False)
+
+
+def _search(context: typer.Context, namespace: str, name: str) -> tuning.TuningView:
+    try:
+        found = _asked(context, lambda api: tuning.look_for(api, namespace, name, time.time()))
+    except WireError as error:
+        _fail(f"TuningJob {name} cannot be read: {error}")
+    if found is None:
+        _fail(f"no TuningJob {name} in namespace {namespace}")
+    return found
+
+
 @app.command()
 def explain(
     context: typer.Context,
@@ -495,7 +552,7 @@ def _answered(ask: Callable[[], Coroutine[None, None, Answer]]) -> Answer:
 
 
 def _fail(text: str) -> NoReturn:
-    problems.print(f"error: {text}", style="red")
+    problems.print(f"error: {text}", style="red", markup=False)
     raise typer.Exit(code=1)
 
 

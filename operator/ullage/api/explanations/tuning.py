@@ -24,6 +24,15 @@ TUNING: Final[Mapping[Reason, Explanation]] = {
         "Every trial has ended, and none has a value.",
         "Look at status.results for the reasons, and at the pods of the trials. " + _REPORT,
     ),
+    Reason.WAITS_FOR_SUGGESTIONS: say(
+        "Every trial that a client outside asked for has ended, and it may ask for more.",
+        "Nothing while the client runs. Else set spec.suggestionsEnded to true.",
+    ),
+    Reason.SUGGESTION_REFUSED: say(
+        "A trial that a client outside asked for has parameters that are not in the search space, "
+        "lacks one, or is to run beyond algorithm.maxEpochs.",
+        "Let the client draw from spec.searchSpace. The trial's number is used up.",
+    ),
     Reason.TOO_MANY_TRIALS_FAILED: say(
         "More trials failed than spec.maxFailedTrials allows; those that ran were stopped.",
         "Look at the pods of the trials that failed, mend the program, and create the TuningJob "

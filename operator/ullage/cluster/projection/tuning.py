@@ -23,6 +23,7 @@ from ullage.cluster.projection.spec import (
     read_inject,
     read_trust_domain,
 )
+from ullage.cluster.projection.suggestions import read_suggestions
 from ullage.cluster.projection.template import check_depth, check_size, check_template
 from ullage.cluster.records.snapshot import ObjectRef, WorkloadKind
 from ullage.cluster.records.tuning import TuningRecord
@@ -99,6 +100,7 @@ def _terms(spec: JsonObject) -> SearchTerms:
         raise WireError(f"trials: {trials} trials of {len(space.parameters)} parameters are a lot")
     with within("objective"):
         goal = _one_of(Goal, section(spec, "objective"), "goal")
+    external = ref is TuningAlgorithm.EXTERNAL
     terms = SearchTerms(
         algorithm=ref,
         space=space,
@@ -109,6 +111,8 @@ def _terms(spec: JsonObject) -> SearchTerms:
         min_epochs=least,
         eta=eta,
         points_per_range=points,
+        stated=read_suggestions(spec, space, trials, most) if external else (),
+        more_to_come=external and not flag(spec, "suggestionsEnded"),
     )
     try:
         trials_of(terms)

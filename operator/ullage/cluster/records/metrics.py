@@ -22,7 +22,7 @@ MOST_EPOCH_VALUES: Final = 64
 """Epochs that one report or status holds, the newest ones."""
 MOST_EPOCH: Final = 999_999
 _EPOCH: Final = re.compile("[0-9]{1,6}")
-_METRIC: Final = re.compile(r"-?[0-9]{1,17}(\.[0-9]{1,17})?(e[-+]?[0-9]{1,3})?")
+_METRIC: Final = re.compile(r"-?[0-9]{1,17}(\.[0-9]{1,22})?(e[-+]?[0-9]{1,3})?")
 
 
 def read_metric(said: str) -> float | None:

@@ -14,7 +14,16 @@ from types import MappingProxyType
 from typing import Final
 
 from ullage.api.words import Goal, TuningAlgorithm
-from ullage.engines.tuning.rungs import Algorithm, SyncHalving, budgets
+from ullage.engines.tuning.rungs import (
+    Algorithm,
+    AsyncHalving,
+    StatedTrials,
+    SyncHalving,
+    budgets,
+    for_trials,
+    hyperband,
+    in_brackets,
+)
 from ullage.engines.tuning.search_space import (
     Point,
     SearchSpace,
@@ -23,6 +32,22 @@ from ullage.engines.tuning.search_space import (
     random_point,
 )
 from ullage.engines.tuning.suggestions import ObservedTrial
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatedTrial:
+    """A trial that a client outside asks for.
+
+    Attributes:
+        point: Its parameters; empty where they are refused.
+        epochs: At which it reports; rising.
+        refused: Why its parameters are none of the search space.
+    """
+
+    trial: int
+    point: Point
+    epochs: tuple[int, ...]
+    refused: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +64,10 @@ class SearchTerms:
     min_epochs: int = 1
     eta: int = 3
     points_per_range: int = 3
+    stated: tuple[StatedTrial, ...] = ()
+    """Trials of a client outside, by number."""
+    more_to_come: bool = False
+    """A client outside may state more."""
 
     @property
     def maximise(self) -> bool:
@@ -56,12 +85,12 @@ class AlgorithmRow:
 
     Attributes:
         trials: How many there are.
-        suggest: Gives the parameters of a trial.
+        suggest: Gives the parameters of a trial; ``None`` = a sampler beside decisions is asked.
         decide: Makes what decides which trials go on.
     """
 
     trials: Callable[[SearchTerms], int]
-    suggest: Suggest
+    suggest: Suggest | None
     decide: Callable[[SearchTerms], Algorithm]
 
 
@@ -104,6 +133,29 @@ def _in_rungs(terms: SearchTerms) -> Algorithm:
     return _halving(terms, terms.trials, epochs)
 
 
+def _in_hyperband(terms: SearchTerms) -> Algorithm:
+    shapes = for_trials(hyperband(terms.max_epochs, terms.eta), terms.trials)
+    return in_brackets(shapes, terms.eta, maximise=terms.maximise)
+
+
+def _in_asha(terms: SearchTerms) -> Algorithm:
+    return AsyncHalving(
+        members=tuple(range(terms.trials)),
+        epochs=budgets(terms.min_epochs, terms.max_epochs, terms.eta),
+        eta=terms.eta,
+        maximise=terms.maximise,
+    )
+
+
+def _stated(terms: SearchTerms, trial: int, observed: Sequence[ObservedTrial]) -> Point:
+    del observed
+    return next((one.point for one in terms.stated if one.trial == trial), {})
+
+
+def _as_stated(terms: SearchTerms) -> Algorithm:
+    return StatedTrials(epochs={one.trial: one.epochs for one in terms.stated})
+
+
 ALGORITHMS: Final[Mapping[TuningAlgorithm, AlgorithmRow]] = MappingProxyType(
     {
         TuningAlgorithm.RANDOM: AlgorithmRow(
@@ -115,6 +167,13 @@ ALGORITHMS: Final[Mapping[TuningAlgorithm, AlgorithmRow]] = MappingProxyType(
         TuningAlgorithm.SYNC_HALVING: AlgorithmRow(
             trials=_as_asked, suggest=_at_random, decide=_in_rungs
         ),
+        TuningAlgorithm.HYPERBAND: AlgorithmRow(
+            trials=_as_asked, suggest=_at_random, decide=_in_hyperband
+        ),
+        TuningAlgorithm.ASHA: AlgorithmRow(trials=_as_asked, suggest=_at_random, decide=_in_asha),
+        TuningAlgorithm.EXTERNAL: AlgorithmRow(
+            trials=lambda terms: len(terms.stated), suggest=_stated, decide=_as_stated
+        ),
     }
 )
 """Every word has a row."""
@@ -125,8 +184,10 @@ def trials_of(terms: SearchTerms) -> int:
     return ALGORITHMS[terms.algorithm].trials(terms)
 
 
-def parameters_of(terms: SearchTerms, trial: int, observed: Sequence[ObservedTrial]) -> Point:
-    """Parameters of a trial.
+def parameters_of(
+    terms: SearchTerms, trial: int, observed: Sequence[ObservedTrial]
+) -> Point | None:
+    """Parameters of a trial; ``None`` = a sampler beside decisions is to be asked.
 
     Args:
         terms: Of the search.
@@ -134,7 +195,8 @@ def parameters_of(terms: SearchTerms, trial: int, observed: Sequence[ObservedTri
         observed: Trials that have parameters: those with results in the order of counting, then
             those that run.
     """
-    return ALGORITHMS[terms.algorithm].suggest(terms, trial, observed)
+    suggest = ALGORITHMS[terms.algorithm].suggest
+    return None if suggest is None else suggest(terms, trial, observed)
 
 
 def decider_of(terms: SearchTerms) -> Algorithm:

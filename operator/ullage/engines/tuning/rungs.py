@@ -9,7 +9,7 @@ that were not.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
@@ -406,6 +406,83 @@ class AsyncHalving:
         return tuple(Assignment(trial=one, until_epoch=above.until_epoch) for one in promoted)
 
 
+@dataclass(slots=True, kw_only=True)
+class StatedTrials:
+    """Trials that run to epochs that someone else states: each is a group of its own.
+
+    A client outside adds an epoch when it lets a trial go on.
+
+    Raises:
+        ValueError: a trial has no epoch, or its epochs do not rise.
+    """
+
+    epochs: Mapping[int, tuple[int, ...]]
+    history: MetricHistory = field(default_factory=MetricHistory)
+    _rungs: dict[int, list[Rung]] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for trial, epochs in self.epochs.items():
+            _check((trial,), epochs, 2)
+            self._open(trial)
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """Trials that were stated."""
+        return tuple(self.epochs)
+
+    @property
+    def rungs(self) -> tuple[Rung, ...]:
+        """Rungs of all trials, one trial after the other."""
+        return tuple(rung for rungs in self._rungs.values() for rung in rungs)
+
+    def by_epoch(self) -> tuple[Rung, ...]:
+        """The same with trials of one epoch together, as people read them."""
+        found: dict[int, list[Rung]] = {}
+        for rung in self.rungs:
+            found.setdefault(rung.until_epoch, []).append(rung)
+        return tuple(
+            Rung(
+                group=f"epoch-{epoch}",
+                members=tuple(trial for rung in rungs for trial in rung.members),
+                until_epoch=epoch,
+                values={trial: value for rung in rungs for trial, value in rung.values.items()},
+                problems={trial: why for rung in rungs for trial, why in rung.problems.items()},
+            )
+            for epoch, rungs in sorted(found.items())
+        )
+
+    def first(self) -> tuple[Assignment, ...]:
+        """Each trial to its first epoch."""
+        return tuple(
+            Assignment(trial=trial, until_epoch=epochs[0]) for trial, epochs in self.epochs.items()
+        )
+
+    def report(self, trial: int, epoch: int, value: float | None) -> Reported:
+        """Take a report in; see :class:`Algorithm`."""
+        if trial not in self._rungs:
+            return Reported(problem=ReportProblem.UNKNOWN_TRIAL)
+        rung = self._rungs[trial][-1]
+        problem = rung.report(self.history, trial, epoch, value)
+        further = rung.values and len(self._rungs[trial]) < len(self.epochs[trial])
+        if not further:
+            return Reported(problem=problem)
+        until = self._open(trial).until_epoch
+        return Reported(problem=problem, runs=(Assignment(trial=trial, until_epoch=until),))
+
+    def ended(self, trial: int) -> tuple[Assignment, ...]:
+        """Settle a trial; see :class:`Algorithm`."""
+        if trial in self._rungs:
+            self._rungs[trial][-1].settle(trial, None, ReportProblem.MISSING)
+        return ()
+
+    def _open(self, trial: int) -> Rung:
+        rungs = self._rungs.setdefault(trial, [])
+        at = len(rungs)
+        group = f"trial-{trial}-{at}"
+        rungs.append(Rung(group=group, members=(trial,), until_epoch=self.epochs[trial][at]))
+        return rungs[-1]
+
+
 class DecisionProblem(StrEnum):
     """Why a promotion by a suggestion service is refused."""
 
@@ -508,6 +585,8 @@ def families_of(algorithm: Algorithm) -> tuple[tuple[Rung, ...], ...]:
     """The rungs of an algorithm, first to last; trials move within one family of them."""
     if isinstance(algorithm, Brackets):
         return tuple(tuple(bracket.rungs) for bracket in algorithm.brackets)
+    if isinstance(algorithm, StatedTrials):
+        return tuple((rung,) for rung in algorithm.by_epoch())
     if isinstance(algorithm, ExternalGroups):
         return tuple((rung,) for rung in algorithm.rungs)
     return (tuple(algorithm.rungs),)

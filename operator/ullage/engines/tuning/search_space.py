@@ -9,6 +9,7 @@ restart.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -22,6 +23,8 @@ MOST_POINTS: Final = 100_000
 """Of a grid."""
 MOST_INTEGER: Final = 2**53
 """Whole numbers beyond it are not exact in JSON."""
+_NUMBER: Final = re.compile(r"-?[0-9]{1,17}(\.[0-9]{1,30})?([eE][-+]?[0-9]{1,3})?")
+_WHOLE: Final = re.compile(r"-?[0-9]{1,16}")
 Value = float | int | str | bool
 Point = Mapping[str, Value]
 
@@ -190,6 +193,23 @@ class SearchSpace:
                 SpaceProblem.TOO_MANY_PARAMETERS,
                 f"there are {len(self.parameters)} parameters: {MOST_PARAMETERS} at most",
             )
+
+
+def as_text(value: Value) -> str:
+    """A value of a parameter as a trial finds it."""
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def value_of(parameter: Parameter, said: str) -> Value | None:
+    """The value that a text stands for; ``None`` = it is none of the parameter."""
+    if isinstance(parameter, Choice):
+        return next((one for one in parameter.options if as_text(one) == said), None)
+    if not _NUMBER.fullmatch(said):
+        return None
+    if isinstance(parameter, IntRange) and not _WHOLE.fullmatch(said):
+        return None
+    value = float(said) if isinstance(parameter, FloatRange) else int(said)
+    return value if parameter.low <= value <= parameter.high else None
 
 
 def random_point(space: SearchSpace, seed: int, trial: int) -> Point:

@@ -13,36 +13,22 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from ullage.cluster.records.tuning import BestTrial, GroupRecord, TrialResult
+from ullage.api.words import TuningAlgorithm
+from ullage.cluster.records.tuning import MOST_GROUPS, BestTrial, GroupRecord, TrialResult
 from ullage.cluster.values.names import trial_name
 from ullage.engines.tuning.algorithms import SearchTerms, decider_of, parameters_of
 from ullage.engines.tuning.rungs import Algorithm, Rung, families_of
-from ullage.engines.tuning.search_space import Choice, FloatRange, Parameter, Point, Value
-from ullage.engines.tuning.suggestions import ObservedTrial, TrialOutcome
+from ullage.engines.tuning.search_space import Point, as_text, value_of
+from ullage.engines.tuning.suggestions import ObservedTrial, SuggestionRequest, TrialOutcome
 
 Texts = tuple[tuple[str, str], ...]
 """Parameters as texts, by name."""
 NONE_RUN: Final[Mapping[int, Texts]] = MappingProxyType({})
 
 
-def as_text(value: Value) -> str:
-    """A value of a parameter as a trial finds it."""
-    return repr(value) if isinstance(value, float) else str(value)
-
-
 def texts_of(point: Point) -> Texts:
     """Parameters as texts, by name."""
     return tuple(sorted((name, as_text(value)) for name, value in point.items()))
-
-
-def value_of(parameter: Parameter, said: str) -> Value | None:
-    """The value that a text stands for; ``None`` = it is none of the parameter."""
-    try:
-        if isinstance(parameter, Choice):
-            return next((one for one in parameter.options if as_text(one) == said), None)
-        return float(said) if isinstance(parameter, FloatRange) else int(said)
-    except ValueError:
-        return None
 
 
 def point_of(terms: SearchTerms, texts: Texts) -> Point:
@@ -100,8 +86,10 @@ class Search:
             self.take(result)
         return self
 
-    def texts(self, trial: int, running: Mapping[int, Texts] = NONE_RUN) -> Texts:
+    def texts(self, trial: int, running: Mapping[int, Texts] = NONE_RUN) -> Texts | None:
         """Parameters of a trial: those that it had before, else those that are suggested now.
+
+        ``None`` where a sampler beside decisions is to be asked.
 
         Args:
             trial: Number of the trial.
@@ -110,13 +98,41 @@ class Search:
         known = self.parameters.get(trial)
         if known:
             return known
+        point = parameters_of(self.terms, trial, self._known((trial,), running))
+        return None if point is None else texts_of(point)
+
+    def request(self, trials: tuple[int, ...], running: Mapping[int, Texts]) -> SuggestionRequest:
+        """What a sampler is asked.
+
+        Args:
+            trials: That want parameters.
+            running: Parameters of trials that have no result yet.
+        """
+        return SuggestionRequest(
+            space=self.terms.space,
+            seed=self.terms.seed,
+            trials=trials,
+            observed=self._known(trials, running),
+            maximise=self.terms.maximise,
+        )
+
+    @property
+    def is_stated(self) -> bool:
+        """A client outside states trials: their parameters stand in its list, in no result."""
+        return self.terms.algorithm is TuningAlgorithm.EXTERNAL
+
+    def refused(self, trial: int) -> str:
+        """Why a client's trial cannot run; "" = it can."""
+        return next((one.refused for one in self.terms.stated if one.trial == trial), "")
+
+    def _known(self, but: Sequence[int], running: Mapping[int, Texts]) -> tuple[ObservedTrial, ...]:
+        """Trials that have parameters: those with results, then those that run."""
         others = tuple(
             ObservedTrial(trial=other, point=point_of(self.terms, texts))
             for other, texts in running.items()
-            if other != trial and other not in self.parameters
+            if other not in but and other not in self.parameters
         )
-        observed = (*self._with_results().values(), *others)
-        return texts_of(parameters_of(self.terms, trial, observed))
+        return (*self._with_results().values(), *others)
 
     def _with_results(self) -> Mapping[int, ObservedTrial]:
         """Trials that have a result, by the last one that has a value."""
@@ -149,6 +165,7 @@ class Search:
     def groups(self) -> tuple[GroupRecord, ...]:
         """Groups of trials that are compared with each other, as far as they have any."""
         rungs = [rung for family in families_of(self._decider) for rung in family if rung.members]
+        rungs = sorted(rungs, key=lambda rung: rung.complete)[:MOST_GROUPS]  # what is open first
         return tuple(
             GroupRecord(
                 name=rung.group,
@@ -161,10 +178,23 @@ class Search:
 
     def paused(self) -> frozenset[int]:
         """Trials at the end of a rung that is not decided yet."""
+        if self.is_stated:
+            return self._may_be_prolonged()
         return frozenset(
             trial
             for family in families_of(self._decider)
             for trial in _paused(family, self.terms.max_epochs)
+        )
+
+    def _may_be_prolonged(self) -> frozenset[int]:
+        """Trials to which a client may still add an epoch."""
+        if not self.terms.more_to_come:
+            return frozenset()
+        last = {one.trial: one for one in self.results}
+        return frozenset(
+            trial
+            for trial, one in last.items()
+            if trial not in self.due and one.value is not None and one.epoch < self.terms.max_epochs
         )
 
     def best(self, name: str) -> BestTrial | None:
@@ -187,7 +217,7 @@ class Search:
             trial=best.trial,
             epoch=best.epoch,
             value=best.value or 0.0,
-            parameters=self.parameters[best.trial],
+            parameters=self.parameters[best.trial] or self.texts(best.trial) or (),
         )
 
 

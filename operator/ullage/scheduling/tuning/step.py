@@ -9,7 +9,7 @@ go on or its TrainingJob go: a process that dies in between counts nothing twice
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -20,10 +20,12 @@ from ullage.cluster.records.snapshot import RefusedWrite, WorkloadRecord
 from ullage.cluster.records.tuning import TrialCounts, TrialResult, TuningRecord, TuningStatus
 from ullage.cluster.values.names import trial_name, trial_run_name
 from ullage.engines.tuning.algorithms import trials_of
+from ullage.engines.tuning.search_space import Point
+from ullage.engines.tuning.suggestions import SuggestionRequest
 from ullage.scheduling.model.conditions import Said, merged
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import CreateTrial, DeleteWorkload, Emit
-from ullage.scheduling.tuning.search import Search
+from ullage.scheduling.tuning.search import Search, Texts, texts_of
 
 MOST_KEPT: Final = 64
 """TrainingJobs of ended trials that stay, the newest: for their pods' logs."""
@@ -38,6 +40,8 @@ class TuningStep:
 
     status: TuningStatus
     creates: tuple[CreateTrial, ...] = ()
+    asks: SuggestionRequest | None = None
+    """Trials that could run and have no parameters yet."""
     deletes: tuple[DeleteWorkload, ...] = ()
     events: tuple[Emit, ...] = ()
     """Of what the status newly says."""
@@ -50,11 +54,13 @@ class Around:
     Attributes:
         runs: TrainingJobs that the TuningJob controls, by name.
         refused: TrainingJobs of its namespace that the API refused to create, by name.
+        suggested: Parameters that a sampler found, by trial.
         now: Seconds since the epoch.
         epoch: Of this leader.
     """
 
     runs: Mapping[str, WorkloadRecord]
+    suggested: Mapping[int, Point] = field(default_factory=dict)
     refused: Mapping[str, RefusedWrite] = field(default_factory=dict)
     now: float
     epoch: int
@@ -78,7 +84,7 @@ def next_step(job: TuningRecord, around: Around) -> TuningStep:
 
 def _running(job: TuningRecord, around: Around) -> TuningStep:
     written = Search(terms=job.terms).take_all(job.status.results)
-    creates = _creates(job, around, written)
+    creates, asks = _creates(job, around, written)
     deletes = _deletes(job, around, written, over=False)
     search = written
     fresh = _fresh(job, around, written)
@@ -86,10 +92,11 @@ def _running(job: TuningRecord, around: Around) -> TuningStep:
         search = Search(terms=job.terms).take_all((*job.status.results, *fresh))
     status, reason = _status(job, around, search)
     if status.phase in _ENDED:
-        creates = ()
+        creates, asks = (), None
     return TuningStep(
         status=status,
         creates=creates,
+        asks=asks,
         deletes=deletes,
         events=_events(job, around, search, fresh, (status, reason)),
     )
@@ -115,7 +122,16 @@ def _fresh(job: TuningRecord, around: Around, search: Search) -> tuple[TrialResu
         and search.due.get(run.trial.trial) == run.trial.until_epoch
     ]
     ended.sort(key=lambda one: one[:2])
-    return tuple(_result(run, search) for _, _, run in ended)
+    return (*_refused(search), *(_result(run, search) for _, _, run in ended))
+
+
+def _refused(search: Search) -> Iterator[TrialResult]:
+    """Trials of a client outside that cannot run: they fail at once."""
+    for one in search.terms.stated:
+        if one.refused and search.due.get(one.trial) == one.epochs[0]:
+            yield TrialResult(
+                trial=one.trial, epoch=one.epochs[0], reason=Reason.SUGGESTION_REFUSED
+            )
 
 
 def _result(run: WorkloadRecord, search: Search) -> TrialResult:
@@ -130,7 +146,9 @@ def _result(run: WorkloadRecord, search: Search) -> TrialResult:
         epoch=of.until_epoch,
         value=value,
         reason=reason,
-        parameters=() if known else of.parameters or search.texts(of.trial),
+        parameters=()
+        if known or search.is_stated
+        else of.parameters or search.texts(of.trial) or (),
     )
 
 
@@ -148,15 +166,24 @@ def _value(run: WorkloadRecord, epoch: int) -> tuple[float | None, Reason | None
 # -- TrainingJobs --------------------------------------------------------------------------------
 
 
-def _creates(job: TuningRecord, around: Around, search: Search) -> tuple[CreateTrial, ...]:
-    """TrainingJobs of trials that are due, the furthest first, as many as may run at one time."""
+def _creates(
+    job: TuningRecord, around: Around, search: Search
+) -> tuple[tuple[CreateTrial, ...], SuggestionRequest | None]:
+    """TrainingJobs of trials that are due, the furthest first, as many as may run at one time.
+
+    Trials whose parameters a sampler has still to find are asked for instead.
+    """
     name = job.ref.name
     wanted = sorted(search.due.items(), key=lambda one: (-one[1], one[0]))
     names = {one: trial_run_name(name, *one) for one in wanted}
     active = sum(_is_active(around.runs.get(run)) for run in names.values())
     room = max(0, job.parallelism - active)
     missing = [
-        one for one in wanted if names[one] not in around.runs and names[one] not in around.refused
+        one
+        for one in wanted
+        if names[one] not in around.runs
+        and names[one] not in around.refused
+        and not search.refused(one[0])
     ][:room]
     running = {
         run.trial.trial: run.trial.parameters
@@ -164,21 +191,34 @@ def _creates(job: TuningRecord, around: Around, search: Search) -> tuple[CreateT
         if run.trial is not None and _is_active(run)
     }
     creates: list[CreateTrial] = []
+    unknown: list[int] = []
     for trial, until in missing:
-        running[trial] = search.texts(trial, running)
+        texts = _texts(search, around, trial, running)
+        if texts is None:
+            unknown.append(trial)
+            continue
+        running[trial] = texts
         creates.append(
             CreateTrial(
                 owner=job.ref,
                 name=names[trial, until],
                 trial=trial,
                 until_epoch=until,
-                parameters=running[trial],
+                parameters=texts,
                 epoch=around.epoch,
                 reason=Reason.TRIAL_STARTED,
                 text=f"{trial_name(name, trial)} runs to epoch {until}",
             )
         )
-    return tuple(creates)
+    return tuple(creates), search.request(tuple(unknown), running) if unknown else None
+
+
+def _texts(
+    search: Search, around: Around, trial: int, running: Mapping[int, Texts]
+) -> Texts | None:
+    found = around.suggested.get(trial)
+    known = search.texts(trial, running)
+    return texts_of(found) if known is None and found is not None else known
 
 
 def _is_active(run: WorkloadRecord | None) -> bool:
@@ -248,6 +288,9 @@ def _verdict(job: TuningRecord, around: Around, search: Search) -> tuple[str, Re
     if failed > job.max_failed_trials:
         text = f"{failed} trials failed, {job.max_failed_trials} may (spec.maxFailedTrials)"
         return "Failed", Reason.TOO_MANY_TRIALS_FAILED, text
+    if not search.due and job.terms.more_to_come:
+        text = f"{len(job.terms.stated)} trials were suggested; more may come"
+        return "Running" if job.terms.stated else "Pending", Reason.WAITS_FOR_SUGGESTIONS, text
     if not search.due:
         best = search.best(job.ref.name)
         if best is None:

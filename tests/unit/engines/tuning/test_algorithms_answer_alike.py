@@ -14,6 +14,7 @@ from ullage.engines.tuning.rungs import (
     Algorithm,
     AsyncHalving,
     ExternalGroups,
+    StatedTrials,
     SyncHalving,
     for_trials,
     hyperband,
@@ -34,7 +35,8 @@ MAKERS: dict[str, Callable[[], Algorithm]] = {
     "SyncHalving": lambda: SyncHalving(members=tuple(range(TRIALS)), epochs=(1, 3, LAST)),
     "Hyperband": lambda: in_brackets(for_trials(hyperband(LAST), TRIALS)),
     "ASHA": lambda: AsyncHalving(members=tuple(range(TRIALS)), epochs=(1, 3, LAST)),
-    "External": of_a_service,
+    "groups of a service": of_a_service,
+    "External": lambda: StatedTrials(epochs=dict.fromkeys(range(TRIALS), (1, 3, LAST))),
 }
 each = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 
@@ -87,3 +89,20 @@ def test_groups_have_names_of_their_own(make: Callable[[], Algorithm]) -> None:
         algorithm.report(trial, 1, math.pi * trial)
     groups = [rung.group for rung in algorithm.rungs]
     assert len(set(groups)) == len(groups)
+
+
+def test_stated_trials_go_on_by_what_is_stated_alone() -> None:
+    stated = StatedTrials(epochs={3: (1,), 5: (2, 4)})
+    assert [(one.trial, one.until_epoch) for one in stated.first()] == [(3, 1), (5, 2)]
+    assert stated.report(3, 1, 0.9).runs == ()
+    assert stated.report(5, 2, math.nan).runs == ()  # without a value it does not go on
+    assert [(rung.group, rung.members, rung.complete) for rung in stated.by_epoch()] == [
+        ("epoch-1", (3,), True),
+        ("epoch-2", (5,), True),
+    ]
+
+
+@pytest.mark.parametrize("epochs", [(), (0,), (3, 3), (4, 2)], ids=str)
+def test_stated_epochs_rise(epochs: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="epochs of rungs"):
+        StatedTrials(epochs={0: epochs})

@@ -16,13 +16,16 @@ from ullage.engines.tuning.search_space import (
     Choice,
     FloatRange,
     IntRange,
+    Parameter,
     Point,
     SearchSpace,
     SearchSpaceError,
     SpaceProblem,
+    as_text,
     grid_point,
     grid_size,
     random_point,
+    value_of,
 )
 
 SPACE = SearchSpace(
@@ -125,3 +128,41 @@ def test_what_has_no_points_is_refused_with_its_reason(make: object, problem: Sp
 def test_true_and_one_are_different_options() -> None:
     space = SearchSpace(parameters={"x": Choice(options=(True, 1, 1.0))})
     assert [type(point["x"]) for point in grid(space, 1)] == [bool, int, float]
+
+
+@pytest.mark.parametrize(
+    ("parameter", "said", "value"),
+    [
+        (FloatRange(low=0.0, high=1.0), "0.5", 0.5),
+        (FloatRange(low=0.0, high=1.0), "1e-4", 1e-4),
+        (FloatRange(low=0.0, high=1.0), "1.5", None),
+        (FloatRange(low=0.0, high=1.0), "nan", None),
+        (FloatRange(low=0.0, high=1.0), "0_1", None),
+        (FloatRange(low=0.0, high=1.0), "", None),
+        (IntRange(low=-2, high=9), "-2", -2),
+        (IntRange(low=-2, high=9), "3.0", None),
+        (IntRange(low=-2, high=9), "10", None),
+        (IntRange(low=-2, high=9), "9" * 400, None),
+        (Choice(options=("a", 1, True, 0.25)), "True", True),
+        (Choice(options=("a", 1, True, 0.25)), "0.25", 0.25),
+        (Choice(options=("a", 1, True, 0.25)), "b", None),
+    ],
+)
+def test_texts_are_values_of_their_parameter_or_none(
+    parameter: Parameter, said: str, value: object
+) -> None:
+    found = value_of(parameter, said)
+    assert (type(found), found) == (type(value), value)
+
+
+@given(st.integers(0, 2**31), st.integers(0, 1000))
+def test_points_read_back_from_their_texts(seed: int, trial: int) -> None:
+    space = SearchSpace(
+        parameters={
+            "rate": FloatRange(low=1e-12, high=1e12, log=True),
+            "part": FloatRange(low=-1.0, high=1.0),
+            "count": IntRange(low=-(2**53), high=2**53),
+        }
+    )
+    for name, value in random_point(space, seed, trial).items():
+        assert value_of(space.parameters[name], as_text(value)) == value
