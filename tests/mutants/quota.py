@@ -110,7 +110,7 @@ MUTANTS: Final = (
         KEPT,
     ),
     Mutant(
-        "a turn that quota does not allow ends no one's turn early",
+        "a gang that quota keeps out is waited for no more",
         f"{TURNS}/plan.py",
         "        and (quota is None or quota.could_have(uid))\n",
         "",

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """krew itself takes the manifest of a release, installs the archive of this machine and removes it.
 
-krew looks for no index and asks no network for an archive that is given; the manifest's address is
-one that will exist when the release is published.
+krew asks no network for an archive that is given, and an empty index of its own is all that it
+wants to remove one; the manifest's address is one that will exist when the release is published.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class Krew:
 
 
 @pytest.fixture(scope="module")
-def krew(tmp_path_factory: pytest.TempPathFactory) -> Krew:
+def release(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The archive of this machine, and the manifest."""
     folder = tmp_path_factory.mktemp("release")
     archive = write_archive(folder, version(), this_platform())
     text = manifest(
@@ -60,8 +61,14 @@ def krew(tmp_path_factory: pytest.TempPathFactory) -> Krew:
         dict.fromkeys(WHEEL_MACHINES, archive),
     )  # fmt: skip
     (folder / "ullage.yaml").write_text(text, encoding="utf-8")
-    root = tmp_path_factory.mktemp("krew")
-    return Krew(LocalCluster().tool("krew"), root, archive, folder / "ullage.yaml")
+    return archive, folder / "ullage.yaml"
+
+
+@pytest.fixture
+def krew(release: tuple[Path, Path], tmp_path: Path) -> Krew:
+    index = tmp_path / "krew" / "index" / "default"
+    subprocess.run(["git", "init", "--quiet", str(index)], check=True)
+    return Krew(LocalCluster().tool("krew"), tmp_path / "krew", *release)
 
 
 def test_krew_installs_the_command_which_runs_and_removes_all_of_it(krew: Krew) -> None:
@@ -82,7 +89,7 @@ def test_krew_installs_the_command_which_runs_and_removes_all_of_it(krew: Krew) 
     gone = krew.run("uninstall", "ullage")
     assert gone.returncode == 0, gone.stderr
     assert not krew.command.exists()
-    assert not list((krew.root / "store" / "ullage").glob("*"))
+    assert not (krew.root / "store" / "ullage" / f"v{version()}").exists()
 
 
 def test_krew_takes_no_archive_with_other_content(krew: Krew, tmp_path: Path) -> None:

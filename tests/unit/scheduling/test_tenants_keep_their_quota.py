@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from builders import (
@@ -362,3 +364,27 @@ def test_a_gang_beyond_its_quota_ends_no_ones_turn_early() -> None:
     decision = turns.job("gang").status.decision
     assert decision is not None
     assert decision.reason is Reason.QUOTA_EXCEEDED
+
+
+@pytest.mark.parametrize(("nominal", "is_waited_for"), [(100, False), (200, True)])
+def test_a_gang_that_a_smaller_quota_keeps_out_is_waited_for_no_more(
+    nominal: int, is_waited_for: bool
+) -> None:
+    turns = Turns.of({"n1": FAST, "n2": FAST}, rates("a", 4, 1))
+    turns.add(*(a_job(name, "elsewhere").with_(workload_class="a") for name in ("one", "two")))
+    turns.settle()
+    turns.add(a_job("gang").gang(2).checkpointed().with_(workload_class="a"))
+    turns.settle()
+    gang = turns.job("gang")
+    books = gang.status.allocation
+    assert books is not None
+    passed = replace(books, skipped_since=turns.toy.now - 10)
+    turns.toy.workloads[gang.ref.uid] = replace(
+        gang, status=replace(gang.status, allocation=passed)
+    )
+    tenants = (party("default", nominal, cohort="", kind=FAST),)
+    turns.toy.shape.policy = replace(turns.toy.shape.policy, tenants=tenants)
+    turns.settle()
+    books = turns.job("gang").status.allocation
+    assert books is not None
+    assert bool(books.skipped_since) is is_waited_for
