@@ -121,9 +121,10 @@ class Search:
         """A client outside states trials: their parameters stand in its list, in no result."""
         return self.terms.algorithm is TuningAlgorithm.EXTERNAL
 
-    def refused(self, trial: int) -> str:
-        """Why a client's trial cannot run; "" = it can."""
-        return next((one.refused for one in self.terms.stated if one.trial == trial), "")
+    @property
+    def refused(self) -> frozenset[int]:
+        """Trials of a client that cannot run."""
+        return frozenset(one.trial for one in self.terms.stated if one.refused)
 
     def _known(self, but: Sequence[int], running: Mapping[int, Texts]) -> tuple[ObservedTrial, ...]:
         """Trials that have parameters: those with results, then those that run."""

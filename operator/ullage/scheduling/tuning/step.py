@@ -178,12 +178,13 @@ def _creates(
     names = {one: trial_run_name(name, *one) for one in wanted}
     active = sum(_is_active(around.runs.get(run)) for run in names.values())
     room = max(0, job.parallelism - active)
+    refused = search.refused
     missing = [
         one
         for one in wanted
         if names[one] not in around.runs
         and names[one] not in around.refused
-        and not search.refused(one[0])
+        and one[0] not in refused
     ][:room]
     running = {
         run.trial.trial: run.trial.parameters
