@@ -109,7 +109,7 @@ class Entries:
     def verdicts(self) -> dict[str, Verdict]:
         """What admission said of each pod that was given a place, by its uid."""
         return {
-            placement.asked.member.pod.uid: placement.candidate.grant.verdict
+            placement.member.pod.uid: placement.candidate.grant.verdict
             for _, outcome in self.outcomes()
             for placement in outcome.placements
             if placement.candidate.grant.verdict is not None

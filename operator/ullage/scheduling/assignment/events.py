@@ -46,15 +46,15 @@ def lane_news(context: CycleContext, assignments: Assignments) -> list[Emit]:
 
 
 def _assigned(context: CycleContext, placement: Placement) -> Emit:
-    candidate, request = placement.candidate, placement.asked.request
-    site, uid = candidate.sites[0], placement.asked.member.pod.uid
+    candidate, request = placement.candidate, placement.request
+    site, uid = candidate.sites[0], placement.member.pod.uid
     occupancy = context.placer.occupancy
     here = [one for one in occupancy.occupants[site] if one.lane == candidate.lane]
     others = [one.tenant.name for one in here if one.pod_uid != uid]
     size_mib = max((one.ephemeral_mib for one in here), default=0)
     kept_mib = request.lane.persistent_mib if request.lane is not None else 0
     return Emit(
-        target=placement.asked.workload.ref,
+        target=placement.workload.ref,
         warning=False,
         epoch=context.view.settings.epoch,
         reason=Reason.LANE_ASSIGNED,
@@ -79,14 +79,14 @@ def _joins(placement: Placement) -> bool:
 def _told(context: CycleContext, placement: Placement) -> Emit:
     """Names come from the device itself: a verdict may have been made on another one like it."""
     grant, site = placement.candidate.grant, placement.candidate.sites[0]
-    uid = placement.asked.member.pod.uid
+    uid = placement.member.pod.uid
     beside = ", ".join(
         occupant.tenant.name
         for occupant in context.placer.occupancy.occupants[site]
         if occupant.pod_uid != uid
     )
     return Emit(
-        target=placement.asked.workload.ref,
+        target=placement.workload.ref,
         warning=False,
         epoch=context.view.settings.epoch,
         reason=Reason.PROBATION_STARTED if grant.trial else Reason.SHARING_ADMITTED,

@@ -22,7 +22,7 @@ from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.inventory.reliable_machines import held_to, staying, terms_of
 from ullage.scheduling.inventory.resource_usage import charged
 from ullage.scheduling.model.view import Member
-from ullage.scheduling.placement.placement import NoRoom, Placement, PlacementRequest, Placer
+from ullage.scheduling.placement.placement import NoRoom, Placement, Placer
 
 Narrow = Callable[[ResourceRequest, frozenset[int]], ResourceRequest]
 """Holds a want to some models."""
@@ -44,10 +44,10 @@ class _Wanted:
         """Its identity within a cycle."""
         return self.request.number, self.tied.number if self.tied is not None else 0, self.first
 
-    def unit(self, job: WorkloadRecord, most: int) -> list[PlacementRequest]:
+    def unit(self, job: WorkloadRecord, most: int) -> list[Placement]:
         """So many members, in order of rank."""
         return [
-            PlacementRequest(
+            Placement(
                 job,
                 phantom,
                 self.tied if self.tied and phantom.pod.rank < self.first else self.request,
@@ -205,7 +205,7 @@ class Space:
         }
         return {site for site in found if site is not None}
 
-    def _count(self, unit: Sequence[PlacementRequest], proven: bool) -> int:
+    def _count(self, unit: Sequence[Placement], proven: bool) -> int:
         fits = self._fitting(unit, proven)
         if unit[0].request.exclusive or not 0 < fits < len(unit):
             return fits
@@ -219,7 +219,7 @@ class Space:
                 over = middle
         return least
 
-    def _fitting(self, unit: Sequence[PlacementRequest], proven: bool) -> int:
+    def _fitting(self, unit: Sequence[Placement], proven: bool) -> int:
         found = self.placer.placement(unit, set(), explain=False)
         if isinstance(found, NoRoom):
             return found.placed

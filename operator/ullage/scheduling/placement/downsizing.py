@@ -31,7 +31,6 @@ from ullage.scheduling.model.view import Member, View
 from ullage.scheduling.placement.placement import (
     NoRoom,
     Placement,
-    PlacementRequest,
     Placer,
     memory_mib,
 )
@@ -101,7 +100,7 @@ class Asking:
 
     placer: Placer
     requests: ResourceRequests
-    unit: Sequence[PlacementRequest]
+    unit: Sequence[Placement]
     near: frozenset[int] = frozenset()
 
     def placement(self) -> tuple[Placement, ...] | NoRoom:

@@ -38,21 +38,31 @@ _MOST_SHARERS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class PlacementRequest:
-    """One member and the class of what it asks for."""
+class Placement:
+    """One member and the class of what it asks for; placed once it has a candidate."""
 
     workload: WorkloadRecord
     member: Member
     request: ResourceRequest
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """A member in its place; ``runner_up`` is what the first of a gang would have got instead."""
-
-    asked: PlacementRequest
-    candidate: Candidate
+    found: Candidate | None = None
+    """Its place; ``None`` = it is still looked for."""
     runner_up: Candidate | None = None
+    """What the first of a gang would have got instead."""
+
+    @property
+    def candidate(self) -> Candidate:
+        """Its place.
+
+        Raises:
+            LookupError: it has none yet.
+        """
+        if self.found is None:
+            raise LookupError(f"pod {self.member.pod.name} is not placed")
+        return self.found
+
+    def at(self, candidate: Candidate, runner_up: Candidate | None = None) -> Placement:
+        """The member in a place."""
+        return Placement(self.workload, self.member, self.request, candidate, runner_up)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +110,7 @@ class Placer:
         self.candidate_index = CandidateIndex(self.occupancy, self.rule)
 
     def placement(
-        self, unit: Sequence[PlacementRequest], near: set[int], *, explain: bool
+        self, unit: Sequence[Placement], near: set[int], *, explain: bool
     ) -> tuple[Placement, ...] | NoRoom:
         """Seat all members, or none.
 
@@ -119,7 +129,7 @@ class Placer:
         return self._within_quota(held, unit, near, explain=explain)
 
     def _within_quota(
-        self, held: HeldQuota, unit: Sequence[PlacementRequest], near: set[int], *, explain: bool
+        self, held: HeldQuota, unit: Sequence[Placement], near: set[int], *, explain: bool
     ) -> tuple[Placement, ...] | NoRoom:
         """Seat all members on types that their tenant's quota has room for, or none."""
         request, models = unit[0].request, self.occupancy.inventory.models
@@ -140,7 +150,7 @@ class Placer:
         return NoRoom(self._within_quota_at_once(held, unit, near, allowed.members), lines)
 
     def _within_quota_at_once(
-        self, held: HeldQuota, unit: Sequence[PlacementRequest], near: set[int], most: int
+        self, held: HeldQuota, unit: Sequence[Placement], near: set[int], most: int
     ) -> int:
         """How many members of an elastic gang its quota and the devices take together."""
         if not most or unit[0].workload.elasticity is None:
@@ -152,8 +162,8 @@ class Placer:
         return len(found)
 
     def _held_to_quota(
-        self, held: HeldQuota, unit: Sequence[PlacementRequest], caps: Mapping[int, int]
-    ) -> list[PlacementRequest]:
+        self, held: HeldQuota, unit: Sequence[Placement], caps: Mapping[int, int]
+    ) -> list[Placement]:
         """The same members on these models, each with no more than the cap there."""
         inventory, percent = self.occupancy.inventory, min(caps.values())
         first = unit[0].request
@@ -170,13 +180,13 @@ class Placer:
         )
 
     def _wherever(
-        self, unit: Sequence[PlacementRequest], near: set[int], *, explain: bool
+        self, unit: Sequence[Placement], near: set[int], *, explain: bool
     ) -> tuple[Placement, ...] | NoRoom:
         """Seat all members, or none, whatever their quota."""
         request = unit[0].request
         if not request.uniform:
             return self._on_any(unit, near, explain=explain)
-        furthest: tuple[int, Sequence[PlacementRequest]] | None = None
+        furthest: tuple[int, Sequence[Placement]] | None = None
         models = self._models(request, near)
         for model in models:
             narrowed = self._held_to_model(unit, model)
@@ -200,9 +210,7 @@ class Placer:
         others = [at for at in allowed if at not in request.barred and at != first]
         return [first, *sorted(others, key=lambda at: (-worth.get(at, 0), at))]
 
-    def _held_to_model(
-        self, unit: Sequence[PlacementRequest], model: int
-    ) -> list[PlacementRequest]:
+    def _held_to_model(self, unit: Sequence[Placement], model: int) -> list[Placement]:
         """The same members on devices of one model."""
         only = frozenset((model,))
         return self._narrowed(
@@ -210,7 +218,7 @@ class Placer:
         )
 
     def _on_any(
-        self, unit: Sequence[PlacementRequest], near: set[int], *, explain: bool
+        self, unit: Sequence[Placement], near: set[int], *, explain: bool
     ) -> tuple[Placement, ...] | NoRoom:
         """Seat all members wherever they may be, or none."""
         request = unit[0].request
@@ -230,7 +238,7 @@ class Placer:
                     return trial
         return found
 
-    def _on_fewest_nodes(self, unit: Sequence[PlacementRequest]) -> tuple[Placement, ...] | None:
+    def _on_fewest_nodes(self, unit: Sequence[Placement]) -> tuple[Placement, ...] | None:
         """Seat all members on as few nodes as there is room on, the fullest that will do."""
         chosen = fewest_nodes(self._shortlist(unit[0].request).room_by_node(), len(unit))
         if not chosen or len(unit) == 1:
@@ -244,11 +252,12 @@ class Placer:
         if isinstance(found, NoRoom):
             return None
         return tuple(
-            replace(placement, asked=asked) for placement, asked in zip(found, unit, strict=True)
+            replace(placement, request=asked.request)
+            for placement, asked in zip(found, unit, strict=True)
         )
 
     def avoiding(
-        self, unit: Sequence[PlacementRequest], sites: frozenset[int], near: set[int]
+        self, unit: Sequence[Placement], sites: frozenset[int], near: set[int]
     ) -> tuple[Placement, ...] | NoRoom:
         """Seat all members on other devices than these, or none.
 
@@ -264,7 +273,8 @@ class Placer:
         if isinstance(found, NoRoom):
             return found
         return tuple(
-            replace(placement, asked=asked) for placement, asked in zip(found, unit, strict=True)
+            replace(placement, request=asked.request)
+            for placement, asked in zip(found, unit, strict=True)
         )
 
     def _elsewhere(self, nodes: Sequence[int]) -> frozenset[int]:
@@ -272,7 +282,7 @@ class Placer:
         inventory = self.occupancy.inventory
         return frozenset(np.flatnonzero(~np.isin(inventory.node_of, nodes)).tolist())
 
-    def _held_to(self, unit: Sequence[PlacementRequest], cap: int) -> list[PlacementRequest]:
+    def _held_to(self, unit: Sequence[Placement], cap: int) -> list[Placement]:
         """The same members, content with less."""
         return self._narrowed(
             unit,
@@ -282,10 +292,10 @@ class Placer:
 
     def _narrowed(
         self,
-        unit: Sequence[PlacementRequest],
+        unit: Sequence[Placement],
         how: tuple[object, ...],
         narrow: Callable[[ResourceRequest], ResourceRequest],
-    ) -> list[PlacementRequest]:
+    ) -> list[Placement]:
         """The same members with narrower requests, which alike members of a cycle share.
 
         Args:
@@ -293,7 +303,7 @@ class Placer:
             how: What it is narrowed to.
             narrow: Does so.
         """
-        held: list[PlacementRequest] = []
+        held: list[Placement] = []
         for one in unit:
             key = (one.request.number, *how)
             known = self._narrower.get(key)
@@ -305,7 +315,7 @@ class Placer:
         return held
 
     def _seat(
-        self, unit: Sequence[PlacementRequest], near: set[int], *, explain: bool
+        self, unit: Sequence[Placement], near: set[int], *, explain: bool
     ) -> tuple[Placement, ...] | NoRoom:
         """Seat all members at the largest shares, one after the other, or none."""
         placements: list[Placement] = []
@@ -318,12 +328,12 @@ class Placer:
                 self.unseat(placements)
                 return NoRoom(len(placements), lines)
             other = shortlist.second(candidate) if explain and not placements else None
-            placements.append(Placement(asked, candidate, other))
+            placements.append(asked.at(candidate, other))
             self.take(placements[-1])
             near.add(candidate.node)
         return tuple(placements)
 
-    def join(self, asked: PlacementRequest, site: int) -> Placement | RefusalLine:
+    def join(self, asked: Placement, site: int) -> Placement | RefusalLine:
         """Seat a member beside the only one on a device, which no third one joins.
 
         Args:
@@ -352,7 +362,7 @@ class Placer:
             return self._no_place(site, grant.reason, grant.text)
         if grant.trial:
             return self._no_place(site, Reason.NEED_PROFILE, "it would be on trial there")
-        placement = Placement(asked, Candidate(node, (site,), grant.percent, grant))
+        placement = asked.at(Candidate(node, (site,), grant.percent, grant))
         self.take(placement)
         return placement
 
@@ -388,23 +398,21 @@ class Placer:
         """Add a placed member to the occupancy."""
         for site in placement.candidate.sites:
             self.occupancy.put(site, self.occupant(placement, site))
-        self.occupancy.charge(placement.candidate.node, placement.asked.member.pod.shape.requests)
+        self.occupancy.charge(placement.candidate.node, placement.member.pod.shape.requests)
 
     def unseat(self, placements: Sequence[Placement]) -> None:
         """Remove members from the occupancy."""
         for placement in reversed(placements):
             for site in placement.candidate.sites:
                 self.occupancy.lift(site, self.occupant(placement, site))
-            self.occupancy.refund(
-                placement.candidate.node, placement.asked.member.pod.shape.requests
-            )
+            self.occupancy.refund(placement.candidate.node, placement.member.pod.shape.requests)
 
     def occupant(self, placement: Placement, site: int) -> Occupant:
         """A seated member as it stands on one of its devices."""
-        request, workload = placement.asked.request, placement.asked.workload
+        request, workload = placement.request, placement.workload
         model = self.occupancy.inventory.model.item(site)
         return Occupant(
-            pod_uid=placement.asked.member.pod.uid,
+            pod_uid=placement.member.pod.uid,
             owner_uid=workload.ref.uid,
             tenant=request.tenant(
                 f"{workload.ref.namespace}/{workload.ref.name}",
@@ -445,9 +453,9 @@ def slices_of(
     """The slices that a seated member gets: (node, slice), in order of their index."""
     inventory = placer.occupancy.inventory
     pod, workload, request = (
-        placement.asked.member.pod,
-        placement.asked.workload,
-        placement.asked.request,
+        placement.member.pod,
+        placement.workload,
+        placement.request,
     )
     return tuple(
         (

@@ -27,7 +27,7 @@ from ullage.scheduling.inventory.resource_usage import charged
 from ullage.scheduling.model.lifecycle_step import PREEMPTIONS
 from ullage.scheduling.model.view import Member, View
 from ullage.scheduling.placement.headroom import lender
-from ullage.scheduling.placement.placement import NoRoom, Placement, PlacementRequest, Placer
+from ullage.scheduling.placement.placement import NoRoom, Placement, Placer
 
 _MOST_TRIALS = 16
 """Victims that are spared one by one; above it only those on other devices are spared."""
@@ -245,7 +245,7 @@ def priority_of(workload: WorkloadRecord, members: Sequence[Member]) -> int:
 
 
 def within_reach(
-    placer: Placer, unit: Sequence[PlacementRequest], victims: Sequence[Victim]
+    placer: Placer, unit: Sequence[Placement], victims: Sequence[Victim]
 ) -> list[Victim]:
     """Victims that hold a device which members could be on, or quota of such a type."""
     reach = placer.candidate_index.reachable(unit[0].request)
@@ -259,7 +259,7 @@ def within_reach(
 
 
 def make_room(
-    placer: Placer, unit: Sequence[PlacementRequest], near: set[int], victims: Sequence[Victim]
+    placer: Placer, unit: Sequence[Placement], near: set[int], victims: Sequence[Victim]
 ) -> Eviction | None:
     """The fewest victims, taken in order, that let all members sit; they stay out of the occupancy.
 
@@ -288,7 +288,7 @@ def make_room(
 
 def _spare(
     placer: Placer,
-    unit: Sequence[PlacementRequest],
+    unit: Sequence[Placement],
     near: set[int],
     found: tuple[list[Victim], tuple[Placement, ...]],
 ) -> Eviction:
@@ -315,7 +315,7 @@ def _spare(
 
 
 def _fits_with(
-    placer: Placer, unit: Sequence[PlacementRequest], near: set[int], spared: Sequence[Victim]
+    placer: Placer, unit: Sequence[Placement], near: set[int], spared: Sequence[Victim]
 ) -> bool:
     """Put victims back for good if everyone still fits; else leave them off."""
     for victim in spared:

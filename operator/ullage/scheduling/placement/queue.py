@@ -40,7 +40,6 @@ from ullage.scheduling.placement.nearest import emptiest
 from ullage.scheduling.placement.placement import (
     NoRoom,
     Placement,
-    PlacementRequest,
     Placer,
     fewest_nodes,
 )
@@ -257,10 +256,10 @@ class SchedulingQueue:
         if not isinstance(found, NoRoom):
             self._keep(attempt, found)
 
-    def asked(self, attempt: SchedulingAttempt) -> list[PlacementRequest]:
+    def asked(self, attempt: SchedulingAttempt) -> list[Placement]:
         """The members of an attempt, each with the class of what it asks for."""
         return [
-            PlacementRequest(attempt.workload, member, self.request(attempt, member))
+            Placement(attempt.workload, member, self.request(attempt, member))
             for member in attempt.members
         ]
 
@@ -281,7 +280,7 @@ class SchedulingQueue:
         return outcome
 
     def _apart(
-        self, attempt: SchedulingAttempt, one: PlacementRequest, placed: Sequence[Placement]
+        self, attempt: SchedulingAttempt, one: Placement, placed: Sequence[Placement]
     ) -> Outcome | None:
         """A replica's place in the pools whose loss takes least of its service.
 
@@ -321,7 +320,7 @@ class SchedulingQueue:
             return found
         return self.narrow(found, attempt.only, attempt.percent)
 
-    def _unit(self, attempt: SchedulingAttempt, unit: Sequence[PlacementRequest]) -> Outcome:
+    def _unit(self, attempt: SchedulingAttempt, unit: Sequence[Placement]) -> Outcome:
         """Place members that stand or fall together, or say why not."""
         number, near = _class_of(unit), set(attempt.near)
         hopeless = self._without_hope(attempt, number, len(unit))
@@ -346,11 +345,10 @@ class SchedulingQueue:
         self, attempt: SchedulingAttempt, number: int, found: tuple[Placement, ...]
     ) -> Outcome:
         """The places, unless they are on more nodes than need be and waiting costs less."""
-        unit = [placement.asked for placement in found]
-        if unit[0].request.across < BEST:
+        if found[0].request.across < BEST:
             nodes = len({placement.candidate.node for placement in found})
             spread = _Spread(nodes, self._fewest(found))
-            waits = self._waits_for_fewer(attempt, unit, spread)
+            waits = self._waits_for_fewer(attempt, found, spread)
             if waits is not None:
                 self.placer.unseat(found)
                 self._spreads[self._alike_apart(number, len(found))] = spread
@@ -363,7 +361,7 @@ class SchedulingQueue:
         return number, members, self.budget, len(self.placer.occupancy.blocker)
 
     def _waits_for_fewer(
-        self, attempt: SchedulingAttempt, unit: Sequence[PlacementRequest], spread: _Spread
+        self, attempt: SchedulingAttempt, unit: Sequence[Placement], spread: _Spread
     ) -> Outcome | None:
         """That a gang waits for fewer nodes, and why; ``None`` = it takes the places.
 
@@ -385,7 +383,7 @@ class SchedulingQueue:
 
     def _fewest(self, found: tuple[Placement, ...]) -> int:
         """Nodes that the gang would need if all devices of its type were free."""
-        inventory, request = self.placer.occupancy.inventory, found[0].asked.request
+        inventory, request = self.placer.occupancy.inventory, found[0].request
         model = inventory.model.item(found[0].candidate.sites[0])
         fits = self.placer.candidate_index.fit(request.shape) == int(Fit.OK)
         of_type = inventory.node_of[inventory.model == model]
@@ -407,9 +405,7 @@ class SchedulingQueue:
             return hopeless.outcome
         return None
 
-    def _infeasible(
-        self, workload: WorkloadRecord, unit: Sequence[PlacementRequest]
-    ) -> Infeasible | None:
+    def _infeasible(self, workload: WorkloadRecord, unit: Sequence[Placement]) -> Infeasible | None:
         """Why the members can never all run here; in tiers the first are judged by themselves."""
         first, freest, terms = unit[0].request, _freest(unit), terms_of(workload)
         if terms is None or freest is first:
@@ -421,7 +417,7 @@ class SchedulingQueue:
         return Infeasible(tied.reason, f"{text}: {tied.binds}")
 
     def _make_way(
-        self, attempt: SchedulingAttempt, unit: Sequence[PlacementRequest], no_room: NoRoom
+        self, attempt: SchedulingAttempt, unit: Sequence[Placement], no_room: NoRoom
     ) -> Outcome:
         """It does not fit now: wait for what is leaving, make room, or hold what becomes free."""
         reason = no_room.lines[0].reason if no_room.lines else Reason.NO_CAPACITY
@@ -450,7 +446,7 @@ class SchedulingQueue:
         self._hopeless[_class_of(unit)] = _Hopeless(len(unit), attempt.priority, outcome)
         return outcome
 
-    def _fits_later(self, attempt: SchedulingAttempt, unit: Sequence[PlacementRequest]) -> bool:
+    def _fits_later(self, attempt: SchedulingAttempt, unit: Sequence[Placement]) -> bool:
         """Whether it fits once everything that is leaving has left; then it keeps those devices."""
         if not self.later.differ:
             return False
@@ -466,7 +462,7 @@ class SchedulingQueue:
         return True
 
     def _ask_residents(
-        self, attempt: SchedulingAttempt, unit: Sequence[PlacementRequest]
+        self, attempt: SchedulingAttempt, unit: Sequence[Placement]
     ) -> Downsize | None:
         """Someone who goes on with less; that stops less than to make it go."""
         number = _class_of(unit)
@@ -491,9 +487,7 @@ class SchedulingQueue:
         self._keep(attempt, made.placements)
         return made
 
-    def _preempt(
-        self, attempt: SchedulingAttempt, unit: Sequence[PlacementRequest]
-    ) -> tuple[Victim, ...]:
+    def _preempt(self, attempt: SchedulingAttempt, unit: Sequence[Placement]) -> tuple[Victim, ...]:
         number = _class_of(unit)
         hopeless = self._no_victims.get(number)
         if self._preemptors >= _MOST_PREEMPTORS or (
@@ -513,7 +507,7 @@ class SchedulingQueue:
         self._keep(attempt, eviction.placements)
         return eviction.victims
 
-    def _maybe_hold(self, attempt: SchedulingAttempt, unit: Sequence[PlacementRequest]) -> None:
+    def _maybe_hold(self, attempt: SchedulingAttempt, unit: Sequence[Placement]) -> None:
         """The first who waited too long holds as many devices as it needs, the emptiest."""
         if attempt.only is not None:
             return  # rounds keep devices themselves
@@ -548,7 +542,7 @@ def _coming(refused: Refused, how: str) -> Refused:
     return replace(refused, prospect=f"; {how}", requeue=Requeue.ROOM_COMING)
 
 
-def _class_of(unit: Sequence[PlacementRequest]) -> int:
+def _class_of(unit: Sequence[Placement]) -> int:
     """What members ask for together, as a number; that of the first where all ask for the same.
 
     In tiers the first ask for other machines than the rest, and how many do counts as well.
@@ -559,6 +553,6 @@ def _class_of(unit: Sequence[PlacementRequest]) -> int:
     return hash((first, last, sum(one.request.number == first for one in unit), len(unit)))
 
 
-def _freest(unit: Sequence[PlacementRequest]) -> ResourceRequest:
+def _freest(unit: Sequence[Placement]) -> ResourceRequest:
     """What the members ask for that may run on most machines: in tiers those that come last."""
     return unit[0 if terms_of(unit[0].workload) is None else -1].request

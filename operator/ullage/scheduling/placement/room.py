@@ -16,7 +16,7 @@ from ullage.scheduling.feasibility.resource_requests import ResourceRequests
 from ullage.scheduling.inventory.exclusions import excluded_devices
 from ullage.scheduling.inventory.resource_usage import charged
 from ullage.scheduling.model.view import Member
-from ullage.scheduling.placement.placement import NoRoom, PlacementRequest, Placer
+from ullage.scheduling.placement.placement import NoRoom, Placement, Placer
 
 
 def elsewhere(
@@ -53,9 +53,7 @@ def elsewhere(
         models = occupancy.inventory.model
         avoid |= set((models != occupancy.inventory.models.get(only, -1)).nonzero()[0].tolist())
     unit = [
-        PlacementRequest(
-            workload, member, requests.of(workload, member.pod.shape, frozenset(avoid))
-        )
+        Placement(workload, member, requests.of(workload, member.pod.shape, frozenset(avoid)))
         for member in members
     ]
     on_nodes = charged(occupancy.inventory, members)
@@ -93,10 +91,10 @@ def beside(
     view = requests.view
     passed = excluded_devices(view, placer.occupancy.inventory, workload, view.members_of(workload))
     request = requests.of(workload, like.pod.shape, passed | avoid)
-    return _fits(placer, [PlacementRequest(workload, like, request)], proven=proven)
+    return _fits(placer, [Placement(workload, like, request)], proven=proven)
 
 
-def _fits(placer: Placer, unit: Sequence[PlacementRequest], *, proven: bool) -> bool:
+def _fits(placer: Placer, unit: Sequence[Placement], *, proven: bool) -> bool:
     gang = placer.placement(unit, set(), explain=False)
     if isinstance(gang, NoRoom):
         return False

@@ -13,7 +13,7 @@ from typing import Final
 from ullage.scheduling.feasibility.held_quota import HeldQuota
 from ullage.scheduling.placement.attempt import SchedulingAttempt
 from ullage.scheduling.placement.later_devices import LaterDevices
-from ullage.scheduling.placement.placement import PlacementRequest
+from ullage.scheduling.placement.placement import Placement
 from ullage.scheduling.placement.preemption import Eviction, Victim, make_room, within_reach
 from ullage.scheduling.placement.reclaim import (
     anyone_may_leave,
@@ -48,7 +48,7 @@ class VictimSelection:
     def eviction(
         self,
         attempt: SchedulingAttempt,
-        unit: Sequence[PlacementRequest],
+        unit: Sequence[Placement],
         near: set[int],
         arrange: Callable[[list[Victim]], list[Victim]],
     ) -> Eviction | None:
@@ -68,7 +68,7 @@ class VictimSelection:
         return None
 
     def _eligible(
-        self, attempt: SchedulingAttempt, unit: Sequence[PlacementRequest]
+        self, attempt: SchedulingAttempt, unit: Sequence[Placement]
     ) -> Iterator[list[Victim]]:
         """Whom a workload may make leave, in the order to take them.
 
@@ -101,7 +101,7 @@ class VictimSelection:
             yield found
 
     def _no_one_leaves(
-        self, attempt: SchedulingAttempt, unit: Sequence[PlacementRequest], held: HeldQuota
+        self, attempt: SchedulingAttempt, unit: Sequence[Placement], held: HeldQuota
     ) -> bool:
         """Whether quota and priority keep all that runs: asked once for what a tenant needs."""
         if attempt.may_stop or attempt.lent_by:

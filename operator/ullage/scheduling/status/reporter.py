@@ -165,7 +165,7 @@ class Reporter:
         from_seats: dict[str, Sequence[tuple[str, DesiredSlice]]] = {}
         for placement in outcome.placements:
             name = self.context.inventory.nodes[placement.candidate.node].name
-            pod_uid = placement.asked.member.pod.uid
+            pod_uid = placement.member.pod.uid
             from_seats[pod_uid] = self.context.ledger.added(name, pod_uid)
         return from_seats
 
