@@ -13,6 +13,7 @@ from fakes.toy_stress import StressRun
 from ullage.api.contract import Health
 from ullage.cluster.records.snapshot import PodStage, Snapshot
 from ullage.engines.admission.limits import DEVICE_UNHEALTHY
+from ullage.engines.admission.utilisation import UtilisationSum
 from ullage.scheduling.assignment.observe import look
 from ullage.scheduling.feasibility.occupancy import OccupantCache, occupancy_of
 from ullage.scheduling.feasibility.resource_requests import RequestCache, ResourceRequests
@@ -21,7 +22,9 @@ from ullage.scheduling.lifecycle.members import MemberCache
 from ullage.scheduling.model.plan import DecideSettings
 from ullage.scheduling.model.slice_ledger import Ledger
 from ullage.scheduling.model.view import View
+from ullage.scheduling.placement.candidates import CandidateIndex
 from ullage.scheduling.prediction.usual_requests import UsualCache
+from ullage.scheduling.prediction.verdicts import SumRule
 from ullage.scheduling.prediction.workload_classes import ClassCache, Classes
 
 SETTINGS = DecideSettings(epoch=1)
@@ -46,18 +49,20 @@ class Kept:
         return view, inventory, ledger, (self.usual.update(view, classes), self._asked(requests))
 
     def _asked(self, requests: ResourceRequests) -> object:
-        """What is free on every node, who leaves, and what each workload asks for."""
+        """What is free on every node, who leaves, what workloads ask for, and where they fit."""
         workloads = requests.view.snapshot.workloads
         occupancy = requests.occupancy
+        fits = CandidateIndex(occupancy, SumRule(UtilisationSum())).fit
         return (
             [{name: left for name, left in free.items() if left} for free in occupancy.free],
             occupancy.leaving(),
             {uid: replace(requests.of(one, one.shape), number=0) for uid, one in workloads.items()},
+            {uid: fits(one.shape).tolist() for uid, one in workloads.items()},
         )
 
 
 def figures(inventory: Inventory) -> list[object]:
-    columns = (getattr(inventory, name) for name in Inventory.__slots__)
+    columns = (getattr(inventory, name) for name in Inventory.__slots__ if name != "fits")
     return [one.tolist() if hasattr(one, "tolist") else one for one in columns]
 
 

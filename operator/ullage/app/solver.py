@@ -120,6 +120,12 @@ def solve(payload: bytes) -> bytes:
         raise Undecided(fault_text(error)) from error
 
 
+def tidy() -> None:
+    """Between two decisions: free what the last one worked with, and collect."""
+    _CACHE.leftovers.clear()
+    freeze_survivors()
+
+
 def _warm() -> int:
     """First task of a new child: its imports are done when this returns."""
     return 0
@@ -218,7 +224,7 @@ class Solver:
     def _tidy(self) -> Future[None] | None:
         """Let the child collect before the next question; a dead one is found by that question."""
         try:
-            return self._ready().submit(freeze_survivors)
+            return self._ready().submit(tidy)
         except BrokenProcessPool:
             return None
 

@@ -46,10 +46,13 @@ def assign(context: CycleContext, nominated: Nominations, result: Assignments) -
         outcomes |= _take_turns(context, context.rounds, nominated, result)
     sizing.settle(queue, attempts, outcomes)
     for uid, outcome in outcomes.items():
-        result.entries.of(uid).outcome = outcome
+        result.entries.enter(uid, outcome)
     for attempt in attempts:
-        if attempt.workload.ref.uid in outcomes:
-            _enter(context, attempt.workload, sizing, result, holds=not queue.only_waits(attempt))
+        tried = outcomes.get(attempt.workload.ref.uid)
+        if tried is not None:
+            holds = not queue.only_waits(attempt)
+            if holds or not tried.is_only_refused:
+                _enter(context, attempt.workload, sizing, result, holds=holds)
         elif not attempt.coming:
             result.entries.of(attempt.workload.ref.uid).postponed = True
     workloads = context.view.snapshot.workloads
@@ -98,7 +101,7 @@ def _enter(
         holds: Whether its members may hold anything.
     """
     uid = workload.ref.uid
-    outcome = result.entries.of(uid).outcome
+    outcome = result.entries.outcome(uid)
     assert outcome is not None  # it was served
     for placement in outcome.placements:
         for node, wanted in slices_of(context.placer, placement, context.view.settings.epoch):

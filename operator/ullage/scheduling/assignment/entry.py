@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -69,42 +70,57 @@ class Entry:
         """What it waits for; ``None`` = for nothing."""
         if self.postponed:
             return Requeue.NEXT_CYCLE
-        refused = self.outcome.refused if self.outcome is not None else None
-        return refused.requeue if refused is not None else None
+        return self.outcome.requeue if self.outcome is not None else None
 
 
 @dataclass(slots=True)
 class Entries:
-    """The entries of a cycle, by uid; a workload that nothing is decided about has none."""
+    """The entries of a cycle, by uid; a workload that nothing is decided about has none.
+
+    Of thousands that wait only the outcome is kept until something else is decided about them.
+    """
 
     workloads: Mapping[str, WorkloadRecord]
-    _entries: dict[str, Entry] = field(default_factory=dict)
+    _entries: dict[str, Entry | Outcome] = field(default_factory=dict)
 
     def of(self, uid: str) -> Entry:
         """The entry of a workload; made where there is none."""
         entry = self._entries.get(uid)
-        if entry is None:
-            entry = self._entries[uid] = Entry(self.workloads[uid])
+        if not isinstance(entry, Entry):
+            entry = self._entries[uid] = Entry(self.workloads[uid], entry)
         return entry
 
     def get(self, uid: str) -> Entry | None:
         """The entry of a workload, if there is one."""
-        return self._entries.get(uid)
+        return self.of(uid) if uid in self._entries else None
+
+    def enter(self, uid: str, outcome: Outcome) -> None:
+        """Enter what a try to place a workload brought."""
+        entry = self._entries.get(uid)
+        if isinstance(entry, Entry):
+            entry.outcome = outcome
+        else:
+            self._entries[uid] = outcome
 
     def outcome(self, uid: str) -> Outcome | None:
         """What a try to place a workload brought; ``None`` = it was not tried."""
         entry = self._entries.get(uid)
-        return entry.outcome if entry is not None else None
+        return entry.outcome if isinstance(entry, Entry) else entry
 
     def outcomes(self) -> Iterator[tuple[str, Outcome]]:
         """What tries brought, by uid of the workload."""
         for uid, entry in self._entries.items():
-            if entry.outcome is not None:
-                yield uid, entry.outcome
+            outcome = entry.outcome if isinstance(entry, Entry) else entry
+            if outcome is not None:
+                yield uid, outcome
 
     def postponed(self) -> list[str]:
         """Workloads that this cycle had no time for."""
-        return [uid for uid, entry in self._entries.items() if entry.postponed]
+        return [
+            uid
+            for uid, entry in self._entries.items()
+            if isinstance(entry, Entry) and entry.postponed
+        ]
 
     def verdicts(self) -> dict[str, Verdict]:
         """What admission said of each pod that was given a place, by its uid."""
@@ -117,9 +133,9 @@ class Entries:
 
     def requeues(self) -> dict[str, int]:
         """How many wait, by what they wait for."""
-        found: dict[str, int] = {}
+        found: Counter[Requeue] = Counter()
         for entry in self._entries.values():
             requeue = entry.requeue
             if requeue is not None:
-                found[requeue.value] = found.get(requeue.value, 0) + 1
-        return dict(sorted(found.items()))
+                found[requeue] += 1
+        return {requeue.value: count for requeue, count in sorted(found.items())}

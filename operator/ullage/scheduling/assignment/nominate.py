@@ -79,13 +79,13 @@ def nominate(context: CycleContext, result: Assignments, kept: AttemptCache) -> 
         result: What it decides.
         kept: Attempts of the last cycle; this one's take their place.
     """
-    lifecycles, workloads = context.lifecycles, context.view.snapshot.workloads
+    lifecycles = context.lifecycles
     sizing = sizing_of(context.requests, context.placer, lifecycles, context.rounds, context.limits)
     sizing.end()
     sizing.count()
     _create_all(context, sizing, result)
-    for uid, life in lifecycles.items():
-        job = workloads[uid]
+    for uid, job in context.view.index.those(context.view.index.named):
+        life = lifecycles[uid]
         if (
             has_names(job)
             and life.phase in _NAMED
@@ -104,13 +104,13 @@ def _attempts(context: CycleContext, kept: AttemptCache) -> Iterator[SchedulingA
     before = kept.attempts if stands else {}
     kept.rests_on, kept.attempts = rests_on, {}
     places = cache(lambda: _places_lent(context))
+    attempts, undisturbed = kept.attempts, context.undisturbed
     for uid, life in context.lifecycles.items():
         if not life.waiting:
             continue
         last = before.get(uid)
-        is_same = last is not None and last[0].members is life.waiting
-        if last is not None and is_same and context.undisturbed.get(uid) is life:
-            kept.attempts[uid] = last
+        if last is not None and last[0].members is life.waiting and undisturbed.get(uid) is life:
+            attempts[uid] = last
             yield last[0]
             continue
         attempt = attempt_of(context, snapshot.workloads[uid], life)
@@ -120,7 +120,7 @@ def _attempts(context: CycleContext, kept: AttemptCache) -> Iterator[SchedulingA
             attempt = replace(attempt, since=min(created, lent))
         request = _lasting(context, attempt, life)
         if request is not None:
-            kept.attempts[uid] = attempt, request
+            attempts[uid] = attempt, request
         yield attempt
 
 

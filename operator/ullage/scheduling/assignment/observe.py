@@ -147,10 +147,13 @@ def look(
         snapshot=snapshot,
         now=now,
         settings=settings,
-        members=dict(members.members),
+        members=members.given,
         observed=dict(members.slices.observed),
         names=index.names,
         index=members.index,
+        changes=members.changes,
+        renewed=members.renewed,
+        tried=members.node_index.tried,
         starting=len(known(index.starting)),
         orders=known(index.orders),
         coordinators={pods[uid].owner.uid: pods[uid] for uid in sorted(index.leads)},
@@ -164,11 +167,12 @@ def _lifecycles(
     """What every workload needs, by its uid, in order of it."""
     lifecycles: dict[str, LifecycleStep] = {}
     blames = Blames(view.snapshot)
-    for uid in sorted(view.snapshot.workloads):
-        workload, known = view.snapshot.workloads[uid], undisturbed.get(uid)
+    for uid in view.index.order:
+        known = undisturbed.get(uid)
         if known is not None:
             lifecycles[uid] = known
             continue
+        workload = view.snapshot.workloads[uid]
         with blames.of(workload.ref):
             lifecycles[uid] = _step(view, inventory, workload)
     blames.settle()

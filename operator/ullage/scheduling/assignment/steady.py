@@ -161,14 +161,9 @@ def refusal_stands(status: WorkloadStatus, outcome: Outcome | None) -> bool:
     decision, refused = status.decision, outcome.refused
     if decision is None or decision.reason is not refused.reason:
         return False
-    pairs = zip(decision.refusals, refused.lines, strict=False)
-    if len(decision.refusals) == len(refused.lines) and all(
-        refusal.reason is line.reason for refusal, line in pairs
-    ):
-        return True
-    return {refusal.reason for refusal in decision.refusals} == {
-        line.reason for line in refused.lines
-    }
+    told = [refusal.reason for refusal in decision.refusals]
+    found = [line.reason for line in refused.lines]
+    return told == found or set(told) == set(found)
 
 
 def _only_waits(step: LifecycleStep) -> bool:

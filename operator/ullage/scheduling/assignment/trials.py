@@ -58,7 +58,7 @@ def look_at_trials(view: View) -> Trials:
     committed: list[tuple[str, DesiredSlice]] = []
     moments: list[float] = []
     violating: set[str] = set()
-    for name in sorted(view.snapshot.gpu_nodes):
+    for name in sorted(view.tried):
         record = view.snapshot.gpu_nodes[name]
         for seen in record.observed:
             if seen.phase is SlicePhase.VIOLATING:

@@ -64,6 +64,7 @@ def decide(
         cache: what the last cycle left; it changes nothing but the cost of this one.
     """
     cache = cache or CycleCache()
+    cache.leftovers.clear()
     aside = {fault.subject: fault for fault in settings.aside}
     for _ in range(MOST_PASSES):
         try:
@@ -152,6 +153,7 @@ def _cycle(
     )
     steps = [step for life in context.lifecycles.values() for step in life.steps]
     waiting = [snapshot.workloads[uid] for uid, life in context.lifecycles.items() if life.waiting]
+    cache.leftovers.extend((context, nominated, result))
     return Plan(
         version=snapshot.version,
         epoch=epoch,

@@ -33,7 +33,7 @@ from ullage.scheduling.inventory.node_fit import amounts, counted
 from ullage.scheduling.inventory.pairing import paired, runs_here, says_no
 from ullage.scheduling.inventory.resource_usage import where_charged
 from ullage.scheduling.inventory.trust_domains import effective_domain
-from ullage.scheduling.model.changes import changed
+from ullage.scheduling.model.changes import Renewed
 from ullage.scheduling.model.slice_ledger import Ledger
 from ullage.scheduling.model.view import Member, View
 from ullage.scheduling.prediction.effort import Effort
@@ -182,9 +182,11 @@ class Charges:
             self._free[node.name] = known
         return [free.copy() for _, free in self._free.values()]
 
-    def update(self, members: Mapping[str, Sequence[Member]]) -> None:
+    def update(
+        self, members: Mapping[str, Sequence[Member]], renewed: Renewed[str] | None = None
+    ) -> None:
         """Take in the members of all workloads; those that stayed the same are not read again."""
-        for uid in changed(self._members, members):
+        for uid in (renewed or Renewed()).since(self._members, members):
             for node, wanted, _ in self._charges.pop(uid, ()):
                 self._count(node, wanted, -1)
             charges = [
@@ -463,7 +465,7 @@ def occupancy_of(
         cache.domains = Domains()
     occupancy = Occupancy(inventory, cache.domains)
     occupancy.turn = int(view.now / _TURN_S)
-    cache.charges.update(view.members)
+    cache.charges.update(view.members, view.renewed)
     occupancy.free = cache.charges.free_on(inventory.nodes)
     for name, use in view.snapshot.foreign_use.items():
         index = inventory.node_index.get(name)

@@ -9,13 +9,15 @@ ours, or have no GPUNode, are not in the inventory at all.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from operator import is_
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from ullage.api.contract import Backend, Health, MpsState, ObservedDevice, Reason
+from ullage.cluster.records.pod_shape import PodShape
 from ullage.cluster.records.profile import DeviceProfileRecord
 from ullage.cluster.records.snapshot import GPUNodeRecord, NodeRecord, ProfileRecord, Snapshot
 from ullage.engines.admission.filters import usable_contexts
@@ -31,6 +33,10 @@ from ullage.scheduling.model.view import View
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
+Fits = dict[tuple[int, bool], tuple[PodShape, Ints]]
+"""By identity of the shape, and whether in principle: the shape, and by node how it answers."""
+MOST_FITS: Final = 512
+"""Answers that an inventory hands on to the next one."""
 
 DEFAULT_CONTEXT_OVERHEAD_MIB: Final = 512
 """What a context costs on an NVIDIA device until a DeviceProfile says it (design default)."""
@@ -75,6 +81,8 @@ class Inventory:
     """Containers that may share it, less what an MPS server needs for itself or has beside."""
     mps: Ints
     """1 where an MPS server should serve shares and does not."""
+    fits: Fits = field(default_factory=dict, compare=False)
+    """How the nodes answer to shapes; filled by those who ask, while the nodes are the same."""
 
     def place_name(self, site: int) -> str:
         """A device as users read it: node/uuid."""
@@ -142,8 +150,10 @@ def _renewed(
             contexts[at] = _contexts(records[name], device)
             mps[at] = _mps_is_away(device)
             sound[at] = _is_sound(device)
+    same = len(last.fits) <= MOST_FITS and all(map(is_, nodes, last.nodes))
     return replace(
         last,
+        fits=last.fits if same else {},
         nodes=nodes,
         node_troubles=node_troubles,
         sites=tuple(sites),

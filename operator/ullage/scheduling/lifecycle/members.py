@@ -15,7 +15,8 @@ from ullage.cluster.records.snapshot import PodRecord, Snapshot
 from ullage.cluster.values.device_ref import DeviceRef
 from ullage.scheduling.inventory.slices_by_pod import SlicesByPod
 from ullage.scheduling.lifecycle.adopt import Located, settle
-from ullage.scheduling.model.changes import Changes
+from ullage.scheduling.model.changes import Changes, Renewed
+from ullage.scheduling.model.node_index import NodeIndex
 from ullage.scheduling.model.plan import DecideSettings
 from ullage.scheduling.model.pod_index import PodIndex
 from ullage.scheduling.model.slice_ledger import Ledger
@@ -38,8 +39,13 @@ class MemberCache:
     """The same of the last cycle, of workloads whose members were built again."""
     index: WorkloadIndex = field(default_factory=WorkloadIndex)
     pod_index: PodIndex = field(default_factory=PodIndex)
+    node_index: NodeIndex = field(default_factory=NodeIndex)
     changes: Changes = field(default_factory=Changes)
     """Between this snapshot and the last one."""
+    given: Mapping[str, Sequence[Member]] = field(default_factory=dict)
+    """The members of this snapshot; a table of their own, which stays as it is."""
+    renewed: Renewed[str] = field(default_factory=Renewed)
+    """Workloads whose members are others than in the table of the last snapshot."""
     refused: set[str] = field(default_factory=set)
     """Workloads with a slice that a node refused for good."""
     _last: Snapshot | None = None
@@ -53,6 +59,7 @@ class MemberCache:
             self._clear()
         self.changes = Changes.between(last, snapshot)
         self.index.update(self.changes.workloads, snapshot.workloads)
+        self.node_index.update(self.changes.gpu_nodes, snapshot.gpu_nodes)
         before = last.pods if last is not None else {}
         self.pod_index.update(self.changes.pods, before, snapshot.pods)
         pods = self._affected(snapshot)
@@ -75,6 +82,8 @@ class MemberCache:
             group.extend(new)
             group.sort(key=lambda member: (member.pod.rank, member.pod.name, member.pod.uid))
             self._enter(uid, group)
+        before_it, self.given = self.given, dict(self.members)
+        self.renewed = Renewed(before_it, self.given, tuple(fresh))
         self._last = snapshot
 
     def _clear(self) -> None:

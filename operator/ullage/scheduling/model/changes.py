@@ -5,10 +5,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import compress
 from operator import is_not
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from ullage.cluster.records.snapshot import Snapshot
 
@@ -26,6 +26,21 @@ def changed(old: Mapping[Key, object], new: Mapping[Key, object]) -> list[Key]:
 
 
 @dataclass(frozen=True, slots=True)
+class Renewed(Generic[Key]):
+    """Two versions of a table, and the keys whose record is another one, new or gone."""
+
+    before: Mapping[Key, object] = field(default_factory=dict)
+    after: Mapping[Key, object] = field(default_factory=dict)
+    keys: Sequence[Key] = ()
+
+    def since(self, seen: Mapping[Key, object], now: Mapping[Key, object]) -> Sequence[Key]:
+        """What changed from one table to another: known where they are these two."""
+        if seen is self.before and now is self.after:
+            return self.keys
+        return changed(seen, now)
+
+
+@dataclass(frozen=True, slots=True)
 class Changes:
     """Keys of a snapshot's tables whose record is another one than in the last, new or gone."""
 
@@ -33,6 +48,16 @@ class Changes:
     pods: Sequence[str] = ()
     nodes: Sequence[str] = ()
     gpu_nodes: Sequence[str] = ()
+    before: Snapshot | None = None
+    """The last snapshot; ``None`` = there is none."""
+
+    def workloads_since(
+        self, seen: Mapping[str, object], now: Mapping[str, object]
+    ) -> Sequence[str]:
+        """Workloads that changed from one table to that of this snapshot."""
+        if self.before is not None and seen is self.before.workloads:
+            return self.workloads
+        return changed(seen, now)
 
     @classmethod
     def between(cls, old: Snapshot | None, new: Snapshot) -> Changes:
@@ -44,4 +69,5 @@ class Changes:
             pods=changed(old.pods, new.pods),
             nodes=changed(old.nodes, new.nodes),
             gpu_nodes=changed(old.gpu_nodes, new.gpu_nodes),
+            before=old,
         )

@@ -8,7 +8,7 @@ Frozen records only, nothing is decided here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -21,6 +21,7 @@ from ullage.cluster.records.snapshot import (
     WorkloadRecord,
 )
 from ullage.cluster.values.device_ref import DeviceRef
+from ullage.scheduling.model.changes import Changes, Renewed
 from ullage.scheduling.model.plan import DecideSettings
 from ullage.scheduling.model.workload_index import WorkloadIndex
 
@@ -132,6 +133,12 @@ class View:
     names: Mapping[tuple[str, str], PodRecord]
     """Pods of ours by (namespace, name)."""
     index: WorkloadIndex
+    changes: Changes = field(default_factory=Changes, compare=False)
+    """Since the last snapshot."""
+    renewed: Renewed[str] = field(default_factory=Renewed, compare=False)
+    """Workloads whose members are others than in the last snapshot."""
+    tried: Collection[str] = ()
+    """GPUNodes with a slice on trial, one that breaks its objective, or one to be moved."""
     starting: int = 0
     """Pods of known workloads whose gate is gone and which do not run yet."""
     evictions: Mapping[str, PendingEviction] = field(default_factory=dict)

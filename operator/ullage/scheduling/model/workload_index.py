@@ -32,6 +32,10 @@ class WorkloadIndex:
     """Jobs and adopted pods that can checkpoint."""
     misplaced: set[str] = field(default_factory=set)
     """Jobs that do not have the devices that are recommended to them."""
+    named: set[str] = field(default_factory=set)
+    """Whose members may find one another by name."""
+    order: list[str] = field(default_factory=list)
+    """All workloads."""
     _workloads: Mapping[str, WorkloadRecord] = field(default_factory=dict)
 
     def update(self, uids: Collection[str], workloads: Mapping[str, WorkloadRecord]) -> None:
@@ -45,13 +49,23 @@ class WorkloadIndex:
             self.restarting,
             self.evictable,
             self.misplaced,
+            self.named,
         )
         for uid in uids:
             workload = workloads.get(uid)
             traits = _traits(workload) if workload is not None else (False,) * len(tables)
             for table, has in zip(tables, traits, strict=True):
                 (table.add if has else table.discard)(uid)
+        if uids and self._workloads.keys() != workloads.keys():
+            self._sort(uids, workloads)
         self._workloads = workloads
+
+    def _sort(self, uids: Collection[str], workloads: Mapping[str, WorkloadRecord]) -> None:
+        """Bring the order up to date; what is nearly in order is sorted in no time."""
+        gone = self._workloads.keys() - workloads.keys()
+        self.order = [uid for uid in self.order if uid not in gone] if gone else self.order[:]
+        self.order.extend(uid for uid in uids if uid in workloads and uid not in self._workloads)
+        self.order.sort()
 
     def those(self, uids: set[str]) -> Iterator[tuple[str, WorkloadRecord]]:
         """Workloads with a trait, in order of their uid."""
@@ -70,6 +84,7 @@ def _traits(workload: WorkloadRecord) -> tuple[bool, ...]:
         status.phase == Phase.RESTARTING,
         workload.is_gang and workload.checkpoint,
         bool(status.recommendation) and _is_misplaced(status),
+        workload.replicas != 1 or workload.in_place,
     )
 
 

@@ -70,6 +70,20 @@ class SchedulingAttempt:
     since: float = 0.0
     """Since when it has its place in the queue of its priority; 0 = since its workload was
     created."""
+    order: tuple[bool, int, bool, float, bool, str] = field(init=False, compare=False)
+    """Its place in the queue, quota apart."""
+
+    def __post_init__(self) -> None:
+        """Work out the place once; the queue compares it many times."""
+        order = (
+            not self.promised,
+            -self.priority,
+            not self.returns,
+            self.since or self.workload.created,
+            not self.lent_by,
+            self.workload.ref.uid,
+        )
+        object.__setattr__(self, "order", order)
 
     def takes_back(self, victim: Victim) -> bool:
         """Whether someone of equal priority makes way for it."""
@@ -127,3 +141,13 @@ class Outcome:
     victims: tuple[Victim, ...] = ()
     conceded: Downsize | None = None
     """Who starts again with a smaller share for it."""
+
+    @property
+    def requeue(self) -> Requeue | None:
+        """What it waits for; ``None`` = for nothing."""
+        return self.refused.requeue if self.refused is not None else None
+
+    @property
+    def is_only_refused(self) -> bool:
+        """Whether nothing follows for devices or for others."""
+        return not self.placements and not self.victims and self.conceded is None

@@ -91,21 +91,19 @@ class CandidateIndex:
 
     occupancy: Occupancy
     rule: AdmissionRule
-    fits: dict[tuple[int, bool], Ints] = field(default_factory=dict)
-    """Of the nodes, by identity of the shape: a :class:`Fit` each."""
     grants: dict[tuple[object, ...], Admission | SLOViolation] = field(default_factory=dict)
 
     def fit(self, shape: PodShape, *, in_principle: bool = False) -> Ints:
-        """How every node answers to a shape."""
-        known = self.fits.get((id(shape), in_principle))
+        """How every node answers to a shape: a :class:`Fit` each, not to be changed."""
+        inventory = self.occupancy.inventory
+        known = inventory.fits.get((id(shape), in_principle))
         if known is None:
-            nodes = self.occupancy.inventory.nodes
-            known = np.array(
-                [judge_node(shape, node, in_principle=in_principle) for node in nodes],
-                dtype=np.int64,
-            )
-            self.fits[id(shape), in_principle] = known
-        return known
+            answers = [
+                judge_node(shape, node, in_principle=in_principle) for node in inventory.nodes
+            ]
+            known = shape, np.array(answers, dtype=np.int64)
+            inventory.fits[id(shape), in_principle] = known
+        return known[1]
 
     def reachable(self, request: ResourceRequest) -> Flags:
         """Devices on nodes that fit, of an allowed model, neither held back nor passed over."""

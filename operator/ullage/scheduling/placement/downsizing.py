@@ -125,7 +125,7 @@ def residents(
     Lowest priority first, then who saved its work last, then youngest.
     """
     found = []
-    for uid, workload in view.snapshot.workloads.items():
+    for uid, workload in view.index.those(view.index.evictable):
         if not workload.sharing.resizable or workload.kind is not WorkloadKind.TRAINING_JOB:
             continue
         member = _may_restart(view, workload, lifecycles.get(uid))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Final
 
 import numpy as np
@@ -60,6 +61,7 @@ _IN_ORDER: Final = 0.5
 """Part of a cycle's effort that goes strictly by the order of the queue."""
 _MOST_PREEMPTORS: Final = 64
 """Owners that may make room in one cycle."""
+_order = attrgetter("order")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,18 +127,7 @@ class SchedulingQueue:
         new questions once half of the cycle's effort is spent: of those the other half takes some,
         each time others.
         """
-        ordered = sorted(
-            attempts,
-            key=lambda attempt: (
-                not attempt.promised,
-                self._borrows(attempt),
-                -attempt.priority,
-                not attempt.returns,
-                attempt.since or attempt.workload.created,
-                not attempt.lent_by,
-                attempt.workload.ref.uid,
-            ),
-        )
+        ordered = self._ordered(attempts)
         outcomes: dict[str, Outcome] = {}
         effort, passed = self.placer.occupancy.effort, list[SchedulingAttempt]()
         for attempt in ordered:
@@ -154,6 +145,19 @@ class SchedulingQueue:
                 break
             outcomes[attempt.workload.ref.uid] = self.place(attempt)
         return outcomes
+
+    def _ordered(self, attempts: Sequence[SchedulingAttempt]) -> list[SchedulingAttempt]:
+        """Those with a promise, then those who need not borrow, then by priority and age."""
+        if self.placer.occupancy.quota is None:
+            return sorted(attempts, key=_order)
+        return sorted(
+            attempts,
+            key=lambda attempt: (
+                not attempt.promised,
+                self._borrows(attempt),
+                attempt.order,
+            ),
+        )
 
     def _borrows(self, attempt: SchedulingAttempt) -> bool:
         """Whether it needs more than its tenant's nominal quota; those who do not come first."""
@@ -182,8 +186,8 @@ class SchedulingQueue:
 
     def place(self, attempt: SchedulingAttempt) -> Outcome:
         """Place one workload, make way for it, or say why not."""
-        if self.only_waits(attempt):
-            alike = self.alike[attempt.workload.ref.uid]
+        alike = self.alike.get(attempt.workload.ref.uid)
+        if alike is not None and alike[0] is attempt:
             outcome = self._without_hope(attempt, alike[1].number, len(attempt.members))
             if outcome is not None:
                 return outcome

@@ -18,7 +18,6 @@ from ullage.cluster.records.snapshot import PolicyRecord, WorkloadRecord
 from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.scheduling.inventory.held_shares import bounded, in_force
 from ullage.scheduling.inventory.trust_domains import effective_domain
-from ullage.scheduling.model.changes import changed
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.view import View
 from ullage.scheduling.prediction.risk import Usual
@@ -63,7 +62,7 @@ class UsualCache:
         if policy != self._policy or classes.rests_on is not self._known:
             self._policy, self._known = policy, classes.rests_on
             self._workloads, self._kinds, self._counts = {}, {}, Counter()
-        for uid in {*changed(self._workloads, workloads), *self._timed}:
+        for uid in {*view.changes.workloads_since(self._workloads, workloads), *self._timed}:
             self._forget(uid)
             workload = workloads.get(uid)
             if workload is not None and workload.status.phase not in _OVER:
