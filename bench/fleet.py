@@ -51,6 +51,8 @@ from ullage.ports import (
 SeeObject = Callable[[JsonObject], None]
 SETTLE_S = 0.1
 """Changes of a node within this time are answered by one status."""
+STARTS_S = 1.0
+"""The same of pods that begin to run, as a real agent waits for more of them."""
 HEARTBEAT_S = 60.0
 """An agent without news speaks after this time, as a real one does."""
 IN_FLIGHT = 20
@@ -133,7 +135,8 @@ class Fleet:
         self._leave_out = leave_out
         self._devices_per_node = devices_per_node
         self._agents: dict[str, Agent] = {}
-        self._pending: dict[str, asyncio.Task[None]] = {}
+        self._pending: dict[str, asyncio.TimerHandle] = {}
+        self._writing: set[str] = set()
         self._gate = asyncio.Semaphore(IN_FLIGHT)
         self._tasks = asyncio.TaskGroup()
         self.writes = 0
@@ -190,16 +193,27 @@ class Fleet:
         running = text(section(item, "status"), "phase", "") == "Running"
         if agent is not None and running and uid not in agent.running:
             agent.running.add(uid)
-            self._tell(agent)
+            self._tell(agent, STARTS_S)
 
-    def _tell(self, agent: Agent) -> None:
-        if agent.name not in self._pending:
-            self._pending[agent.name] = self._tasks.create_task(self._write(agent))
+    def _tell(self, agent: Agent, within_s: float = SETTLE_S) -> None:
+        """Write the agent's status soon, with all that changes until then."""
+        loop, pending = asyncio.get_running_loop(), self._pending.get(agent.name)
+        at = loop.time() + within_s
+        if pending is None or at < pending.when():
+            if pending is not None:
+                pending.cancel()
+            self._pending[agent.name] = loop.call_at(at, self._begin, agent)
+
+    def _begin(self, agent: Agent) -> None:
+        del self._pending[agent.name]
+        if agent.name in self._writing:
+            self._tell(agent)  # one write at a time, or the older one may land last
+        else:
+            self._writing.add(agent.name)
+            self._tasks.create_task(self._write(agent))
 
     async def _write(self, agent: Agent) -> None:
-        await asyncio.sleep(SETTLE_S)
         async with self._gate:
-            del self._pending[agent.name]
             body: Mapping[str, object] = {
                 "apiVersion": API_VERSION,
                 "kind": GPU_NODE.kind,
@@ -216,6 +230,8 @@ class Fleet:
                 self._tell(agent)
             except NotFound:
                 del self._agents[agent.name]
+            finally:
+                self._writing.discard(agent.name)
 
 
 async def _main(kubeconfig: str, devices_per_node: int, leave_out: frozenset[str]) -> None:

@@ -177,8 +177,13 @@ class Agent:
                 lanes=self.lanes.server,
             )
         )
-        beat_s = settings.periods.heartbeat_seconds
-        self.publisher = Publisher(self._client, settings.name, self.reporter.status, beat_s)
+        self.publisher = Publisher(
+            self._client,
+            settings.name,
+            self.reporter.status,
+            settings.periods.heartbeat_seconds,
+            starts_seconds=settings.periods.starts_seconds,
+        )
         self.lanes.server.on_turn = LaneTurns(registry).take
         registry.register(FiguresCollector(lambda: lane_figures(self.lanes.server.devices)))
         registry.register(FiguresCollector(lambda: FaultFigures(events=self.faults.counts)))

@@ -3,7 +3,8 @@
 """Writes ``GPUNode.status``: changes at once, rows at a pace, counters with the heartbeat.
 
 One task, one write at a time. A burst of changes becomes one write; an unchanged status becomes
-none until the heartbeat is due. New observations wait until ten seconds have passed since the last
+none until the heartbeat is due. How far containers have started waits a moment, so that the pods
+of a burst are told of together. New observations wait until ten seconds have passed since the last
 ones, and then all go together. Loads that replicas follow are told every ten seconds, the last one
 that is not known any more included. When the API server is away the newest status waits, older
 ones are never sent.
@@ -21,7 +22,7 @@ from typing import Final
 import structlog
 
 from ullage_node.api_client import ApiClient, ApiError
-from ullage_node.status import has_loads, row_ids, urgent_digest
+from ullage_node.status import has_loads, row_ids, start_digest, urgent_digest
 
 SETTLE_SECONDS: Final = 0.05
 """How long to wait for more changes before writing."""
@@ -44,7 +45,9 @@ class Publisher:
         heartbeat_seconds: float,
         *,
         rows_seconds: float = ROWS_SECONDS,
+        starts_seconds: float = 0.0,
     ) -> None:
+        """``starts_seconds`` is how long news of starts alone wait for more."""
         self._client = client
         self._name = name
         self._compose = compose
@@ -58,6 +61,10 @@ class Publisher:
         self._rows_at = -rows_seconds
         self._rows_wait = False
         self._loads = False
+        self._starts = ""
+        self._starts_wait = starts_seconds
+        self._starts_due: float | None = None
+        """When starts that are not written yet must be."""
         self._backoff = 0.0
         self.writes = 0
         self.failures = 0
@@ -68,7 +75,7 @@ class Publisher:
 
     def forget(self) -> None:
         """The object is another one now: what was written before is not in it."""
-        self._digest = ""
+        self._digest = self._starts = ""
         self._rows = frozenset()
         self._poked.set()
 
@@ -89,6 +96,8 @@ class Publisher:
             due = min(due, self._rows_at + self._pace)
         if self._loads:
             due = min(due, self._written_at + self._pace)
+        if self._starts_due is not None:
+            due = min(due, self._starts_due)
         due -= time.monotonic()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(due, 0.0)):
@@ -116,6 +125,12 @@ class Publisher:
         due = due or (self._rows_wait and now >= self._rows_at + self._pace)
         loads = has_loads(body)
         due = due or ((loads or self._loads) and now >= self._written_at + self._pace)
+        starts = start_digest(body)
+        if starts == self._starts:
+            self._starts_due = None
+        elif self._starts_due is None:
+            self._starts_due = now + self._starts_wait
+        due = due or (self._starts_due is not None and now >= self._starts_due)
         if digest == self._digest and not due:
             return False
         try:
@@ -127,7 +142,7 @@ class Publisher:
             _log.warning("status not written", error=str(error), failures=self.failures)
             return False
         self._backoff = 0.0
-        self._digest = digest
+        self._digest, self._starts, self._starts_due = digest, starts, None
         self._written_at = time.monotonic()
         if self._rows_wait:
             self._rows_at, self._rows_wait = self._written_at, False

@@ -89,6 +89,9 @@ class PeriodSettings:
 
     heartbeat_seconds: float = HEARTBEAT_SECONDS
     """Between two status writes when nothing changed."""
+    starts_seconds: float = 1.0
+    """Longest wait of a status that only says how far containers have started; those of a burst
+    are told of together."""
     socket_poll_seconds: float = 1.0
     """Between two looks at kubelet's socket."""
     kubelet_check_seconds: float = 5.0

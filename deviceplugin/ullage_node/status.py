@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds ``GPUNode.status`` from what the agent knows of its node.
 
-Pure: facts in, JSON out. Two bodies that differ only in counters, rows or the heartbeat have the
-same :func:`urgent_digest`: counters wait for the next heartbeat, new rows (:func:`row_ids`) for
-their pace, everything else is written at once.
+Pure: facts in, JSON out. Two bodies that differ only in counters, rows, the heartbeat or in how far
+containers have started have the same :func:`urgent_digest`: counters wait for the next heartbeat,
+new rows (:func:`row_ids`) and starts (:func:`start_digest`) for their pace, everything else is
+written at once.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
@@ -60,6 +61,9 @@ COUNTERS: Final = frozenset(
     }
 )
 """Fields of a slice that change all the time."""
+_STARTS: Final = frozenset({"phase", "proof"})
+"""Fields of a slice that change while its container starts."""
+_ON_THE_WAY: Final = frozenset({SlicePhase.RESERVED, SlicePhase.PREPARED, SlicePhase.ATTACHED})
 MOST_PIDS: Final = 512
 LONGEST_MESSAGE: Final = 1024
 
@@ -323,9 +327,7 @@ def turned_slices(
 
 def has_loads(body: Mapping[str, object]) -> bool:
     """Whether a body tells of a load: those are told more often than a heartbeat."""
-    status = body["status"]
-    assert isinstance(status, dict)
-    return any("load" in part for part in status["slices"])
+    return any("load" in part for part in _status(body)["slices"])
 
 
 def effective(device: ObservedDevice, refusal: Refusal | None) -> ObservedDevice:
@@ -364,11 +366,13 @@ def body_of(facts: StatusFacts, heartbeat: str) -> dict[str, object]:
 
 
 def urgent_digest(body: Mapping[str, object]) -> str:
-    """Hash of the parts that must be written at once: all but heartbeat, counters and rows."""
-    status = body["status"]
-    assert isinstance(status, dict)
+    """Hash of the parts that must be written at once.
+
+    All but the heartbeat, counters, rows, and how far containers have started.
+    """
+    status = _status(body)
     slices = [
-        {name: value for name, value in part.items() if name not in COUNTERS}
+        {name: value for name, value in part.items() if name not in _waiting(part)}
         for part in status["slices"]
     ]
     devices = [
@@ -379,6 +383,7 @@ def urgent_digest(body: Mapping[str, object]) -> str:
         **status,
         "slices": slices,
         "devices": devices,
+        "totals": {**status["totals"], "usedSlots": None},
         "heartbeat": None,
         "lanes": None,
         "observations": None,
@@ -387,11 +392,28 @@ def urgent_digest(body: Mapping[str, object]) -> str:
     return hashlib.sha256(stable).hexdigest()
 
 
-def row_ids(body: Mapping[str, object]) -> frozenset[str]:
-    """Which observations a body holds; one of an id never changes."""
+def _waiting(part: Mapping[str, object]) -> frozenset[str]:
+    """Fields of a slice that are not written at once."""
+    return COUNTERS | _STARTS if part["phase"] in _ON_THE_WAY else COUNTERS
+
+
+def start_digest(body: Mapping[str, object]) -> str:
+    """Hash of how far containers have started."""
+    status = _status(body)
+    starts = [[part.get(name) for name in sorted(_STARTS)] for part in status["slices"]]
+    stable = orjson.dumps([status["totals"], starts], option=orjson.OPT_SORT_KEYS)
+    return hashlib.sha256(stable).hexdigest()
+
+
+def _status(body: Mapping[str, object]) -> dict[str, Any]:
     status = body["status"]
     assert isinstance(status, dict)
-    return frozenset(row["id"] for row in status["observations"])
+    return status
+
+
+def row_ids(body: Mapping[str, object]) -> frozenset[str]:
+    """Which observations a body holds; one of an id never changes."""
+    return frozenset(row["id"] for row in _status(body)["observations"])
 
 
 def timestamp(wall: float) -> str:

@@ -34,6 +34,7 @@ CONTAINER = "main"
 PATIENCE_SECONDS = 60.0
 FAST = PeriodSettings(
     heartbeat_seconds=60.0,
+    starts_seconds=0.05,
     socket_poll_seconds=0.02,
     kubelet_check_seconds=0.2,
     reconcile_seconds=0.2,

@@ -245,3 +245,42 @@ def test_those_who_are_served_are_told_while_the_burst_goes_on() -> None:
 
     verbs = run_virtual(main())
     assert [at for at, verb in enumerate(verbs) if verb == "apply"] == [3, 7]
+
+
+def test_events_come_when_nothing_else_is_under_way() -> None:
+    async def main() -> list[str]:
+        async with a_rig(in_flight=4) as rig:
+            rig.cluster.latency_s = 0.1
+            rig.writer.submit([do.emit(name="told"), *(do.delete(f"p-{i}") for i in range(40))])
+            await rig.settle()
+            return [verb for verb, _ in rig.cluster.verbs()]
+
+    assert run_virtual(main()) == ["delete"] * 40 + ["create"]
+
+
+def test_an_event_gives_way_for_a_while_and_no_longer() -> None:
+    async def main() -> int:
+        async with a_rig(in_flight=4, event_s=3.0) as rig:
+            rig.cluster.latency_s = 0.1
+            rig.writer.submit([do.emit(name="told")])
+            for second in range(100):
+                rig.writer.submit([do.delete(f"p-{second}-{i}") for i in range(2)])
+                await asyncio.sleep(0.09)
+            return [verb for verb, _ in rig.cluster.verbs()].index("create")
+
+    assert 55 <= run_virtual(main()) <= 75
+
+
+def test_a_status_in_passing_waits_while_others_are_written() -> None:
+    async def main() -> list[Call]:
+        async with a_rig(in_flight=4, passing_s=1.0, passing_most_s=20.0) as rig:
+            rig.cluster.latency_s = 0.1
+            rig.writer.submit([_passing("Starting")])
+            for number in range(60):
+                rig.writer.submit([do.delete(f"p-{number}-{i}") for i in range(2)])
+                await asyncio.sleep(0.09)
+            await rig.settle()
+            return [call for call in rig.cluster.calls if call.verb == "apply"]
+
+    (told,) = run_virtual(main())
+    assert told.at - START == pytest.approx(60 * 0.09, abs=0.2)

@@ -39,7 +39,9 @@ class WriteLimits:
     passing_s: float = 3.0
     """How long a status that only says that things move waits for the next one."""
     passing_most_s: float = 12.0
-    """How much longer such a status gives way to more urgent writes."""
+    """How much longer such a status waits while other writes are under way."""
+    event_s: float = 60.0
+    """How long an Event gives way to other writes."""
     events_most: int = 10_000
     """Events that may wait."""
     remembered: int = 50_000

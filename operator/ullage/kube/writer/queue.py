@@ -10,6 +10,7 @@ that things move waits a little, so that the next one can overtake it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Final
@@ -42,6 +43,8 @@ TELL: Final = 3
 """Lane of statuses and conditions."""
 PASSING: Final = 4
 """Lane of statuses that may be overtaken."""
+EVENTS: Final = LANES - 1
+"""Lane of Events."""
 TELL_EVERY: Final = 4
 """One write in so many tells someone something, whatever more urgent waits: a workload needs about
 three other writes, so that those of a burst are told while it is served."""
@@ -66,7 +69,7 @@ def lane_of(action: Action) -> int:
         case CreateDeviceProfile() | SetDeviceModel() | SetPoolStatus() | SetTuningStatus():
             return TELL
         case Emit():
-            return 5
+            return EVENTS
         case _:
             return 2
 
@@ -79,7 +82,7 @@ class Waiting:
     lane: int
     action: Action
     due: float = 0.0
-    """Not to be written before, monotonic seconds."""
+    """Not to be written before, monotonic seconds; an Event gives way until then."""
 
 
 class WriteQueue:
@@ -104,7 +107,8 @@ class WriteQueue:
         What replaces an urgent write is urgent, and what replaces a passing one waits no longer.
         """
         key, lane = key_of(action), lane_of(action)
-        due = now + self._limits.passing_s if lane == PASSING else 0.0
+        wait_s = {PASSING: self._limits.passing_s, EVENTS: self._limits.event_s}.get(lane)
+        due = now + wait_s if wait_s is not None else 0.0
         before = self._place.get(key)
         if before is not None:
             earlier = self._lanes[before][key]
@@ -115,7 +119,7 @@ class WriteQueue:
                 del self._lanes[before][key]
         self._lanes[lane][key] = Waiting(key=key, lane=lane, action=action, due=due)
         self._place[key] = lane
-        events = self._lanes[LANES - 1]
+        events = self._lanes[EVENTS]
         if len(events) > self._limits.events_most:
             oldest = next(iter(events))
             del events[oldest], self._place[oldest]
@@ -125,8 +129,8 @@ class WriteQueue:
         """The most urgent action whose object is free; its object is busy until ``done``."""
         self._pops += 1
         found = self._to_tell(now) if self._pops % TELL_EVERY == 0 else None
-        for lane in self._lanes:
-            found = found or self._free(lane, now, now)
+        for lane in range(LANES):
+            found = found or self._free(lane, now, self._due_until(lane, now))
         if found is not None:
             key = found.key
             del self._lanes[found.lane][key], self._place[key]
@@ -136,32 +140,39 @@ class WriteQueue:
 
     def _to_tell(self, now: float) -> Waiting | None:
         """A status, every other time one in passing that gave way for too long."""
-        told = self._lanes[TELL], now
-        late = self._lanes[PASSING], now - self._limits.passing_most_s
+        told, late = (TELL, now), (PASSING, now - self._limits.passing_most_s)
         first, second = (told, late) if self._pops % (2 * TELL_EVERY) else (late, told)
         return self._free(first[0], now, first[1]) or self._free(second[0], now, second[1])
 
-    def _free(self, lane: dict[ObjectKey, Waiting], now: float, due_until: float) -> Waiting | None:
+    def _free(self, lane: int, now: float, due_until: float) -> Waiting | None:
         """The first of a lane that was due by then and whose object is free."""
-        for key, waiting in lane.items():
+        for key, waiting in self._lanes[lane].items():
             if waiting.due > due_until:
                 return None  # a lane is in the order of its times
             if key not in self._busy and self._held.get(key, 0.0) <= now:
                 return waiting
         return None
 
+    def _due_until(self, lane: int, now: float) -> float:
+        """Actions of a lane that were due by then may be written; some give way to all others."""
+        if lane == EVENTS:
+            return now if self._busy else math.inf
+        return now - self._limits.passing_most_s if lane == PASSING and self._busy else now
+
     def ready_at(self, now: float) -> float | None:
         """When something can be written: now, when a hold ends, or not before a write ends."""
         earliest: float | None = None
-        for lane in self._lanes:
+        for number, lane in enumerate(self._lanes):
+            due_until = self._due_until(number, now)
             for key, waiting in lane.items():
                 if key in self._busy:
                     continue
-                until = max(self._held.get(key, now), waiting.due)
+                begins = now + max(0.0, waiting.due - due_until)
+                until = max(self._held.get(key, now), begins)
                 if until <= now:
                     return now
                 earliest = until if earliest is None else min(earliest, until)
-                if waiting.due > now:
+                if begins > now:
                     break  # a lane is in the order of its times
         return earliest
 

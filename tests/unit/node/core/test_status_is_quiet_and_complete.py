@@ -96,7 +96,7 @@ def test_counters_and_heartbeat_are_not_urgent() -> None:
         {"devices": (effective(a_device(), Refusal(reason=Reason.DEVICE_UNHEALTHY, message="")),)},
         {"slices": observed_slices([replace(HELD, phase=SlicePhase.FAILED)], {}, {})},
         {"slices": observed_slices([replace(HELD, reason="Draining")], {}, {})},
-        {"used_slots": 2},
+        {"slots": 9},
         {"uid": "another-object"},
     ],
 )
@@ -221,6 +221,55 @@ async def test_a_wall_clock_that_jumps_neither_floods_nor_silences(
     bodies.append(body_of(facts(), timestamp(1.0)))
     assert await publisher.publish()
     assert writer.bodies == [bodies[0], bodies[-1]]
+
+
+STARTING = (SlicePhase.RESERVED, SlicePhase.PREPARED, SlicePhase.ATTACHED)
+
+
+def test_starts_of_a_burst_are_told_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    writer, monotonic, second = Writer(), 5000.0, replace(PART, key=replace(PART.key, index=1))
+    held = [replace(HELD, desired=one, phase=SlicePhase.RESERVED) for one in (PART, second)]
+
+    def body() -> Mapping[str, object]:
+        slices = observed_slices(held, {}, {})
+        started = sum(part.phase is not SlicePhase.RESERVED for part in held)
+        return body_of(facts(slices=slices, used_slots=started), "t")
+
+    publisher = Publisher(writer, "n", body, heartbeat_seconds=1000.0, starts_seconds=1.0)
+    monkeypatch.setattr("ullage_node.publisher.time.monotonic", lambda: monotonic)
+
+    async def main() -> list[float]:
+        nonlocal monotonic
+        written = [0.0] if await publisher.publish() else []
+        for tick in range(1, 31):
+            monotonic = 5000.0 + tick / 8
+            if tick in (2, 5, 6, 9):
+                at = tick % 2
+                step = STARTING.index(held[at].phase) + 1
+                held[at] = replace(held[at], phase=STARTING[step])
+            if tick == 20:
+                held[0] = replace(held[0], phase=SlicePhase.FAILED)
+            written += [tick / 8] if await publisher.publish() else []
+        return written
+
+    assert asyncio.run(main()) == [0.0, 1.25, 2.5], "a failure waits for no one"
+
+
+async def test_a_start_that_is_taken_back_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    writer, monotonic, phase = Writer(), 5000.0, SlicePhase.RESERVED
+
+    def body() -> Mapping[str, object]:
+        return body_of(facts(slices=observed_slices([replace(HELD, phase=phase)], {}, {})), "t")
+
+    publisher = Publisher(writer, "n", body, heartbeat_seconds=1000.0, starts_seconds=1.0)
+    monkeypatch.setattr("ullage_node.publisher.time.monotonic", lambda: monotonic)
+    assert await publisher.publish()
+    for after, reached in ((0.5, SlicePhase.PREPARED), (0.9, SlicePhase.RESERVED)):
+        monotonic, phase = 5000.0 + after, reached
+        assert not await publisher.publish()
+    monotonic = 5002.0
+    phase = SlicePhase.ATTACHED
+    assert not await publisher.publish(), "its time begins when it is seen"
 
 
 async def test_loads_are_told_every_ten_seconds_and_their_end_once(

@@ -189,6 +189,7 @@ class Status:
         status = {
             "slices": [],
             "devices": [],
+            "totals": {"usedSlots": 0},
             "message": self.message,
             "heartbeat": "t",
             "observations": [row.to_wire() for row in self.book.rows],
