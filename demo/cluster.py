@@ -126,6 +126,7 @@ class LocalCluster:
 
     def __init__(self) -> None:
         self._programs: dict[str, str] = {}
+        self._kubeconfig: Path | None = None
 
     def up(self, devices: Devices) -> None:
         """Start (or reuse) the cluster and give each node its emulated devices."""
@@ -176,8 +177,10 @@ class LocalCluster:
 
     @property
     def kubeconfig(self) -> Path:
-        """The administrator's kubeconfig."""
-        return Path(run(LOCALCLUSTER, "kubeconfig").strip())
+        """The administrator's kubeconfig, asked for once: a cluster keeps its path."""
+        if self._kubeconfig is None:
+            self._kubeconfig = Path(run(LOCALCLUSTER, "kubeconfig").strip())
+        return self._kubeconfig
 
     def kubectl(
         self, *arguments: str, stdin: str | None = None, check: bool = True

@@ -69,10 +69,12 @@ def cluster() -> Iterator[LocalCluster]:
 
 
 @pytest.fixture(scope="session")
-def stack(cluster: LocalCluster) -> Stack:
+def stack(cluster: LocalCluster) -> Iterator[Stack]:
     """Ullage, installed."""
     install(cluster, Progress())
-    return Stack(cluster)
+    found = Stack(cluster)
+    yield found
+    found.close()
 
 
 @pytest.fixture

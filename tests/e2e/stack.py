@@ -19,9 +19,9 @@ from bench.books import Books, problems
 from demo.cluster import Devices, LocalCluster
 from demo.images import image_name
 from demo.install import NAMESPACE
+from e2e.reading import ApiReader, Json
 from ullage.api.contract import LEASE_NAME
 
-Json = dict[str, Any]
 T = TypeVar("T")
 LOOK_CHARACTERS = 8000
 """Most of one command's answer that stands in the report of a failure: the newest."""
@@ -103,7 +103,7 @@ def share(minimum: int, maximum: int | None = None, **more: Any) -> Json:
 
 
 def eventually(
-    look: Callable[[], T | None], *, within_s: float, what: str, every_s: float = 0.5
+    look: Callable[[], T | None], *, within_s: float, what: str, every_s: float = 0.2
 ) -> T:
     """The first true answer of a look; fails after a while with the last answer."""
     deadline = time.monotonic() + within_s
@@ -131,22 +131,23 @@ class Stack:
 
     cluster: LocalCluster
     namespaces: list[str] = field(default_factory=list)
+    _reader: ApiReader = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Reads with the administrator's kubeconfig."""
+        self._reader = ApiReader(self.cluster.kubeconfig)
+
+    def close(self) -> None:
+        """Nothing more is read."""
+        self._reader.close()
 
     def get(self, kind: str, name: str, namespace: str = "") -> Json | None:
         """One object, or None."""
-        scope = ["--namespace", namespace] if namespace else []
-        done = self.cluster.kubectl(
-            "get", kind, name, *scope, "--ignore-not-found", "--output", "json"
-        )
-        return json.loads(done.stdout) if done.stdout.strip() else None
+        return self._reader.get(kind, name, namespace)
 
     def list(self, kind: str, namespace: str = "", selector: str = "") -> list[Json]:
         """All objects of a kind, in one namespace or in all."""
-        scope = ["--namespace", namespace] if namespace else ["--all-namespaces"]
-        chosen = ["--selector", selector] if selector else []
-        done = self.cluster.kubectl("get", kind, *scope, *chosen, "--output", "json")
-        items: list[Json] = json.loads(done.stdout)["items"]
-        return items
+        return self._reader.list(kind, namespace, labelSelector=selector)
 
     def apply(self, *bodies: Json) -> None:
         """Apply objects as a user does."""
@@ -203,13 +204,7 @@ class Stack:
 
     def events(self, namespace: str, name: str) -> list[Json]:
         """Events about one object."""
-        selector = f"involvedObject.name={name}"
-        done = self.cluster.kubectl(
-            "get", "events", "--namespace", namespace, "--field-selector", selector,
-            "--output", "json",
-        )  # fmt: skip
-        items: list[Json] = json.loads(done.stdout)["items"]
-        return items
+        return self._reader.list("events", namespace, fieldSelector=f"involvedObject.name={name}")
 
     def pods(self, namespace: str, owner: str = "") -> list[Json]:
         """Pods of ours in a namespace, of one owner or of all."""
@@ -348,8 +343,8 @@ class Stack:
 
     def clean(self, namespace: str, kinds: Sequence[str] = ()) -> None:
         """Remove a test's namespace and wait until its slices are released."""
-        for kind in kinds or ("trainingjobs.ullage.dev", "inferencedeployments.ullage.dev"):
-            self.cluster.kubectl("delete", kind, "--all", "--namespace", namespace)
+        every = ",".join(kinds or ("trainingjobs.ullage.dev", "inferencedeployments.ullage.dev"))
+        self.cluster.kubectl("delete", every, "--all", "--namespace", namespace, "--wait=false")
         self.cluster.kubectl("delete", "namespace", namespace, "--wait=false")
 
         def released() -> bool:

@@ -16,7 +16,7 @@ from demo.images import image_name
 from e2e.conftest import DEVICES
 from e2e.stack import Json, Stack, busy_template, eventually, share, training_job
 
-STEPS = 40_000
+STEPS = 24_000
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "05-elastic.yaml"
 HOLD_S = 300 + 30
 """A running gang grows when five minutes have passed since its last change, and room lasts."""
