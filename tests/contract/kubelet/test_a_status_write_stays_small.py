@@ -121,6 +121,7 @@ async def test_every_row_reaches_an_operator_that_was_away_and_is_told_once_it_r
             node.write_spec(observationsRead=newest)
             await node.until(lambda newest=newest: newest not in ids(node))
         assert len(agent.telemetry.book) == 0
+        await agent.publisher.publish()  # after it none is under way
         writes = agent.publisher.writes
         await agent.publisher.publish()
         assert agent.publisher.writes == writes
