@@ -343,7 +343,9 @@ class Stack:
 
     def clean(self, namespace: str, kinds: Sequence[str] = ()) -> None:
         """Remove a test's namespace and wait until its slices are released."""
-        every = ",".join(kinds or ("trainingjobs.ullage.dev", "inferencedeployments.ullage.dev"))
+        # TuningJobs first: one would create its trials again
+        own = ("tuningjobs", "trainingjobs", "inferencedeployments")
+        every = ",".join(kinds or (f"{kind}.ullage.dev" for kind in own))
         self.cluster.kubectl("delete", every, "--all", "--namespace", namespace, "--wait=false")
         self.cluster.kubectl("delete", "namespace", namespace, "--wait=false")
 

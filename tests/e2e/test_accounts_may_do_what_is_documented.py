@@ -40,7 +40,10 @@ PEOPLE = {
     "nobody": "",
 }
 """Users with one ClusterRole each, bound in one namespace."""
-NAMESPACED = {"trainingjobs", "inferencedeployments", "workloadprofiles", "secrets", "pods"}
+NAMESPACED = {
+    *("trainingjobs", "inferencedeployments", "tuningjobs", "workloadprofiles"),
+    *("secrets", "pods"),
+}
 HOUSE = ("schedulingpolicies", "deviceprofiles", "capacitypools")
 EVERYONE = (*PEOPLE, "admin", OPERATOR, AGENT)
 
@@ -70,7 +73,12 @@ MATRIX = [
     *(
         action(verb, f"{kind}.ullage.dev", "batch", "editor", "admin", elsewhere=("admin",))
         for verb in ("create", "update", "patch")
-        for kind in ("trainingjobs", "inferencedeployments")
+        for kind in ("trainingjobs", "inferencedeployments", "tuningjobs")
+        if (verb, kind) != ("create", "trainingjobs")
+    ),
+    action(
+        "create", "trainingjobs.ullage.dev", "batch", "editor", "admin", OPERATOR,
+        elsewhere=("admin", OPERATOR),
     ),
     action(
         "delete", "trainingjobs.ullage.dev", "batch", "editor", "admin", OPERATOR,
@@ -84,7 +92,7 @@ MATRIX = [
            elsewhere=("admin",)),
     *(
         action("patch", f"{kind}.ullage.dev/status", OPERATOR, elsewhere=(OPERATOR,))
-        for kind in ("trainingjobs", "inferencedeployments", "workloadprofiles")
+        for kind in ("trainingjobs", "inferencedeployments", "tuningjobs", "workloadprofiles")
     ),
     *(
         action(verb, f"{kind}.ullage.dev", "admin")
