@@ -74,7 +74,11 @@ def look_at_trials(view: View) -> Trials:
             if pod is None or pod.deleting or pod.stage is not PodStage.RUNNING:
                 continue
             since = max(pod.stage_since, record.desired_since.get(wanted.key, 0.0))
-            outcome, text = _outcome(record, wanted, view.now - since)
+            elapsed_s = view.now - since
+            if elapsed_s < LEAST_SECONDS and name not in violating:
+                moments += [since + LEAST_SECONDS, since + MOST_SECONDS]  # nothing ends it yet
+                continue
+            outcome, text = _outcome(record, wanted, elapsed_s)
             if outcome is Outcome.COMMIT:
                 committed.append((name, wanted))
             elif outcome is Outcome.ROLL_BACK:
