@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 from demo.install import CHARTS, NAMESPACE, RELEASE, chart_values
+from e2e.served import NAME, scaled_service
 from e2e.stack import Stack, busy_template, eventually, share, training_job
 from fakes.metadata import FakeEC2
 
@@ -263,3 +264,62 @@ def test_a_recommendation_keeps_new_work_away_and_moves_no_one(
     (same,) = stack.pods(namespace, "saves")
     assert same["metadata"]["uid"] == pod["metadata"]["uid"]
     assert _tainted(stack) == []
+
+
+def _serving(stack: Stack, namespace: str) -> dict[str, str]:
+    """Nodes of the replicas that are ready and stay, by name of the pod."""
+    return {
+        pod["metadata"]["name"]: pod["spec"]["nodeName"]
+        for pod in stack.pods(namespace, NAME)
+        if "deletionTimestamp" not in pod["metadata"]
+        and any(
+            one["type"] == "Ready" and one["status"] == "True"
+            for one in pod.get("status", {}).get("conditions", [])
+        )
+    }
+
+
+def _phases(stack: Stack, namespace: str) -> dict[str, str]:
+    jobs = stack.list("trainingjobs.ullage.dev", namespace)
+    return {one["metadata"]["name"]: one.get("status", {}).get("phase", "") for one in jobs}
+
+
+def test_a_replica_is_replaced_before_the_loss_where_training_makes_way(
+    stack: Stack, provider: Provider, namespace: str
+) -> None:
+    most = share(60)  # only one has so much of a device
+    stack.apply(scaled_service(namespace, "SLO", gpu=most))
+    (where,) = eventually(
+        lambda: _serving(stack, namespace), within_s=120, what="a replica serves"
+    ).values()
+    devices = sum(
+        len(node["status"].get("devices", [])) for node in stack.list("gpunodes.ullage.dev")
+    )
+    for number in range(devices - 1):
+        stack.apply(
+            training_job(f"fills-{number}", namespace, gpu=most, checkpoint={"graceSeconds": 5})
+        )
+    eventually(
+        lambda: set(_phases(stack, namespace).values()) == {"Running"},
+        within_s=180,
+        what="training has every other device",
+    )
+
+    given_at, fewest = provider.interrupt(where), 1
+
+    def replaced() -> bool:
+        nonlocal fewest
+        serving = _serving(stack, namespace)
+        fewest = min(fewest, len(serving))
+        return bool(serving) and where not in serving.values()
+
+    eventually(replaced, within_s=NOTICE_S, every_s=0.5, what="a replica serves elsewhere alone")
+    print(f"replaced {time.time() - given_at:.1f} s after the notice of {NOTICE_S} s")
+    assert fewest == 1, "for a while no replica was ready"
+    events = [
+        event
+        for name in _phases(stack, namespace)
+        for event in stack.events(namespace, name)
+        if event["reason"] == "Preempted"
+    ]
+    assert any("whose load needs the devices back" in event["message"] for event in events)

@@ -228,9 +228,14 @@ def test_one_pool_alone_has_no_spares(notice: float | None) -> None:
 TERMINATE = Interruption(kind=InterruptionKind.TERMINATE, source="EC2", deadline_s=NOW + 115)
 
 
-def noticed(priority: int, *, checkpoint: bool = True, waiting_pod: bool = False) -> Decided:
+def noticed(
+    priority: int, *, checkpoint: bool = True, waiting_pod: bool = False, follows: bool = False
+) -> Decided:
     """A replica on a machine that goes; training has the only other device."""
     one = service(1)
+    if follows:
+        bounds = ReplicaBounds(min_replicas=1, max_replicas=3)
+        one = one.with_(slo=LatencyObjective(latency_ms=500), scaling=bounds)
     record = one.build()
     pod = a_pod("serve-0", owner=record, stage=PodStage.RUNNING, node="a", priority=100)
     mine = a_slice(pod, device=gpu("a"), percent=100)
@@ -267,6 +272,12 @@ def test_then_the_training_goes_and_the_replica_serves_on() -> None:
     found = noticed(priority=0, waiting_pod=True)
     assert [one.pod.name for one in found.all(EvictPod)] == ["train-0"]
     assert not found.all(ApplyDeployment), "the one that was asked for is not taken back"
+
+
+def test_training_in_the_headroom_of_the_service_makes_way_at_equal_priority() -> None:
+    assert noticed(priority=100, follows=True).one(ApplyDeployment).replicas == 2
+    then = noticed(priority=100, follows=True, waiting_pod=True)
+    assert [one.pod.name for one in then.all(EvictPod)] == ["train-0"]
 
 
 @pytest.mark.parametrize(("priority", "checkpoint"), [(100, True), (0, False)])
