@@ -31,6 +31,7 @@ RUN /app/.venv/bin/pip install --no-index --no-compile --find-links /src/wheels 
  && /app/.venv/bin/pip uninstall --yes --quiet pip
 COPY examples/digits /app/digits
 COPY examples/encoder /app/encoder
+COPY examples/generative /app/generative
 # only the digits are wanted of scikit-learn, not 150 MB of code
 RUN cp /app/.venv/lib/python3*/site-packages/sklearn/datasets/data/digits.csv.gz /app/digits/ \
  && rm -rf /app/.venv/lib/python3*/site-packages/sklearn* /app/.venv/lib/python3*/site-packages/scikit_learn* \

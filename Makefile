@@ -278,6 +278,10 @@ bench-tuning: $(VENV)/.ready ## trials of a tuning job beside one device a trial
 bench-router: $(VENV)/.ready ## what the router adds beside nginx, requests a core, goodput beside BentoML, Ray Serve and static sizes (NGINX=program)
 	@$(BIN)/python -m bench.router $(if $(NGINX),--nginx $(NGINX))
 
+.PHONY: bench-generative
+bench-generative: $(VENV)/.ready ## first tokens in time of generative servers, behind the router and asked in turn
+	@PYTHONPATH=examples $(BIN)/python -m bench.generative
+
 .PHONY: bench-adopt
 bench-adopt: $(VENV)/.ready ## a first install by the commands that the docs print, kinds that share, latency of pods without a label (root, Linux)
 	@$(BIN)/python -m bench.adopt

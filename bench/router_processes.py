@@ -98,10 +98,21 @@ def router(backend: Process, words: Sequence[str]) -> Iterator[Process]:
 
 
 @contextmanager
+def routers(backends: Sequence[Process], words: Sequence[str]) -> Iterator[Process]:
+    """The product's router before several replicas."""
+    given = [sys.executable, "-m", "ullage_run.router", "--linger-seconds", "0"]
+    for backend in backends:
+        given += ["--backend", f"http://127.0.0.1:{backend.port}"]
+    given += ["--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--connections", "2000"]
+    with _listening([*given, *words]) as process:
+        yield process
+
+
+@contextmanager
 def nginx(backend: Process, program: str) -> Iterator[Process]:
     """Run nginx as a plain proxy before one replica."""
     with tempfile.TemporaryDirectory(prefix="bench-nginx-") as folder:
-        port = _free_port()
+        port = free_port()
         config = Path(folder) / "nginx.conf"
         config.write_text(NGINX.format(folder=folder, backend=backend.port, port=port), "utf-8")
         words = [program, "-p", folder, "-c", str(config), "-e", f"{folder}/error.log"]
@@ -110,13 +121,13 @@ def nginx(backend: Process, program: str) -> Iterator[Process]:
             _wait_for(port)
             yield Process(pids=(started.pid, *_children(started.pid)), port=port)
         finally:
-            _end(started)
+            ended(started)
 
 
 @contextmanager
 def bentoml(program: Path, costs: BatchCosts, limit_s: float) -> Iterator[Process]:
     """BentoML with adaptive batching, told to keep a latency."""
-    port = _free_port()
+    port = free_port()
     environment = {
         **_told(costs),
         "BENCH_LATENCY_MS": str(max(1, round(1e3 * limit_s))),
@@ -130,10 +141,10 @@ def bentoml(program: Path, costs: BatchCosts, limit_s: float) -> Iterator[Proces
         stderr=subprocess.DEVNULL,
     )
     try:
-        _wait_for_answer(port, "/readyz")
+        wait_for_answer(port, "/readyz")
         yield Process(pids=(started.pid,), port=port)
     finally:
-        _end(started)
+        ended(started)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +173,7 @@ def rayserve(
             "BENCH_BATCH_SIZE": str(filling.size),
             "BENCH_BATCH_WAIT_S": str(filling.wait_s),
             "BENCH_LIMIT_S": str(limit_s),
-            "BENCH_PORT": str(_free_port()),
+            "BENCH_PORT": str(free_port()),
             "BENCH_FOLDER": folder,
             "RAY_AUTH_TOKEN": secrets.token_hex(32),
             "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
@@ -207,10 +218,11 @@ def _listening(
         ports = [int(word) for word in said[1:]]
         yield Process(pids=(started.pid,), port=ports[0], metrics_port=ports[-1])
     finally:
-        _end(started)
+        ended(started)
 
 
-def _end(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
+def ended(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
+    """End a process, by force where it takes its time."""
     process.send_signal(signal.SIGTERM)
     try:
         process.wait(10)
@@ -226,13 +238,15 @@ def _children(pid: int) -> tuple[int, ...]:
     return tuple(int(word) for word in listed.split())
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that no one listens on."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         return int(bound.getsockname()[1])
 
 
-def _wait_for_answer(port: int, path: str) -> None:
+def wait_for_answer(port: int, path: str) -> None:
+    """Wait until a server answers there."""
     end = time.monotonic() + SLOW_START_S
     while True:
         try:

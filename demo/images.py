@@ -52,6 +52,7 @@ SOURCES: Final = (
     "runtime",
     "examples/digits",
     "examples/encoder",
+    "examples/generative",
 )
 """The wheel's metadata holds README and licence: the images have both."""
 

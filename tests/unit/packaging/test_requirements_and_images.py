@@ -190,4 +190,5 @@ def test_no_image_holds_the_source_tree(stages: dict[str, Stage]) -> None:
         "build/wheels/${TARGETARCH}",
         "examples/digits",
         "examples/encoder",
+        "examples/generative",
     }
