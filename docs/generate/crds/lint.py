@@ -72,6 +72,10 @@ def _bounds(node: Mapping[str, object]) -> Iterator[str]:
         yield "string without maxLength, enum or format"
     if kind == "object" and "additionalProperties" in node and "maxProperties" not in node:
         yield "map without maxProperties"
+    for bound in ("minimum", "maximum"):
+        said = node.get(bound)
+        if node.get("format") == "int32" and isinstance(said, int) and not -(2**31) <= said < 2**31:
+            yield f"{bound} is no int32: the API server refuses every value"
 
 
 def _words(node: Mapping[str, object]) -> Iterator[str]:

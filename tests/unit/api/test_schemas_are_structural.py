@@ -140,6 +140,7 @@ def test_what_has_no_structural_form_is_an_error(model: type[Model], says: str) 
         ({"type": "object", "additionalProperties": {"type": "boolean"}}, "map without"),
         ({"type": "string", "enum": ["On", "Off"]}, "boolean to many YAML readers"),
         ({"type": "number"}, "fractions"),
+        ({"type": "integer", "format": "int32", "maximum": 2**31}, "maximum is no int32"),
         ({"type": "boolean", "const": True}, "not structural"),
         (
             {"type": "array", "maxItems": 1, "items": {"type": "object", "properties": {}}},

@@ -16,7 +16,7 @@ from ullage.api.contract import (
     WireError,
 )
 from ullage.api.readers import quoted, text
-from ullage.api.wire_fields import BELIEVED, INT32, NEEDED, Kind, Schema, Whole
+from ullage.api.wire_fields import INT32_MAX, NEEDED, Kind, Schema, between
 
 MOST_EPOCH_VALUES: Final = 64
 """Epochs that one report or status holds, the newest ones."""
@@ -45,7 +45,7 @@ Metric: TypeAlias = Annotated[
     Kind(_metric, repr, schema=Schema(type="string", maxLength=42, pattern=f"^{_METRIC.pattern}$")),
 ]
 """A value of a metric, to the last bit: promotions rest on it."""
-EpochNumber: TypeAlias = Annotated[Whole, NEEDED, INT32, BELIEVED]
+EpochNumber: TypeAlias = Annotated[int, between(0, INT32_MAX), NEEDED]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
