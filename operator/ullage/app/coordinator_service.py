@@ -78,7 +78,6 @@ class CoordinatorService:
                 await asyncio.sleep(LOOK_EVERY_S)
         finally:
             self._forget(set(self._asked))
-            await self._reader.close()
 
     async def look(self) -> None:
         """Ask every coordinator that runs and is due once; one that is slow is not waited for."""

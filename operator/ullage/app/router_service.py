@@ -54,10 +54,6 @@ class Reader(Protocol):
         """
         ...
 
-    async def close(self) -> None:
-        """End the connections."""
-        ...
-
 
 @dataclass(slots=True)
 class _Asked:
@@ -108,7 +104,6 @@ class RouterService:
                 await asyncio.sleep(LOOK_EVERY_S)
         finally:
             self._forget(set(self._asked))
-            await self._reader.close()
 
     def look(self) -> None:
         """Begin to ask routers that are new, and tell decisions what was heard."""

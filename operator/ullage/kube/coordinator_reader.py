@@ -46,7 +46,3 @@ class CoordinatorReader:
         except WireError as error:
             text = f"{address} does not answer as a coordinator: {shortened(str(error))}"
             raise CoordinatorSilent(text) from error
-
-    async def close(self) -> None:
-        """End the connections."""
-        await self._pages.close()

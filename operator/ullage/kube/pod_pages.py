@@ -3,23 +3,30 @@
 """Pages of pods: read within bounds of time and size, without a token.
 
 A pod may be anyone's, so its answer is untrusted: no redirect is followed, nothing is unpacked, and
-nothing but a JSON object of known size is read.
+nothing but a JSON object of known size is read. The first head that comes has to be the answer's: a
+client that passes over informational ones reads as many as a pod sends, as fast as it sends them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
+import re
 from collections.abc import Mapping
 from typing import Final
+from urllib.parse import urlencode
 
-import aiohttp
 import orjson
 
 from ullage.api.contract import WireError
 from ullage.process.faults import fault_text, shortened
 
 MOST_BYTES: Final = 16 * 1024
+"""Of a page; its head may have as many."""
+OK: Final = b"200"
+_STATUS: Final = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?: [^\r\n]*)?")
+_LENGTH: Final = re.compile(rb"content-length[ \t]*:[ \t]*([0-9]{1,9})[ \t]*", re.IGNORECASE)
+_ENCODED: Final = re.compile(rb"(?:transfer|content)-encoding[ \t]*:", re.IGNORECASE)
 
 
 class PageUnreadable(Exception):
@@ -31,9 +38,7 @@ class PodPages:
 
     def __init__(self, *, port: int, timeout_s: float, at_once: int) -> None:
         self._port = port
-        self._timeout = aiohttp.ClientTimeout(total=timeout_s)
-        self._session: aiohttp.ClientSession | None = None
-        self._at_once = at_once
+        self._timeout_s = timeout_s
         self._turn = asyncio.Semaphore(at_once)
 
     async def get(
@@ -56,43 +61,61 @@ class PodPages:
         if _is_of_a_machine(host):
             raise PageUnreadable(f"{host} is no address of a pod")
         shown = f"[{host}]" if host.version == 6 else str(host)
+        target = f"{path}?{urlencode(query)}" if query else path
+        asked = f"GET {target} HTTP/1.1\r\nHost: {shown}:{self._port}\r\nConnection: close\r\n\r\n"
         async with self._turn:
             try:
-                return await self._read(f"http://{shown}:{self._port}{path}", query or {})
-            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                async with asyncio.timeout(self._timeout_s):
+                    body = await self._read(str(host), asked.encode())
+                return _object(body)
+            except asyncio.LimitOverrunError as error:
+                raise PageUnreadable(f"{shown}: a head of more than {MOST_BYTES} bytes") from error
+            except (TimeoutError, OSError, EOFError) as error:
                 raise PageUnreadable(f"{shown}: {fault_text(error)}") from error
             except (orjson.JSONDecodeError, WireError) as error:
                 raise PageUnreadable(f"{shown}: {shortened(str(error))}") from error
 
-    async def close(self) -> None:
-        """End the connections."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+    async def _read(self, host: str, asked: bytes) -> bytes:
+        """The body of an answer; the connection is for it alone."""
+        reader, writer = await asyncio.open_connection(host, self._port, limit=MOST_BYTES)
+        try:
+            writer.write(asked)
+            return await reader.readexactly(_length(await reader.readuntil(b"\r\n\r\n")))
+        finally:
+            writer.transport.abort()
 
-    async def _read(self, url: str, query: Mapping[str, str]) -> dict[str, object]:
-        if self._session is None:
-            # what comes back is bounded as it comes: a compressed one could grow a thousandfold
-            self._session = aiohttp.ClientSession(
-                timeout=self._timeout,
-                trust_env=False,
-                auto_decompress=False,
-                cookie_jar=aiohttp.DummyCookieJar(),
-                connector=aiohttp.TCPConnector(limit=self._at_once, force_close=True),
-            )
-        async with self._session.get(url, params=query, allow_redirects=False) as answer:
-            if answer.status != 200:
-                raise WireError(f"status code {answer.status}")
-            if answer.content_length is None or answer.content_length > MOST_BYTES:
-                raise WireError(f"more than {MOST_BYTES} bytes, or it does not say how many")
-            body = await answer.read()
-        found: object = orjson.loads(body)
-        if not isinstance(found, dict):
-            raise WireError("an object is needed")
-        return found
+
+def _length(head: bytes) -> int:
+    """Bytes of the body that a head announces.
+
+    Raises:
+        WireError: it is none of an answer with a page, or not one of known size.
+    """
+    first, *lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
+    status = _STATUS.fullmatch(first)
+    if status is None:
+        raise WireError("it does not speak HTTP/1.1")
+    if status[1] != OK:
+        raise WireError(f"status code {status[1].decode()}")
+    lengths = {found[1] for line in lines if (found := _LENGTH.fullmatch(line))}
+    if len(lengths) != 1 or any(map(_ENCODED.match, lines)):
+        raise WireError("it does not say how many bytes it has")
+    length = int(lengths.pop())
+    if length > MOST_BYTES:
+        raise WireError(f"more than {MOST_BYTES} bytes")
+    return length
+
+
+def _object(body: bytes) -> dict[str, object]:
+    found: object = orjson.loads(body)
+    if not isinstance(found, dict):
+        raise WireError("an object is needed")
+    return found
 
 
 def _is_of_a_machine(host: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
     """Whether an address is one of a machine's link, or of many machines, never a pod's."""
+    if getattr(host, "scope_id", None):
+        return True
     mapped = getattr(host, "ipv4_mapped", None) or host
     return mapped.is_link_local or mapped.is_multicast or mapped.is_unspecified

@@ -52,7 +52,3 @@ class RouterReader:
         except WireError as error:
             text = shortened(str(error))
             raise RouterSilent(f"{address} does not answer as a router: {text}") from error
-
-    async def close(self) -> None:
-        """End the connections."""
-        await self._pages.close()

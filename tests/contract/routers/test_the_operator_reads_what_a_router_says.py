@@ -18,13 +18,26 @@ from ullage.kube.router_reader import LOAD_PATH, WAIT_S, RouterReader, RouterSil
 from ullage_run.router import load_page
 
 
+def reader(port: int, timeout_s: float = 5.0) -> RouterReader:
+    return RouterReader(port=port, timeout_s=timeout_s)
+
+
 @asynccontextmanager
-async def reader(port: int, timeout_s: float = 5.0) -> AsyncIterator[RouterReader]:
-    made = RouterReader(port=port, timeout_s=timeout_s)
-    try:
-        yield made
-    finally:
-        await made.close()
+async def flooding(part: bytes) -> AsyncIterator[int]:
+    """A server that repeats these bytes for as long as someone reads; gives its port."""
+
+    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while True:
+                writer.write(part)
+                await writer.drain()
+        ended.set()
+
+    ended = asyncio.Event()
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        yield server.sockets[0].getsockname()[1]
+        async with asyncio.timeout(5.0):
+            await ended.wait()
 
 
 @asynccontextmanager
@@ -57,8 +70,8 @@ async def test_the_first_request_is_read_at_once() -> None:
     async with (
         batch_server(ready=False) as server,
         routed(server, up=0, hold_s=30.0) as router,
-        reader(router.server.metrics_port) as asks,
     ):
+        asks = reader(router.server.metrics_port)
         assert await asks.read("127.0.0.1", None) == RouterReport(arrived=0, idle_seconds=0)
         waits = asyncio.create_task(asks.read("127.0.0.1", 0))
         await asyncio.sleep(0.1)
@@ -92,27 +105,43 @@ async def test_the_first_request_is_read_at_once() -> None:
     ],
 )
 async def test_what_no_router_says_is_not_believed(body: bytes) -> None:
-    async with answering(body) as port, reader(port) as asks:
+    async with answering(body) as port:
+        asks = reader(port)
         with pytest.raises(RouterSilent):
             await asks.read("127.0.0.1", None)
 
 
 async def test_figures_are_bounded() -> None:
     body = b'{"arrived": %d, "idleSeconds": 1, "waiting": %d}' % (10**18, 10**18)
-    async with answering(body) as port, reader(port) as asks:
+    async with answering(body) as port:
+        asks = reader(port)
         found = await asks.read("127.0.0.1", None)
     assert found.waiting < 2**54
     assert found.arrived < 2**54
 
 
 async def test_one_that_never_answers_is_silent_after_a_while() -> None:
-    async with answering(b"{}", after_s=0.5) as port, reader(port, timeout_s=0.1) as asks:
+    async with answering(b"{}", after_s=0.5) as port:
+        asks = reader(port, timeout_s=0.1)
         with pytest.raises(RouterSilent):
             await asks.read("127.0.0.1", 0)
 
 
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        (b"HTTP/1.1 103 Early Hints\r\n\r\n" * 1_000, "status code 103"),
+        (b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 1_000, "a head of more than"),
+        (b"x" * 10_000, "a head of more than"),
+    ],
+)
+async def test_one_that_answers_without_end_is_left_at_once(part: bytes, said: str) -> None:
+    async with flooding(part) as port:
+        with pytest.raises(RouterSilent, match=said):
+            await reader(port).read("127.0.0.1", None)
+
+
 @pytest.mark.parametrize("address", ["metadata.internal", "169.254.169.254", "::ffff:169.254.1.1"])
 async def test_only_pods_are_asked(address: str) -> None:
-    async with reader(1) as asks:
-        with pytest.raises(RouterSilent, match="no address of a pod"):
-            await asks.read(address, None)
+    with pytest.raises(RouterSilent, match="no address of a pod"):
+        await reader(1).read(address, None)

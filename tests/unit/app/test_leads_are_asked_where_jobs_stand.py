@@ -49,9 +49,6 @@ class Replica:
             raise CoordinatorSilent("no one")
         return self.answers[address]
 
-    async def close(self) -> None:
-        return None
-
     def told(self) -> CoordinatorReport | None:
         return self.state.freeze(0.0).leads.get("uid-train")
 
@@ -206,9 +203,6 @@ class Crowd:
         await asyncio.sleep(2.0)
         self.now_open["bad"] -= 1
         raise self.fault or CoordinatorSilent("it does not answer")
-
-    async def close(self) -> None:
-        return None
 
     def told(self) -> CoordinatorReport | None:
         return self.state.freeze(0.0).leads.get("uid-well")

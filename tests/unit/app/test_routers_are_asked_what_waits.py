@@ -74,9 +74,6 @@ class Routers:
             wake_millis=12_000,
         )
 
-    async def close(self) -> None:
-        return None
-
 
 class Leader:
     """One operator and what its decisions see."""
