@@ -215,6 +215,11 @@ class TuningAlgorithm(ExplainedWord):
         "parameters at random; a trial goes on as soon as it is among the best one in "
         "reductionFactor of those that reached its rung",
     )
+    TPE = (
+        "TPE",
+        "parameters by a tree-structured Parzen estimator from what earlier trials reached, every "
+        "trial to its last epoch",
+    )
     EXTERNAL = (
         "External",
         "a client outside, such as an Optuna study, adds trials to spec.suggestions",

@@ -38,6 +38,7 @@ from ullage.app.pool_service import Hooks, PoolService
 from ullage.app.replica import Counters, Replica
 from ullage.app.settings import LeaseSettings, Settings
 from ullage.app.solver import Solver
+from ullage.app.suggestions import SuggestionService
 from ullage.app.term import Term
 from ullage.app.trigger import Trigger
 from ullage.app.tuning_service import TuningHooks, TuningService
@@ -131,11 +132,17 @@ class Operator:
             TuningHooks(synced=self.replica.synced, epoch=self.replica.epoch, submit=self._submit),
             clock=self.replica.clock,
         )
+        self.suggestions = SuggestionService(
+            requests=self.tunings.wanted,
+            publish=self.tunings.suggested,
+            clock=self.replica.clock,
+        )
         self.figures = ReplicaFigures(
             self.replica,
             term=lambda: self.term,
             loop_lag_s=lambda: self.pulse.lag_s,
             pools=self.pools.figures,
+            suggestions=self.suggestions.figures,
         )
         self.endpoints = self._make_endpoints()
 
@@ -170,6 +177,7 @@ class Operator:
         finally:
             replica.solver.close()
             replica.learner.close()
+            self.suggestions.close()
 
     async def _work(self) -> None:
         supervisor, replica = self.replica.supervisor, self.replica
@@ -182,6 +190,7 @@ class Operator:
                     ("memory", give_back),
                     ("pools", self.pools.run),
                     ("tunings", self.tunings.run),
+                    ("suggestions", self.suggestions.run),
                     ("leadership", self._lead),
                 )
             ]
@@ -231,6 +240,7 @@ class Operator:
             async with AsyncExitStack() as end:  # every step of it, whatever fails, the last first
                 end.push_async_callback(self.lease.release)
                 end.callback(self.pools.end_term)
+                end.callback(self.suggestions.forget)
                 end.callback(self.tunings.end_term)
                 end.callback(self.replica.state.end_term)
                 end.push_async_callback(term.close)

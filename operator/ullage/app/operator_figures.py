@@ -27,6 +27,7 @@ from ullage.metrics.quota import QuotaFigures, quota_figures
 from ullage.metrics.scaling import ScalingFigures, scaling_figures
 from ullage.metrics.sharing import ModelFigures, SharingFigures
 from ullage.metrics.spending import SpendFigures, SpendSums
+from ullage.metrics.suggestions import SuggestionFigures
 from ullage.metrics.tenants import Parties
 from ullage.metrics.tiers import TierFigures, TierSums
 from ullage.metrics.turns import TurnFigures, turn_figures
@@ -45,12 +46,14 @@ class ReplicaFigures:
         term: Callable[[], Term],
         loop_lag_s: Callable[[], float],
         pools: Callable[[Snapshot], PoolFigures],
+        suggestions: Callable[[], SuggestionFigures],
     ) -> None:
         """``term`` gives the present leadership, or the one that is prepared."""
         self._replica = replica
         self._term = term
         self._loop_lag_s = loop_lag_s
         self._pools = pools
+        self._suggestions = suggestions
         self._parties = Parties()
         currency = replica.settings.price.currency
         self._costs = CostSums(began=replica.clock.now(), currency=currency, parties=self._parties)
@@ -108,6 +111,7 @@ class ReplicaFigures:
             turns=guard("turns", lambda: self._turns(picture, workloads), TurnFigures()),
             inventory=guard("inventory", lambda: inventory_figures(picture), InventoryFigures()),
             quota=guard("quota", lambda: quota_figures(picture), QuotaFigures()),
+            suggestions=guard("suggestions", self._suggestions, SuggestionFigures()),
             pools=guard("pools", lambda: self._pools(picture), PoolFigures()),
             devices=guard("devices", lambda: self._devices(picture), DeviceFigures()),
         )

@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import structlog
 
 from ullage import ports
 from ullage.api.contract import Reason
+from ullage.app.suggestions import Found, Requests
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.codecs.tuning import tuning_as_stored
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
 from ullage.cluster.records.tuning import TuningRecord, TuningStatus
+from ullage.engines.tuning.suggestions import SuggestionRequest
 from ullage.ports import Clock
 from ullage.process.faults import fault_text
 from ullage.scheduling.model.plan import Action, CreateTrial, Emit, SetTuningStatus
@@ -70,6 +72,9 @@ class TuningService:
         """Namespace and name of TrainingJobs that were asked for, and when."""
         self._told: dict[str, _Told] = {}
         self._faults: dict[str, str] = {}
+        self._suggested: Found = {}
+        self.requests: Requests = {}
+        """Points that searches want, by uid of the TuningJob."""
         self.failures = 0
         """Looks at one TuningJob that raised."""
 
@@ -96,15 +101,29 @@ class TuningService:
         runs = _runs_by_tuning(snapshot.workloads.values())
         for at in sorted(jobs):
             job = jobs[at]
-            self._look_at(job, _around(snapshot, job, runs.get(job.ref.uid, {}), epoch), now)
+            around = _around(snapshot, job, runs.get(job.ref.uid, {}), epoch)
+            found = self._suggested.get(job.ref.uid, ())
+            suggested = {one.trial: one.point for one in found}
+            self._look_at(job, replace(around, suggested=suggested), now)
+
+    def suggested(self, found: Found) -> None:
+        """Take points in that a sampler found; the next look makes trials of them."""
+        self._suggested = found
+        self._look_again_at = 0.0
+
+    def wanted(self) -> Requests | None:
+        """Points that searches want, where this replica leads."""
+        return None if self._hooks.epoch() is None else self.requests
 
     def end_term(self) -> None:
         """This replica leads no more: what it asked for last may never have arrived."""
+        self._suggested, self.requests = {}, {}
         self._asked, self._told, self._faults, self._seen = {}, {}, {}, -1
 
     def _look_at(self, job: TuningRecord, around: Around, now: float) -> None:
         try:
             step = next_step(job, around)
+            self._want(job.ref.uid, step.asks)
             writes = self._writes(job, step, around, now)
         except Exception as error:  # the seam of one TuningJob: the others are looked at
             self._failed(job, error)
@@ -142,6 +161,12 @@ class TuningService:
             writes += step.events if news else ()
         return writes
 
+    def _want(self, uid: str, asks: SuggestionRequest | None) -> None:
+        """Keep what a search wants; points that it has not made trials of yet stay wanted."""
+        self.requests = {key: one for key, one in self.requests.items() if key != uid}
+        if asks is not None:
+            self.requests[uid] = asks
+
     def _failed(self, job: TuningRecord, error: Exception) -> None:
         """Tell a failure in the log, once while it stays the same."""
         self.failures += 1
@@ -152,6 +177,7 @@ class TuningService:
             log.error("TuningJob not decided", job=where, error=text, exc_info=error)
 
     def _forget_all_but(self, uids: set[str]) -> None:
+        self.requests = {uid: one for uid, one in self.requests.items() if uid in uids}
         self._told = {uid: told for uid, told in self._told.items() if uid in uids}
         self._faults = {uid: text for uid, text in self._faults.items() if uid in uids}
         now = self._clock.monotonic()

@@ -28,6 +28,7 @@ from ullage.metrics.quota import QuotaFigures
 from ullage.metrics.scaling import ScalingFigures
 from ullage.metrics.sharing import SharingFigures
 from ullage.metrics.spending import SpendFigures
+from ullage.metrics.suggestions import SuggestionFigures
 from ullage.metrics.tiers import TierFigures
 from ullage.metrics.turns import TurnFigures
 from ullage.process.metric_families import Family, counter, field_families, gauge
@@ -126,6 +127,7 @@ class OperatorFigures:
     inventory: InventoryFigures = field(default_factory=InventoryFigures)
     quota: QuotaFigures = field(default_factory=QuotaFigures)
     pools: PoolFigures = field(default_factory=PoolFigures)
+    suggestions: SuggestionFigures = field(default_factory=SuggestionFigures)
 
 
 FAILURES: Final = Family(

@@ -171,6 +171,7 @@ ALGORITHMS: Final[Mapping[TuningAlgorithm, AlgorithmRow]] = MappingProxyType(
             trials=_as_asked, suggest=_at_random, decide=_in_hyperband
         ),
         TuningAlgorithm.ASHA: AlgorithmRow(trials=_as_asked, suggest=_at_random, decide=_in_asha),
+        TuningAlgorithm.TPE: AlgorithmRow(trials=_as_asked, suggest=None, decide=_to_the_end),
         TuningAlgorithm.EXTERNAL: AlgorithmRow(
             trials=lambda terms: len(terms.stated), suggest=_stated, decide=_as_stated
         ),

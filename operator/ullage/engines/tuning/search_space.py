@@ -203,13 +203,22 @@ def as_text(value: Value) -> str:
 def value_of(parameter: Parameter, said: str) -> Value | None:
     """The value that a text stands for; ``None`` = it is none of the parameter."""
     if isinstance(parameter, Choice):
-        return next((one for one in parameter.options if as_text(one) == said), None)
+        exact = next((one for one in parameter.options if as_text(one) == said), None)
+        return _nearest(parameter, said) if exact is None else exact
     if not _NUMBER.fullmatch(said):
         return None
     if isinstance(parameter, IntRange) and not _WHOLE.fullmatch(said):
         return None
     value = float(said) if isinstance(parameter, FloatRange) else int(said)
     return value if parameter.low <= value <= parameter.high else None
+
+
+def _nearest(choice: Choice, said: str) -> Value | None:
+    """The step that a number stands for, whose last digits are another program's arithmetic."""
+    if not _NUMBER.fullmatch(said):
+        return None
+    steps = (one for one in choice.options if isinstance(one, float))
+    return next((one for one in steps if math.isclose(one, float(said), rel_tol=1e-9)), None)
 
 
 def random_point(space: SearchSpace, seed: int, trial: int) -> Point:

@@ -146,6 +146,9 @@ def test_true_and_one_are_different_options() -> None:
         (Choice(options=("a", 1, True, 0.25)), "True", True),
         (Choice(options=("a", 1, True, 0.25)), "0.25", 0.25),
         (Choice(options=("a", 1, True, 0.25)), "b", None),
+        (Choice(options=(0.1, 0.2, 0.3)), "0.30000000000000004", 0.3),
+        (Choice(options=(0.1, 0.2, 0.3)), "0.3001", None),
+        (Choice(options=("0.3",)), "0.30000000000000004", None),
     ],
 )
 def test_texts_are_values_of_their_parameter_or_none(

@@ -1,0 +1,282 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Asks a process of its own for the points of trials, one search at a time, with a deadline.
+
+It never decides and never writes: what it found stands in the next snapshot, and a decision makes
+trials of it. A search whose suggestions fail gets points at random, so that a library that hangs or
+raises costs it quality, never time; other searches do not notice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import pickle
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import structlog
+
+from ullage.app.suggestion_worker import Suggested, settle_in, suggest_in_worker
+from ullage.engines.tuning.suggestions import (
+    ObservedTrial,
+    Suggestion,
+    SuggestionRequest,
+    at_random,
+    suggest,
+)
+from ullage.metrics.suggestions import SuggestionFigures
+from ullage.ports import Clock
+from ullage.process.doubling import doubled_s
+
+log = structlog.get_logger("ullage.suggestions")
+
+LOOK_EVERY_S: Final = 1.0
+DEADLINE_S: Final = 60.0
+"""For one answer, the start of the process included; at most some seconds of a core's work."""
+REST: Final = 4.0
+"""After an answer the process rests this many times as long: a fifth of a core at most."""
+REST_MOST_S: Final = 10.0
+BACK_OFF_S: Final = 10.0
+BACK_OFF_MOST_S: Final = 600.0
+"""After a failure a search has points at random for so long, twice as long each time."""
+IDLE_S: Final = 300.0
+"""The process ends when no search wanted a point for so long."""
+
+Search = str
+"""Uid of a TuningJob."""
+Requests = Mapping[Search, SuggestionRequest]
+Found = Mapping[Search, tuple[Suggestion, ...]]
+
+
+def own_process() -> ProcessPoolExecutor:
+    """One process that works after everyone else."""
+    # spawn: a fork would copy the threads' locks of this process in an unknown state
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(1, mp_context=context, initializer=settle_in)
+
+
+class SuggestionFailed(Exception):
+    """An answer was late, raised, or its process died; the text says which."""
+
+
+@dataclass(slots=True)
+class SuggestionStats:
+    """Figures, read by the metrics collector."""
+
+    suggested: int = 0
+    seconds: float = 0.0
+    """Work of the process, in all."""
+    repeated: int = 0
+    """Points that were drawn and are another trial's."""
+    at_random: int = 0
+    """Points at random, where the sampler had nothing new or failed."""
+    late: int = 0
+    crashes: int = 0
+    refused: int = 0
+    """Requests that raised."""
+
+
+@dataclass(slots=True)
+class _Search:
+    """What is held for a search, and how it fared."""
+
+    found: dict[int, Suggestion] = field(default_factory=dict)
+    failures: int = 0
+    until: float = 0.0
+    """When the process may be asked again, monotonic seconds."""
+
+
+class SuggestionService:
+    """Owns the process and answers requests in turn."""
+
+    def __init__(
+        self,
+        *,
+        requests: Callable[[], Requests | None],
+        publish: Callable[[Found], None],
+        clock: Clock,
+        deadline_s: float = DEADLINE_S,
+        work: Callable[[bytes], bytes] = suggest_in_worker,
+        executor: Callable[[], Executor] = own_process,
+    ) -> None:
+        """``requests`` says which trials want points, ``None`` where this replica must not ask.
+
+        ``publish`` is told all that is held whenever that changes.
+        """
+        self._requests = requests
+        self._publish = publish
+        self._clock = clock
+        self._deadline_s = deadline_s
+        self._work = work
+        self._executor = executor
+        self._pool: Executor | None = None
+        self._searches: dict[Search, _Search] = {}
+        self._asked_at = 0.0
+        self._woken = asyncio.Event()
+        self.stats = SuggestionStats()
+
+    def wake(self) -> None:
+        """Look at once."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Answer until cancelled."""
+        while True:
+            rest_s = await self.step()
+            if rest_s is None:
+                self._woken.clear()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_EVERY_S):
+                        await self._woken.wait()
+            else:
+                await asyncio.sleep(min(REST_MOST_S, rest_s))
+
+    async def step(self) -> float | None:
+        """One look and at most one request; for how long to rest, ``None`` = nothing is asked."""
+        requests = self._requests()
+        if requests is None:
+            return None
+        self._keep(requests)
+        key, now = self._next(requests), self._clock.monotonic()
+        if key is None:
+            if now - self._asked_at >= IDLE_S:
+                self.close()
+            return None
+        search = self._searches.pop(key)
+        self._searches[key] = search  # the last in the next turn
+        request = _missing(requests[key], search.found)
+        if now < search.until:
+            self._take(search, suggest(request, at_random), failed=True)
+            rest_s = 0.0
+        else:
+            rest_s = await self._ask(key, search, request)
+        self._publish(self.found())
+        return rest_s
+
+    async def _ask(self, key: Search, search: _Search, request: SuggestionRequest) -> float:
+        """Ask the process; points at random where it fails. Returns for how long to rest."""
+        try:
+            answer = await self._call(request)
+        except SuggestionFailed as error:
+            wait_s = doubled_s(BACK_OFF_S, search.failures, BACK_OFF_MOST_S)
+            search.failures += 1
+            search.until = self._clock.monotonic() + wait_s
+            log.warning(
+                "suggestions failed; trials get points at random",
+                tuning_job=key,
+                error=str(error),
+                seconds=wait_s,
+            )
+            self._take(search, suggest(request, at_random), failed=True)
+            return 0.0
+        search.failures, search.until = 0, 0.0
+        self.stats.seconds += answer.seconds
+        self._take(search, answer.suggestions)
+        return REST * answer.seconds
+
+    def found(self) -> Found:
+        """All that is held."""
+        return {
+            key: tuple(search.found.values())
+            for key, search in self._searches.items()
+            if search.found
+        }
+
+    def figures(self) -> SuggestionFigures:
+        """Figures of the metrics."""
+        stats = self.stats
+        return SuggestionFigures(
+            points={
+                "new": stats.suggested - stats.at_random,
+                "random": stats.at_random,
+                "repeated": stats.repeated,
+            },
+            failures={"late": stats.late, "crashed": stats.crashes, "refused": stats.refused},
+            seconds=stats.seconds,
+        )
+
+    def forget(self) -> None:
+        """Know nothing, as at the start."""
+        self._searches.clear()
+        self.close()
+
+    def close(self) -> None:
+        """End the process at once."""
+        if self._pool is None:
+            return
+        if isinstance(self._pool, ProcessPoolExecutor):
+            for process in list((self._pool._processes or {}).values()):
+                process.kill()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool = None
+
+    def _keep(self, requests: Requests) -> None:
+        """Drop what no one wants any more."""
+        for key in self._searches.keys() - requests.keys():
+            del self._searches[key]
+        for key, request in requests.items():
+            search = self._searches.setdefault(key, _Search())
+            wanted = set(request.trials)
+            search.found = {at: one for at, one in search.found.items() if at in wanted}
+
+    def _next(self, requests: Requests) -> Search | None:
+        """The search that waited longest among those that lack a point."""
+        for key, search in self._searches.items():
+            if any(trial not in search.found for trial in requests[key].trials):
+                return key
+        return None
+
+    def _take(
+        self, search: _Search, suggestions: tuple[Suggestion, ...], *, failed: bool = False
+    ) -> None:
+        for one in suggestions:
+            self.stats.suggested += 1
+            self.stats.repeated += one.repeats
+            self.stats.at_random += failed or one.at_random
+            search.found[one.trial] = one
+
+    async def _call(self, request: SuggestionRequest) -> Suggested:
+        """Ask the process.
+
+        Raises:
+            SuggestionFailed: see its text.
+        """
+        payload = pickle.dumps(request, protocol=pickle.HIGHEST_PROTOCOL)
+        self._asked_at = self._clock.monotonic()
+        try:
+            if self._pool is None:
+                self._pool = self._executor()
+            future = self._pool.submit(self._work, payload)
+            async with asyncio.timeout(self._deadline_s):
+                said = await asyncio.wrap_future(future)
+        except TimeoutError:
+            self.stats.late += 1
+            self.close()
+            raise SuggestionFailed(f"no suggestion within {self._deadline_s:g} s") from None
+        except BrokenProcessPool as error:
+            self.stats.crashes += 1
+            self.close()
+            raise SuggestionFailed(f"the process died: {error}") from error
+        except asyncio.CancelledError:
+            self.close()
+            raise
+        except Exception as error:  # whatever the library raised, in the child
+            self.stats.refused += 1
+            raise SuggestionFailed(f"{type(error).__name__}: {error}") from error
+        answer: Suggested = pickle.loads(said)
+        if {one.trial for one in answer.suggestions} != set(request.trials):
+            self.stats.refused += 1
+            raise SuggestionFailed("the answer is for other trials")
+        return answer
+
+
+def _missing(request: SuggestionRequest, found: Mapping[int, Suggestion]) -> SuggestionRequest:
+    """The same for the trials that have no point yet; those that have one count as running."""
+    held = tuple(ObservedTrial(trial=at, point=one.point) for at, one in found.items())
+    trials = tuple(trial for trial in request.trials if trial not in found)
+    return replace(request, trials=trials, observed=(*request.observed, *held))

@@ -1,0 +1,131 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Points by a tree-structured Parzen estimator: Optuna's.
+
+A study is made of the history that a request brings and forgotten with the answer, so another
+process suggests the same. The library is imported here alone. Source: Bergstra et al., NIPS 2011;
+the multivariate form with a constant liar for running trials is Optuna's default.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import optuna
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from optuna.trial import FrozenTrial, TrialState
+
+from ullage.engines.tuning.search_space import Choice, IntRange, Parameter, Point, Value
+from ullage.engines.tuning.suggestions import (
+    ObservedTrial,
+    SuggestionRequest,
+    TrialOutcome,
+    at_random,
+    observed_values,
+)
+
+STARTUP_TRIALS: Final = 10
+"""Trials that must have taught something before the estimator draws; Optuna's own number."""
+
+
+class ParzenSampler:
+    """Draws points for one request; the study holds what the request has observed."""
+
+    def __init__(self, request: SuggestionRequest) -> None:
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self._study = optuna.create_study(
+            direction="maximize" if request.maximise else "minimize", study_name="tuning"
+        )
+        self._parameters = request.space.parameters
+        self._distributions = {
+            name: _distribution(one) for name, one in request.space.parameters.items()
+        }
+        self._added: set[int] = set()
+
+    def __call__(self, request: SuggestionRequest, trial: int, attempt: int) -> Point:
+        """The point of a trial; at random while too few trials have taught something."""
+        if observed_values(request.observed) < STARTUP_TRIALS:
+            return at_random(request, trial, attempt)
+        self._add(request)
+        seed = np.random.SeedSequence((request.seed, trial, attempt)).generate_state(1)
+        self._study.sampler = optuna.samplers.TPESampler(
+            seed=int(seed[0]), n_startup_trials=STARTUP_TRIALS, constant_liar=True
+        )
+        asked = self._study.ask(self._distributions)
+        self._study.tell(asked, state=TrialState.FAIL)  # a draw teaches nothing
+        return {name: _outside(one, asked.params[name]) for name, one in self._parameters.items()}
+
+    def _add(self, request: SuggestionRequest) -> None:
+        """Add what the study does not hold yet, in the order of numbers."""
+        for one in sorted(request.observed, key=lambda seen: seen.trial):
+            if one.trial not in self._added:
+                self._added.add(one.trial)
+                frozen = self._frozen(one)
+                if frozen is not None:
+                    self._study.add_trial(frozen)
+
+    def _frozen(self, one: ObservedTrial) -> FrozenTrial | None:
+        """A trial as Optuna knows it; ``None`` for one that teaches nothing."""
+        inside = {
+            name: _inside(parameter, one.point.get(name))
+            for name, parameter in self._parameters.items()
+        }
+        params = {name: value for name, value in inside.items() if value is not None}
+        if len(params) < len(inside) or one.outcome is TrialOutcome.FAILED:
+            return None
+        if one.outcome is TrialOutcome.RUNNING:
+            return self._trial(TrialState.RUNNING, params)
+        if one.value is None:
+            return None
+        if one.outcome is TrialOutcome.STOPPED:
+            values = {one.epoch: one.value}
+            return self._trial(TrialState.PRUNED, params, intermediate_values=values)
+        return self._trial(TrialState.COMPLETE, params, value=one.value)
+
+    def _trial(
+        self,
+        state: TrialState,
+        params: dict[str, Value],
+        *,
+        value: float | None = None,
+        intermediate_values: dict[int, float] | None = None,
+    ) -> FrozenTrial:
+        return optuna.create_trial(
+            state=state,
+            value=value,
+            params=params,
+            distributions=self._distributions,
+            intermediate_values=intermediate_values,
+        )
+
+
+def _distribution(parameter: Parameter) -> BaseDistribution:
+    """Options go by their place: to Optuna 1, 1.0 and true would be one option."""
+    if isinstance(parameter, Choice):
+        return CategoricalDistribution(tuple(range(len(parameter.options))))
+    if isinstance(parameter, IntRange):
+        return IntDistribution(parameter.low, parameter.high, log=parameter.log)
+    return FloatDistribution(parameter.low, parameter.high, log=parameter.log)
+
+
+def _inside(parameter: Parameter, value: Value | None) -> Value | None:
+    """A value as the study holds it; ``None`` where the space does not have it."""
+    if isinstance(parameter, Choice):
+        options = enumerate(parameter.options)
+        return next((at for at, one in options if (type(one), one) == (type(value), value)), None)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    if isinstance(parameter, IntRange) and not isinstance(value, int):
+        return None
+    return value if parameter.low <= value <= parameter.high else None
+
+
+def _outside(parameter: Parameter, value: int | float) -> Value:
+    """A value as trials get it."""
+    return parameter.options[int(value)] if isinstance(parameter, Choice) else value

@@ -1,0 +1,31 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Metrics of the points that trials get."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ullage.process.metric_families import counter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuggestionFigures:
+    """How points of trials came about."""
+
+    points: Mapping[str, int] = counter(
+        "ullage_tuning_suggestions",
+        "Points of trials: new from the sampler, random where it had none or failed, and repeated,"
+        " which were another trial's and were drawn again.",
+        "result",
+    )
+    failures: Mapping[str, int] = counter(
+        "ullage_tuning_suggestion_failures",
+        "Questions to the sampler's process that were late, crashed it or were refused; the trials"
+        " got points at random.",
+        "cause",
+    )
+    seconds: float = counter(
+        "ullage_tuning_suggestion_seconds", "Work of the sampler's own process."
+    )
