@@ -104,6 +104,7 @@ async def run(cluster: Cluster, life: Life, most: int = 80) -> None:
 
 async def test_a_search_finds_its_best_trial(world: World) -> None:
     async with world() as (cluster, port):
+        cluster.add_node("node-3")
         cluster.server.put(ports.TUNING_JOB, search(parallelism=3))
         life = Life(cluster, port, 1)
         await life.turn()
@@ -147,6 +148,7 @@ async def test_an_operator_killed_at_every_so_many_writes_counts_each_result_onc
     world: World, writes: int
 ) -> None:
     async with world() as (cluster, port):
+        cluster.add_node("node-3")  # devices of the others' trust domain are not for trials
         cluster.server.put(ports.TUNING_JOB, search(parallelism=9))
         for epoch in range(1, 200):
             life = Life(cluster, port, epoch, writes + epoch % 3)
