@@ -45,8 +45,11 @@ def _runs(stack: Stack, namespace: str) -> list[Json]:
 def test_a_search_ends_with_its_best_trial_and_counts_each_result_once(
     stack: Stack, namespace: str, search: Json
 ) -> None:
-    first = eventually(lambda: _runs(stack, namespace), 60)[0]["metadata"]["name"]
-    eventually(lambda: stack.get("pods", f"{first}-0", namespace), 60)
+    runs = eventually(lambda: _runs(stack, namespace), within_s=60, what="a trial runs")
+    first = runs[0]["metadata"]["name"]
+    eventually(
+        lambda: stack.get("pods", f"{first}-0", namespace), within_s=60, what="it has its pod"
+    )
     stack.delete("pods", f"{first}-0", namespace, "--grace-period=0", "--force")
     most = 0
 
@@ -61,7 +64,7 @@ def test_a_search_ends_with_its_best_trial_and_counts_each_result_once(
         status = _status(stack, namespace)
         return status if status.get("phase") in ("Succeeded", "Failed") else None
 
-    status = eventually(over, WITHIN_S)
+    status = eventually(over, within_s=WITHIN_S, what="the search is over")
     assert status["phase"] == "Succeeded", json.dumps(status)[:2000]
     assert most <= 3
     counts = Counter((one["trial"], one["epoch"]) for one in status["results"])
@@ -79,7 +82,9 @@ def test_a_search_ends_with_its_best_trial_and_counts_each_result_once(
 def test_a_search_that_is_deleted_halfway_leaves_nothing(
     stack: Stack, namespace: str, search: Json
 ) -> None:
-    eventually(lambda: _status(stack, namespace).get("results"), 180)
+    eventually(
+        lambda: _status(stack, namespace).get("results"), within_s=180, what="a trial has a result"
+    )
     stack.delete(TUNING, "digits-tune", namespace)
-    eventually(lambda: not _runs(stack, namespace), 90)
-    eventually(lambda: not stack.pods(namespace), 90)
+    eventually(lambda: not _runs(stack, namespace), within_s=90, what="its trials are gone")
+    eventually(lambda: not stack.pods(namespace), within_s=90, what="their pods are gone")
