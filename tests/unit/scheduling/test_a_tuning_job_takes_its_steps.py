@@ -33,6 +33,18 @@ def test_as_many_trials_begin_as_may_run_at_one_time() -> None:
     assert not world.step().creates
 
 
+def test_who_begins_is_found_without_reading_what_others_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else a search of many trials takes the time of many searches, at each look."""
+    read: list[object] = []
+    monkeypatch.setattr("ullage.scheduling.tuning.search.point_of", lambda *said: read.append(said))
+    world = TuningWorld(a_search(TuningAlgorithm.ASHA, trials=100, parallelism=100))
+    world.create(world.step())
+    assert len(world.runs) == 100
+    assert not read
+
+
 def test_parameters_read_back_as_they_were() -> None:
     terms = a_search().terms
     for trial in range(20):

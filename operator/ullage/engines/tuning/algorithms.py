@@ -8,7 +8,7 @@ in the same order lead to the same decisions after every restart.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -31,7 +31,6 @@ from ullage.engines.tuning.search_space import (
     grid_size,
     random_point,
 )
-from ullage.engines.tuning.suggestions import ObservedTrial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +74,8 @@ class SearchTerms:
         return self.goal is Goal.MAXIMIZE
 
 
-Suggest = Callable[[SearchTerms, int, Sequence[ObservedTrial]], Point]
-"""Parameters of a trial, by its number and what is known of the others."""
+Suggest = Callable[[SearchTerms, int], Point]
+"""Parameters of a trial, by its number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,13 +97,11 @@ def _as_asked(terms: SearchTerms) -> int:
     return terms.trials
 
 
-def _at_random(terms: SearchTerms, trial: int, observed: Sequence[ObservedTrial]) -> Point:
-    del observed
+def _at_random(terms: SearchTerms, trial: int) -> Point:
     return random_point(terms.space, terms.seed, trial)
 
 
-def _on_the_grid(terms: SearchTerms, trial: int, observed: Sequence[ObservedTrial]) -> Point:
-    del observed
+def _on_the_grid(terms: SearchTerms, trial: int) -> Point:
     return grid_point(terms.space, terms.points_per_range, trial)
 
 
@@ -147,8 +144,7 @@ def _in_asha(terms: SearchTerms) -> Algorithm:
     )
 
 
-def _stated(terms: SearchTerms, trial: int, observed: Sequence[ObservedTrial]) -> Point:
-    del observed
+def _stated(terms: SearchTerms, trial: int) -> Point:
     return next((one.point for one in terms.stated if one.trial == trial), {})
 
 
@@ -185,19 +181,15 @@ def trials_of(terms: SearchTerms) -> int:
     return ALGORITHMS[terms.algorithm].trials(terms)
 
 
-def parameters_of(
-    terms: SearchTerms, trial: int, observed: Sequence[ObservedTrial]
-) -> Point | None:
+def parameters_of(terms: SearchTerms, trial: int) -> Point | None:
     """Parameters of a trial; ``None`` = a sampler beside decisions is to be asked.
 
     Args:
         terms: Of the search.
         trial: From 0.
-        observed: Trials that have parameters: those with results in the order of counting, then
-            those that run.
     """
     suggest = ALGORITHMS[terms.algorithm].suggest
-    return None if suggest is None else suggest(terms, trial, observed)
+    return None if suggest is None else suggest(terms, trial)
 
 
 def decider_of(terms: SearchTerms) -> Algorithm:

@@ -381,7 +381,7 @@ class AsyncHalving:
 
     def report(self, trial: int, epoch: int, value: float | None) -> Reported:
         """Take a report in; see :class:`Algorithm`."""
-        if trial not in self.members:
+        if not self.rungs[0].holds(trial):
             return Reported(problem=ReportProblem.UNKNOWN_TRIAL)
         at = self._rung_of(trial)
         problem = self.rungs[at].report(self.history, trial, epoch, value)
@@ -389,7 +389,7 @@ class AsyncHalving:
 
     def ended(self, trial: int) -> tuple[Assignment, ...]:
         """Settle a trial; see :class:`Algorithm`."""
-        if trial in self.members:
+        if self.rungs[0].holds(trial):
             self.rungs[self._rung_of(trial)].settle(trial, None, ReportProblem.MISSING)
         return ()
 
@@ -401,7 +401,7 @@ class AsyncHalving:
             return ()
         rung, above = self.rungs[at], self.rungs[at + 1]
         best = rung.best(len(rung.values) // self.eta, maximise=self.maximise)
-        promoted = tuple(one for one in best if one not in above.members)
+        promoted = tuple(one for one in best if not above.holds(one))
         above.members += promoted
         return tuple(Assignment(trial=one, until_epoch=above.until_epoch) for one in promoted)
 

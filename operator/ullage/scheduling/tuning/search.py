@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Final
 
 from ullage.api.words import TuningAlgorithm
 from ullage.cluster.records.tuning import MOST_GROUPS, BestTrial, GroupRecord, TrialResult
@@ -23,7 +21,6 @@ from ullage.engines.tuning.suggestions import ObservedTrial, SuggestionRequest, 
 
 Texts = tuple[tuple[str, str], ...]
 """Parameters as texts, by name."""
-NONE_RUN: Final[Mapping[int, Texts]] = MappingProxyType({})
 
 
 def texts_of(point: Point) -> Texts:
@@ -86,19 +83,18 @@ class Search:
             self.take(result)
         return self
 
-    def texts(self, trial: int, running: Mapping[int, Texts] = NONE_RUN) -> Texts | None:
+    def texts(self, trial: int) -> Texts | None:
         """Parameters of a trial: those that it had before, else those that are suggested now.
 
         ``None`` where a sampler beside decisions is to be asked.
 
         Args:
             trial: Number of the trial.
-            running: Parameters of trials that have no result yet.
         """
         known = self.parameters.get(trial)
         if known:
             return known
-        point = parameters_of(self.terms, trial, self._known((trial,), running))
+        point = parameters_of(self.terms, trial)
         return None if point is None else texts_of(point)
 
     def request(self, trials: tuple[int, ...], running: Mapping[int, Texts]) -> SuggestionRequest:

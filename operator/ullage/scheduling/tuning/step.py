@@ -194,7 +194,7 @@ def _creates(
     creates: list[CreateTrial] = []
     unknown: list[int] = []
     for trial, until in missing:
-        texts = _texts(search, around, trial, running)
+        texts = _texts(search, around, trial)
         if texts is None:
             unknown.append(trial)
             continue
@@ -214,11 +214,9 @@ def _creates(
     return tuple(creates), search.request(tuple(unknown), running) if unknown else None
 
 
-def _texts(
-    search: Search, around: Around, trial: int, running: Mapping[int, Texts]
-) -> Texts | None:
+def _texts(search: Search, around: Around, trial: int) -> Texts | None:
     found = around.suggested.get(trial)
-    known = search.texts(trial, running)
+    known = search.texts(trial)
     return texts_of(found) if known is None and found is not None else known
 
 

@@ -41,6 +41,27 @@ def report_all(rungs: SyncHalving | ExternalGroups, values: dict[int, float], ep
     return found
 
 
+class Compared(int):
+    """A number of a trial that counts how often it is compared with others."""
+
+    times = 0
+
+    def __eq__(self, other: object) -> bool:
+        Compared.times += 1
+        return int.__eq__(self, other) is True
+
+    __hash__ = int.__hash__
+
+
+def test_a_report_is_not_compared_with_every_trial_that_went_on() -> None:
+    members = tuple(map(Compared, range(200)))
+    rungs = AsyncHalving(members=members, epochs=(1, 3))
+    Compared.times = 0
+    went_on = [rungs.report(one, 1, float(one)).runs for one in members]
+    assert sum(map(len, went_on)) > 50
+    assert Compared.times < 20 * len(members)
+
+
 def test_nothing_is_decided_before_all_have_reported() -> None:
     rungs = SyncHalving(members=(0, 1, 2), epochs=(1, 3))
     assert until(rungs.first()) == {0: 1, 1: 1, 2: 1}
