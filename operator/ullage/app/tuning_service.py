@@ -2,14 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the TuningJobs, as one task of the operator; deciding on devices waits for none of it.
 
-A look costs something only when objects changed. What a look asked for and the API does not show
-yet is not asked for again for a while.
+A look costs something only for a TuningJob of which something changed, and what it costs is a part
+of one core at most, however many there are. What a look asked for and the API does not show yet is
+not asked for again for a while.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -33,6 +34,8 @@ log = structlog.get_logger("ullage.tuning")
 LOOK_EVERY_S: Final = 1.0
 ECHO_S: Final = 5.0
 """What was asked for and is not seen after so long is asked for again."""
+REST: Final = 3.0
+"""After a look at one TuningJob the others wait this many times as long as it took."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +62,26 @@ class _Told:
     at: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Inputs:
+    """What a look at a TuningJob rests on, time aside."""
+
+    job: TuningRecord
+    around: Around
+
+    def same(self, other: _Inputs) -> bool:
+        """Whether nothing has changed: records are never changed in place."""
+        mine, its = self.around, other.around
+        return (
+            self.job is other.job
+            and mine.epoch == its.epoch
+            and mine.runs.keys() == its.runs.keys()
+            and all(run is its.runs[name] for name, run in mine.runs.items())
+            and mine.refused == its.refused
+            and mine.suggested == its.suggested
+        )
+
+
 class TuningService:
     """Every TuningJob, one step at each look."""
 
@@ -72,6 +95,8 @@ class TuningService:
         """Namespace and name of TrainingJobs that were asked for, and when."""
         self._told: dict[str, _Told] = {}
         self._faults: dict[str, str] = {}
+        self._done: dict[str, _Inputs] = {}
+        """TuningJobs that need nothing until one of these changes, by uid."""
         self._suggested: Found = {}
         self.requests: Requests = {}
         """Points that searches want, by uid of the TuningJob."""
@@ -80,12 +105,21 @@ class TuningService:
 
     async def run(self) -> None:
         """Look until cancelled."""
+        loop = asyncio.get_running_loop()
         while True:
-            self.look()
+            began = loop.time()
+            for _ in self._looks():
+                await asyncio.sleep(REST * (loop.time() - began))
+                began = loop.time()
             await asyncio.sleep(LOOK_EVERY_S)
 
     def look(self) -> None:
         """Take one step of each TuningJob, where this replica leads and something changed."""
+        for _ in self._looks():
+            pass
+
+    def _looks(self) -> Iterator[None]:
+        """The same, one TuningJob after the other."""
         epoch = self._hooks.epoch()
         if epoch is None or not self._hooks.synced():
             return
@@ -103,8 +137,14 @@ class TuningService:
             job = jobs[at]
             around = _around(snapshot, job, runs.get(job.ref.uid, {}), epoch)
             found = self._suggested.get(job.ref.uid, ())
-            suggested = {one.trial: one.point for one in found}
-            self._look_at(job, replace(around, suggested=suggested), now)
+            around = replace(around, suggested={one.trial: one.point for one in found})
+            done = self._done.get(job.ref.uid)
+            if done is not None and done.same(_Inputs(job=job, around=around)):
+                continue
+            self._look_at(job, around, now)
+            yield
+            if self._hooks.epoch() != epoch:
+                return
 
     def suggested(self, found: Found) -> None:
         """Take points in that a sampler found; the next look makes trials of them."""
@@ -118,9 +158,10 @@ class TuningService:
     def end_term(self) -> None:
         """This replica leads no more: what it asked for last may never have arrived."""
         self._suggested, self.requests = {}, {}
-        self._asked, self._told, self._faults, self._seen = {}, {}, {}, -1
+        self._asked, self._told, self._faults, self._done, self._seen = {}, {}, {}, {}, -1
 
     def _look_at(self, job: TuningRecord, around: Around, now: float) -> None:
+        self._done.pop(job.ref.uid, None)
         try:
             step = next_step(job, around)
             self._want(job.ref.uid, step.asks)
@@ -129,6 +170,8 @@ class TuningService:
             self._failed(job, error)
             return
         self._faults.pop(job.ref.uid, None)
+        if step.status == job.status and not (step.creates or step.deletes or step.asks):
+            self._done[job.ref.uid] = _Inputs(job=job, around=around)
         if step.deletes:
             self._picture.assume(step.deletes, self._clock.now())
         if writes:
@@ -180,6 +223,7 @@ class TuningService:
         self.requests = {uid: one for uid, one in self.requests.items() if uid in uids}
         self._told = {uid: told for uid, told in self._told.items() if uid in uids}
         self._faults = {uid: text for uid, text in self._faults.items() if uid in uids}
+        self._done = {uid: done for uid, done in self._done.items() if uid in uids}
         now = self._clock.monotonic()
         self._asked = {at: when for at, when in self._asked.items() if now - when < ECHO_S}
 
