@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
@@ -124,6 +125,8 @@ class Choice:
     """
 
     options: tuple[Value, ...]
+    _by_text: Mapping[str, Value] = field(init=False, repr=False, compare=False)
+    _steps: tuple[float, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.options:
@@ -137,6 +140,23 @@ class Choice:
             raise SearchSpaceError(
                 SpaceProblem.REPEATED_OPTION, "an option of a choice is there twice"
             )
+        by_text = {as_text(one): one for one in reversed(self.options)}
+        object.__setattr__(self, "_by_text", by_text)
+        floats = sorted(one for one in self.options if isinstance(one, float))
+        object.__setattr__(self, "_steps", tuple(floats))
+
+    def called(self, said: str) -> Value | None:
+        """The option that a text stands for; ``None`` = none.
+
+        A number stands for a step, too, whose last digits are another program's arithmetic.
+        """
+        exact = self._by_text.get(said)
+        if exact is not None or not self._steps or not _NUMBER.fullmatch(said):
+            return exact
+        number = float(said)
+        at = bisect_left(self._steps, number)
+        nearest = min(self._steps[max(0, at - 1) : at + 1], key=lambda one: abs(one - number))
+        return nearest if math.isclose(nearest, number, rel_tol=1e-9) else None
 
     def points(self, per_range: int) -> int:
         """A grid takes every option."""
@@ -203,22 +223,13 @@ def as_text(value: Value) -> str:
 def value_of(parameter: Parameter, said: str) -> Value | None:
     """The value that a text stands for; ``None`` = it is none of the parameter."""
     if isinstance(parameter, Choice):
-        exact = next((one for one in parameter.options if as_text(one) == said), None)
-        return _nearest(parameter, said) if exact is None else exact
+        return parameter.called(said)
     if not _NUMBER.fullmatch(said):
         return None
     if isinstance(parameter, IntRange) and not _WHOLE.fullmatch(said):
         return None
     value = float(said) if isinstance(parameter, FloatRange) else int(said)
     return value if parameter.low <= value <= parameter.high else None
-
-
-def _nearest(choice: Choice, said: str) -> Value | None:
-    """The step that a number stands for, whose last digits are another program's arithmetic."""
-    if not _NUMBER.fullmatch(said):
-        return None
-    steps = (one for one in choice.options if isinstance(one, float))
-    return next((one for one in steps if math.isclose(one, float(said), rel_tol=1e-9)), None)
 
 
 def random_point(space: SearchSpace, seed: int, trial: int) -> Point:

@@ -158,6 +158,18 @@ def test_texts_are_values_of_their_parameter_or_none(
     assert (type(found), found) == (type(value), value)
 
 
+def test_a_text_is_not_compared_with_every_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client's list has thousands of values, and a range with steps a thousand."""
+    choice = Choice(options=tuple(at / 1000 for at in range(1000)))
+    texts = [as_text(one) for one in choice.options]
+    written: list[object] = []
+    monkeypatch.setattr("ullage.engines.tuning.search_space.as_text", written.append)
+    assert [value_of(choice, one) for one in texts] == list(choice.options)
+    assert value_of(choice, "0.9990000000000001") == 0.999
+    assert value_of(choice, "0.99901") is None
+    assert not written
+
+
 @given(st.integers(0, 2**31), st.integers(0, 1000))
 def test_points_read_back_from_their_texts(seed: int, trial: int) -> None:
     space = SearchSpace(
