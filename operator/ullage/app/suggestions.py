@@ -44,6 +44,8 @@ REST_MOST_S: Final = 10.0
 BACK_OFF_S: Final = 10.0
 BACK_OFF_MOST_S: Final = 600.0
 """After a failure a search has points at random for so long, twice as long each time."""
+AT_ONCE: Final = 16
+"""Trials of a search that get a point before it is the turn of the others."""
 IDLE_S: Final = 300.0
 """The process ends when no search wanted a point for so long."""
 
@@ -276,7 +278,7 @@ class SuggestionService:
 
 
 def _missing(request: SuggestionRequest, found: Mapping[int, Suggestion]) -> SuggestionRequest:
-    """The same for the trials that have no point yet; those that have one count as running."""
+    """The same for the first trials without a point; those that have one count as running."""
     held = tuple(ObservedTrial(trial=at, point=one.point) for at, one in found.items())
-    trials = tuple(trial for trial in request.trials if trial not in found)
+    trials = tuple(trial for trial in request.trials if trial not in found)[:AT_ONCE]
     return replace(request, trials=trials, observed=(*request.observed, *held))

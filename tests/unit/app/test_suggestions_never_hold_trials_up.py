@@ -16,6 +16,7 @@ import pytest
 from fakes.lesson_rig import Inline, die, hang
 from ullage.app.suggestion_worker import Suggested
 from ullage.app.suggestions import (
+    AT_ONCE,
     BACK_OFF_S,
     IDLE_S,
     REST,
@@ -135,6 +136,18 @@ async def test_searches_take_turns() -> None:
         searches.requests = {key: wanted(0, 1) for key in "abc"}
     assert order == ["a", "b", "c"]
     assert all(len(searches.rates(key)) == 2 for key in "abc")
+
+
+async def test_one_that_wants_many_points_gets_some_at_each_turn() -> None:
+    searches = Searches({"a": wanted(*range(3 * AT_ONCE)), "b": wanted(0)})
+    service = searches.service(points_in_order)
+    await service.step()
+    await service.step()
+    assert len(searches.rates("a")) == AT_ONCE
+    assert len(searches.rates("b")) == 1
+    for _ in range(2):
+        await service.step()
+    assert list(searches.rates("a")) == list(range(3 * AT_ONCE))
 
 
 async def test_a_sampler_that_repeats_itself_is_counted() -> None:
