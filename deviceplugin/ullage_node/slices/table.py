@@ -215,6 +215,7 @@ class SliceTable:
             # No one can resize a running client: a changed share waits for the next start, which
             # is then refused because the epochs differ.
             adopted = wanted if same_share(held.desired, wanted) else held.desired
+            adopted = _in_its_lane(adopted, held.desired)
             self._put(replace(held, in_spec=True, desired=adopted))
             return True
         refusal = first_refusal(candidate_for(wanted, self._held.values(), self._devices))
@@ -412,6 +413,21 @@ class SliceTable:
         if self._held.get(part.desired.key) != part:
             self._held[part.desired.key] = part
             self.version += 1
+
+
+def _in_its_lane(decided: DesiredSlice, held: DesiredSlice) -> DesiredSlice:
+    """The decision for a program that runs: it stays in the lane in which others know it.
+
+    An operator of before lanes leaves them out of every slice that it writes.
+    """
+    if not held.lane:
+        return decided
+    return replace(
+        decided,
+        lane=held.lane,
+        persistent_mib=held.persistent_mib,
+        ephemeral_mib=held.ephemeral_mib,
+    )
 
 
 def binding_of(parts: Sequence[tuple[DesiredSlice, str]]) -> ContainerBinding:

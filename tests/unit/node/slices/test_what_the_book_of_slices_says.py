@@ -89,6 +89,25 @@ def test_no_more_containers_than_contexts() -> None:
     assert table.held[3].message == "1 contexts beside 3 exceed 3 on gpu-0 by 1"
 
 
+def test_what_runs_in_a_lane_stays_in_it_whatever_is_decided_anew() -> None:
+    """An operator that knows no lanes leaves them out; the lane's memory is promised once still."""
+    table = a_table()
+    step = {"lane": 2, "persistent_mib": 500, "ephemeral_mib": 3000}
+    parts = [replace(a_slice(name, memory_mib=3500), **step) for name in "ab"]
+    table.intake(1, parts)
+    start(table, parts[0])
+    start(table, parts[1], slot=1)
+    unsaid = {"lane": 0, "persistent_mib": 0, "ephemeral_mib": 0, "epoch": 2, "protected": True}
+    table.intake(2, [replace(part, **unsaid) for part in parts])
+    assert [part.desired for part in table.held] == [
+        replace(part, epoch=2, protected=True) for part in parts
+    ]
+    assert table.violations() == []
+    version = table.version
+    table.intake(2, [replace(part, **unsaid) for part in parts])
+    assert table.version == version
+
+
 @pytest.mark.parametrize(
     ("second", "fits"),
     [
