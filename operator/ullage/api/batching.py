@@ -54,17 +54,17 @@ class RouterPods(Model):
 
 
 class Generative(Model):
-    """What is kept of replicas that batch continuously: vLLM, SGLang, llama.cpp."""
+    """Limits of replicas that batch continuously: vLLM, SGLang, llama.cpp."""
 
     cache_limit_percent: Annotated[int, Field(ge=1, le=100, json_schema_extra=_INT32)] = 90
-    """A replica whose KV cache is used above it, by its own metrics, is sent nothing new."""
+    """A replica that reports a KV cache used above this gets no new requests."""
     first_token_ms: Annotated[int, Field(ge=1, le=3_600_000, json_schema_extra=_INT32)] | None = (
         None
     )
     """Deadline of the first token of requests that name none; absent = slo.latencyMs."""
     inter_token_ms: Annotated[int, Field(ge=1, le=60_000, json_schema_extra=_INT32)] | None = None
-    """A replica runs as many requests at most as leave so much time from one token to the next, by
-    what was measured; absent = slo.latencyMs where slo.metric is `itl`, else inFlight alone."""
+    """Longest measured time between two tokens; it limits the requests that a replica runs at once.
+    Absent = slo.latencyMs where slo.metric is `itl`, else inFlight is the only limit."""
 
 
 class Batching(Model):
@@ -84,7 +84,7 @@ class Batching(Model):
     """Batch sizes that may be chosen, rising. `[1]` batches nothing: for servers that make their
     own batches. One size with policy `FIFO` is a static batch size."""
     in_flight: Annotated[int, Field(ge=1, le=1024, json_schema_extra=_INT32)] = 1
-    """Batches that a replica runs at once; of generative servers: requests."""
+    """Batches that a replica runs at once; with generative, requests."""
     hold_seconds: Annotated[int, Field(ge=0, le=600, json_schema_extra=_INT32)] = 30
     """While no replica is ready, a request waits so long from its arrival; then it is answered 503
     with Retry-After. 0 = to its deadline."""
@@ -95,9 +95,9 @@ class Batching(Model):
     """Path that a replica answers with 200 when it is ready; absent = that of the first container's
     readinessProbe, else /v2/health/ready."""
     generative: Generative | None = None
-    """The replicas generate text and make their own batches: requests in OpenAI's format are sent
-    one by one, up to inFlight at a time, in the order that keeps most first tokens in time. Needs
-    sizes [1]."""
+    """The replicas generate text and batch continuously: the router sends requests in OpenAI's
+    format one by one, up to inFlight at a time, in the order that keeps most first tokens in time.
+    Needs sizes [1]."""
     limits: RouterLimits = RouterLimits()
     """What clients may send, and how much may wait in one router."""
     router: RouterPods = RouterPods()

@@ -47,7 +47,7 @@ class Scaling(Model):
     model_config = ConfigDict(json_schema_extra=validations(SCALING_ORDER))
 
     min_replicas: Replicas
-    """Minimum number of replicas. With policy SLO and 0 a service without requests has none: the
+    """Minimum number of replicas. 0 with policy SLO scales a service without requests to zero: the
     router (spec.batching) holds the next request while a replica starts."""
     max_replicas: Replicas
     """Maximum number of replicas."""
@@ -55,8 +55,8 @@ class Scaling(Model):
     idle_seconds: Annotated[
         int, Field(ge=10, le=604_800, json_schema_extra={"format": "int32"})
     ] = 300
-    """Time without a request after which the last replica goes, with policy SLO and minReplicas 0.
-    It doubles, up to sixteen times, when a request comes soon after that."""
+    """Time without a request after which the last replica is removed, with policy SLO and
+    minReplicas 0. When a request follows soon, the time doubles, up to sixteen times."""
 
 
 class InferenceDeploymentSpec(Model):
@@ -168,7 +168,7 @@ class InferenceDeployment(Resource):
             Column(
                 name="Scaling",
                 path=".status.scaling.reason",
-                description="Why it has its number of replicas, with scaling.policy SLO.",
+                description="Reason of the number of replicas, with scaling.policy SLO.",
                 wide=True,
             ),
             Column(

@@ -33,7 +33,7 @@ Milliseconds = Annotated[int, between(0, 24 * HOUR_MS)]
 
 
 class IterationPolicy(StrEnum):
-    """Whose step is next in a lane, among those that ask."""
+    """Which of the waiting programs of a lane runs the next step."""
 
     FAIR = "FAIR"
     """The least running time."""
@@ -42,9 +42,9 @@ class IterationPolicy(StrEnum):
     PACK = "PACK"
     """The first that asked."""
     FIFO = "FIFO"
-    """The first that came, until it ends."""
+    """The first to arrive, until it ends."""
     SRTF = "SRTF"
-    """The least time left; the wait counts."""
+    """The least time left, counting its wait."""
 
 
 class LaneRefusal(StrEnum):

@@ -55,7 +55,7 @@ def _percentile(raw: JsonObject, field: str) -> str:
 
 TIME_TO_FIRST_TOKEN: Final = "ttft"
 INTER_TOKEN: Final = "itl"
-"""Words of ``slo.metric`` for the histogram that a generative server has, whatever its name."""
+"""Values of ``slo.metric`` that stand for a histogram of vLLM or SGLang."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

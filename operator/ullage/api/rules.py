@@ -389,7 +389,7 @@ ITL_NEEDS_FIRST_TOKEN: Final = Rule(
     name="itl-needs-first-token",
     rule="!has(self.batching) || !has(self.slo) || !has(self.slo.metric) || self.slo.metric != "
     "'itl' || (has(self.batching.generative) && has(self.batching.generative.firstTokenMs))",
-    message="spec.slo.metric itl is the time between tokens, and no deadline of requests: set "
+    message="spec.slo.metric itl is the time between tokens, not a deadline of requests: set "
     "spec.batching.generative.firstTokenMs",
     field=".batching",
 )
@@ -547,7 +547,7 @@ HTTP_ONE_ANSWER: Final = Rule(
 )
 
 _EARLIER_TRIALS: Final = (
-    "cannot change, because trials that ran already rest on it. Create another TuningJob instead"
+    "is immutable, because earlier trials depend on it. Create another TuningJob instead"
 )
 TUNING_NAME: Final = Rule(
     name="tuning-name",
@@ -584,9 +584,9 @@ TRIALS_TIMES_PARAMETERS: Final = Rule(
     name="trials-times-parameters",
     rule="self.trials * size(self.searchSpace) <= 8000",
     message="spec.trials times the number of parameters is above 8000, more than one object can "
-    "remember: lower trials, or search fewer parameters",
+    "hold: lower trials, or search fewer parameters",
     expression="'spec.trials (%d) times the number of parameters (%d) is above 8000, more than one "
-    "object can remember: lower trials, or search fewer parameters'"
+    "object can hold: lower trials, or search fewer parameters'"
     ".format([self.trials, size(self.searchSpace)])",
     field=".trials",
 )
@@ -609,7 +609,7 @@ PARAMETER_OF_TYPE: Final = Rule(
 PARAMETER_NUMBERS: Final = Rule(
     name="parameter-numbers",
     rule=" && ".join(_where(field, f"TEXT.{_NUMBER}") for field in ("min", "max", "step")),
-    message="min, max and step are numbers; one that is not whole stands in quotes, such as "
+    message="min, max and step must be numbers; quote one that is not whole, such as "
     '"0.001" or "1e-4"',
 )
 PARAMETER_WHOLE: Final = Rule(
@@ -618,15 +618,14 @@ PARAMETER_WHOLE: Final = Rule(
     + "("
     + " && ".join(_where(field, f"TEXT.{_WHOLE}") for field in ("min", "max", "step"))
     + ")",
-    message="min, max and step of an Int parameter are whole numbers of at most 15 digits",
+    message="min, max and step of an Int parameter must be whole numbers of at most 15 digits",
 )
 PARAMETER_ORDER: Final = Rule(
     name="parameter-order",
     rule="!has(self.min) || !has(self.max) "
     f"|| !string(self.min).{_NUMBER} || !string(self.max).{_NUMBER} "
     "|| double(string(self.min)) <= double(string(self.max))",
-    message="min of a parameter is above its max, so that there is no value to try: raise max or "
-    "lower min",
+    message="min of a parameter is above its max: raise max or lower min",
     field=".min",
 )
 PARAMETER_LOG: Final = Rule(
@@ -645,19 +644,19 @@ PARAMETER_STEP: Final = Rule(
 SUGGESTION_STAYS: Final = Rule(
     name="suggestion-stays",
     rule="self == oldSelf",
-    message="parameters of a suggestion cannot change, because its trial may run already: add "
+    message="parameters of a suggestion are immutable, because its trial may be running: add "
     "another trial with another number",
 )
 SUGGESTED_EPOCHS_RISE: Final = Rule(
     name="suggested-epochs-rise",
     rule="!has(self.epochs) || self.epochs.isSorted()",
-    message="epochs of a suggestion stand in rising order",
+    message="epochs of a suggestion must be in rising order",
     field=".epochs",
 )
 SUGGESTED_EPOCHS_STAY: Final = Rule(
     name="suggested-epochs-stay",
     rule="!has(oldSelf.epochs) || (has(self.epochs) && oldSelf.epochs.all(e, e in self.epochs))",
-    message="an epoch of a suggestion cannot be taken out, because results rest on it; add later "
+    message="an epoch of a suggestion cannot be removed, because results depend on it; add later "
     "ones",
     field=".epochs",
 )

@@ -38,12 +38,12 @@ class Packing(Model):
 
 
 class PolicySharing(Model):
-    """How those who share devices take turns."""
+    """How workloads that share a device take turns."""
 
     lane_policy: IterationPolicy = IterationPolicy.FAIR
     """Whose step is next among the jobs that take turns in a lane (`spec.gpu.lane`): `FAIR` the one
     that ran least, `RR` the one with the fewest steps, `PACK` the first that asked, `FIFO` the
-    first that came, until it ends, `SRTF` the one with the least time left, its wait counted."""
+    first that came, until it ends, `SRTF` the one with the least time left, counting its wait."""
 
 
 _Int32 = Field(json_schema_extra={"format": "int32"})
@@ -211,7 +211,7 @@ class SchedulingPolicySpec(Model):
     packing: Packing = Packing()
     """How full a shared device may be."""
     sharing: PolicySharing = PolicySharing()
-    """How those who share devices take turns."""
+    """How workloads that share a device take turns."""
     risk: Risk = Risk()
     """How much risk an admission may take with anyone's objective."""
     faults: Faults = Faults()

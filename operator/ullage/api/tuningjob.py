@@ -51,7 +51,7 @@ MOST_PARALLEL: Final = 256
 MOST_PARAMETERS: Final = 32
 MOST_VALUES: Final = 100
 PARAMETER_NAME: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,31}$"
-"""It is part of the name of an environment variable."""
+"""The name of an environment variable contains it."""
 NUMBER_PATTERN: Final = r"^-?[0-9]{1,15}(\.[0-9]{1,15})?([eE][-+]?[0-9]{1,3})?$"
 
 _Int32 = Field(json_schema_extra={"format": "int32"})
@@ -81,7 +81,7 @@ _REF: Final = f"The algorithm. {TuningAlgorithm.explained()}"
 
 
 class Algorithm(Model):
-    """Who chooses parameters, and which trials go on."""
+    """How parameters are chosen, and which trials go on."""
 
     model_config = ConfigDict(json_schema_extra=validations(EPOCHS_ORDER, ALGORITHM_STAYS))
 
@@ -89,29 +89,29 @@ class Algorithm(Model):
     seed: Annotated[int, Field(ge=0, le=2**31 - 1), _Int32] = 0
     """Seed of everything random: the same seed and searchSpace give the same trials."""
     max_epochs: _Epochs
-    """Epochs of a trial that goes all the way. An epoch is what the program reports a value of."""
+    """Epochs of a trial that is never stopped. The program reports one value per epoch."""
     min_epochs: _Epochs = 1
-    """SyncHalving and ASHA: epochs of the first rung; each rung after it has reductionFactor times
-    as many."""
+    """SyncHalving and ASHA: epochs of the first rung; each later rung has reductionFactor times as
+    many."""
     reduction_factor: Annotated[int, Field(ge=2, le=16), _Int32] = 3
-    """SyncHalving, Hyperband and ASHA: one trial in so many goes on to the next rung."""
+    """SyncHalving, Hyperband and ASHA: one trial in this many goes on to the next rung."""
     points_per_range: Annotated[int, Field(ge=1, le=1000), _Int32] = 3
     """Grid: values of each range without steps, both bounds included."""
 
 
 class TuningObjective(Model):
-    """What is best."""
+    """Metric to optimize."""
 
     metric: Annotated[
         str, Field(min_length=1, max_length=63, pattern=r"^[A-Za-z_][-A-Za-z0-9_./]*$")
     ]
     """Name of the metric that the program reports at the end of each epoch."""
     goal: Goal
-    """Which value is better."""
+    """Whether a higher or a lower value is better."""
 
 
 class Parameter(Model):
-    """A parameter that is searched."""
+    """A parameter of the search space."""
 
     model_config = ConfigDict(
         json_schema_extra=validations(
@@ -125,16 +125,16 @@ class Parameter(Model):
     )
 
     name: Annotated[str, Field(max_length=32, pattern=PARAMETER_NAME)]
-    """Name of the parameter; the pods of a trial find its value in the environment variable
+    """Name of the parameter; the pods of a trial get its value as environment variable
     ULLAGE_PARAMETER_<name>."""
     type: ParameterType
     """`Float` and `Int` are ranges, `Categorical` is a choice."""
     min: Number | None = None
-    """Least value, included. A number with a fraction stands in quotes."""
+    """Least value, inclusive. Quote numbers that are not whole."""
     max: Number | None = None
-    """Greatest value, included. A number with a fraction stands in quotes."""
+    """Greatest value, inclusive. Quote numbers that are not whole."""
     log: bool = False
-    """Values are drawn evenly by order of magnitude, such as learning rates."""
+    """Values are drawn evenly by order of magnitude, as for learning rates."""
     step: Number | None = None
     """Only min, min + step, min + 2 step and so on are tried, at most 1,000 values; without log."""
     values: (
@@ -144,7 +144,7 @@ class Parameter(Model):
         ]
         | None
     ) = None
-    """Choices of a Categorical parameter, as texts."""
+    """Choices of a Categorical parameter, as strings."""
 
 
 class TrialTemplate(Model):
@@ -154,7 +154,7 @@ class TrialTemplate(Model):
     """
 
     template: TrainingTemplate
-    """Template of the pod. Its first container finds ULLAGE_TRIAL (name of the trial),
+    """Template of the pod. Its first container gets ULLAGE_TRIAL (name of the trial),
     ULLAGE_TRIAL_EPOCHS (the epoch to end after), ULLAGE_TRIAL_METRIC and one
     ULLAGE_PARAMETER_<name> for each parameter, and reports with ullage_run.tuning."""
     gpu: GPURequest = GPURequest()
@@ -162,9 +162,9 @@ class TrialTemplate(Model):
     accelerators: Accelerators = ()
     """Accepted accelerator types; empty means any."""
     checkpoint: Checkpoint | None = None
-    """Trials save their state on request, and may be interrupted."""
+    """Trials save their state on request, so they may be preempted."""
     failure_policy: FailurePolicy = FailurePolicy()
-    """When a trial that failed starts again; after that it ends without a result."""
+    """When a failed trial restarts; after the last restart it ends without a result."""
     runtime: Runtime = Runtime()
     """What Ullage adds inside the container."""
     trust_domain: TrustDomain | None = None
@@ -178,25 +178,25 @@ class TrialTemplate(Model):
 
 
 class TrialSuggestion(Model):
-    """A trial that a client outside asks for."""
+    """A trial that an external client asks for."""
 
     model_config = ConfigDict(
         json_schema_extra=validations(SUGGESTED_EPOCHS_RISE, SUGGESTED_EPOCHS_STAY)
     )
 
     trial: Annotated[int, Field(ge=0, le=MOST_TRIALS - 1), _Int32]
-    """Number of the trial, which no other has."""
+    """Unique number of the trial."""
     parameters: Annotated[
         dict[str, Annotated[str, Field(min_length=1, max_length=36)]],
         Field(max_length=MOST_PARAMETERS, json_schema_extra=validations(SUGGESTION_STAYS)),
     ]
-    """A value for each parameter of searchSpace, as text. Immutable."""
+    """A value for each parameter of searchSpace, as a string. Immutable."""
     epochs: (
         Annotated[tuple[_Epochs, ...], Field(min_length=1, max_length=16, json_schema_extra=SET)]
         | None
     ) = None
-    """Epochs at which the client wants a result, rising; absent = maxEpochs alone. A client lets a
-    trial go on by adding a later one."""
+    """Epochs at which the client wants a result, in rising order; absent = maxEpochs. A client
+    continues a trial by adding a later epoch."""
 
 
 class TuningJobSpec(Model):
@@ -207,9 +207,9 @@ class TuningJobSpec(Model):
     )
 
     algorithm: Algorithm
-    """Who chooses parameters, and which trials go on. Immutable."""
+    """How parameters are chosen, and which trials go on. Immutable."""
     objective: Annotated[TuningObjective, Field(json_schema_extra=validations(GOAL_STAYS))]
-    """What is best. Immutable."""
+    """Metric to optimize. Immutable."""
     search_space: Annotated[
         tuple[Parameter, ...],
         Field(
@@ -218,7 +218,7 @@ class TuningJobSpec(Model):
             json_schema_extra={**list_map("name"), **validations(SEARCH_SPACE_STAYS)},
         ),
     ]
-    """Parameters that are searched. Immutable."""
+    """Parameters of the search and their values. Immutable."""
     trials: Annotated[
         int,
         Field(
@@ -227,13 +227,13 @@ class TuningJobSpec(Model):
             json_schema_extra={"format": "int32", **validations(TRIALS_STAY)},
         ),
     ]
-    """Trials of the whole search; a grid with fewer points has as many trials, and External at most
-    so many. Immutable."""
+    """Number of trials. A grid with fewer points has one trial per point; for External it is an
+    upper bound. Immutable."""
     parallelism: Annotated[int, Field(ge=1, le=MOST_PARALLEL), _Int32] = 8
-    """Trials that run or wait for devices at one time."""
+    """Maximum number of trials that run or wait for devices at once."""
     max_failed_trials: Annotated[int, Field(ge=0, le=MOST_TRIALS), _Int32] = 10
-    """The TuningJob fails when more trials than this failed: a program that cannot run fails in
-    every trial."""
+    """The TuningJob fails when more trials than this have failed, so that a broken program does not
+    fail in every trial."""
     suggestions: (
         Annotated[
             tuple[TrialSuggestion, ...],
@@ -241,12 +241,12 @@ class TuningJobSpec(Model):
         ]
         | None
     ) = None
-    """With algorithm External: trials that a client outside asks for. It adds to the list and reads
-    what they reached in `status.results`. A trial that is taken out is stopped, and its results
-    go."""
+    """With algorithm External: trials that an external client asks for. The client adds to the list
+    and reads `status.results`. A trial that it removes is stopped, and its results are removed,
+    too."""
     suggestions_ended: bool = False
-    """With algorithm External: no more suggestions come; the search ends with the trials that there
-    are."""
+    """With algorithm External: no more suggestions come; the search ends when the suggested trials
+    have ended."""
     trial_template: TrialTemplate
     """The TrainingJob of a trial."""
 
@@ -255,7 +255,7 @@ class TuningJob(Resource):
     """A search for the best hyper-parameters: trials, compared by a metric at given epochs.
 
     Each trial runs as a TrainingJob that the TuningJob owns, so placement, sharing and quota are
-    the same as for any other. Results stand in `status.results`, the best one in
+    the same as for any other. Results are in `status.results`, the best one in
     `status.bestTrial`.
     """
 
@@ -268,7 +268,7 @@ class TuningJob(Resource):
         columns=(
             Column(name="Phase", path=".status.phase", description="Where the search is."),
             Column(
-                name="Algorithm", path=".spec.algorithm.ref", description="Who chooses parameters."
+                name="Algorithm", path=".spec.algorithm.ref", description="Algorithm of the search."
             ),
             Column(
                 name="Trials", path=".spec.trials", type="integer", description="Trials in all."

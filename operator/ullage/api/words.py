@@ -197,14 +197,14 @@ class OnViolation(StrEnum):
 
 
 class TuningAlgorithm(ExplainedWord):
-    """Who chooses the parameters of trials, and which trials go on."""
+    """How parameters of trials are chosen, and which trials go on."""
 
-    RANDOM = "Random", "parameters at random, every trial to its last epoch"
-    GRID = "Grid", "the points of a grid in order, every trial to its last epoch"
+    RANDOM = "Random", "random parameters, every trial runs to maxEpochs"
+    GRID = "Grid", "the points of a grid in order, every trial runs to maxEpochs"
     SYNC_HALVING = (
         "SyncHalving",
-        "parameters at random; when all trials of a rung have ended, the best one in "
-        "reductionFactor goes on to the next (successive halving)",
+        "random parameters; when all trials of a rung have ended, the best one in reductionFactor "
+        "goes on to the next (successive halving)",
     )
     HYPERBAND = (
         "Hyperband",
@@ -212,17 +212,17 @@ class TuningAlgorithm(ExplainedWord):
     )
     ASHA = (
         "ASHA",
-        "parameters at random; a trial goes on as soon as it is among the best one in "
+        "random parameters; a trial goes on as soon as it is among the best one in "
         "reductionFactor of those that reached its rung",
     )
     TPE = (
         "TPE",
-        "parameters by a tree-structured Parzen estimator from what earlier trials reached, every "
-        "trial to its last epoch",
+        "parameters from earlier results, by a tree-structured Parzen estimator; every trial runs "
+        "to maxEpochs",
     )
     EXTERNAL = (
         "External",
-        "a client outside, such as an Optuna study, adds trials to spec.suggestions",
+        "an external client, such as an Optuna study, adds trials to spec.suggestions",
     )
 
 
@@ -234,7 +234,7 @@ class Goal(StrEnum):
 
 
 class ParameterType(StrEnum):
-    """What values a parameter of a search has."""
+    """Type of a parameter of a search."""
 
     FLOAT = "Float"
     INT = "Int"

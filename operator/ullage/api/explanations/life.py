@@ -56,10 +56,10 @@ LIFE: Final[Mapping[Reason, Explanation]] = {
         "Wait, or raise its priority class or its weight.",
     ),
     Reason.QUOTA_RECLAIMED: say(
-        "The workload's tenant had borrowed quota from its cohort, and a tenant of the cohort took "
-        "its nominal quota back. This workload was asked to checkpoint and starts again when the "
-        "quota has room.",
-        "Wait, keep to the nominal quota of your tenant, or ask the administrator to raise it "
+        "The workload's tenant had borrowed quota, and another tenant of the cohort reclaimed its "
+        "nominal quota. This workload was asked to checkpoint and starts again when the quota has "
+        "room.",
+        "Wait, stay within the nominal quota of your tenant, or ask the administrator to raise it "
         "(spec.tenants[].quota of the SchedulingPolicy).",
     ),
     Reason.EVICTION_NOTICE: say(

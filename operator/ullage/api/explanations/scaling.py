@@ -32,14 +32,14 @@ SCALING: Final[Mapping[Reason, Explanation]] = {
         "Raise scaling.maxReplicas, give replicas a larger share, or loosen spec.slo.",
     ),
     Reason.SCALED_TO_ZERO: say(
-        "No request came for scaling.idleSeconds, or for longer where one came soon after the last "
-        "time: the service has no replica, and its router holds the next request while one starts.",
+        "No request came for scaling.idleSeconds, or for longer if one came soon after the last "
+        "time. The service has no replica; its router holds the next request while one starts.",
         "Nothing; the next request wakes it. To keep a replica, set scaling.minReplicas and "
         "replicas to 1.",
     ),
     Reason.WOKEN: say(
-        "A request waits, or the router does not say whether one does: a replica starts.",
-        "Nothing. `kubectl ullage why` says what a replica waits for.",
+        "A replica starts, because a request waits or the router does not report whether one does.",
+        "Nothing. `kubectl ullage why` shows what the replica waits for.",
     ),
     Reason.OUT_OF_REACH: say(
         "Requests that do not wait take longer than the objective allows, so more replicas cannot "
@@ -47,12 +47,11 @@ SCALING: Final[Mapping[Reason, Explanation]] = {
         "Give replicas a larger share or a faster accelerator, or loosen spec.slo.",
     ),
     Reason.PEAK_AHEAD: say(
-        "The job trains beside a service whose load is about to grow, and its device, or a part of "
-        "it, is needed to keep the service's objective. It starts again from its checkpoint: with "
-        "a smaller share where sharing.resizable allows it and that is enough, else wherever there "
-        "is room.",
-        "Nothing: it comes back when the forecast leaves room, after five minutes at the earliest "
-        "on this device. Give the job a higher priority than the service, or an objective, if it "
-        "is not to give way.",
+        "The load of the service beside the job is forecast to grow, and the service needs the "
+        "job's share to keep its objective. The job restarts from its checkpoint: with a smaller "
+        "share if sharing.resizable allows one that is small enough, else wherever there is room.",
+        "Nothing: the job returns when the forecast leaves room, to this device after five minutes "
+        "at the earliest. If it must not give way, give it a higher priority than the service, or "
+        "an objective.",
     ),
 }

@@ -51,15 +51,15 @@ SHARING: Final[Mapping[Reason, Explanation]] = {
         "Class of the SchedulingPolicy limits what trials may cost.",
     ),
     Reason.LANE_ASSIGNED: say(
-        "The workload takes turns in a lane of a device; the message says who else does, what each "
-        "keeps and what their steps use in turn.",
+        "The workload takes turns in a lane of a device. The message names the other workloads of "
+        "the lane, and says what each keeps and what their steps use in turn.",
         "Nothing. `kubectl ullage why` shows how much it waits.",
     ),
     Reason.MEMORY_CONTRACT_EXCEEDED: say(
-        "A program that takes turns in a lane took more memory than spec.gpu.lane says. Its lane "
-        "grows as far as its slice goes; beyond that the step fails for want of memory.",
-        "Set persistent and ephemeral of spec.gpu.lane to what the message says, with the largest "
-        "batch in mind; a job needs another start for it.",
+        "A program that takes turns in a lane took more memory than spec.gpu.lane declares. Its "
+        "lane grows up to the size of its slice; beyond that the step runs out of memory.",
+        "Set persistent and ephemeral of spec.gpu.lane to the values in the message, measured with "
+        "the largest batch, and restart the job.",
     ),
     Reason.SLICE_UNENFORCED: say(
         "The node could not verify the limits of a slice, so the slice counts as the whole device "

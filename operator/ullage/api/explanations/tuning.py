@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Explains where a search and its trials are. Standard library only."""
+"""Explains the reasons of TuningJobs and their trials. Standard library only."""
 
 from __future__ import annotations
 
@@ -22,40 +22,39 @@ TUNING: Final[Mapping[Reason, Explanation]] = {
     ),
     Reason.NO_RESULT: say(
         "Every trial has ended, and none has a value.",
-        "Look at status.results for the reasons, and at the pods of the trials. " + _REPORT,
+        "See status.results for the reasons, and the logs of the trials. " + _REPORT,
     ),
     Reason.WAITS_FOR_SUGGESTIONS: say(
-        "Every trial that a client outside asked for has ended, and it may ask for more.",
-        "Nothing while the client runs. Else set spec.suggestionsEnded to true.",
+        "Every suggested trial has ended, and the external client may suggest more.",
+        "Nothing while the client runs; afterwards, set spec.suggestionsEnded to true.",
     ),
     Reason.SUGGESTION_REFUSED: say(
-        "A trial that a client outside asked for has parameters that are not in the search space, "
-        "lacks one, or is to run beyond algorithm.maxEpochs.",
-        "Let the client draw from spec.searchSpace. The trial's number is used up.",
+        "A suggested trial lacks a parameter, has one outside the search space, or would run "
+        "beyond algorithm.maxEpochs.",
+        "Let the client choose parameters from spec.searchSpace, under a new trial number.",
     ),
     Reason.TOO_MANY_TRIALS_FAILED: say(
-        "More trials failed than spec.maxFailedTrials allows; those that ran were stopped.",
-        "Look at the pods of the trials that failed, mend the program, and create the TuningJob "
-        "again.",
+        "More trials failed than spec.maxFailedTrials allows; the running ones were stopped.",
+        "Look at the logs of the failed trials, fix the program, and create the TuningJob again.",
     ),
     Reason.TRIAL_STARTED: say("The TrainingJob of a trial was created.", "Nothing."),
     Reason.TRIAL_STOPPED: say(
-        "A trial does not go on: others of its group were better, or the search has ended.",
+        "The trial does not go on: others of its group were better, or the search has ended.",
         "Nothing.",
     ),
     Reason.TRIAL_FAILED: say(
         "The TrainingJob of a trial failed; the trial has no value and does not go on.",
-        "Look at the pods of the trial.",
+        "Look at the logs of the trial.",
     ),
     Reason.GROUP_FINISHED: say(
-        "Every trial of a group has ended, and it is decided which go on.", "Nothing."
+        "Every trial of a group has ended, and the best of them go on.", "Nothing."
     ),
     Reason.METRIC_MISSING: say(
-        "A trial ended well and reported no value for the epoch at which trials are compared.",
+        "A trial succeeded but reported no value for the epoch at which trials are compared.",
         _REPORT,
     ),
     Reason.METRIC_NOT_A_NUMBER: say(
-        "A trial reported a value that is no finite number; it does not go on.",
-        "Nothing if training diverged. Else report a plain number.",
+        "A trial reported a value that is not a finite number; it does not go on.",
+        "Nothing if training diverged; otherwise report a plain number.",
     ),
 }

@@ -158,7 +158,8 @@ WAITING: Final[Mapping[Reason, Explanation]] = {
         "message names.",
     ),
     Reason.ROUTER_FAILS: say(
-        "The router's container does not run; the message has its last words, or kubelet's.",
+        "The router's container does not run; the message has the last lines of its log, or "
+        "kubelet's reason.",
         "Do what the message asks for. A router needs limits.queue + 1,256 open files: where nodes "
         "allow fewer, lower batching.limits.queue or raise the limit of their container runtime.",
     ),

@@ -36,7 +36,7 @@ def read_metric(said: str) -> float | None:
 def _metric(raw: JsonObject, name: str) -> float:
     value = read_metric(text(raw, name))
     if value is None:
-        raise WireError(f"{name}: {quoted(text(raw, name))} is no finite number")
+        raise WireError(f"{name}: {quoted(text(raw, name))} is not a finite number")
     return value
 
 
@@ -55,7 +55,7 @@ class EpochValue:
     epoch: EpochNumber
     """Epoch of the whole training, from 1."""
     value: Metric | None = None
-    """Value of the metric; absent = it was no finite number."""
+    """Value of the metric; absent = it was not a finite number."""
 
 
 def read_report(message: str) -> tuple[EpochValue, ...]:

@@ -444,11 +444,11 @@ class LaneStatus:
     node: Name
     """Node of the device."""
     persistent_mib: MemoryMiB
-    """Memory that stays on the device between two steps, in MiB: as reported, else as asked for."""
+    """Memory that stays on the device between two steps, in MiB: as reported, else as requested."""
     ephemeral_peak_mib: Count = 0
-    """Most memory that a step took above it, in MiB; absent until a step told."""
+    """Most memory that a step took above it, in MiB; absent until a step reported it."""
     wait_fraction: Decimal = ""
-    """Part of its time in which it waited for its lane, 0 to 1."""
+    """Fraction of its time in which it waited for its lane, 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -609,21 +609,21 @@ class TenantUsage:
     used: NeededCount
     """What its workloads hold."""
     borrowed: NeededCount
-    """Of `used`, what is above nominalQuota."""
+    """The part of `used` above nominalQuota."""
     available: NeededCount
-    """What it can get now, with what it can borrow."""
+    """What it can get now, borrowing included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaStatus:
-    """What tenants hold of their quota; written when it changes, every ten seconds at most."""
+    """What tenants hold of their quota; written on changes, at most every ten seconds."""
 
     time: Moment
     """When this was written."""
     borrowing_tenants: Annotated[NeededCount, INT32]
     """Tenants that hold more than their nominal quota of any type."""
     left_out: Annotated[Count, INT32] = 0
-    """Entries that the list has no room for: of types that their tenant holds nothing of, first."""
+    """Entries beyond the limit of the list; those with nothing in use are left out first."""
     usage: Annotated[tuple[TenantUsage, ...], atomic(MOST_USAGES)] = ()
     """By tenant and accelerator type, for each quota of `spec.tenants`."""
 
@@ -732,9 +732,9 @@ class ScalingHistory:
     spread: Decimal = ""
     """Standard deviation of the logarithm of that time."""
     asleep_since: Time = 0.0
-    """When the last replica went because no request came; absent = it has replicas."""
+    """When the service scaled to zero; absent = it has replicas."""
     idle_doublings: Annotated[int, between(0, MOST_DOUBLINGS)] = 0
-    """How often scaling.idleSeconds is doubled, because requests came soon after a sleep began."""
+    """How often scaling.idleSeconds is doubled, because requests came soon after it passed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -744,7 +744,7 @@ class ScalingRecord:
     load: Decimal = ""
     """Requests per second, as measured; absent = not known."""
     forecast: Decimal = ""
-    """Requests per second that are planned for when a replica started now serves; neighbours on
+    """Requests per second expected when a replica that starts now is ready; neighbours on
     the replicas' devices are judged at this load."""
     predicted_ms: Count = 0
     """Predicted latency at the objective's percentile, in milliseconds; absent = not known, or
@@ -817,7 +817,7 @@ class WorkloadStatus:
         Listed(order=lambda one: one.epoch),
         keyed("epoch", most=MOST_EPOCH_VALUES),
     ] = ()
-    """Values that the program reported by epoch; of a trial of a TuningJob that has ended well."""
+    """Values by epoch that the program of a succeeded trial (TuningJob) reported."""
     allocation: AllocationRecord | None = None
     """Its part of the cluster's time; absent under FIFO."""
     recommendation: Annotated[
@@ -836,7 +836,7 @@ class WorkloadStatus:
     sharing: Sharing | None = None
     """Share and slowdown of the slowest member."""
     gpu: LaneStatus | None = None
-    """Where it takes turns, and how much it waits; absent = in no lane."""
+    """Its lane, and how much it waits for its turns; absent = it has no lane."""
     template_hash: Word = ""
     """Which version of the template runs."""
     conditions: Annotated[tuple[Condition, ...], BY_TYPE] = ()

@@ -50,9 +50,9 @@ class TrialResult:
     trial: EpochNumber
     """Number of the trial, from 0."""
     epoch: EpochNumber
-    """Epoch that it was to reach."""
+    """Epoch of the result."""
     value: Metric | None = None
-    """Its metric at that epoch; absent = it has none, and the trial does not go on."""
+    """Its metric at that epoch; absent = none, and the trial does not go on."""
     reason: Annotated[Reason | None, word(Reason, Reason.METRIC_MISSING)] = None
     """Why there is no value."""
     parameters: Parameters = ()
@@ -77,20 +77,20 @@ class BestTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialCounts:
-    """Trials by where they are."""
+    """Numbers of trials by state."""
 
     waiting: Annotated[int, count(), KEPT] = 0
-    """Not begun yet, or promoted and not running yet."""
+    """Not started, or promoted and not running yet."""
     running: Annotated[int, count(), KEPT] = 0
     """Running, or waiting for devices."""
     paused: Annotated[int, count(), KEPT] = 0
-    """At the end of a rung, until the others of it end."""
+    """At the end of a rung that others have not reached."""
     ended: Annotated[int, count(), KEPT] = 0
-    """Ended for good, for whatever reason: stopped, complete and failed ones."""
+    """Ended: stopped, complete or failed."""
     stopped: Annotated[int, count(), KEPT] = 0
-    """Of these, the ones that were not promoted."""
+    """Ended trials that were not promoted."""
     failed: Annotated[int, count(), KEPT] = 0
-    """Of these, the ones without a result."""
+    """Ended trials without a result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +104,7 @@ class GroupRecord:
     trials: Annotated[int, count(), KEPT] = 0
     """Trials in it."""
     ended: Annotated[int, count(), KEPT] = 0
-    """Of these, the ones that reached the epoch or never will."""
+    """Trials that reached the epoch or never will."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,9 +120,9 @@ class TuningStatus:
     completion_time: Time = 0.0
     """When the search ended."""
     message: Line = ""
-    """What happens now, in a sentence."""
+    """What the search is doing, in one sentence."""
     trials: TrialCounts = TrialCounts()
-    """Trials by where they are."""
+    """Numbers of trials by state."""
     best_trial: BestTrial | None = None
     """The trial with the best value so far, at the highest epoch that any trial reached."""
     groups: Annotated[tuple[GroupRecord, ...], keyed("name", most=MOST_GROUPS)] = ()
