@@ -45,6 +45,16 @@ def _documents(path: Path, namespace: str) -> list[Json]:
     return found
 
 
+def _jobs(namespace: str) -> list[Json]:
+    """The example so many times, under names that the test knows."""
+    (job,) = _documents(EXAMPLE, namespace)
+    prefix = job["metadata"].pop("generateName")
+    return [
+        job | {"metadata": job["metadata"] | {"name": f"{prefix}{number:02}"}}
+        for number in range(JOBS)
+    ]
+
+
 def _slices(stack: Stack, namespace: str, part: str) -> list[Json]:
     return [
         one
@@ -78,8 +88,7 @@ def _packed(stack: Stack, job: Json) -> int:
 def test_twenty_small_trainings_share_two_devices(
     stack: Stack, namespace: str, summed: None
 ) -> None:
-    jobs = _documents(EXAMPLE, namespace)
-    assert len(jobs) == JOBS
+    jobs = _jobs(namespace)
     stack.apply(*_documents(PROFILES, namespace), *jobs)
     most = 0
 

@@ -33,7 +33,7 @@ def ours(file: Path) -> list[Body]:
 
 
 WORKLOADS = {
-    body["metadata"]["name"]: body
+    body["metadata"].get("name") or body["metadata"]["generateName"]: body
     for file in MANIFESTS
     for body in bodies(file)
     if body["kind"] in ("TrainingJob", "InferenceDeployment")
