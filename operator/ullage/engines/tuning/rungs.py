@@ -9,6 +9,7 @@ that were not.
 from __future__ import annotations
 
 import math
+from bisect import insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -367,6 +368,8 @@ class AsyncHalving:
     maximise: bool = True
     history: MetricHistory = field(default_factory=MetricHistory)
     rungs: list[Rung] = field(init=False, default_factory=list)
+    _ranked: list[list[tuple[float, int]]] = field(init=False, repr=False, default_factory=list)
+    """Value and number of the trials of each rung that have one, the best first."""
 
     def __post_init__(self) -> None:
         _check(self.members, self.epochs, self.eta)
@@ -374,6 +377,7 @@ class AsyncHalving:
             Rung(group=f"rung-{at}", members=() if at else self.members, until_epoch=epoch)
             for at, epoch in enumerate(self.epochs)
         ]
+        self._ranked = [[] for _ in self.rungs]
 
     def first(self) -> tuple[Assignment, ...]:
         """All trials in the first rung."""
@@ -384,8 +388,15 @@ class AsyncHalving:
         if not self.rungs[0].holds(trial):
             return Reported(problem=ReportProblem.UNKNOWN_TRIAL)
         at = self._rung_of(trial)
-        problem = self.rungs[at].report(self.history, trial, epoch, value)
-        return Reported(problem=problem, runs=self._promoted(at))
+        rung = self.rungs[at]
+        before = len(rung.values)
+        problem = rung.report(self.history, trial, epoch, value)
+        if len(rung.values) == before:
+            return Reported(problem=problem)
+        sign = -1 if self.maximise else 1
+        entry = (sign * rung.values[trial], trial)
+        insort(self._ranked[at], entry)
+        return Reported(problem=problem, runs=self._promoted(at, entry))
 
     def ended(self, trial: int) -> tuple[Assignment, ...]:
         """Settle a trial; see :class:`Algorithm`."""
@@ -396,12 +407,21 @@ class AsyncHalving:
     def _rung_of(self, trial: int) -> int:
         return max(at for at, rung in enumerate(self.rungs) if rung.holds(trial))
 
-    def _promoted(self, at: int) -> tuple[Assignment, ...]:
-        if at + 1 == len(self.rungs):
+    def _promoted(self, at: int, entry: tuple[float, int]) -> tuple[Assignment, ...]:
+        """Who goes on because of a value that came.
+
+        All of the best went on before it came, so only itself or the last of the best is new.
+
+        Args:
+            at: Place of the rung.
+            entry: What came, as it is ranked.
+        """
+        ranked = self._ranked[at]
+        best = len(ranked) // self.eta
+        if at + 1 == len(self.rungs) or not best:
             return ()
-        rung, above = self.rungs[at], self.rungs[at + 1]
-        best = rung.best(len(rung.values) // self.eta, maximise=self.maximise)
-        promoted = tuple(one for one in best if not above.holds(one))
+        above, last = self.rungs[at + 1], ranked[best - 1]
+        promoted = tuple(one for _, one in sorted({min(entry, last), last}) if not above.holds(one))
         above.members += promoted
         return tuple(Assignment(trial=one, until_epoch=above.until_epoch) for one in promoted)
 

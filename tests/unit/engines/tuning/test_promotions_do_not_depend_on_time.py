@@ -338,3 +338,28 @@ def test_resized_trials_are_promoted_as_those_that_are_not(
         Change(at_s=lost_s + 300, kind=ChangeKind.GAINED, number=0),
     )
     assert promoted(plan, devices, changes) == plain
+
+
+@examples(60, 2000)
+@given(
+    values=st.permutations(range(12)).flatmap(
+        lambda order: st.lists(
+            st.none() | st.integers(0, 4), min_size=len(order), max_size=len(order)
+        ).map(lambda values: tuple(zip(order, values, strict=True)))
+    ),
+    eta=st.integers(2, 4),
+    maximise=st.booleans(),
+)
+def test_asha_promotes_as_if_it_sorted_the_rung_at_each_report(
+    values: tuple[tuple[int, int | None], ...], eta: int, maximise: bool
+) -> None:
+    rungs = AsyncHalving(members=tuple(range(12)), epochs=(1, 3), eta=eta, maximise=maximise)
+    went_on: list[int] = []
+    for trial, value in values:
+        reported = rungs.report(trial, 1, None if value is None else float(value))
+        bottom = rungs.rungs[0]
+        best = bottom.best(len(bottom.values) // eta, maximise=maximise)
+        due = [one for one in best if one not in went_on]
+        assert [one.trial for one in reported.runs] == due
+        went_on += due
+    assert rungs.rungs[1].members == tuple(went_on)
