@@ -105,11 +105,13 @@ class TuningWorld:
         of = run.trial
         if of is None or run.status.phase in ("Succeeded", "Failed"):
             return
+        begun = run.status.start_time or self.now
         self.now += 1.0
         value = self.score(of.trial, of.until_epoch)
         told = () if value is None else (EpochValue(epoch=of.until_epoch, value=value),)
         status = WorkloadStatus(
             phase="Failed" if failed else "Succeeded",
+            start_time=begun,
             completion_time=self.now,
             metrics=() if failed else told,
         )

@@ -13,9 +13,11 @@ from typing import Annotated, Final, TypeAlias
 
 from ullage.api.contract import Reason
 from ullage.api.wire_fields import (
+    INT32_MAX,
     KEPT,
     NEEDED,
     Count,
+    Decimal,
     Line,
     Name,
     Schema,
@@ -55,6 +57,8 @@ class TrialResult:
     """Its metric at that epoch; absent = none, and the trial does not go on."""
     reason: Annotated[Reason | None, word(Reason, Reason.METRIC_MISSING)] = None
     """Why there is no value."""
+    seconds: Annotated[int, count(INT32_MAX)] = 0
+    """Duration of its TrainingJob, from its first start to its end."""
     parameters: Parameters = ()
     """Parameters of the trial, in its first result."""
 
@@ -105,6 +109,15 @@ class GroupRecord:
     """Trials in it."""
     ended: Annotated[int, count(), KEPT] = 0
     """Trials that reached the epoch or never will."""
+    start_time: Time = 0.0
+    """When the first of them ran."""
+    makespan_eta: Annotated[int, count(INT32_MAX), "makespanETASeconds"] = 0
+    """Expected time from the start of the first trial to the end of the last; measured once all
+    have ended. Absent until one has ended."""
+    lower_bound: Annotated[int, count(INT32_MAX), "lowerBoundSeconds"] = 0
+    """Least possible time with spec.parallelism trials at once."""
+    utilisation: Decimal = ""
+    """Part of the time of spec.parallelism places in which a trial of the group ran, 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

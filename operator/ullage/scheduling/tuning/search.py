@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ullage.api.words import TuningAlgorithm
-from ullage.cluster.records.tuning import MOST_GROUPS, BestTrial, GroupRecord, TrialResult
+from ullage.cluster.records.tuning import MOST_GROUPS, BestTrial, TrialResult
 from ullage.cluster.values.names import trial_name
 from ullage.engines.tuning.algorithms import SearchTerms, decider_of, parameters_of
 from ullage.engines.tuning.rungs import Algorithm, Rung, families_of
@@ -159,19 +159,10 @@ class Search:
         """Trials that ended without a value."""
         return sum(one.value is None for one in self.results)
 
-    def groups(self) -> tuple[GroupRecord, ...]:
+    def rungs(self) -> tuple[Rung, ...]:
         """Groups of trials that are compared with each other, as far as they have any."""
         rungs = [rung for family in families_of(self._decider) for rung in family if rung.members]
-        rungs = sorted(rungs, key=lambda rung: rung.complete)[:MOST_GROUPS]  # what is open first
-        return tuple(
-            GroupRecord(
-                name=rung.group,
-                epoch=rung.until_epoch,
-                trials=len(rung.members),
-                ended=len(rung.values) + len(rung.problems),
-            )
-            for rung in rungs
-        )
+        return tuple(sorted(rungs, key=lambda rung: rung.complete)[:MOST_GROUPS])  # open ones first
 
     def paused(self) -> frozenset[int]:
         """Trials at the end of a rung that is not decided yet."""

@@ -25,6 +25,7 @@ from ullage.engines.tuning.suggestions import SuggestionRequest
 from ullage.scheduling.model.conditions import Said, merged
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import CreateTrial, DeleteWorkload, Emit
+from ullage.scheduling.tuning.groups import groups_of
 from ullage.scheduling.tuning.search import Search, Texts, texts_of
 
 MOST_KEPT: Final = 64
@@ -83,13 +84,11 @@ def next_step(job: TuningRecord, around: Around) -> TuningStep:
 
 
 def _running(job: TuningRecord, around: Around) -> TuningStep:
-    written = Search(terms=job.terms).take_all(job.status.results)
-    creates, asks = _creates(job, around, written)
-    deletes = _deletes(job, around, written, over=False)
-    search = written
-    fresh = _fresh(job, around, written)
-    if fresh:
-        search = Search(terms=job.terms).take_all((*job.status.results, *fresh))
+    search = _counted(job)
+    creates, asks = _creates(job, around, search)
+    deletes = _deletes(job, around, search, over=False)
+    fresh = _fresh(job, around, search)
+    search.take_all(fresh)  # from here on, what is written next counts, too
     status, reason = _status(job, around, search)
     if status.phase in _ENDED:
         creates, asks = (), None
@@ -146,10 +145,17 @@ def _result(run: WorkloadRecord, search: Search) -> TrialResult:
         epoch=of.until_epoch,
         value=value,
         reason=reason,
+        seconds=_seconds(run),
         parameters=()
         if known or search.is_stated
         else of.parameters or search.texts(of.trial) or (),
     )
+
+
+def _seconds(run: WorkloadRecord) -> int:
+    """From its first start to its end; 0 where it never ran."""
+    began, ended = run.status.start_time, run.status.completion_time
+    return max(0, round(ended - began)) if began > 0 else 0
 
 
 def _value(run: WorkloadRecord, epoch: int) -> tuple[float | None, Reason | None]:
@@ -274,7 +280,12 @@ def _status(job: TuningRecord, around: Around, search: Search) -> tuple[TuningSt
         message=message,
         trials=_counts(job, around, search, over=over),
         best_trial=search.best(job.ref.name),
-        groups=search.groups(),
+        groups=groups_of(
+            search,
+            before.groups,
+            tuple(around.runs.values()),
+            places=job.parallelism,
+        ),
         results=tuple(search.results),
         conditions=merged(before.conditions, said, now, job.generation),
     )
@@ -349,7 +360,7 @@ def _events(
     open_before = {one.name for one in job.status.groups if one.ended < one.trials}
     said += [
         (False, Reason.GROUP_FINISHED, f"{one.name}: {one.trials} trials reached epoch {one.epoch}")
-        for one in search.groups()
+        for one in status.groups
         if one.name in open_before and one.ended == one.trials
     ]
     if status.phase in _ENDED:

@@ -1,0 +1,90 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""When a group of trials will have ended, and how soon it could have, from measured durations."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from ullage.engines.tuning.bounds import lower_bound_s
+from ullage.engines.tuning.records import Trial
+from ullage.engines.tuning.speed_curves import Widths, speed_curve
+
+_ONE_WIDTH: Final = Widths(per_device=1, devices=1)
+_CURVE: Final = speed_curve(_ONE_WIDTH)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRuns:
+    """How far a group is; times in seconds.
+
+    Attributes:
+        ended_s: How long each trial ran that has ended.
+        running_s: Since when each runs that has not.
+        waiting: Trials that have still to begin.
+        elapsed_s: From the start of the first trial to now, or to the end of the last one.
+        places: Trials that may run at one time.
+
+    Raises:
+        ValueError: there is no place, or a time is negative or not finite.
+    """
+
+    ended_s: tuple[float, ...]
+    running_s: tuple[float, ...] = ()
+    waiting: int = 0
+    elapsed_s: float
+    places: int
+
+    def __post_init__(self) -> None:
+        times = (*self.ended_s, *self.running_s, self.elapsed_s)
+        if not all(0 <= one < math.inf for one in times):
+            raise ValueError("times are finite and not negative")
+        if self.places < 1 or self.waiting < 0:
+            raise ValueError("there is a place at least, and no fewer than no trial waits")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Makespan:
+    """From the start of a group's first trial to the end of its last one, in seconds.
+
+    Attributes:
+        eta_s: Expected; measured once all have ended.
+        lower_bound_s: No schedule on these places is shorter.
+        utilisation: Part of the time of the places in which a trial ran, 0 to 1.
+    """
+
+    eta_s: float
+    lower_bound_s: float
+    utilisation: float
+
+
+def makespan(group: GroupRuns) -> Makespan | None:
+    """Figures of a group; ``None`` before any trial was measured.
+
+    A trial that has not ended is expected to take the mean of those that have, and no less than it
+    has run. What is left is done by as many trials at one time as ran in the mean so far, and no
+    sooner than its longest. Trials keep their width, so the bound is the one of a single width.
+    Source: derived.
+
+    Args:
+        group: How far it is.
+    """
+    measured = [one for one in group.ended_s if one > 0]
+    if not measured or group.elapsed_s <= 0:
+        return None
+    mean = sum(measured) / len(measured)
+    whole = [max(mean, one) for one in group.running_s] + [mean] * group.waiting
+    left = [max(0.0, mean - one) for one in group.running_s] + [mean] * group.waiting
+    busy = sum(measured) + sum(group.running_s)
+    at_a_time = busy / group.elapsed_s
+    rest = max(sum(left) / at_a_time, *left) if left else 0.0
+    trials = [
+        Trial(number=at, work_s=work, curve=_CURVE) for at, work in enumerate((*measured, *whole))
+    ]
+    return Makespan(
+        eta_s=group.elapsed_s + rest,
+        lower_bound_s=lower_bound_s(trials, group.places, _ONE_WIDTH),
+        utilisation=min(1.0, at_a_time / group.places),
+    )

@@ -1,0 +1,116 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Groups of trials in a status: how far each is, and when it will have ended.
+
+Figures are those of the moment at which a trial of the group last began or ended, as its
+TrainingJob says it, so they follow from objects alone. They are made when a trial joins the group
+or ends and stand until the next does: a search in which nothing ends writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ullage.cluster.codecs.status import whole_second
+from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.cluster.records.tuning import GroupRecord
+from ullage.engines.tuning.makespan import GroupRuns, makespan
+from ullage.engines.tuning.rungs import Rung
+from ullage.scheduling.tuning.search import Search
+
+Ran = Mapping[tuple[int, int], WorkloadRecord]
+"""TrainingJobs that have begun, by trial and epoch."""
+
+
+def groups_of(
+    search: Search,
+    before: Sequence[GroupRecord],
+    runs: Sequence[WorkloadRecord],
+    *,
+    places: int,
+) -> tuple[GroupRecord, ...]:
+    """Groups that have trials, those that are not decided first.
+
+    Args:
+        search: With every result that counts.
+        before: As they were written last.
+        runs: TrainingJobs of its trials.
+        places: Trials that may run at one time.
+    """
+    ran = {
+        (run.trial.trial, run.trial.until_epoch): run
+        for run in runs
+        if run.trial is not None and run.status.start_time > 0
+    }
+    lasted = {(one.trial, one.epoch): float(one.seconds) for one in search.results}
+    shown = {group.name: group for group in before}
+    return tuple(
+        _group(rung, shown.get(rung.group), ran, lasted, places=places) for rung in search.rungs()
+    )
+
+
+def _group(
+    rung: Rung,
+    before: GroupRecord | None,
+    ran: Ran,
+    lasted: Mapping[tuple[int, int], float],
+    *,
+    places: int,
+) -> GroupRecord:
+    counts = len(rung.members), len(rung.values) + len(rung.problems)
+    if before is not None and before.start_time and (before.trials, before.ended) == counts:
+        return before
+    own = [ran[key] for one in rung.members if (key := (one, rung.until_epoch)) in ran]
+    starts = [run.status.start_time for run in own]
+    if before is not None and before.start_time:
+        starts.append(before.start_time)
+    group = GroupRecord(
+        name=rung.group,
+        epoch=rung.until_epoch,
+        trials=counts[0],
+        ended=counts[1],
+        start_time=whole_second(min(starts)) if starts else 0.0,
+    )
+    return _with_figures(group, rung, own, lasted, places=places)
+
+
+def _with_figures(
+    group: GroupRecord,
+    rung: Rung,
+    own: Sequence[WorkloadRecord],
+    lasted: Mapping[tuple[int, int], float],
+    *,
+    places: int,
+) -> GroupRecord:
+    """The group with what follows from the durations of its trials, where any was measured."""
+    if not own or not group.start_time:
+        return group
+    pending = set(rung.pending)
+    running = [
+        run.status.start_time
+        for run in own
+        if run.trial is not None and run.trial.trial in pending and not run.status.completion_time
+    ]
+    latest = max(max(run.status.start_time, run.status.completion_time) for run in own)
+    found = makespan(
+        GroupRuns(
+            ended_s=tuple(
+                lasted.get((one, rung.until_epoch), 0.0)
+                for one in rung.members
+                if one not in pending
+            ),
+            running_s=tuple(latest - one for one in running),
+            waiting=len(pending) - len(running),
+            elapsed_s=max(0.0, latest - group.start_time),
+            places=places,
+        )
+    )
+    if found is None:
+        return group
+    return replace(
+        group,
+        makespan_eta=round(found.eta_s),
+        lower_bound=round(found.lower_bound_s),
+        utilisation=f"{found.utilisation:.2f}",
+    )
