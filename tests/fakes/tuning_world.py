@@ -84,7 +84,7 @@ class TuningWorld:
                 parameters=one.parameters,
             )
             ref = ObjectRef(kind="TrainingJob", namespace="team", name=one.name, uid=one.name)
-            self.runs[one.name] = replace(_BLANK, ref=ref, trial=of)
+            self.runs[one.name] = replace(_BLANK, ref=ref, trial=of, created=self.now)
 
     def delete(self, step: TuningStep) -> None:
         """TrainingJobs go."""

@@ -10,6 +10,7 @@ not asked for again for a while.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -68,12 +69,15 @@ class _Inputs:
 
     job: TuningRecord
     around: Around
+    until: float = math.inf
+    """When time alone makes the answer another one, seconds since the epoch."""
 
-    def same(self, other: _Inputs) -> bool:
-        """Whether nothing has changed: records are never changed in place."""
+    def stands(self, other: _Inputs) -> bool:
+        """Whether nothing has changed since: records are never changed in place."""
         mine, its = self.around, other.around
         return (
-            self.job is other.job
+            its.now < self.until
+            and self.job is other.job
             and mine.epoch == its.epoch
             and mine.runs.keys() == its.runs.keys()
             and all(run is its.runs[name] for name, run in mine.runs.items())
@@ -139,7 +143,7 @@ class TuningService:
             found = self._suggested.get(job.ref.uid, ())
             around = replace(around, suggested={one.trial: one.point for one in found})
             done = self._done.get(job.ref.uid)
-            if done is not None and done.same(_Inputs(job=job, around=around)):
+            if done is not None and done.stands(_Inputs(job=job, around=around)):
                 continue
             self._look_at(job, around, now)
             yield
@@ -171,7 +175,8 @@ class TuningService:
             return
         self._faults.pop(job.ref.uid, None)
         if step.status == job.status and not (step.creates or step.deletes or step.asks):
-            self._done[job.ref.uid] = _Inputs(job=job, around=around)
+            until = step.again_at or math.inf
+            self._done[job.ref.uid] = _Inputs(job=job, around=around, until=until)
         if step.deletes:
             self._picture.assume(step.deletes, self._clock.now())
         if writes:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -97,6 +97,26 @@ def test_a_search_that_needs_nothing_is_not_looked_at_until_it_changes(rig: Rig)
     assert rig.looked_at() == ["search-3"]
     rig.epoch = 2
     assert len(rig.looked_at()) == 5, "a new leader looks at all"
+
+
+def test_a_search_is_looked_at_again_when_time_alone_changes_its_answer(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = CREATED_S + 600.0
+
+    def stalls(job: tuning_service.TuningRecord, around: Around) -> TuningStep:
+        rig.taken.append(job.ref.name)
+        again_at = at if job.ref.name == "search-2" and around.now < at else 0.0
+        return replace(next_step(job, around), again_at=again_at)
+
+    monkeypatch.setattr(tuning_service, "next_step", stalls)
+    for _ in range(2):
+        rig.looked_at()
+    assert rig.looked_at() == []
+    rig.time_s = at - 2.0
+    assert rig.looked_at() == []
+    assert rig.looked_at() == ["search-2"], "though nothing of it has changed"
+    assert rig.looked_at() == []
 
 
 async def test_others_are_served_between_two_searches(rig: Rig) -> None:

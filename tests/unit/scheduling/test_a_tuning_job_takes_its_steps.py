@@ -103,7 +103,11 @@ def test_a_trial_without_a_value_is_counted_and_does_not_go_on(reported: float |
     lost = next(one for one in step.status.results if one.trial == 8)
     wanted = Reason.METRIC_MISSING if reported is None else Reason.METRIC_NOT_A_NUMBER
     assert (lost.value, lost.reason) == (None, wanted)
-    assert [one.reason for one in step.events] == [wanted, Reason.GROUP_FINISHED]
+    assert [one.reason for one in step.events] == [
+        wanted,
+        Reason.GROUP_FINISHED,
+        Reason.MAKESPAN_ESTIMATED,
+    ]
     world.write(step)
     assert [one.trial for one in world.step().creates] == [5, 6, 7]
     world.finish()

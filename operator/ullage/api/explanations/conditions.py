@@ -46,6 +46,10 @@ CONDITIONS: Final[Mapping[ConditionType, ConditionExplanation]] = {
         "members of a job in tiers can hand over their pending state in half of the shortest "
         "notice of its pools; absent if no pool states noticeSeconds"
     ),
+    ConditionType.PLANNED: _when(
+        "a trial has ended, so status.groups shows when groups will have ended; absent once the "
+        "search has ended (TuningJob)"
+    ),
     ConditionType.AS_RECOMMENDED: _when(
         "the job has the type and number of devices that status.recommendation names first; False "
         "carries what stands in the way; absent without an aim or a cap in spec.cost"
@@ -72,6 +76,16 @@ CONDITIONS: Final[Mapping[ConditionType, ConditionExplanation]] = {
     ConditionType.ISOLATED: _when(
         "the class faulted a device and shares devices with itself alone; absent otherwise "
         "(WorkloadProfile)",
+        good=False,
+    ),
+    ConditionType.STALLED: _when(
+        "trials are due, and for ten minutes none has run, started or ended; absent otherwise "
+        "(TuningJob)",
+        good=False,
+    ),
+    ConditionType.POOL_TOO_SMALL: _when(
+        "no device could take a waiting trial even if the cluster were empty; absent otherwise "
+        "(TuningJob)",
         good=False,
     ),
     ConditionType.CONFLICTING: _when(

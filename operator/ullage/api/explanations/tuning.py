@@ -49,6 +49,22 @@ TUNING: Final[Mapping[Reason, Explanation]] = {
     Reason.GROUP_FINISHED: say(
         "Every trial of a group has ended, and the best of them go on.", "Nothing."
     ),
+    Reason.MAKESPAN_ESTIMATED: say(
+        "The first trial has ended; status.groups shows when groups will have ended.", "Nothing."
+    ),
+    Reason.NOTHING_MEASURED: say(
+        "No trial has ended yet, so it is unknown how long trials take.", "Nothing."
+    ),
+    Reason.NO_TRIAL_RUNS: say(
+        "Trials are due, and for ten minutes none has run, started or ended. The message names "
+        "what their TrainingJobs wait for.",
+        "Look up the named reasons; `kubectl ullage why` explains each TrainingJob.",
+    ),
+    Reason.NO_DEVICE_FITS: say(
+        "Even an empty cluster has no device that could take a trial.",
+        "Request less in spec.trialTemplate.gpu, allow more accelerators, or add nodes. A change "
+        "counts for trials that start later; delete the TrainingJobs that wait.",
+    ),
     Reason.METRIC_MISSING: say(
         "A trial succeeded but reported no value for the epoch at which trials are compared.",
         _REPORT,

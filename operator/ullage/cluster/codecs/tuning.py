@@ -12,7 +12,13 @@ from ullage.api.wire_fields import Listed
 from ullage.cluster.codecs.objects import ranked
 from ullage.cluster.records.tuning import TuningStatus
 
-CONDITIONS: Final = (ConditionType.COMPLETE, ConditionType.FAILED)
+CONDITIONS: Final = (
+    ConditionType.COMPLETE,
+    ConditionType.FAILED,
+    ConditionType.PLANNED,
+    ConditionType.STALLED,
+    ConditionType.POOL_TOO_SMALL,
+)
 TUNING_STATUS: Final = derived(
     TuningStatus,
     groups=Listed(order=lambda one: (one.epoch, one.name)),

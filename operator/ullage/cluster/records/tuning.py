@@ -143,7 +143,8 @@ class TuningStatus:
     results: Annotated[tuple[TrialResult, ...], atomic(MOST_RESULTS)] = ()
     """Every result, in the order in which they were counted."""
     conditions: Annotated[tuple[Condition, ...], BY_TYPE] = ()
-    """Complete and Failed; Invalid, when the newest version cannot be read."""
+    """Complete and Failed; until the search has ended Planned, Stalled and PoolTooSmall; Invalid,
+    when the newest version cannot be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

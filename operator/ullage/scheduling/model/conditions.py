@@ -47,6 +47,19 @@ def merged(
     return before if same else after
 
 
+def newly_true(
+    before: tuple[Condition, ...], after: tuple[Condition, ...]
+) -> tuple[Condition, ...]:
+    """Conditions that hold now and did not before.
+
+    Args:
+        before: What was shown.
+        after: What is to be shown.
+    """
+    held = {condition.type for condition in before if condition.status == "True"}
+    return tuple(one for one in after if one.status == "True" and one.type not in held)
+
+
 def _one(old: Condition | None, said: Said, now: float, generation: int) -> Condition:
     status = "True" if said.holds else "False"
     if (

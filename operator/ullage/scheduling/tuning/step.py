@@ -22,9 +22,10 @@ from ullage.cluster.values.names import trial_name, trial_run_name
 from ullage.engines.tuning.algorithms import trials_of
 from ullage.engines.tuning.search_space import Point
 from ullage.engines.tuning.suggestions import SuggestionRequest
-from ullage.scheduling.model.conditions import Said, merged
+from ullage.scheduling.model.conditions import Said, merged, newly_true
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import CreateTrial, DeleteWorkload, Emit
+from ullage.scheduling.tuning.conditions import STALLED_AFTER_S, said_of, waits_since
 from ullage.scheduling.tuning.groups import groups_of
 from ullage.scheduling.tuning.search import Search, Texts, texts_of
 
@@ -32,6 +33,12 @@ MOST_KEPT: Final = 64
 """TrainingJobs of ended trials that stay, the newest: for their pods' logs."""
 _ENDED: Final = ("Succeeded", "Failed")
 """Phases of a TuningJob that is over."""
+_ANNOUNCED: Final = (
+    ConditionType.PLANNED,
+    ConditionType.STALLED,
+    ConditionType.POOL_TOO_SMALL,
+)
+"""Conditions that come with an Event when they begin to hold."""
 _OVER: Final = (Phase.SUCCEEDED.value, Phase.FAILED.value)
 
 
@@ -46,6 +53,8 @@ class TuningStep:
     deletes: tuple[DeleteWorkload, ...] = ()
     events: tuple[Emit, ...] = ()
     """Of what the status newly says."""
+    again_at: float = 0.0
+    """When time alone changes the answer, seconds since the epoch; 0 = never."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +107,15 @@ def _running(job: TuningRecord, around: Around) -> TuningStep:
         asks=asks,
         deletes=deletes,
         events=_events(job, around, search, fresh, (status, reason)),
+        again_at=0.0 if status.phase in _ENDED else _again_at(job, around, search),
     )
+
+
+def _again_at(job: TuningRecord, around: Around, search: Search) -> float:
+    """When the search counts as stalled if nothing happens until then."""
+    since = waits_since(_due_runs(job, around, search), around.runs.values())
+    at = since + STALLED_AFTER_S
+    return at if since and at > around.now else 0.0
 
 
 def _counted(job: TuningRecord) -> Search:
@@ -266,9 +283,12 @@ def _status(job: TuningRecord, around: Around, search: Search) -> tuple[TuningSt
     before, now = job.status, whole_second(around.now)
     phase, reason, message = _verdict(job, around, search)
     over = phase in _ENDED
+    runs = tuple(around.runs.values())
+    groups = groups_of(search, before.groups, runs, places=job.parallelism)
     said = [
         Said(ConditionType.COMPLETE, phase == "Succeeded", reason, message, follows=not over),
         *([Said(ConditionType.FAILED, True, reason, message)] if phase == "Failed" else []),
+        *(() if over else said_of(_due_runs(job, around, search), runs, groups, around.now)),
     ]
     begun = bool(around.runs or search.results)
     status = replace(
@@ -280,16 +300,17 @@ def _status(job: TuningRecord, around: Around, search: Search) -> tuple[TuningSt
         message=message,
         trials=_counts(job, around, search, over=over),
         best_trial=search.best(job.ref.name),
-        groups=groups_of(
-            search,
-            before.groups,
-            tuple(around.runs.values()),
-            places=job.parallelism,
-        ),
+        groups=groups,
         results=tuple(search.results),
         conditions=merged(before.conditions, said, now, job.generation),
     )
     return (before if status == before else status), reason
+
+
+def _due_runs(job: TuningRecord, around: Around, search: Search) -> tuple[WorkloadRecord, ...]:
+    """TrainingJobs of trials that are due, as far as they exist."""
+    names = (trial_run_name(job.ref.name, *one) for one in search.due.items())
+    return tuple(run for name in names if (run := around.runs.get(name)) is not None)
 
 
 def _verdict(job: TuningRecord, around: Around, search: Search) -> tuple[str, Reason, str]:
@@ -362,6 +383,11 @@ def _events(
         (False, Reason.GROUP_FINISHED, f"{one.name}: {one.trials} trials reached epoch {one.epoch}")
         for one in status.groups
         if one.name in open_before and one.ended == one.trials
+    ]
+    said += [
+        (one.type != ConditionType.PLANNED, Reason(one.reason), one.message)
+        for one in newly_true(job.status.conditions, status.conditions)
+        if one.type in _ANNOUNCED
     ]
     if status.phase in _ENDED:
         said.append((status.phase == "Failed", reason, status.message))
