@@ -4,7 +4,9 @@
 
 A replica that answers wrongly, late or not at all fails its whole batch. Of it, each idempotent
 request runs once more, alone and elsewhere, so that one that kills its server meets two at most;
-the others are answered with an error at once. A batch that a replica refuses (4xx), or whose answer
+the others are answered with an error at once. Before that, a batch of idempotent requests is sent
+again as it is where a kept connection ended without an answer: replicas close idle connections,
+and that is no failure. A batch that a replica refuses (4xx), or whose answer
 cannot be read, runs again one by one, so that only the request at fault has that answer.
 """
 
@@ -32,6 +34,7 @@ from ullage_run.router.replicas import (
     OK,
     Broken,
     Connections,
+    KeptConnectionEnded,
     NotDelivered,
     Replica,
     Reply,
@@ -379,6 +382,8 @@ class Dispatcher:
                 self.metrics.lost()
                 self._mark_down(replica, str(error))
                 return
+            if not isinstance(error, KeptConnectionEnded):
+                self._mark_down(replica, str(error))
             self._failed(replica, calls, str(error), late=isinstance(error, TooLate))
         except asyncio.CancelledError:
             if streams.stream is not None and streams.stream.left:
@@ -431,7 +436,19 @@ class Dispatcher:
             body,
             within,
             begun if first.infer is None else None,
+            again=lambda: self._sent_again(calls),
+            new=first.avoid is not None,  # its last try: no connection that may be closed by now
         )
+
+    def _sent_again(self, calls: tuple[Call, ...]) -> bool:
+        """Whether a batch goes out once more after a kept connection ended unanswered."""
+        now = self.now_s()
+        wanted = any(now < call.request.deadline_s and not call.answer.done() for call in calls)
+        if not wanted or not all(call.idempotent for call in calls):
+            return False
+        for _ in calls:
+            self.metrics.retried()
+        return True
 
     def _streamed(self, streams: Streams) -> None:
         """Count an answer that came in parts, by when its first part was there."""
@@ -519,8 +536,6 @@ class Dispatcher:
     ) -> None:
         self.metrics.lost()
         now = self.now_s()
-        if reply is None:
-            self._mark_down(replica, error)
         for call in calls:
             if self._repeatable(call, replica) and now < call.request.deadline_s:
                 call.avoid = replica.number

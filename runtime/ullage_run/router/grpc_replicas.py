@@ -20,6 +20,7 @@ from ullage_run.router.proto import open_inference_pb2 as messages
 from ullage_run.router.replicas import (
     CONNECT_S,
     OK,
+    Again,
     Begun,
     Broken,
     NotDelivered,
@@ -93,8 +94,12 @@ class GrpcConnections:
         body: bytes,
         within_s: float,
         begun: Begun | None = None,
+        again: Again | None = None,
+        new: bool = False,
     ) -> Reply:
         """One exchange: the path says which; an infer request and its answer are messages.
+
+        A channel opens its connections itself, so ``again`` and ``new`` change nothing.
 
         Raises:
             NotDelivered: no connection was made.

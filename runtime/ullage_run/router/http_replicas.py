@@ -23,8 +23,10 @@ from aiohttp.http_exceptions import HttpProcessingError
 from ullage_run.router.replicas import (
     CONNECT_S,
     OK,
+    Again,
     Begun,
     Broken,
+    KeptConnectionEnded,
     NotDelivered,
     Replica,
     Reply,
@@ -38,18 +40,31 @@ IDLE_S: Final = 4.0
 STREAMED: Final = frozenset({"text/event-stream", "application/x-ndjson"})
 """Content types of answers whose parts a client reads one by one."""
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
-"""Methods (RFC 9110, section 9.2.1) that are sent once more where a kept connection turns out to be
-closed; without a body they say nothing of its length.
+"""Methods (RFC 9110, section 9.2.1) that may always be sent once more; without a body they say
+nothing of its length.
 """
 SWITCHING: Final = 101
 INFORMATIONAL: Final = range(100, 200)
+
+
+class Connection(ResponseHandler):
+    """A connection that knows whether anything came in answer to its last request."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
+        self.answered = False
+
+    def data_received(self, data: bytes) -> None:
+        """Take in bytes of an answer."""
+        self.answered = True
+        super().data_received(data)
 
 
 @dataclass(frozen=True, slots=True)
 class Idle:
     """A connection that is kept, and since when on the loop's clock."""
 
-    connection: ResponseHandler
+    connection: Connection
     since_s: float
 
 
@@ -82,42 +97,55 @@ class HttpConnections:
         body: bytes,
         within_s: float,
         begun: Begun | None = None,
+        again: Again | None = None,
+        new: bool = False,
     ) -> Reply:
         """One exchange; ``path`` is sent as it is.
 
         An answer that comes in parts is handed on part by part where ``begun`` is given: each may
         take as long as the whole of another answer.
 
+        A server may close a kept connection just when a request goes out on it. Then the request
+        is sent once more on a new connection, if its method is safe or ``again`` says that it may
+        (RFC 9112, section 9.3.1). Where a request must not meet that, it asks for a ``new``
+        connection at once.
+
         Raises:
             NotDelivered: no connection was made.
             TooLate: no whole answer came in time.
+            KeptConnectionEnded: a kept connection ended without a byte of an answer, and the
+                request may not be sent once more.
             Broken: the connection ended, or the answer is no HTTP or too long.
         """
         try:
             sent = _written(replica, method, path, headers, body)
             async with asyncio.timeout(within_s) as limit:
-                connection = self._kept(replica)
-                if connection is not None:
+                kept = None if new else self._kept(replica)
+                if kept is None:
+                    connection = await _connected(replica)
+                else:
                     try:
                         return await self._exchange(
-                            replica, connection, method, sent, limit, within_s, begun
+                            replica, kept, method, sent, limit, within_s, begun
                         )
-                    except aiohttp.ServerDisconnectedError:
-                        if method not in SAFE:
+                    except aiohttp.ClientConnectionError as error:
+                        if kept.answered:
                             raise
-                connection = await _connected(replica)
+                        if method not in SAFE and not (again is not None and again()):
+                            raise KeptConnectionEnded(_ended(error)) from None
+                    connection = await _connected_again(replica)
                 return await self._exchange(
                     replica, connection, method, sent, limit, within_s, begun
                 )
         except TimeoutError:
             raise TooLate(f"no answer in {within_s:.3g} s") from None
         except (aiohttp.ClientError, HttpProcessingError, ValueError, OSError) as error:
-            raise Broken(f"the connection ended: {error or type(error).__name__}") from None
+            raise Broken(_ended(error)) from None
 
     async def _exchange(
         self,
         replica: Replica,
-        connection: ResponseHandler,
+        connection: Connection,
         method: str,
         sent: bytes,
         limit: asyncio.Timeout,
@@ -132,6 +160,7 @@ class HttpConnections:
             )
             if connection.transport is None:
                 raise aiohttp.ServerDisconnectedError
+            connection.answered = False
             connection.transport.write(sent)
             message, content = await _answered(connection)
             given = end_to_end(message.headers)
@@ -161,7 +190,7 @@ class HttpConnections:
                 raise Broken(too_long)
         return bytes(body)
 
-    def _kept(self, replica: Replica) -> ResponseHandler | None:
+    def _kept(self, replica: Replica) -> Connection | None:
         """The connection that was used last, if one can be used still."""
         idle = self._idle.get(replica.number)
         oldest_s = asyncio.get_running_loop().time() - IDLE_S
@@ -173,7 +202,7 @@ class HttpConnections:
             last.connection.close()
         return None
 
-    def _keep(self, replica: Replica, connection: ResponseHandler) -> None:
+    def _keep(self, replica: Replica, connection: Connection) -> None:
         now = asyncio.get_running_loop().time()
         idle = self._idle.setdefault(replica.number, deque())
         while idle and idle[0].since_s < now - IDLE_S:
@@ -185,18 +214,30 @@ class HttpConnections:
             idle.connection.close()
 
 
-async def _connected(replica: Replica) -> ResponseHandler:
+async def _connected(replica: Replica) -> Connection:
     loop = asyncio.get_running_loop()
     split = urlsplit(replica.backend.url)
     host, port = split.hostname or "", split.port or 0
     try:
         async with asyncio.timeout(CONNECT_S):
-            _, connection = await loop.create_connection(lambda: ResponseHandler(loop), host, port)
+            _, connection = await loop.create_connection(lambda: Connection(loop), host, port)
     except TimeoutError:
         raise NotDelivered(f"no connection in {CONNECT_S:g} s") from None
     except OSError as error:
         raise NotDelivered(f"no connection: {error}") from None
     return connection
+
+
+async def _connected_again(replica: Replica) -> Connection:
+    """A connection for what the replica may have seen, so that none counts as not delivered."""
+    try:
+        return await _connected(replica)
+    except NotDelivered as error:
+        raise Broken(f"the connection ended, and then {error}") from None
+
+
+def _ended(error: Exception) -> str:
+    return f"the connection ended: {error or type(error).__name__}"
 
 
 def _written(
@@ -218,7 +259,7 @@ def _written(
 
 
 async def _answered(
-    connection: ResponseHandler,
+    connection: Connection,
 ) -> tuple[RawResponseMessage, aiohttp.StreamReader]:
     """The head of an answer, and what its body is read from."""
     while True:

@@ -38,6 +38,14 @@ class Broken(Exception):
     """The replica may have begun, and gave no answer that can be used."""
 
 
+class KeptConnectionEnded(Broken):
+    """A kept connection ended without a byte of an answer.
+
+    Servers close idle ones at any time, so it says nothing of the replica, nor whether the replica
+    has seen the request.
+    """
+
+
 class TooLate(Broken):
     """The replica did not answer in the time that it had."""
 
@@ -102,6 +110,8 @@ class Stream:
 
 Begun = Callable[[Reply, Stream], None]
 """Told when the first part of an answer is there that comes in parts."""
+Again = Callable[[], bool]
+"""Asked whether a request may be sent once more, after a kept connection ended unanswered."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -162,8 +172,10 @@ class Connections(Protocol):
         body: bytes,
         within_s: float,
         begun: Begun | None = None,
+        again: Again | None = None,
+        new: bool = False,
     ) -> Reply:
-        """One exchange; raises NotDelivered, TooLate or Broken."""
+        """One exchange, on a ``new`` connection if asked; raises NotDelivered or Broken."""
         ...
 
 
