@@ -91,11 +91,17 @@ def test_its_pods_have_no_rights_and_are_no_replicas() -> None:
     assert container["resources"]["requests"] == {"cpu": "250m", "memory": str(2**30)}
 
 
-def test_it_has_the_time_to_drain_and_takes_no_new_pods_away() -> None:
+@pytest.mark.parametrize("hold_s", [0, 30, 600])
+def test_it_has_the_time_to_answer_what_it_holds_before_it_ends(hold_s: int) -> None:
+    batching = Batching(hold_s=hold_s)
+    settings = settings_of(parser().parse_args(arguments(batching=batching)))
+    grace = pod(batching=batching)["terminationGracePeriodSeconds"]
+    assert settings.drain_s >= settings.hold_s + settings.limits.answer_s
+    assert settings.linger_s + settings.drain_s < grace <= settings.hold_s + 60
+
+
+def test_it_takes_no_pod_away_before_another_is_ready() -> None:
     body: Any = router_deployment(action(), template())
-    settings = settings_of(parser().parse_args(arguments()))
-    grace = body["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
-    assert grace > settings.linger_s + settings.drain_s
     assert body["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
 
 

@@ -33,7 +33,9 @@ GRPC_PORT: Final = 8081
 LINGER_S: Final = 5
 """Between SIGTERM and the last new connection: so long endpoints take to be withdrawn."""
 DRAIN_S: Final = 30
-GRACE_S: Final = LINGER_S + DRAIN_S + 10
+"""For what has a replica when the router is told to end; what is held may wait before that."""
+SPARE_S: Final = 10
+"""Between the end of the drain and kubelet's SIGKILL."""
 LONGEST_MS: Final = 60_000
 """Latest deadline that a request may name, unless the objective is later."""
 GENERATION_S: Final = 600
@@ -100,7 +102,7 @@ def router_deployment(action: ApplyRouter, template: JsonObject, uid: str = "") 
     spec: Body = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": GRACE_S,
+        "terminationGracePeriodSeconds": LINGER_S + _drain_s(batching) + SPARE_S,
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": _USER,
@@ -170,6 +172,11 @@ def routed_ports(template: JsonObject, grpc_port: int = 0) -> list[Body]:
     return ports
 
 
+def _drain_s(batching: Batching) -> int:
+    """Seconds to answer what it took, also a request that it holds as long as it may."""
+    return batching.hold_s + DRAIN_S
+
+
 def _listens(batching: Batching) -> dict[str, int]:
     ports = {"http": HTTP_PORT, "metrics": METRICS_PORT}
     return ports | {"grpc": GRPC_PORT} if batching.grpc_port else ports
@@ -208,7 +215,7 @@ def _arguments(action: ApplyRouter, spec: JsonObject) -> list[str]:
         "--connections": limits.queue + MORE_CONNECTIONS,
         "--longest-ms": max(LONGEST_MS, action.objective_ms),
         "--linger-seconds": LINGER_S,
-        "--drain-seconds": DRAIN_S,
+        "--drain-seconds": _drain_s(batching),
         "--listen": f"0.0.0.0:{HTTP_PORT}",
         "--metrics": f"0.0.0.0:{METRICS_PORT}",
     }

@@ -79,6 +79,27 @@ async def test_requests_that_wait_at_sigterm_are_answered_and_it_ends_with_0() -
         assert await router.wait() == 0
 
 
+async def test_what_is_held_at_sigterm_is_answered_when_a_replica_is_ready() -> None:
+    words = ("--linger-seconds", "0", "--hold-seconds", "30", "--objective-ms", "50")
+    async with (
+        batch_server(ready=False) as server,
+        process(server, *words) as (router, (port, metrics)),
+        aiohttp.ClientSession() as client,
+    ):
+        held = asyncio.create_task(infer(client, port))
+        async with client.get(f"http://127.0.0.1:{metrics}/load?after=0&wait=30") as answer:
+            assert (await answer.json())["waiting"] == 1
+        router.send_signal(signal.SIGTERM)
+        status = 200
+        while status == 200:
+            async with client.get(f"http://127.0.0.1:{metrics}/ready") as answer:
+                status = answer.status
+        assert not held.done()
+        server.ready = True
+        assert await held == 200
+        assert await router.wait() == 0
+
+
 async def test_a_drain_that_does_not_end_is_ended_and_each_request_has_an_answer() -> None:
     words = ("--linger-seconds", "0", "--drain-seconds", "0.3")
     async with (
