@@ -21,7 +21,7 @@ _MIB: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneFigures:
-    """Lanes as they are; devices without lanes have no series."""
+    """Current lanes; devices without lanes have no series."""
 
     lanes: Mapping[str, int] = gauge("ullage_lanes", "Lanes of a device.", DEVICE)
     residents: Mapping[str, int] = gauge(
@@ -32,7 +32,7 @@ class LaneFigures:
     )
     memory: Mapping[tuple[str, str], int] = gauge(
         "ullage_gpu_lane_memory_bytes",
-        "Memory of a device by use: persistent, lane (what steps use in turn), free.",
+        "Memory of a device by use: persistent, lane (shared by steps in turn), free.",
         DEVICE,
         "kind",
     )
@@ -80,7 +80,7 @@ class LaneTurns:
         )
 
     def take(self, turn: Turn) -> None:
-        """Count a grant that a program was told."""
+        """Count a grant."""
         self._wait.observe(turn.waited_s)
         if turn.switch_s is not None:
             self._switch.observe(turn.switch_s)

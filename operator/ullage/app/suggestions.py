@@ -169,7 +169,7 @@ class SuggestionService:
             search.failures += 1
             search.until = self._clock.monotonic() + wait_s
             log.warning(
-                "suggestions failed; trials get points at random",
+                "suggestions failed; trials get random points",
                 tuning_job=key,
                 error=str(error),
                 seconds=wait_s,

@@ -12,20 +12,20 @@ from ullage.process.metric_families import counter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuggestionFigures:
-    """How points of trials came about."""
+    """Where the parameters of trials came from."""
 
     points: Mapping[str, int] = counter(
         "ullage_tuning_suggestions",
-        "Points of trials: new from the sampler, random where it had none or failed, and repeated,"
-        " which were another trial's and were drawn again.",
+        "Points of trials: new (from the sampler), random (it had none or failed), repeated"
+        " (another trial's, drawn again).",
         "result",
     )
     failures: Mapping[str, int] = counter(
         "ullage_tuning_suggestion_failures",
-        "Questions to the sampler's process that were late, crashed it or were refused; the trials"
-        " got points at random.",
+        "Requests to the sampler's process that were late, crashed it or were refused; the trials"
+        " got random points.",
         "cause",
     )
     seconds: float = counter(
-        "ullage_tuning_suggestion_seconds", "Work of the sampler's own process."
+        "ullage_tuning_suggestion_seconds", "Time that the sampler's process worked."
     )

@@ -93,13 +93,13 @@ class RouterMetrics:
             )
             self._between = Histogram(
                 "ullage_inter_token_seconds",
-                "Mean time between tokens of an answer that comes in parts, seconds.",
+                "Mean time between tokens of a streamed answer, seconds.",
                 buckets=BOUNDS_SECONDS,
                 registry=registry,
             )
             Gauge(
                 "ullage_replicas_cache_full",
-                "Replicas that are sent nothing new, for their KV cache is used above the limit.",
+                "Replicas without new requests, because their KV cache is used above the limit.",
                 registry=registry,
             ).set_function(cache_full)
         self._kept = Counter(

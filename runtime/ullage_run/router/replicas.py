@@ -124,7 +124,7 @@ class Replica:
     most_in_flight: int
     up: bool = False
     cache_full: bool = False
-    """Its KV cache is used above the limit: it is sent nothing new."""
+    """Its KV cache is used above the limit, so it gets no new requests."""
     ends_s: dict[int, float] = field(default_factory=dict)
     """When each batch that runs is predicted to end, on the router's clock."""
     ran: int = 0

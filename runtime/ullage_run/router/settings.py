@@ -53,8 +53,8 @@ class Limits:
 class Generative:
     """What is kept of servers that batch continuously.
 
-    A replica whose KV cache is used above ``cache_limit`` (0..1) is sent nothing new. It runs as
-    many requests at most as leave ``between_s`` seconds from one token to the next; 0 = any.
+    A replica whose KV cache is used above ``cache_limit`` (0..1) gets no new requests. It runs only
+    as many requests as keep the time between tokens below ``between_s`` seconds; 0 = no limit.
     """
 
     cache_limit: float = 0.9
@@ -166,14 +166,14 @@ def parser() -> argparse.ArgumentParser:
         "--cache-limit-percent",
         type=_percent,
         default=90.0,
-        help="with --generative: a replica whose KV cache is used above it is sent nothing new",
+        help="with --generative: a replica whose KV cache is used above this gets no new requests",
     )
     made.add_argument(
         "--inter-token-ms",
         type=_not_negative,
         default=0.0,
-        help="with --generative: a replica runs as many requests at most as leave so much time "
-        "from one token to the next (0: any)",
+        help="with --generative: longest time between two tokens; it limits the requests that a "
+        "replica runs at once (0: no limit)",
     )
     limits = Limits()
     made.add_argument("--body-bytes", type=_one_or_more, default=limits.body_bytes)

@@ -164,7 +164,7 @@ def test_it_stays_while_a_router_that_is_ready_was_not_heard() -> None:
     service = sleeper()
     found = cycle(service, quiet(NOW), routers=2)
     assert scaling(found, service).chosen.replicas == 1
-    assert "do not all say" in scaling(found, service).message
+    assert "not all of its routers report" in scaling(found, service).message
 
 
 def test_it_stays_while_clients_reach_replicas_past_the_router() -> None:
@@ -209,7 +209,7 @@ def test_one_that_sleeps_goes_on_and_writes_nothing() -> None:
         (quiet(NOW + 5, waiting=1), "a request waits in the router"),
         (quiet(NOW + 5, waiting=1, missing=1), "a request waits in the router"),
         (quiet(NOW + 5, 0.5), "a request came"),
-        (RouterLoad(heard=0, heard_at=0, missing=1, silent=True), "does not say whether"),
+        (RouterLoad(heard=0, heard_at=0, missing=1, silent=True), "does not report whether"),
     ],
 )
 def test_the_first_request_wakes_it_at_once(load: RouterLoad, says: str) -> None:

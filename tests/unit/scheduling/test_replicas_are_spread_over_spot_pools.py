@@ -210,7 +210,7 @@ def test_spares_are_for_what_is_at_risk_alone() -> None:
     stays = a_pool("s", capacity_type=CapacityType.ON_DEMAND)
     one, parts = scaled(5, "assss", quick, stays)
     asked, said = chosen(decided(one, *parts), one)
-    assert "; 1 more, because machines may be taken away sooner" in said
+    assert "; 1 spare, because spot machines may go sooner" in said
     safe, parts = scaled(4, "ssss", quick, stays)
     assert "sooner" not in chosen(decided(safe, *parts), safe)[1]
     assert asked >= 5

@@ -379,6 +379,6 @@ def test_the_forecast_looks_further_ahead_where_training_has_to_leave_first() ->
         assert scaling is not None
         return scaling.message
 
-    assert "training leaves a device first, which may take 30 s" in message(whole())
+    assert "training makes way for a replica, which may take 30 s" in message(whole())
     assert "training" not in message()
     assert "training" not in message(whole(namespace="theirs"))

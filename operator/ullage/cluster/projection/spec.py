@@ -196,10 +196,10 @@ def read_batching(spec: JsonObject) -> Batching | None:
         if spec.get("slo") is None:
             raise WireError("needs spec.slo, the deadline of requests that name none")
         if found.generative is not None and found.sizes != (1,):
-            raise WireError("generative: such servers make their own batches; needs sizes [1]")
+            raise WireError("generative: needs sizes [1]; such servers make their own batches")
         of_tokens = section(spec, "slo").get("metric") == INTER_TOKEN
         if of_tokens and not (found.generative and found.generative.first_token_ms):
-            raise WireError("generative.firstTokenMs: needed, slo.metric itl is no deadline")
+            raise WireError("generative.firstTokenMs: needed; slo.metric itl is not a deadline")
         return found
 
 

@@ -97,7 +97,9 @@ def _terms(spec: JsonObject) -> SearchTerms:
     space = _space(spec)
     trials = bounded(spec, "trials", 1, MOST_TRIALS)
     if trials * len(space.parameters) > 8_000:
-        raise WireError(f"trials: {trials} trials of {len(space.parameters)} parameters are a lot")
+        raise WireError(
+            f"trials: {trials} trials of {len(space.parameters)} parameters are above 8000 values"
+        )
     with within("objective"):
         goal = _one_of(Goal, section(spec, "objective"), "goal")
     external = ref is TuningAlgorithm.EXTERNAL

@@ -81,12 +81,12 @@ class ScalingStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What the cluster means to one replica more; asked when a bin ends.
+    """What another replica needs of the cluster; evaluated when a bin ends.
 
     Attributes:
         clearing_s: Seconds until others have left a device that it could take; 0 = one is free.
-        spare: Replicas to have beyond so many that are needed, because an interruption may take
-            some sooner than so many seconds.
+        spare: Replicas to have beyond a number that is needed, because an interruption may take
+            some sooner than a number of seconds.
     """
 
     clearing_s: Callable[[], float]
@@ -99,7 +99,7 @@ def scale(view: View, service: WorkloadRecord, around: Surroundings) -> ScalingS
     Args:
         view: The cycle's snapshot.
         service: The service, with the status of the last cycle.
-        around: What one replica more meets.
+        around: What another replica needs of the cluster.
     """
     bounds, slo = service.scaling, service.slo
     if bounds is None or slo is None or service.deleting:
@@ -280,11 +280,9 @@ def _message(
     if fewer is not None:
         text += f" (with {fewer.replicas}: {_in_words(fewer)})"
     if made.clearing_s:
-        text += f"; training leaves a device first, which may take {made.clearing_s:.0f} s"
+        text += f"; training makes way for a replica, which may take {made.clearing_s:.0f} s"
     if made.spare:
-        text += (
-            f"; {made.spare} more, because machines may be taken away sooner than a replica starts"
-        )
+        text += f"; {made.spare} spare, because spot machines may go sooner than a replica starts"
     if made.wanted > needed + made.spare:
         text += f"; {made.wanted} stay until fewer were enough for {made.terms.hold_s:g} s"
     if reachable(made.terms.target, made.configuration.service) is not made.terms.target:

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A service without requests has no replica; the first request that its router holds wakes it.
 
-The routers alone know whether a request waits, so while one of them does not say, a service that
+Only the routers know whether a request waits. While one of them does not report, a service that
 has a replica keeps it, and one that has none gets one.
 """
 
@@ -30,7 +30,7 @@ from ullage.scheduling.lifecycle.routing import ready_routers
 from ullage.scheduling.model.view import View
 
 STALE_S: Final = 60.0
-"""What a router said longer ago says nothing of now."""
+"""Older reports of routers do not count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +38,8 @@ class Sleeper:
     """A service that may have no replica, as it is now.
 
     Attributes:
-        load: What its routers say; ``None`` = nothing yet.
-        heard: Whether all of them say what they hold, and clients reach no replica but by them.
+        load: What its routers report; ``None`` = nothing yet.
+        heard: Whether all of them report, and clients reach replicas only through them.
         ready: Whether it has a replica that answers.
         launch_s: How long a request waits for the first replica, seconds.
     """
@@ -95,19 +95,19 @@ class Sleeper:
         return before if starting else None
 
     def stays_awake(self) -> str:
-        """Why a service that may sleep does not, beyond requests; empty where nothing else is."""
+        """What else than requests keeps a service from sleeping; empty = nothing."""
         said = self._said()
         if said is None or not self.heard:
-            return "it does not sleep while its routers do not all say what they hold"
+            return "it does not scale to zero, because not all of its routers report their requests"
         if said.wake_s <= self.terms.hold_s:
             return ""
         return (
-            f"it does not sleep, because a replica takes {said.wake_s:.0f} s to start and requests"
-            f" wait {self.terms.hold_s:.0f} s: raise batching.holdSeconds"
+            f"it does not scale to zero, because a replica takes {said.wake_s:.0f} s to start and"
+            f" requests wait {self.terms.hold_s:.0f} s: raise batching.holdSeconds"
         )
 
     def _said(self) -> RoutersSaid | None:
-        """What those routers say that say something; ``None`` = none does."""
+        """Reports of the routers that answer; ``None`` = none does."""
         load = self.load
         if load is None or not load.heard:
             return None
@@ -119,7 +119,7 @@ class Sleeper:
         )
 
     def _set_to_zero(self) -> bool:
-        """Whether someone else took the last replica."""
+        """Whether the number of replicas was set to zero by others."""
         before = self.service.status.scaling
         ours = before is not None and before.reason is not Reason.LOAD_UNKNOWN
         return not self.service.replicas and not (ours and before and before.chosen.replicas)
@@ -135,7 +135,7 @@ class Sleeper:
     def _woken(self) -> ScalingRecord:
         text = "a request waits in the router"
         if self.load is not None and not self.load.waiting:
-            silent = "a router does not say whether a request waits there"
+            silent = "a router does not report whether a request waits there"
             text = silent if self.load.silent else "a request came"
         memory = woken(self.memory, self.terms, self.now)
         if memory.doublings:
@@ -143,12 +143,12 @@ class Sleeper:
         return self._record(Reason.WOKEN, 1, text, memory)
 
     def _asleep(self) -> ScalingRecord:
-        """The record that stands, or that of a service whose last replica others took."""
+        """The current record, or a new one if others set the replicas to zero."""
         before = self.service.status.scaling
         if self.memory.asleep and before is not None and before.reason is Reason.SCALED_TO_ZERO:
             return before
         since = self.memory if self.memory.asleep else fallen_asleep(self.memory, self.now)
-        text = "no replica is asked for; the router holds the next request while one starts"
+        text = "no replica is requested; the router holds the next request while one starts"
         record = self._record(Reason.SCALED_TO_ZERO, 0, text, since)
         return replace(record, last_scale_time=before.last_scale_time if before else 0.0)
 

@@ -44,7 +44,7 @@ _OVER: Final = (Phase.SUCCEEDED.value, Phase.FAILED.value)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuningStep:
-    """What should be of a TuningJob, and what to do about it."""
+    """The next status of a TuningJob, and what to do to get there."""
 
     status: TuningStatus
     creates: tuple[CreateTrial, ...] = ()
@@ -52,7 +52,7 @@ class TuningStep:
     """Trials that could run and have no parameters yet."""
     deletes: tuple[DeleteWorkload, ...] = ()
     events: tuple[Emit, ...] = ()
-    """Of what the status newly says."""
+    """About changes of the status."""
     again_at: float = 0.0
     """When time alone changes the answer, seconds since the epoch; 0 = never."""
 
@@ -142,7 +142,7 @@ def _fresh(job: TuningRecord, around: Around, search: Search) -> tuple[TrialResu
 
 
 def _refused(search: Search) -> Iterator[TrialResult]:
-    """Trials of a client outside that cannot run: they fail at once."""
+    """Suggested trials that cannot run: they fail at once."""
     for one in search.terms.stated:
         if one.refused and search.due.get(one.trial) == one.epochs[0]:
             yield TrialResult(
@@ -151,7 +151,7 @@ def _refused(search: Search) -> Iterator[TrialResult]:
 
 
 def _result(run: WorkloadRecord, search: Search) -> TrialResult:
-    """What a TrainingJob that has ended brought."""
+    """The result of an ended TrainingJob."""
     of = run.trial
     if of is None:
         raise ValueError(f"{run.ref.name} runs no trial")
@@ -192,9 +192,9 @@ def _value(run: WorkloadRecord, epoch: int) -> tuple[float | None, Reason | None
 def _creates(
     job: TuningRecord, around: Around, search: Search
 ) -> tuple[tuple[CreateTrial, ...], SuggestionRequest | None]:
-    """TrainingJobs of trials that are due, the furthest first, as many as may run at one time.
+    """TrainingJobs of trials that are due, the furthest first, within ``parallelism``.
 
-    Trials whose parameters a sampler has still to find are asked for instead.
+    Trials that need parameters from a sampler are requested instead.
     """
     name = job.ref.name
     wanted = sorted(search.due.items(), key=lambda one: (-one[1], one[0]))
@@ -250,7 +250,7 @@ def _is_active(run: WorkloadRecord | None) -> bool:
 def _deletes(
     job: TuningRecord, around: Around, search: Search, *, over: bool
 ) -> tuple[DeleteWorkload, ...]:
-    """TrainingJobs that no one needs: of no trial that is due, and old ones of ended trials."""
+    """TrainingJobs to delete: those of no trial that is due, and old ones of ended trials."""
     strays: list[WorkloadRecord] = []
     ended: list[WorkloadRecord] = []
     for run in around.runs.values():
@@ -268,9 +268,9 @@ def _deletes(
             owner=run.ref,
             epoch=around.epoch,
             reason=Reason.TRIAL_STOPPED,
-            text=f"its result stands in the status of TuningJob {job.ref.name}"
+            text=f"the status of TuningJob {job.ref.name} has its result"
             if run in ended
-            else f"TuningJob {job.ref.name} does not need it any more",
+            else f"TuningJob {job.ref.name} no longer needs it",
         )
         for run in sorted(gone, key=lambda run: run.ref.name)
     )
@@ -317,7 +317,7 @@ def _verdict(job: TuningRecord, around: Around, search: Search) -> tuple[str, Re
     """Phase, reason and sentence."""
     failed = search.failed
     if failed > job.max_failed_trials:
-        text = f"{failed} trials failed, {job.max_failed_trials} may (spec.maxFailedTrials)"
+        text = f"{failed} trials failed, spec.maxFailedTrials is {job.max_failed_trials}"
         return "Failed", Reason.TOO_MANY_TRIALS_FAILED, text
     if not search.due and job.terms.more_to_come:
         text = f"{len(job.terms.stated)} trials were suggested; more may come"
@@ -371,7 +371,7 @@ def _events(
     fresh: Sequence[TrialResult],
     verdict: tuple[TuningStatus, Reason],
 ) -> tuple[Emit, ...]:
-    """What is news: trials that failed, groups that are decided, the end."""
+    """Failed trials, decided groups, the end of the search."""
     status, reason = verdict
     said: list[tuple[bool, Reason, str]] = [
         (True, one.reason, f"{trial_name(job.ref.name, one.trial)} has no value: {one.reason}")
