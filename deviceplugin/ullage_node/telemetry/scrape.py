@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
 
-import aiohttp
 import structlog
 
 from ullage_node.model.devices import ContainerKey
@@ -27,6 +27,7 @@ from ullage_node.telemetry.histograms import (
     read_histogram,
     wanted_names,
 )
+from ullage_node.telemetry.http_page import NotServed, page_parts
 from ullage_node.telemetry.windows import Page
 
 READ_SECONDS: Final = 1.0
@@ -39,7 +40,7 @@ READS_AT_ONCE: Final = 8
 TICK_SECONDS: Final = 0.25
 IDLE_SECONDS: Final = 1.0
 """Between two looks for targets while there are none."""
-HEADERS: Final = {"Accept": "text/plain;version=0.0.4", "Accept-Encoding": "identity"}
+ACCEPT: Final = "text/plain;version=0.0.4"
 LASTING_READS: Final = 3
 """Failures in a row before one is reported: a starting server does not answer at first."""
 
@@ -103,17 +104,11 @@ class Scraper:
 
     async def run(self) -> None:
         """Work until cancelled."""
-        connector = aiohttp.TCPConnector(limit=READS_AT_ONCE)
-        async with aiohttp.ClientSession(
-            connector=connector,
-            timeout=aiohttp.ClientTimeout(total=READ_SECONDS),
-            auto_decompress=False,  # a small answer must not become a large one
-        ) as session:
-            while True:
-                await self.run_once(session, time.monotonic())
-                await asyncio.sleep(TICK_SECONDS if self._states else IDLE_SECONDS)
+        while True:
+            await self.run_once(time.monotonic())
+            await asyncio.sleep(TICK_SECONDS if self._states else IDLE_SECONDS)
 
-    async def run_once(self, session: aiohttp.ClientSession, now: float) -> None:
+    async def run_once(self, now: float) -> None:
         """Read every page that is due."""
         targets = {target.key: target for target in self._targets()}
         self._states = {key: self._states.get(key, _State()) for key in targets}
@@ -122,11 +117,11 @@ class Scraper:
             async with asyncio.TaskGroup() as group:
                 for key in due[start : start + READS_AT_ONCE]:
                     self._states[key].due_at = now + targets[key].period_s
-                    group.create_task(self._read(session, targets[key]))
+                    group.create_task(self._read(targets[key]))
 
-    async def _read(self, session: aiohttp.ClientSession, target: Target) -> None:
+    async def _read(self, target: Target) -> None:
         try:
-            lines = await fetch_lines(session, target)
+            lines = await fetch_lines(target)
             page = Page(at_s=time.monotonic(), histogram=read_histogram(lines, target.metric))
         except (PageUnreadable, HistogramUnusable) as error:
             self.failures += 1
@@ -161,7 +156,7 @@ class Scraper:
             self._tell(key, "")
 
 
-async def fetch_lines(session: aiohttp.ClientSession, target: Target) -> list[str]:
+async def fetch_lines(target: Target) -> list[str]:
     """The lines of a page that matter for one histogram.
 
     Raises:
@@ -173,20 +168,23 @@ async def fetch_lines(session: aiohttp.ClientSession, target: Target) -> list[st
             "or annotate it with prometheus.io/port"
         )
     try:
-        async with session.get(target.url, allow_redirects=False, headers=HEADERS) as answer:
-            if answer.status != 200:
-                raise PageUnreadable(f"{target.url} answers {answer.status}, not 200")
-            return await _lines(answer, target)
+        async with (
+            asyncio.timeout(READ_SECONDS),
+            aclosing(page_parts(target.url, ACCEPT)) as parts,
+        ):
+            return await _lines(parts, target)
+    except NotServed as error:
+        raise PageUnreadable(f"{target.url} answers {error.status}, not 200") from error
     except TimeoutError as error:
         raise PageUnreadable(f"{target.url} did not answer within {READ_SECONDS:g} s") from error
-    except (aiohttp.ClientError, OSError, ValueError) as error:
+    except (asyncio.LimitOverrunError, EOFError, OSError, ValueError) as error:
         # Without the error's own text: it may name another port or address at every try.
         raise PageUnreadable(f"{target.url} cannot be read ({type(error).__name__})") from error
 
 
-async def _lines(answer: aiohttp.ClientResponse, target: Target) -> list[str]:
+async def _lines(parts: AsyncIterator[bytes], target: Target) -> list[str]:
     names, kept, rest, read, ends = wanted_names(target.metric), list[str](), b"", 0, 0
-    async for chunk in answer.content.iter_any():
+    async for chunk in parts:
         read += len(chunk)
         ends += chunk.count(b"\n")
         if read > PAGE_BYTES_MAX or ends > LINES_MAX:

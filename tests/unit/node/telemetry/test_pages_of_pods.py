@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import aclosing, suppress
 
-import aiohttp
 import pytest
 from aiohttp import web
 
 from ullage_node.model.devices import ContainerKey
 from ullage_node.slices.desired import read_pod
 from ullage_node.telemetry import scrape
+from ullage_node.telemetry.http_page import CHUNKS_MAX, page_parts
 from ullage_node.telemetry.scrape import PAGE_BYTES_MAX, PageUnreadable, Scraper, Target
 from ullage_node.telemetry.windows import Page
 from ullage_run.requests import RequestHistogram
@@ -64,10 +65,26 @@ async def pod() -> AsyncIterator[Pod]:
     await runner.cleanup()
 
 
-@pytest.fixture
-async def session() -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=0.5)) as session:
-        yield session
+async def flooded(part: bytes) -> str:
+    """Why a page of these bytes, again and again, is not read."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        with suppress(OSError):
+            while True:
+                writer.write(part)
+                await writer.drain()
+                await asyncio.sleep(0)
+        left.set()
+
+    left = asyncio.Event()
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(PageUnreadable) as told:
+            await scrape.fetch_lines(Target(key=KEY, url=f"http://127.0.0.1:{port}/metrics"))
+        async with asyncio.timeout(5.0):
+            await left.wait()
+    return str(told.value)
 
 
 class Taken:
@@ -84,24 +101,22 @@ class Taken:
         )
 
 
-async def test_a_page_is_read_and_handed_on(pod: Pod, session: aiohttp.ClientSession) -> None:
+async def test_a_page_is_read_and_handed_on(pod: Pod) -> None:
     taken = Taken(Target(key=KEY, url=f"{pod.url}/metrics"))
     for seconds in (0.01, 0.2):
         pod.histogram.observe(seconds)
-    await taken.scraper.run_once(session, 1.0)
+    await taken.scraper.run_once(1.0)
     ((key, page),) = taken.pages
     assert (key, page.histogram.count) == (KEY, 2)
 
 
-async def test_a_page_is_read_when_due_or_in_a_hurry(
-    pod: Pod, session: aiohttp.ClientSession
-) -> None:
+async def test_a_page_is_read_when_due_or_in_a_hurry(pod: Pod) -> None:
     taken = Taken(Target(key=KEY, url=f"{pod.url}/metrics", period_s=5.0))
     for now in (10.0, 11.0, 14.9, 15.0):
-        await taken.scraper.run_once(session, now)
+        await taken.scraper.run_once(now)
     assert pod.reads == 2
     taken.scraper.hurry(KEY)
-    await taken.scraper.run_once(session, 15.25)
+    await taken.scraper.run_once(15.25)
     assert pod.reads == 3
 
 
@@ -114,43 +129,88 @@ async def test_a_page_is_read_when_due_or_in_a_hurry(
         ("slow", r"did not answer within 1 s"),
     ],
 )
-async def test_a_page_that_cannot_be_read_is_one_sentence(
-    pod: Pod, session: aiohttp.ClientSession, path: str, why: str
-) -> None:
+async def test_a_page_that_cannot_be_read_is_one_sentence(pod: Pod, path: str, why: str) -> None:
     with pytest.raises(PageUnreadable, match=why):
-        await scrape.fetch_lines(session, Target(key=KEY, url=f"{pod.url}/{path}"))
+        await scrape.fetch_lines(Target(key=KEY, url=f"{pod.url}/{path}"))
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/metrics", "http://[::bad/metrics"])
-async def test_an_address_that_leads_nowhere(session: aiohttp.ClientSession, url: str) -> None:
+async def test_an_address_that_leads_nowhere(url: str) -> None:
     with pytest.raises(PageUnreadable, match="cannot be read"):
-        await scrape.fetch_lines(session, Target(key=KEY, url=url))
+        await scrape.fetch_lines(Target(key=KEY, url=url))
 
 
-async def test_a_failure_is_told_once_it_lasts_and_once_it_is_over(
-    pod: Pod, session: aiohttp.ClientSession
-) -> None:
+@pytest.mark.parametrize(
+    ("part", "why"),
+    [
+        (b"HTTP/1.1 103 Early Hints\r\n\r\n" * 1_000, "answers 103, not 200"),
+        (b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 1_000, "cannot be read (LimitOverrunError)"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n", "cannot be read (MalformedAnswer)"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n", "cannot be read (MalformedAnswer)"),
+        (b"what?\r\n\r\n", "cannot be read (MalformedAnswer)"),
+        (b"HTTP/1.1 200 OK\r\n\r\n" + b"some_metric 1\n" * 10_000, "more than 4 MiB"),
+    ],
+)
+async def test_a_page_without_end_is_left_at_once(part: bytes, why: str) -> None:
+    assert why in await flooded(part)
+
+
+async def test_a_page_of_countless_chunks_is_left() -> None:
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    assert "(MalformedAnswer)" in await flooded(head + b"1\r\nx\r\n" * (CHUNKS_MAX + 1))
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000, 200_000])
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_a_page_is_the_same_however_it_is_cut(size: int, chunked: bool) -> None:
+    text = b"".join(b'ullage_request_seconds_bucket{le="%d"} 1\n' % n for n in range(200))
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\n")
+        writer.write(b"Transfer-Encoding: chunked\r\n\r\n" if chunked else b"\r\n")
+        for at in range(0, len(text), size):
+            part = text[at : at + size]
+            writer.write(b"%x;a=b\r\n%b\r\n" % (len(part), part) if chunked else part)
+            await writer.drain()
+        writer.write(b"0\r\n\r\n" if chunked else b"")
+        await writer.drain()
+        writer.close()
+
+    if chunked and size == 1:
+        text = text[: CHUNKS_MAX // 2]
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        url = f"http://127.0.0.1:{port}/metrics"
+        found = b""
+        async with aclosing(page_parts(url, "text/plain")) as parts:
+            async for part in parts:
+                found += part
+    assert found == text
+
+
+async def test_a_failure_is_told_once_it_lasts_and_once_it_is_over(pod: Pod) -> None:
     pod.status = 500
     taken = Taken(Target(key=KEY, url=f"{pod.url}/metrics"), Target(key=OTHER, url=""))
     for second in range(0, 50, 5):
-        await taken.scraper.run_once(session, float(second))
+        await taken.scraper.run_once(float(second))
     assert len(taken.told) == 2
     told = dict(taken.told)
     assert told[KEY].endswith("answers 500, not 200")
     assert "name a container port metrics or http" in told[OTHER]
     assert set(taken.scraper.problems) == {KEY, OTHER}
     pod.status = 200
-    await taken.scraper.run_once(session, 50.0)
+    await taken.scraper.run_once(50.0)
     assert taken.told[2:] == [(KEY, "")]
     assert set(taken.scraper.problems) == {OTHER}
 
 
-async def test_whoever_is_no_target_any_more_is_forgotten(session: aiohttp.ClientSession) -> None:
+async def test_whoever_is_no_target_any_more_is_forgotten() -> None:
     taken = Taken(Target(key=KEY, url=""))
     for second in range(0, 20, 5):
-        await taken.scraper.run_once(session, float(second))
+        await taken.scraper.run_once(float(second))
     taken.targets.clear()
-    await taken.scraper.run_once(session, 25.0)
+    await taken.scraper.run_once(25.0)
     assert not taken.scraper.problems
 
 
