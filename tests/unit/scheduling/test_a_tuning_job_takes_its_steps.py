@@ -45,6 +45,27 @@ def test_who_begins_is_found_without_reading_what_others_have(
     assert not read
 
 
+@pytest.mark.parametrize(
+    "stated",
+    [
+        tuple((f"made-up-{n:02d}", "x" * 36) for n in range(32)),
+        (("act", "relu"), ("lr", "0.01"), ("width", "4096")),
+        (),
+    ],
+)
+def test_what_an_owner_writes_into_a_trial_does_not_fill_the_status(
+    stated: tuple[tuple[str, str], ...],
+) -> None:
+    world = TuningWorld(a_search(trials=1))
+    world.carry_out()
+    ((name, run),) = world.runs.items()
+    assert run.trial is not None
+    world.runs[name] = replace(run, trial=replace(run.trial, parameters=stated))
+    world.end(name)
+    (result,) = world.step().status.results
+    assert result.parameters == texts_of(random_point(SPACE, 0, 0))
+
+
 def test_parameters_read_back_as_they_were() -> None:
     terms = a_search().terms
     for trial in range(20):

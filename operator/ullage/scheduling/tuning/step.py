@@ -16,7 +16,7 @@ from typing import Final
 from ullage.api.contract import Reason
 from ullage.api.reasons import ConditionType
 from ullage.cluster.codecs.status import whole_second
-from ullage.cluster.records.snapshot import RefusedWrite, WorkloadRecord
+from ullage.cluster.records.snapshot import RefusedWrite, TrialOf, WorkloadRecord
 from ullage.cluster.records.tuning import TrialCounts, TrialResult, TuningRecord, TuningStatus
 from ullage.cluster.values.names import trial_name, trial_run_name
 from ullage.engines.tuning.algorithms import trials_of
@@ -27,7 +27,7 @@ from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import CreateTrial, DeleteWorkload, Emit
 from ullage.scheduling.tuning.conditions import STALLED_AFTER_S, said_of, waits_since
 from ullage.scheduling.tuning.groups import groups_of
-from ullage.scheduling.tuning.search import Search, Texts, texts_of
+from ullage.scheduling.tuning.search import Search, Texts, point_of, texts_of
 
 MOST_KEPT: Final = 64
 """TrainingJobs of ended trials that stay, the newest: for their pods' logs."""
@@ -163,10 +163,19 @@ def _result(run: WorkloadRecord, search: Search) -> TrialResult:
         value=value,
         reason=reason,
         seconds=_seconds(run),
-        parameters=()
-        if known or search.is_stated
-        else of.parameters or search.texts(of.trial) or (),
+        parameters=() if known or search.is_stated else _parameters(of, search),
     )
+
+
+def _parameters(of: TrialOf, search: Search) -> Texts:
+    """What a trial ran with, as far as its TrainingJob, which others may edit, is to be believed.
+
+    Only points of the search space are: a status has room for those.
+    """
+    point = point_of(search.terms, of.parameters)
+    if point.keys() == search.terms.space.parameters.keys():
+        return texts_of(point)
+    return search.texts(of.trial) or ()
 
 
 def _seconds(run: WorkloadRecord) -> int:
