@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -35,6 +36,9 @@ log = structlog.get_logger("ullage.tuning")
 LOOK_EVERY_S: Final = 1.0
 ECHO_S: Final = 5.0
 """What was asked for and is not seen after so long is asked for again."""
+MOST_CREATES: Final = 16
+"""TrainingJobs that one look asks for in one namespace: their creation is as urgent as that of
+pods, so what others wait for comes between."""
 REST: Final = 3.0
 """After a look at one TuningJob the others wait this many times as long as it took."""
 
@@ -97,6 +101,8 @@ class TuningService:
         self._look_again_at = 0.0
         self._asked: dict[tuple[str, str], float] = {}
         """Namespace and name of TrainingJobs that were asked for, and when."""
+        self._creates: Counter[str] = Counter()
+        """Of this look, by namespace."""
         self._told: dict[str, _Told] = {}
         self._faults: dict[str, str] = {}
         self._done: dict[str, _Inputs] = {}
@@ -131,6 +137,7 @@ class TuningService:
         if self._picture.version == self._seen and now < self._look_again_at:
             return
         self._seen, self._look_again_at = self._picture.version, now + ECHO_S
+        self._creates.clear()
         jobs = self._picture.tuning_jobs()
         self._forget_all_but({job.ref.uid for job in jobs.values()})
         if not jobs:
@@ -190,6 +197,10 @@ class TuningService:
             at = (create.owner.namespace, create.name)
             if now - self._asked.get(at, -ECHO_S) < ECHO_S:
                 continue
+            if self._creates[at[0]] >= MOST_CREATES:
+                self._look_again_at = 0.0
+                break
+            self._creates[at[0]] += 1
             self._asked[at] = now
             writes += [create, _said(create)]
         told = self._told.get(job.ref.uid)

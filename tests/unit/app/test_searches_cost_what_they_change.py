@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -12,12 +13,14 @@ import pytest
 
 from builders_raw import CREATED_S, raw_tuning_job
 from ullage.app import tuning_service
-from ullage.app.tuning_service import TuningHooks, TuningService
+from ullage.app.tuning_service import MOST_CREATES, TuningHooks, TuningService
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.codecs.tuning import tuning_status_to_wire
 from ullage.cluster.values.streams import STREAMS, TUNING_JOBS
-from ullage.scheduling.model.plan import Action, SetTuningStatus
+from ullage.scheduling.model.plan import Action, CreateTrial, SetTuningStatus
 from ullage.scheduling.tuning.step import Around, TuningStep, next_step
+
+RANDOM = {"ref": "Random", "maxEpochs": 9}
 
 
 def waits_for_suggestions(number: int, **status: object) -> dict[str, object]:
@@ -39,6 +42,8 @@ class Rig:
     epoch: int | None = 1
     time_s: float = CREATED_S
     taken: list[str] = field(default_factory=list)
+    created: Counter[str] = field(default_factory=Counter)
+    """TrainingJobs by namespace."""
 
     def __post_init__(self) -> None:
         self.state = ClusterState(lambda _: None)
@@ -56,9 +61,11 @@ class Rig:
         return self.time_s
 
     def submit(self, actions: Sequence[Action]) -> None:
-        """Every status is written, and seen."""
+        """Every status of a search that waits is written, and seen."""
         for one in actions:
-            if isinstance(one, SetTuningStatus):
+            if isinstance(one, CreateTrial):
+                self.created[one.owner.namespace] += 1
+            if isinstance(one, SetTuningStatus) and one.target.name.startswith("search-"):
                 number = int(one.target.uid.removeprefix("uid-"))
                 status = tuning_status_to_wire(one.status)
                 self.state.upsert(TUNING_JOBS, waits_for_suggestions(number, **status), self.time_s)
@@ -117,6 +124,22 @@ def test_a_search_is_looked_at_again_when_time_alone_changes_its_answer(
     assert rig.looked_at() == []
     assert rig.looked_at() == ["search-2"], "though nothing of it has changed"
     assert rig.looked_at() == []
+
+
+def test_a_namespace_begins_some_trials_at_each_look(rig: Rig) -> None:
+    searches = [
+        raw_tuning_job("wide", algorithm=RANDOM, trials=40, parallelism=40),
+        raw_tuning_job("wider", algorithm=RANDOM, trials=40, parallelism=40),
+        raw_tuning_job("other", algorithm=RANDOM, trials=2, parallelism=2),
+    ]
+    for number, one in enumerate(searches):
+        one["metadata"]["uid"] = f"uid-{number}"
+    searches[2]["metadata"]["namespace"] = "another"
+    rig.state.replace(TUNING_JOBS, searches, rig.time_s)
+    rig.service.look()
+    assert rig.created == {"default": MOST_CREATES, "another": 2}
+    rig.service.look()
+    assert rig.created == {"default": 2 * MOST_CREATES, "another": 2}, "nothing has to change"
 
 
 async def test_others_are_served_between_two_searches(rig: Rig) -> None:
