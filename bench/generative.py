@@ -3,8 +3,8 @@
 """First tokens in time of two generative servers: behind the router, and asked in turn.
 
 The servers are those of ``examples/generative``, and llama.cpp with a small model of random weights
-where ``build/peers/llamacpp`` has it. Whoever asks them in turn is the load generator itself, which
-is a plain proxy that takes no time. Rounds alternate, with the same arrivals; the load is what both
+where ``build/peers/llamacpp`` has it. In turn means that the load generator itself acts as a plain
+proxy, which takes no time. Rounds alternate, with the same arrivals; the load is what both
 servers finish when they are asked for everything at once, and the objective is half of the time
 that an answer takes then.
 """

@@ -3,7 +3,7 @@
 """Continuous batching (Yu et al. 2022, section 4): answers join and leave between two steps.
 
 When the pool of keys and values is spent, the answer that joined last gives its blocks back and
-waits again; what it had seen is computed anew, which is what a full cache costs.
+waits again; what it had computed is lost, which is what a full cache costs.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keeps the load of routers in the snapshot, as one task of the leader.
 
-Only services that may have no replica are looked at. A question waits in the router until a request
-arrives, so that the first one wakes a decision at once. Decisions never wait for it.
+Only routers of services that may scale to zero are asked, by long polling: the first request
+triggers a cycle at once. Cycles never wait for an answer.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class RouterService:
                 await asyncio.sleep(ASK_EVERY_S)
 
     def _unheard(self, one: _Asked, error: Exception) -> None:
-        """Say it once, and ask less often."""
+        """Log it once, and ask less often."""
         if not one.silences:
             where = f"{one.pod.namespace}/{one.pod.service}"
             odd = None if isinstance(error, RouterSilent) else error
@@ -159,7 +159,7 @@ class RouterService:
         one.silences += 1
 
     def _tell(self, *, news: bool = False) -> None:
-        """Put what was heard into the snapshot; only news and silence wake a decision."""
+        """Put the reports into the snapshot; only news and silence trigger a cycle."""
         told = {
             uid: load
             for uid, pods in self._services.items()
@@ -200,7 +200,7 @@ class RouterService:
         )
 
     def _forget(self, uids: Iterable[str]) -> None:
-        """Routers that are gone are asked no more."""
+        """Stop asking routers that are gone."""
         for uid in set(uids):
             task = self._asked.pop(uid).task
             if task is not None:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Answers requests for points in a process of its own: bytes in, bytes out, nothing kept."""
+"""Answers requests for points in a separate process: bytes in, bytes out, no state."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Suggested:
 
 
 def settle_in() -> None:
-    """Prepare a new process: it works after everyone else."""
+    """Prepare a new process: lowest CPU priority."""
     os.nice(NICE)
 
 

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Asks a process of its own for the points of trials, one search at a time, with a deadline.
+"""Asks a separate process for the points of trials, one search at a time, with a deadline.
 
-It never decides and never writes: what it found stands in the next snapshot, and a decision makes
-trials of it. A search whose suggestions fail gets points at random, so that a library that hangs or
-raises costs it quality, never time; other searches do not notice.
+It never decides and never writes: the next step of a search makes trials of its points. A search
+whose suggestions fail gets random points, so that a library that hangs or raises costs that search
+quality, never time. Other searches are unaffected.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ Found = Mapping[Search, tuple[Suggestion, ...]]
 
 
 def own_process() -> ProcessPoolExecutor:
-    """One process that works after everyone else."""
+    """One process with the lowest CPU priority."""
     # spawn: a fork would copy the threads' locks of this process in an unknown state
     context = multiprocessing.get_context("spawn")
     return ProcessPoolExecutor(1, mp_context=context, initializer=settle_in)
@@ -218,7 +218,7 @@ class SuggestionService:
         self._pool = None
 
     def _keep(self, requests: Requests) -> None:
-        """Drop what no one wants any more."""
+        """Drop what is no longer requested."""
         for key in self._searches.keys() - requests.keys():
             del self._searches[key]
         for key, request in requests.items():

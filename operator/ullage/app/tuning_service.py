@@ -1,10 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the TuningJobs, as one task of the operator; deciding on devices waits for none of it.
+"""Runs the TuningJobs, as one task beside the scheduling loop, which never waits for it.
 
-A look costs something only for a TuningJob of which something changed, and what it costs is a part
-of one core at most, however many there are. What a look asked for and the API does not show yet is
-not asked for again for a while.
+Only TuningJobs that changed are evaluated, within a fraction of one core however many there are.
+Writes that the API does not show yet are not repeated for a while.
 """
 
 from __future__ import annotations

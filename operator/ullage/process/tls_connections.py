@@ -5,8 +5,8 @@
 TLS costs about 300 KiB for each connection, from the handshake on. So a connection waits as a plain
 socket, which costs next to nothing, until its first byte is there and one of the places for TLS is
 free. Places go to the address that has fewest. Where all are taken, one that is quiet is closed: in
-its handshake, or between requests, for a second. A request under way is never cut off here; whoever
-answers it bounds its time.
+its handshake, or between requests, for a second. A request in progress is never cut off here; its
+handler bounds its time.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class _Served:
 
 @dataclass(slots=True)
 class TLSConnections:
-    """Everyone who is connected to one port."""
+    """All connections of one port."""
 
     context: ssl.SSLContext
     _silent: dict[_Waiting, None] = field(default_factory=dict)
@@ -134,7 +134,7 @@ class TLSConnections:
         return counted
 
     async def refuse(self) -> None:
-        """Take no one any more; those who have no TLS yet are closed."""
+        """Accept no more; connections without TLS yet are closed."""
         self._is_closed = True
         for one in tuple(self._silent):
             self._drop_silent(one)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Requests as they arrive, for whoever sets the number of replicas."""
+"""Arrivals of requests, for whatever scales the replicas."""
 
 from __future__ import annotations
 

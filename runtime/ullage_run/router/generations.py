@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What generative replicas have in hand: answers on their way, what they teach, and full caches.
+"""Requests in progress at generative replicas, what they teach, and full caches.
 
-A place is free again when its answer ends; how soon is predicted anew while it runs, from the
-tokens that it has. Two limits hold a replica's requests: the time between tokens, by their number,
+A place is free again when its answer ends; that time is predicted again and again from the tokens
+so far. Two limits hold a replica's requests: the time between tokens, by their number,
 and its KV cache, by its own page of metrics.
 """
 
@@ -99,7 +99,7 @@ class Generations:
             times.pace_of(tokens, generated.beside, len(replica.ends_s), meter.between_s)
 
     def refresh(self, now_s: float) -> None:
-        """Predict anew when each answer ends, and how many each replica may run."""
+        """Update the predicted end of each answer, and how many each replica may run."""
         generative = self.settings.generative
         for replica, running in self._running.items():
             times = replica.times

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""``GET /load`` on the metrics port: what whoever sets the number of replicas has to know.
+"""``GET /load`` on the metrics port: the load, for whatever scales the replicas.
 
 ``?after=N&wait=S`` answers as soon as another number of requests than N has arrived, at the latest
 after S seconds, so that a service without replicas wakes at its first request.

@@ -38,5 +38,5 @@ class CycleCache:
     attempts: AttemptCache = field(default_factory=AttemptCache)
     op_times: OpTimeFits = field(default_factory=op_time_fits)
     leftovers: list[object] = field(default_factory=list)
-    """What the last cycle worked with. Freeing it takes as long as a phase, so whoever has time
-    between two cycles clears it."""
+    """Objects of the last cycle. Freeing them takes as long as a phase, so that is done between
+    two cycles."""

@@ -3,9 +3,9 @@
 """Best-effort training leaves a replica's device, or a part of it, before the load there peaks.
 
 A guard pauses a neighbour when the latency is broken already. Where the autoscaler of a service
-plans for a load at which a neighbour is predicted to break it, the neighbour starts again before:
-with a smaller share where that is enough and its owner allows it, else wherever there is room. It
-comes back by admission, which judges it by the same forecast. Level-triggered.
+plans for a load at which a neighbour is predicted to break it, the neighbour restarts in time: with
+a smaller share if that is enough and its owner allows it, else wherever there is room. Admission
+lets it return, judging it by the same forecast. Level-triggered.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def before_peaks(
     predictions: Predictions,
     lifecycles: Mapping[str, LifecycleStep],
 ) -> dict[str, Finding]:
-    """Who gives way in this cycle, by uid of the job; one on each device.
+    """Jobs that give way in this cycle, by uid; one on each device.
 
     Args:
         requests: Knows what members ask for.
@@ -204,11 +204,11 @@ class _Peaks:
         return 0
 
     def _slowed(self, replica: _Replica, instead: Mapping[str, Occupant | None]) -> float:
-        """Predicted slowdown of a replica with others in place of some, or without them.
+        """Predicted slowdown of a replica with some occupants replaced or removed.
 
         Args:
             replica: Whose.
-            instead: By uid of a pod: who is there in its place; ``None`` = no one.
+            instead: Replacement of an occupant, by uid of its pod; ``None`` = it is gone.
         """
         occupancy = self.placer.occupancy
         found = [instead.get(one.pod_uid, one) for one in occupancy.occupants[replica.site]]

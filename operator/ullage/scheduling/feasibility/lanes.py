@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which lane a newcomer would share on a device, and what a lane is to everyone else there.
+"""Which lane a newcomer would share on a device, and what a lane is to its neighbours.
 
 The residents of a lane never run at once, so to others they are one tenant with the lane's share.
-A newcomer takes the share of the lane that it joins; it changes no one else's.
+A newcomer takes the share of the lane that it joins; other shares do not change.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def lane_number(occupancy: Occupancy, request: ResourceRequest, site: int) -> in
 
 
 def has_to_be_kept(tenant: Tenant) -> bool:
-    """Whether a tenant has an objective: no one joins its lane."""
+    """Whether a tenant has an objective, so that its lane is not shared."""
     return tenant.max_slowdown is not None or tenant.latency
 
 
@@ -77,7 +77,7 @@ def parties(here: Sequence[Occupant], but: int = 0) -> tuple[Tenant, ...]:
     """Who may run at once on a device: each lane is one tenant, in the place of its first.
 
     Args:
-        here: Everyone on the device.
+        here: All occupants of the device.
         but: A lane that is left out; 0 = none.
     """
     lanes: defaultdict[int, list[Tenant]] = defaultdict(list)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Who leaves a device when a replica needs it, and how long that takes."""
+"""Which jobs leave a device when a replica needs it, and how long that takes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def clearing_s(view: View, service: WorkloadRecord) -> float | None:
         service: The service that may need one more device.
 
     Returns:
-        Seconds; ``None`` = no one makes way.
+        Seconds; ``None`` = no job makes way.
     """
     rank = priority_of(service, view.members_of(service))
     longest: float | None = None

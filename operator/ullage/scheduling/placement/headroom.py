@@ -3,8 +3,8 @@
 """Training in the headroom of services: which job makes way for which service.
 
 A service whose replicas follow its load needs its devices back when the load does. Best-effort
-training of its own namespace gives them back at equal priority; anyone else's only at lower
-priority: the load is what containers report, and that must stop no stranger's work.
+training of its own namespace gives them back at equal priority, that of other namespaces only at
+lower priority: containers report the load, so it must not stop the work of others.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
 
 
 def is_best_effort(job: WorkloadRecord) -> bool:
-    """Whether a job was promised nothing and loses little when it is stopped.
+    """Whether a job has no objective and loses little when it is stopped.
 
     It has neither an objective nor an aim in time, and it saves its work. Pods of other controllers
     are left out: it is not known whether those start them again.

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""In which pools replicas of a service are, and where one more is safest from interruptions.
+"""In which pools replicas of a service are, and where another one is safest from interruptions.
 
-Machines of on-demand and reserved pools, and those of no pool, are not taken away. Of spot pools an
-event takes as large a part as was seen, all of it before anything was.
+Machines of on-demand and reserved pools, and those without a pool, are never interrupted. An
+interruption takes the mean lost fraction of a spot pool, or all of it before one was seen.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ullage.scheduling.inventory.pool_membership import Membership
 from ullage.scheduling.model.view import Member
 
 STAYS: Final = ""
-"""Stands for all machines that no one takes away."""
+"""Stands for all machines that are not spot."""
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class SpotPools:
             self._of[node.name] = pool.name if pool is not None and spot else STAYS
 
     def of(self, node: str) -> str:
-        """The spot pool of a node; empty = no one takes it away."""
+        """The spot pool of a node; empty = it is not spot."""
         return self._of.get(node, STAYS)
 
     def lost(self, pool: str) -> float:
@@ -68,7 +68,7 @@ class SpotPools:
         )
 
     def less_safe(self, nodes: Iterable[int], held: Mapping[str, int]) -> frozenset[int]:
-        """Devices that one replica more leaves alone, because other pools are safer.
+        """Devices that another replica avoids, because other pools are safer.
 
         Args:
             nodes: Indices of the nodes that have room for it.

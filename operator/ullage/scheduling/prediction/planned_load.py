@@ -2,11 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The load that neighbours of a scaled service are judged at: the forecast of its autoscaler.
 
-A neighbour that fits at the load of now is in the way a minute later, when the load has grown. The
-forecast is of the moment when replicas serve that are asked for now, so it is divided among those.
-Who would join is judged at the most of the last twenty minutes: a neighbour that leaves again soon
-has cost more than it did. Services that others scale have none of this: there the declared or the
-measured load counts.
+A neighbour that fits at the current load may not fit a minute later, when the load has grown. The
+forecast is for the time when replicas requested now serve, so it is divided among those. Newcomers
+are judged at the maximum of the last twenty minutes: a neighbour that soon leaves again costs more
+than it gains. For services that others scale the declared or the measured load counts.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from ullage.engines.admission.queue_map import Load, replica_load
 
 STEP: Final = 1.1
 """Loads are rounded up to powers of this: a forecast that wanders by a few percent every fifteen
-seconds is no news to anyone (our choice, as windows of one load are cut)."""
+seconds changes no plan (our choice, as windows of one load are cut)."""
 LEAST_PER_S: Final = 1e-3
 MOST_PER_S: Final = 1e9
 

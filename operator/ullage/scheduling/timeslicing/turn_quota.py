@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What quota leaves for those who take turns, counted as the turns of a moment are planned.
+"""Quota that is left for jobs that take turns, counted while a round is planned.
 
-What services and adopted pods hold counts first. Everyone who takes turns begins with nothing: the
-plan says anew who has devices.
+What services and adopted pods hold counts first. Jobs that take turns start without devices: the
+plan assigns all of them.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class TurnQuota:
         self._count_held(uid, -1)
 
     def could_have(self, uid: str) -> bool:
-        """Whether a job has quota of any type that it can run on, if no one else took turns."""
+        """Whether a job had quota of any type that it can run on if it were alone."""
         return any(self.has_room((uid,), kind) for kind in self.arena.runners[uid].speeds)
 
     def _count_held(self, uid: str, sign: int) -> None:
