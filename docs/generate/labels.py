@@ -11,9 +11,11 @@ from typing import Final
 from docs.generate.facts import FactsMissing, MetricFact
 from ullage.api.contract import MpsState, Reason, SlicePhase
 from ullage.cluster.records.pool import CapacityType
+from ullage.cluster.records.tuning import PHASES
 from ullage.cluster.values.streams import STREAMS
 from ullage.metrics.inventory import DeviceState, NodeState
 from ullage.metrics.tenants import MOST_OF_A_NAMESPACE
+from ullage.metrics.tuning import TrialStage
 from ullage.scheduling.model.phases import Phase
 from ullage_node.model.guard import Result, Verdict
 
@@ -43,7 +45,8 @@ LABELS: Final = {
     + "; of memory `total`, `reserved`, `used`; of notices what the provider announced",
     "metric": "name of a GPM counter",
     "node": "name of the Node; on metrics of devices, written by the agent itself",
-    "phase": "of workloads " + _of(Phase) + "; of slices " + _of(SlicePhase),
+    "phase": "of workloads " + _of(Phase) + "; of searches "
+    + _of(PHASES) + "; of slices " + _of(SlicePhase),
     "pool": "name of a CapacityPool",
     "reason": "a [reason](reasons.md), such as " + _of((Reason.NO_CAPACITY, Reason.PLACED)),
     "result": "how it ended; of judged windows `kept`, `broken`; of pauses " + _of(Result),
@@ -51,7 +54,8 @@ LABELS: Final = {
     "source": "where a speed or a notice comes from",
     "stage": "stage of a job in tiers, a number",
     "state": "of nodes " + _of(NodeState) + "; of devices " + _of(DeviceState) + "; of slots "
-    "`free`, `used`, `unhealthy`; of MPS servers " + _of(MpsState),
+    "`free`, `used`, `unhealthy`; of MPS servers " + _of(MpsState) + "; of trials "
+    + _of(TrialStage),
     "task": "name of a background task",
     "tenant": "tenant of the SchedulingPolicy or of `spec.tenant`, else the namespace; at most "
     f"{MOST_OF_A_NAMESPACE} names of one namespace, work of further ones counts for the namespace",

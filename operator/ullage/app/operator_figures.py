@@ -30,6 +30,7 @@ from ullage.metrics.spending import SpendFigures, SpendSums
 from ullage.metrics.suggestions import SuggestionFigures
 from ullage.metrics.tenants import Parties
 from ullage.metrics.tiers import TierFigures, TierSums
+from ullage.metrics.tuning import TuningFigures, tuning_figures
 from ullage.metrics.turns import TurnFigures, turn_figures
 from ullage.scheduling.model.phases import Phase
 
@@ -112,6 +113,11 @@ class ReplicaFigures:
             inventory=guard("inventory", lambda: inventory_figures(picture), InventoryFigures()),
             quota=guard("quota", lambda: quota_figures(picture), QuotaFigures()),
             suggestions=guard("suggestions", self._suggestions, SuggestionFigures()),
+            tuning=guard(
+                "tuning",
+                lambda: tuning_figures(replica.state.tuning_jobs().values()),
+                TuningFigures(),
+            ),
             pools=guard("pools", lambda: self._pools(picture), PoolFigures()),
             devices=guard("devices", lambda: self._devices(picture), DeviceFigures()),
         )

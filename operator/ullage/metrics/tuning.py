@@ -1,0 +1,90 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Metrics of searches that go on, from their statuses; no search and no trial is a label."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ullage.api.reasons import ConditionType
+from ullage.cluster.records.tuning import GroupRecord, TuningRecord
+from ullage.process.metric_families import gauge
+
+
+class TrialStage(StrEnum):
+    """Where a trial is, as ``status.trials`` counts it."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    PAUSED = "paused"
+    STOPPED = "stopped"
+    FAILED = "failed"
+    COMPLETE = "complete"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningFigures:
+    """TuningJobs, their trials, and how near to the bound their open groups are."""
+
+    jobs: Mapping[str, int] = gauge("ullage_tuning_jobs", "TuningJobs by phase.", "phase")
+    stalled: int = gauge(
+        "ullage_tuning_jobs_stalled", "TuningJobs in which no trial has run for ten minutes."
+    )
+    too_small: int = gauge(
+        "ullage_tuning_jobs_pool_too_small",
+        "TuningJobs with a trial that no device could take even in an empty cluster.",
+    )
+    trials: Mapping[str, int] = gauge(
+        "ullage_tuning_trials", "Trials of all TuningJobs that exist.", "state"
+    )
+    makespan_ratio: float = gauge(
+        "ullage_tuning_makespan_ratio",
+        "Expected makespan of open groups of trials to their lower bound, weighted by the bound; 0"
+        " = no open group has a measured trial.",
+    )
+    utilisation: float = gauge(
+        "ullage_tuning_utilisation",
+        "Part of the places of open groups in which trials run, weighted by expected makespan; 0 ="
+        " no open group has a measured trial.",
+    )
+
+
+def tuning_figures(jobs: Iterable[TuningRecord]) -> TuningFigures:
+    """The figures as of now.
+
+    Args:
+        jobs: TuningJobs of the cluster.
+    """
+    found = [job.status for job in jobs]
+    held = Counter(
+        one.type for status in found for one in status.conditions if one.status == "True"
+    )
+    trials: Counter[str] = Counter(dict.fromkeys(TrialStage, 0))
+    for status in found:
+        counts = status.trials
+        trials[TrialStage.WAITING] += counts.waiting
+        trials[TrialStage.RUNNING] += counts.running
+        trials[TrialStage.PAUSED] += counts.paused
+        trials[TrialStage.STOPPED] += counts.stopped
+        trials[TrialStage.FAILED] += counts.failed
+        trials[TrialStage.COMPLETE] += max(0, counts.ended - counts.stopped - counts.failed)
+    measured = [group for status in found for group in status.groups if _is_open(group)]
+    expected = sum(group.makespan_eta for group in measured)
+    bound = sum(group.lower_bound for group in measured)
+    used = sum(group.makespan_eta * float(group.utilisation or 0) for group in measured)
+    return TuningFigures(
+        jobs=Counter(status.phase or "Pending" for status in found),
+        stalled=held[ConditionType.STALLED],
+        too_small=held[ConditionType.POOL_TOO_SMALL],
+        trials=trials,
+        makespan_ratio=expected / bound if bound else 0.0,
+        utilisation=used / expected if expected else 0.0,
+    )
+
+
+def _is_open(group: GroupRecord) -> bool:
+    """A group that is not decided, with a measured trial."""
+    return group.ended < group.trials and group.makespan_eta > 0 and group.lower_bound > 0
