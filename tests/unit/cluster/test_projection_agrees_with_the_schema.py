@@ -36,6 +36,8 @@ HARMLESS: Final[dict[str, str]] = {
     "job-accelerator-twice": "the same type twice is that type",
     "job-checkpoint-signal-unknown": "the signal is SIGTERM whatever it says",
     "job-profile-with-bad-name": "no profile has that name",
+    "tuning-suggestions-for-random": "only algorithm External reads them",
+    "tuning-suggested-epochs-fall": "that trial alone is refused, with the reason",
 }
 """Cases that the projection takes, and why nothing comes of them."""
 

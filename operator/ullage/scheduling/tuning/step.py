@@ -344,7 +344,8 @@ def _verdict(job: TuningRecord, around: Around, search: Search) -> tuple[str, Re
             return "Running" if around.runs else "Pending", refused.reason, text
     epochs = sorted(set(search.due.values()))
     listed = " and ".join(str(one) for one in epochs[:3]) + (" ..." if len(epochs) > 3 else "")
-    text = f"{len(search.due)} trials are to reach epoch {listed}"
+    trials = "1 trial is" if len(search.due) == 1 else f"{len(search.due)} trials are"
+    text = f"{trials} to reach epoch {listed}"
     return "Running" if around.runs else "Pending", Reason.TRIALS_RUN, text
 
 
