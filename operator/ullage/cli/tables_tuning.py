@@ -87,10 +87,17 @@ def _head(found: TuningView, now: float) -> Text:
 
 
 def _groups(status: TuningStatus) -> Table:
-    table = table_of("GROUP", numbers=("EPOCH", "TRIALS", "ENDED"))
+    table = table_of("GROUP", numbers=("EPOCH", "TRIALS", "ENDED", "MAKESPAN", "BOUND", "USED"))
     for group in status.groups:
+        known = group.makespan_eta > 0
         table.add_row(
-            Text(plain(group.name)), str(group.epoch), str(group.trials), str(group.ended)
+            Text(plain(group.name)),
+            str(group.epoch),
+            str(group.trials),
+            str(group.ended),
+            age(group.makespan_eta) if known else "-",
+            age(group.lower_bound) if known else "-",
+            f"{float(group.utilisation or 0):.0%}" if known else "-",
         )
     return table
 

@@ -113,6 +113,23 @@ def line(text: str, trial: int) -> list[str]:
     return found.split()
 
 
+async def test_groups_show_when_they_end_how_soon_they_could_and_what_they_use() -> None:
+    groups = [
+        {
+            "name": "rung-0", "epoch": 1, "trials": 9, "ended": 5,
+            "makespanETASeconds": 2460, "lowerBoundSeconds": 2280, "utilisation": "0.94",
+        },
+        {"name": "rung-1", "epoch": 3, "trials": 3, "ended": 0},
+    ]  # fmt: skip
+    tuning = raw_tuning_job(status={"phase": "Running", "results": NINE, "groups": groups})
+    found = await look_for(Listing(tuning), "default", "digits", NOW)  # type: ignore[arg-type]
+    assert found is not None
+    lines = [one.split() for one in shown(found).splitlines()]
+    assert ["GROUP", "EPOCH", "TRIALS", "ENDED", "MAKESPAN", "BOUND", "USED"] in lines
+    assert ["rung-0", "1", "9", "5", "41m", "38m", "94%"] in lines
+    assert ["rung-1", "3", "3", "0", "-", "-", "-"] in lines
+
+
 async def test_states_are_those_that_the_operator_decides_by() -> None:
     rest = [a_result(5, 1, None, reason="TrialFailed"), a_result(6, 1, 0.5)]
     found = await seen(
