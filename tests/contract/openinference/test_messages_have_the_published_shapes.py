@@ -101,7 +101,7 @@ async def test_requests_and_answers_of_a_batch(asked: dict[str, Any]) -> None:
 
 
 async def test_errors_of_each_kind() -> None:
-    async with batch_server(misdeeds=[die]) as server, routed(server) as router:
+    async with batch_server(misdeeds=[die, die]) as server, routed(server) as router:
         answers = [
             await router.infer(),
             await router.infer(inputs=[]),
