@@ -29,8 +29,13 @@ def running(stack: Stack, namespace: str) -> Iterator[dict[str, str]]:
 
 
 def _same_pods(stack: Stack, namespace: str, before: dict[str, str]) -> None:
-    after = {p["metadata"]["name"]: p["metadata"]["uid"] for p in stack.pods(namespace)}
-    assert after == before
+    def only_these() -> bool:
+        return before == {
+            p["metadata"]["name"]: p["metadata"]["uid"] for p in stack.pods(namespace)
+        }
+
+    # pods of a deleted job go a moment later
+    eventually(only_these, within_s=60, what=f"the pods are {before}")
     for name in JOBS:
         status = stack.job_reaches(name, namespace, "Running")
         assert status.get("restarts", 0) == 0
