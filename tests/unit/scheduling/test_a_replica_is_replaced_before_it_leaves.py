@@ -107,6 +107,15 @@ def test_the_replacement_does_not_join_the_device_that_is_left() -> None:
     assert (_evicted(found), _deployed(found)) == ([], None)
 
 
+def test_the_replacement_may_take_the_only_place() -> None:
+    large = a_service().fractional(60, 60)
+    service = told(large, *_parts(large, A, devices=2))
+    new = At("b", stage=PodStage.GATED, placed=False)
+    found = decided(service, *_parts(service, A, new, devices=2, deployed=2))
+    assert found.places()["serve-b"] == [gpu("node-1", 1)]
+    assert (_evicted(found), _deployed(found)) == ([], None)
+
+
 def test_a_service_that_was_placed_long_ago_is_kept_away_all_the_same() -> None:
     calm = told(PLAIN, *_parts(PLAIN, replace(A, blamed=False), devices=2))
     assert calm.build().status.decision is not None

@@ -313,6 +313,23 @@ def test_replicas_are_replaced_before_they_go() -> None:
     assert (evicted(after), deployed_to(after)) == ([], 2)
 
 
+def test_the_replacement_may_take_the_only_place() -> None:
+    large = SERVICE.fractional(60, 60)
+    record = large.build()
+    goes, asks = a_replica("a"), a_pod("serve-b", owner=record, stage=PodStage.GATED)
+    found = decided(
+        large,
+        goes,
+        asks,
+        holding("node-1", [goes], TERMINATE, percent=60),
+        a_gpu_node("node-2", devices=1),
+        a_deployment(record, replicas=2, surge=1, unavailable=0, ready=1),
+        a_kube_service(record),
+    )
+    assert "serve-b" in found.places()
+    assert (evicted(found), deployed_to(found)) == ([], None)
+
+
 def test_without_room_a_replica_serves_until_the_last_call() -> None:
     alone = [a_replica("a")]
     early = serving(SERVICE, alone, deployed=1, room=False)

@@ -153,6 +153,7 @@ def _leave(
             busy=busy,
             refused=outcome is not None and outcome.refused is not None,
             awaited=_is_awaited(outcome),
+            placed=frozenset(outcome.sites if outcome is not None else ()),
         )
     )
     result.entries.of(uid).leaving = leaving

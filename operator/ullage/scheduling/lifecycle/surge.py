@@ -65,6 +65,8 @@ class Move:
     """A pod of it was just refused a place."""
     awaited: bool = False
     """Others are leaving a device for that pod."""
+    placed: frozenset[int] = frozenset()
+    """Devices that pods of it were just given, which the view does not show yet."""
 
 
 def leave(move: Move) -> Leaving:
@@ -89,7 +91,7 @@ def leave(move: Move) -> Leaving:
     patient_until = _told_at(view, service, eviction) + PATIENCE_S if urgent else 0.0
     over = urgent and view.now >= patient_until
     wake_at = 0.0 if over else patient_until
-    coming = any(_is_coming(view, one) for one in here)
+    coming = _is_any_coming(move, here, marked)
     if move.deployment is not None and not move.busy and not over:
         has_more = move.deployment.replicas > service.replicas
         if coming or (not move.refused and _has_room(move, marked)):
@@ -117,7 +119,7 @@ def _ahead(move: Move, members: Sequence[Member], doomed: Marked) -> Leaving:
             service=move.service,
             replicas=doomed,
             here=here,
-            coming=any(_is_coming(move.view, member) for member in here),
+            coming=_is_any_coming(move, here, doomed),
             room=(lambda: _room_ahead(move, doomed)) if deployed else None,
         )
     )
@@ -166,6 +168,13 @@ def _must_go(view: View, member: Member) -> bool:
     )
 
 
+def _is_any_coming(move: Move, here: Sequence[Member], marked: Marked) -> bool:
+    """Whether a replica has a place, elsewhere than on the devices that these must leave."""
+    if move.placed - _left_by(move, marked):
+        return True
+    return any(_is_coming(move.view, member) for member in here)
+
+
 def _is_coming(view: View, member: Member) -> bool:
     """Whether a replica has its place and shortly serves."""
     pod = member.pod
@@ -189,14 +198,19 @@ def _told_at(view: View, service: WorkloadRecord, eviction: PendingEviction) -> 
     )
 
 
-def _has_room(move: Move, marked: Sequence[tuple[Member, PendingEviction]]) -> bool:
+def _has_room(move: Move, marked: Marked) -> bool:
     """Whether one more replica finds a place, away from the devices that these must leave."""
-    sites = move.placer.occupancy.inventory.site_index
-    left = (eviction.device for _, eviction in marked)
-    avoid = frozenset(sites[at] for at in left if at is not None and at in sites)
+    avoid = _left_by(move, marked)
     first, eviction = marked[0]
     proven = eviction.reason not in URGENT
     return beside(move.placer, move.requests, move.service, first, avoid, proven=proven)
+
+
+def _left_by(move: Move, marked: Marked) -> frozenset[int]:
+    """The devices that these must leave."""
+    sites = move.placer.occupancy.inventory.site_index
+    left = (eviction.device for _, eviction in marked)
+    return frozenset(sites[at] for at in left if at is not None and at in sites)
 
 
 def _may_stop_first(move: Move, here: Sequence[Member], first: Member) -> bool:

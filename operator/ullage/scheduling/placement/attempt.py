@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -146,6 +146,11 @@ class Outcome:
     def requeue(self) -> Requeue | None:
         """What it waits for; ``None`` = for nothing."""
         return self.refused.requeue if self.refused is not None else None
+
+    @property
+    def sites(self) -> Iterator[int]:
+        """Devices that it brought."""
+        return (site for one in self.placements for site in one.candidate.sites)
 
     @property
     def is_only_refused(self) -> bool:
