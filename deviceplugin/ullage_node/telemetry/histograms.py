@@ -48,7 +48,7 @@ SUM_MOST_SECONDS: Final = 1e12
 NAMED_MOST: Final = 3
 NAME_LONGEST: Final = 80
 _NAME: Final = re.compile(rf"[A-Za-z_:][A-Za-z0-9_:]{{0,{NAME_LONGEST - 1}}}")
-"""Of a metric, as Events name it: a page is written by whoever runs the container."""
+"""Of a metric, as Events may quote it: the page comes from the user's container."""
 _SAMPLE: Final = re.compile(
     r"""([A-Za-z_:][A-Za-z0-9_:]*+)[ \t]*+(?:\{((?:[^"{}]++|"(?:[^"\\]++|\\.)*+")*+)\})?[ \t]*+"""
     r"""(?<=[ \t}])([^ \t]++)"""

@@ -10,10 +10,9 @@ learns. It never decides and never writes.
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import pickle
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import Executor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ import structlog
 
 from ullage.app.fit_schedule import FitSchedule, FitState, Pace
 from ullage.app.fit_worker import Answer, Fit, FitTask, Key, fit_in_worker, settle_in
+from ullage.app.separate_process import end_at_once, separate_process
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.engines.admission.model import LearnedModel
 from ullage.ports import Clock
@@ -35,11 +35,9 @@ BATCH = 100
 """Profiles sent at once: some 20,000 rows, a few hundredths of a second of this process."""
 
 
-def own_process() -> ProcessPoolExecutor:
+def own_process() -> Executor:
     """One process that works after everyone else."""
-    # spawn: a fork would copy the threads' locks of this process in an unknown state
-    context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(1, mp_context=context, initializer=settle_in)
+    return separate_process(settle_in)
 
 
 class LessonFailed(Exception):
@@ -191,10 +189,7 @@ class Learner:
         self._fresh, self._busy = True, False
         if self._pool is None:
             return
-        if isinstance(self._pool, ProcessPoolExecutor):
-            for process in list((self._pool._processes or {}).values()):
-                process.kill()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        end_at_once(self._pool)
         self._pool = None
 
     async def _teach(self, task: FitTask) -> Answer:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import multiprocessing
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -21,6 +20,7 @@ import structlog
 
 from ullage.api.contract import Reason
 from ullage.app.memory import freeze_survivors
+from ullage.app.separate_process import end_at_once, separate_process
 from ullage.app.set_aside import SetAside
 from ullage.app.transfer import Packer, Unpacker, pack_answer, unpack_answer
 from ullage.app.watchdog import Watchdog
@@ -238,9 +238,7 @@ class Solver:
         self._under_way = None
         if self._pool is None:
             return
-        for process in list((self._pool._processes or {}).values()):
-            process.kill()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        end_at_once(self._pool)
         self._pool = None
 
     async def _free(self) -> None:
@@ -270,9 +268,7 @@ class Solver:
 
     def _ready(self) -> ProcessPoolExecutor:
         if self._pool is None:
-            # spawn: a fork would copy the threads' locks of this process in an unknown state
-            context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(1, mp_context=context)
+            self._pool = separate_process()
             self._under_way = self._pool.submit(_warm)
             self._fresh = True
         return self._pool

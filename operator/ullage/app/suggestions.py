@@ -10,10 +10,9 @@ quality, never time. Other searches are unaffected.
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import pickle
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import Executor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -21,6 +20,7 @@ from typing import Final
 
 import structlog
 
+from ullage.app.separate_process import end_at_once, separate_process
 from ullage.app.suggestion_worker import Suggested, settle_in, suggest_in_worker
 from ullage.engines.tuning.suggestions import (
     ObservedTrial,
@@ -55,11 +55,9 @@ Requests = Mapping[Search, SuggestionRequest]
 Found = Mapping[Search, tuple[Suggestion, ...]]
 
 
-def own_process() -> ProcessPoolExecutor:
+def own_process() -> Executor:
     """One process with the lowest CPU priority."""
-    # spawn: a fork would copy the threads' locks of this process in an unknown state
-    context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(1, mp_context=context, initializer=settle_in)
+    return separate_process(settle_in)
 
 
 class SuggestionFailed(Exception):
@@ -211,10 +209,7 @@ class SuggestionService:
         """End the process at once."""
         if self._pool is None:
             return
-        if isinstance(self._pool, ProcessPoolExecutor):
-            for process in list((self._pool._processes or {}).values()):
-                process.kill()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        end_at_once(self._pool)
         self._pool = None
 
     def _keep(self, requests: Requests) -> None:

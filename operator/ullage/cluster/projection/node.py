@@ -139,7 +139,7 @@ def _acknowledged(spec: JsonObject) -> str:
 
 
 def _lane_policy(spec: JsonObject) -> IterationPolicy:
-    """What the node was told; a word of another version is told anew."""
+    """What the node was told; a value that this version does not know is written again."""
     said = optional_text(spec, "lanePolicy")
     known = {word.value: word for word in IterationPolicy}
     return known.get(said, IterationPolicy.FAIR)

@@ -128,7 +128,7 @@ def merges(need: Need, lanes: Sequence[Size], free_mib: int) -> tuple[Merge, ...
         free_mib: What neither lanes nor persistent memory reserve, MiB.
     """
     if need.assigned:
-        return ()  # whoever assigns lanes has counted their memory
+        return ()  # the operator has counted the memory of lanes that it assigns
     shared = [one for one in lanes if one.shared and not one.assigned]
     freed = sum(one.size_mib for one in shared[:-1])
     if missing_mib(need, shared, free_mib + freed):

@@ -82,7 +82,7 @@ def test_a_device_that_is_lost_frees_all_its_residents_at_once() -> None:
     for name in NAMES:
         lanes.hear(name, wire.Hello(session="again", persistent_mib=100, ephemeral_mib=200), 3.0)
         lanes.hear(name, wire.Acquire(), 3.0)
-    assert len(heard.holders()) == before + 1, "whoever comes back takes turns again"
+    assert len(heard.holders()) == before + 1, "a program that reconnects takes turns again"
 
 
 def test_a_peak_beyond_the_declared_one_grows_the_lane_for_all() -> None:
