@@ -65,18 +65,14 @@ def _stream(url: str, tokens: int) -> tuple[int, str]:
     return seen.count(b'"finish_reason": null'), ended
 
 
-def _running(stack: Stack, namespace: str) -> float:
-    """Answers that replicas have in hand."""
+def _figure(stack: Stack, namespace: str, metric: str) -> float:
+    """A gauge of the service's router."""
     (router,) = stack.list("pods", namespace, "ullage.dev/router")
     with urllib.request.urlopen(
         f"http://{router['status']['podIP']}:9464/metrics", timeout=10
     ) as response:
         lines = response.read().decode().splitlines()
-    return sum(
-        float(line.rsplit(" ", 1)[1])
-        for line in lines
-        if line.startswith("ullage_requests_in_flight ")
-    )
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(f"{metric} "))
 
 
 def test_answers_stream_and_a_dead_replica_ends_only_its_own(stack: Stack, namespace: str) -> None:
@@ -92,6 +88,11 @@ def test_answers_stream_and_a_dead_replica_ends_only_its_own(stack: Stack, names
     assert service is not None
     url = f"http://{service['spec']['clusterIP']}:8080/v1/completions"
     eventually(lambda: _stream(url, 3) == (3, "whole"), within_s=60, what="an answer streams")
+    eventually(
+        lambda: _figure(stack, namespace, "ullage_replicas_up") == 2,
+        within_s=30,
+        what="the router gives requests to both replicas",
+    )
 
     answers: list[tuple[int, str]] = []
     asking = [
@@ -100,7 +101,11 @@ def test_answers_stream_and_a_dead_replica_ends_only_its_own(stack: Stack, names
     ]
     for one in asking:
         one.start()
-    eventually(lambda: _running(stack, namespace) == 4, within_s=30, what="four answers run")
+    eventually(
+        lambda: _figure(stack, namespace, "ullage_requests_in_flight") == 4,
+        within_s=30,
+        what="four answers run",
+    )
     victim = stack.pods(namespace, "writer")[0]["metadata"]["name"]
     kill = ("delete", "pod", victim, "--namespace", namespace, "--grace-period=0", "--force")
     stack.cluster.kubectl(*kill)
