@@ -4,18 +4,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from builders import a_job
+from ullage.api.contract import section
 from ullage.api.words import Goal, TuningAlgorithm
 from ullage.cluster.codecs.tuning import tuning_as_stored
 from ullage.cluster.records.metrics import EpochValue
 from ullage.cluster.records.snapshot import ObjectRef, TrialOf, WorkloadRecord
+from ullage.cluster.records.spec_fields import GPU_REQUEST
 from ullage.cluster.records.status import WorkloadStatus
-from ullage.cluster.records.tuning import TuningRecord
+from ullage.cluster.records.tuning import TrialPool, TuningRecord
 from ullage.engines.tuning.algorithms import SearchTerms
 from ullage.engines.tuning.search_space import Choice, FloatRange, IntRange, SearchSpace
+from ullage.kube.manifests.trials import trial_body
 from ullage.scheduling.tuning.step import Around, TuningStep, next_step
 
 Score = Callable[[int, int], float | None]
@@ -27,7 +31,8 @@ SPACE = SearchSpace(
         "act": Choice(options=("relu", "tanh")),
     }
 )
-_BLANK = a_job("blank").build()
+TEMPLATE = json.dumps({"template": {"spec": {"containers": [{"name": "main", "image": "x:1"}]}}})
+_BLANK = replace(a_job("blank").build(), checkpoint=True)
 
 
 def a_search(
@@ -36,6 +41,7 @@ def a_search(
     trials: int = 9,
     parallelism: int = 4,
     max_failed_trials: int = 10,
+    pool: TrialPool | None = None,
     **terms: object,
 ) -> TuningRecord:
     """A TuningJob as it is read after its creation."""
@@ -48,7 +54,8 @@ def a_search(
         metric="accuracy",
         parallelism=parallelism,
         max_failed_trials=max_failed_trials,
-        trial_template="{}",
+        trial_template=TEMPLATE,
+        pool=pool,
     )
 
 
@@ -84,7 +91,15 @@ class TuningWorld:
                 parameters=one.parameters,
             )
             ref = ObjectRef(kind="TrainingJob", namespace="team", name=one.name, uid=one.name)
-            self.runs[one.name] = replace(_BLANK, ref=ref, trial=of, created=self.now)
+            gpu = GPU_REQUEST.read(section(section(trial_body(one, self.job), "spec"), "gpu"))
+            self.runs[one.name] = replace(_BLANK, ref=ref, trial=of, created=self.now, gpu=gpu)
+
+    def start(self, name: str) -> None:
+        """The program of a TrainingJob starts."""
+        run = self.runs[name]
+        if not run.status.phase:
+            status = WorkloadStatus(phase="Running", start_time=self.now)
+            self.runs[name] = replace(run, status=status)
 
     def delete(self, step: TuningStep) -> None:
         """TrainingJobs go."""

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from fakes.examples import examples
 from fakes.tuning_world import TuningWorld, a_search, counted, promoted
 from ullage.api.words import TuningAlgorithm
+from ullage.cluster.records.tuning import TrialPool
 
 ALGORITHMS = (TuningAlgorithm.SYNC_HALVING, TuningAlgorithm.RANDOM)
 
@@ -26,6 +27,10 @@ def _scores(draw: st.DrawFn) -> tuple[float | None, ...]:
     trials=st.integers(1, 9),
     parallelism=st.integers(1, 9),
     scores=_scores(),
+    pool=st.none()
+    | st.builds(
+        TrialPool, devices=st.integers(2, 4), min_percent=st.sampled_from((8, 25, 33, 100))
+    ),
 )
 @examples(40, 2_000)
 def test_a_search_comes_to_the_same_end(
@@ -34,19 +39,22 @@ def test_a_search_comes_to_the_same_end(
     trials: int,
     parallelism: int,
     scores: tuple[float | None, ...],
+    pool: TrialPool | None,
 ) -> None:
+    """A search that divides devices promotes the same trials as one that does not."""
+
     def score(trial: int, epoch: int) -> float | None:
         return scores[(trial * 3 + (1, 3, 9).index(epoch)) % len(scores)]
 
-    def a_world() -> TuningWorld:
-        job = a_search(algorithm, trials=trials, parallelism=parallelism, max_failed_trials=trials)
-        return TuningWorld(job, score=score)
+    def a_world(pool: TrialPool | None) -> TuningWorld:
+        most = {"parallelism": parallelism, "max_failed_trials": trials}
+        return TuningWorld(a_search(algorithm, trials=trials, pool=pool, **most), score=score)
 
-    calm = a_world()
+    calm = a_world(None)
     calm.finish()
-    wild = a_world()
+    wild = a_world(pool)
     held = wild.step()
-    for act in data.draw(st.lists(st.sampled_from("sscwdexf"), max_size=60)):
+    for act in data.draw(st.lists(st.sampled_from("sscwdexfrt"), max_size=60)):
         match act:
             case "s":  # a process looks, perhaps a new one
                 held = wild.step()
@@ -59,9 +67,14 @@ def test_a_search_comes_to_the_same_end(
                     wild.write(held)
             case "e" | "f" if wild.runs:  # a TrainingJob ends
                 wild.end(data.draw(st.sampled_from(sorted(wild.runs))))
+            case "r" if wild.runs:  # one starts
+                wild.start(data.draw(st.sampled_from(sorted(wild.runs))))
+            case "t":
+                wild.now += data.draw(st.sampled_from((1.0, 61.0, 3_600.0)))
             case "x" if wild.runs:  # someone deletes a TrainingJob
                 wild.runs.pop(data.draw(st.sampled_from(sorted(wild.runs))))
-        running = [one for one in wild.runs.values() if not one.status.phase]
+        over = ("Succeeded", "Failed")
+        running = [one for one in wild.runs.values() if one.status.phase not in over]
         assert len(running) <= 2 * parallelism
     wild.finish()
     assert set(counted(wild.job).values()) == {1}

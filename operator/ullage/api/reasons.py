@@ -176,6 +176,7 @@ class Reason(StrEnum):
     SUGGESTION_REFUSED = "SuggestionRefused"
     TOO_MANY_TRIALS_FAILED = "TooManyTrialsFailed"
     TRIAL_STARTED = "TrialStarted"
+    TRIAL_RESIZED = "TrialResized"
     TRIAL_STOPPED = "TrialStopped"
     TRIAL_FAILED = "TrialFailed"
     GROUP_FINISHED = "GroupFinished"

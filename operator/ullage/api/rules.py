@@ -668,6 +668,20 @@ SUGGESTIONS_FOR_EXTERNAL: Final = Rule(
     "themselves",
     field=".suggestions",
 )
+WIDTHS_FOR_WHOLE_DEVICES: Final = Rule(
+    name="widths-for-whole-devices",
+    rule="!has(self.resources) "
+    "|| (self.trialTemplate.gpu.mode == 'Exclusive' && self.trialTemplate.gpu.count == 1)",
+    message="with spec.resources the operator chooses what each trial gets: remove mode, count, "
+    "share and lane from trialTemplate.gpu, or remove resources",
+    field=".trialTemplate.gpu",
+)
+WIDEST_IN_POOL: Final = Rule(
+    name="widest-in-pool",
+    rule="self.maxDevices <= self.devices",
+    message="resources.maxDevices must not be above resources.devices",
+    field=".maxDevices",
+)
 
 
 RULES: Final[tuple[Rule, ...]] = tuple(

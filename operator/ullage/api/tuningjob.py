@@ -40,6 +40,8 @@ from ullage.api.rules import (
     TRIALS_STAY,
     TRIALS_TIMES_PARAMETERS,
     TUNING_NAME,
+    WIDEST_IN_POOL,
+    WIDTHS_FOR_WHOLE_DEVICES,
     validations,
 )
 from ullage.api.trainingjob import Checkpoint, FailurePolicy
@@ -48,6 +50,8 @@ from ullage.api.words import Goal, ParameterType, TuningAlgorithm
 MOST_TRIALS: Final = 1_000
 MOST_EPOCHS: Final = 999_999
 MOST_PARALLEL: Final = 256
+LEAST_PERCENT: Final = 8
+"""Of a device for a trial: at most 12 trials share one."""
 MOST_PARAMETERS: Final = 32
 MOST_VALUES: Final = 100
 PARAMETER_NAME: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,31}$"
@@ -199,11 +203,27 @@ class TrialSuggestion(Model):
     continues a trial by adding a later epoch."""
 
 
+class TrialResources(Model):
+    """Devices that a search divides among its trials, so that each group of trials ends soon."""
+
+    model_config = ConfigDict(json_schema_extra=validations(WIDEST_IN_POOL))
+
+    devices: Annotated[int, Field(ge=1, le=MOST_PARALLEL), _Int32]
+    """Number of devices that the trials use together, at most."""
+    min_percent: Annotated[int, Field(ge=LEAST_PERCENT, le=100), _Int32] = 25
+    """Smallest share of a device that a trial may get. Shares are a half, a third and so on of a
+    device down to this; memory is in proportion, or trialTemplate.gpu.memory."""
+    max_devices: Annotated[int, Field(ge=1, le=16), _Int32] = 1
+    """Most devices that a trial may get. Above 1 the program must use all devices that it sees."""
+
+
 class TuningJobSpec(Model):
     """What to search, and how."""
 
     model_config = ConfigDict(
-        json_schema_extra=validations(TRIALS_TIMES_PARAMETERS, SUGGESTIONS_FOR_EXTERNAL)
+        json_schema_extra=validations(
+            TRIALS_TIMES_PARAMETERS, SUGGESTIONS_FOR_EXTERNAL, WIDTHS_FOR_WHOLE_DEVICES
+        )
     )
 
     algorithm: Algorithm
@@ -231,6 +251,9 @@ class TuningJobSpec(Model):
     upper bound. Immutable."""
     parallelism: Annotated[int, Field(ge=1, le=MOST_PARALLEL), _Int32] = 8
     """Maximum number of trials that run or wait for devices at once."""
+    resources: TrialResources | None = None
+    """Devices that the operator divides among the trials: many trials get a share each, few get
+    more. Absent: every trial gets what trialTemplate.gpu says."""
     max_failed_trials: Annotated[int, Field(ge=0, le=MOST_TRIALS), _Int32] = 10
     """The TuningJob fails when more trials than this have failed, so that a broken program does not
     fail in every trial."""

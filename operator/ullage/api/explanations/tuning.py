@@ -38,6 +38,11 @@ TUNING: Final[Mapping[Reason, Explanation]] = {
         "Look at the logs of the failed trials, fix the program, and create the TuningJob again.",
     ),
     Reason.TRIAL_STARTED: say("The TrainingJob of a trial was created.", "Nothing."),
+    Reason.TRIAL_RESIZED: say(
+        "A running trial goes on from its checkpoint with more or less of a device, because its "
+        "group ends sooner then.",
+        "Nothing. Leave out spec.resources for trials that never change.",
+    ),
     Reason.TRIAL_STOPPED: say(
         "The trial does not go on: others of its group were better, or the search has ended.",
         "Nothing.",

@@ -9,7 +9,16 @@ from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from typing import Final, TypeVar
 
-from ullage.api.contract import JsonObject, WireError, bounded, flag, objects, section, text
+from ullage.api.contract import (
+    GPUMode,
+    JsonObject,
+    WireError,
+    bounded,
+    flag,
+    objects,
+    section,
+    text,
+)
 from ullage.api.readers import quoted
 from ullage.api.words import Goal, ParameterType, TuningAlgorithm
 from ullage.cluster.codecs.objects import read_meta, strings, within
@@ -26,7 +35,7 @@ from ullage.cluster.projection.spec import (
 from ullage.cluster.projection.suggestions import read_suggestions
 from ullage.cluster.projection.template import check_depth, check_size, check_template
 from ullage.cluster.records.snapshot import ObjectRef, WorkloadKind
-from ullage.cluster.records.tuning import TuningRecord
+from ullage.cluster.records.tuning import TRIAL_POOL, TrialPool, TuningRecord
 from ullage.engines.tuning.algorithms import SearchTerms, trials_of
 from ullage.engines.tuning.search_space import (
     MOST_OPTIONS,
@@ -77,6 +86,7 @@ def project_tuning_job(raw: JsonObject) -> TuningRecord:
             parallelism=bounded(spec, "parallelism", 1, 256, 8),
             max_failed_trials=bounded(spec, "maxFailedTrials", 0, MOST_TRIALS, 10),
             trial_template=_trial_template(spec),
+            pool=_pool(spec),
             status=status,
         )
 
@@ -221,6 +231,20 @@ def _number(raw: JsonObject, field: str, *, whole: bool) -> Decimal:
         return Decimal(said)
     except InvalidOperation as error:
         raise WireError(f"{field}: {quoted(said)} is no number") from error
+
+
+def _pool(spec: JsonObject) -> TrialPool | None:
+    """``spec.resources``; then the template asks for no part of a device of its own."""
+    if spec.get("resources") is None:
+        return None
+    with within("resources"):
+        pool = TRIAL_POOL.read(section(spec, "resources"))
+        if pool.max_devices > pool.devices:
+            raise WireError(f"maxDevices: {pool.max_devices} is above devices, {pool.devices}")
+    gpu = read_gpu(section(spec, "trialTemplate"))
+    if gpu.mode is not GPUMode.EXCLUSIVE or gpu.count != 1:
+        raise WireError("trialTemplate.gpu: leave out mode, count, share and lane with resources")
+    return pool
 
 
 def _trial_template(spec: JsonObject) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Final, TypeAlias
 
+from ullage.api.codec import derived
 from ullage.api.contract import Reason
 from ullage.api.wire_fields import (
     INT32_MAX,
@@ -25,6 +26,7 @@ from ullage.api.wire_fields import (
     Time,
     at_most,
     atomic,
+    between,
     count,
     keyed,
     one_of,
@@ -35,9 +37,12 @@ from ullage.cluster.records.snapshot import ObjectRef
 from ullage.cluster.records.status import BY_TYPE, Condition
 from ullage.engines.tuning.algorithms import SearchTerms
 
+MOST_PERCENT: Final = 1_600
+"""Of a device, of one trial: 16 devices."""
 MOST_RESULTS: Final = 4_000
 """Results of one search: at most trials / (1 - 1/eta), and as many again for brackets."""
 MOST_GROUPS: Final = 64
+MOST_RESIZES: Final = 512
 PHASES: Final = ("Pending", "Running", "Succeeded", "Failed")
 Parameters: TypeAlias = Annotated[
     tuple[tuple[str, Annotated[Text, at_most(36)]], ...], Schema(maxProperties=32)
@@ -58,9 +63,33 @@ class TrialResult:
     reason: Annotated[Reason | None, word(Reason, Reason.METRIC_MISSING)] = None
     """Why there is no value."""
     seconds: Annotated[int, count(INT32_MAX)] = 0
-    """Duration of its TrainingJob, from its first start to its end."""
+    """Duration of its TrainingJob, from its first start to its end; of all of them, where the trial
+    was resized."""
+    percent: Annotated[int, count(MOST_PERCENT)] = 0
+    """With spec.resources: percent of a device that the trial had, 100 for each whole device.
+    Absent = it was resized."""
     parameters: Parameters = ()
     """Parameters of the trial, in its first result."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialResize:
+    """A running trial was stopped and goes on from its checkpoint with more or less of a device."""
+
+    trial: EpochNumber
+    """Number of the trial, from 0."""
+    epoch: EpochNumber
+    """Epoch that it runs to."""
+    from_percent: Annotated[int, count(MOST_PERCENT), NEEDED]
+    """Percent of a device that it had, 100 for each whole device."""
+    to_percent: Annotated[int, count(MOST_PERCENT), NEEDED]
+    """Percent of a device that it gets, 100 for each whole device."""
+    seconds: Annotated[int, count(INT32_MAX), KEPT] = 0
+    """Time that it ran with `fromPercent`."""
+    gain_seconds: Annotated[int, count(INT32_MAX)] = 0
+    """How much sooner it ends; absent = it makes room for others."""
+    time: Time = 0.0
+    """When it was decided."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,9 +144,10 @@ class GroupRecord:
     """Expected time from the start of the first trial to the end of the last; measured once all
     have ended. Absent until one has ended."""
     lower_bound: Annotated[int, count(INT32_MAX), "lowerBoundSeconds"] = 0
-    """Least possible time with spec.parallelism trials at once."""
+    """Least possible time with spec.parallelism trials at once, or with spec.resources."""
     utilisation: Decimal = ""
-    """Part of the time of spec.parallelism places in which a trial of the group ran, 0 to 1."""
+    """Part of the time of spec.parallelism places in which a trial of the group ran, 0 to 1; with
+    spec.resources, work done as a part of what its devices could have done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,9 +172,24 @@ class TuningStatus:
     """Groups of trials that are compared with each other."""
     results: Annotated[tuple[TrialResult, ...], atomic(MOST_RESULTS)] = ()
     """Every result, in the order in which they were counted."""
+    resizes: Annotated[tuple[TrialResize, ...], atomic(MOST_RESIZES)] = ()
+    """Resizes of trials, in the order in which they were decided: all of trials that run, and the
+    newest of others."""
     conditions: Annotated[tuple[Condition, ...], BY_TYPE] = ()
     """Complete and Failed; until the search has ended Planned, Stalled and PoolTooSmall; Invalid,
     when the newest version cannot be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialPool:
+    """``spec.resources``: devices that a search divides among its trials."""
+
+    devices: Annotated[int, between(1, 256), NEEDED]
+    min_percent: Annotated[int, between(8, 100)] = 25
+    max_devices: Annotated[int, between(1, 16)] = 1
+
+
+TRIAL_POOL: Final = derived(TrialPool)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,4 +206,6 @@ class TuningRecord:
     max_failed_trials: int = 10
     trial_template: str = field(repr=False)
     """``spec.trialTemplate`` as canonical JSON."""
+    pool: TrialPool | None = None
+    """Devices that are divided among trials; ``None`` = each gets what the template says."""
     status: TuningStatus = field(default_factory=TuningStatus)

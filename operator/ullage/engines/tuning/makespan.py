@@ -10,7 +10,7 @@ from typing import Final
 
 from ullage.engines.tuning.bounds import lower_bound_s
 from ullage.engines.tuning.records import Trial
-from ullage.engines.tuning.speed_curves import Widths, speed_curve
+from ullage.engines.tuning.speed_curves import SpeedCurve, Widths, speed_curve
 
 _ONE_WIDTH: Final = Widths(per_device=1, devices=1)
 _CURVE: Final = speed_curve(_ONE_WIDTH)
@@ -25,7 +25,10 @@ class GroupRuns:
         running_s: Since when each runs that has not.
         waiting: Trials that have still to begin.
         elapsed_s: From the start of the first trial to now, or to the end of the last one.
-        places: Trials that may run at one time.
+        places: Trials that may run at one time; where trials have widths, devices, and each time is
+            that of the same work on one whole device.
+        widths: That trials may have.
+        curve: Their speeds.
 
     Raises:
         ValueError: there is no place, or a time is negative or not finite.
@@ -36,6 +39,8 @@ class GroupRuns:
     waiting: int = 0
     elapsed_s: float
     places: int
+    widths: Widths = _ONE_WIDTH
+    curve: SpeedCurve = _CURVE
 
     def __post_init__(self) -> None:
         times = (*self.ended_s, *self.running_s, self.elapsed_s)
@@ -65,8 +70,7 @@ def makespan(group: GroupRuns) -> Makespan | None:
 
     A trial that has not ended is expected to take the mean of those that have, and no less than it
     has run. What is left is done by as many trials at one time as ran in the mean so far, and no
-    sooner than its longest. Trials keep their width, so the bound is the one of a single width.
-    Source: derived.
+    sooner than its longest. Source: derived.
 
     Args:
         group: How far it is.
@@ -81,10 +85,11 @@ def makespan(group: GroupRuns) -> Makespan | None:
     at_a_time = busy / group.elapsed_s
     rest = max(sum(left) / at_a_time, *left) if left else 0.0
     trials = [
-        Trial(number=at, work_s=work, curve=_CURVE) for at, work in enumerate((*measured, *whole))
+        Trial(number=at, work_s=work, curve=group.curve)
+        for at, work in enumerate((*measured, *whole))
     ]
     return Makespan(
         eta_s=group.elapsed_s + rest,
-        lower_bound_s=lower_bound_s(trials, group.places, _ONE_WIDTH),
+        lower_bound_s=lower_bound_s(trials, group.places, group.widths),
         utilisation=min(1.0, at_a_time / group.places),
     )

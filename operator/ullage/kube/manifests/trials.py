@@ -19,6 +19,7 @@ from ullage.api.contract import (
     LABEL_CLASS,
     LABEL_TRIAL,
     LABEL_TUNING,
+    GPUMode,
     JsonObject,
     WireError,
     objects,
@@ -36,6 +37,8 @@ Body = dict[str, object]
 TERMINATION_MESSAGE: Final = "/dev/termination-log"
 """Where kubelet reads a container's last words, unless the container says otherwise."""
 _PREFIX: Final = "ULLAGE_TRIAL"
+_WHOLE: Final = 100
+"""Percent of one device."""
 
 
 def trial_body(action: CreateTrial, job: TuningRecord) -> Body:
@@ -57,6 +60,8 @@ def trial_body(action: CreateTrial, job: TuningRecord) -> Body:
     if not containers:
         raise WireError("template.spec.containers: at least one container is needed")
     _tell(containers[0], action, job)
+    if action.percent:
+        spec["gpu"] = _devices(section(spec, "gpu"), action.percent)
     pod["containers"] = containers
     template["spec"] = pod
     spec["template"] = template
@@ -74,6 +79,15 @@ def trial_body(action: CreateTrial, job: TuningRecord) -> Body:
         "metadata": metadata,
         "spec": spec,
     }
+
+
+def _devices(stated: JsonObject, percent: int) -> Body:
+    """``spec.gpu`` of a width: whole devices, or a share with the memory that the template says."""
+    if percent >= _WHOLE:
+        return {"mode": GPUMode.EXCLUSIVE.value, "count": percent // _WHOLE}
+    share = {"minPercent": percent, "maxPercent": percent}
+    memory = {"memory": stated["memory"]} if stated.get("memory") is not None else {}
+    return {"mode": GPUMode.FRACTIONAL.value, "share": share, **memory}
 
 
 def _tell(container: Body, action: CreateTrial, job: TuningRecord) -> None:

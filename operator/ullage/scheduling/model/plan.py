@@ -236,6 +236,8 @@ class CreateTrial:
     until_epoch: int
     parameters: tuple[tuple[str, str], ...]
     """As texts, by name."""
+    percent: int = 0
+    """Of a device, 100 for each whole one; 0 = as its template says."""
     epoch: int
     reason: Reason
     text: str

@@ -10,7 +10,7 @@ or ends and stand until the next does: a search in which nothing ends writes not
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.snapshot import WorkloadRecord
@@ -18,6 +18,7 @@ from ullage.cluster.records.tuning import GroupRecord
 from ullage.engines.tuning.makespan import GroupRuns, makespan
 from ullage.engines.tuning.rungs import Rung
 from ullage.scheduling.tuning.search import Search
+from ullage.scheduling.tuning.times import TrialTimes, percent_had
 
 Ran = Mapping[tuple[int, int], WorkloadRecord]
 """TrainingJobs that have begun, by trial and epoch."""
@@ -29,6 +30,7 @@ def groups_of(
     runs: Sequence[WorkloadRecord],
     *,
     places: int,
+    times: TrialTimes | None = None,
 ) -> tuple[GroupRecord, ...]:
     """Groups that have trials, those that are not decided first.
 
@@ -36,31 +38,44 @@ def groups_of(
         search: With every result that counts.
         before: As they were written last.
         runs: TrainingJobs of its trials.
-        places: Trials that may run at one time.
+        places: Trials that may run at one time; with ``times``, devices.
+        times: Of trials that divide devices.
     """
     ran = {
         (run.trial.trial, run.trial.until_epoch): run
         for run in runs
         if run.trial is not None and run.status.start_time > 0
     }
-    lasted = {(one.trial, one.epoch): float(one.seconds) for one in search.results}
+    lasted = {
+        (one.trial, one.epoch): times.work_s(one) if times else float(one.seconds)
+        for one in search.results
+    }
+    figures = _Figures(ran=ran, lasted=lasted, places=places, times=times)
     shown = {group.name: group for group in before}
-    return tuple(
-        _group(rung, shown.get(rung.group), ran, lasted, places=places) for rung in search.rungs()
-    )
+    return tuple(_group(rung, shown.get(rung.group), figures) for rung in search.rungs())
 
 
-def _group(
-    rung: Rung,
-    before: GroupRecord | None,
-    ran: Ran,
-    lasted: Mapping[tuple[int, int], float],
-    *,
-    places: int,
-) -> GroupRecord:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Figures:
+    """What groups are made from."""
+
+    ran: Ran
+    lasted: Mapping[tuple[int, int], float]
+    """Duration of each result, seconds; with ``times`` on one whole device."""
+    places: int
+    times: TrialTimes | None
+
+    def elapsed_s(self, run: WorkloadRecord, now: float) -> float:
+        """How long a TrainingJob has run, in the same terms."""
+        seconds = now - run.status.start_time
+        return seconds * self.times.speed(percent_had(run.gpu)) if self.times else seconds
+
+
+def _group(rung: Rung, before: GroupRecord | None, figures: _Figures) -> GroupRecord:
     counts = len(rung.members), len(rung.values) + len(rung.problems)
     if before is not None and before.start_time and (before.trials, before.ended) == counts:
         return before
+    ran = figures.ran
     own = [ran[key] for one in rung.members if (key := (one, rung.until_epoch)) in ran]
     starts = [run.status.start_time for run in own]
     if before is not None and before.start_time:
@@ -72,40 +87,36 @@ def _group(
         ended=counts[1],
         start_time=whole_second(min(starts)) if starts else 0.0,
     )
-    return _with_figures(group, rung, own, lasted, places=places)
+    return _with_figures(group, rung, own, figures)
 
 
 def _with_figures(
-    group: GroupRecord,
-    rung: Rung,
-    own: Sequence[WorkloadRecord],
-    lasted: Mapping[tuple[int, int], float],
-    *,
-    places: int,
+    group: GroupRecord, rung: Rung, own: Sequence[WorkloadRecord], figures: _Figures
 ) -> GroupRecord:
     """The group with what follows from the durations of its trials, where any was measured."""
     if not own or not group.start_time:
         return group
     pending = set(rung.pending)
+    latest = max(max(run.status.start_time, run.status.completion_time) for run in own)
     running = [
-        run.status.start_time
+        figures.elapsed_s(run, latest)
         for run in own
         if run.trial is not None and run.trial.trial in pending and not run.status.completion_time
     ]
-    latest = max(max(run.status.start_time, run.status.completion_time) for run in own)
-    found = makespan(
-        GroupRuns(
-            ended_s=tuple(
-                lasted.get((one, rung.until_epoch), 0.0)
-                for one in rung.members
-                if one not in pending
-            ),
-            running_s=tuple(latest - one for one in running),
-            waiting=len(pending) - len(running),
-            elapsed_s=max(0.0, latest - group.start_time),
-            places=places,
-        )
+    told = GroupRuns(
+        ended_s=tuple(
+            figures.lasted.get((one, rung.until_epoch), 0.0)
+            for one in rung.members
+            if one not in pending
+        ),
+        running_s=tuple(running),
+        waiting=len(pending) - len(running),
+        elapsed_s=max(0.0, latest - group.start_time),
+        places=figures.places,
     )
+    if figures.times is not None:
+        told = replace(told, widths=figures.times.widths, curve=figures.times.curve)
+    found = makespan(told)
     if found is None:
         return group
     return replace(

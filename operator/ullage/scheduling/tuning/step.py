@@ -17,7 +17,13 @@ from ullage.api.contract import Reason
 from ullage.api.reasons import ConditionType
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.snapshot import RefusedWrite, TrialOf, WorkloadRecord
-from ullage.cluster.records.tuning import TrialCounts, TrialResult, TuningRecord, TuningStatus
+from ullage.cluster.records.tuning import (
+    TrialCounts,
+    TrialResize,
+    TrialResult,
+    TuningRecord,
+    TuningStatus,
+)
 from ullage.cluster.values.names import trial_name, trial_run_name
 from ullage.engines.tuning.algorithms import trials_of
 from ullage.engines.tuning.search_space import Point
@@ -28,6 +34,14 @@ from ullage.scheduling.model.plan import CreateTrial, DeleteWorkload, Emit
 from ullage.scheduling.tuning.conditions import STALLED_AFTER_S, said_of, waits_since
 from ullage.scheduling.tuning.groups import groups_of
 from ullage.scheduling.tuning.search import Search, Texts, point_of, texts_of
+from ullage.scheduling.tuning.times import TrialTimes, percent_had, trial_times
+from ullage.scheduling.tuning.widths import (
+    DueTrial,
+    WidthPlan,
+    kept_resizes,
+    plan_widths,
+    target_percent,
+)
 
 MOST_KEPT: Final = 64
 """TrainingJobs of ended trials that stay, the newest: for their pods' logs."""
@@ -94,11 +108,12 @@ def next_step(job: TuningRecord, around: Around) -> TuningStep:
 
 def _running(job: TuningRecord, around: Around) -> TuningStep:
     search = _counted(job)
-    creates, asks = _creates(job, around, search)
+    widths = _widths(job, around, search)
+    creates, asks = _creates(job, around, search, widths)
     deletes = _deletes(job, around, search, over=False)
     fresh = _fresh(job, around, search)
     search.take_all(fresh)  # from here on, what is written next counts, too
-    status, reason = _status(job, around, search)
+    status, reason = _status(job, around, search, widths)
     if status.phase in _ENDED:
         creates, asks = (), None
     return TuningStep(
@@ -107,15 +122,15 @@ def _running(job: TuningRecord, around: Around) -> TuningStep:
         asks=asks,
         deletes=deletes,
         events=_events(job, around, search, fresh, (status, reason)),
-        again_at=0.0 if status.phase in _ENDED else _again_at(job, around, search),
+        again_at=0.0 if status.phase in _ENDED else _again_at(job, around, search, widths),
     )
 
 
-def _again_at(job: TuningRecord, around: Around, search: Search) -> float:
-    """When the search counts as stalled if nothing happens until then."""
+def _again_at(job: TuningRecord, around: Around, search: Search, widths: WidthPlan | None) -> float:
+    """When time alone changes something: the search counts as stalled, or may resize a trial."""
     since = waits_since(_due_runs(job, around, search), around.runs.values())
-    at = since + STALLED_AFTER_S
-    return at if since and at > around.now else 0.0
+    times = [since + STALLED_AFTER_S if since else 0.0, widths.again_at if widths else 0.0]
+    return min((at for at in times if at > around.now), default=0.0)
 
 
 def _counted(job: TuningRecord) -> Search:
@@ -138,7 +153,7 @@ def _fresh(job: TuningRecord, around: Around, search: Search) -> tuple[TrialResu
         and search.due.get(run.trial.trial) == run.trial.until_epoch
     ]
     ended.sort(key=lambda one: one[:2])
-    return (*_refused(search), *(_result(run, search) for _, _, run in ended))
+    return (*_refused(search), *(_result(job, run, search) for _, _, run in ended))
 
 
 def _refused(search: Search) -> Iterator[TrialResult]:
@@ -150,11 +165,14 @@ def _refused(search: Search) -> Iterator[TrialResult]:
             )
 
 
-def _result(run: WorkloadRecord, search: Search) -> TrialResult:
+def _result(job: TuningRecord, run: WorkloadRecord, search: Search) -> TrialResult:
     """The result of an ended TrainingJob."""
     of = run.trial
     if of is None:
         raise ValueError(f"{run.ref.name} runs no trial")
+    resizes = [
+        one for one in job.status.resizes if (one.trial, one.epoch) == (of.trial, of.until_epoch)
+    ]
     value, reason = _value(run, of.until_epoch)
     known = search.parameters.get(of.trial)
     return TrialResult(
@@ -162,7 +180,8 @@ def _result(run: WorkloadRecord, search: Search) -> TrialResult:
         epoch=of.until_epoch,
         value=value,
         reason=reason,
-        seconds=_seconds(run),
+        seconds=_seconds(run) + sum(one.seconds for one in resizes),
+        percent=0 if resizes or job.pool is None else percent_had(run.gpu),
         parameters=() if known or search.is_stated else _parameters(of, search),
     )
 
@@ -198,26 +217,64 @@ def _value(run: WorkloadRecord, epoch: int) -> tuple[float | None, Reason | None
 # -- TrainingJobs --------------------------------------------------------------------------------
 
 
-def _creates(
-    job: TuningRecord, around: Around, search: Search
-) -> tuple[tuple[CreateTrial, ...], SuggestionRequest | None]:
-    """TrainingJobs of trials that are due, the furthest first, within ``parallelism``.
+def _missing(job: TuningRecord, around: Around, search: Search) -> list[tuple[int, int]]:
+    """Trials that could start and the epoch that each is to reach, within ``parallelism``.
 
-    Trials that need parameters from a sampler are requested instead.
+    The furthest come first.
     """
-    name = job.ref.name
     wanted = sorted(search.due.items(), key=lambda one: (-one[1], one[0]))
-    names = {one: trial_run_name(name, *one) for one in wanted}
+    names = {one: trial_run_name(job.ref.name, *one) for one in wanted}
     active = sum(_is_active(around.runs.get(run)) for run in names.values())
     room = max(0, job.parallelism - active)
     refused = search.refused
-    missing = [
+    return [
         one
         for one in wanted
         if names[one] not in around.runs
         and names[one] not in around.refused
         and one[0] not in refused
     ][:room]
+
+
+def _widths(job: TuningRecord, around: Around, search: Search) -> WidthPlan | None:
+    """How much of a device each trial gets; ``None`` = what the template says."""
+    times = _times(job, search)
+    if job.pool is None or times is None:
+        return None
+    reached = {one.trial: one.epoch for one in search.results}
+    due = [
+        DueTrial(trial=trial, from_epoch=reached.get(trial, 0), until_epoch=until, run=run)
+        for trial, until in search.due.items()
+        if _is_active(run := around.runs.get(trial_run_name(job.ref.name, trial, until)))
+    ]
+    due += [
+        DueTrial(trial=trial, from_epoch=reached.get(trial, 0), until_epoch=until)
+        for trial, until in _missing(job, around, search)
+    ]
+    return plan_widths(job.pool, times, due, around.now)
+
+
+def _times(job: TuningRecord, search: Search) -> TrialTimes | None:
+    """What the results say of times, of a search that divides devices."""
+    return trial_times(job.pool, search.results, job.status.resizes) if job.pool else None
+
+
+def _percent(job: TuningRecord, widths: WidthPlan | None, trial: int, until: int) -> int | None:
+    """Percent of a device that a trial starts with, 0 = as the template says; ``None`` = waits."""
+    if widths is None:
+        return 0
+    resized = target_percent(job.status.resizes, trial, until)
+    return resized or widths.starts.get(trial)
+
+
+def _creates(
+    job: TuningRecord, around: Around, search: Search, widths: WidthPlan | None
+) -> tuple[tuple[CreateTrial, ...], SuggestionRequest | None]:
+    """TrainingJobs of trials that start.
+
+    Trials that need parameters from a sampler are requested instead.
+    """
+    name = job.ref.name
     running = {
         run.trial.trial: run.trial.parameters
         for run in around.runs.values()
@@ -225,7 +282,10 @@ def _creates(
     }
     creates: list[CreateTrial] = []
     unknown: list[int] = []
-    for trial, until in missing:
+    for trial, until in _missing(job, around, search):
+        percent = _percent(job, widths, trial, until)
+        if percent is None:
+            continue
         texts = _texts(search, around, trial)
         if texts is None:
             unknown.append(trial)
@@ -234,13 +294,15 @@ def _creates(
         creates.append(
             CreateTrial(
                 owner=job.ref,
-                name=names[trial, until],
+                name=trial_run_name(name, trial, until),
                 trial=trial,
                 until_epoch=until,
                 parameters=texts,
+                percent=percent,
                 epoch=around.epoch,
                 reason=Reason.TRIAL_STARTED,
-                text=f"{trial_name(name, trial)} runs to epoch {until}",
+                text=f"{trial_name(name, trial)} runs to epoch {until}"
+                + (f" with {percent} % of a device" if percent else ""),
             )
         )
     return tuple(creates), search.request(tuple(unknown), running) if unknown else None
@@ -259,9 +321,13 @@ def _is_active(run: WorkloadRecord | None) -> bool:
 def _deletes(
     job: TuningRecord, around: Around, search: Search, *, over: bool
 ) -> tuple[DeleteWorkload, ...]:
-    """TrainingJobs to delete: those of no trial that is due, and old ones of ended trials."""
+    """TrainingJobs to delete.
+
+    Those of no trial that is due, old ones of ended trials, and those that get another width.
+    """
     strays: list[WorkloadRecord] = []
     ended: list[WorkloadRecord] = []
+    resized = [] if over or job.pool is None else _resized(job, around)
     for run in around.runs.values():
         of = run.trial
         if of is None or run.deleting:
@@ -282,18 +348,46 @@ def _deletes(
             else f"TuningJob {job.ref.name} no longer needs it",
         )
         for run in sorted(gone, key=lambda run: run.ref.name)
+    ) + tuple(
+        DeleteWorkload(
+            owner=run.ref,
+            epoch=around.epoch,
+            reason=Reason.TRIAL_RESIZED,
+            text=f"goes on from its checkpoint with {percent} % of a device",
+        )
+        for run, percent in resized
     )
+
+
+def _resized(job: TuningRecord, around: Around) -> list[tuple[WorkloadRecord, int]]:
+    """TrainingJobs that the status says have another width from now on, and which."""
+    found = []
+    for one in {(one.trial, one.epoch): one for one in job.status.resizes}.values():
+        run = around.runs.get(trial_run_name(job.ref.name, one.trial, one.epoch))
+        if run is None or run.deleting or not _is_active(run):
+            continue
+        if percent_had(run.gpu) != one.to_percent:
+            found.append((run, one.to_percent))
+    return found
 
 
 # -- status --------------------------------------------------------------------------------------
 
 
-def _status(job: TuningRecord, around: Around, search: Search) -> tuple[TuningStatus, Reason]:
+def _status(
+    job: TuningRecord, around: Around, search: Search, widths: WidthPlan | None
+) -> tuple[TuningStatus, Reason]:
     before, now = job.status, whole_second(around.now)
     phase, reason, message = _verdict(job, around, search)
     over = phase in _ENDED
     runs = tuple(around.runs.values())
-    groups = groups_of(search, before.groups, runs, places=job.parallelism)
+    groups = groups_of(
+        search,
+        before.groups,
+        runs,
+        places=job.pool.devices if job.pool else job.parallelism,
+        times=_times(job, search),
+    )
     said = [
         Said(ConditionType.COMPLETE, phase == "Succeeded", reason, message, follows=not over),
         *([Said(ConditionType.FAILED, True, reason, message)] if phase == "Failed" else []),
@@ -311,6 +405,7 @@ def _status(job: TuningRecord, around: Around, search: Search) -> tuple[TuningSt
         best_trial=search.best(job.ref.name),
         groups=groups,
         results=tuple(search.results),
+        resizes=kept_resizes((*before.resizes, *(widths.resizes if widths else ())), search.due),
         conditions=merged(before.conditions, said, now, job.generation),
     )
     return (before if status == before else status), reason
@@ -395,6 +490,9 @@ def _events(
         if one.name in open_before and one.ended == one.trials
     ]
     said += [
+        (False, Reason.TRIAL_RESIZED, _resize_text(job, one)) for one in _new_resizes(job, status)
+    ]
+    said += [
         (one.type != ConditionType.PLANNED, Reason(one.reason), one.message)
         for one in newly_true(job.status.conditions, status.conditions)
         if one.type in _ANNOUNCED
@@ -405,3 +503,14 @@ def _events(
         Emit(target=job.ref, warning=warning, epoch=around.epoch, reason=why, text=text)
         for warning, why, text in said
     )
+
+
+def _new_resizes(job: TuningRecord, status: TuningStatus) -> tuple[TrialResize, ...]:
+    before = set(job.status.resizes)
+    return tuple(one for one in status.resizes if one not in before)
+
+
+def _resize_text(job: TuningRecord, one: TrialResize) -> str:
+    why = f"ends {one.gain_seconds} s sooner" if one.gain_seconds else "makes room for others"
+    name = trial_name(job.ref.name, one.trial)
+    return f"{name}: from {one.from_percent} to {one.to_percent} % of a device, {why}"

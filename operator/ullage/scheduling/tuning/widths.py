@@ -1,0 +1,243 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""How much of a device each trial gets, for a search that divides devices (``spec.resources``).
+
+Pure. A width is chosen when a TrainingJob is created. Another one, for a trial that runs, is
+written into the status first; once it was read back the TrainingJob goes and is created again, and
+its program goes on from its checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from ullage.cluster.codecs.status import whole_second
+from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.cluster.records.tuning import MOST_RESIZES, TrialPool, TrialResize
+from ullage.engines.tuning.occupancy import Occupancy
+from ullage.engines.tuning.planner import plan
+from ullage.engines.tuning.records import Device, Holding, Resize, Rules, Trial
+from ullage.scheduling.model.phases import Phase
+from ullage.scheduling.tuning.times import TrialTimes, percent_had, percent_of, size_of
+
+LAUNCH_S: Final = 10.0
+"""From the creation of a TrainingJob to the start of its program, before any was seen."""
+SAVE_S: Final = 10.0
+"""A checkpoint that is saved and loaded, before a trial was resized."""
+LEAST_LEFT: Final = 0.05
+"""Of the work of a trial that runs longer than expected; how far it is, it says at its end."""
+UNKNOWN_EPOCH_S: Final = 1.0
+"""Work of an epoch before any was measured: then trials count as equal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DueTrial:
+    """A trial that is to reach an epoch, and its TrainingJob where there is one."""
+
+    trial: int
+    from_epoch: int
+    until_epoch: int
+    run: WorkloadRecord | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WidthPlan:
+    """Percent of a device by trial that starts, 100 for each whole one, and resizes.
+
+    Attributes:
+        starts: Trials whose TrainingJobs are to be created; the others wait.
+        resizes: To write into the status.
+        again_at: When a trial may be resized that may not be now, seconds since the epoch; 0 = all
+            may.
+    """
+
+    starts: Mapping[int, int] = field(default_factory=dict)
+    resizes: tuple[TrialResize, ...] = ()
+    again_at: float = 0.0
+
+
+def plan_widths(
+    pool: TrialPool, times: TrialTimes, due: Sequence[DueTrial], now: float
+) -> WidthPlan:
+    """How much of a device each trial gets now.
+
+    Args:
+        pool: Devices that the search divides.
+        times: What is known of the trials' times.
+        due: Trials that run or could.
+        now: Seconds since the epoch.
+    """
+    return _Planning(pool, times, {one.trial: one for one in due}, now).plan()
+
+
+def target_percent(resizes: Sequence[TrialResize], trial: int, epoch: int) -> int:
+    """Percent of a device that a trial was resized to on its way to an epoch; 0 = it was not.
+
+    Args:
+        resizes: Of the status, in their order.
+        trial: Number of the trial.
+        epoch: That it runs to.
+    """
+    return next(
+        (one.to_percent for one in reversed(resizes) if (one.trial, one.epoch) == (trial, epoch)), 0
+    )
+
+
+def kept_resizes(resizes: Sequence[TrialResize], due: Mapping[int, int]) -> tuple[TrialResize, ...]:
+    """Resizes that stay in the status: those of trials that are due, and the newest of others.
+
+    Args:
+        resizes: In their order.
+        due: Epoch that each trial is to reach.
+    """
+    open_ones = {at for at, one in enumerate(resizes) if due.get(one.trial) == one.epoch}
+    others = [at for at in range(len(resizes)) if at not in open_ones]
+    room = max(0, MOST_RESIZES - len(open_ones))
+    kept = open_ones | set(others[len(others) - min(room, len(others)) :])
+    return tuple(one for at, one in enumerate(resizes) if at in kept)[-MOST_RESIZES:]
+
+
+@dataclass(slots=True)
+class _Planning:
+    """One plan: what runs is put onto the devices of the search, the rest is for the planner."""
+
+    pool: TrialPool
+    times: TrialTimes
+    due: Mapping[int, DueTrial]
+    now: float
+    rules: Rules = field(init=False)
+    devices: tuple[Device, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.rules = Rules(widths=self.times.widths)
+        self.devices = tuple(Device(number=at) for at in range(self.pool.devices))
+
+    def plan(self) -> WidthPlan:
+        trials = self._trials()
+        found = plan(trials, self.devices, self.rules, self.now)
+        return WidthPlan(
+            starts={one.trial: self._percent(one.size) for one in found.starts},
+            resizes=tuple(self._resize(one) for one in found.resizes),
+            again_at=self._again_at(trials),
+        )
+
+    def _percent(self, size: int) -> int:
+        return percent_of(self.times.widths, size)
+
+    def _trials(self) -> list[Trial]:
+        """Trials as the planner sees them; one that runs and has no room here stays as it is."""
+        holdings = self._holdings()
+        return [
+            self._trial(one, holdings.get(one.trial))
+            for one in self.due.values()
+            if one.trial in holdings or not self._size(one)
+        ]
+
+    def _size(self, one: DueTrial) -> int:
+        """Parts of a device that a trial has, or is about to have again; 0 = it waits."""
+        percent = target_percent(self._parts(one), one.trial, one.until_epoch)
+        if not percent and one.run is not None:
+            percent = percent_had(one.run.gpu)
+        return size_of(self.times.widths, percent) if percent else 0
+
+    def _parts(self, one: DueTrial) -> Sequence[TrialResize]:
+        return self.times.parts.get((one.trial, one.until_epoch), ())
+
+    def _holdings(self) -> dict[int, Holding]:
+        """What runs, the widest first, on devices that only count: real ones are chosen later."""
+        occupancy = Occupancy(self.devices, self.times.widths.parts)
+        sizes = {one.trial: size for one in self.due.values() if (size := self._size(one))}
+        holdings: dict[int, Holding] = {}
+        for trial in sorted(sizes, key=lambda trial: (-sizes[trial], trial)):
+            devices = occupancy.place(sizes[trial])
+            if devices is not None:
+                occupancy.take(sizes[trial], devices)
+                holdings[trial] = Holding(
+                    size=sizes[trial], devices=devices, since_s=self._since(self.due[trial])
+                )
+        return holdings
+
+    def _since(self, one: DueTrial) -> float:
+        """When the trial got its width, seconds since the epoch."""
+        decided = [part.time for part in self._parts(one)]
+        created = [one.run.created] if one.run is not None else []
+        return max((*decided, *created), default=self.now)
+
+    def _trial(self, one: DueTrial, holding: Holding | None) -> Trial:
+        whole = (one.until_epoch - one.from_epoch) * (
+            self.times.epoch_s(one.trial) or UNKNOWN_EPOCH_S
+        )
+        done = self.times.before_s(one.trial, one.until_epoch) + self._done_s(one)
+        return Trial(
+            number=one.trial,
+            work_s=max(whole - done, LEAST_LEFT * whole),
+            curve=self.times.curve,
+            checkpoints=self._may_resize(one),
+            resize_cost_s=self._cost_s(),
+            holding=holding,
+        )
+
+    def _ran_s(self, run: WorkloadRecord) -> float:
+        """How long a TrainingJob has run."""
+        began = run.status.start_time
+        return max(0.0, self.now - began) if began else 0.0
+
+    def _done_s(self, one: DueTrial) -> float:
+        """Work that its TrainingJob did, unless the status counts it already."""
+        if one.run is None or not self._has_its_width(one, one.run):
+            return 0.0
+        return self._ran_s(one.run) * self.times.speed(percent_had(one.run.gpu))
+
+    def _has_its_width(self, one: DueTrial, run: WorkloadRecord) -> bool:
+        """Whether a TrainingJob is not about to be replaced by one of another width."""
+        target = target_percent(self._parts(one), one.trial, one.until_epoch)
+        return target in (0, percent_had(run.gpu))
+
+    def _may_resize(self, one: DueTrial) -> bool:
+        """Whether a trial runs that can save its state, at a speed that is known."""
+        run = one.run
+        return (
+            run is not None
+            and run.checkpoint
+            and not run.deleting
+            and run.status.phase == Phase.RUNNING
+            and self.times.epoch_s(one.trial) is not None
+            and self._has_its_width(one, run)
+        )
+
+    def _cost_s(self) -> float:
+        """A checkpoint and a restart: as it was seen, else from the quickest launch."""
+        runs = [
+            (one, one.run) for one in self.due.values() if one.run and one.run.status.start_time
+        ]
+        seen = [
+            run.status.start_time - parts[-1].time
+            for one, run in runs
+            if (parts := self._parts(one)) and self._has_its_width(one, run)
+        ]
+        if seen:
+            return max(0.0, sum(seen) / len(seen))
+        launches = [run.status.start_time - run.created for _, run in runs]
+        return max(0.0, min(launches, default=LAUNCH_S)) + SAVE_S
+
+    def _resize(self, found: Resize) -> TrialResize:
+        one = self.due[found.trial]
+        return TrialResize(
+            trial=one.trial,
+            epoch=one.until_epoch,
+            from_percent=percent_had(one.run.gpu) if one.run else self._percent(found.from_size),
+            to_percent=self._percent(found.size),
+            seconds=round(self._ran_s(one.run)) if one.run else 0,
+            gain_seconds=max(0, round(found.gain_s)),
+            time=whole_second(self.now),
+        )
+
+    def _again_at(self, trials: Sequence[Trial]) -> float:
+        rests = [
+            one.holding.since_s + self.rules.rest_s
+            for one in trials
+            if one.holding is not None and one.checkpoints
+        ]
+        return min((at for at in rests if at > self.now), default=0.0)
