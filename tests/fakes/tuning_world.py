@@ -124,7 +124,8 @@ class TuningWorld:
         self.now += 1.0
         value = self.score(of.trial, of.until_epoch)
         told = () if value is None else (EpochValue(epoch=of.until_epoch, value=value),)
-        status = WorkloadStatus(
+        status = replace(
+            run.status,
             phase="Failed" if failed else "Succeeded",
             start_time=begun,
             completion_time=self.now,

@@ -14,13 +14,17 @@ from hypothesis import strategies as st
 from fakes.tuning_world import TuningWorld, a_search
 from ullage.api.contract import Reason
 from ullage.api.words import TuningAlgorithm
-from ullage.cluster.records.tuning import (
-    MOST_RESIZES,
-    TrialPool,
-    TrialResize,
-    TrialResult,
+from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.cluster.records.status import Progress
+from ullage.cluster.records.tuning import MOST_RESIZES, TrialPool, TrialResize, TrialResult
+from ullage.scheduling.tuning.times import (
+    DueTrial,
+    percent_had,
+    percent_of,
+    size_of,
+    trial_times,
+    widths_of,
 )
-from ullage.scheduling.tuning.times import percent_had, percent_of, size_of, trial_times, widths_of
 from ullage.scheduling.tuning.widths import kept_resizes
 
 QUARTERS = TrialPool(devices=2, min_percent=25)
@@ -208,3 +212,52 @@ def test_percents_and_sizes_are_one_thing(least: int, devices: int) -> None:
     assert max(percents) == 100 * devices
     assert max(Counter(percents).values()) == 1
     assert [size_of(widths, percent) for percent in percents] == list(widths.sizes)
+
+
+def _reports(world: TuningWorld, name: str, steps: int, rate: str, resumed_at: int = 0) -> None:
+    run = world.runs[name]
+    told = Progress(steps=steps, steps_per_second=rate, resumed_at=resumed_at)
+    world.runs[name] = replace(run, status=replace(run.status, progress=told))
+
+
+def test_a_trial_that_reports_steps_is_judged_by_its_own() -> None:
+    """Two ended within a minute; by its steps the third has an hour left."""
+    pool = TrialPool(devices=1, min_percent=25)
+    world = _a_world(trials=3, parallelism=3, pool=pool)
+    world.carry_out()
+    names = sorted(world.runs)
+    for name in names:
+        world.start(name)
+    world.now += 60.0
+    for name in names[:2]:
+        _reports(world, name, 900, "15.0")
+        world.end(name)
+    _reports(world, names[2], 9, "0.25")
+    world.now += 10.0
+    world.carry_out()
+    world.carry_out()
+    (resize,) = world.job.status.resizes
+    assert (resize.trial, resize.to_percent) == (2, 100)
+    assert resize.gain_seconds > 1_800
+
+
+@pytest.mark.parametrize(
+    ("steps", "resumed_at", "from_epoch", "left"),
+    [(300, 0, 0, 6.0), (500, 300, 3, 4.0), (200, 0, 3, 4.0), (5_000, 0, 0, -41.0)],
+)
+def test_what_is_left_follows_from_steps(
+    steps: int, resumed_at: int, from_epoch: int, left: float
+) -> None:
+    world = _a_world(trials=1)
+    world.carry_out()
+    world.end("digits-t0000-e9")
+    run = world.runs["digits-t0000-e9"]
+    times = trial_times(QUARTERS, [_measured(0, 90, 100)], (), [_told(run, 900, 0)])
+    due = DueTrial(trial=1, from_epoch=from_epoch, until_epoch=9, run=_told(run, steps, resumed_at))
+    assert times.steps_per_epoch == 100
+    assert times.seen_left(due) == pytest.approx(left)
+
+
+def _told(run: WorkloadRecord, steps: int, resumed_at: int) -> WorkloadRecord:
+    told = Progress(steps=steps, resumed_at=resumed_at, steps_per_second="10")
+    return replace(run, status=replace(run.status, progress=told))

@@ -34,14 +34,8 @@ from ullage.scheduling.model.plan import CreateTrial, DeleteWorkload, Emit
 from ullage.scheduling.tuning.conditions import STALLED_AFTER_S, said_of, waits_since
 from ullage.scheduling.tuning.groups import groups_of
 from ullage.scheduling.tuning.search import Search, Texts, point_of, texts_of
-from ullage.scheduling.tuning.times import TrialTimes, percent_had, trial_times
-from ullage.scheduling.tuning.widths import (
-    DueTrial,
-    WidthPlan,
-    kept_resizes,
-    plan_widths,
-    target_percent,
-)
+from ullage.scheduling.tuning.times import DueTrial, TrialTimes, percent_had, trial_times
+from ullage.scheduling.tuning.widths import WidthPlan, kept_resizes, plan_widths, target_percent
 
 MOST_KEPT: Final = 64
 """TrainingJobs of ended trials that stay, the newest: for their pods' logs."""
@@ -238,7 +232,7 @@ def _missing(job: TuningRecord, around: Around, search: Search) -> list[tuple[in
 
 def _widths(job: TuningRecord, around: Around, search: Search) -> WidthPlan | None:
     """How much of a device each trial gets; ``None`` = what the template says."""
-    times = _times(job, search)
+    times = _times(job, around, search)
     if job.pool is None or times is None:
         return None
     reached = {one.trial: one.epoch for one in search.results}
@@ -254,9 +248,11 @@ def _widths(job: TuningRecord, around: Around, search: Search) -> WidthPlan | No
     return plan_widths(job.pool, times, due, around.now)
 
 
-def _times(job: TuningRecord, search: Search) -> TrialTimes | None:
+def _times(job: TuningRecord, around: Around, search: Search) -> TrialTimes | None:
     """What the results say of times, of a search that divides devices."""
-    return trial_times(job.pool, search.results, job.status.resizes) if job.pool else None
+    if job.pool is None:
+        return None
+    return trial_times(job.pool, search.results, job.status.resizes, around.runs.values())
 
 
 def _percent(job: TuningRecord, widths: WidthPlan | None, trial: int, until: int) -> int | None:
@@ -386,7 +382,7 @@ def _status(
         before.groups,
         runs,
         places=job.pool.devices if job.pool else job.parallelism,
-        times=_times(job, search),
+        times=_times(job, around, search),
     )
     said = [
         Said(ConditionType.COMPLETE, phase == "Succeeded", reason, message, follows=not over),

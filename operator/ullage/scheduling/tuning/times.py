@@ -7,11 +7,12 @@ Everything is told in work: seconds that it would take on one whole device.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from ullage.api.contract import GPUMode
+from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.spec_fields import GPURequest
 from ullage.cluster.records.tuning import TrialPool, TrialResize, TrialResult
 from ullage.engines.tuning.speed_curves import (
@@ -21,6 +22,7 @@ from ullage.engines.tuning.speed_curves import (
     Widths,
     speed_curve,
 )
+from ullage.scheduling.model.phases import Phase
 
 WHOLE: Final = 100
 """Percent of one device."""
@@ -68,6 +70,21 @@ def percent_had(gpu: GPURequest) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DueTrial:
+    """A trial that is to reach an epoch, and its TrainingJob where there is one."""
+
+    trial: int
+    from_epoch: int
+    until_epoch: int
+    run: WorkloadRecord | None = None
+
+    @property
+    def epochs(self) -> int:
+        """Epochs that it is to do."""
+        return self.until_epoch - self.from_epoch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrialTimes:
     """What the results say of times.
 
@@ -77,6 +94,7 @@ class TrialTimes:
         own_s: Work of an epoch, in seconds, of each trial that was measured.
         mean_s: Mean work of an epoch over all results; ``None`` before the first.
         parts: Widths of trials that were resized, by trial and epoch.
+        steps_per_epoch: As ended trials report their steps; ``None`` = none does.
     """
 
     widths: Widths
@@ -84,6 +102,31 @@ class TrialTimes:
     own_s: Mapping[int, float] = field(default_factory=dict)
     mean_s: float | None = None
     parts: Mapping[tuple[int, int], Sequence[TrialResize]] = field(default_factory=dict)
+    steps_per_epoch: float | None = None
+
+    def seen_epoch_s(self, one: DueTrial) -> float | None:
+        """Work of an epoch by the speed that a running trial reports, seconds.
+
+        Args:
+            one: The trial.
+        """
+        told = one.run.status.progress if one.run is not None else None
+        if one.run is None or told is None or self.steps_per_epoch is None:
+            return None
+        rate = float(told.steps_per_second or 0)
+        return self.steps_per_epoch / rate * self.speed(percent_had(one.run.gpu)) if rate else None
+
+    def seen_left(self, one: DueTrial) -> float | None:
+        """Epochs that a running trial has left, by the steps that it reports.
+
+        Args:
+            one: The trial.
+        """
+        told = one.run.status.progress if one.run is not None else None
+        if told is None or self.steps_per_epoch is None:
+            return None
+        done = told.steps / self.steps_per_epoch
+        return one.epochs - done if not told.resumed_at else one.until_epoch - done
 
     def epoch_s(self, trial: int) -> float | None:
         """Work of an epoch of a trial, in seconds: its own, or the mean of the others.
@@ -123,16 +166,19 @@ class TrialTimes:
 
 @dataclass(slots=True)
 class _Sums:
-    seconds: float = 0.0
+    amount: float = 0.0
     epochs: int = 0
 
-    def add(self, seconds: float, epochs: int) -> None:
-        self.seconds += seconds
+    def add(self, amount: float, epochs: int) -> None:
+        self.amount += amount
         self.epochs += epochs
 
 
 def trial_times(
-    pool: TrialPool, results: Sequence[TrialResult], resizes: Sequence[TrialResize]
+    pool: TrialPool,
+    results: Sequence[TrialResult],
+    resizes: Sequence[TrialResize],
+    runs: Iterable[WorkloadRecord] = (),
 ) -> TrialTimes:
     """What results say of times.
 
@@ -143,14 +189,17 @@ def trial_times(
         pool: Devices that the search divides.
         results: In the order in which they were counted.
         resizes: In the order in which they were decided.
+        runs: TrainingJobs of its trials.
     """
     widths = widths_of(pool)
     by_size: dict[int, _Sums] = {}
     measured: list[tuple[int, int, float]] = []
     reached: dict[int, int] = {}
+    done: dict[tuple[int, int], int] = {}
     for one in results:
         epochs = one.epoch - reached.get(one.trial, 0)
         reached[one.trial] = one.epoch
+        done[one.trial, one.epoch] = epochs
         if one.value is None or epochs < 1 or not one.seconds or not one.percent:
             continue
         size = size_of(widths, one.percent)
@@ -169,14 +218,31 @@ def trial_times(
         widths=widths,
         curve=curve,
         own_s=own,
-        mean_s=mean.seconds / mean.epochs if mean.epochs else None,
+        mean_s=mean.amount / mean.epochs if mean.epochs else None,
         parts=parts,
+        steps_per_epoch=_steps_per_epoch(runs, {at: done[at] for at in done.keys() - parts.keys()}),
     )
+
+
+def _steps_per_epoch(
+    runs: Iterable[WorkloadRecord], done: Mapping[tuple[int, int], int]
+) -> float | None:
+    """Of TrainingJobs that ended and report steps; epochs that each did, by trial and epoch."""
+    sums = _Sums()
+    for run in runs:
+        of, told = run.trial, run.status.progress
+        if of is None or told is None or run.status.phase != Phase.SUCCEEDED:
+            continue
+        epochs = done.get((of.trial, of.until_epoch), 0)
+        steps = told.steps - told.resumed_at
+        if epochs > 0 and steps > 0:
+            sums.add(steps, epochs)
+    return sums.amount / sums.epochs if sums.epochs else None
 
 
 def _curve(widths: Widths, by_size: Mapping[int, _Sums]) -> SpeedCurve:
     """Before anything is measured, shares count as worth it: only what ran shows its speed."""
     if not by_size:
         return speed_curve(widths, {width: width**PRIOR_EXPONENT for width in widths.widths})
-    seen = {size / widths.parts: sums.epochs / sums.seconds for size, sums in by_size.items()}
+    seen = {size / widths.parts: sums.epochs / sums.amount for size, sums in by_size.items()}
     return MeasuredSpeeds(widths=widths, steps_per_s=seen).curve()

@@ -20,7 +20,13 @@ from ullage.engines.tuning.occupancy import Occupancy
 from ullage.engines.tuning.planner import plan
 from ullage.engines.tuning.records import Device, Holding, Resize, Rules, Trial
 from ullage.scheduling.model.phases import Phase
-from ullage.scheduling.tuning.times import TrialTimes, percent_had, percent_of, size_of
+from ullage.scheduling.tuning.times import (
+    DueTrial,
+    TrialTimes,
+    percent_had,
+    percent_of,
+    size_of,
+)
 
 LAUNCH_S: Final = 10.0
 """From the creation of a TrainingJob to the start of its program, before any was seen."""
@@ -30,16 +36,6 @@ LEAST_LEFT: Final = 0.05
 """Of the work of a trial that runs longer than expected; how far it is, it says at its end."""
 UNKNOWN_EPOCH_S: Final = 1.0
 """Work of an epoch before any was measured: then trials count as equal."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DueTrial:
-    """A trial that is to reach an epoch, and its TrainingJob where there is one."""
-
-    trial: int
-    from_epoch: int
-    until_epoch: int
-    run: WorkloadRecord | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,18 +162,24 @@ class _Planning:
         return max((*decided, *created), default=self.now)
 
     def _trial(self, one: DueTrial, holding: Holding | None) -> Trial:
-        whole = (one.until_epoch - one.from_epoch) * (
-            self.times.epoch_s(one.trial) or UNKNOWN_EPOCH_S
-        )
-        done = self.times.before_s(one.trial, one.until_epoch) + self._done_s(one)
         return Trial(
             number=one.trial,
-            work_s=max(whole - done, LEAST_LEFT * whole),
+            work_s=self._left_s(one),
             curve=self.times.curve,
             checkpoints=self._may_resize(one),
             resize_cost_s=self._cost_s(),
             holding=holding,
         )
+
+    def _left_s(self, one: DueTrial) -> float:
+        """Work that a trial has left, seconds: by the steps that it reports, else by its time."""
+        epoch_s = self.times.seen_epoch_s(one) or self.times.epoch_s(one.trial) or UNKNOWN_EPOCH_S
+        whole = one.epochs * epoch_s
+        left = self.times.seen_left(one)
+        if left is None:
+            done = self.times.before_s(one.trial, one.until_epoch) + self._done_s(one)
+            return max(whole - done, LEAST_LEFT * whole)
+        return max(left * epoch_s, LEAST_LEFT * whole)
 
     def _ran_s(self, run: WorkloadRecord) -> float:
         """How long a TrainingJob has run."""
