@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Nine trials of the digits network by successive halving; one of them is killed."""
+"""Trials of the digits network: they divide devices, one is killed, one grows, all are deleted."""
 
 from __future__ import annotations
 
@@ -22,11 +22,19 @@ WITHIN_S = 420.0
 @pytest.fixture
 def search(stack: Stack, namespace: str) -> Json:
     """The example with nine trials."""
+    return _apply(stack, namespace, trials=9, parallelism=3)
+
+
+def _apply(stack: Stack, namespace: str, **changes: object) -> Json:
+    """The example with changes; with ``resources`` the operator divides a device of node-1."""
     (body,) = yaml.safe_load_all(EXAMPLE.read_text())
-    body["metadata"]["namespace"] = namespace
-    body["spec"] |= {"trials": 9, "parallelism": 3}
+    if "resources" in changes:
+        template = body["spec"]["trialTemplate"]
+        template["gpu"] = {"memory": template["gpu"]["memory"]}
+        template["template"]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "node-1"}
+    body["spec"] |= changes
     profiles = list(yaml.safe_load_all(PROFILES.read_text()))
-    for one in profiles:
+    for one in (*profiles, body):
         one["metadata"]["namespace"] = namespace
     stack.apply(*profiles, body)
     return dict(body)
@@ -42,9 +50,16 @@ def _runs(stack: Stack, namespace: str) -> list[Json]:
     )
 
 
+def _percent(run: Json) -> int:
+    """Percent of a device that a TrainingJob asks for, 100 for each whole one."""
+    gpu = run["spec"]["gpu"]
+    return int(gpu["share"]["minPercent"]) if "share" in gpu else 100 * int(gpu["count"])
+
+
 def test_a_search_ends_with_its_best_trial_and_counts_each_result_once(
-    stack: Stack, namespace: str, search: Json
+    stack: Stack, namespace: str
 ) -> None:
+    _apply(stack, namespace, trials=9, parallelism=4, resources={"devices": 1, "minPercent": 25})
     runs = eventually(lambda: _runs(stack, namespace), within_s=60, what="a trial runs")
     first = runs[0]["metadata"]["name"]
     eventually(
@@ -52,6 +67,7 @@ def test_a_search_ends_with_its_best_trial_and_counts_each_result_once(
     )
     stack.delete("pods", f"{first}-0", namespace, "--grace-period=0", "--force")
     most = 0
+    widths: dict[str, int] = {}
 
     def over() -> Json | None:
         nonlocal most
@@ -61,12 +77,16 @@ def test_a_search_ends_with_its_best_trial_and_counts_each_result_once(
             if one.get("status", {}).get("phase") not in ("Succeeded", "Failed")
         ]
         most = max(most, len(active))
+        widths.update({one["metadata"]["name"]: _percent(one) for one in active})
         status = _status(stack, namespace)
         return status if status.get("phase") in ("Succeeded", "Failed") else None
 
     status = eventually(over, within_s=WITHIN_S, what="the search is over")
     assert status["phase"] == "Succeeded", json.dumps(status)[:2000]
-    assert most <= 3
+    assert most <= 4
+    first = [percent for name, percent in widths.items() if name.endswith("-e1")]
+    assert first.count(25) >= 4, widths
+    assert [percent for name, percent in widths.items() if name.endswith("-e9")] == [100]
     counts = Counter((one["trial"], one["epoch"]) for one in status["results"])
     assert set(counts.values()) == {1}
     assert Counter(epoch for _, epoch in counts) == {1: 9, 3: 3, 9: 1}
@@ -77,6 +97,52 @@ def test_a_search_ends_with_its_best_trial_and_counts_each_result_once(
     values = {one["trial"]: float(one["value"]) for one in status["results"] if one["epoch"] == 1}
     ranked = sorted(values, key=lambda trial: (-values[trial], trial))
     assert {trial for trial, epoch in counts if epoch == 3} == set(ranked[:3])
+
+
+def test_a_long_trial_gets_the_devices_of_those_that_ended(stack: Stack, namespace: str) -> None:
+    _apply(
+        stack,
+        namespace,
+        algorithm={"ref": "Grid", "maxEpochs": 400},
+        searchSpace=[{"name": "hidden", "type": "Categorical", "values": ["8", "9", "512"]}],
+        trials=3,
+        parallelism=4,
+        resources={"devices": 1, "minPercent": 25},
+    )
+
+    def resized() -> Json | None:
+        return next(iter(_status(stack, namespace).get("resizes", ())), None)
+
+    resize = eventually(resized, within_s=240, what="the long trial is resized")
+    assert (resize["trial"], resize["toPercent"]) == (2, 100)
+    assert resize["fromPercent"] < 100
+    name = "digits-tune-t0002-e400"
+
+    def goes_on() -> Json | None:
+        run = stack.get("trainingjobs.ullage.dev", name, namespace)
+        if run is None or _percent(run) != 100:
+            return None
+        progress = run.get("status", {}).get("progress", {})
+        return progress if progress.get("resumedAtStep", 0) > 0 else None
+
+    eventually(goes_on, within_s=120, what="it goes on from its checkpoint on the whole device")
+    status = eventually(
+        lambda: (
+            found
+            if (found := _status(stack, namespace)).get("phase") in ("Succeeded", "Failed")
+            else None
+        ),
+        within_s=300,
+        what="the search is over",
+    )
+    assert status["phase"] == "Succeeded", status.get("message")
+    assert sorted(one["trial"] for one in status["results"]) == [0, 1, 2]
+    reasons = {
+        event["reason"]
+        for event in stack.list("events", namespace)
+        if event["involvedObject"]["name"] == "digits-tune"
+    }
+    assert "TrialResized" in reasons
 
 
 def test_a_search_that_is_deleted_halfway_leaves_nothing(

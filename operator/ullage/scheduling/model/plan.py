@@ -217,7 +217,7 @@ class DeleteChild:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteWorkload:
-    """Delete a finished TrainingJob whose time to live is over."""
+    """Delete a TrainingJob: its time to live is over, or its search goes on without it."""
 
     owner: ObjectRef
     epoch: int

@@ -102,12 +102,13 @@ def next_step(job: TuningRecord, around: Around) -> TuningStep:
 
 def _running(job: TuningRecord, around: Around) -> TuningStep:
     search = _counted(job)
-    widths = _widths(job, around, search)
+    times = _times(job, around, search)
+    widths = _widths(job, around, search, times)
     creates, asks = _creates(job, around, search, widths)
     deletes = _deletes(job, around, search, over=False)
     fresh = _fresh(job, around, search)
     search.take_all(fresh)  # from here on, what is written next counts, too
-    status, reason = _status(job, around, search, widths)
+    status, reason = _status(job, around, search, times, widths)
     if status.phase in _ENDED:
         creates, asks = (), None
     return TuningStep(
@@ -230,9 +231,10 @@ def _missing(job: TuningRecord, around: Around, search: Search) -> list[tuple[in
     ][:room]
 
 
-def _widths(job: TuningRecord, around: Around, search: Search) -> WidthPlan | None:
+def _widths(
+    job: TuningRecord, around: Around, search: Search, times: TrialTimes | None
+) -> WidthPlan | None:
     """How much of a device each trial gets; ``None`` = what the template says."""
-    times = _times(job, around, search)
     if job.pool is None or times is None:
         return None
     reached = {one.trial: one.epoch for one in search.results}
@@ -371,7 +373,11 @@ def _resized(job: TuningRecord, around: Around) -> list[tuple[WorkloadRecord, in
 
 
 def _status(
-    job: TuningRecord, around: Around, search: Search, widths: WidthPlan | None
+    job: TuningRecord,
+    around: Around,
+    search: Search,
+    times: TrialTimes | None,
+    widths: WidthPlan | None,
 ) -> tuple[TuningStatus, Reason]:
     before, now = job.status, whole_second(around.now)
     phase, reason, message = _verdict(job, around, search)
@@ -382,7 +388,7 @@ def _status(
         before.groups,
         runs,
         places=job.pool.devices if job.pool else job.parallelism,
-        times=_times(job, around, search),
+        times=times,
     )
     said = [
         Said(ConditionType.COMPLETE, phase == "Succeeded", reason, message, follows=not over),

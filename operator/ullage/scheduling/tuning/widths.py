@@ -105,10 +105,12 @@ class _Planning:
     now: float
     rules: Rules = field(init=False)
     devices: tuple[Device, ...] = field(init=False)
+    cost_s: float = field(init=False)
 
     def __post_init__(self) -> None:
         self.rules = Rules(widths=self.times.widths)
         self.devices = tuple(Device(number=at) for at in range(self.pool.devices))
+        self.cost_s = self._cost_s()
 
     def plan(self) -> WidthPlan:
         trials = self._trials()
@@ -167,7 +169,7 @@ class _Planning:
             work_s=self._left_s(one),
             curve=self.times.curve,
             checkpoints=self._may_resize(one),
-            resize_cost_s=self._cost_s(),
+            resize_cost_s=self.cost_s,
             holding=holding,
         )
 
