@@ -274,6 +274,10 @@ bench-lanes: $(VENV)/.ready ## lanes in virtual time: safety under random events
 bench-tuning: $(VENV)/.ready ## trials of a tuning job beside one device a trial and the bounds, in virtual time (DATA=folder, SEEDS)
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.tuning $(if $(DATA),--data $(DATA)) $(if $(SEEDS),--seeds $(SEEDS))
 
+.PHONY: bench-tuning-cluster
+bench-tuning-cluster: $(VENV)/.ready ## trials that divide two devices beside fixed widths, on the local cluster (root, Linux, about 20 min)
+	@$(BIN)/python -m bench.tuning_cluster
+
 .PHONY: bench-router
 bench-router: $(VENV)/.ready ## what the router adds beside nginx, requests a core, goodput beside BentoML, Ray Serve and static sizes (NGINX=program)
 	@$(BIN)/python -m bench.router $(if $(NGINX),--nginx $(NGINX))

@@ -268,7 +268,7 @@ def main(words: Sequence[str] | None = None) -> int:
     for one in replayed:
         figures |= one.figures
         lines.append(one.row)
-    report.write("tuning", figures, lines)
+    report.write("tuning", report.figures_before("tuning") | figures, lines)
     return report.judge(figures, BARS)
 
 

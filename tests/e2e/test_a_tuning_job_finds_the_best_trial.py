@@ -28,10 +28,14 @@ def search(stack: Stack, namespace: str) -> Json:
 def _apply(stack: Stack, namespace: str, **changes: object) -> Json:
     """The example with changes; with ``resources`` the operator divides a device of node-1."""
     (body,) = yaml.safe_load_all(EXAMPLE.read_text())
+    template = body["spec"]["trialTemplate"]
+    pod = template["template"]["spec"]
+    for variable in pod["containers"][0]["env"]:
+        if variable["name"] == "CHECKPOINT_DIR":
+            variable["value"] += f"/{namespace}"
     if "resources" in changes:
-        template = body["spec"]["trialTemplate"]
         template["gpu"] = {"memory": template["gpu"]["memory"]}
-        template["template"]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "node-1"}
+        pod["nodeSelector"] = {"kubernetes.io/hostname": "node-1"}
     body["spec"] |= changes
     profiles = list(yaml.safe_load_all(PROFILES.read_text()))
     for one in (*profiles, body):
