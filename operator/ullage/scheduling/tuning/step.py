@@ -9,31 +9,27 @@ go on or its TrainingJob go: a process that dies in between counts nothing twice
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ullage.api.contract import Reason
 from ullage.api.reasons import ConditionType
 from ullage.cluster.codecs.status import whole_second
-from ullage.cluster.records.snapshot import RefusedWrite, TrialOf, WorkloadRecord
-from ullage.cluster.records.tuning import (
-    TrialCounts,
-    TrialResize,
-    TrialResult,
-    TuningRecord,
-    TuningStatus,
-)
+from ullage.cluster.records.snapshot import RefusedWrite, WorkloadRecord
+from ullage.cluster.records.tuning import TrialCounts, TuningRecord, TuningStatus
 from ullage.cluster.values.names import trial_name, trial_run_name
 from ullage.engines.tuning.algorithms import trials_of
 from ullage.engines.tuning.search_space import Point
 from ullage.engines.tuning.suggestions import SuggestionRequest
-from ullage.scheduling.model.conditions import Said, merged, newly_true
-from ullage.scheduling.model.phases import Phase
+from ullage.scheduling.model.conditions import Said, merged
+from ullage.scheduling.model.phases import OVER
 from ullage.scheduling.model.plan import CreateTrial, DeleteWorkload, Emit
 from ullage.scheduling.tuning.conditions import STALLED_AFTER_S, said_of, waits_since
+from ullage.scheduling.tuning.events import events_of
 from ullage.scheduling.tuning.groups import groups_of
-from ullage.scheduling.tuning.search import Search, Texts, point_of, texts_of
+from ullage.scheduling.tuning.results import fresh_results
+from ullage.scheduling.tuning.search import Search, Texts, texts_of
 from ullage.scheduling.tuning.times import DueTrial, TrialTimes, percent_had, trial_times
 from ullage.scheduling.tuning.widths import WidthPlan, kept_resizes, plan_widths, target_percent
 
@@ -41,13 +37,6 @@ MOST_KEPT: Final = 64
 """TrainingJobs of ended trials that stay, the newest: for their pods' logs."""
 _ENDED: Final = ("Succeeded", "Failed")
 """Phases of a TuningJob that is over."""
-_ANNOUNCED: Final = (
-    ConditionType.PLANNED,
-    ConditionType.STALLED,
-    ConditionType.POOL_TOO_SMALL,
-)
-"""Conditions that come with an Event when they begin to hold."""
-_OVER: Final = (Phase.SUCCEEDED.value, Phase.FAILED.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,18 +95,19 @@ def _running(job: TuningRecord, around: Around) -> TuningStep:
     widths = _widths(job, around, search, times)
     creates, asks = _creates(job, around, search, widths)
     deletes = _deletes(job, around, search, over=False)
-    fresh = _fresh(job, around, search)
+    fresh = fresh_results(job, around.runs.values(), search)
     search.take_all(fresh)  # from here on, what is written next counts, too
     status, reason = _status(job, around, search, times, widths)
-    if status.phase in _ENDED:
+    over = status.phase in _ENDED
+    if over:
         creates, asks = (), None
     return TuningStep(
         status=status,
         creates=creates,
         asks=asks,
         deletes=deletes,
-        events=_events(job, around, search, fresh, (status, reason)),
-        again_at=0.0 if status.phase in _ENDED else _again_at(job, around, search, widths),
+        events=events_of(job, status, fresh, over=reason if over else None, epoch=around.epoch),
+        again_at=0.0 if over else _again_at(job, around, search, widths),
     )
 
 
@@ -130,83 +120,6 @@ def _again_at(job: TuningRecord, around: Around, search: Search, widths: WidthPl
 
 def _counted(job: TuningRecord) -> Search:
     return Search(terms=job.terms).take_all(job.status.results)
-
-
-# -- results -------------------------------------------------------------------------------------
-
-
-def _fresh(job: TuningRecord, around: Around, search: Search) -> tuple[TrialResult, ...]:
-    """Results of TrainingJobs that have ended and are not counted yet, in the order of their ends.
-
-    Those that end at one time come by number, so that the order follows from the objects alone.
-    """
-    ended = [
-        (run.status.completion_time, run.trial.trial, run)
-        for run in around.runs.values()
-        if run.trial is not None
-        and run.status.phase in _OVER
-        and search.due.get(run.trial.trial) == run.trial.until_epoch
-    ]
-    ended.sort(key=lambda one: one[:2])
-    return (*_refused(search), *(_result(job, run, search) for _, _, run in ended))
-
-
-def _refused(search: Search) -> Iterator[TrialResult]:
-    """Suggested trials that cannot run: they fail at once."""
-    for one in search.terms.stated:
-        if one.refused and search.due.get(one.trial) == one.epochs[0]:
-            yield TrialResult(
-                trial=one.trial, epoch=one.epochs[0], reason=Reason.SUGGESTION_REFUSED
-            )
-
-
-def _result(job: TuningRecord, run: WorkloadRecord, search: Search) -> TrialResult:
-    """The result of an ended TrainingJob."""
-    of = run.trial
-    if of is None:
-        raise ValueError(f"{run.ref.name} runs no trial")
-    resizes = [
-        one for one in job.status.resizes if (one.trial, one.epoch) == (of.trial, of.until_epoch)
-    ]
-    value, reason = _value(run, of.until_epoch)
-    known = search.parameters.get(of.trial)
-    return TrialResult(
-        trial=of.trial,
-        epoch=of.until_epoch,
-        value=value,
-        reason=reason,
-        seconds=_seconds(run) + sum(one.seconds for one in resizes),
-        percent=0 if resizes or job.pool is None else percent_had(run.gpu),
-        parameters=() if known or search.is_stated else _parameters(of, search),
-    )
-
-
-def _parameters(of: TrialOf, search: Search) -> Texts:
-    """What a trial ran with, as far as its TrainingJob, which others may edit, is to be believed.
-
-    Only points of the search space are: a status has room for those.
-    """
-    point = point_of(search.terms, of.parameters)
-    if point.keys() == search.terms.space.parameters.keys():
-        return texts_of(point)
-    return search.texts(of.trial) or ()
-
-
-def _seconds(run: WorkloadRecord) -> int:
-    """From its first start to its end; 0 where it never ran."""
-    began, ended = run.status.start_time, run.status.completion_time
-    return max(0, round(ended - began)) if began > 0 else 0
-
-
-def _value(run: WorkloadRecord, epoch: int) -> tuple[float | None, Reason | None]:
-    if run.status.phase == Phase.FAILED:
-        return None, Reason.TRIAL_FAILED
-    told = next((one for one in run.status.metrics if one.epoch == epoch), None)
-    if told is None:
-        return None, Reason.METRIC_MISSING
-    if told.value is None:
-        return None, Reason.METRIC_NOT_A_NUMBER
-    return told.value, None
 
 
 # -- TrainingJobs --------------------------------------------------------------------------------
@@ -313,7 +226,7 @@ def _texts(search: Search, around: Around, trial: int) -> Texts | None:
 
 
 def _is_active(run: WorkloadRecord | None) -> bool:
-    return run is not None and run.status.phase not in _OVER
+    return run is not None and run.status.phase not in OVER
 
 
 def _deletes(
@@ -466,53 +379,3 @@ def _counts(job: TuningRecord, around: Around, search: Search, *, over: bool) ->
         stopped=max(0, ended - failed - complete),
         failed=failed,
     )
-
-
-# -- Events --------------------------------------------------------------------------------------
-
-
-def _events(
-    job: TuningRecord,
-    around: Around,
-    search: Search,
-    fresh: Sequence[TrialResult],
-    verdict: tuple[TuningStatus, Reason],
-) -> tuple[Emit, ...]:
-    """Failed trials, decided groups, the end of the search."""
-    status, reason = verdict
-    said: list[tuple[bool, Reason, str]] = [
-        (True, one.reason, f"{trial_name(job.ref.name, one.trial)} has no value: {one.reason}")
-        for one in fresh
-        if one.reason is not None
-    ]
-    open_before = {one.name for one in job.status.groups if one.ended < one.trials}
-    said += [
-        (False, Reason.GROUP_FINISHED, f"{one.name}: {one.trials} trials reached epoch {one.epoch}")
-        for one in status.groups
-        if one.name in open_before and one.ended == one.trials
-    ]
-    said += [
-        (False, Reason.TRIAL_RESIZED, _resize_text(job, one)) for one in _new_resizes(job, status)
-    ]
-    said += [
-        (one.type != ConditionType.PLANNED, Reason(one.reason), one.message)
-        for one in newly_true(job.status.conditions, status.conditions)
-        if one.type in _ANNOUNCED
-    ]
-    if status.phase in _ENDED:
-        said.append((status.phase == "Failed", reason, status.message))
-    return tuple(
-        Emit(target=job.ref, warning=warning, epoch=around.epoch, reason=why, text=text)
-        for warning, why, text in said
-    )
-
-
-def _new_resizes(job: TuningRecord, status: TuningStatus) -> tuple[TrialResize, ...]:
-    before = set(job.status.resizes)
-    return tuple(one for one in status.resizes if one not in before)
-
-
-def _resize_text(job: TuningRecord, one: TrialResize) -> str:
-    why = f"ends {one.gain_seconds} s sooner" if one.gain_seconds else "makes room for others"
-    name = trial_name(job.ref.name, one.trial)
-    return f"{name}: from {one.from_percent} to {one.to_percent} % of a device, {why}"
