@@ -270,6 +270,10 @@ bench-lanes: $(VENV)/.ready ## lanes in virtual time: safety under random events
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.lanes $(if $(DATA),--data $(DATA)) $(if $(EVENTS),--events $(EVENTS))
 	@$(BIN)/python -m bench.lanes_switch
 
+.PHONY: bench-lanes-cluster
+bench-lanes-cluster: $(VENV)/.ready ## twenty small trainings in lanes beside time slicing by the kernel, on the local cluster (root, Linux, about 8 min)
+	@$(BIN)/python -m bench.lanes_cluster
+
 .PHONY: bench-tuning
 bench-tuning: $(VENV)/.ready ## trials of a tuning job beside one device a trial and the bounds, in virtual time (DATA=folder, SEEDS)
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.tuning $(if $(DATA),--data $(DATA)) $(if $(SEEDS),--seeds $(SEEDS))
@@ -277,6 +281,10 @@ bench-tuning: $(VENV)/.ready ## trials of a tuning job beside one device a trial
 .PHONY: bench-tuning-cluster
 bench-tuning-cluster: $(VENV)/.ready ## trials that divide two devices beside fixed widths, on the local cluster (root, Linux, about 20 min)
 	@$(BIN)/python -m bench.tuning_cluster
+
+.PHONY: bench-tuning-kills
+bench-tuning-kills: $(VENV)/.ready ## a hundred kills while searches run on the local cluster, each result counts once (KILLS, SEED; root, Linux, about 15 min)
+	@$(BIN)/python -m bench.tuning_kills $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED))
 
 .PHONY: bench-router
 bench-router: $(VENV)/.ready ## what the router adds beside nginx, requests a core, goodput beside BentoML, Ray Serve and static sizes (NGINX=program)

@@ -32,7 +32,7 @@ KIND: Final = "tuningjobs.ullage.dev"
 DEVICES: Final = {f"node-{at + 1}": [EmulatedDevice(core=at)] for at in range(2)}
 PERCENT: Final = 25
 TRIALS: Final = 9
-EPOCHS: Final = 270
+EPOCHS: Final = 540
 """Of the trial that is never stopped; the first rung has a ninth of them."""
 LIMIT_S: Final = 1_800.0
 BARS: Final[report.Bars] = {
