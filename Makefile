@@ -15,7 +15,7 @@ STRESS_EVENTS ?= 100000
 STROKES ?= 20
 # wild objects of the fuzz suite in test-stress; test-fast reads a few thousand
 WILD_OBJECTS ?= 200000
-# rounds that real jobs take turns for; 50 is the bar and takes a quarter of an hour
+# rounds that real jobs take turns for; 50 rounds take a quarter of an hour
 E2E_ROUNDS ?= 16
 # properties that test-stress tries on more examples than test-fast
 MANY_EXAMPLES := $(shell grep -rlE "^from fakes.examples import" tests --include="test_*.py" 2>/dev/null)

@@ -6,7 +6,7 @@ Large templates and pages of lists leave holes. glibc keeps them, and raises the
 block is returned at once whenever one is freed: 0.8 MiB a minute in a soak, of which a trim gave
 all back. Errors of failed connections refer to one another through their tracebacks; the collector
 looks at old objects ever less often the more there are, so an API server that is away cost 20 MiB a
-minute. Records have no cycles, yet every full collection walks them all, .2 s at 10,000 jobs: what
+minute. Records have no cycles, yet every full collection walks them all, 0.2 s at 10,000 jobs: what
 has survived a minute is left out until memory grows, or half an hour has passed.
 """
 

@@ -473,7 +473,7 @@ def _inside(context: typer.Context, stated: str) -> str:
 
 
 def _one_or_all(context: typer.Context, stated: str, everywhere: bool) -> str:
-    """The same, or "" for all of them."""
+    """Namespace to read; "" = all namespaces."""
     if everywhere and (stated or _target(context).namespace):
         _fail("give a namespace with -n, or all of them with -A")
     return "" if everywhere else _inside(context, stated)

@@ -19,7 +19,7 @@ from typing import Final
 
 import yaml
 
-from ullage.api.contract import LABEL_TUNING
+from ullage.api.contract import LABEL_TUNING, Reason
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.codecs.tuning import tuning_status_to_wire
 from ullage.cluster.projection.tuning import project_tuning_job
@@ -217,7 +217,9 @@ def _state(
     """Where a trial is, and the reason that is known of it."""
     if due is not None:
         if job is None:
-            return TrialState.WAITING, ""
+            resizes = seen.record.status.resizes
+            resized = any((one.trial, one.epoch) == (trial, due) for one in resizes)
+            return TrialState.WAITING, Reason.TRIAL_RESIZED.value if resized else ""
         decision = job.status.decision
         runs = job.status.phase == Phase.RUNNING or job.status.phase in OVER
         return (TrialState.RUNNING if runs else TrialState.WAITING), (

@@ -295,7 +295,7 @@ def _of_python(words: list[str]) -> Iterator[str]:
 
 def _of_pip(words: list[str]) -> Iterator[str]:
     for word in words[1:]:
-        extra = re.fullmatch(r"ullage(?:\[(\w+)\])?", word)
+        extra = re.fullmatch(r"(?:ullage|\.)(?:\[(\w+)\])?", word)
         if extra is None:
             yield f"{word} is none of our packages"
         elif extra[1] and extra[1] not in project()["optional-dependencies"]:

@@ -39,7 +39,7 @@ TUNING: Final[Mapping[Reason, Explanation]] = {
     ),
     Reason.TRIAL_STARTED: say("The TrainingJob of a trial was created.", "Nothing."),
     Reason.TRIAL_RESIZED: say(
-        "A running trial goes on from its checkpoint with more or less of a device, because its "
+        "A running trial resumes from its checkpoint with more or less of a device, because its "
         "group ends sooner then.",
         "Nothing. Leave out spec.resources for trials that never change.",
     ),

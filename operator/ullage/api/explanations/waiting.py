@@ -189,7 +189,7 @@ WAITING: Final[Mapping[Reason, Explanation]] = {
         "Set gpu.count to 1, or use gpu.mode Exclusive.",
     ),
     Reason.ENFORCEMENT_MISSING: say(
-        "A tenant of the device runs without verified limits, so no workload may join it.",
+        "A workload on the device runs without verified limits, so no workload may join it.",
         "Wait until its limits are verified or it is evicted; `kubectl ullage top` shows which.",
     ),
     Reason.SLO_INFEASIBLE: say(
@@ -209,7 +209,7 @@ WAITING: Final[Mapping[Reason, Explanation]] = {
         "use gpu.mode Exclusive.",
     ),
     Reason.NOT_WORTH_SHARING: say(
-        "Together the tenants would do less work than without the newcomer, or less than one after "
+        "Together the workloads would do less work than without the newcomer, or less than one after "
         "the other.",
         "Wait for another device, or lower risk.minCombinedPercent in the SchedulingPolicy.",
     ),

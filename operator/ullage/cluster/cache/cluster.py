@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The operator's one snapshot of the cluster: mutable, single-threaded, rebuilt from the API.
+"""The operator's cache of the cluster: mutable, single-threaded, rebuilt from the API.
 
 Streams feed it, ``freeze`` returns immutable snapshots, ``assume`` overlays writes that were sent
 and not yet observed. An update costs what it changes. Nothing here decides, writes or waits, and no

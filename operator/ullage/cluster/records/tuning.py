@@ -74,7 +74,7 @@ class TrialResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialResize:
-    """A running trial was stopped and goes on from its checkpoint with more or less of a device."""
+    """A running trial was stopped and resumes from its checkpoint with more or less of a device."""
 
     trial: EpochNumber
     """Number of the trial, from 0."""

@@ -200,7 +200,7 @@ def _move(context: CycleContext, result: Assignments) -> dict[str, tuple[Reason,
 
 
 def _starts_again(job: WorkloadRecord, finding: Finding) -> LifecycleStep:
-    text = f"{finding.text}; it starts again from its checkpoint"
+    text = f"{finding.text}; it restarts from its checkpoint"
     passed = None
     if finding.device is not None:
         passed = Passed(reason=finding.because, device=finding.device, message=finding.text)

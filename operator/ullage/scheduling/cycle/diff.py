@@ -135,7 +135,7 @@ def _statuses(plan: Plan, snapshot: Snapshot) -> Iterator[SetStatus]:
 
 
 def _in_each_pod(whole: SetStatus, workload: WorkloadRecord) -> Iterator[TellPod]:
-    """The same in each pod that does not tell it yet."""
+    """Write the status into each adopted pod that does not have it yet."""
     told = replace(workload.status, observed_generation=workload.generation)
     everyone = told != whole.status
     for member in workload.adopted:

@@ -28,7 +28,7 @@ from ullage.process.faults import fault_text
 
 WORKLOADS: Final = "workloads"
 PODS: Final = "pods"
-_HOLDERS: Final = ("workload", "job", "service", "pod", "member", "turn")
+_HOLDERS: Final = ("workload", "job", "service", "pod", "member")
 """Fields by which the values of a decision hold the object that they are about."""
 _MOST_FRAMES: Final = 8
 _MOST_TRACE: Final = 4_096

@@ -49,7 +49,7 @@ class LifecycleStep:
     """An InferenceDeployment whose Deployment and Service are to be kept as wanted."""
     wake_at: float = 0.0
     silent: bool = False
-    """The object is being deleted: its status is no one's business any more."""
+    """Nothing is decided and no status is written: it is being deleted, or set aside."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The book of wanted slices while a plan is made: what stays, what goes, what comes.
+"""The desired slices of every node while a cycle decides: kept, dropped, added.
 
 Mutable scratch of one cycle. A node that nothing happens to keeps its very tuple, so that "nothing
 changed" stays cheap to see.
@@ -65,7 +65,7 @@ class Ledger:
         return tuple((node, new[key]) for key in keys)
 
     def slices(self) -> dict[str, tuple[DesiredSlice, ...]]:
-        """The whole book, every list in order of its keys."""
+        """All desired slices by node, each list in order of its keys."""
         result: dict[str, tuple[DesiredSlice, ...]] = {}
         for name, record in self._records.items():
             dropped = self._dropped.get(name)

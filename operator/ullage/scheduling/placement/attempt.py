@@ -154,5 +154,5 @@ class Outcome:
 
     @property
     def is_only_refused(self) -> bool:
-        """Whether nothing follows for devices or for others."""
+        """Whether the attempt gave no placement, victim or downsizing."""
         return not self.placements and not self.victims and self.conceded is None

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Refusals in words that someone who never saw a scheduler understands.
+"""Refusal messages for users: what was requested, what prevents it, what helps.
 
 Every text says what was wanted, what stands in the way with numbers, and what would help. Nothing
 is decided here.
@@ -31,8 +31,8 @@ HELP: Final[Mapping[Reason, str]] = {
     Reason.NO_CAPACITY: "wait for a device, ask for less, or add nodes",
     Reason.NO_NODE_MATCHES: "change the template's node rules or accelerators, or label a node",
     Reason.NODE_AFFINITY_CONFLICT: "take matchFields and empty terms out of the node affinity",
-    Reason.NODE_UNHEALTHY: "see to the node or its agent",
-    Reason.DEVICE_UNHEALTHY: "see to the device, or allow other accelerators",
+    Reason.NODE_UNHEALTHY: "check the node and its agent",
+    Reason.DEVICE_UNHEALTHY: "check the device, or allow other accelerators",
     Reason.MODE_UNSUPPORTED: "use gpu.mode Exclusive, or allow other accelerators",
     Reason.TRUST_DOMAIN: "name the same trustDomain on both, or wait for an empty device",
     Reason.TRUST_DOMAIN_NOT_GRANTED: (
@@ -47,14 +47,14 @@ HELP: Final[Mapping[Reason, str]] = {
         "wait until work of the tenant or its cohort ends, ask for less, or ask your administrator "
         "to raise spec.tenants[].quota of the SchedulingPolicy"
     ),
-    Reason.CONTEXT_LIMIT: "wait for a tenant to leave, or add nodes",
+    Reason.CONTEXT_LIMIT: "wait for a neighbour to end, or add nodes",
     Reason.MEMORY_WOULD_OVERFLOW: "lower gpu.memory.limit or gpu.share.minPercent, or wait",
-    Reason.PERCENT_LIMIT: "lower gpu.share.minPercent, or wait for a tenant to leave",
+    Reason.PERCENT_LIMIT: "lower gpu.share.minPercent, or wait for a neighbour to end",
     Reason.PREDICTED_SLO_BREACH: (
         "raise slo.maxSlowdown, ask for another share, declare a WorkloadProfile, or wait"
     ),
     Reason.NEED_PROFILE: (
-        "wait until it is tried or measured, declare or import a WorkloadProfile, or ask alone"
+        "wait until it is tried or measured, declare or import a WorkloadProfile, or use gpu.mode Exclusive"
     ),
     Reason.NOT_WORTH_SHARING: "wait for another device, or ask for another share",
     Reason.SLO_INFEASIBLE: "raise the objective above the solo time, or allow other accelerators",
@@ -115,7 +115,7 @@ def headline(workload: WorkloadRecord, placed: int, lines: Sequence[RefusalLine]
     """The one sentence for a workload that waits."""
     members = f" (room for {placed} of {workload.replicas} members)" if placed else ""
     if not lines:
-        return f"needs {wanted(workload)}{members}; no node of ours has reported a device yet"
+        return f"needs {wanted(workload)}{members}; no node labelled ullage.dev/node=true has reported a device yet"
     first = lines[0]
     nearest = f"nearest is {first.nearest}: " if first.nearest else ""
     return (

@@ -1,12 +1,12 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Who has to go so that someone more important fits.
+"""Select preemption victims for a workload that does not fit.
 
-Only TrainingJobs that can checkpoint, of strictly lower priority, whose turn is over, or that train
-in the headroom of the service that needs its devices. Elastic
-gangs give up what they can spare before anyone goes wholly; then lowest priority first, then who
-saved its work last, then youngest, and no more of them than needed. Tries them in the occupancy as
-it will be when what is leaving has left; evicts nothing.
+Victims are TrainingJobs that can checkpoint: of lower priority, with their turn over, or training
+in the headroom of the service that needs the devices. Elastic gangs first give up spare members;
+then the lowest priority goes first, then the latest checkpoint, then the youngest, and no more of
+them than needed. They are tried in the occupancy as it will be when what is leaving has left;
+nothing is evicted here.
 """
 
 from __future__ import annotations

@@ -90,11 +90,11 @@ class SchedulingQueue:
     placer: Placer
     feasibility: Feasibility
     selection: VictimSelection
-    """Whom those may make leave who do not fit."""
+    """Selects victims for workloads that do not fit."""
     residents: Callable[[], Sequence[DownsizeCandidate]] | None = None
     """Who may be asked to make room with a part of its share; ``None`` = no one is."""
     narrow: Callable[[ResourceRequest, frozenset[int], int], ResourceRequest] | None = None
-    """Holds a want to some models, and to a share of a device where that is above 0."""
+    """Restricts a request to some models, and to a share of a device where that is above 0."""
     idle: Mapping[str, tuple[Reason, str]] = field(default_factory=dict)
     """Who has no pool to be placed in now, by uid, and why."""
     alike: Mapping[str, tuple[SchedulingAttempt, ResourceRequest]] = field(default_factory=dict)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Whom a workload that does not fit may make leave, by priority, by turn and by quota."""
+"""Selects eligible preemption victims by priority, turn and quota."""
 
 from __future__ import annotations
 

@@ -65,12 +65,12 @@ def _company(arena: Arena, division: Division, uid: str) -> str:
 def leaves_text(arena: Arena, uid: str, kind: str, partner: str) -> str:
     """Why a running job starts again: on a better type, beside another, or with all of a device."""
     runner = arena.runners[uid]
-    goes_on = "goes on from its checkpoint"
+    goes_on = "resumes from its checkpoint"
     if kind != runner.holds:
-        return f"leaves for {kind}, where its time is worth more; {goes_on}"
+        return f"migrates to {kind} (higher value); {goes_on}"
     both = arena.pairing.together(uid, partner, kind) if partner else None
     if both is None:
-        return f"has a whole {kind} from now on; {goes_on}"
+        return f"now has a whole {kind}; {goes_on}"
     speeds = [
         f"{arena.runners[one].speeds.get(kind, 0.0) / slowdown:.3g}"
         for one, slowdown in zip((uid, partner), both.slowdowns, strict=True)

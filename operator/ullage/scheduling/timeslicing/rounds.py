@@ -80,8 +80,8 @@ class Rounds:
         runner = self.arena.runners.get(uid)
         kind = f" on {runner.holds}" if runner is not None and runner.holds else ""
         return (
-            f"its turn{kind} is over: {winner} is owed more time; goes on from its checkpoint when"
-            " its turn comes again"
+            f"its turn{kind} is over: {winner} is owed more time; resumes from its checkpoint in"
+            " its next turn"
         )
 
     def leaves(self, uid: str, kind: str) -> str:

@@ -264,7 +264,7 @@ def _deletes(
             owner=run.ref,
             epoch=around.epoch,
             reason=Reason.TRIAL_RESIZED,
-            text=f"goes on from its checkpoint with {percent} % of a device",
+            text=f"resumes from its checkpoint with {percent} % of a device",
         )
         for run, percent in resized
     )

@@ -4,7 +4,7 @@
 
 Pure. A width is chosen when a TrainingJob is created. Another one, for a trial that runs, is
 written into the status first; once it was read back the TrainingJob goes and is created again, and
-its program goes on from its checkpoint.
+its program resumes from its checkpoint.
 """
 
 from __future__ import annotations
