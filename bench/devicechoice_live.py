@@ -37,7 +37,7 @@ from ullage.engines.devicechoice.features import TimedOp
 from ullage.engines.devicechoice.fit import Network, Networks, measured_s
 from ullage.engines.profiles.traces import TracedOp, together
 from ullage.scheduling.learning.estimates import Evidence, estimated
-from ullage.scheduling.learning.loop import Lessons
+from ullage.scheduling.learning.loop import ProfileUpdates
 from ullage.scheduling.learning.throughput import typical
 from ullage.scheduling.learning.written_speeds import with_estimates
 from ullage.scheduling.model.plan import SetProfile
@@ -166,7 +166,7 @@ def left_out(networks: Networks, away: Callable[[str], str]) -> dict[str, tuple[
         others = [as_imported(one, networks[one], PROFILED) for one in kept]
         profiles = {(one.namespace, one.name): one for one in (mine, *others)}
         snapshot = Snapshot(version=1, taken_at=NOW, gpu_nodes=_nodes(), profiles=profiles)
-        lessons = with_estimates(snapshot, NOW, 1, Lessons(dropped={}))
+        lessons = with_estimates(snapshot, NOW, 1, ProfileUpdates(dropped={}))
         (written,) = (
             one
             for one in lessons.actions

@@ -247,9 +247,7 @@ def main(words: Sequence[str] | None = None) -> int:
         **completion_figures(ends),
         "jain": fair,
     }
-    report.write(
-        "lanes", report.figures_before("lanes") | figures, lines(occupancy, ends, figures)
-    )
+    report.write("lanes", report.figures_before("lanes") | figures, lines(occupancy, ends, figures))
     return report.judge(figures, BARS)
 
 

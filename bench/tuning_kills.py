@@ -214,7 +214,9 @@ def main() -> int:
         **{f"kills_{name}": count for name, count in faults.counts.items()},
     }
     rows = [
-        report.Row(what=name, ours=str(value), limit="0" if name in BARS and name != "kills" else "")
+        report.Row(
+            what=name, ours=str(value), limit="0" if name in BARS and name != "kills" else ""
+        )
         for name, value in figures.items()
     ]
     report.write("tuning", report.figures_before("tuning") | figures, rows)

@@ -54,14 +54,14 @@ class CoordinatorService:
     def __init__(
         self,
         reader: CoordinatorReader,
-        picture: ClusterState,
+        state: ClusterState,
         *,
         is_leader: Callable[[], bool],
         poke: Callable[[str], None],
     ) -> None:
         """``is_leader`` says whether this replica leads on a whole snapshot."""
         self._reader = reader
-        self._picture = picture
+        self._state = state
         self._is_leader = is_leader
         self._poke = poke
         self._told: dict[str, CoordinatorReport] = {}
@@ -85,7 +85,7 @@ class CoordinatorService:
             return
         there = {
             uid: pod
-            for uid, pod in self._picture.coordinator_pods().items()
+            for uid, pod in self._state.coordinator_pods().items()
             if pod.stage is PodStage.RUNNING and pod.address
         }
         if not there and not self._told:
@@ -103,7 +103,7 @@ class CoordinatorService:
             uid: _news(one) for uid, one in self._told.items()
         }
         self._told = told
-        self._picture.set_coordinators(told)
+        self._state.set_coordinators(told)
         if is_news:
             self._poke("lead")
 

@@ -121,9 +121,9 @@ def run_fit(task: FitTask, profiles: Mapping[Key, ProfileRecord]) -> Answer:
     started = time.perf_counter()
     profiles, refused = believed(profiles, task)
     policy = PolicyRecord(knowledge=task.knowledge)
-    picture = Snapshot(version=0, taken_at=0.0, profiles=profiles, policy=policy)
-    rows = kept_rows(rows_of(picture, task.accelerator))
-    known = _related(class_profiles(picture, task.accelerator), rows)
+    snapshot = Snapshot(version=0, taken_at=0.0, profiles=profiles, policy=policy)
+    rows = kept_rows(rows_of(snapshot, task.accelerator))
+    known = _related(class_profiles(snapshot, task.accelerator), rows)
     previous = task.previous
     if task.fit or previous is None:
         crowds = any(len(row.partners) > 1 for row in rows)  # judged by the cells of their pairs

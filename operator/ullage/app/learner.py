@@ -64,7 +64,7 @@ class Learner:
     def __init__(
         self,
         *,
-        picture: Callable[[], Snapshot | None],
+        snapshot: Callable[[], Snapshot | None],
         publish: Callable[[Mapping[str, LearnedModel]], None],
         clock: Clock,
         pace: Pace,
@@ -76,7 +76,7 @@ class Learner:
 
         ``publish`` is told every model whenever one of them is new.
         """
-        self._picture = picture
+        self._snapshot = snapshot
         self._publish = publish
         self._clock = clock
         self._deadline_s = deadline_s
@@ -130,10 +130,10 @@ class Learner:
 
     async def step(self) -> bool:
         """One look and at most one lesson; says whether there was one."""
-        picture = self._picture()
-        if picture is None:
+        snapshot = self._snapshot()
+        if snapshot is None:
             return False
-        self._schedule.see(picture, self._clock.now())
+        self._schedule.see(snapshot, self._clock.now())
         self._looked = True
         task = self._schedule.next(self._clock.now(), self._clock.monotonic())
         if task is None:

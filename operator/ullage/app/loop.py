@@ -188,7 +188,7 @@ class DecisionLoop:
             self._solver.aside.blame(snapshot, uid, shortened(error.message), self._clock.now())
 
     def _wake(self, plan: Plan, now: float) -> None:
-        """Look again when a guard, a back-off or a refused write is due."""
+        """Look again when a timeout, a back-off or a refused write is due."""
         due = [at for at in (plan.wake_at, self._state.next_retry() or 0.0) if at]
         if due:
             self._trigger.wake_in(min(due) - now)

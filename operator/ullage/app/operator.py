@@ -383,7 +383,7 @@ class Operator:
     def _make_learner(self, around: Surroundings) -> Learner:
         times = self._settings.learn
         return Learner(
-            picture=lambda: self.replica.picture(),
+            snapshot=lambda: self.replica.leader_snapshot(),
             publish=self._publish,
             clock=around.clock,
             pace=Pace(

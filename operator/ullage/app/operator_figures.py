@@ -28,7 +28,7 @@ from ullage.metrics.scaling import ScalingFigures, scaling_figures
 from ullage.metrics.sharing import ModelFigures, SharingFigures
 from ullage.metrics.spending import SpendFigures, SpendSums
 from ullage.metrics.suggestions import SuggestionFigures
-from ullage.metrics.tenants import Parties
+from ullage.metrics.tenants import TenantLabels
 from ullage.metrics.tiers import TierFigures, TierSums
 from ullage.metrics.tuning import TuningFigures, tuning_figures
 from ullage.metrics.turns import TurnFigures, turn_figures
@@ -55,7 +55,7 @@ class ReplicaFigures:
         self._loop_lag_s = loop_lag_s
         self._pools = pools
         self._suggestions = suggestions
-        self._parties = Parties()
+        self._parties = TenantLabels()
         currency = replica.settings.price.currency
         self._costs = CostSums(began=replica.clock.now(), currency=currency, parties=self._parties)
         self._spends = SpendSums(currency=currency, parties=self._parties)
@@ -66,9 +66,9 @@ class ReplicaFigures:
         replica, counters = self._replica, self._replica.counters
         guard, aside = counters.guard, replica.solver.aside
         stats, now = counters.loop, replica.clock.now()
-        picture, term = replica.state.freeze(now), self._term()
-        self._parties.policy = picture.policy
-        workloads = list(picture.workloads.values())
+        snapshot, term = replica.state.freeze(now), self._term()
+        self._parties.policy = snapshot.policy
+        workloads = list(snapshot.workloads.values())
         plan = term.loop.last_plan
         waiting = [w.status.decision for w in workloads if w.status.phase == Phase.PENDING]
         return OperatorFigures(
@@ -100,41 +100,41 @@ class ReplicaFigures:
             sharing=sharing_figures(
                 counters.outcomes,
                 replica.learner,
-                profiles=picture.profiles.values(),
+                profiles=snapshot.profiles.values(),
                 unusable=plan.dropped if plan is not None else {},
             ),
             cost=guard("cost", lambda: self._costs.figures(workloads, now), CostFigures()),
             spend=guard("spend", lambda: self._spends.figures(workloads), SpendFigures()),
             scaling=guard(
-                "scaling", lambda: scaling_figures(picture.workloads.values()), ScalingFigures()
+                "scaling", lambda: scaling_figures(snapshot.workloads.values()), ScalingFigures()
             ),
-            tiers=guard("tiers", lambda: self._tiers.figures(picture.leads), TierFigures()),
-            turns=guard("turns", lambda: self._turns(picture, workloads), TurnFigures()),
-            inventory=guard("inventory", lambda: inventory_figures(picture), InventoryFigures()),
-            quota=guard("quota", lambda: quota_figures(picture), QuotaFigures()),
+            tiers=guard("tiers", lambda: self._tiers.figures(snapshot.leads), TierFigures()),
+            turns=guard("turns", lambda: self._turns(snapshot, workloads), TurnFigures()),
+            inventory=guard("inventory", lambda: inventory_figures(snapshot), InventoryFigures()),
+            quota=guard("quota", lambda: quota_figures(snapshot), QuotaFigures()),
             suggestions=guard("suggestions", self._suggestions, SuggestionFigures()),
             tuning=guard(
                 "tuning",
                 lambda: tuning_figures(replica.state.tuning_jobs().values()),
                 TuningFigures(),
             ),
-            pools=guard("pools", lambda: self._pools(picture), PoolFigures()),
-            devices=guard("devices", lambda: self._devices(picture), DeviceFigures()),
+            pools=guard("pools", lambda: self._pools(snapshot), PoolFigures()),
+            devices=guard("devices", lambda: self._devices(snapshot), DeviceFigures()),
         )
 
-    def _turns(self, picture: Snapshot, workloads: Sequence[WorkloadRecord]) -> TurnFigures:
+    def _turns(self, snapshot: Snapshot, workloads: Sequence[WorkloadRecord]) -> TurnFigures:
         stats = self._replica.counters.loop
         return turn_figures(
             workloads,
-            picture.taken_at,
+            snapshot.taken_at,
             self._parties,
-            round_s=float(picture.policy.round_seconds),
+            round_s=float(snapshot.policy.round_seconds),
             preemptions=stats.preemptions,
             divisions=stats.divisions,
         )
 
-    def _devices(self, picture: Snapshot) -> DeviceFigures:
-        return device_figures(picture, self._replica.counters.outcomes.speed_errors)
+    def _devices(self, snapshot: Snapshot) -> DeviceFigures:
+        return device_figures(snapshot, self._replica.counters.outcomes.speed_errors)
 
 
 def _streams(reflectors: Sequence[Reflector]) -> StreamFigures:

@@ -29,7 +29,7 @@ from ullage.metrics.histograms import (
     predicted_slowdown,
     wait_seconds,
 )
-from ullage.metrics.tenants import Parties
+from ullage.metrics.tenants import TenantLabels
 from ullage.scheduling.model.plan import Action, Emit, SetProfile, SetStatus, TellPod
 from ullage.scheduling.prediction.knowledge import partner_of
 from ullage.scheduling.prediction.rows import class_profile
@@ -52,7 +52,7 @@ class Outcomes:
 
     def __init__(self) -> None:
         """Nothing has happened yet."""
-        self._parties = Parties()
+        self._parties = TenantLabels()
         self.decisions: Counter[tuple[str, str, str]] = Counter()
         self.admission_seconds = admission_seconds()
         self.predicted = predicted_slowdown()

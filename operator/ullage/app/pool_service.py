@@ -51,7 +51,7 @@ class PoolService:
     def __init__(
         self,
         cluster: ClusterPort,
-        picture: ClusterState,
+        state: ClusterState,
         hooks: Hooks,
         *,
         clock: Clock,
@@ -61,7 +61,7 @@ class PoolService:
     ) -> None:
         """``namespace`` is the operator's own, ``environment`` the process's."""
         self._currency = settings.currency
-        self._picture = picture
+        self._state = state
         self._hooks = hooks
         self._clock = clock
         self._fetcher = Fetcher(
@@ -93,13 +93,13 @@ class PoolService:
         """Take in what happened, tell decisions, write what is worth it."""
         if not self._hooks.synced():
             return
-        epoch, written = self._hooks.epoch(), self._picture.pools_written()
-        snapshot = self._picture.freeze(self._clock.now())
+        epoch, written = self._hooks.epoch(), self._state.pools_written()
+        snapshot = self._state.freeze(self._clock.now())
         self._keeper.look(snapshot, written, self._prices.news, is_leader=epoch is not None)
         if epoch is None:
             return
         writes = self._keeper.writes(written, snapshot.taken_at, epoch)
-        if self._picture.set_pools(self._keeper.told):
+        if self._state.set_pools(self._keeper.told):
             self._hooks.poke("pools")
         if writes:
             self._hooks.submit(writes)
@@ -126,4 +126,4 @@ class PoolService:
         """Every pool, where this replica leads."""
         if self._hooks.epoch() is None or not self._hooks.synced():
             return ()
-        return self._picture.pools_written().values()
+        return self._state.pools_written().values()

@@ -69,7 +69,7 @@ class Replica:
         """This replica holds the Lease, and its snapshot is whole."""
         return self.lease.held and self.synced()
 
-    def picture(self) -> Snapshot | None:
+    def leader_snapshot(self) -> Snapshot | None:
         """The snapshot, where this replica leads."""
         return self.state.freeze(self.clock.now()) if self.is_leader() else None
 

@@ -36,7 +36,7 @@ from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.cycle.set_aside import reference
 from ullage.scheduling.model.faults import Fault
-from ullage.scheduling.model.plan import Action, DecideSettings, Emit, Plan
+from ullage.scheduling.model.plan import RECHECK_S, Action, DecideSettings, Emit, Plan
 
 log = structlog.get_logger("ullage.solver")
 
@@ -63,8 +63,6 @@ class Undecided(Exception):
 
 FRESH_FACTOR = 3
 """How many deadlines the first decision of a child may take."""
-SOON_S = 0.05
-"""When the next decision comes, if this one left something to be found out."""
 START_S = 60.0
 """How long a child may take to start and import, which is no part of deciding."""
 _UNPACKER = Unpacker()
@@ -187,7 +185,7 @@ class Solver:
                 continue
             news = self.aside.news()
             if self.aside.searching or news:
-                plan = replace(plan, wake_at=min(plan.wake_at or now + SOON_S, now + SOON_S))
+                plan = replace(plan, wake_at=min(plan.wake_at or now + RECHECK_S, now + RECHECK_S))
             done = () if self.aside.probes else actions
             return plan, (*done, *_told(snapshot, news, settings.epoch))
 

@@ -174,7 +174,7 @@ class Term:
         replica = self._replica
         while True:
             await asyncio.sleep(TELL_EVERY_S)
-            snapshot = replica.picture()
+            snapshot = replica.leader_snapshot()
             if snapshot is not None:
                 now, courses, epoch = (
                     replica.clock.now(),

@@ -41,7 +41,7 @@ class Trigger:
         self._poked.set()
 
     def wake_in(self, seconds: float) -> None:
-        """Decide again after this time even if nothing changes (a guard or a back-off)."""
+        """Decide again after this time even if nothing changes (a timeout or a back-off)."""
         self._wake_at = asyncio.get_running_loop().time() + max(0.0, seconds)
 
     def rest(self, seconds: float) -> None:

@@ -92,8 +92,8 @@ class _Inputs:
 class TuningService:
     """Every TuningJob, one step at each look."""
 
-    def __init__(self, picture: ClusterState, hooks: TuningHooks, *, clock: Clock) -> None:
-        self._picture = picture
+    def __init__(self, state: ClusterState, hooks: TuningHooks, *, clock: Clock) -> None:
+        self._state = state
         self._hooks = hooks
         self._clock = clock
         self._seen = -1
@@ -133,15 +133,15 @@ class TuningService:
         if epoch is None or not self._hooks.synced():
             return
         now = self._clock.monotonic()
-        if self._picture.version == self._seen and now < self._look_again_at:
+        if self._state.version == self._seen and now < self._look_again_at:
             return
-        self._seen, self._look_again_at = self._picture.version, now + ECHO_S
+        self._seen, self._look_again_at = self._state.version, now + ECHO_S
         self._creates.clear()
-        jobs = self._picture.tuning_jobs()
+        jobs = self._state.tuning_jobs()
         self._forget_all_but({job.ref.uid for job in jobs.values()})
         if not jobs:
             return
-        snapshot = self._picture.freeze(self._clock.now())
+        snapshot = self._state.freeze(self._clock.now())
         runs = _runs_by_tuning(snapshot.workloads.values())
         for at in sorted(jobs):
             job = jobs[at]
@@ -184,7 +184,7 @@ class TuningService:
             until = step.again_at or math.inf
             self._done[job.ref.uid] = _Inputs(job=job, around=around, until=until)
         if step.deletes:
-            self._picture.assume(step.deletes, self._clock.now())
+            self._state.assume(step.deletes, self._clock.now())
         if writes:
             self._hooks.submit(writes)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ullage.cli.look import inside, picture
+from ullage.cli.look import inside, snapshot_of
 from ullage.cluster.projection.notice import DRAIN_KEY
 from ullage.cluster.values.streams import GPU_NODES
 from ullage.ports import GPU_NODE, NODE, ApiError, ClusterPort, Selector
@@ -78,7 +78,7 @@ async def left_on(cluster: ClusterPort, node: str) -> Left:
     Raises:
         ApiError: the API server refused or did not answer.
     """
-    record = (await picture(cluster, inside((GPU_NODES,), "", node))).gpu_nodes.get(node)
+    record = (await snapshot_of(cluster, inside((GPU_NODES,), "", node))).gpu_nodes.get(node)
     if record is None:
         return Left(pods=())
     wanted = {f"{part.pod_namespace}/{part.pod_name}" for part in record.desired}

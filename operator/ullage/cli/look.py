@@ -32,7 +32,7 @@ async def look(target: Target, wanted: Sequence[Stream]) -> Snapshot:
         ApiError: the API server refused or did not answer.
     """
     async with target.connect() as api:
-        return await picture(api, wanted)
+        return await snapshot_of(api, wanted)
 
 
 async def look_as_allowed(
@@ -87,7 +87,7 @@ async def saved(cluster: ClusterPort, body: JsonObject, join: Join | None = None
     return "replaced" if join is None else "completed"
 
 
-async def picture(cluster: ClusterPort, wanted: Sequence[Stream]) -> Snapshot:
+async def snapshot_of(cluster: ClusterPort, wanted: Sequence[Stream]) -> Snapshot:
     """A snapshot of these streams."""
     return (await as_allowed(cluster, wanted))[0]
 
@@ -120,7 +120,7 @@ async def quota_held(cluster: ClusterPort) -> Snapshot | None:
     """What says which tenant holds what; ``None`` = the user may not list all of it."""
     wanted = (*WORKLOADS, streams.SCHEDULING_POLICIES, streams.GPU_NODES, streams.PODS)
     try:
-        return await picture(cluster, wanted)
+        return await snapshot_of(cluster, wanted)
     except Forbidden:
         return None
 

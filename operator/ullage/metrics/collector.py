@@ -56,7 +56,7 @@ class StreamFigures:
         "ullage_reflector_relists", "Full lists after the first one.", "kind"
     )
     drift: Mapping[str, int] = counter(
-        "ullage_reflector_resync_drift", "Resyncs that found the picture wrong.", "kind"
+        "ullage_reflector_resync_drift", "Resyncs that found the cache out of date.", "kind"
     )
     errors: Mapping[str, int] = counter(
         "ullage_reflector_errors", "Failures that led to a pause.", "kind"

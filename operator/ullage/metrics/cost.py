@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.metrics.currency import CURRENCY, DEFAULT_CURRENCY, in_currency
-from ullage.metrics.tenants import Parties
+from ullage.metrics.tenants import TenantLabels
 from ullage.process.metric_families import counter, gauge
 from ullage.scheduling.accounting.bills import Bill, bill_of, total
 from ullage.scheduling.model.phases import OVER
@@ -66,7 +66,7 @@ class CostSums:
 
     began: float
     currency: str = DEFAULT_CURRENCY
-    parties: Parties = field(default_factory=Parties)
+    parties: TenantLabels = field(default_factory=TenantLabels)
     sums: dict[str, Entered] = field(default_factory=dict)
     _seen: dict[str, Entered] = field(default_factory=dict)
 

@@ -12,7 +12,7 @@ from statistics import fmean
 from ullage.api.reasons import ConditionType
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.metrics.currency import CURRENCY, DEFAULT_CURRENCY, in_currency
-from ullage.metrics.tenants import Parties
+from ullage.metrics.tenants import TenantLabels
 from ullage.process.metric_families import counter, gauge
 
 
@@ -43,7 +43,7 @@ class SpendSums:
     """Changes of pools since this process looks on; bounded by the workloads that exist."""
 
     currency: str = DEFAULT_CURRENCY
-    parties: Parties = field(default_factory=Parties)
+    parties: TenantLabels = field(default_factory=TenantLabels)
     switches: Counter[str] = field(default_factory=Counter)
     _seen: dict[str, frozenset[str]] = field(default_factory=dict)
 

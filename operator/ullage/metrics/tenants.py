@@ -18,7 +18,7 @@ MOST_OF_A_NAMESPACE: Final = 20
 
 
 @dataclass(slots=True)
-class Parties:
+class TenantLabels:
     """Labels that were given; what one namespace names takes nothing from another."""
 
     policy: PolicyRecord = field(default_factory=PolicyRecord)

@@ -18,7 +18,7 @@ from ullage.api.contract import Reason
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
 from ullage.engines.allocation.round_records import MEMORY_ROUNDS
 from ullage.metrics.histograms import division_seconds
-from ullage.metrics.tenants import Parties
+from ullage.metrics.tenants import TenantLabels
 from ullage.process.metric_families import counter, gauge
 from ullage.scheduling.model.lifecycle_step import PREEMPTIONS
 from ullage.scheduling.model.phases import Phase
@@ -88,7 +88,7 @@ def _cause(before: WorkloadRecord, action: SetStatus) -> str:
 def turn_figures(
     workloads: Iterable[WorkloadRecord],
     now: float,
-    parties: Parties,
+    parties: TenantLabels,
     *,
     round_s: float,
     preemptions: Counter[str],

@@ -22,7 +22,7 @@ from builders_raw import (
 )
 from fakes.apiserver import FakeApiServer
 from ullage import ports
-from ullage.cli.look import picture
+from ullage.cli.look import snapshot_of
 from ullage.cluster.values.streams import STREAMS
 from ullage.kube.client import K8sCluster
 from ullage.simulate.comparison import Asked, Comparison, compare
@@ -84,7 +84,7 @@ def _fill(api: FakeApiServer, *, served_percent: int) -> None:
 
 
 async def _compared(cluster: K8sCluster, mode: str) -> Comparison:
-    snapshot = await picture(cluster, STREAMS)
+    snapshot = await snapshot_of(cluster, STREAMS)
     asked = Asked(snapshot=snapshot, policies=("las", "min-cost"), mode=mode, round_s=60.0)
     return compare(asked, lambda *_: lambda _: None)
 
@@ -127,6 +127,6 @@ async def test_a_cluster_that_no_one_has_reported_on_says_so(
     node = raw_gpu_node("node-2")
     del node["status"]
     api.put(ports.GPU_NODE, node)
-    snapshot = await picture(cluster, STREAMS)
+    snapshot = await snapshot_of(cluster, STREAMS)
     with pytest.raises(TraceError, match="no healthy device"):
         fleet_of(snapshot, {})

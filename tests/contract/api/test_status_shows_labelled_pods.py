@@ -7,7 +7,7 @@ from __future__ import annotations
 from builders_raw import raw_adopted_pod, raw_job
 from fakes.apiserver import FakeApiServer
 from ullage import ports
-from ullage.cli.look import WORKLOADS, inside, picture, workloads
+from ullage.cli.look import WORKLOADS, inside, snapshot_of, workloads
 from ullage.cluster.values.streams import PODS
 from ullage.kube.client import K8sCluster
 
@@ -17,8 +17,8 @@ async def test_labelled_pods_of_the_namespace_are_workloads(
 ) -> None:
     api.put(ports.TRAINING_JOB, raw_job("train"))
     api.put(ports.POD, raw_adopted_pod("web-1"))
-    seen = await picture(cluster, inside((*WORKLOADS, PODS), "default"))
+    seen = await snapshot_of(cluster, inside((*WORKLOADS, PODS), "default"))
     found = [(one.kind.value, one.ref.name) for one in workloads(seen)]
     assert found == [("TrainingJob", "train"), ("Pod", "web-1")]
-    elsewhere = await picture(cluster, inside((*WORKLOADS, PODS), "other"))
+    elsewhere = await snapshot_of(cluster, inside((*WORKLOADS, PODS), "other"))
     assert workloads(elsewhere) == []

@@ -47,7 +47,7 @@ async def decide(child: Child) -> None:
 
 async def learn(child: Child) -> None:
     learner = Learner(
-        picture=lambda: SNAPSHOT,
+        snapshot=lambda: SNAPSHOT,
         publish=lambda _: None,
         clock=FakeClock(),
         pace=Pace(every_s=1.0, fit_every_s=1.0, fit_rows=1),

@@ -56,7 +56,7 @@ async def learning(
     **pace: Any,
 ) -> AsyncIterator[Learner]:
     learner = Learner(
-        picture=stage.picture,
+        snapshot=stage.picture,
         publish=stage.published.append,
         clock=stage,
         pace=Pace(**pace),
@@ -168,11 +168,11 @@ async def test_a_summary_that_makes_no_sense_is_fitted_again(name: str, value: f
 async def test_the_loop_goes_on_whatever_the_learner_stumbles_over() -> None:
     stage = Stage()
     async with learning(stage) as learner:
-        learner._picture = lambda: None if stage.published else explode()
+        learner._snapshot = lambda: None if stage.published else explode()
         running = asyncio.create_task(learner.run())
         while not learner.stats.refused:
             await asyncio.sleep(0)
-        learner._picture = stage.picture
+        learner._snapshot = stage.picture
         learner.wake()
         while not stage.published:
             await asyncio.sleep(0)

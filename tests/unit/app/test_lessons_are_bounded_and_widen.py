@@ -51,7 +51,7 @@ def cells(value: float, *names: str) -> Cells:
 async def test_few_classes_come_at_once_and_the_others_when_nothing_is_urgent() -> None:
     stage = Stage(profiles=nine_classes())
     learner = Learner(
-        picture=stage.picture,
+        snapshot=stage.picture,
         publish=stage.published.append,
         clock=stage,
         pace=Pace(),

@@ -20,7 +20,7 @@ from ullage.cluster.records.status import AllocationRecord, Received
 from ullage.engines.allocation.model import JobView, Problem, Throughputs, TypeView
 from ullage.engines.allocation.policies import Objective
 from ullage.metrics.histograms import division_seconds
-from ullage.metrics.tenants import Parties
+from ullage.metrics.tenants import TenantLabels
 from ullage.metrics.turns import preempted, turn_figures
 from ullage.process.metric_families import families
 from ullage.scheduling.model.plan import EvictPod, SetStatus, TellPod
@@ -53,7 +53,7 @@ def test_sums_go_by_accelerator_and_tenant() -> None:
         turn_figures(
             [*(job.build() for job in jobs), a_job("plain").build()],
             NOW,
-            Parties(),
+            TenantLabels(),
             round_s=60.0,
             preemptions=Counter(turn=3),
             divisions=divisions,

@@ -12,8 +12,8 @@ from builders import NOW, a_slice
 from builders_raw import raw_gpu_node, raw_job, raw_node, raw_pod
 from ullage.api.contract import DesiredSlice, Reason
 from ullage.app.effects import effect_of
-from ullage.cluster.cache.assume import Refusals
 from ullage.cluster.cache.cluster import ClusterState
+from ullage.cluster.cache.refusals import Refusals
 from ullage.cluster.records.pod_shape import NodeAffinity
 from ullage.cluster.records.snapshot import ObjectRef, PodStage, RefusedWrite
 from ullage.cluster.records.status import WorkloadStatus

@@ -213,7 +213,7 @@ def test_an_unreadable_workload_says_so_and_wakes(state: ClusterState) -> None:
     assert record.replicas == 3
     assert "Half" in record.invalid
     assert state.projection_errors["trainingjobs"] == 1
-    assert state.template("uid-train") is not None
+    assert state.blueprint("uid-train") is not None
 
 
 def test_only_the_default_policy_binds(state: ClusterState) -> None:
@@ -235,8 +235,10 @@ def test_the_writer_finds_templates_and_identities(state: ClusterState) -> None:
     state.upsert(streams.TRAINING_JOBS, raw_job(), 0.0)
     state.upsert(streams.DEPLOYMENTS, raw_deployment(), 0.0)
     state.upsert(streams.GPU_NODES, raw_gpu_node(generation=5), 0.0)
-    assert state.template("uid-train") == raw_job()["spec"]["template"]
-    assert state.template("no one") is None
+    found = state.blueprint("uid-train")
+    assert found is not None
+    assert found.template() == raw_job()["spec"]["template"]
+    assert state.blueprint("no one") is None
     deployment = state.seen("Deployment", "default", "serve")
     assert deployment is not None
     assert (deployment.uid, deployment.owner_uid) == ("uid-serve", "uid-serve")

@@ -31,14 +31,14 @@ from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot
 from ullage.engines.admission.records import Fingerprint
 from ullage.engines.devicechoice.fit import Learned
 from ullage.scheduling.learning.estimates import MOST_CONFIDENT, estimated, gather
-from ullage.scheduling.learning.loop import Lessons
+from ullage.scheduling.learning.loop import ProfileUpdates
 from ullage.scheduling.learning.operations import OpTables, op_time_fits
 from ullage.scheduling.learning.throughput import Throughput, Throughputs
 from ullage.scheduling.learning.written_speeds import AGAIN_AFTER_S, MOST_A_CYCLE, with_estimates
 from ullage.scheduling.model.plan import SetProfile
 
 TYPES = ("k80", "p100", "v100")
-LESSONS = Lessons(dropped={})
+LESSONS = ProfileUpdates(dropped={})
 
 
 def node(*models: str) -> GPUNodeRecord:
@@ -328,7 +328,9 @@ def test_wild_op_tables_leave_finite_estimates(tables: list[OpTable]) -> None:
             assert one.steps_per_second > 0
 
 
-def written(snapshot: Snapshot, now: float = NOW, lessons: Lessons = LESSONS) -> list[SetProfile]:
+def written(
+    snapshot: Snapshot, now: float = NOW, lessons: ProfileUpdates = LESSONS
+) -> list[SetProfile]:
     found = with_estimates(snapshot, now, 7, lessons).actions
     return [one for one in found if isinstance(one, SetProfile)]
 

@@ -22,7 +22,7 @@ from ullage.cluster.records.profile import ProfileRecord, SoloEntry, StepRow
 from ullage.cluster.records.snapshot import RefusedWrite, Snapshot
 from ullage.engines.admission.probation import Account
 from ullage.engines.admission.records import Partner
-from ullage.scheduling.learning.loop import WRITE_EVERY_S, Lessons, profiles_to_write
+from ullage.scheduling.learning.loop import WRITE_EVERY_S, ProfileUpdates, profiles_to_write
 from ullage.scheduling.learning.merge import HALF_LIFE_S, MOST_ROWS, kept
 from ullage.scheduling.learning.sift import Dropped
 from ullage.scheduling.model.plan import CreateProfile, SetProfile
@@ -68,7 +68,7 @@ def mine(**changes: Any) -> ProfileRecord:
     )
 
 
-def after(lessons: Lessons, profile: ProfileRecord) -> ProfileRecord:
+def after(lessons: ProfileUpdates, profile: ProfileRecord) -> ProfileRecord:
     """The profile once the writes have been carried out."""
     for action in lessons.actions:
         assert isinstance(action, SetProfile)

@@ -209,8 +209,8 @@ WAITING: Final[Mapping[Reason, Explanation]] = {
         "use gpu.mode Exclusive.",
     ),
     Reason.NOT_WORTH_SHARING: say(
-        "Together the workloads would do less work than without the newcomer, or less than one after "
-        "the other.",
+        "Together the workloads would do less work than without the newcomer, or less than one "
+        "after the other.",
         "Wait for another device, or lower risk.minCombinedPercent in the SchedulingPolicy.",
     ),
 }

@@ -4,26 +4,21 @@
 
 A placement that is on its way counts as used, so that no slot is given twice. Every assumption
 ends by itself: when the watch shows its result, when the write failed, or after its time to live;
-the durable record of a decision is always the API's. Refused creates live here too, with the time
-of the next try.
+the durable record of a decision is always the API's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from ullage.api.contract import DesiredSlice
 from ullage.api.lanes import IterationPolicy
 from ullage.cluster.records.profile import ProfileStatus
-from ullage.cluster.records.snapshot import RefusedWrite
 from ullage.cluster.records.status import WorkloadStatus
-from ullage.process.doubling import doubled_s
 
 ASSUME_TTL_S: Final = 30.0
-BACKOFF_FIRST_S: Final = 10.0
-BACKOFF_MOST_S: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,103 +211,3 @@ class Overlay:
         for kept, target in late:
             del kept[target]
         return len(late)
-
-
-RefusalKey = tuple[str, str, str]
-"""Kind, namespace and name of the object that was not written."""
-
-
-@dataclass(slots=True, kw_only=True)
-class _Refusal:
-    refused: RefusedWrite
-    owner_uid: str
-    generation: int
-    tries: int
-    until: float
-    waiting: bool = True
-
-
-MOST_CHARACTERS: Final = 1024
-"""Kept of a refusal's text: every decision is sent all of them."""
-
-
-class Refusals:
-    """Writes that the API refused for a reason the user must see, and when to try again."""
-
-    def __init__(self, first_s: float = BACKOFF_FIRST_S, most_s: float = BACKOFF_MOST_S) -> None:
-        self._kept: dict[RefusalKey, _Refusal] = {}
-        self._of: dict[str, set[RefusalKey]] = {}
-        """By uid of the owner: every event of a workload asks for its own."""
-        self._first_s = first_s
-        self._most_s = most_s
-
-    def refuse(
-        self,
-        key: RefusalKey,
-        refused: RefusedWrite,
-        now: float,
-        *,
-        owner_uid: str,
-        generation: int,
-    ) -> None:
-        """Record a refusal; the wait doubles with every refusal of the same object."""
-        before = self._forget(key)
-        tries = before.tries + 1 if before is not None else 1
-        self._kept[key] = _Refusal(
-            refused=replace(refused, message=refused.message[:MOST_CHARACTERS]),
-            owner_uid=owner_uid,
-            generation=generation,
-            tries=tries,
-            until=now + doubled_s(self._first_s, tries - 1, self._most_s),
-        )
-        self._of.setdefault(owner_uid, set()).add(key)
-
-    def _forget(self, key: RefusalKey) -> _Refusal | None:
-        gone = self._kept.pop(key, None)
-        if gone is not None:
-            of = self._of[gone.owner_uid]
-            of.discard(key)
-            if not of:
-                del self._of[gone.owner_uid]
-        return gone
-
-    def expire(self, now: float) -> int:
-        """End the waits that are over; returns how many. Long-idle records are forgotten."""
-        ended = 0
-        for key, refusal in list(self._kept.items()):
-            if refusal.waiting and now >= refusal.until:
-                refusal.waiting = False
-                ended += 1
-            elif not refusal.waiting and now >= refusal.until + 2 * self._most_s:
-                self._forget(key)
-        return ended
-
-    def settle(self, key: RefusalKey, owner_uid: str) -> bool:
-        """An object of this name and owner was seen; says whether a refusal was shown for it.
-
-        Someone else's object of the same name settles nothing: it may be the very obstacle.
-        """
-        refusal = self._kept.get(key)
-        if refusal is None or refusal.owner_uid != owner_uid:
-            return False
-        self._forget(key)
-        return refusal.waiting
-
-    def owner_changed(self, uid: str, generation: int | None) -> bool:
-        """A workload has a new generation, or is gone (``None``): try again at once."""
-        stale = [key for key in self._of.get(uid, ()) if self._kept[key].generation != generation]
-        gone = [self._forget(key) for key in stale]
-        return any(refusal is not None and refusal.waiting for refusal in gone)
-
-    def clear(self) -> None:
-        """Forget everything."""
-        self._kept.clear()
-        self._of.clear()
-
-    def shown(self) -> Mapping[RefusalKey, RefusedWrite]:
-        """Writes that are refused now."""
-        return {key: refusal.refused for key, refusal in self._kept.items() if refusal.waiting}
-
-    def next_end(self) -> float | None:
-        """When the next wait is over."""
-        return min((r.until for r in self._kept.values() if r.waiting), default=None)

@@ -21,23 +21,22 @@ from ullage.cluster.cache.assume import (
     PodCreated,
     PodLeaving,
     PodUngated,
-    RefusalKey,
-    Refusals,
     SlicesSet,
     StatusSet,
     WorkloadLeaving,
 )
-from ullage.cluster.cache.own import GPUNodeRoom, NodeRoom, WorkloadRoom
-from ullage.cluster.cache.pods import PodRoom
-from ullage.cluster.cache.pools import CheckPool, PoolRoom
+from ullage.cluster.cache.own import GPUNodeStore, NodeStore, WorkloadStore
+from ullage.cluster.cache.pods import PodStore
+from ullage.cluster.cache.pools import CheckPool, PoolStore
+from ullage.cluster.cache.refusals import RefusalKey, Refusals
 from ullage.cluster.cache.stores import (
-    ChildRoom,
+    ChildStore,
     Complain,
     Context,
-    ForeignRoom,
-    PlainRoom,
-    PolicyRoom,
-    ProfileRoom,
+    ForeignStore,
+    PlainStore,
+    PolicyStore,
+    ProfileStore,
     full_name_of,
     name_of,
 )
@@ -97,29 +96,29 @@ class ClusterState:
         self._context = context = Context(overlay=self._overlay, refusals=self._refusals)
         if complain is not None:
             context.complain = complain
-        self._nodes = NodeRoom(streams.NODES.name, context)
-        self._gpu_nodes = GPUNodeRoom(streams.GPU_NODES.name, context)
-        self._foreign = ForeignRoom(streams.FOREIGN_PODS.name, context, self._is_ours)
+        self._nodes = NodeStore(streams.NODES.name, context)
+        self._gpu_nodes = GPUNodeStore(streams.GPU_NODES.name, context)
+        self._foreign = ForeignStore(streams.FOREIGN_PODS.name, context, self._is_ours)
         self._workloads: Table[str, WorkloadRecord] = Table()
-        self._pods = PodRoom(streams.PODS.name, context, self._workloads, self._foreign)
-        self._jobs = self._workload_room(streams.TRAINING_JOBS, WorkloadKind.TRAINING_JOB)
-        self._services = self._workload_room(
+        self._pods = PodStore(streams.PODS.name, context, self._workloads, self._foreign)
+        self._jobs = self._workload_store(streams.TRAINING_JOBS, WorkloadKind.TRAINING_JOB)
+        self._services = self._workload_store(
             streams.INFERENCE_DEPLOYMENTS, WorkloadKind.INFERENCE_DEPLOYMENT
         )
-        self._deployments: ChildRoom[DeploymentRecord] = ChildRoom(
+        self._deployments: ChildStore[DeploymentRecord] = ChildStore(
             streams.DEPLOYMENTS.name, context, "Deployment", project_deployment, lambda r: r.uid
         )
-        self._kube_services: ChildRoom[ServiceRecord] = ChildRoom(
+        self._kube_services: ChildStore[ServiceRecord] = ChildStore(
             streams.SERVICES.name, context, "Service", project_service, lambda r: r.uid
         )
-        self._profiles = ProfileRoom(streams.WORKLOAD_PROFILES.name, context)
-        self._device_profiles: PlainRoom[str, DeviceProfileRecord] = PlainRoom(
+        self._profiles = ProfileStore(streams.WORKLOAD_PROFILES.name, context)
+        self._device_profiles: PlainStore[str, DeviceProfileRecord] = PlainStore(
             streams.DEVICE_PROFILES.name, context, name_of, project_device_profile
         )
         self._device_profiles.tells = ports.DEVICE_PROFILE.kind
-        self._policies = PolicyRoom(streams.SCHEDULING_POLICIES.name, context)
-        self._pools = PoolRoom(streams.CAPACITY_POOLS.name, context, check_pool)
-        self._tunings: PlainRoom[tuple[str, str], TuningRecord] = PlainRoom(
+        self._policies = PolicyStore(streams.SCHEDULING_POLICIES.name, context)
+        self._pools = PoolStore(streams.CAPACITY_POOLS.name, context, check_pool)
+        self._tunings: PlainStore[tuple[str, str], TuningRecord] = PlainStore(
             streams.TUNING_JOBS.name,
             context,
             full_name_of,
@@ -127,7 +126,7 @@ class ClusterState:
             lambda held: held.ref.uid,
         )
         self._tunings.tells = ports.TUNING_JOB.kind
-        rooms = (
+        stores = (
             self._nodes,
             self._gpu_nodes,
             self._pods,
@@ -142,7 +141,7 @@ class ClusterState:
             self._pools,
             self._tunings,
         )
-        self._rooms = {room.stream: room for room in rooms}
+        self._stores = {store.stream: store for store in stores}
         self._seen_pod = Overlaid(self._overlay, (PodUngated, PodLeaving), seen_pod)
         self._seen_workload = Overlaid(self._overlay, (StatusSet, WorkloadLeaving), seen_workload)
         self._models: Mapping[str, LearnedModel] = {}
@@ -154,15 +153,15 @@ class ClusterState:
 
     def replace(self, stream: Stream, items: Sequence[JsonObject], now: float) -> bool:
         """A full list: adds, changes and removals follow from it."""
-        return self._rooms[stream.name].replace(items, now)
+        return self._stores[stream.name].replace(items, now)
 
     def upsert(self, stream: Stream, item: JsonObject, now: float) -> bool:
         """One object was added or changed."""
-        return self._rooms[stream.name].upsert(item, now)
+        return self._stores[stream.name].upsert(item, now)
 
     def remove(self, stream: Stream, item: JsonObject, now: float) -> bool:
         """One object was deleted."""
-        return self._rooms[stream.name].remove(item)
+        return self._stores[stream.name].remove(item)
 
     # -- what was learned ------------------------------------------------------------------
 
@@ -270,16 +269,11 @@ class ClusterState:
 
     def counts(self) -> Mapping[str, int]:
         """Number of objects kept, by stream."""
-        return {name: len(room) for name, room in self._rooms.items()}
+        return {name: len(store) for name, store in self._stores.items()}
 
     def blueprint(self, uid: str) -> Blueprint | None:
         """Template and identities for a workload's children, in its last readable version."""
         return self._jobs.blueprints.get(uid) or self._services.blueprints.get(uid)
-
-    def template(self, uid: str) -> dict[str, object] | None:
-        """A copy of the raw pod template of a workload."""
-        found = self.blueprint(uid)
-        return found.template() if found else None
 
     def seen(self, kind: str, namespace: str, name: str) -> Seen | None:
         """Identity of a GPUNode, Deployment or Service as the watch shows it."""
@@ -411,5 +405,5 @@ class ClusterState:
     def _is_ours(self, node: str) -> bool:
         return self._nodes.managed(node) or self._gpu_nodes.table.get(node) is not None
 
-    def _workload_room(self, stream: Stream, kind: WorkloadKind) -> WorkloadRoom:
-        return WorkloadRoom(stream.name, self._context, kind, self._workloads, self._pods)
+    def _workload_store(self, stream: Stream, kind: WorkloadKind) -> WorkloadStore:
+        return WorkloadStore(stream.name, self._context, kind, self._workloads, self._pods)

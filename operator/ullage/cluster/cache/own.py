@@ -13,8 +13,8 @@ from dataclasses import replace
 
 from ullage.api.contract import DesiredSlice, WireError
 from ullage.cluster.cache.assume import SlicesSet, StatusSet, WorkloadLeaving
-from ullage.cluster.cache.pods import PodRoom
-from ullage.cluster.cache.stores import Context, PlainRoom, Room, name_of, uid_of
+from ullage.cluster.cache.pods import PodStore
+from ullage.cluster.cache.stores import Context, PlainStore, Store, name_of, uid_of
 from ullage.cluster.cache.table import Table
 from ullage.cluster.cache.view import seen_gpu_node, seen_workload
 from ullage.cluster.projection.node import first_wanted, project_gpu_node, project_node
@@ -31,7 +31,7 @@ from ullage.ports import JsonObject
 GPU_NODE = "GPUNode"
 
 
-class NodeRoom(PlainRoom[str, NodeRecord]):
+class NodeStore(PlainStore[str, NodeRecord]):
     """Kubernetes nodes; a change of a node that is not ours wakes no one."""
 
     def __init__(self, stream: str, context: Context) -> None:
@@ -58,7 +58,7 @@ class NodeRoom(PlainRoom[str, NodeRecord]):
         return {record.name for record in self.table.values() if record.managed}
 
 
-class GPUNodeRoom(Room[str]):
+class GPUNodeStore(Store[str]):
     """GPUNodes; a heartbeat, and what was observed of classes of work, wake no one."""
 
     def __init__(self, stream: str, context: Context) -> None:
@@ -159,7 +159,7 @@ def _as_later(before: GPUNodeRecord, now: GPUNodeRecord) -> GPUNodeRecord:
     )
 
 
-class WorkloadRoom(Room[str]):
+class WorkloadStore(Store[str]):
     """TrainingJobs or InferenceDeployments, with the blueprints of their children."""
 
     def __init__(
@@ -168,7 +168,7 @@ class WorkloadRoom(Room[str]):
         context: Context,
         kind: WorkloadKind,
         table: Table[str, WorkloadRecord],
-        pods: PodRoom,
+        pods: PodStore,
     ) -> None:
         """Both kinds share one table; uids keep them apart."""
         super().__init__(stream, context)

@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 from ullage.api.contract import GATE, SLOT_RESOURCE
 from ullage.cluster.cache.adopted import AdoptedPods
 from ullage.cluster.cache.assume import PodCreated, PodLeaving, PodUngated
-from ullage.cluster.cache.stores import Context, ForeignRoom, Room, uid_of
+from ullage.cluster.cache.stores import Context, ForeignStore, Store, uid_of
 from ullage.cluster.cache.table import Table
 from ullage.cluster.cache.view import seen_pod
 from ullage.cluster.projection.adopted import project_adopted
@@ -35,7 +35,7 @@ Key = TypeVar("Key", bound=Hashable)
 POD: Final = "Pod"
 
 
-class PodRoom(Room[str]):
+class PodStore(Store[str]):
     """Pods of ours, and apart from them those that claim to be ours and are not.
 
     Only pods of ours reach a snapshot. What a foreign one takes from its node still counts.
@@ -46,7 +46,7 @@ class PodRoom(Room[str]):
         stream: str,
         context: Context,
         workloads: Table[str, WorkloadRecord],
-        others: ForeignRoom,
+        others: ForeignStore,
     ) -> None:
         """``workloads`` are those that pods may belong to, ``others`` counts what pods take."""
         super().__init__(stream, context)

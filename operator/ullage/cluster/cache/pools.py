@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ullage import ports
-from ullage.cluster.cache.stores import Context, PlainRoom, name_of
+from ullage.cluster.cache.stores import Context, PlainStore, name_of
 from ullage.cluster.projection.pool import project_pool
 from ullage.cluster.records.pool import PoolRecord, PoolStatus
 from ullage.ports import JsonObject
@@ -21,7 +21,7 @@ CheckPool = Callable[[PoolRecord], None]
 """Raises ``WireError`` where the price source of a pool does not understand what is said to it."""
 
 
-class PoolRoom(PlainRoom[str, PoolRecord]):
+class PoolStore(PlainStore[str, PoolRecord]):
     """CapacityPools by name."""
 
     tells = ports.CAPACITY_POOL.kind

@@ -18,7 +18,8 @@ from typing import Final, Generic, TypeVar
 from ullage import ports
 from ullage.api.contract import section, text
 from ullage.api.reasons import ConditionType
-from ullage.cluster.cache.assume import Overlay, ProfileSet, Refusals
+from ullage.cluster.cache.assume import Overlay, ProfileSet
+from ullage.cluster.cache.refusals import Refusals
 from ullage.cluster.cache.table import ForeignTable, Table
 from ullage.cluster.cache.view import seen_profile
 from ullage.cluster.codecs.objects import (
@@ -103,10 +104,10 @@ Record = TypeVar("Record")
 
 HOLDERS_NAMED: Final = 3
 """Foreign pods that hold device slots of a node, as many as a refusal names."""
-BINDING_POLICY = "default"
-_DEFAULTS = PolicyRecord()
-"""One object: what is kept from cycle to cycle rests on the identity of the policy."""
+BINDING_POLICY: Final = "default"
 """Name of the SchedulingPolicy that binds."""
+_DEFAULTS: Final = PolicyRecord()
+"""One object: what is kept from cycle to cycle rests on the identity of the policy."""
 
 
 Complain = Callable[[str, str, str], None]
@@ -170,7 +171,7 @@ def full_name_of(raw: JsonObject) -> tuple[str, str]:
     return optional_text(metadata, "namespace"), text(metadata, "name")
 
 
-class Room(ABC, Generic[Key]):
+class Store(ABC, Generic[Key]):
     """Takes what one stream says; subclasses know one kind."""
 
     tells: str = ""
@@ -256,7 +257,7 @@ class Room(ABC, Generic[Key]):
         """Let an object go; says whether it was kept."""
 
 
-class PlainRoom(Room[Key], Generic[Key, Record]):
+class PlainStore(Store[Key], Generic[Key, Record]):
     """Objects that nothing is assumed of: kept as projected."""
 
     def __init__(
@@ -306,7 +307,7 @@ class PlainRoom(Room[Key], Generic[Key, Record]):
         return True
 
 
-class ChildRoom(PlainRoom[tuple[str, str], Record]):
+class ChildStore(PlainStore[tuple[str, str], Record]):
     """Deployments and Services: also remembered by name for the writer."""
 
     def __init__(
@@ -332,7 +333,7 @@ class ChildRoom(PlainRoom[tuple[str, str], Record]):
         return super().drop(key)
 
 
-class ProfileRoom(PlainRoom[tuple[str, str], ProfileRecord]):
+class ProfileStore(PlainStore[tuple[str, str], ProfileRecord]):
     """WorkloadProfiles; a status of ours that was read back is no news."""
 
     tells = ports.WORKLOAD_PROFILE.kind
@@ -372,7 +373,7 @@ class ProfileRoom(PlainRoom[tuple[str, str], ProfileRecord]):
         return {**observed, **changed} if changed else observed
 
 
-class ForeignRoom(Room[str]):
+class ForeignStore(Store[str]):
     """Other people's bound pods: sums on nodes of ours, and routers, which belong to services."""
 
     def __init__(self, stream: str, context: Context, wanted: Callable[[str], bool]) -> None:
@@ -448,7 +449,7 @@ class ForeignRoom(Room[str]):
         return visible
 
 
-class PolicyRoom(PlainRoom[str, PolicyRecord]):
+class PolicyStore(PlainStore[str, PolicyRecord]):
     """SchedulingPolicies; the one named ``default`` binds, the others get a condition."""
 
     tells = ports.SCHEDULING_POLICY.kind

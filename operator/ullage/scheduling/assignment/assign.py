@@ -43,7 +43,7 @@ def assign(context: CycleContext, nominated: Nominations, result: Assignments) -
     if context.rounds is None:
         outcomes |= queue.serve(attempts)
     else:
-        outcomes |= _take_turns(context, context.rounds, nominated, result)
+        outcomes |= _take_turns(context, context.rounds, nominated)
     sizing.settle(queue, attempts, outcomes)
     for uid, outcome in outcomes.items():
         result.entries.enter(uid, outcome)
@@ -64,7 +64,6 @@ def _take_turns(
     context: CycleContext,
     rounds: Rounds,
     nominated: Nominations,
-    result: Assignments,
 ) -> dict[str, Outcome]:
     """Serve everyone by the plan of this cycle's turns; who is to move leaves for it."""
     workloads = context.view.snapshot.workloads
@@ -77,9 +76,9 @@ def _take_turns(
     served = serve(rounds, nominated.queue, nominated.attempts, movable)
     for uid, (kind, beside) in served.movers.items():
         name = f"{workloads[uid].ref.namespace}/{workloads[uid].ref.name}"
-        _send_away(context, uid, rounds.leaves(uid, kind), result)
+        _send_away(context, uid, rounds.leaves(uid, kind))
         for victim in beside:
-            _send_away(context, victim.uid, rounds.ended(victim.uid, name), result)
+            _send_away(context, victim.uid, rounds.ended(victim.uid, name))
     return served.outcomes
 
 
@@ -112,9 +111,9 @@ def _enter(
             for member in members:
                 release(context.ledger, member)
     if outcome.victims:
-        _make_leave(context, workload, outcome, sizing, result)
-    if outcome.conceded is not None:
-        made, occupancy = outcome.conceded, context.placer.occupancy
+        _make_leave(context, workload, outcome, sizing)
+    if outcome.downsize is not None:
+        made, occupancy = outcome.downsize, context.placer.occupancy
         room = remembered(made, workload, context.view.now, occupancy)
         result.entries.of(made.uid).made_room = room
         context.lifecycles[made.uid] = starts_again(made, room)
@@ -130,12 +129,11 @@ def _make_leave(
     workload: WorkloadRecord,
     outcome: Outcome,
     sizing: Sizing,
-    result: Assignments,
 ) -> None:
     """Those go, or become smaller, that an outcome names for a workload."""
     whole, smaller = divided(outcome.victims)
     for victim in whole:
-        _preempt(context, victim, workload, result)
+        _preempt(context, victim, workload)
     for lost, count in smaller.items():
         name = f"{workload.ref.namespace}/{workload.ref.name}"
         job, headcount = sizing.jobs[lost], context.lifecycles[lost].headcount
@@ -148,19 +146,17 @@ def _make_leave(
         if job.in_place:
             give_up(context, job, pods_of(outcome.victims, lost), message)
         else:
-            _send_away(context, lost, message, result, Reason.RESIZING)
+            _send_away(context, lost, message, Reason.RESIZING)
 
 
-def _preempt(
-    context: CycleContext, victim: Victim, winner: WorkloadRecord, result: Assignments
-) -> None:
+def _preempt(context: CycleContext, victim: Victim, winner: WorkloadRecord) -> None:
     """The victim goes for the sake of a winner."""
     name = f"{winner.ref.namespace}/{winner.ref.name}"
     view, uid = context.view, victim.uid
     taken_back = victim.reclaimed or victim.given_back
     ended = victim.priority >= _priority(context, winner) and not taken_back
     if context.rounds is not None and ended:
-        _send_away(context, uid, context.rounds.ended(uid, name), result)
+        _send_away(context, uid, context.rounds.ended(uid, name))
         return
     job = view.snapshot.workloads[uid]
     wait_s = after_preemption_s(view, job)
@@ -175,7 +171,7 @@ def _preempt(
         else f"starts again when room is free, in {wait_s:g} s at the earliest"
     )
     reason = Reason.QUOTA_RECLAIMED if victim.reclaimed else Reason.PREEMPTED
-    _send_away(context, uid, message, result, reason)
+    _send_away(context, uid, message, reason)
     context.lifecycles[uid] = replace(
         context.lifecycles[uid],
         retry_at=view.now + wait_s,
@@ -191,7 +187,6 @@ def _send_away(
     context: CycleContext,
     uid: str,
     message: str,
-    result: Assignments,
     reason: Reason = Reason.PREEMPTED,
 ) -> None:
     """It starts again later; its pods are evicted, reservations simply end."""

@@ -24,7 +24,7 @@ from ullage.cluster.records.status import MadeRoom
 from ullage.cluster.values.device_ref import DeviceRef
 from ullage.scheduling.assignment.reevaluation import Finding
 from ullage.scheduling.feasibility.resource_requests import ResourceRequests
-from ullage.scheduling.inventory.exclusions import in_force
+from ullage.scheduling.inventory.exclusions import active_exclusions
 from ullage.scheduling.model.lifecycle_step import LifecycleStep, earliest
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.view import Member, View
@@ -62,8 +62,8 @@ class Conflicts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Party:
-    """One tenant of a device with a conflict."""
+class _CoRunner:
+    """A workload on a device whose objectives conflict."""
 
     workload: WorkloadRecord
     member: Member
@@ -102,7 +102,7 @@ class _Judge:
         """Who gives way on these nodes."""
         findings: dict[str, Finding] = {}
         moments: list[float] = []
-        ready: list[tuple[DeviceRef, list[_Party]]] = []
+        ready: list[tuple[DeviceRef, list[_CoRunner]]] = []
         for device, parties in chain.from_iterable(map(self._conflicts, nodes)):
             ready_at = self._ready_at(device, parties)
             if ready_at > self.view.now:
@@ -128,7 +128,7 @@ class _Judge:
             moments.append(self.view.now + AGAIN_S)
         return Conflicts(findings=findings, wake_at=earliest(*moments))
 
-    def _conflicts(self, name: str) -> Iterator[tuple[DeviceRef, list[_Party]]]:
+    def _conflicts(self, name: str) -> Iterator[tuple[DeviceRef, list[_CoRunner]]]:
         """Devices of a node on which only work with objectives runs, and one is broken."""
         record = self.view.snapshot.gpu_nodes[name]
         seen = {part.key: part for part in record.observed}
@@ -150,7 +150,7 @@ class _Judge:
 
     def _party(
         self, record: GPUNodeRecord, part: DesiredSlice, broken: set[SliceKey]
-    ) -> _Party | None:
+    ) -> _CoRunner | None:
         """A tenant that runs and stays; ``None`` = it comes or goes, so things change anyway."""
         snapshot = self.view.snapshot
         pod = snapshot.pods.get(part.key.pod_uid)
@@ -164,9 +164,9 @@ class _Judge:
         if member is None:
             return None
         since = max(pod.stage_since, record.desired_since.get(part.key, 0.0))
-        return _Party(workload=job, member=member, since=since, broken=part.key in broken)
+        return _CoRunner(workload=job, member=member, since=since, broken=part.key in broken)
 
-    def _ready_at(self, device: DeviceRef, parties: Sequence[_Party]) -> float:
+    def _ready_at(self, device: DeviceRef, parties: Sequence[_CoRunner]) -> float:
         """When the device has settled: since someone came, and since someone gave way."""
         left = self._gave_way.get(device, 0.0)
         return max(left, *(party.since for party in parties)) + SETTLE_S
@@ -176,13 +176,13 @@ class _Judge:
         """When someone last gave way on a device."""
         found: dict[DeviceRef, float] = {}
         for _, job in self.view.index.those(self.view.index.excluding):
-            for one in in_force(self.view, job):
+            for one in active_exclusions(self.view, job):
                 if one.reason is CONFLICT:
                     found[one.device] = max(found.get(one.device, 0.0), one.since)
         return found
 
     def _settled(
-        self, device: DeviceRef, parties: Sequence[_Party], victim: _Party, text: str
+        self, device: DeviceRef, parties: Sequence[_CoRunner], victim: _CoRunner, text: str
     ) -> tuple[str, Finding]:
         """Who gives way, and how; else what the one whose objective is broken is told."""
         newest = sorted(parties, key=lambda one: (-one.since, one.workload.ref.uid))
@@ -194,7 +194,7 @@ class _Judge:
         )
 
     def _moved(
-        self, device: DeviceRef, newest: Sequence[_Party], text: str
+        self, device: DeviceRef, newest: Sequence[_CoRunner], text: str
     ) -> tuple[str, Finding] | None:
         """The newest that loses nothing by a new start and has another place."""
         for party in newest:
@@ -213,7 +213,7 @@ class _Judge:
         return residents(self.view, self.requests, self.placer.occupancy, self.lifecycles)
 
     def _resized(
-        self, device: DeviceRef, parties: Sequence[_Party], victim: _Party, text: str
+        self, device: DeviceRef, parties: Sequence[_CoRunner], victim: _CoRunner, text: str
     ) -> tuple[str, Finding] | None:
         """One whose own objective is kept starts again with a smaller share."""
         occupancy = self.placer.occupancy
@@ -240,7 +240,7 @@ class _Judge:
         return None
 
     def _stopped(
-        self, device: DeviceRef, newest: Sequence[_Party], text: str
+        self, device: DeviceRef, newest: Sequence[_CoRunner], text: str
     ) -> tuple[str, Finding] | None:
         """The least important that saves its work goes, for one of higher priority.
 
@@ -248,7 +248,7 @@ class _Judge:
         must stop no stranger's work.
         """
 
-        def rank(party: _Party) -> int:
+        def rank(party: _CoRunner) -> int:
             return priority_of(party.workload, self.view.members_of(party.workload))
 
         for party in sorted(newest, key=rank):
@@ -263,7 +263,7 @@ class _Judge:
                     return job.ref.uid, _finding(text=said, device=device, waits=True)
         return None
 
-    def _told(self, victim: _Party, text: str) -> tuple[str, Finding]:
+    def _told(self, victim: _CoRunner, text: str) -> tuple[str, Finding]:
         stays = (
             "no one there can move, be resized (sharing.resizable) or be stopped without loss"
             " (spec.checkpoint)"
@@ -271,11 +271,11 @@ class _Judge:
         return victim.workload.ref.uid, _finding(text=text, stays=stays)
 
 
-def _name(party: _Party) -> str:
+def _name(party: _CoRunner) -> str:
     return f"{party.workload.ref.namespace}/{party.workload.ref.name}"
 
 
-def _in_words(device: DeviceRef, parties: Sequence[_Party]) -> str:
+def _in_words(device: DeviceRef, parties: Sequence[_CoRunner]) -> str:
     """What is wrong on a device."""
     names = " and ".join(_name(party) for party in parties if party.broken)
     beside = " and ".join(_name(party) for party in parties if not party.broken)

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 from ullage.api.contract import Interruption, Reason
 from ullage.scheduling.assignment.entry import Entries
+from ullage.scheduling.assignment.probations import Probations
 from ullage.scheduling.assignment.reevaluation import Finding
-from ullage.scheduling.assignment.trials import Trials
 from ullage.scheduling.capacity.budgets import Limit
 from ullage.scheduling.capacity.capacity_choice import CapacityChoices
-from ullage.scheduling.capacity.node_requests import Ordering
+from ullage.scheduling.capacity.node_requests import NodeRequests
 from ullage.scheduling.feasibility.resource_requests import ResourceRequests
 from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
@@ -30,7 +30,7 @@ class CycleContext:
     """The cluster as a cycle finds it, and what it decides with.
 
     Attributes:
-        view: The snapshot, arranged, with the marks of pods that have to leave.
+        view: The snapshot, arranged, with pending evictions.
         inventory: Devices and the nodes they are in.
         ledger: Slices by node; the cycle writes what it gives and takes.
         lifecycles: What every workload needs, by uid, in order of it; the cycle writes what it
@@ -38,9 +38,9 @@ class CycleContext:
         placer: Finds places; its occupancy fills up in the course of the cycle.
         requests: What everyone asks for.
         feasibility: Tells what could never run here.
-        spending: Pools that jobs with an aim of cost are to use.
+        capacity_choices: Pools chosen for jobs with a cost objective.
         limits: Most members of elastic jobs for the sake of money, by uid.
-        trials: Classes that are tried out.
+        probations: Classes that are tried out.
         spent_s: Seconds of trial that classes have used up.
         committed: Events of trials that ended well.
         notices: Machines that will be taken away, by node.
@@ -57,9 +57,9 @@ class CycleContext:
     placer: Placer
     requests: ResourceRequests
     feasibility: Feasibility
-    spending: CapacityChoices
+    capacity_choices: CapacityChoices
     limits: Mapping[str, Limit]
-    trials: Trials
+    probations: Probations
     spent_s: Mapping[Class, float]
     committed: Sequence[Emit]
     notices: Mapping[str, Interruption]
@@ -79,7 +79,7 @@ class Assignments:
         told: What speaks against running work and lets it run, by uid.
         scales_at: When replicas of a service are looked at again; 0 = none follow an objective.
         moves_at: When a job may move to a better type; 0 = none may.
-        ordering: Nodes that are ordered for workloads that found none free.
+        node_requests: Nodes requested for workloads that found none free.
     """
 
     entries: Entries
@@ -87,4 +87,4 @@ class Assignments:
     told: Mapping[str, tuple[Reason, str]] = field(default_factory=dict)
     scales_at: float = 0.0
     moves_at: float = 0.0
-    ordering: Ordering = field(default_factory=Ordering)
+    node_requests: NodeRequests = field(default_factory=NodeRequests)

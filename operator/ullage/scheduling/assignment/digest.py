@@ -17,7 +17,7 @@ from ullage.scheduling.feasibility.resource_requests import ResourceRequest
 from ullage.scheduling.model.view import View
 
 
-def board_digest(occupancy: Occupancy) -> bytes:
+def occupancy_digest(occupancy: Occupancy) -> bytes:
     """The devices and what is taken of them."""
     inventory = occupancy.inventory
     found = sha256("\n".join(site.uuid for site in inventory.sites).encode())

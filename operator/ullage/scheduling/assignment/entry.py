@@ -59,7 +59,7 @@ class Entry:
             return EntryState.SKIPPED
         if self.outcome is None:
             return EntryState.NOMINATED
-        if self.outcome.victims or self.outcome.conceded is not None:
+        if self.outcome.victims or self.outcome.downsize is not None:
             return EntryState.PREEMPTING
         if self.outcome.refused is not None:
             return EntryState.SKIPPED

@@ -49,7 +49,7 @@ def better_for(
     devices: int,
 ) -> BetterChoice | None:
     """What would be much better for a job than so many devices of the types that it has."""
-    if context.rounds is not None or job.ref.uid in context.spending.choices:
+    if context.rounds is not None or job.ref.uid in context.capacity_choices.choices:
         return None
     return better_choice(
         job,
@@ -105,7 +105,7 @@ def _may_move(context: CycleContext, job: WorkloadRecord, life: LifecycleStep) -
         and life.phase is Phase.RUNNING
         and not (life.waiting or life.joining or life.silent)
         and job.ref.uid not in context.findings
-        and job.ref.uid not in context.spending.choices
+        and job.ref.uid not in context.capacity_choices.choices
     )
 
 

@@ -16,7 +16,7 @@ from ullage.scheduling.elastic.sizing import Sizing, is_modest, sizing_of
 from ullage.scheduling.elastic.space import other_models
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest, keeps_to_one_type
 from ullage.scheduling.inventory.exclusions import excluded_devices
-from ullage.scheduling.inventory.held_shares import in_force
+from ullage.scheduling.inventory.held_shares import active_share_limit
 from ullage.scheduling.inventory.reliable_machines import terms_of
 from ullage.scheduling.inventory.tenant_bindings import is_bound
 from ullage.scheduling.inventory.trust_domains import is_granted
@@ -188,7 +188,7 @@ def _create(context: CycleContext, job: WorkloadRecord, sizing: Sizing, result: 
     Returns:
         How many; a gang of thousands that can never run takes no other job's turn.
     """
-    refused = context.spending.never(job.ref.uid)
+    refused = context.capacity_choices.never(job.ref.uid)
     infeasible = context.feasibility.judge(job, context.requests.of(job, job.shape))
     if refused is not None:
         infeasible = Infeasible(*refused)
@@ -236,7 +236,8 @@ def attempt_of(
         avoid=avoid,
         modest=is_modest(workload),
         returns=workload.status.size is not None and bool(workload.status.size.resumes),
-        promised=in_force(workload, context.view.now, context.view.snapshot.workloads) is not None,
+        promised=active_share_limit(workload, context.view.now, context.view.snapshot.workloads)
+        is not None,
         lent_by=workload.ref.namespace if follows_load(workload) else "",
     )
 
@@ -273,6 +274,6 @@ def _queue(context: CycleContext, kept: AttemptCache) -> SchedulingQueue:
         # where jobs take turns, the turns make room
         residents=cache(asked) if context.rounds is None else None,
         narrow=narrow,
-        idle=context.spending.idle(),
+        idle=context.capacity_choices.idle(),
         alike=kept.attempts,
     )

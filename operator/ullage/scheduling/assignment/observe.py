@@ -15,11 +15,11 @@ from ullage.cluster.records.snapshot import PodRecord, Snapshot, WorkloadKind, W
 from ullage.scheduling.assignment.conflicts import settle_conflicts
 from ullage.scheduling.assignment.cycle_cache import CycleCache
 from ullage.scheduling.assignment.cycle_context import CycleContext
-from ullage.scheduling.assignment.digest import board_digest
+from ullage.scheduling.assignment.digest import occupancy_digest
 from ullage.scheduling.assignment.peaks import before_peaks
 from ullage.scheduling.assignment.pods import release
-from ullage.scheduling.assignment.reevaluation import rejudge, with_evictions
-from ullage.scheduling.assignment.trials import commit, look_at_trials, spent
+from ullage.scheduling.assignment.probations import commit, judge_probations, spent
+from ullage.scheduling.assignment.reevaluation import reevaluate, with_evictions
 from ullage.scheduling.capacity.budgets import limits_of
 from ullage.scheduling.capacity.capacity_choice import decide_pools
 from ullage.scheduling.capacity.places import places
@@ -32,14 +32,14 @@ from ullage.scheduling.inventory.inventory import Inventory, take_inventory
 from ullage.scheduling.learning.device_choice import DeviceChoices
 from ullage.scheduling.learning.throughput import Throughputs
 from ullage.scheduling.lifecycle.adopt import drop_refused
-from ullage.scheduling.lifecycle.adopted import adopted_life
-from ullage.scheduling.lifecycle.coordinator import led
-from ullage.scheduling.lifecycle.drain import notice_marks
-from ullage.scheduling.lifecycle.inference import inference_life
+from ullage.scheduling.lifecycle.adopted import adopted_step
+from ullage.scheduling.lifecycle.coordinator import with_coordinator
+from ullage.scheduling.lifecycle.drain import notice_evictions
+from ullage.scheduling.lifecycle.inference import inference_step
 from ullage.scheduling.lifecycle.members import MemberCache
 from ullage.scheduling.lifecycle.restated import restate
 from ullage.scheduling.lifecycle.serving import replicas_that_serve
-from ullage.scheduling.lifecycle.training import training_life
+from ullage.scheduling.lifecycle.training import training_step
 from ullage.scheduling.model.faults import Blames
 from ullage.scheduling.model.lifecycle_step import LifecycleStep, earliest
 from ullage.scheduling.model.phases import Phase
@@ -47,7 +47,7 @@ from ullage.scheduling.model.plan import DecideSettings
 from ullage.scheduling.model.slice_ledger import Ledger
 from ullage.scheduling.model.view import View
 from ullage.scheduling.placement.feasible import Feasibility
-from ullage.scheduling.placement.kept_shares import keep_rooms
+from ullage.scheduling.placement.kept_shares import keep_shares
 from ullage.scheduling.placement.placement import Placer
 from ullage.scheduling.placement.predicted_figures import Predictions
 from ullage.scheduling.placement.rules import rule_of
@@ -64,18 +64,24 @@ def observe(
     snapshot = sizes.with_sizes(snapshot)
     ledger = Ledger(snapshot)
     view = look(snapshot, now, settings, ledger, cache.members)
-    trials, spending, notices = look_at_trials(view), decide_pools(view), terminations(snapshot)
-    evictions = notice_marks(view, notices)
-    view = replace(view, evictions={**trials.evictions, **spending.evictions, **evictions})
+    probations, capacity_choices, notices = (
+        judge_probations(view),
+        decide_pools(view),
+        terminations(snapshot),
+    )
+    evictions = notice_evictions(view, notices)
+    view = replace(
+        view, evictions={**probations.evictions, **capacity_choices.evictions, **evictions}
+    )
     inventory = take_inventory(view, cache.inventory)
     undisturbed, disturbed = cache.steady.undisturbed(view, cache.members)
     lifecycles = _lifecycles(view, inventory, undisturbed)
     drop_refused(view, cache.members.refused, ledger)
-    committed = commit(view, trials, ledger)
+    committed = commit(view, probations, ledger)
     for life in lifecycles.values():
         for member in life.release:
             release(ledger, member)
-    spent_s = spent(view, trials)
+    spent_s = spent(view, probations)
     same_cycle = cache.occupants.snapshot is cache.steady.snapshot
     if not same_cycle or (spent_s, view.isolated) != (cache.steady.spent_s, cache.steady.isolated):
         disturbed = None
@@ -84,27 +90,27 @@ def observe(
     )
     restated = restate(view, classes, ledger, disturbed)
     occupancy = occupancy_of(view, inventory, ledger, classes, cache.occupants, disturbed)
-    devices = board_digest(occupancy)
+    devices = occupancy_digest(occupancy)
     speeds = Throughputs(snapshot)
     requests = ResourceRequests(
         view,
         occupancy,
         classes,
-        places(spending, inventory),
+        places(capacity_choices, inventory),
         cache.requests,
         DeviceChoices(speeds).of,
     )
     placer = Placer(
         occupancy, rule_of(snapshot, cache.usual.update(view, classes), cache.judgements)
     )
-    keep_rooms(view, requests, occupancy, lifecycles)
+    keep_shares(view, requests, occupancy, lifecycles)
     judged: AbstractSet[str] = snapshot.workloads.keys()
     if disturbed is not None:  # the others fit as they did
         judged = judged - undisturbed.keys() | restated
     predictions = Predictions(occupancy, placer.rule)
-    findings = rejudge(view, requests, predictions, judged, restated)
-    conflicts = settle_conflicts(requests, placer, lifecycles, trials.violating)
-    trials = replace(trials, wake_at=earliest(trials.wake_at, conflicts.wake_at))
+    findings = reevaluate(view, requests, predictions, judged, restated)
+    conflicts = settle_conflicts(requests, placer, lifecycles, probations.violating)
+    probations = replace(probations, wake_at=earliest(probations.wake_at, conflicts.wake_at))
     peaks = before_peaks(requests, placer, predictions, lifecycles)
     findings = {**peaks, **conflicts.findings, **findings}
     return CycleContext(
@@ -115,9 +121,9 @@ def observe(
         placer=placer,
         requests=requests,
         feasibility=Feasibility(placer.candidate_index, snapshot),
-        spending=spending,
-        limits=limits_of(spending, snapshot.workloads, snapshot.pools, requests.choose),
-        trials=trials,
+        capacity_choices=capacity_choices,
+        limits=limits_of(capacity_choices, snapshot.workloads, snapshot.pools, requests.choose),
+        probations=probations,
         spent_s=spent_s,
         committed=committed,
         notices=notices,
@@ -183,7 +189,7 @@ def _step(view: View, inventory: Inventory, workload: WorkloadRecord) -> Lifecyc
     if workload.aside:
         return LifecycleStep(phase=Phase.PENDING, silent=True)
     if workload.kind is WorkloadKind.TRAINING_JOB:
-        return led(view, workload, training_life(view, inventory, workload))
+        return with_coordinator(view, workload, training_step(view, inventory, workload))
     if workload.kind is WorkloadKind.POD:
-        return adopted_life(view, inventory, workload)
-    return inference_life(view, inventory, workload)
+        return adopted_step(view, inventory, workload)
+    return inference_step(view, inventory, workload)

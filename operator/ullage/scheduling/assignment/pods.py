@@ -34,7 +34,7 @@ def create_pods(
             name=pod_name(job.ref.name, rank),
             rank=rank,
             template_hash=job.template_hash,
-            hold=job.ref.uid in context.spending.choices,
+            hold=job.ref.uid in context.capacity_choices.choices,
             world_size=job.replicas if bounds is not None and in_place is None else 0,
             bounds=in_place,
             epoch=context.view.settings.epoch,

@@ -55,7 +55,9 @@ def reconcile(context: CycleContext, nominated: Nominations, result: Assignments
     outcomes = dict(result.entries.outcomes())
     lacking = nominated.sizing.lacking()
     held = context.placer.occupancy.quota
-    result.ordering = order_nodes(context.view, context.spending, outcomes, lacking, held)
+    result.node_requests = order_nodes(
+        context.view, context.capacity_choices, outcomes, lacking, held
+    )
 
 
 def _resize(context: CycleContext, nominated: Nominations, result: Assignments) -> None:

@@ -56,7 +56,7 @@ class Finding:
     """It goes though no other place is known."""
 
 
-def rejudge(
+def reevaluate(
     view: View,
     requests: ResourceRequests,
     predictions: Predictions,

@@ -29,7 +29,7 @@ class Limit:
 
 
 def limits_of(
-    spending: CapacityChoices,
+    capacity_choices: CapacityChoices,
     workloads: Mapping[str, WorkloadRecord],
     pools: Mapping[str, PoolRecord],
     choose: Callable[[WorkloadRecord], DeviceChoice],
@@ -40,7 +40,7 @@ def limits_of(
     of them. A size that was chosen with the pools goes before the one that is recommended.
 
     Args:
-        spending: What this cycle decided about pools.
+        capacity_choices: What this cycle decided about pools.
         workloads: By uid.
         pools: By name.
         choose: What the choice of devices says of a job.
@@ -49,7 +49,7 @@ def limits_of(
     for uid, job in workloads.items():
         if job.elasticity is None or job.cost is None:
             continue
-        pool_choice, said = spending.choices.get(uid), list[Limit | None]()
+        pool_choice, said = capacity_choices.choices.get(uid), list[Limit | None]()
         chosen = None
         if pool_choice is not None:
             chosen = _chosen(pool_choice)

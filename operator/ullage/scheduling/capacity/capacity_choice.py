@@ -27,6 +27,7 @@ from ullage.scheduling.capacity.remaining_work import TICK_S, due_of, spare_s, t
 from ullage.scheduling.capacity.separate_pools import bound
 from ullage.scheduling.model.lifecycle_step import earliest
 from ullage.scheduling.model.phases import Phase
+from ullage.scheduling.model.plan import RECHECK_S
 from ullage.scheduling.model.view import Member, PendingEviction, View
 from ullage.scheduling.prediction.effort import in_turns
 
@@ -34,7 +35,6 @@ MOST_URGENT: Final = 200
 """Jobs that are decided again in one cycle for a cause; the rest is next."""
 MOST_IN_TURN: Final = 50
 """Waiting jobs that are looked at again in one cycle."""
-_SOON_S: Final = 0.05
 _LIVE: Final = (Phase.PENDING, Phase.RESERVING, Phase.STARTING, Phase.RUNNING)
 _NEVER_STARTED: Final = (Reason.DEADLINE_INFEASIBLE, Reason.WORK_UNKNOWN)
 
@@ -130,7 +130,7 @@ def decide_pools(view: View) -> CapacityChoices:
         market=market,
         wake_at=earliest(
             *(moment for moment in clerk.moments if moment > view.now),
-            view.now + _SOON_S if postponed else 0.0,
+            view.now + RECHECK_S if postponed else 0.0,
         ),
         lapsed=clerk.lapsed,
     )

@@ -51,7 +51,7 @@ _REASONS: Final = {Fate.UNUSED: Reason.POOL_RELEASED, Fate.FAILED: Reason.LAUNCH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ordering:
+class NodeRequests:
     """What a cycle does about orders.
 
     Attributes:
@@ -79,28 +79,28 @@ class Lack:
 
 def order_nodes(
     view: View,
-    spending: CapacityChoices,
+    capacity_choices: CapacityChoices,
     outcomes: Mapping[str, Outcome],
     lacking: Mapping[str, Lack],
     held: HeldQuota | None = None,
-) -> Ordering:
+) -> NodeRequests:
     """Give and take back orders.
 
     Args:
         view: The cycle's snapshot.
-        spending: Pools that were chosen.
+        capacity_choices: Pools that were chosen.
         outcomes: What placing said to those who wait, by uid.
         lacking: Gangs that could use more members, by uid.
         held: What tenants hold of their quota; ``None`` = no one has any.
     """
-    if not view.orders and (spending.market is None or not view.settings.orders):
-        return Ordering()
-    context = _Desk(view, spending, lacking, held)
+    if not view.orders and (capacity_choices.market is None or not view.settings.orders):
+        return NodeRequests()
+    context = _Requests(view, capacity_choices, lacking, held)
     for order in view.orders:
         context.review(order)
     if view.settings.orders:
         jobs = sorted(
-            (view.snapshot.workloads[uid] for uid in spending.choices),
+            (view.snapshot.workloads[uid] for uid in capacity_choices.choices),
             key=lambda workload: (-workload.priority, workload.created, workload.ref.uid),
         )
         for job in jobs:
@@ -108,17 +108,17 @@ def order_nodes(
         for job in jobs:  # members that a gang never had come after everyone's first ones
             context.grow(job, outcomes.get(job.ref.uid))
     moments = [moment for moment in context.moments if moment > view.now]
-    return Ordering(
+    return NodeRequests(
         steps=tuple(context.steps), events=tuple(context.events), wake_at=min(moments, default=0.0)
     )
 
 
 @dataclass(slots=True)
-class _Desk:
+class _Requests:
     """Counts orders of one cycle."""
 
     view: View
-    spending: CapacityChoices
+    capacity_choices: CapacityChoices
     lacking: Mapping[str, Lack]
     held: HeldQuota | None = None
     promised: dict[tuple[int, str], int] = field(default_factory=dict)
@@ -177,7 +177,7 @@ class _Desk:
     def _why_not(self, order: PodRecord) -> tuple[Reason | None, str]:
         """Why an order goes; none = it stays."""
         job = self.view.snapshot.workloads[order.owner.uid]
-        pool_choice = self.spending.choices.get(order.owner.uid)
+        pool_choice = self.capacity_choices.choices.get(order.owner.uid)
         if order.order not in self.view.snapshot.pools:
             return Reason.POOL_RELEASED, f"the pool {order.order} was deleted"
         if pool_choice is None or order.order not in pool_choice.pools | self._apart(job):
@@ -229,7 +229,7 @@ class _Desk:
         return self._where_others_run(job, lack.members)
 
     def _where_others_run(self, job: WorkloadRecord, members: int) -> list[tuple[PoolRecord, int]]:
-        decision = self.spending.choices[job.ref.uid].spend.decision
+        decision = self.capacity_choices.choices[job.ref.uid].spend.decision
         shares = decision.chosen.pools[:1] if decision is not None else ()
         pools = self.view.snapshot.pools
         return [(pools[one.pool], members) for one in shares if one.pool in pools]
@@ -285,7 +285,7 @@ class _Desk:
             if steady is not None:
                 yield steady, terms.reliable - placed
             return
-        spend = self.spending.choices[job.ref.uid].spend
+        spend = self.capacity_choices.choices[job.ref.uid].spend
         left = placed
         for share in spend.decision.chosen.pools if spend.decision is not None else ():
             pool = self.view.snapshot.pools.get(share.pool)
@@ -296,12 +296,12 @@ class _Desk:
 
     def _apart(self, job: WorkloadRecord) -> frozenset[str]:
         """Pools that only the reliable members of a job in tiers use."""
-        chosen = self.spending.choices[job.ref.uid].pools
+        chosen = self.capacity_choices.choices[job.ref.uid].pools
         return apart_pools(job, chosen, self.view.snapshot.pools)
 
     def _left(self, pool: PoolRecord) -> int:
         """Nodes of a pool that may still be ordered."""
-        market, out = self.spending.market, self.out.get(pool.name, 0)
+        market, out = self.capacity_choices.market, self.out.get(pool.name, 0)
         room = MOST_OUT - out
         if pool.most is not None and market is not None:
             room = min(room, pool.most - len(market.nodes[pool.name]) - out)
@@ -365,7 +365,7 @@ class _Desk:
             self.steps.append(step)
 
     def _give(self, job: WorkloadRecord, pool: PoolRecord, name: str, members: int) -> None:
-        market = self.spending.market
+        market = self.capacity_choices.market
         nodes = market.nodes[pool.name] if market is not None else ()
         needs = job.shape.requests
         self.named.add((job.ref.namespace, name))

@@ -14,15 +14,15 @@ from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.inventory.reliable_machines import stays
 
 
-def places(spending: CapacityChoices, inventory: Inventory) -> Mapping[str, Place]:
+def places(capacity_choices: CapacityChoices, inventory: Inventory) -> Mapping[str, Place]:
     """Where jobs may be placed, by uid; jobs that are not in it may go anywhere."""
-    if spending.market is None:
+    if capacity_choices.market is None:
         return {}
-    pool_of, pools = spending.market.pool_of, spending.market.view.snapshot.pools
+    pool_of, pools = capacity_choices.market.pool_of, capacity_choices.market.view.snapshot.pools
     of_node = [pool_of.get(node.name, "") for node in inventory.nodes]
     known: dict[tuple[frozenset[str], bool], Place] = {}
     found: dict[str, Place] = {}
-    for uid, pool_choice in spending.choices.items():
+    for uid, pool_choice in capacity_choices.choices.items():
         key = (pool_choice.pools, pool_choice.grows)
         if key not in known:
             flags = np.array([name in pool_choice.pools for name in of_node], dtype=np.bool_)

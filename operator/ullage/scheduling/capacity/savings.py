@@ -24,33 +24,35 @@ _MOST: Final = 999_999_999.0
 
 
 def with_savings(
-    spending: CapacityChoices, workload: WorkloadRecord, status: WorkloadStatus
+    capacity_choices: CapacityChoices, workload: WorkloadRecord, status: WorkloadStatus
 ) -> WorkloadStatus:
     """The status with the forecast as of now; the very status where nothing else is new in it.
 
     Args:
-        spending: What this cycle decided about pools.
+        capacity_choices: What this cycle decided about pools.
         workload: With the status of before.
         status: What is to be written.
     """
     spend = status.spend
     if spend is None or status is workload.status:
         return status
-    said = _said(spending, workload, status)
+    said = _said(capacity_choices, workload, status)
     if said == spend.expected_savings:
         return status
     return replace(status, spend=replace(spend, expected_savings=said))
 
 
-def _said(spending: CapacityChoices, workload: WorkloadRecord, status: WorkloadStatus) -> str:
-    pool_choice, spend = spending.said(workload.ref.uid), status.spend
+def _said(
+    capacity_choices: CapacityChoices, workload: WorkloadRecord, status: WorkloadStatus
+) -> str:
+    pool_choice, spend = capacity_choices.said(workload.ref.uid), status.spend
     if spend is None or spend.decision is None or status.phase in OVER:
         return ""
     if pool_choice is None:
         return spend.expected_savings  # a suspended job: its pools are those of before
-    if pool_choice.facts is None or spending.market is None:
+    if pool_choice.facts is None or capacity_choices.market is None:
         return ""
-    return expected_savings(spending.market, pool_choice.facts, spend.decision.chosen)
+    return expected_savings(capacity_choices.market, pool_choice.facts, spend.decision.chosen)
 
 
 def expected_savings(market: Market, facts: Facts, chosen: Offer) -> str:

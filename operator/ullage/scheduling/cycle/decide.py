@@ -22,20 +22,20 @@ from ullage.scheduling.assignment.entry import Entries
 from ullage.scheduling.assignment.events import lane_news, sharing_news
 from ullage.scheduling.assignment.nominate import nominate, with_turns
 from ullage.scheduling.assignment.observe import observe
+from ullage.scheduling.assignment.probations import bookings
 from ullage.scheduling.assignment.reconcile import reconcile
-from ullage.scheduling.assignment.trials import bookings
 from ullage.scheduling.cycle.gpu_nodes import missing_gpu_nodes
 from ullage.scheduling.cycle.set_aside import told, without
-from ullage.scheduling.cycle.wake import follows, guards_end, resumed_at
-from ullage.scheduling.learning.loop import Lessons, profiles_to_write
+from ullage.scheduling.cycle.wake import follows, resumed_at, timeouts_end
+from ullage.scheduling.learning.loop import ProfileUpdates, profiles_to_write
 from ullage.scheduling.learning.operations import OpTimeFits
 from ullage.scheduling.learning.written_speeds import with_estimates
 from ullage.scheduling.lifecycle.coordinator import on_their_machines
-from ullage.scheduling.lifecycle.drain import by_class
+from ullage.scheduling.lifecycle.drain import least_loss_order
 from ullage.scheduling.lifecycle.taints import eviction_notices, node_taints
 from ullage.scheduling.model.faults import WORKLOADS, Fault, faults_of
 from ullage.scheduling.model.lifecycle_step import earliest
-from ullage.scheduling.model.plan import DecideSettings, Plan
+from ullage.scheduling.model.plan import RECHECK_S, DecideSettings, Plan
 from ullage.scheduling.status.policies import unread_news, void_policies
 from ullage.scheduling.status.quota_status import quota_news
 from ullage.scheduling.status.report import report
@@ -44,7 +44,6 @@ from ullage.scheduling.timeslicing.rounds import division_news, next_turn
 
 MOST_PASSES: Final = 4
 """Passes of one decision; each sets aside what the one before found at fault."""
-_AT_ONCE_S: Final = 0.05
 
 
 def decide(
@@ -59,7 +58,7 @@ def decide(
     Args:
         snapshot: the snapshot, observed and assumed.
         now: the moment of the decision, seconds since the epoch.
-        settings: epoch of this leader and the clock values of the guards.
+        settings: epoch and timeouts of this leader.
         allocate: divides the cluster's time; the engine's own where it is ``None``.
         cache: what the last cycle left; it changes nothing but the cost of this one.
     """
@@ -108,7 +107,7 @@ def _undecided(
         epoch=settings.epoch,
         inputs_hash="",
         faults=tuple(one for one in aside if one.text),
-        wake_at=now + _AT_ONCE_S,
+        wake_at=now + RECHECK_S,
     )
 
 
@@ -120,33 +119,33 @@ def _cycle(
     cache: CycleCache,
 ) -> Plan:
     """One cycle in its six phases; arguments as of ``decide``."""
-    # 1. Observe: what stands, what each workload needs, what everyone asks for.
+    # 1. Observe: index the snapshot, compute what each workload needs and requests.
     context = observe(snapshot, now, settings, cache)
     view, epoch = context.view, settings.epoch
     snapshot, result = view.snapshot, Assignments(Entries(view.snapshot.workloads))
     # 2. Queue: whose turn it is, and which workloads are tried in this cycle.
     context = with_turns(context, allocate, cache.division)
     nominated = nominate(context, result, cache.attempts)
-    # 3. Assign: who gets which devices, and who leaves for whom.
+    # 3. Assign: place workloads and preempt for them.
     assign(context, nominated, result)
-    # 4. Reconcile: Deployments, sizes of gangs, moves and orders for nodes follow.
+    # 4. Reconcile: Deployments, sizes of gangs, moves and node requests follow.
     reconcile(context, nominated, result)
     # 5. Report: the status of each workload, Events, and what profiles learn.
     slices = context.ledger.slices() | dict.fromkeys(missing_gpu_nodes(snapshot), ())
     statuses, events = report(context, result, slices, cache.steady)
     taints = node_taints(snapshot, context.notices, epoch)
-    lessons = _lessons(context, cache.op_times)
+    updates = _profile_updates(context, cache.op_times)
     quota, quota_wakes_at = quota_news(snapshot, slices, now, epoch)
     # 6. Wake: when to look again though nothing changes.
     wake_at = earliest(
         resumed_at(snapshot, now, result.entries.postponed()),
-        guards_end(view, context.lifecycles),
+        timeouts_end(view, context.lifecycles),
         follows(view, statuses),
-        lessons.wake_at,
-        context.trials.wake_at,
+        updates.wake_at,
+        context.probations.wake_at,
         next_turn(context.rounds),
-        context.spending.wake_at,
-        result.ordering.wake_at,
+        context.capacity_choices.wake_at,
+        result.node_requests.wake_at,
         result.moves_at,
         result.scales_at,
         quota_wakes_at,
@@ -159,36 +158,36 @@ def _cycle(
         epoch=epoch,
         inputs_hash=cycle_digest(view, context.devices, waiting),
         slices=slices,
-        observations_read=lessons.observations_read,
+        observations_read=updates.observations_read,
         steps=(
-            *by_class(on_their_machines((*steps, *result.steps), snapshot), snapshot),
+            *least_loss_order(on_their_machines((*steps, *result.steps), snapshot), snapshot),
             *taints,
-            *result.ordering.steps,
+            *result.node_requests.steps,
             *void_policies(snapshot, now, epoch),
             *unread_news(snapshot, now, epoch),
             *division_news(view, context.rounds),
             *quota,
-            *lessons.actions,
+            *updates.actions,
         ),
         statuses=statuses,
         events=(
             *events,
             *eviction_notices(view, context.notices, taints),
-            *result.ordering.events,
+            *result.node_requests.events,
             *context.committed,
             *sharing_news(context, result),
             *lane_news(context, result),
-            *lessons.events,
+            *updates.events,
         ),
-        dropped={reason.value: count for reason, count in lessons.dropped.items()},
+        dropped={reason.value: count for reason, count in updates.dropped.items()},
         requeues=result.entries.requeues(),
         wake_at=wake_at,
     )
 
 
-def _lessons(context: CycleContext, fits: OpTimeFits) -> Lessons:
+def _profile_updates(context: CycleContext, fits: OpTimeFits) -> ProfileUpdates:
     """What profiles learn from what was seen."""
     snapshot, now, epoch = context.view.snapshot, context.view.now, context.view.settings.epoch
     booked = bookings(context.spent_s, tuple(snapshot.profiles.values()))
-    lessons = profiles_to_write(snapshot, now, epoch, booked, context.view.isolated)
-    return with_estimates(snapshot, now, epoch, lessons, fits)
+    updates = profiles_to_write(snapshot, now, epoch, booked, context.view.isolated)
+    return with_estimates(snapshot, now, epoch, updates, fits)

@@ -12,12 +12,11 @@ from ullage.cluster.records.status import WorkloadStatus
 from ullage.scheduling.inventory.exclusions import next_end
 from ullage.scheduling.model.lifecycle_step import LifecycleStep, earliest
 from ullage.scheduling.model.phases import Phase
+from ullage.scheduling.model.plan import RECHECK_S
 from ullage.scheduling.model.view import View
 
 _IN_TURN_S: Final = 1.0
 """When it should come if only those were left out who know why they wait."""
-_AT_ONCE_S: Final = 0.05
-"""When it should come if this one left something undone."""
 
 
 def resumed_at(snapshot: Snapshot, now: float, postponed: Collection[str]) -> float:
@@ -25,7 +24,7 @@ def resumed_at(snapshot: Snapshot, now: float, postponed: Collection[str]) -> fl
     if not postponed:
         return 0.0
     told = all(snapshot.workloads[uid].status.decision is not None for uid in postponed)
-    return now + (_IN_TURN_S if told else _AT_ONCE_S)
+    return now + (_IN_TURN_S if told else RECHECK_S)
 
 
 def follows(view: View, statuses: Mapping[str, WorkloadStatus]) -> float:
@@ -41,12 +40,12 @@ def follows(view: View, statuses: Mapping[str, WorkloadStatus]) -> float:
             continue
         turns = status.phase != before.phase and Phase.RESTARTING in (status.phase, before.phase)
         if turns or status.replicas != before.replicas:
-            return view.now + _AT_ONCE_S
+            return view.now + RECHECK_S
     return 0.0
 
 
-def guards_end(view: View, lifecycles: Mapping[str, LifecycleStep]) -> float:
-    """When a guard or a back-off ends though nothing changes; 0 = never."""
+def timeouts_end(view: View, lifecycles: Mapping[str, LifecycleStep]) -> float:
+    """When the next timeout, back-off or exclusion ends; 0 = none runs."""
     moments = [life.wake_at for life in lifecycles.values() if life.wake_at]
     # all others have no device that may be tried again at some time
     excluding = lifecycles.keys() if view.snapshot.node_refusals else view.index.excluding

@@ -37,7 +37,7 @@ from ullage.scheduling.model.gang_speed import left_s as left_of
 from ullage.scheduling.model.lifecycle_step import Headcount, LifecycleStep
 from ullage.scheduling.model.phases import Phase
 
-_SOON_S: Final = 1.0
+_NEXT_SECOND_S: Final = 1.0
 """When others are counted that may join beside those that wait."""
 
 
@@ -201,7 +201,8 @@ class Resizer:
         extra, above, said = self._joining(job, lacking, avoid(), only)
         if said and said != known.message:
             known = replace(known, reason=Reason.SHRUNK, message=said, room_since=0.0)
-            return Growth(size=Size(job.replicas, known, is_news=True), wake_at=self.now + _SOON_S)
+            size = Size(job.replicas, known, is_news=True)
+            return Growth(size=size, wake_at=self.now + _NEXT_SECOND_S)
         if not extra:
             return self._noted(job, known, 0.0) if known.room_since else None
         since = known.room_since or whole_second(self.now)

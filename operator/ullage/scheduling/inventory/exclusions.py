@@ -39,7 +39,7 @@ peaks may fall and peak again: five minutes of training are worth a restart."""
 _NO_DEVICE: Final[frozenset[int]] = frozenset()
 
 
-def in_force(view: View, workload: WorkloadRecord) -> tuple[Exclusion, ...]:
+def active_exclusions(view: View, workload: WorkloadRecord) -> tuple[Exclusion, ...]:
     """Exclusions of a workload that still hold."""
     exclusions = workload.status.scheduling.exclusions
     return (
@@ -60,7 +60,7 @@ def with_failure(
     device = passed.device if passed is not None else None
     if passed is None or device is None or passed.reason not in EXCLUDED_S:
         return before
-    held = in_force(view, workload)
+    held = active_exclusions(view, workload)
     if any((exclusion.reason, exclusion.device) == (passed.reason, device) for exclusion in held):
         return before
     since, lasts_s = whole_second(view.now), EXCLUDED_S[passed.reason]
@@ -79,7 +79,7 @@ def excluded_devices(
     view: View, inventory: Inventory, workload: WorkloadRecord, members: Sequence[Member]
 ) -> frozenset[int]:
     """Indices of the devices that are left out for members of a workload."""
-    exclusions = in_force(view, workload)
+    exclusions = active_exclusions(view, workload)
     if not exclusions and not view.snapshot.node_refusals:
         return _NO_DEVICE
     found: set[int] = set()
@@ -99,7 +99,7 @@ def next_end(view: View, workload: WorkloadRecord, members: Sequence[Member]) ->
     if not workload.status.scheduling.exclusions and not view.snapshot.node_refusals:
         return 0.0
     refused = (until for _, until in _refused_often(view, members))
-    return earliest(*refused, *(exclusion.until for exclusion in in_force(view, workload)))
+    return earliest(*refused, *(exclusion.until for exclusion in active_exclusions(view, workload)))
 
 
 def _holds(view: View, exclusion: Exclusion) -> bool:

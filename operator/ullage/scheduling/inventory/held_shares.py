@@ -20,7 +20,7 @@ HOLD_S: Final = 600.0
 (again): at most one such restart of a job in this time (our choice)."""
 
 
-def in_force(job: WorkloadRecord, now: float, present: Container[str]) -> MadeRoom | None:
+def active_share_limit(job: WorkloadRecord, now: float, present: Container[str]) -> MadeRoom | None:
     """What a job was left when it made room, while that binds it.
 
     Args:

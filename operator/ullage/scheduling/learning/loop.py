@@ -91,7 +91,7 @@ _NO_TRIALS: Final[Mapping[Class, Account]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lessons:
+class ProfileUpdates:
     """What to write, what was dropped and why, and when to look again (0 = at the next news)."""
 
     actions: tuple[CreateProfile | SetProfile, ...] = ()
@@ -108,7 +108,7 @@ def profiles_to_write(
     epoch: int,
     trials: Mapping[Class, Account] = _NO_TRIALS,
     isolated: Mapping[Class, Isolation] = _NOT_ISOLATED,
-) -> Lessons:
+) -> ProfileUpdates:
     """The profiles that must be created or written, so that nothing observed is lost.
 
     Args:
@@ -171,7 +171,7 @@ def profiles_to_write(
         events += isolation_news(newly, snapshot.workloads.values(), epoch)
     ends = min((isolation.until for isolation in isolated.values()), default=0.0)
     read = taken_in(snapshot.gpu_nodes.values(), unsettled, now)
-    return Lessons(
+    return ProfileUpdates(
         actions=tuple(actions),
         events=tuple(events),
         dropped=+dropped,

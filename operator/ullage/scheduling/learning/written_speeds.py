@@ -21,7 +21,7 @@ from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.profile import ProfileRecord, Source
 from ullage.cluster.records.snapshot import ObjectRef, Snapshot
 from ullage.scheduling.learning.estimates import Evidence, estimated, gather
-from ullage.scheduling.learning.loop import KIND, Lessons
+from ullage.scheduling.learning.loop import KIND, ProfileUpdates
 from ullage.scheduling.learning.operations import OpTimeFits
 from ullage.scheduling.learning.throughput import Throughput, family_of, known
 from ullage.scheduling.model.lifecycle_step import earliest
@@ -29,7 +29,7 @@ from ullage.scheduling.model.plan import SetProfile
 
 MOST_A_CYCLE: Final = 2
 AGAIN_AFTER_S: Final = 300.0
-_SOON_S: Final = 1.0
+_NEXT_SECOND_S: Final = 1.0
 BASIS_CHARACTERS: Final = 12
 _NOBODY: Final[frozenset[str]] = frozenset()
 
@@ -41,9 +41,9 @@ def with_estimates(
     snapshot: Snapshot,
     now: float,
     epoch: int,
-    lessons: Lessons,
+    lessons: ProfileUpdates,
     fits: OpTimeFits | None = None,
-) -> Lessons:
+) -> ProfileUpdates:
     """The lessons, and the profiles whose estimates are due.
 
     Args:
@@ -67,7 +67,7 @@ def with_estimates(
         if at and now < at + AGAIN_AFTER_S:
             wake_at = earliest(wake_at, at + AGAIN_AFTER_S)
         elif len(actions) == MOST_A_CYCLE or (profile.namespace, profile.name) in taken:
-            wake_at = earliest(wake_at, now + _SOON_S)
+            wake_at = earliest(wake_at, now + _NEXT_SECOND_S)
         else:
             actions.append(_write(profile, evidence, (now, epoch, table.basis)))
     return replace(lessons, actions=(*lessons.actions, *actions), wake_at=wake_at)

@@ -30,7 +30,7 @@ _LEFT_ALONE: Final = (
 )
 
 
-def adopted_life(view: View, inventory: Inventory, unit: WorkloadRecord) -> LifecycleStep:
+def adopted_step(view: View, inventory: Inventory, unit: WorkloadRecord) -> LifecycleStep:
     """What adopted pods need next: one pod, or a gang of them."""
     everyone = view.members_of(unit)
     members = [member for member in everyone if member.live and not member.pod.deleting]

@@ -46,7 +46,7 @@ _NOT_ITS_FAULT: Final = (STATE_LOST, ENDED, None)
 """Exit codes that count as a loss from outside, not as a failure of the job."""
 
 
-def led(view: View, job: WorkloadRecord, life: LifecycleStep) -> LifecycleStep:
+def with_coordinator(view: View, job: WorkloadRecord, life: LifecycleStep) -> LifecycleStep:
     """What a job needs with its coordinator: all start after it, and start again with it.
 
     Args:

@@ -38,7 +38,7 @@ LAST_CALL_S: Final = 20.0
 their requests, and are taken out of their Service before the machine is gone."""
 
 
-def notice_marks(view: View, notices: Mapping[str, Interruption]) -> dict[str, PendingEviction]:
+def notice_evictions(view: View, notices: Mapping[str, Interruption]) -> dict[str, PendingEviction]:
     """Who has to leave, by uid of the pod."""
     evictions: dict[str, PendingEviction] = {}
     for name in sorted(notices):
@@ -112,12 +112,12 @@ def _usual_s(snapshot: Snapshot, name: str) -> float | None:
     return pool.notice_s if pool is not None else None
 
 
-def by_class(steps: Sequence[Action], snapshot: Snapshot) -> tuple[Action, ...]:
+def least_loss_order(steps: Sequence[Action], snapshot: Snapshot) -> tuple[Action, ...]:
     """The steps with the evictions from nodes that go in the order of what each would lose."""
     drained = [step for step in steps if isinstance(step, EvictPod) and _is_drain(step)]
     if len(drained) < 2:
         return tuple(steps)
-    drained.sort(key=lambda eviction: _class_of(snapshot.workloads.get(eviction.owner.uid)))
+    drained.sort(key=lambda eviction: _loss_rank(snapshot.workloads.get(eviction.owner.uid)))
     following = iter(drained)
     return tuple(
         next(following) if isinstance(step, EvictPod) and _is_drain(step) else step
@@ -129,7 +129,7 @@ def _is_drain(step: EvictPod) -> bool:
     return step.reason is Reason.SPOT_INTERRUPTED
 
 
-def _class_of(owner: WorkloadRecord | None) -> int:
+def _loss_rank(owner: WorkloadRecord | None) -> int:
     """0 = saves its work, 1 = has an objective, 2 = best effort."""
     if owner is None:
         return 2

@@ -52,7 +52,7 @@ class Rollout:
     waits: bool = False
 
 
-def inference_life(view: View, inventory: Inventory, service: WorkloadRecord) -> LifecycleStep:
+def inference_step(view: View, inventory: Inventory, service: WorkloadRecord) -> LifecycleStep:
     """What the service needs next."""
     members = view.members_of(service)
     if service.deleting:

@@ -18,7 +18,7 @@ from ullage.api.contract import Reason
 from ullage.cluster.records.snapshot import DeploymentRecord, PodStage, WorkloadRecord
 from ullage.cluster.records.status import Exclusion
 from ullage.scheduling.feasibility.resource_requests import ResourceRequests
-from ullage.scheduling.inventory.exclusions import in_force
+from ullage.scheduling.inventory.exclusions import active_exclusions
 from ullage.scheduling.lifecycle.replacement import Doomed, Marked, doomed_of, replaced_ahead
 from ullage.scheduling.model.lifecycle_step import evict
 from ullage.scheduling.model.plan import Action
@@ -154,7 +154,9 @@ def _begun(move: Move, members: Sequence[Member]) -> list[tuple[Member, PendingE
 
 
 def _urgent(view: View, service: WorkloadRecord) -> list[Exclusion]:
-    return [exclusion for exclusion in in_force(view, service) if exclusion.reason in URGENT]
+    return [
+        exclusion for exclusion in active_exclusions(view, service) if exclusion.reason in URGENT
+    ]
 
 
 def _must_go(view: View, member: Member) -> bool:
@@ -191,7 +193,7 @@ def _told_at(view: View, service: WorkloadRecord, eviction: PendingEviction) -> 
     return next(
         (
             exclusion.since
-            for exclusion in in_force(view, service)
+            for exclusion in active_exclusions(view, service)
             if (exclusion.reason, exclusion.device) == why
         ),
         view.now,

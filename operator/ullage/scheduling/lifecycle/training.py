@@ -45,7 +45,7 @@ _PHASES: Final = {phase.value: phase for phase in Phase}
 _COMING: Final = (Reason.WAITING_FOR_DECISION, "its pods are being created")
 
 
-def training_life(view: View, inventory: Inventory, job: WorkloadRecord) -> LifecycleStep:
+def training_step(view: View, inventory: Inventory, job: WorkloadRecord) -> LifecycleStep:
     """What the job needs next."""
     return _life(view, inventory, with_given_back(view, job))
 

@@ -436,7 +436,7 @@ class Plan:
 
     ``slices`` holds the wanted slice list of every GPUNode (new ones included); ``steps`` the
     one-time acts on pods and children, each already carrying its reason; ``wake_at`` when the
-    plan should be looked at again though nothing changes (a guard or a back-off), 0 = never.
+    plan should be looked at again though nothing changes (a timeout or a back-off), 0 = never.
     """
 
     version: int
@@ -463,11 +463,13 @@ class Plan:
 
 HEARTBEAT_MAX_AGE_S: Final = 180.0
 """A node whose agent has been silent for longer takes nothing new."""
+RECHECK_S: Final = 0.05
+"""When the next decision comes, seconds from now, if this one left something undone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecideSettings:
-    """What a decision needs beside the snapshot; the clock values of placement's guards."""
+    """What a decision needs beside the snapshot; epoch, timeouts and back-offs."""
 
     epoch: int
     seed: int = 0

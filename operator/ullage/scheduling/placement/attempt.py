@@ -139,7 +139,7 @@ class Outcome:
     runner_up: Candidate | None = None
     refused: Refused | None = None
     victims: tuple[Victim, ...] = ()
-    conceded: Downsize | None = None
+    downsize: Downsize | None = None
     """Who starts again with a smaller share for it."""
 
     @property
@@ -155,4 +155,4 @@ class Outcome:
     @property
     def is_only_refused(self) -> bool:
         """Whether the attempt gave no placement, victim or downsizing."""
-        return not self.placements and not self.victims and self.conceded is None
+        return not self.placements and not self.victims and self.downsize is None

@@ -16,7 +16,7 @@ from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import MadeRoom
 from ullage.scheduling.feasibility.occupancy import Occupancy, Occupant
 from ullage.scheduling.feasibility.resource_requests import ResourceRequests
-from ullage.scheduling.inventory.held_shares import in_force
+from ullage.scheduling.inventory.held_shares import active_share_limit
 from ullage.scheduling.inventory.resource_usage import charged
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
@@ -24,7 +24,7 @@ from ullage.scheduling.model.view import View
 from ullage.scheduling.placement.placement import memory_mib
 
 
-def keep_rooms(
+def keep_shares(
     view: View,
     requests: ResourceRequests,
     occupancy: Occupancy,
@@ -35,7 +35,7 @@ def keep_rooms(
     What it has now is about to be free; what it was left is taken, until it asks for it itself.
     """
     for uid, workload in view.index.those(view.index.made_room):
-        made = in_force(workload, view.now, view.snapshot.workloads)
+        made = active_share_limit(workload, view.now, view.snapshot.workloads)
         life = lifecycles.get(uid)
         if made is None or life is None or not _is_on_its_way(view, workload, life):
             continue

@@ -54,7 +54,8 @@ HELP: Final[Mapping[Reason, str]] = {
         "raise slo.maxSlowdown, ask for another share, declare a WorkloadProfile, or wait"
     ),
     Reason.NEED_PROFILE: (
-        "wait until it is tried or measured, declare or import a WorkloadProfile, or use gpu.mode Exclusive"
+        "wait until it is tried or measured, declare or import a WorkloadProfile, or use gpu.mode "
+        "Exclusive"
     ),
     Reason.NOT_WORTH_SHARING: "wait for another device, or ask for another share",
     Reason.SLO_INFEASIBLE: "raise the objective above the solo time, or allow other accelerators",
@@ -115,7 +116,10 @@ def headline(workload: WorkloadRecord, placed: int, lines: Sequence[RefusalLine]
     """The one sentence for a workload that waits."""
     members = f" (room for {placed} of {workload.replicas} members)" if placed else ""
     if not lines:
-        return f"needs {wanted(workload)}{members}; no node labelled ullage.dev/node=true has reported a device yet"
+        return (
+            f"needs {wanted(workload)}{members}; no node labelled ullage.dev/node=true has "
+            "reported a device yet"
+        )
     first = lines[0]
     nearest = f"nearest is {first.nearest}: " if first.nearest else ""
     return (

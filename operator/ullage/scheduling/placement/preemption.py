@@ -29,7 +29,7 @@ from ullage.scheduling.model.view import Member, View
 from ullage.scheduling.placement.headroom import lender
 from ullage.scheduling.placement.placement import NoRoom, Placement, Placer
 
-_MOST_TRIALS = 16
+_MOST_SPARED = 16
 """Victims that are spared one by one; above it only those on other devices are spared."""
 
 
@@ -304,7 +304,7 @@ def _spare(
             stay = {id(victim) for victim in spared}
             taken = [victim for victim in taken if id(victim) not in stay]
             break
-    if len(taken) <= _MOST_TRIALS:
+    if len(taken) <= _MOST_SPARED:
         for victim in list(reversed(taken)):
             if len(taken) > 1 and _fits_with(placer, unit, near, [victim]):
                 taken.remove(victim)

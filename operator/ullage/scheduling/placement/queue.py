@@ -107,7 +107,7 @@ class SchedulingQueue:
     _spreads: dict[tuple[int, ...], _Spread] = field(default_factory=dict)
     """Of gangs that waited for fewer nodes, by what they share with alike ones."""
     _no_victims: dict[int, int] = field(default_factory=dict)
-    _no_one_concedes: dict[int, int] = field(default_factory=dict)
+    _no_downsize: dict[int, int] = field(default_factory=dict)
     _borrowers: dict[tuple[int, int], bool] = field(default_factory=dict)
     """By class and members: whether they would borrow, as the cycle began."""
     _preemptors: int = 0
@@ -279,7 +279,7 @@ class SchedulingQueue:
                 runner_up=outcome.runner_up or single.runner_up,
                 refused=outcome.refused or single.refused,
                 victims=outcome.victims + single.victims,
-                conceded=outcome.conceded or single.conceded,
+                downsize=outcome.downsize or single.downsize,
             )
         return outcome
 
@@ -439,7 +439,7 @@ class SchedulingQueue:
                 f"room is made by restarting {made.name} at {made.percent} % instead of"
                 f" {made.resident.percent} %"
             )
-            return Outcome(refused=_coming(refused, room), conceded=made)
+            return Outcome(refused=_coming(refused, room), downsize=made)
         victims = self._preempt(attempt, unit)
         if victims:
             room = f"room is made by {in_words(victims)}"
@@ -470,7 +470,7 @@ class SchedulingQueue:
     ) -> Downsize | None:
         """Someone who goes on with less; that stops less than to make it go."""
         number = _class_of(unit)
-        hopeless = self._no_one_concedes.get(number)
+        hopeless = self._no_downsize.get(number)
         if self.residents is None or (hopeless is not None and attempt.priority <= hopeless):
             return None
         asked = [
@@ -485,7 +485,7 @@ class SchedulingQueue:
             )
             made = make_room_beside(ask, asked)
         if made is None:
-            self._no_one_concedes[number] = attempt.priority
+            self._no_downsize[number] = attempt.priority
             return None
         self.selection.evicted.add(made.uid)
         self._keep(attempt, made.placements)

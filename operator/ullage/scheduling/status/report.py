@@ -120,7 +120,7 @@ def _report(
         with blames.of(workload.ref):
             status = advised(advisor, workload, reporter.status(workload))
             status = with_tier(view, workload, accountant.booked(workload, status))
-            status = with_savings(context.spending, workload, status)
+            status = with_savings(context.capacity_choices, workload, status)
             if workload.adopted and status is not workload.status:
                 status = _in_pods(workload.status, status)
             if status is not workload.status:

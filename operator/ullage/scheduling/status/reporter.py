@@ -26,7 +26,7 @@ from ullage.scheduling.assignment.moves import better_for
 from ullage.scheduling.capacity.status import says_already
 from ullage.scheduling.elastic.sizes import told as told_size
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest
-from ullage.scheduling.inventory.exclusions import in_force, with_failure
+from ullage.scheduling.inventory.exclusions import active_exclusions, with_failure
 from ullage.scheduling.lifecycle.routing import said as router_said
 from ullage.scheduling.model.lifecycle_step import PREEMPTIONS, LifecycleStep
 from ullage.scheduling.model.phases import Phase
@@ -74,7 +74,7 @@ class Reporter:
         members = self.context.view.members.get(uid, ())
         refused = outcome.refused if outcome is not None else None
         placements = outcome.placements if outcome is not None else ()
-        pool_choice = self.context.spending.said(uid)
+        pool_choice = self.context.capacity_choices.said(uid)
         books = books_of(self.context.rounds, workload, life, members, placements)
         size = told_size(workload, life, placements, entry.size, self.context.view.now)
         scaling = entry.scaling.record if entry.scaling is not None else None
@@ -263,7 +263,7 @@ class Reporter:
                 nearest=str(exclusion.device),
                 message=exclusion.message,
             )
-            for exclusion in in_force(self.context.view, workload)
+            for exclusion in active_exclusions(self.context.view, workload)
         )
         passed = life.passed_over
         if passed is None or passed.reason is Reason.NODE_UNHEALTHY:

@@ -28,7 +28,7 @@ from ullage.engines.admission.probation import (
     Trial,
     end_of_trial,
 )
-from ullage.scheduling.inventory.exclusions import in_force
+from ullage.scheduling.inventory.exclusions import active_exclusions
 from ullage.scheduling.model.lifecycle_step import earliest
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import Emit
@@ -40,8 +40,8 @@ _SEEN: Final = (SlicePhase.ATTACHED, SlicePhase.VIOLATING, SlicePhase.FROZEN)
 
 
 @dataclass(frozen=True, slots=True)
-class Trials:
-    """How all trials of a cycle stand."""
+class Probations:
+    """Probations of a cycle: who leaves, who stays for good."""
 
     evictions: Mapping[str, PendingEviction] = field(default_factory=dict)
     """Who has to leave, by uid of the pod."""
@@ -52,7 +52,7 @@ class Trials:
     wake_at: float = 0.0
 
 
-def look_at_trials(view: View) -> Trials:
+def judge_probations(view: View) -> Probations:
     """Judge every slice on probation, and collect whom the guards want gone."""
     evictions: dict[str, PendingEviction] = {}
     committed: list[tuple[str, DesiredSlice]] = []
@@ -89,7 +89,7 @@ def look_at_trials(view: View) -> Trials:
             else:
                 moments += [since + LEAST_SECONDS, since + MOST_SECONDS]
     wake_at = earliest(*(moment for moment in moments if moment > view.now))
-    return Trials(evictions, tuple(committed), tuple(sorted(violating)), wake_at)
+    return Probations(evictions, tuple(committed), tuple(sorted(violating)), wake_at)
 
 
 def _outcome(record: GPUNodeRecord, wanted: DesiredSlice, elapsed_s: float) -> tuple[Outcome, str]:
@@ -137,14 +137,14 @@ def _has_counted(seen: ObservedSlice | None) -> bool:
     return seen is not None and seen.windows >= LEAST_WINDOWS
 
 
-def commit(view: View, trials: Trials, ledger: Ledger) -> list[Emit]:
+def commit(view: View, probations: Probations, ledger: Ledger) -> list[Emit]:
     """Clear the mark of every trial that ended well; share, device and memory stay as they are.
 
     The slice carries this leader's epoch: a node takes no change of an older one.
     """
     news: list[Emit] = []
     epoch = view.settings.epoch
-    for node, wanted in trials.committed:
+    for node, wanted in probations.committed:
         device = DeviceRef(node, wanted.gpu)
         ledger.add(node, replace(wanted, probation=False, epoch=epoch))
         owner = _owner(view, view.snapshot.pods.get(wanted.key.pod_uid))
@@ -161,11 +161,11 @@ def commit(view: View, trials: Trials, ledger: Ledger) -> list[Emit]:
     return news
 
 
-def spent(view: View, trials: Trials) -> dict[Class, float]:
+def spent(view: View, probations: Probations) -> dict[Class, float]:
     """Seconds of trial that a class has used up: all, after one that ended badly lately."""
     budget = float(view.snapshot.policy.risk.probation_seconds_per_class)
     found: dict[Class, float] = {}
-    for uid, eviction in trials.evictions.items():
+    for uid, eviction in probations.evictions.items():
         owner = _owner(view, view.snapshot.pods.get(uid))
         if (
             owner is not None
@@ -177,7 +177,8 @@ def spent(view: View, trials: Trials) -> dict[Class, float]:
         if not owner.workload_class:
             continue
         if any(
-            exclusion.reason is Reason.PROBATION_ROLLED_BACK for exclusion in in_force(view, owner)
+            exclusion.reason is Reason.PROBATION_ROLLED_BACK
+            for exclusion in active_exclusions(view, owner)
         ):
             found[owner.ref.namespace, owner.workload_class] = budget
     return found
