@@ -30,7 +30,7 @@ LARGE_BYTES: Final = 128 * 1024
 WHOLE_EVERY: Final = 30
 """Rounds after which the collector looks at everything in any case."""
 GROWN: Final = 1.05
-"""Growth after which the collector looks at everything (our choice)."""
+"""Growth after which the collector looks at everything (not measured)."""
 STATM: Final = Path("/proc/self/statm")
 _M_MMAP_THRESHOLD: Final = -3
 

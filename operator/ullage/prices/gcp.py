@@ -29,7 +29,7 @@ COMPUTE: Final = "6F81-5844-456A"
 """Compute Engine in the catalogue."""
 NANO: Final = 1e-9
 EVERY_S: Final = 3600.0
-"""The catalogue takes tens of MiB and changes once a day at most (our choice)."""
+"""The catalogue takes tens of MiB and changes once a day at most (not measured)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from ullage.scheduling.model.phases import Phase
 from ullage.simulate.trace import Fleet, Trace, TraceError, TraceJob, in_order
 
 _MOST_SERVED: Final = 50
-"""Percent of a device that services may hold before training is not counted on it (our choice)."""
+"""Percent of a device that services may hold before training is not counted on it (unmeasured)."""
 
 
 def fleet_of(snapshot: Snapshot, prices: Mapping[str, float]) -> Fleet:

@@ -27,7 +27,7 @@ objective, so nothing looser is ever tried."""
 
 LOOSER_CONFIDENCE: Final = 0.95
 """Least confidence of every test after the first: a run of tests ends where luck does, and each
-looser margin admits pairs that break objectives more often than those before (our choice)."""
+looser margin admits pairs that break objectives more often than those before (not measured)."""
 LEAST_TRIALS: Final = 45
 """See :func:`trials_needed`. With 29, what 10 % needs, one device type of 48 observed pairs broke
 17 % of what it admitted."""

@@ -30,7 +30,7 @@ Ints = NDArray[np.int64]
 WINDOW_S = 30.0
 """Rows of one mixture closer than this in time are one co-location."""
 MEETING_GAP_S = 900.0
-"""Windows of one mixture further apart than this belong to two meetings (our choice)."""
+"""Windows of one mixture further apart than this belong to two meetings (not measured)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

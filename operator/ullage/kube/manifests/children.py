@@ -48,9 +48,9 @@ MASTER_PORT: Final = 29500
 """Where rank 0 listens; the default of torchrun."""
 TORCHRUN_RESTARTS: Final = 100
 """Of the worker processes, inside pods that stay: torchrun counts the loss of another member as
-one, and its default of none would end everyone (our choice)."""
+one, and its default of none would end everyone (not measured)."""
 LAST_CALL_S: Final = 10
-"""How long torchrun waits for more members once the fewest have met, below the most (our choice):
+"""How long torchrun waits for more members once the fewest have met, below the most (not measured):
 its 30 s are lost at every change, and who comes later joins by a change of its own."""
 PYTHON_PATH: Final = "PYTHONPATH"
 TEMPLATE_PYTHON_PATH: Final = "ULLAGE_TEMPLATE_PYTHONPATH"

@@ -76,7 +76,7 @@ class Window:
 
     LEAST: Final = 8
     LATE_S: Final = 0.1
-    """An answer that takes this much longer than twice the best one is late (our choice)."""
+    """An answer that takes this much longer than twice the best one is late (not measured)."""
     WIDER: Final = 0.1
     NARROWER: Final = 0.4
     """Steps for an answer in time and a late one: a fifth of the answers come late at rest."""

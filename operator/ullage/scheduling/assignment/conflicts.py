@@ -40,10 +40,10 @@ from ullage.scheduling.placement.room import elsewhere
 from ullage.scheduling.prediction.effort import in_turns
 
 SETTLE_S: Final = 120.0
-"""How long who is on a device must have been there before someone gives way (our choice): a pod
+"""How long who is on a device must have been there before someone gives way (not measured): a pod
 takes as long to start and to fill the windows that a guard judges."""
 MOST_JUDGED: Final = 16
-"""Conflicts that one cycle settles; the others have their turn in the next ones (our choice)."""
+"""Conflicts that one cycle settles; the others have their turn in the next ones (not measured)."""
 NEXT_S: Final = 1.0
 """When the others are settled after one moves: it has its place by then."""
 AGAIN_S: Final = 30.0

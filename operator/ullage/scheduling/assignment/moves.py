@@ -28,7 +28,7 @@ from ullage.scheduling.placement.room import elsewhere
 
 SETTLE_S: Final = 60.0
 """How long another choice must have been better before anyone moves for it: prices and first
-windows wander (our choice)."""
+windows wander (not measured)."""
 _BETTER: Final = Reason.BETTER_CHOICE
 
 

@@ -23,7 +23,7 @@ from ullage.scheduling.model.progress import gang_progress
 from ullage.scheduling.model.view import Member, View
 
 TICK_S: Final = 60
-"""Seconds between two looks at a deadline, at most (our choice)."""
+"""Seconds between two looks at a deadline, at most (not measured)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

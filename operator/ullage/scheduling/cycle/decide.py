@@ -25,7 +25,7 @@ from ullage.scheduling.assignment.observe import observe
 from ullage.scheduling.assignment.probations import bookings
 from ullage.scheduling.assignment.reconcile import reconcile
 from ullage.scheduling.cycle.gpu_nodes import missing_gpu_nodes
-from ullage.scheduling.cycle.set_aside import told, without
+from ullage.scheduling.cycle.set_aside import failed_status, without
 from ullage.scheduling.cycle.wake import follows, resumed_at, timeouts_end
 from ullage.scheduling.learning.loop import ProfileUpdates, profiles_to_write
 from ullage.scheduling.learning.operations import OpTimeFits
@@ -91,7 +91,7 @@ def _with_faults(plan: Plan, snapshot: Snapshot, aside: Iterable[Fault], now: fl
         return plan
     jobs = {fault.key: fault for fault in faults if fault.table == WORKLOADS}
     statuses = {
-        uid: told(workload, jobs[uid], now)
+        uid: failed_status(workload, jobs[uid], now)
         for uid, workload in snapshot.workloads.items()
         if uid in jobs and not workload.deleting
     }
@@ -186,7 +186,7 @@ def _cycle(
 
 
 def _profile_updates(context: CycleContext, fits: OpTimeFits) -> ProfileUpdates:
-    """What profiles learn from what was seen."""
+    """Profile writes and acknowledgements of this cycle."""
     snapshot, now, epoch = context.view.snapshot, context.view.now, context.view.settings.epoch
     booked = bookings(context.spent_s, tuple(snapshot.profiles.values()))
     updates = profiles_to_write(snapshot, now, epoch, booked, context.view.isolated)

@@ -113,7 +113,7 @@ def reference(snapshot: Snapshot, fault: Fault) -> ObjectRef | None:
     return ObjectRef(kind=_KINDS[fault.table], namespace=namespace, name=name, uid=uid)
 
 
-def told(workload: WorkloadRecord, fault: Fault, now: float) -> WorkloadStatus:
+def failed_status(workload: WorkloadRecord, fault: Fault, now: float) -> WorkloadStatus:
     """The status of before, and that the decision failed; the very status where it says so."""
     before = workload.status
     shown = before.condition(ConditionType.INVALID)

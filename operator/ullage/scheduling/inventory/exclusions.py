@@ -20,7 +20,7 @@ from ullage.scheduling.model.lifecycle_step import Passed, earliest
 from ullage.scheduling.model.view import Member, View
 
 REFUSALS_UNTIL_EXCLUDED: Final = 3
-"""Refusals of one pod by one device after which it is left out for long (our choice)."""
+"""Refusals of one pod by one device after which it is left out for long (not measured)."""
 REFUSED_OFTEN_S: Final = 600.0
 """How long it is then left out."""
 UNTIL_THE_AGENT_SPEAKS: Final = 0.0
@@ -32,7 +32,7 @@ EXCLUDED_S: Final[Mapping[Reason, float]] = {
     Reason.PEAK_AHEAD: 300.0,
     Reason.PROBATION_ROLLED_BACK: 300.0,
 }
-"""How long a device is left out after a failure for this reason (our choice): a refusal passes
+"""How long a device is left out after a failure for this reason (not measured): a refusal passes
 soon, an agent that is silent may be so for long, and a guard blames for five minutes. A load that
 peaks may fall and peak again: five minutes of training are worth a restart."""
 

@@ -17,7 +17,7 @@ from ullage.cluster.records.status import MadeRoom
 
 HOLD_S: Final = 600.0
 """How long what was agreed binds, and how long a job runs at least before it may be asked for room
-(again): at most one such restart of a job in this time (our choice)."""
+(again): at most one such restart of a job in this time (not measured)."""
 
 
 def active_share_limit(job: WorkloadRecord, now: float, present: Container[str]) -> MadeRoom | None:

@@ -26,7 +26,7 @@ ORDER_S: Final = 600.0
 LAUNCH_S: Final = 900.0
 """A node that is not ready so long after its creation is a launch that failed."""
 AGENT_S: Final = 3600.0
-"""How long the agent of a node that came may take to speak (our choice)."""
+"""How long the agent of a node that came may take to speak (not measured)."""
 SETTLE_S: Final = 120.0
 """How long members may take to get slices on a node whose agent spoke (our choice: a cycle and two
 writes take seconds)."""

@@ -17,10 +17,10 @@ from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.model.view import Held, Member, View
 
 STARTS_AT_ONCE: Final = 20
-"""Pods that the nodes and the API server bring up in a second, at least (our choice): when more
+"""Pods that the nodes and the API server bring up in a second, at least (unmeasured): when more
 start at once, each gets more time."""
 MOST_LAG_S: Final = 600.0
-"""Lag of the API server that excuses a node or a pod, at most (our choice): a server that is always
+"""Lag of the API server that excuses a node or a pod, at most (unmeasured): a server that is always
 slow must not keep the stuck where they are for ever."""
 
 _PULLING: Final = frozenset(

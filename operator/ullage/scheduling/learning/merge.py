@@ -39,7 +39,7 @@ from ullage.scheduling.model.conditions import Said, merged
 
 MOST_ROWS: Final = 200
 HALF_LIFE_S: Final = 14 * 86400.0
-"""Time in which a mixture of shares loses half of its rows to others (our choice)."""
+"""Time in which a mixture of shares loses half of its rows to others (not measured)."""
 SHARES: Final = 4
 """Depth of a mixture of shares; see :func:`_branch`."""
 MOST_SOLO: Final = 64
@@ -54,7 +54,7 @@ SPREAD_LEAST: Final = 0.05
 MEMORY: Final = 20
 """Windows that the running means of counters remember, and the load."""
 LOAD_QUANTILE: Final = 0.9
-"""Part of the newest windows whose load is at most what counts as the load (our choice)."""
+"""Part of the newest windows whose load is at most what counts as the load (not measured)."""
 MOST_PERCENTILES: Final = 8
 DISAGREE: Final = 0.2
 """Part by which a declared speed may differ from the measured one."""

@@ -49,7 +49,7 @@ from ullage.scheduling.prediction.rows import WHOLE
 MOST_NUMBERS: Final = 12
 """Numbers of members that are looked at; of wider bounds a geometric series."""
 MOST_ADVISED: Final = 8
-"""Devices up to which other numbers are told to a job that does not change its own (our choice)."""
+"""Devices up to which other numbers are told to a job that does not change its own (unmeasured)."""
 _SUREST: Final = 0.5
 """Confidence of an estimate without any error; that of a measured speed begins there."""
 

@@ -33,7 +33,7 @@ from ullage.scheduling.prediction.rows import WHOLE, share_curve, solo_rows
 Throughput = ThroughputEntry
 
 DECLARED_CONFIDENCE: Final = 0.4
-"""Below every measured one (our choice)."""
+"""Below every measured one (not measured)."""
 TYPICAL_CONFIDENCE: Final = 0.05
 
 

@@ -31,10 +31,10 @@ from ullage.scheduling.model.plan import Action, EvictPod
 from ullage.scheduling.model.view import Member, PendingEviction, View
 
 MARGIN_S: Final = 5.0
-"""Time before the end by which a pod must be gone (our choice): kubelet still has to say so, or
+"""Time before the end by which a pod must be gone (not measured): kubelet still has to say so, or
 the name stays taken until the Node object is removed."""
 LAST_CALL_S: Final = 20.0
-"""Time before the end at which replicas leave though nothing replaces them (our choice): they end
+"""Time before the end at which replicas leave though nothing replaces them (not measured): they end
 their requests, and are taken out of their Service before the machine is gone."""
 
 

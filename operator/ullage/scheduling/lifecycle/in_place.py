@@ -38,7 +38,7 @@ from ullage.scheduling.model.plan import Action
 from ullage.scheduling.model.view import Member, View
 
 JOIN_AGAIN_S: Final = 120.0
-"""How long no one joins after one who was to join found no place (our choice): what the room was
+"""How long no one joins after one who was to join found no place (not measured): what the room was
 counted by did not hold, and each try makes a pod and takes it away again."""
 _COMING_UP = (Phase.PENDING, Phase.RESERVING, Phase.STARTING)
 _MOST_NAMED = 3

@@ -23,7 +23,7 @@ from ullage.scheduling.inventory.instances import provider_notice, someone_wants
 from ullage.scheduling.model.view import Member, View
 
 LOSS_TELLS_S: Final = 90.0
-"""How long after a failure a loss is taken for its cause (our choice): by default a node that went
+"""How long after a failure a loss is taken for its cause (unmeasured): by default a node that went
 silent is not Ready after 40 or 50 s, looked at every 5 s; the rest is for a busy API server."""
 
 

@@ -30,7 +30,7 @@ from ullage.scheduling.placement.room import beside, elsewhere
 URGENT: Final = (Reason.INTERFERING,)
 """Marks of replicas that harm others where they are."""
 PATIENCE_S: Final = 120.0
-"""How long a replica that harms others waits for its replacement, at most (our choice): a pod has
+"""How long a replica that harms others waits for its replacement, at most (not measured): a pod has
 as long to be scheduled and to start."""
 
 

@@ -23,7 +23,7 @@ ROOM_LASTS_S: Final = DEFAULT_RESTART_S
 at most twice what the best choice in hindsight would (derived: the ski-rental rule)."""
 HOLD_IN_PLACE_S: Final = 30.0
 """The same where members join in place. The others are not stopped, but elastic torchrun starts its
-worker processes again at each change: no more than two a minute (our choice)."""
+worker processes again at each change: no more than two a minute (not measured)."""
 ROOM_LASTS_IN_PLACE_S: Final = 10.0
 """How long room must last before members join in place: about as long as a pod takes to start and
 to meet the others (derived as for a restart, whose cost is that)."""

@@ -125,11 +125,11 @@ FIFO: Final = Objective.FIFO.value
 FELL_BACK: Final = "FellBack"
 """Result of a division by another objective than the one asked for."""
 _SAME: Final = 0.01
-"""Fractions that differ by less are not worth a write (our choice)."""
+"""Fractions that differ by less are not worth a write (not measured)."""
 _HASH: Final = 16
 
 _NOT_WORTH: Final = 0.005
-"""Pairs of less time are left out: a turn lasts a round at least (our choice)."""
+"""Pairs of less time are left out: a turn lasts a round at least (not measured)."""
 
 _Parts = tuple[tuple[str, str], ...]
 """Fractions of one job as its status holds them."""

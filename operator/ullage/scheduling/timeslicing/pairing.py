@@ -38,7 +38,7 @@ _GRID: Final = 0.02
 SETTLE_S: Final = 120.0
 """How long a pair must be there before what is observed counts (as for conflicts)."""
 PARTED_S: Final = 3600.0
-"""How long a pair that did not hold is left out (our choice)."""
+"""How long a pair that did not hold is left out (not measured)."""
 _LEAST, _MOST = 10, 90
 """Bounds of a share in a pair, percent."""
 
