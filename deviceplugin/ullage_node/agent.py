@@ -120,7 +120,15 @@ class Agent:
         )
         self.tasks = Supervisor()
         self._reconcile_now, self._life_changed = asyncio.Event(), asyncio.Event()
-        self._build_front(version)
+        registry = DeviceRegistry(settings.name, lambda: self.watch.observed)
+        register_build(registry, "node")
+        self.instruments = Instruments(registry)
+        self._build_plugin()
+        self._build_reporting(version, registry)
+        self._register_metrics(registry)
+        self.web = WebServer(
+            settings.http, registry, self.unhealthy, self.unready, self._client.review
+        )
         self._connect()
         self._taken_in = False
         self._gate_open = False
@@ -128,12 +136,9 @@ class Agent:
         self._stale: tuple[SliceKey, ...] = ()
         self._object_uid = ""
 
-    def _build_front(self, version: str) -> None:
-        """Builds what kubelet, the API server and people see."""
+    def _build_plugin(self) -> None:
+        """Device plugin and registration with kubelet."""
         settings, directory = self.settings, self.settings.paths.device_plugin_dir
-        registry = DeviceRegistry(settings.name, lambda: self.watch.observed)
-        register_build(registry, "node")
-        self.instruments = Instruments(registry)
         self.board = SlotBoard()
         self.service = DevicePluginService(self.board, self._start_container, device_name)
         self.plugin = PluginServer(self.service, self.board, directory / PLUGIN_SOCKET)
@@ -147,6 +152,10 @@ class Agent:
                 check=settings.periods.kubelet_check_seconds,
             ),
         )
+
+    def _build_reporting(self, version: str, registry: DeviceRegistry) -> None:
+        """Telemetry, guard and the publisher of the node's status."""
+        settings = self.settings
         sources = Sources(
             around=self.surroundings,
             containers=self.containers,
@@ -184,6 +193,9 @@ class Agent:
             settings.periods.heartbeat_seconds,
             starts_seconds=settings.periods.starts_seconds,
         )
+
+    def _register_metrics(self, registry: DeviceRegistry) -> None:
+        """Metrics that are read from live objects."""
         self.lanes.server.on_turn = LaneTurns(registry).take
         registry.register(FiguresCollector(lambda: lane_figures(self.lanes.server.devices)))
         registry.register(FiguresCollector(lambda: FaultFigures(events=self.faults.counts)))
@@ -200,9 +212,6 @@ class Agent:
                     {"GPUNode": self.node.unreadable, "Pod": self._pod_mirror.unreadable},
                 )
             )
-        )
-        self.web = WebServer(
-            settings.http, registry, self.unhealthy, self.unready, self._client.review
         )
 
     def _connect(self) -> None:
