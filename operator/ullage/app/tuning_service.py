@@ -204,7 +204,7 @@ class TuningService:
             writes += [create, _said(create)]
         told = self._told.get(job.ref.uid)
         status = tuning_as_stored(step.status)
-        if status == job.status:
+        if status == job.status or _resize_is_on_its_way(job, told, now):
             return writes
         news = told is None or told.status != status
         if told is None or news or told.resource_version != job.resource_version:
@@ -241,6 +241,16 @@ class TuningService:
         self._done = {uid: done for uid, done in self._done.items() if uid in uids}
         now = self._clock.monotonic()
         self._asked = {at: when for at, when in self._asked.items() if now - when < ECHO_S}
+
+
+def _resize_is_on_its_way(job: TuningRecord, told: _Told | None, now: float) -> bool:
+    """Whether the API does not show a resize yet: decided again, it would have another time."""
+    return (
+        told is not None
+        and told.resource_version == job.resource_version
+        and told.status.resizes != job.status.resizes
+        and now - told.at < ECHO_S
+    )
 
 
 def _runs_by_tuning(

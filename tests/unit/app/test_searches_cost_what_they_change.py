@@ -16,6 +16,7 @@ from ullage.app import tuning_service
 from ullage.app.tuning_service import MOST_CREATES, TuningHooks, TuningService
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.codecs.tuning import tuning_status_to_wire
+from ullage.cluster.records.tuning import TrialResize
 from ullage.cluster.values.streams import STREAMS, TUNING_JOBS
 from ullage.scheduling.model.plan import Action, CreateTrial, SetTuningStatus
 from ullage.scheduling.tuning.step import Around, TuningStep, next_step
@@ -44,6 +45,9 @@ class Rig:
     taken: list[str] = field(default_factory=list)
     created: Counter[str] = field(default_factory=Counter)
     """TrainingJobs by namespace."""
+    lags: bool = False
+    """The API does not show what was written."""
+    asked: list[Action] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.state = ClusterState(lambda _: None)
@@ -62,7 +66,8 @@ class Rig:
 
     def submit(self, actions: Sequence[Action]) -> None:
         """Every status of a search that waits is written, and seen."""
-        for one in actions:
+        self.asked.extend(actions)
+        for one in () if self.lags else actions:
             if isinstance(one, CreateTrial):
                 self.created[one.owner.namespace] += 1
             if isinstance(one, SetTuningStatus) and one.target.name.startswith("search-"):
@@ -104,6 +109,24 @@ def test_a_search_that_needs_nothing_is_not_looked_at_until_it_changes(rig: Rig)
     assert rig.looked_at() == ["search-3"]
     rig.epoch = 2
     assert len(rig.looked_at()) == 5, "a new leader looks at all"
+
+
+def test_a_resize_that_the_api_does_not_show_yet_is_not_decided_again(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def resizes(job: tuning_service.TuningRecord, around: Around) -> TuningStep:
+        step = next_step(job, around)
+        resize = TrialResize(trial=0, epoch=9, from_percent=50, to_percent=100, time=around.now)
+        return replace(step, status=replace(step.status, resizes=(resize,)))
+
+    monkeypatch.setattr(tuning_service, "next_step", resizes)
+    rig.lags = True
+    for _ in range(4):
+        rig.looked_at()
+    assert len(rig.asked) == 5, "once for each search"
+    for _ in range(3):
+        rig.looked_at()
+    assert len(rig.asked) == 10, "again where it may have been lost"
 
 
 def test_a_search_is_looked_at_again_when_time_alone_changes_its_answer(

@@ -175,6 +175,15 @@ def test_a_template_that_says_it_all_is_left_alone() -> None:
     assert not world.job.status.results[0].percent
 
 
+def test_a_resize_to_nothing_deletes_nothing() -> None:
+    """The API holds whatever someone wrote into a status."""
+    world = _a_world(trials=2)
+    world.carry_out()
+    nothing = TrialResize(trial=0, epoch=9, from_percent=100, to_percent=0)
+    world.job = replace(world.job, status=replace(world.job.status, resizes=(nothing,)))
+    assert not world.step().deletes
+
+
 def test_speeds_follow_from_results() -> None:
     pool = TrialPool(devices=2, min_percent=50)
     results = [_measured(0, 900, 100), _measured(1, 1_200, 50)]

@@ -277,7 +277,7 @@ def _resized(job: TuningRecord, around: Around) -> list[tuple[WorkloadRecord, in
         run = around.runs.get(trial_run_name(job.ref.name, one.trial, one.epoch))
         if run is None or run.deleting or not _is_active(run):
             continue
-        if percent_had(run.gpu) != one.to_percent:
+        if one.to_percent and percent_had(run.gpu) != one.to_percent:
             found.append((run, one.to_percent))
     return found
 
