@@ -212,9 +212,11 @@ class TrialResources(Model):
     """Number of devices that the trials use together, at most."""
     min_percent: Annotated[int, Field(ge=LEAST_PERCENT, le=100), _Int32] = 25
     """Smallest share of a device that a trial may get. Shares are a half, a third and so on of a
-    device down to this; memory is in proportion, or trialTemplate.gpu.memory."""
+    device down to this; the memory of a share, in proportion or as trialTemplate.gpu.memory says,
+    must suffice."""
     max_devices: Annotated[int, Field(ge=1, le=16), _Int32] = 1
-    """Most devices that a trial may get. Above 1 the program must use all devices that it sees."""
+    """Most devices that a trial may get, all on one node. Above 1 the program must use all devices
+    that it sees."""
 
 
 class TuningJobSpec(Model):

@@ -15,7 +15,8 @@ from fakes.tuning_world import TuningWorld, a_search
 from ullage.api.contract import Reason
 from ullage.api.words import TuningAlgorithm
 from ullage.cluster.records.snapshot import WorkloadRecord
-from ullage.cluster.records.status import Progress
+from ullage.cluster.records.spec_fields import GPURequest
+from ullage.cluster.records.status import Progress, WorkloadStatus
 from ullage.cluster.records.tuning import MOST_RESIZES, TrialPool, TrialResize, TrialResult
 from ullage.scheduling.tuning.times import (
     DueTrial,
@@ -25,7 +26,7 @@ from ullage.scheduling.tuning.times import (
     trial_times,
     widths_of,
 )
-from ullage.scheduling.tuning.widths import kept_resizes
+from ullage.scheduling.tuning.widths import kept_resizes, resized_runs, with_speedups
 
 QUARTERS = TrialPool(devices=2, min_percent=25)
 
@@ -186,10 +187,30 @@ def test_a_resize_to_nothing_deletes_nothing() -> None:
 
 def test_speeds_follow_from_results() -> None:
     pool = TrialPool(devices=2, min_percent=50)
-    results = [_measured(0, 900, 100), _measured(1, 1_200, 50)]
+    first = replace(_measured(0, 600, 50), epoch=3)
+    results = [first, _measured(0, 900, 100), _measured(1, 1_200, 50)]
     times = trial_times(pool, results, ())
     assert times.curve.speeds == pytest.approx((0.75, 1.0))
-    assert times.epoch_s(0) == times.epoch_s(1) == times.epoch_s(7) == pytest.approx(100)
+    assert times.epoch_s(_due(0)) == pytest.approx(150)
+    assert times.epoch_s(_due(1)) == pytest.approx(100)
+    assert times.epoch_s(_due(7)) == pytest.approx(125)
+
+
+def _due(trial: int) -> DueTrial:
+    return DueTrial(trial=trial, from_epoch=0, until_epoch=9)
+
+
+def test_trials_at_different_widths_say_nothing_of_widths() -> None:
+    """The wide one may be slow by itself."""
+    pool = TrialPool(devices=2, min_percent=50)
+    times = trial_times(pool, [_measured(0, 900, 50), _measured(1, 9_000, 100)], ())
+    assert times.curve.speeds == pytest.approx((0.5**0.85, 1.0))
+
+
+def test_widths_narrower_than_any_that_was_measured_are_tried() -> None:
+    times = trial_times(QUARTERS, [_measured(0, 900, 100)], ())
+    quarter, *_, whole = times.curve.speeds
+    assert quarter / whole == pytest.approx(0.25**0.85)
 
 
 def test_results_without_a_time_or_a_value_say_nothing_of_speed() -> None:
@@ -207,7 +228,7 @@ def _a_resize(trial: int, epoch: int = 9) -> TrialResize:
 
 def test_resizes_of_trials_that_run_are_never_forgotten() -> None:
     resizes = [_a_resize(at) for at in range(MOST_RESIZES + 100)]
-    kept = kept_resizes(resizes, {0: 9, 1: 9, 2: 3})
+    kept = kept_resizes(resizes, {0: 9, 1: 9, 2: 3}, {(at, 9) for at in range(2, 1_000)})
     assert len(kept) == MOST_RESIZES
     assert kept[:3] == (_a_resize(0), _a_resize(1), _a_resize(102))
 
@@ -223,14 +244,14 @@ def test_percents_and_sizes_are_one_thing(least: int, devices: int) -> None:
     assert [size_of(widths, percent) for percent in percents] == list(widths.sizes)
 
 
-def _reports(world: TuningWorld, name: str, steps: int, rate: str, resumed_at: int = 0) -> None:
+def _reports(world: TuningWorld, name: str, rate: str) -> None:
     run = world.runs[name]
-    told = Progress(steps=steps, steps_per_second=rate, resumed_at=resumed_at)
+    told = Progress(steps=1, steps_per_second=rate)
     world.runs[name] = replace(run, status=replace(run.status, progress=told))
 
 
-def test_a_trial_that_reports_steps_is_judged_by_its_own() -> None:
-    """Two ended within a minute; by its steps the third has an hour left."""
+def test_a_trial_that_reports_its_speed_is_judged_by_it() -> None:
+    """Two ended within a minute; by its speed the third has an hour left."""
     pool = TrialPool(devices=1, min_percent=25)
     world = _a_world(trials=3, parallelism=3, pool=pool)
     world.carry_out()
@@ -239,34 +260,137 @@ def test_a_trial_that_reports_steps_is_judged_by_its_own() -> None:
         world.start(name)
     world.now += 60.0
     for name in names[:2]:
-        _reports(world, name, 900, "15.0")
+        _reports(world, name, "15.0")
         world.end(name)
-    _reports(world, names[2], 9, "0.25")
+    _reports(world, names[2], "0.25")
     world.now += 10.0
     world.carry_out()
     world.carry_out()
     (resize,) = world.job.status.resizes
-    assert (resize.trial, resize.to_percent) == (2, 100)
+    assert (resize.trial, resize.to_percent, resize.steps_per_second) == (2, 100, "0.25")
     assert resize.gain_seconds > 1_800
 
 
-@pytest.mark.parametrize(
-    ("steps", "resumed_at", "from_epoch", "left"),
-    [(300, 0, 0, 6.0), (500, 300, 3, 4.0), (200, 0, 3, 4.0), (5_000, 0, 0, -41.0)],
-)
-def test_what_is_left_follows_from_steps(
-    steps: int, resumed_at: int, from_epoch: int, left: float
-) -> None:
-    world = _a_world(trials=1)
+def test_trials_whose_epochs_differ_say_nothing_of_another_ones_steps() -> None:
+    """The size of a batch may be a parameter."""
+    world = _a_world(trials=3, parallelism=3)
     world.carry_out()
-    world.end("digits-t0000-e9")
-    run = world.runs["digits-t0000-e9"]
-    times = trial_times(QUARTERS, [_measured(0, 90, 100)], (), [_told(run, 900, 0)])
-    due = DueTrial(trial=1, from_epoch=from_epoch, until_epoch=9, run=_told(run, steps, resumed_at))
-    assert times.steps_per_epoch == 100
-    assert times.seen_left(due) == pytest.approx(left)
+    names = sorted(world.runs)
+    for name, rate in zip(names, ("10", "20", "10"), strict=True):
+        world.start(name)
+        _reports(world, name, rate)
+    world.now += 99.0
+    world.end(names[0])
+    world.end(names[1])
+    world.carry_out()
+    results, runs = world.job.status.results, world.runs.values()
+    assert trial_times(QUARTERS, results, (), runs).steps_per_epoch is None
+    assert trial_times(QUARTERS, results[:1], (), runs).steps_per_epoch is not None
 
 
-def _told(run: WorkloadRecord, steps: int, resumed_at: int) -> WorkloadRecord:
-    told = Progress(steps=steps, resumed_at=resumed_at, steps_per_second="10")
-    return replace(run, status=replace(run.status, progress=told))
+def test_a_width_that_no_device_has_room_for_is_given_up() -> None:
+    pool = TrialPool(devices=4, min_percent=50, max_devices=2)
+    world = _a_world(trials=1, pool=pool)
+    world.carry_out()
+    (name,) = world.runs
+    for asked in (200, 100, 50, 50):
+        assert percent_had(world.runs[name].gpu) == asked
+        assert not world.carry_out().deletes, "it may still start"
+        world.now += 121.0
+        world.carry_out()
+        world.delete(world.step())
+        world.now += 1.0
+        world.carry_out()
+    assert [one.not_started for one in world.job.status.resizes] == [True, True]
+
+
+def test_no_trial_asks_for_more_than_the_one_that_found_none_for_a_while() -> None:
+    pool = TrialPool(devices=4, min_percent=50)
+    waited = TrialResize(
+        trial=7, epoch=9, from_percent=100, to_percent=50, not_started=True, time=900.0
+    )
+    world = _a_world(trials=2, pool=pool)
+    world.job = replace(world.job, status=replace(world.job.status, resizes=(waited,)))
+    world.now = 1_000.0
+    assert {one.percent for one in world.step().creates} == {50}
+    world.now = 2_000.0
+    assert {one.percent for one in world.step().creates} == {100}
+
+
+def test_no_running_trial_is_stopped_while_another_one_waits_for_a_device() -> None:
+    world = _with_one_left()
+    world.job = replace(world.job, terms=replace(world.job.terms, trials=5))
+    world.carry_out()
+    assert any(name.startswith("digits-t0004") for name in world.runs), "it waits"
+    world.now += 61.0
+    world.carry_out()
+    assert not world.job.status.resizes
+    world.start("digits-t0004-e9")
+    world.end("digits-t0004-e9")
+    world.carry_out()
+    world.carry_out()
+    assert [one.trial for one in world.job.status.resizes] == [3]
+
+
+def test_one_trial_explores_a_width_and_tells_what_it_brings() -> None:
+    resize = TrialResize(
+        trial=3, epoch=9, from_percent=50, to_percent=100, steps_per_second="4", time=1_000.0
+    )
+    run = _run_at(100, rate="5", started=1_005.0)
+    early = with_speedups((resize,), [run], 1_050.0)
+    assert early == (resize,)
+    (told,) = with_speedups((resize,), [run], 1_070.0)
+    assert told.speedup == "1.250"
+    times = trial_times(QUARTERS, [], (told,))
+    assert times.speed(100) / times.speed(50) == pytest.approx(1.25)
+
+
+def _run_at(percent: int, *, rate: str, started: float) -> WorkloadRecord:
+    world = _a_world(trials=4, parallelism=4)
+    world.now = started
+    world.carry_out()
+    run = world.runs["digits-t0003-e9"]
+    status = WorkloadStatus(
+        phase="Running", start_time=started, progress=Progress(steps=1, steps_per_second=rate)
+    )
+    return replace(run, status=status, gpu=GPURequest(count=percent // 100))
+
+
+def test_a_trial_that_ends_before_its_resize_counts_its_time_once() -> None:
+    world = _with_one_left()
+    last = sorted(world.runs)[3]
+    world.now += 61.0
+    world.carry_out()
+    world.carry_out()
+    (resize,) = world.job.status.resizes
+    world.end(last)
+    world.carry_out()
+    result = world.job.status.results[-1]
+    assert (result.trial, result.percent) == (3, 50)
+    assert result.seconds == resize.seconds + 1
+
+
+def test_an_interrupted_trial_measures_no_width() -> None:
+    world = _a_world(trials=2)
+    world.carry_out()
+    name = sorted(world.runs)[0]
+    run = world.runs[name]
+    world.runs[name] = replace(run, status=replace(run.status, restarts=1))
+    world.end(name)
+    world.carry_out()
+    assert world.job.status.results[0].percent == 0
+
+
+def test_a_job_that_came_after_its_resize_is_left_alone() -> None:
+    """A webhook may have changed what it asks for."""
+    resize = TrialResize(trial=3, epoch=9, from_percent=50, to_percent=33, time=900.0)
+    assert not list(resized_runs((resize,), [_run_at(100, rate="1", started=1_000.0)]))
+    later = replace(resize, time=1_100.0)
+    assert len(list(resized_runs((later,), [_run_at(100, rate="1", started=1_000.0)]))) == 1
+
+
+def test_work_of_a_resized_trial_is_that_of_its_parts() -> None:
+    part = TrialResize(trial=3, epoch=9, from_percent=50, to_percent=100, seconds=3_600)
+    result = TrialResult(trial=3, epoch=9, value=0.5, seconds=4_500)
+    times = trial_times(QUARTERS, [_measured(0, 900, 50), result], (part,))
+    assert times.work_s(result) == pytest.approx(3_600 * times.speed(50) + 900)

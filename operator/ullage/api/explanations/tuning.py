@@ -39,8 +39,8 @@ TUNING: Final[Mapping[Reason, Explanation]] = {
     ),
     Reason.TRIAL_STARTED: say("The TrainingJob of a trial was created.", "Nothing."),
     Reason.TRIAL_RESIZED: say(
-        "A running trial resumes from its checkpoint with more or less of a device, because its "
-        "group ends sooner then.",
+        "A trial gets more or less of a device, because its group is expected to end sooner, or "
+        "because no device had room for it; a running one resumes from its checkpoint.",
         "Nothing. Leave out spec.resources for trials that never change.",
     ),
     Reason.TRIAL_STOPPED: say(

@@ -19,6 +19,7 @@ from ullage.api.wire_fields import (
     NEEDED,
     Count,
     Decimal,
+    Flag,
     Line,
     Name,
     Schema,
@@ -66,8 +67,8 @@ class TrialResult:
     """Duration of its TrainingJob, from its first start to its end; of all of them, where the trial
     was resized."""
     percent: Annotated[int, count(MOST_PERCENT)] = 0
-    """With spec.resources: percent of a device that the trial had, 100 for each whole device.
-    Absent = it was resized."""
+    """With spec.resources: percent of a device that the trial asked for, 100 for each whole device.
+    Absent = it was resized or interrupted, so its duration belongs to no width."""
     parameters: Parameters = ()
     """Parameters of the trial, in its first result."""
 
@@ -83,11 +84,17 @@ class TrialResize:
     from_percent: Annotated[int, count(MOST_PERCENT), NEEDED]
     """Percent of a device that it had, 100 for each whole device."""
     to_percent: Annotated[int, count(MOST_PERCENT), NEEDED]
-    """Percent of a device that it gets, 100 for each whole device."""
+    """Percent of a device that it asks for, 100 for each whole device."""
     seconds: Annotated[int, count(INT32_MAX), KEPT] = 0
     """Time that it ran with `fromPercent`."""
     gain_seconds: Annotated[int, count(INT32_MAX)] = 0
-    """How much sooner it ends; absent = it makes room for others."""
+    """How much sooner it is expected to end; absent = it makes room for others."""
+    not_started: Flag = False
+    """It did not start with `fromPercent` for two minutes."""
+    steps_per_second: Decimal = ""
+    """Its speed with `fromPercent`, as it reported."""
+    speedup: Decimal = ""
+    """Its speed with `toPercent` over that, as it reported since."""
     time: Time = 0.0
     """When it was decided."""
 

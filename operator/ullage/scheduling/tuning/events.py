@@ -14,6 +14,7 @@ from ullage.cluster.values.names import trial_name
 from ullage.scheduling.model.conditions import newly_true
 from ullage.scheduling.model.plan import Emit
 
+_MOST_NAMED: Final = 8
 _ANNOUNCED: Final = (
     ConditionType.PLANNED,
     ConditionType.STALLED,
@@ -50,9 +51,9 @@ def events_of(
         for one in status.groups
         if one.name in open_before and one.ended == one.trials
     ]
-    said += [
-        (False, Reason.TRIAL_RESIZED, _resize_text(job, one)) for one in _new_resizes(job, status)
-    ]
+    resizes = _new_resizes(job, status)
+    if resizes:
+        said.append((False, Reason.TRIAL_RESIZED, _resize_texts(job, resizes)))
     said += [
         (one.type != ConditionType.PLANNED, Reason(one.reason), one.message)
         for one in newly_true(job.status.conditions, status.conditions)
@@ -67,11 +68,20 @@ def events_of(
 
 
 def _new_resizes(job: TuningRecord, status: TuningStatus) -> tuple[TrialResize, ...]:
-    before = set(job.status.resizes)
-    return tuple(one for one in status.resizes if one not in before)
+    before = {(one.trial, one.epoch, one.time) for one in job.status.resizes}
+    return tuple(one for one in status.resizes if (one.trial, one.epoch, one.time) not in before)
+
+
+def _resize_texts(job: TuningRecord, resizes: Sequence[TrialResize]) -> str:
+    """All of a step in one text: Events of one reason replace each other."""
+    said = [_resize_text(job, one) for one in resizes[:_MOST_NAMED]]
+    more = len(resizes) - len(said)
+    return "; ".join(said) + (f"; and {more} more" if more else "")
 
 
 def _resize_text(job: TuningRecord, one: TrialResize) -> str:
-    why = f"ends {one.gain_seconds} s sooner" if one.gain_seconds else "makes room for others"
+    why = f"expected to end {one.gain_seconds} s sooner" if one.gain_seconds else "makes room"
+    if one.not_started:
+        why = "no device had room for it"
     name = trial_name(job.ref.name, one.trial)
     return f"{name}: from {one.from_percent} to {one.to_percent} % of a device, {why}"

@@ -67,8 +67,11 @@ class _Figures:
 
     def elapsed_s(self, run: WorkloadRecord, now: float) -> float:
         """How long a TrainingJob has run, in the same terms."""
-        seconds = now - run.status.start_time
-        return seconds * self.times.speed(percent_had(run.gpu)) if self.times else seconds
+        seconds, of = now - run.status.start_time, run.trial
+        if self.times is None or of is None:
+            return seconds
+        before = self.times.before_s(of.trial, of.until_epoch)
+        return before + seconds * self.times.speed(percent_had(run.gpu))
 
 
 def _group(rung: Rung, before: GroupRecord | None, figures: _Figures) -> GroupRecord:

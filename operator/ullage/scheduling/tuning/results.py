@@ -54,6 +54,9 @@ def _result(job: TuningRecord, run: WorkloadRecord, search: Search) -> TrialResu
     resizes = [
         one for one in job.status.resizes if (one.trial, one.epoch) == (of.trial, of.until_epoch)
     ]
+    had = percent_had(run.gpu)
+    if resizes and resizes[-1].to_percent != had:
+        resizes.pop()  # it ended first
     value, reason = _value(run, of.until_epoch)
     known = search.parameters.get(of.trial)
     return TrialResult(
@@ -62,7 +65,7 @@ def _result(job: TuningRecord, run: WorkloadRecord, search: Search) -> TrialResu
         value=value,
         reason=reason,
         seconds=_seconds(run) + sum(one.seconds for one in resizes),
-        percent=0 if resizes or job.pool is None else percent_had(run.gpu),
+        percent=0 if resizes or run.status.restarts or job.pool is None else had,
         parameters=() if known or search.is_stated else _parameters(of, search),
     )
 

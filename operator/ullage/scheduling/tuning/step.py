@@ -17,7 +17,7 @@ from ullage.api.contract import Reason
 from ullage.api.reasons import ConditionType
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.snapshot import RefusedWrite, WorkloadRecord
-from ullage.cluster.records.tuning import TrialCounts, TuningRecord, TuningStatus
+from ullage.cluster.records.tuning import TrialCounts, TrialResize, TuningRecord, TuningStatus
 from ullage.cluster.values.names import trial_name, trial_run_name
 from ullage.engines.tuning.algorithms import trials_of
 from ullage.engines.tuning.search_space import Point
@@ -30,8 +30,15 @@ from ullage.scheduling.tuning.events import events_of
 from ullage.scheduling.tuning.groups import groups_of
 from ullage.scheduling.tuning.results import fresh_results
 from ullage.scheduling.tuning.search import Search, Texts, texts_of
-from ullage.scheduling.tuning.times import DueTrial, TrialTimes, percent_had, trial_times
-from ullage.scheduling.tuning.widths import WidthPlan, kept_resizes, plan_widths, target_percent
+from ullage.scheduling.tuning.times import DueTrial, TrialTimes, trial_times
+from ullage.scheduling.tuning.widths import (
+    WidthPlan,
+    kept_resizes,
+    plan_widths,
+    resized_runs,
+    target_percent,
+    with_speedups,
+)
 
 MOST_KEPT: Final = 64
 """TrainingJobs of ended trials that stay, the newest: for their pods' logs."""
@@ -128,9 +135,10 @@ def _counted(job: TuningRecord) -> Search:
 def _missing(job: TuningRecord, around: Around, search: Search) -> list[tuple[int, int]]:
     """Trials that could start and the epoch that each is to reach, within ``parallelism``.
 
-    The furthest come first.
+    Those that were resized come first, then the furthest.
     """
-    wanted = sorted(search.due.items(), key=lambda one: (-one[1], one[0]))
+    resized = {(one.trial, one.epoch) for one in job.status.resizes}
+    wanted = sorted(search.due.items(), key=lambda one: (one not in resized, -one[1], one[0]))
     names = {one: trial_run_name(job.ref.name, *one) for one in wanted}
     active = sum(_is_active(around.runs.get(run)) for run in names.values())
     room = max(0, job.parallelism - active)
@@ -238,7 +246,8 @@ def _deletes(
     """
     strays: list[WorkloadRecord] = []
     ended: list[WorkloadRecord] = []
-    resized = [] if over or job.pool is None else _resized(job, around)
+    alive = [run for run in around.runs.values() if _is_active(run)]
+    resized = [] if over or job.pool is None else [*resized_runs(job.status.resizes, alive)]
     for run in around.runs.values():
         of = run.trial
         if of is None or run.deleting:
@@ -268,18 +277,6 @@ def _deletes(
         )
         for run, percent in resized
     )
-
-
-def _resized(job: TuningRecord, around: Around) -> list[tuple[WorkloadRecord, int]]:
-    """TrainingJobs that the status says have another width from now on, and which."""
-    found = []
-    for one in {(one.trial, one.epoch): one for one in job.status.resizes}.values():
-        run = around.runs.get(trial_run_name(job.ref.name, one.trial, one.epoch))
-        if run is None or run.deleting or not _is_active(run):
-            continue
-        if one.to_percent and percent_had(run.gpu) != one.to_percent:
-            found.append((run, one.to_percent))
-    return found
 
 
 # -- status --------------------------------------------------------------------------------------
@@ -320,10 +317,18 @@ def _status(
         best_trial=search.best(job.ref.name),
         groups=groups,
         results=tuple(search.results),
-        resizes=kept_resizes((*before.resizes, *(widths.resizes if widths else ())), search.due),
+        resizes=_resizes(job, around, search, widths),
         conditions=merged(before.conditions, said, now, job.generation),
     )
     return (before if status == before else status), reason
+
+
+def _resizes(
+    job: TuningRecord, around: Around, search: Search, widths: WidthPlan | None
+) -> tuple[TrialResize, ...]:
+    before = with_speedups(job.status.resizes, around.runs.values(), around.now)
+    fresh = widths.resizes if widths is not None else ()
+    return kept_resizes((*before, *fresh), search.due, search.counted)
 
 
 def _due_runs(job: TuningRecord, around: Around, search: Search) -> tuple[WorkloadRecord, ...]:

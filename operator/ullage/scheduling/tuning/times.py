@@ -7,8 +7,10 @@ Everything is told in work: seconds that it would take on one whole device.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 from ullage.api.contract import GPUMode
@@ -26,6 +28,8 @@ from ullage.scheduling.model.phases import Phase
 
 WHOLE: Final = 100
 """Percent of one device."""
+ALIKE: Final = 1.2
+"""Steps of an epoch that differ by more among trials say nothing of another trial."""
 
 
 def widths_of(pool: TrialPool) -> Widths:
@@ -48,6 +52,7 @@ def percent_of(widths: Widths, size: int) -> int:
     return size * WHOLE // widths.parts
 
 
+@lru_cache(maxsize=1024)
 def size_of(widths: Widths, percent: int) -> int:
     """The size in parts that is nearest to a percentage: widths may have changed since.
 
@@ -67,6 +72,16 @@ def percent_had(gpu: GPURequest) -> int:
     if gpu.mode is GPUMode.FRACTIONAL and gpu.share is not None:
         return gpu.share.min_percent
     return gpu.count * WHOLE
+
+
+def rate_of(run: WorkloadRecord | None) -> float:
+    """Steps per second that a TrainingJob reported last; 0 = none.
+
+    Args:
+        run: The TrainingJob.
+    """
+    told = run.status.progress if run is not None else None
+    return max(0.0, float(told.steps_per_second or 0)) if told is not None else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +109,7 @@ class TrialTimes:
         own_s: Work of an epoch, in seconds, of each trial that was measured.
         mean_s: Mean work of an epoch over all results; ``None`` before the first.
         parts: Widths of trials that were resized, by trial and epoch.
-        steps_per_epoch: As ended trials report their steps; ``None`` = none does.
+        steps_per_epoch: As ended trials report their speed; ``None`` = none does, or they differ.
     """
 
     widths: Widths
@@ -104,37 +119,21 @@ class TrialTimes:
     parts: Mapping[tuple[int, int], Sequence[TrialResize]] = field(default_factory=dict)
     steps_per_epoch: float | None = None
 
-    def seen_epoch_s(self, one: DueTrial) -> float | None:
-        """Work of an epoch by the speed that a running trial reports, seconds.
+    def epoch_s(self, one: DueTrial) -> float | None:
+        """Work of an epoch of a trial, in seconds; ``None`` before any was measured.
+
+        By its own results, else by the speed that it reports, else as the others in the mean.
 
         Args:
             one: The trial.
         """
-        told = one.run.status.progress if one.run is not None else None
-        if one.run is None or told is None or self.steps_per_epoch is None:
-            return None
-        rate = float(told.steps_per_second or 0)
-        return self.steps_per_epoch / rate * self.speed(percent_had(one.run.gpu)) if rate else None
-
-    def seen_left(self, one: DueTrial) -> float | None:
-        """Epochs that a running trial has left, by the steps that it reports.
-
-        Args:
-            one: The trial.
-        """
-        told = one.run.status.progress if one.run is not None else None
-        if told is None or self.steps_per_epoch is None:
-            return None
-        done = told.steps / self.steps_per_epoch
-        return one.epochs - done if not told.resumed_at else one.until_epoch - done
-
-    def epoch_s(self, trial: int) -> float | None:
-        """Work of an epoch of a trial, in seconds: its own, or the mean of the others.
-
-        Args:
-            trial: Number of the trial.
-        """
-        return self.own_s.get(trial, self.mean_s)
+        own = self.own_s.get(one.trial)
+        if own is not None:
+            return own
+        rate = rate_of(one.run)
+        if one.run is not None and rate and self.steps_per_epoch is not None:
+            return self.steps_per_epoch / rate * self.speed(percent_had(one.run.gpu))
+        return self.mean_s
 
     def speed(self, percent: int) -> float:
         """Work per second with so much of a device.
@@ -145,12 +144,16 @@ class TrialTimes:
         return self.curve.speeds[self.widths.sizes.index(size_of(self.widths, percent))]
 
     def work_s(self, result: TrialResult) -> float:
-        """Work of a result, in seconds; of a trial that was resized, about as much as it ran.
+        """Work of a result, in seconds.
 
         Args:
             result: That was counted.
         """
-        return result.seconds * (self.speed(result.percent) if result.percent else 1.0)
+        parts = self.parts.get((result.trial, result.epoch), ())
+        last = parts[-1].to_percent if parts else result.percent
+        seconds = max(0, result.seconds - sum(one.seconds for one in parts))
+        before = self.before_s(result.trial, result.epoch)
+        return before + seconds * (self.speed(last) if last else 1.0)
 
     def before_s(self, trial: int, epoch: int) -> float:
         """Work that a trial did on its way to an epoch until it was resized last, in seconds.
@@ -164,14 +167,13 @@ class TrialTimes:
         )
 
 
-@dataclass(slots=True)
-class _Sums:
-    amount: float = 0.0
-    epochs: int = 0
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """A trial at one width: seconds of an epoch."""
 
-    def add(self, amount: float, epochs: int) -> None:
-        self.amount += amount
-        self.epochs += epochs
+    trial: int
+    size: int
+    epoch_s: float
 
 
 def trial_times(
@@ -182,9 +184,6 @@ def trial_times(
 ) -> TrialTimes:
     """What results say of times.
 
-    The speed at a width is the epochs of all trials that had it, over their time, in that on a
-    whole device; widths without a result follow from the others. Source: derived.
-
     Args:
         pool: Devices that the search divides.
         results: In the order in which they were counted.
@@ -192,57 +191,108 @@ def trial_times(
         runs: TrainingJobs of its trials.
     """
     widths = widths_of(pool)
-    by_size: dict[int, _Sums] = {}
-    measured: list[tuple[int, int, float]] = []
-    reached: dict[int, int] = {}
-    done: dict[tuple[int, int], int] = {}
-    for one in results:
-        epochs = one.epoch - reached.get(one.trial, 0)
-        reached[one.trial] = one.epoch
-        done[one.trial, one.epoch] = epochs
-        if one.value is None or epochs < 1 or not one.seconds or not one.percent:
-            continue
-        size = size_of(widths, one.percent)
-        by_size.setdefault(size, _Sums()).add(one.seconds, epochs)
-        measured.append((one.trial, size, one.seconds / epochs))
-    curve = _curve(widths, by_size)
-    own: dict[int, float] = {}
-    mean = _Sums()
-    for trial, size, seconds in measured:
-        own[trial] = seconds * curve.speeds[widths.sizes.index(size)]
-        mean.add(own[trial], 1)
     parts: dict[tuple[int, int], list[TrialResize]] = {}
     for resize in resizes:
         parts.setdefault((resize.trial, resize.epoch), []).append(resize)
+    measured = list(_measured(widths, results))
+    curve = _curve(widths, measured, resizes)
+    own = {one.trial: one.epoch_s * curve.speeds[widths.sizes.index(one.size)] for one in measured}
     return TrialTimes(
         widths=widths,
         curve=curve,
         own_s=own,
-        mean_s=mean.amount / mean.epochs if mean.epochs else None,
+        mean_s=sum(own.values()) / len(own) if own else None,
         parts=parts,
-        steps_per_epoch=_steps_per_epoch(runs, {at: done[at] for at in done.keys() - parts.keys()}),
+        steps_per_epoch=_steps_per_epoch(runs, results, parts),
     )
 
 
-def _steps_per_epoch(
-    runs: Iterable[WorkloadRecord], done: Mapping[tuple[int, int], int]
-) -> float | None:
-    """Of TrainingJobs that ended and report steps; epochs that each did, by trial and epoch."""
-    sums = _Sums()
-    for run in runs:
-        of, told = run.trial, run.status.progress
-        if of is None or told is None or run.status.phase != Phase.SUCCEEDED:
-            continue
-        epochs = done.get((of.trial, of.until_epoch), 0)
-        steps = told.steps - told.resumed_at
-        if epochs > 0 and steps > 0:
-            sums.add(steps, epochs)
-    return sums.amount / sums.epochs if sums.epochs else None
+def _measured(widths: Widths, results: Sequence[TrialResult]) -> Iterator[_Measured]:
+    reached: dict[int, int] = {}
+    for one in results:
+        epochs = one.epoch - reached.get(one.trial, 0)
+        reached[one.trial] = one.epoch
+        if one.value is not None and epochs > 0 and one.seconds and one.percent:
+            yield _Measured(one.trial, size_of(widths, one.percent), one.seconds / epochs)
 
 
-def _curve(widths: Widths, by_size: Mapping[int, _Sums]) -> SpeedCurve:
-    """Before anything is measured, shares count as worth it: only what ran shows its speed."""
-    if not by_size:
+def _curve(
+    widths: Widths, measured: Sequence[_Measured], resizes: Sequence[TrialResize]
+) -> SpeedCurve:
+    """Speeds by width, from trials that ran at several.
+
+    Trials differ, so a width counts as measured only where a trial had it and another one. Others
+    follow by a power of the width below 1, so that shares count as worth it until they are
+    measured: only what ran shows its speed. Source: derived.
+    """
+    if not measured and not any(one.speedup for one in resizes):
         return speed_curve(widths, {width: width**PRIOR_EXPONENT for width in widths.widths})
-    seen = {size / widths.parts: sums.epochs / sums.amount for size, sums in by_size.items()}
+    ratios = _ratios(widths, measured, resizes)
+    sizes = [one.size for one in measured] or [size_of(widths, resizes[0].from_percent)]
+    base = max(set(sizes), key=lambda size: (sizes.count(size), -size))
+    seen = {base / widths.parts: 1.0}
+    for (low, high), logs in sorted(ratios.items()):
+        ratio = math.exp(sum(logs) / len(logs))
+        if low == base:
+            seen[high / widths.parts] = ratio
+        elif high == base:
+            seen[low / widths.parts] = 1 / ratio
+    narrowest, nearest = min(seen), min(seen, key=lambda width: abs(math.log(width)))
+    for width in widths.widths:
+        if width < narrowest:
+            seen[width] = seen[narrowest] * (width / narrowest) ** PRIOR_EXPONENT
+    seen.setdefault(1.0, seen[nearest] * (1 / nearest) ** PRIOR_EXPONENT)
     return MeasuredSpeeds(widths=widths, steps_per_s=seen).curve()
+
+
+def _ratios(
+    widths: Widths, measured: Sequence[_Measured], resizes: Sequence[TrialResize]
+) -> Mapping[tuple[int, int], Sequence[float]]:
+    """Logarithms of how much faster trials ran at the wider of two sizes, by both sizes."""
+    found: dict[tuple[int, int], list[float]] = {}
+
+    def take(size: int, other: int, faster: float) -> None:
+        if size != other and 0 < faster < math.inf:
+            low, high = sorted((size, other))
+            log = math.log(faster)
+            found.setdefault((low, high), []).append(log if other == high else -log)
+
+    before: dict[int, _Measured] = {}
+    for one in measured:
+        earlier = before.get(one.trial)
+        if earlier is not None:
+            take(earlier.size, one.size, earlier.epoch_s / one.epoch_s)
+        before[one.trial] = one
+    for resize in resizes:
+        sizes = size_of(widths, resize.from_percent), size_of(widths, resize.to_percent)
+        take(*sizes, float(resize.speedup or 0))
+    return found
+
+
+def _steps_per_epoch(
+    runs: Iterable[WorkloadRecord],
+    results: Sequence[TrialResult],
+    parts: Mapping[tuple[int, int], Sequence[TrialResize]],
+) -> float | None:
+    """Of trials that ended and report their speed, where they agree.
+
+    The count of steps is written seldom, so it is older than the end; speed times duration is not.
+    """
+    reached: dict[int, int] = {}
+    ended: dict[tuple[int, int], tuple[int, int]] = {}
+    for one in results:
+        at, epochs = (one.trial, one.epoch), one.epoch - reached.get(one.trial, 0)
+        reached[one.trial] = one.epoch
+        if one.percent and epochs > 0 and at not in parts:
+            ended[at] = one.seconds, epochs
+    found = []
+    for run in runs:
+        of, rate = run.trial, rate_of(run)
+        if of is None or not rate or run.status.phase != Phase.SUCCEEDED:
+            continue
+        seconds, epochs = ended.get((of.trial, of.until_epoch), (0, 1))
+        if seconds:
+            found.append(rate * seconds / epochs)
+    if not found or max(found) > ALIKE * ALIKE * min(found):
+        return None
+    return sum(found) / len(found)

@@ -9,8 +9,8 @@ its program resumes from its checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ullage.cluster.codecs.status import whole_second
@@ -18,13 +18,15 @@ from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.tuning import MOST_RESIZES, TrialPool, TrialResize
 from ullage.engines.tuning.occupancy import Occupancy
 from ullage.engines.tuning.planner import plan
-from ullage.engines.tuning.records import Device, Holding, Resize, Rules, Trial
+from ullage.engines.tuning.records import Device, Holding, Plan, Resize, Rules, Trial
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.tuning.times import (
+    WHOLE,
     DueTrial,
     TrialTimes,
     percent_had,
     percent_of,
+    rate_of,
     size_of,
 )
 
@@ -36,6 +38,13 @@ LEAST_LEFT: Final = 0.05
 """Of the work of a trial that runs longer than expected; how far it is, it says at its end."""
 UNKNOWN_EPOCH_S: Final = 1.0
 """Work of an epoch before any was measured: then trials count as equal."""
+WAITS_S: Final = 120.0
+"""A TrainingJob that has not started for so long asks for the next narrower width."""
+CAP_S: Final = 600.0
+"""No trial of the search asks for more than that one for so long."""
+STEADY_S: Final = 60.0
+"""After a start the speed that a program reports counts."""
+_SPEEDUPS: Final = (0.001, 999.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +54,7 @@ class WidthPlan:
     Attributes:
         starts: Trials whose TrainingJobs are to be created; the others wait.
         resizes: To write into the status.
-        again_at: When a trial may be resized that may not be now, seconds since the epoch; 0 = all
-            may.
+        again_at: When time alone may change the plan, seconds since the epoch; 0 = never.
     """
 
     starts: Mapping[int, int] = field(default_factory=dict)
@@ -77,22 +85,87 @@ def target_percent(resizes: Sequence[TrialResize], trial: int, epoch: int) -> in
         epoch: That it runs to.
     """
     return next(
-        (one.to_percent for one in reversed(resizes) if (one.trial, one.epoch) == (trial, epoch)), 0
+        (
+            one.to_percent
+            for one in reversed(resizes)
+            if (one.trial, one.epoch) == (trial, epoch) and _is_width(one.to_percent)
+        ),
+        0,
     )
 
 
-def kept_resizes(resizes: Sequence[TrialResize], due: Mapping[int, int]) -> tuple[TrialResize, ...]:
-    """Resizes that stay in the status: those of trials that are due, and the newest of others.
+def resized_runs(
+    resizes: Sequence[TrialResize], runs: Iterable[WorkloadRecord]
+) -> Iterator[tuple[WorkloadRecord, int]]:
+    """TrainingJobs that the status replaces by ones of another width, and that width.
+
+    One that was created since is left alone, whatever became of its request.
+
+    Args:
+        resizes: Of the status, in their order.
+        runs: TrainingJobs that have not ended.
+    """
+    newest = {(one.trial, one.epoch): one for one in resizes if _is_width(one.to_percent)}
+    for run in runs:
+        of = run.trial
+        one = newest.get((of.trial, of.until_epoch)) if of is not None else None
+        if one is None or run.deleting or run.created > one.time:
+            continue
+        if percent_had(run.gpu) != one.to_percent:
+            yield run, one.to_percent
+
+
+def with_speedups(
+    resizes: Sequence[TrialResize], runs: Iterable[WorkloadRecord], now: float
+) -> tuple[TrialResize, ...]:
+    """Resizes, each with the speedup that its trial reports since.
+
+    Args:
+        resizes: Of the status, in their order.
+        runs: TrainingJobs of the search.
+        now: Seconds since the epoch.
+    """
+    rates = {
+        (run.trial.trial, run.trial.until_epoch, percent_had(run.gpu)): rate_of(run)
+        for run in runs
+        if run.trial is not None and 0 < run.status.start_time <= now - STEADY_S
+    }
+
+    def answered(one: TrialResize) -> TrialResize:
+        before = float(one.steps_per_second or 0)
+        rate = rates.get((one.trial, one.epoch, one.to_percent), 0.0)
+        if one.speedup or not before or not rate:
+            return one
+        low, high = _SPEEDUPS
+        return replace(one, speedup=f"{min(max(rate / before, low), high):.3f}")
+
+    return tuple(answered(one) for one in resizes)
+
+
+def kept_resizes(
+    resizes: Sequence[TrialResize], due: Mapping[int, int], counted: Iterable[tuple[int, int]]
+) -> tuple[TrialResize, ...]:
+    """Resizes that stay in the status: of trials that are due, and the newest of counted ones.
 
     Args:
         resizes: In their order.
         due: Epoch that each trial is to reach.
+        counted: Trials and epochs that have a result.
     """
+    known = frozenset(counted)
     open_ones = {at for at, one in enumerate(resizes) if due.get(one.trial) == one.epoch}
-    others = [at for at in range(len(resizes)) if at not in open_ones]
+    others = [
+        at
+        for at, one in enumerate(resizes)
+        if at not in open_ones and (one.trial, one.epoch) in known
+    ]
     room = max(0, MOST_RESIZES - len(open_ones))
     kept = open_ones | set(others[len(others) - min(room, len(others)) :])
     return tuple(one for at, one in enumerate(resizes) if at in kept)[-MOST_RESIZES:]
+
+
+def _is_width(percent: int) -> bool:
+    return 0 < percent < WHOLE or (percent > 0 and percent % WHOLE == 0)
 
 
 @dataclass(slots=True)
@@ -106,18 +179,36 @@ class _Planning:
     rules: Rules = field(init=False)
     devices: tuple[Device, ...] = field(init=False)
     cost_s: float = field(init=False)
+    settled: bool = field(init=False)
+    """Every TrainingJob has started, so no width is asked for that no device has room for."""
+    cap: int = field(init=False)
+    """Percent of a device that no trial asks for more than."""
 
     def __post_init__(self) -> None:
         self.rules = Rules(widths=self.times.widths)
         self.devices = tuple(Device(number=at) for at in range(self.pool.devices))
         self.cost_s = self._cost_s()
+        self.settled = all(
+            one.run is None or one.run.status.start_time > 0 for one in self.due.values()
+        )
+        lately = [
+            part.to_percent
+            for parts in self.times.parts.values()
+            for part in parts
+            if part.not_started and part.time > self.now - CAP_S
+        ]
+        self.cap = min(lately, default=self._percent(self.times.widths.sizes[-1]))
 
     def plan(self) -> WidthPlan:
         trials = self._trials()
         found = plan(trials, self.devices, self.rules, self.now)
+        resizes = (*self._narrower(), *self._resizes(found))
+        makes_room = any(one.to_percent < one.from_percent for one in resizes)
+        # what makes room is read back before anyone starts in it
+        starts = () if makes_room else found.starts
         return WidthPlan(
-            starts={one.trial: self._percent(one.size) for one in found.starts},
-            resizes=tuple(self._resize(one) for one in found.resizes),
+            starts={one.trial: min(self._percent(one.size), self.cap) for one in starts},
+            resizes=resizes,
             again_at=self._again_at(trials),
         )
 
@@ -174,14 +265,10 @@ class _Planning:
         )
 
     def _left_s(self, one: DueTrial) -> float:
-        """Work that a trial has left, seconds: by the steps that it reports, else by its time."""
-        epoch_s = self.times.seen_epoch_s(one) or self.times.epoch_s(one.trial) or UNKNOWN_EPOCH_S
-        whole = one.epochs * epoch_s
-        left = self.times.seen_left(one)
-        if left is None:
-            done = self.times.before_s(one.trial, one.until_epoch) + self._done_s(one)
-            return max(whole - done, LEAST_LEFT * whole)
-        return max(left * epoch_s, LEAST_LEFT * whole)
+        """Work that a trial has left, seconds."""
+        whole = one.epochs * (self.times.epoch_s(one) or UNKNOWN_EPOCH_S)
+        done = self.times.before_s(one.trial, one.until_epoch) + self._done_s(one)
+        return max(whole - done, LEAST_LEFT * whole)
 
     def _ran_s(self, run: WorkloadRecord) -> float:
         """How long a TrainingJob has run."""
@@ -203,11 +290,12 @@ class _Planning:
         """Whether a trial runs that can save its state, at a speed that is known."""
         run = one.run
         return (
-            run is not None
+            self.settled
+            and run is not None
             and run.checkpoint
             and not run.deleting
             and run.status.phase == Phase.RUNNING
-            and self.times.epoch_s(one.trial) is not None
+            and self.times.epoch_s(one) is not None
             and self._has_its_width(one, run)
         )
 
@@ -226,22 +314,82 @@ class _Planning:
         launches = [run.status.start_time - run.created for _, run in runs]
         return max(0.0, min(launches, default=LAUNCH_S)) + SAVE_S
 
-    def _resize(self, found: Resize) -> TrialResize:
+    def _resizes(self, found: Plan) -> Iterator[TrialResize]:
+        """What the planner resizes, within the cap.
+
+        Until a trial has told what a wider width brings, no other one is widened to it.
+        """
+        parts = [part for parts in self.times.parts.values() for part in parts]
+        told = {part.to_percent for part in parts if part.speedup}
+        asked = {
+            part.to_percent
+            for one in self.due.values()
+            for part in self._parts(one)
+            if not part.speedup
+        }
+        for resize in found.resizes:
+            made = self._resize(resize)
+            if made is None:
+                continue
+            if made.to_percent > made.from_percent and made.to_percent not in told:
+                if made.to_percent in asked:
+                    continue
+                asked.add(made.to_percent)
+            yield made
+
+    def _resize(self, found: Resize) -> TrialResize | None:
         one = self.due[found.trial]
+        percent = min(self._percent(found.size), self.cap)
+        if one.run is None or percent == percent_had(one.run.gpu):
+            return None
+        told = one.run.status.progress
         return TrialResize(
             trial=one.trial,
             epoch=one.until_epoch,
-            from_percent=percent_had(one.run.gpu) if one.run else self._percent(found.from_size),
-            to_percent=self._percent(found.size),
-            seconds=round(self._ran_s(one.run)) if one.run else 0,
+            from_percent=percent_had(one.run.gpu),
+            to_percent=percent,
+            seconds=round(self._ran_s(one.run)),
             gain_seconds=max(0, round(found.gain_s)),
+            steps_per_second=told.steps_per_second if told is not None else "",
             time=whole_second(self.now),
         )
 
+    def _narrower(self) -> Iterator[TrialResize]:
+        """TrainingJobs that never started ask for less: no device may have room for more."""
+        for one in self.due.values():
+            if not self._waits(one) or self.now < self._since(one) + WAITS_S:
+                continue
+            had = percent_had(one.run.gpu) if one.run is not None else 0
+            less = [
+                percent
+                for size in self.times.widths.sizes
+                if (percent := self._percent(size)) < had
+            ]
+            if less:
+                yield TrialResize(
+                    trial=one.trial,
+                    epoch=one.until_epoch,
+                    from_percent=had,
+                    to_percent=less[-1],
+                    not_started=True,
+                    time=whole_second(self.now),
+                )
+
+    def _waits(self, one: DueTrial) -> bool:
+        """Whether a TrainingJob is there and has not started."""
+        run = one.run
+        return (
+            run is not None
+            and not run.deleting
+            and not run.status.start_time
+            and self._has_its_width(one, run)
+        )
+
     def _again_at(self, trials: Sequence[Trial]) -> float:
-        rests = [
+        moments = [
             one.holding.since_s + self.rules.rest_s
             for one in trials
             if one.holding is not None and one.checkpoints
         ]
-        return min((at for at in rests if at > self.now), default=0.0)
+        moments += [self._since(one) + WAITS_S for one in self.due.values() if self._waits(one)]
+        return min((at for at in moments if at > self.now), default=0.0)
