@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import multiprocessing
 from collections.abc import Sequence
-from typing import Final
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Final, Protocol
 
 import aiohttp
 
@@ -23,6 +27,13 @@ BODY: Final = json.dumps({"pixels": PIXELS}).encode()
 HEADERS: Final = {"Content-Type": "application/json"}
 
 
+class Takes(Protocol):
+    """Where what came back is put."""
+
+    def append(self, request: Request, /) -> None:
+        """Take a request whose answer came, or never will."""
+
+
 async def until_ready(url: str) -> None:
     """Wait until the server's health check answers, however long it takes."""
     async with _session() as session:
@@ -30,7 +41,49 @@ async def until_ready(url: str) -> None:
             await asyncio.sleep(0.2)
 
 
-async def offer(url: str, due_s: Sequence[float], started: float, into: list[Request]) -> None:
+async def offer_apart(
+    url: str, due_s: Sequence[float], started: float, into: list[Request]
+) -> None:
+    """As :func:`offer`, in a process of its own: nothing else of this one delays a request.
+
+    Args:
+        url: The server.
+        due_s: When each request is due, seconds after ``started``.
+        started: On the clock of the event loop, which both processes share.
+        into: Where what came back is put.
+    """
+    spawning = multiprocessing.get_context("spawn")
+    receiver, sender = spawning.Pipe(duplex=False)
+    child = spawning.Process(target=_send, args=(url, tuple(due_s), started, sender), daemon=True)
+    child.start()
+    sender.close()
+    try:
+        await asyncio.to_thread(_drain, receiver, into)
+    finally:
+        child.terminate()  # a cancelled reader ends at the end of the pipe
+
+
+def _send(url: str, due_s: Sequence[float], started: float, sender: Connection) -> None:
+    asyncio.run(offer(url, due_s, started, _Sent(sender)))
+
+
+def _drain(receiver: Connection, into: list[Request]) -> None:
+    with suppress(EOFError):
+        while True:
+            into.append(receiver.recv())
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """Sends what came back to the process that asked for it."""
+
+    sender: Connection
+
+    def append(self, request: Request, /) -> None:
+        self.sender.send(request)
+
+
+async def offer(url: str, due_s: Sequence[float], started: float, into: Takes) -> None:
     """Send every request that is due from now on, until the last one is answered.
 
     Args:
@@ -50,7 +103,7 @@ async def offer(url: str, due_s: Sequence[float], started: float, into: list[Req
 
 
 async def _one(
-    session: aiohttp.ClientSession, url: str, due: float, started: float, into: list[Request]
+    session: aiohttp.ClientSession, url: str, due: float, started: float, into: Takes
 ) -> None:
     loop = asyncio.get_running_loop()
     try:

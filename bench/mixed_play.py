@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.mixed_judge import WINDOW_S, Alone
-from bench.mixed_load import offer, until_ready
+from bench.mixed_load import offer_apart, until_ready
 from bench.mixed_look import Watch
 from bench.mixed_plan import SERVICE, Plan
 from bench.mixed_record import Recording
@@ -176,7 +176,7 @@ async def _ask(cluster: ClusterPort, recording: Recording, namespace: str, start
     """Wait for the server, then keep asking."""
     url = await _address(cluster, namespace)
     await until_ready(url)
-    await offer(url, recording.plan.requests_s, started, recording.requests)
+    await offer_apart(url, recording.plan.requests_s, started, recording.requests)
 
 
 async def _address(cluster: ClusterPort, namespace: str) -> str:
