@@ -107,7 +107,7 @@ def test_a_long_trial_gets_the_devices_of_those_that_ended(stack: Stack, namespa
     _apply(
         stack,
         namespace,
-        algorithm={"ref": "Grid", "maxEpochs": 400},
+        algorithm={"ref": "Grid", "maxEpochs": 900},
         searchSpace=[{"name": "hidden", "type": "Categorical", "values": ["8", "9", "512"]}],
         trials=3,
         parallelism=4,
@@ -117,10 +117,10 @@ def test_a_long_trial_gets_the_devices_of_those_that_ended(stack: Stack, namespa
     def resized() -> Json | None:
         return next(iter(_status(stack, namespace).get("resizes", ())), None)
 
-    resize = eventually(resized, within_s=240, what="the long trial is resized")
+    resize = eventually(resized, within_s=300, what="the long trial is resized")
     assert (resize["trial"], resize["toPercent"]) == (2, 100)
     assert resize["fromPercent"] < 100
-    name = "digits-tune-t0002-e400"
+    name = "digits-tune-t0002-e900"
 
     def goes_on() -> Json | None:
         run = stack.get("trainingjobs.ullage.dev", name, namespace)

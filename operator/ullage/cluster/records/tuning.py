@@ -91,10 +91,6 @@ class TrialResize:
     """How much sooner it is expected to end; absent = it makes room for others."""
     not_started: Flag = False
     """It did not start with `fromPercent` for two minutes."""
-    steps_per_second: Decimal = ""
-    """Its speed with `fromPercent`, as it reported."""
-    speedup: Decimal = ""
-    """Its speed with `toPercent` over that, as it reported since."""
     time: Time = 0.0
     """When it was decided."""
 

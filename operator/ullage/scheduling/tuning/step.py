@@ -37,7 +37,6 @@ from ullage.scheduling.tuning.widths import (
     plan_widths,
     resized_runs,
     target_percent,
-    with_speedups,
 )
 
 MOST_KEPT: Final = 64
@@ -98,7 +97,7 @@ def next_step(job: TuningRecord, around: Around) -> TuningStep:
 
 def _running(job: TuningRecord, around: Around) -> TuningStep:
     search = _counted(job)
-    times = _times(job, around, search)
+    times = _times(job, search)
     widths = _widths(job, around, search, times)
     creates, asks = _creates(job, around, search, widths)
     deletes = _deletes(job, around, search, over=False)
@@ -171,11 +170,11 @@ def _widths(
     return plan_widths(job.pool, times, due, around.now)
 
 
-def _times(job: TuningRecord, around: Around, search: Search) -> TrialTimes | None:
+def _times(job: TuningRecord, search: Search) -> TrialTimes | None:
     """What the results say of times, of a search that divides devices."""
     if job.pool is None:
         return None
-    return trial_times(job.pool, search.results, job.status.resizes, around.runs.values())
+    return trial_times(job.pool, search.results, job.status.resizes)
 
 
 def _percent(job: TuningRecord, widths: WidthPlan | None, trial: int, until: int) -> int | None:
@@ -317,18 +316,17 @@ def _status(
         best_trial=search.best(job.ref.name),
         groups=groups,
         results=tuple(search.results),
-        resizes=_resizes(job, around, search, widths),
+        resizes=_resizes(job, search, widths),
         conditions=merged(before.conditions, said, now, job.generation),
     )
     return (before if status == before else status), reason
 
 
 def _resizes(
-    job: TuningRecord, around: Around, search: Search, widths: WidthPlan | None
+    job: TuningRecord, search: Search, widths: WidthPlan | None
 ) -> tuple[TrialResize, ...]:
-    before = with_speedups(job.status.resizes, around.runs.values(), around.now)
     fresh = widths.resizes if widths is not None else ()
-    return kept_resizes((*before, *fresh), search.due, search.counted)
+    return kept_resizes((*job.status.resizes, *fresh), search.due, search.counted)
 
 
 def _due_runs(job: TuningRecord, around: Around, search: Search) -> tuple[WorkloadRecord, ...]:

@@ -8,7 +8,7 @@ Everything is told in work: seconds that it would take on one whole device.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
@@ -24,12 +24,11 @@ from ullage.engines.tuning.speed_curves import (
     Widths,
     speed_curve,
 )
-from ullage.scheduling.model.phases import Phase
 
 WHOLE: Final = 100
 """Percent of one device."""
-ALIKE: Final = 1.2
-"""Steps of an epoch that differ by more among trials say nothing of another trial."""
+LEAST_PART: Final = 0.1
+"""Of a trial's time, before and after a resize, that says how much faster it became."""
 
 
 def widths_of(pool: TrialPool) -> Widths:
@@ -74,16 +73,6 @@ def percent_had(gpu: GPURequest) -> int:
     return gpu.count * WHOLE
 
 
-def rate_of(run: WorkloadRecord | None) -> float:
-    """Steps per second that a TrainingJob reported last; 0 = none.
-
-    Args:
-        run: The TrainingJob.
-    """
-    told = run.status.progress if run is not None else None
-    return max(0.0, float(told.steps_per_second or 0)) if told is not None else 0.0
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueTrial:
     """A trial that is to reach an epoch, and its TrainingJob where there is one."""
@@ -109,7 +98,6 @@ class TrialTimes:
         own_s: Work of an epoch, in seconds, of each trial that was measured.
         mean_s: Mean work of an epoch over all results; ``None`` before the first.
         parts: Widths of trials that were resized, by trial and epoch.
-        steps_per_epoch: As ended trials report their speed; ``None`` = none does, or they differ.
     """
 
     widths: Widths
@@ -117,23 +105,14 @@ class TrialTimes:
     own_s: Mapping[int, float] = field(default_factory=dict)
     mean_s: float | None = None
     parts: Mapping[tuple[int, int], Sequence[TrialResize]] = field(default_factory=dict)
-    steps_per_epoch: float | None = None
 
-    def epoch_s(self, one: DueTrial) -> float | None:
-        """Work of an epoch of a trial, in seconds; ``None`` before any was measured.
-
-        By its own results, else by the speed that it reports, else as the others in the mean.
+    def epoch_s(self, trial: int) -> float | None:
+        """Work of an epoch of a trial, in seconds: by its own results, else the mean of the others.
 
         Args:
-            one: The trial.
+            trial: Number of the trial.
         """
-        own = self.own_s.get(one.trial)
-        if own is not None:
-            return own
-        rate = rate_of(one.run)
-        if one.run is not None and rate and self.steps_per_epoch is not None:
-            return self.steps_per_epoch / rate * self.speed(percent_had(one.run.gpu))
-        return self.mean_s
+        return self.own_s.get(trial, self.mean_s)
 
     def speed(self, percent: int) -> float:
         """Work per second with so much of a device.
@@ -176,11 +155,19 @@ class _Measured:
     epoch_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Faster:
+    """How many times as fast a trial ran at another width."""
+
+    size: int
+    other: int
+    ratio: float
+
+
 def trial_times(
     pool: TrialPool,
     results: Sequence[TrialResult],
     resizes: Sequence[TrialResize],
-    runs: Iterable[WorkloadRecord] = (),
 ) -> TrialTimes:
     """What results say of times.
 
@@ -188,14 +175,14 @@ def trial_times(
         pool: Devices that the search divides.
         results: In the order in which they were counted.
         resizes: In the order in which they were decided.
-        runs: TrainingJobs of its trials.
     """
     widths = widths_of(pool)
     parts: dict[tuple[int, int], list[TrialResize]] = {}
     for resize in resizes:
         parts.setdefault((resize.trial, resize.epoch), []).append(resize)
     measured = list(_measured(widths, results))
-    curve = _curve(widths, measured, resizes)
+    pairs = [*_pairs(measured), *_resized_pairs(widths, results, parts)]
+    curve = _curve(widths, measured, pairs)
     own = {one.trial: one.epoch_s * curve.speeds[widths.sizes.index(one.size)] for one in measured}
     return TrialTimes(
         widths=widths,
@@ -203,7 +190,6 @@ def trial_times(
         own_s=own,
         mean_s=sum(own.values()) / len(own) if own else None,
         parts=parts,
-        steps_per_epoch=_steps_per_epoch(runs, results, parts),
     )
 
 
@@ -216,83 +202,60 @@ def _measured(widths: Widths, results: Sequence[TrialResult]) -> Iterator[_Measu
             yield _Measured(one.trial, size_of(widths, one.percent), one.seconds / epochs)
 
 
-def _curve(
-    widths: Widths, measured: Sequence[_Measured], resizes: Sequence[TrialResize]
-) -> SpeedCurve:
+def _pairs(measured: Sequence[_Measured]) -> Iterator[_Faster]:
+    """Trials that ran at one width after another, from one rung to the next."""
+    before: dict[int, _Measured] = {}
+    for one in measured:
+        earlier = before.get(one.trial)
+        if earlier is not None:
+            yield _Faster(earlier.size, one.size, earlier.epoch_s / one.epoch_s)
+        before[one.trial] = one
+
+
+def _resized_pairs(
+    widths: Widths,
+    results: Sequence[TrialResult],
+    parts: Mapping[tuple[int, int], Sequence[TrialResize]],
+) -> Iterator[_Faster]:
+    """Trials that were resized once, whose earlier result has the width that they had before."""
+    earlier: dict[int, tuple[int, int, float]] = {}
+    for one in results:
+        epoch, size, epoch_s = earlier.get(one.trial, (0, 0, 0.0))
+        own = parts.get((one.trial, one.epoch), ())
+        if len(own) == 1 and epoch_s and size == size_of(widths, own[0].from_percent):
+            whole = (one.epoch - epoch) * epoch_s
+            left, took = whole - own[0].seconds, one.seconds - own[0].seconds
+            if left > LEAST_PART * whole and took > LEAST_PART * one.seconds:
+                yield _Faster(size, size_of(widths, own[0].to_percent), left / took)
+        if one.value is not None and one.percent and one.seconds and one.epoch > epoch:
+            size = size_of(widths, one.percent)
+            earlier[one.trial] = one.epoch, size, one.seconds / (one.epoch - epoch)
+        else:
+            earlier[one.trial] = one.epoch, 0, 0.0
+
+
+def _curve(widths: Widths, measured: Sequence[_Measured], pairs: Sequence[_Faster]) -> SpeedCurve:
     """Speeds by width, from trials that ran at several.
 
     Trials differ, so a width counts as measured only where a trial had it and another one. Others
     follow by a power of the width below 1, so that shares count as worth it until they are
     measured: only what ran shows its speed. Source: derived.
     """
-    if not measured and not any(one.speedup for one in resizes):
+    if not measured:
         return speed_curve(widths, {width: width**PRIOR_EXPONENT for width in widths.widths})
-    ratios = _ratios(widths, measured, resizes)
-    sizes = [one.size for one in measured] or [size_of(widths, resizes[0].from_percent)]
+    sizes = [one.size for one in measured]
     base = max(set(sizes), key=lambda size: (sizes.count(size), -size))
+    logs: dict[int, list[float]] = {}
+    for one in pairs:
+        if base in (one.size, one.other) and one.size != one.other and 0 < one.ratio < math.inf:
+            log = math.log(one.ratio)
+            other, gain = (one.other, log) if one.size == base else (one.size, -log)
+            logs.setdefault(other, []).append(gain)
     seen = {base / widths.parts: 1.0}
-    for (low, high), logs in sorted(ratios.items()):
-        ratio = math.exp(sum(logs) / len(logs))
-        if low == base:
-            seen[high / widths.parts] = ratio
-        elif high == base:
-            seen[low / widths.parts] = 1 / ratio
+    seen |= {size / widths.parts: math.exp(sum(own) / len(own)) for size, own in logs.items()}
     narrowest, nearest = min(seen), min(seen, key=lambda width: abs(math.log(width)))
     for width in widths.widths:
         if width < narrowest:
             seen[width] = seen[narrowest] * (width / narrowest) ** PRIOR_EXPONENT
     seen.setdefault(1.0, seen[nearest] * (1 / nearest) ** PRIOR_EXPONENT)
     return MeasuredSpeeds(widths=widths, steps_per_s=seen).curve()
-
-
-def _ratios(
-    widths: Widths, measured: Sequence[_Measured], resizes: Sequence[TrialResize]
-) -> Mapping[tuple[int, int], Sequence[float]]:
-    """Logarithms of how much faster trials ran at the wider of two sizes, by both sizes."""
-    found: dict[tuple[int, int], list[float]] = {}
-
-    def take(size: int, other: int, faster: float) -> None:
-        if size != other and 0 < faster < math.inf:
-            low, high = sorted((size, other))
-            log = math.log(faster)
-            found.setdefault((low, high), []).append(log if other == high else -log)
-
-    before: dict[int, _Measured] = {}
-    for one in measured:
-        earlier = before.get(one.trial)
-        if earlier is not None:
-            take(earlier.size, one.size, earlier.epoch_s / one.epoch_s)
-        before[one.trial] = one
-    for resize in resizes:
-        sizes = size_of(widths, resize.from_percent), size_of(widths, resize.to_percent)
-        take(*sizes, float(resize.speedup or 0))
-    return found
-
-
-def _steps_per_epoch(
-    runs: Iterable[WorkloadRecord],
-    results: Sequence[TrialResult],
-    parts: Mapping[tuple[int, int], Sequence[TrialResize]],
-) -> float | None:
-    """Of trials that ended and report their speed, where they agree.
-
-    The count of steps is written seldom, so it is older than the end; speed times duration is not.
-    """
-    reached: dict[int, int] = {}
-    ended: dict[tuple[int, int], tuple[int, int]] = {}
-    for one in results:
-        at, epochs = (one.trial, one.epoch), one.epoch - reached.get(one.trial, 0)
-        reached[one.trial] = one.epoch
-        if one.percent and epochs > 0 and at not in parts:
-            ended[at] = one.seconds, epochs
-    found = []
-    for run in runs:
-        of, rate = run.trial, rate_of(run)
-        if of is None or not rate or run.status.phase != Phase.SUCCEEDED:
-            continue
-        seconds, epochs = ended.get((of.trial, of.until_epoch), (0, 1))
-        if seconds:
-            found.append(rate * seconds / epochs)
-    if not found or max(found) > ALIKE * ALIKE * min(found):
-        return None
-    return sum(found) / len(found)

@@ -10,7 +10,7 @@ its program resumes from its checkpoint.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from ullage.cluster.codecs.status import whole_second
@@ -26,7 +26,6 @@ from ullage.scheduling.tuning.times import (
     TrialTimes,
     percent_had,
     percent_of,
-    rate_of,
     size_of,
 )
 
@@ -34,17 +33,17 @@ LAUNCH_S: Final = 10.0
 """From the creation of a TrainingJob to the start of its program, before any was seen."""
 SAVE_S: Final = 10.0
 """A checkpoint that is saved and loaded, before a trial was resized."""
-LEAST_LEFT: Final = 0.05
-"""Of the work of a trial that runs longer than expected; how far it is, it says at its end."""
+LEFT: Final = 0.5
+"""Of its work until now, what a trial has left at least: how far it is, it says at its end, and the
+longer one runs, the longer it is expected to run (chosen for log-normal times)."""
 UNKNOWN_EPOCH_S: Final = 1.0
 """Work of an epoch before any was measured: then trials count as equal."""
 WAITS_S: Final = 120.0
 """A TrainingJob that has not started for so long asks for the next narrower width."""
 CAP_S: Final = 600.0
 """No trial of the search asks for more than that one for so long."""
-STEADY_S: Final = 60.0
-"""After a start the speed that a program reports counts."""
-_SPEEDUPS: Final = (0.001, 999.0)
+LOOK_AGAIN_S: Final = 30.0
+"""While a trial runs longer than expected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,33 +112,6 @@ def resized_runs(
             continue
         if percent_had(run.gpu) != one.to_percent:
             yield run, one.to_percent
-
-
-def with_speedups(
-    resizes: Sequence[TrialResize], runs: Iterable[WorkloadRecord], now: float
-) -> tuple[TrialResize, ...]:
-    """Resizes, each with the speedup that its trial reports since.
-
-    Args:
-        resizes: Of the status, in their order.
-        runs: TrainingJobs of the search.
-        now: Seconds since the epoch.
-    """
-    rates = {
-        (run.trial.trial, run.trial.until_epoch, percent_had(run.gpu)): rate_of(run)
-        for run in runs
-        if run.trial is not None and 0 < run.status.start_time <= now - STEADY_S
-    }
-
-    def answered(one: TrialResize) -> TrialResize:
-        before = float(one.steps_per_second or 0)
-        rate = rates.get((one.trial, one.epoch, one.to_percent), 0.0)
-        if one.speedup or not before or not rate:
-            return one
-        low, high = _SPEEDUPS
-        return replace(one, speedup=f"{min(max(rate / before, low), high):.3f}")
-
-    return tuple(answered(one) for one in resizes)
 
 
 def kept_resizes(
@@ -266,9 +238,12 @@ class _Planning:
 
     def _left_s(self, one: DueTrial) -> float:
         """Work that a trial has left, seconds."""
-        whole = one.epochs * (self.times.epoch_s(one) or UNKNOWN_EPOCH_S)
-        done = self.times.before_s(one.trial, one.until_epoch) + self._done_s(one)
-        return max(whole - done, LEAST_LEFT * whole)
+        done = self._done_s(one)
+        return max(self._whole_s(one) - done, LEFT * done)
+
+    def _whole_s(self, one: DueTrial) -> float:
+        """Work of a trial as far as it is to go, seconds."""
+        return one.epochs * (self.times.epoch_s(one.trial) or UNKNOWN_EPOCH_S)
 
     def _ran_s(self, run: WorkloadRecord) -> float:
         """How long a TrainingJob has run."""
@@ -276,10 +251,11 @@ class _Planning:
         return max(0.0, self.now - began) if began else 0.0
 
     def _done_s(self, one: DueTrial) -> float:
-        """Work that its TrainingJob did, unless the status counts it already."""
+        """Work that a trial did, seconds."""
+        before = self.times.before_s(one.trial, one.until_epoch)
         if one.run is None or not self._has_its_width(one, one.run):
-            return 0.0
-        return self._ran_s(one.run) * self.times.speed(percent_had(one.run.gpu))
+            return before  # the status counts what its TrainingJob did
+        return before + self._ran_s(one.run) * self.times.speed(percent_had(one.run.gpu))
 
     def _has_its_width(self, one: DueTrial, run: WorkloadRecord) -> bool:
         """Whether a TrainingJob is not about to be replaced by one of another width."""
@@ -295,7 +271,7 @@ class _Planning:
             and run.checkpoint
             and not run.deleting
             and run.status.phase == Phase.RUNNING
-            and self.times.epoch_s(one) is not None
+            and self.times.epoch_s(one.trial) is not None
             and self._has_its_width(one, run)
         )
 
@@ -317,24 +293,18 @@ class _Planning:
     def _resizes(self, found: Plan) -> Iterator[TrialResize]:
         """What the planner resizes, within the cap.
 
-        Until a trial has told what a wider width brings, no other one is widened to it.
+        While a trial that was widened to a width has not ended, no other one is widened to it: only
+        its end tells what the width brings.
         """
-        parts = [part for parts in self.times.parts.values() for part in parts]
-        told = {part.to_percent for part in parts if part.speedup}
-        asked = {
-            part.to_percent
-            for one in self.due.values()
-            for part in self._parts(one)
-            if not part.speedup
-        }
+        tried = {part.to_percent for one in self.due.values() for part in self._parts(one)}
         for resize in found.resizes:
             made = self._resize(resize)
             if made is None:
                 continue
-            if made.to_percent > made.from_percent and made.to_percent not in told:
-                if made.to_percent in asked:
+            if made.to_percent > made.from_percent:
+                if made.to_percent in tried:
                     continue
-                asked.add(made.to_percent)
+                tried.add(made.to_percent)
             yield made
 
     def _resize(self, found: Resize) -> TrialResize | None:
@@ -342,7 +312,6 @@ class _Planning:
         percent = min(self._percent(found.size), self.cap)
         if one.run is None or percent == percent_had(one.run.gpu):
             return None
-        told = one.run.status.progress
         return TrialResize(
             trial=one.trial,
             epoch=one.until_epoch,
@@ -350,7 +319,6 @@ class _Planning:
             to_percent=percent,
             seconds=round(self._ran_s(one.run)),
             gain_seconds=max(0, round(found.gain_s)),
-            steps_per_second=told.steps_per_second if told is not None else "",
             time=whole_second(self.now),
         )
 
@@ -375,6 +343,10 @@ class _Planning:
                     time=whole_second(self.now),
                 )
 
+    def _is_late(self, one: DueTrial) -> bool:
+        """Whether a trial that may be resized runs longer than expected."""
+        return self._may_resize(one) and self._done_s(one) >= self._whole_s(one)
+
     def _waits(self, one: DueTrial) -> bool:
         """Whether a TrainingJob is there and has not started."""
         run = one.run
@@ -392,4 +364,6 @@ class _Planning:
             if one.holding is not None and one.checkpoints
         ]
         moments += [self._since(one) + WAITS_S for one in self.due.values() if self._waits(one)]
+        if any(self._is_late(one) for one in self.due.values()):
+            moments.append(self.now + LOOK_AGAIN_S)
         return min((at for at in moments if at > self.now), default=0.0)
