@@ -16,7 +16,7 @@ from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.spec_fields import Tenant
 from ullage.cluster.records.status import Account, SpendRecord
 from ullage.metrics.cost import CostSums
-from ullage.metrics.tenants import MOST_OF_A_NAMESPACE, Parties
+from ullage.metrics.tenants import MOST_OF_A_NAMESPACE, TenantLabels
 from ullage.process.metric_families import families
 from ullage.scheduling.accounting.bills import bill_of, total
 from ullage.scheduling.inventory.tenant_bindings import tenant_of
@@ -166,7 +166,7 @@ def test_a_bill_goes_to_the_tenant_that_quota_and_time_are_counted_for(
 ) -> None:
     work = billed("a", "5", tenant=named)
     assert tenant_of(BOUND, work) == party
-    sums = CostSums(began=NOW, parties=Parties(policy=BOUND))
+    sums = CostSums(began=NOW, parties=TenantLabels(policy=BOUND))
     assert sums.figures([work], NOW).cost == {(party, "USD"): 5.0}
     (line,) = lines([work], By.TENANT, NOW, BOUND)
     assert line.tenant == party
@@ -175,14 +175,16 @@ def test_a_bill_goes_to_the_tenant_that_quota_and_time_are_counted_for(
 
 
 def test_where_no_tenant_has_the_namespace_a_bill_goes_to_the_name_or_the_namespace() -> None:
-    parties = Parties(policy=a_policy(tenants=(Tenant(name="a", namespaces=frozenset({"b"})),)))
+    parties = TenantLabels(
+        policy=a_policy(tenants=(Tenant(name="a", namespaces=frozenset({"b"})),))
+    )
     assert parties.label(billed("a", "1", tenant="invented")) == "invented"
     nameless = billed("a", "1", tenant="")
     assert (parties.label(nameless), parties.tenant(nameless)) == ("default", "")
 
 
 def test_tenants_of_the_policy_have_their_series_however_many_names_were_made_up() -> None:
-    parties = Parties(policy=a_policy(tenants=(Tenant(name="open"),)))
+    parties = TenantLabels(policy=a_policy(tenants=(Tenant(name="open"),)))
     for n in range(2 * MOST_OF_A_NAMESPACE):
         parties.label(billed("a", "1", tenant=f"made-up-{n}"))
     assert parties.label(billed("a", "1", tenant="one-more")) == "default"

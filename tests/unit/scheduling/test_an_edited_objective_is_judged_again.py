@@ -134,7 +134,7 @@ def test_what_is_predicted_to_be_broken_starts_again_where_it_will_be_kept() -> 
     assert (admitted.status, admitted.reason) == ("False", Reason.PREDICTED_SLO_BREACH)
     assert "would run 2.00 times slower than alone" in admitted.message
     assert "its edited objective allows 1.5" in admitted.message
-    assert "starts again from its checkpoint" in admitted.message
+    assert "restarts from its checkpoint" in admitted.message
     assert Reason.PREDICTED_SLO_BREACH in [reason for reason, _ in found.events()]
     assert not found.all(EvictPod), "nothing is stopped before the status says why"
 
