@@ -255,6 +255,29 @@ def test_a_width_that_no_device_has_room_for_is_given_up() -> None:
     assert [one.not_started for one in world.job.status.resizes] == [True, True]
 
 
+def test_an_image_may_take_its_time() -> None:
+    pool = TrialPool(devices=4, min_percent=50, max_devices=2)
+    world = _a_world(trials=1, pool=pool)
+    world.carry_out()
+    (name,) = world.runs
+    world.runs[name] = replace(world.runs[name], status=WorkloadStatus(phase="Starting"))
+    world.now += 3_600.0
+    world.carry_out()
+    assert not world.job.status.resizes
+
+
+def test_a_cap_narrows_no_trial_that_runs() -> None:
+    world = _with_one_left()
+    waited = TrialResize(
+        trial=0, epoch=9, from_percent=50, to_percent=25, not_started=True, time=world.now
+    )
+    world.carry_out()
+    world.job = replace(world.job, status=replace(world.job.status, resizes=(waited,)))
+    world.now += 61.0
+    world.carry_out()
+    assert world.job.status.resizes == (waited,)
+
+
 def test_no_trial_asks_for_more_than_the_one_that_found_none_for_a_while() -> None:
     pool = TrialPool(devices=4, min_percent=50)
     waited = TrialResize(

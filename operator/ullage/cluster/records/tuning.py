@@ -90,7 +90,7 @@ class TrialResize:
     gain_seconds: Annotated[int, count(INT32_MAX)] = 0
     """How much sooner it is expected to end; absent = it makes room for others."""
     not_started: Flag = False
-    """It did not start with `fromPercent` for two minutes."""
+    """It found no device with `fromPercent` for two minutes."""
     time: Time = 0.0
     """When it was decided."""
 

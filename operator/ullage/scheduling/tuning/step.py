@@ -245,8 +245,9 @@ def _deletes(
     """
     strays: list[WorkloadRecord] = []
     ended: list[WorkloadRecord] = []
-    alive = [run for run in around.runs.values() if _is_active(run)]
-    resized = [] if over or job.pool is None else [*resized_runs(job.status.resizes, alive)]
+    due = _due_runs(job, around, search)
+    alive = [run for run in due if _is_active(run) and not over and job.pool is not None]
+    resized = resized_runs(job.status.resizes, alive)
     for run in around.runs.values():
         of = run.trial
         if of is None or run.deleting:

@@ -39,7 +39,7 @@ longer one runs, the longer it is expected to run (chosen for log-normal times).
 UNKNOWN_EPOCH_S: Final = 1.0
 """Work of an epoch before any was measured: then trials count as equal."""
 WAITS_S: Final = 120.0
-"""A TrainingJob that has not started for so long asks for the next narrower width."""
+"""A TrainingJob that finds no device for so long asks for the next narrower width."""
 CAP_S: Final = 600.0
 """No trial of the search asks for more than that one for so long."""
 LOOK_AGAIN_S: Final = 30.0
@@ -309,13 +309,17 @@ class _Planning:
 
     def _resize(self, found: Resize) -> TrialResize | None:
         one = self.due[found.trial]
-        percent = min(self._percent(found.size), self.cap)
-        if one.run is None or percent == percent_had(one.run.gpu):
+        if one.run is None:
+            return None
+        had, percent = percent_had(one.run.gpu), self._percent(found.size)
+        if percent > had:
+            percent = max(had, min(percent, self.cap))
+        if percent == had:
             return None
         return TrialResize(
             trial=one.trial,
             epoch=one.until_epoch,
-            from_percent=percent_had(one.run.gpu),
+            from_percent=had,
             to_percent=percent,
             seconds=round(self._ran_s(one.run)),
             gain_seconds=max(0, round(found.gain_s)),
@@ -323,7 +327,7 @@ class _Planning:
         )
 
     def _narrower(self) -> Iterator[TrialResize]:
-        """TrainingJobs that never started ask for less: no device may have room for more."""
+        """TrainingJobs that found no device ask for less."""
         for one in self.due.values():
             if not self._waits(one) or self.now < self._since(one) + WAITS_S:
                 continue
@@ -348,12 +352,13 @@ class _Planning:
         return self._may_resize(one) and self._done_s(one) >= self._whole_s(one)
 
     def _waits(self, one: DueTrial) -> bool:
-        """Whether a TrainingJob is there and has not started."""
+        """Whether a TrainingJob never got a device; one that has pulls its image perhaps."""
         run = one.run
         return (
             run is not None
             and not run.deleting
             and not run.status.start_time
+            and run.status.phase in ("", Phase.PENDING)
             and self._has_its_width(one, run)
         )
 
