@@ -31,7 +31,9 @@ Json = dict[str, Any]
 
 JOBS: Final = 20
 DEVICES: Final = {f"node-{at + 1}": [EmulatedDevice(core=at)] for at in range(2)}
-MEAN_STEPS: Final = 6_000
+MEAN_STEPS: Final = 600
+SIZE: Final = {"BATCH": "1024", "HIDDEN": "512"}
+"""A step takes some 20 ms: in turns that are much shorter than that, handing over costs most."""
 SIGMA: Final = 0.8
 """Of the log-normal number of steps."""
 SEED: Final = 1
@@ -63,19 +65,19 @@ class Ran:
 def drawn() -> list[int]:
     """Steps of each training."""
     drawn = np.random.default_rng(SEED).lognormal(0.0, SIGMA, JOBS)
-    return [max(200, int(one * MEAN_STEPS / drawn.mean())) for one in drawn]
+    return [max(20, int(one * MEAN_STEPS / drawn.mean())) for one in drawn]
 
 
 def template(steps: int, command: Sequence[str]) -> Json:
     """The pod of a training."""
-    values = {"STEPS": str(steps), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    values = {"STEPS": str(steps), **SIZE, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     container = {
         "name": "train",
         "image": image_name("examples"),
         "imagePullPolicy": "Never",
         "command": list(command),
         "env": [{"name": name, "value": value} for name, value in values.items()],
-        "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},
+        "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}},
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
     }
     return {
