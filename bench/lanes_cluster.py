@@ -23,6 +23,7 @@ import numpy as np
 
 from bench import report
 from bench.local import installed
+from bench.wake import get
 from demo.cluster import Cluster, EmulatedDevice
 from demo.images import image_name
 from demo.progress import CommandFailed
@@ -142,8 +143,7 @@ def run(cluster: Cluster, namespace: str, bodies: Sequence[Json]) -> Ran:
     ends: dict[str, float] = {}
     killed = 0
     while time.monotonic() < limit:
-        found = cluster.kubectl("get", "pods", "--namespace", namespace, "-o", "json")
-        for pod in json.loads(found.stdout)["items"]:
+        for pod in get(cluster, "pods", "", namespace)["items"]:
             name = pod["metadata"]["name"]
             for container in pod.get("status", {}).get("containerStatuses", []):
                 ended = container["state"].get("terminated")

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from bench import report
 from bench.local import installed
+from bench.wake import get
 from demo.cluster import Cluster, EmulatedDevice
 from demo.images import image_name
 from demo.progress import CommandFailed
@@ -124,8 +125,7 @@ def run(cluster: Cluster, way: Way) -> Search:
     cluster.kubectl("apply", "--filename", "-", stdin=json.dumps(search(way, name, namespace)))
     end = time.monotonic() + LIMIT_S
     while time.monotonic() < end:
-        found = cluster.kubectl("get", KIND, name, "--namespace", namespace, "-o", "json")
-        status: Json = json.loads(found.stdout).get("status", {})
+        status: Json = get(cluster, KIND, name, namespace).get("status", {})
         if status.get("phase") == "Succeeded":
             return _search(status)
         if status.get("phase") == "Failed":

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Events about a search: what a status that is written next says anew."""
+"""Events about a search: what is new in the status that is written next."""
 
 from __future__ import annotations
 

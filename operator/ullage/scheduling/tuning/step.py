@@ -9,7 +9,7 @@ go on or its TrainingJob go: a process that dies in between counts nothing twice
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -43,6 +43,8 @@ MOST_KEPT: Final = 64
 """TrainingJobs of ended trials that stay, the newest: for their pods' logs."""
 _ENDED: Final = ("Succeeded", "Failed")
 """Phases of a TuningJob that is over."""
+Missing = Sequence[tuple[int, int]]
+"""Trials that could start, and the epoch that each is to reach."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,8 +100,9 @@ def next_step(job: TuningRecord, around: Around) -> TuningStep:
 def _running(job: TuningRecord, around: Around) -> TuningStep:
     search = _counted(job)
     times = _times(job, search)
-    widths = _widths(job, around, search, times)
-    creates, asks = _creates(job, around, search, widths)
+    missing = _missing(job, around, search)
+    widths = _widths(job, around, search, times, missing)
+    creates, asks = _creates(job, around, search, widths, missing)
     deletes = _deletes(job, around, search, over=False)
     fresh = fresh_results(job, around.runs.values(), search)
     search.take_all(fresh)  # from here on, what is written next counts, too
@@ -131,7 +134,7 @@ def _counted(job: TuningRecord) -> Search:
 # -- TrainingJobs --------------------------------------------------------------------------------
 
 
-def _missing(job: TuningRecord, around: Around, search: Search) -> list[tuple[int, int]]:
+def _missing(job: TuningRecord, around: Around, search: Search) -> Missing:
     """Trials that could start and the epoch that each is to reach, within ``parallelism``.
 
     Those that were resized come first, then the furthest.
@@ -152,7 +155,11 @@ def _missing(job: TuningRecord, around: Around, search: Search) -> list[tuple[in
 
 
 def _widths(
-    job: TuningRecord, around: Around, search: Search, times: TrialTimes | None
+    job: TuningRecord,
+    around: Around,
+    search: Search,
+    times: TrialTimes | None,
+    missing: Missing,
 ) -> WidthPlan | None:
     """How much of a device each trial gets; ``None`` = what the template says."""
     if job.pool is None or times is None:
@@ -165,7 +172,7 @@ def _widths(
     ]
     due += [
         DueTrial(trial=trial, from_epoch=reached.get(trial, 0), until_epoch=until)
-        for trial, until in _missing(job, around, search)
+        for trial, until in missing
     ]
     return plan_widths(job.pool, times, due, around.now)
 
@@ -186,7 +193,11 @@ def _percent(job: TuningRecord, widths: WidthPlan | None, trial: int, until: int
 
 
 def _creates(
-    job: TuningRecord, around: Around, search: Search, widths: WidthPlan | None
+    job: TuningRecord,
+    around: Around,
+    search: Search,
+    widths: WidthPlan | None,
+    missing: Missing,
 ) -> tuple[tuple[CreateTrial, ...], SuggestionRequest | None]:
     """TrainingJobs of trials that start.
 
@@ -200,7 +211,7 @@ def _creates(
     }
     creates: list[CreateTrial] = []
     unknown: list[int] = []
-    for trial, until in _missing(job, around, search):
+    for trial, until in missing:
         percent = _percent(job, widths, trial, until)
         if percent is None:
             continue
