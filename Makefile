@@ -8,17 +8,22 @@ BIN := $(VENV)/bin
 CLUSTER ?= local
 KEEP ?=
 FAST_FLAGS ?= -n 3 --dist worksteal
-# random events of the long stress tests, and random admissions: of test-fast, of test-stress
-FAST_EVENTS ?= 5000
+# tests of test-fast, without those that need more than this machine
+FAST_MARKS := not e2e and not gpu and not scale and not neighbours and not slow
+# what needs a cluster or a GPU is not even read
+ELSEWHERE := $(addprefix --ignore tests/,e2e gpu neighbours)
+# random events of the long stress tests, and random admissions
 STRESS_EVENTS ?= 100000
 # random strokes against members of a job in tiers, two seconds each
 STROKES ?= 20
-# wild objects of the fuzz suite in test-stress; test-fast reads a few thousand
+# wild objects of the fuzz suite
 WILD_OBJECTS ?= 200000
 # rounds that real jobs take turns for; 50 rounds take a quarter of an hour
 E2E_ROUNDS ?= 16
 # properties that test-stress tries on more examples than test-fast
 MANY_EXAMPLES := $(shell grep -rlE "^from fakes.examples import" tests --include="test_*.py" 2>/dev/null)
+# files that test-fast leaves to another target of the same run
+FAST_SKIPS ?=
 # set: also what mostly waits
 E2E_LONG ?=
 # words that choose mutants: a subject, a file, words of a rule
@@ -46,24 +51,25 @@ $(VENV)/.ready: requirements/dev.txt pyproject.toml
 demo: $(VENV)/.ready ## a real cluster, no GPU, no Docker: install, run the examples, explain (CLUSTER=kind, KEEP=1, PICTURE=file.svg)
 	@$(BIN)/python -m demo --cluster $(CLUSTER) $(if $(KEEP),--keep) $(if $(PICTURE),--picture $(PICTURE))
 
+# continuous integration has 90 minutes: a fifth of what make test-stress tries by itself
+test: STRESS_EVENTS = 20000
+test: WILD_OBJECTS = 40000
+test: STROKES = 10
+test: FAST_SKIPS = $(MANY_EXAMPLES)
 .PHONY: test
 test: lint test-fast test-stress test-e2e ## everything: lint, fast tests, stress tests, then end to end on a real cluster
 	@echo "all tests passed"
 
 .PHONY: test-fast
-test-fast: $(VENV)/.ready ## unit, property, contract and chart tests; no cluster
+test-fast: $(VENV)/.ready ## unit, property, contract and chart tests that are quick; no cluster
 	@localcluster/run build --tools helm >/dev/null
-	@ULLAGE_STRESS_EVENTS=$(FAST_EVENTS) ULLAGE_ADMISSIONS=$(FAST_EVENTS) $(BIN)/python -m pytest $(FAST_FLAGS) --ignore tests/e2e --ignore tests/gpu --ignore tests/neighbours
+	@$(BIN)/python -m pytest $(FAST_FLAGS) -m "$(FAST_MARKS)" $(ELSEWHERE) $(addprefix --ignore ,$(FAST_SKIPS))
 	@cd localcluster && GOFLAGS=-buildvcs=false go test .
 
 .PHONY: test-stress
-test-stress: $(VENV)/.ready ## the long stress tests in full: 100,000 random events, 100,000 admissions, 200,000 wild objects, 1,000 restarts
+test-stress: $(VENV)/.ready ## slow tests, and the long stress tests in full: 100,000 random events, 100,000 admissions, 200,000 wild objects, 1,000 restarts
 	@ULLAGE_STRESS_EVENTS=$(STRESS_EVENTS) ULLAGE_ADMISSIONS=$(STRESS_EVENTS) ULLAGE_WILD_OBJECTS=$(WILD_OBJECTS) \
-	  $(BIN)/python -m pytest $(FAST_FLAGS) tests/property/test_wild_objects_harm_only_themselves.py \
-	  tests/property/node/test_wild_*.py \
-	  tests/property/test_placement_under_stress.py tests/property/test_admission_never_overcommits.py \
-	  tests/property/node/test_restarts_of_everything.py tests/property/test_making_room_never_flaps.py \
-	  tests/contract/kubelet/test_ten_thousand_calls_in_any_order.py tests/property/test_lanes_are_safe_whatever_jobs_do.py
+	  $(BIN)/python -m pytest $(FAST_FLAGS) -m slow $(ELSEWHERE)
 	@ULLAGE_STROKES=$(STROKES) $(BIN)/python -m pytest -p no:xdist tests/unit/run/test_random_strokes_lose_no_state.py
 	@ULLAGE_EXAMPLES=many $(BIN)/python -m pytest $(FAST_FLAGS) $(MANY_EXAMPLES)
 
@@ -73,14 +79,14 @@ replay: $(VENV)/.ready ## decide again on recorded snapshots: every plan must be
 
 .PHONY: explore
 explore: $(VENV)/.ready ## property tests on new random examples
-	@ULLAGE_EXAMPLES=explore $(BIN)/python -m pytest $(FAST_FLAGS) -m hypothesis --ignore tests/e2e --ignore tests/gpu
+	@ULLAGE_EXAMPLES=explore $(BIN)/python -m pytest $(FAST_FLAGS) -m hypothesis $(ELSEWHERE)
 	@ULLAGE_EXAMPLES=explore ULLAGE_WILD_OBJECTS=$(WILD_OBJECTS) $(BIN)/python -m pytest $(FAST_FLAGS) \
 	  tests/property/test_wild_objects_harm_only_themselves.py \
 	  tests/property/node/test_wild_*.py
 
 .PHONY: test-e2e
 test-e2e: $(VENV)/.ready ## end to end on two real kubelets (root, Linux)
-	@ULLAGE_E2E_ROUNDS=$(E2E_ROUNDS) ULLAGE_E2E_LONG=$(E2E_LONG) $(BIN)/python -m pytest -m e2e -p no:xdist --durations 15 tests/e2e tests/unit/bench_gpu
+	@ULLAGE_E2E_ROUNDS=$(E2E_ROUNDS) ULLAGE_E2E_LONG=$(E2E_LONG) $(BIN)/python -m pytest -m e2e -p no:xdist --durations 80 --durations-min 5 tests/e2e tests/unit/bench_gpu
 
 SMOKE := test_jobs_run_and_finish.py test_shares_are_enforced.py test_refusals_say_why.py
 .PHONY: test-smoke
@@ -265,14 +271,18 @@ bench-autoscale: $(VENV)/.ready ## replicas by objective beside a tuned HPA and 
 bench-wake: $(VENV)/.ready ## first answer of a service that slept beside the start of a plain pod, on the local cluster (ROUNDS; root, Linux)
 	@$(BIN)/python -m bench.wake --rounds $(or $(ROUNDS),5)
 
+.PHONY: bench-service-faults
+bench-service-faults: $(VENV)/.ready ## what becomes of requests while processes and machines of a service fail, on the local cluster (MINUTES=30, SEED; root, Linux)
+	@$(BIN)/python -m bench.service_faults --minutes $(or $(MINUTES),30) --seed $(or $(SEED),1)
+
 .PHONY: bench-lanes
 bench-lanes: $(VENV)/.ready ## lanes in virtual time: safety under random events, residents, completion times, fairness; then what turns of real processes cost (DATA=folder, EVENTS)
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.lanes $(if $(DATA),--data $(DATA)) $(if $(EVENTS),--events $(EVENTS))
 	@$(BIN)/python -m bench.lanes_switch
 
 .PHONY: bench-lanes-cluster
-bench-lanes-cluster: $(VENV)/.ready ## twenty small trainings in lanes beside time slicing by the kernel, on the local cluster (root, Linux, about 8 min)
-	@$(BIN)/python -m bench.lanes_cluster
+bench-lanes-cluster: $(VENV)/.ready ## twenty small trainings in lanes beside time slicing by the kernel, on the local cluster (STEPS=600; root, Linux, about 8 min)
+	@$(BIN)/python -m bench.lanes_cluster $(if $(STEPS),--steps $(STEPS))
 
 .PHONY: bench-tuning
 bench-tuning: $(VENV)/.ready ## trials of a tuning job beside one device a trial and the bounds, in virtual time (DATA=folder, SEEDS)

@@ -26,7 +26,7 @@ from bench.faults_inject import NODES, Faults
 from bench.hostile_objects import collection
 from bench.local import installed
 from bench.progress import Progress
-from bench.report import Bars, Figure, Row, judge, write
+from bench.report import Bars, Figure, counted, judge, write
 from demo.cluster import EmulatedDevice, LocalCluster
 from demo.progress import CommandFailed
 
@@ -265,11 +265,7 @@ def main() -> int:
     ):
         played = run(local, options.minutes, options.seed, progress.say)
     figures: dict[str, Figure] = {"seed": options.seed, **played.figures()}
-    rows = [
-        Row(what=name, ours=str(value), limit="0" if name in BARS else "")
-        for name, value in figures.items()
-    ]
-    write("faults", figures, rows)
+    write("faults", figures, counted(figures, BARS))
     return judge(figures, BARS)
 
 

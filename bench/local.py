@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from bench.report import FOLDER
 from demo.cluster import LOCALCLUSTER, Devices, LocalCluster
-from demo.images import build_all
 from demo.install import NAMESPACE, install
 from demo.progress import CommandFailed, Progress, ending_with_a_reason, run
+from demo.start import start
 
 QUIET: Final = 0.15
 """A busier machine measures its own load."""
@@ -56,11 +56,7 @@ def started(
             steps.say(f"[yellow]the machine is {100 * busy:.0f} % busy: figures will show it[/]")
         try:
             with ending_with_a_reason(*kinds):
-                with steps.step("start a real Kubernetes", expect_s=20):
-                    local.up(devices)
-                archives = build_all(steps)
-                with steps.step("load the images into every node", expect_s=20):
-                    local.load_images(list(archives.values()))
+                start(local, devices, steps)
                 yield local, steps
         finally:
             try:

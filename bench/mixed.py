@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.local import installed
-from bench.mixed_judge import NoReference, Outcome, judge, seen_alone, solo_ns, windows
+from bench.mixed_judge import NoReference, Outcome, judge, seen_alone, solo_ns, unit_s, windows
 from bench.mixed_look import step_folders
 from bench.mixed_picture import NoPlotter, draw
 from bench.mixed_plan import calm, mixed, reference
@@ -76,6 +76,7 @@ async def measure(local: LocalCluster, wanted: Wanted) -> None:
                 local=local,
                 cluster=cluster,
                 folders=step_folders(local, tuple(DEVICES)),
+                cores={node: device.core for node, (device,) in DEVICES.items()},
                 progress=progress,
             )
             alone = await play(stage, Rule.EXCLUSIVE, reference(), name=ALONE)
@@ -94,9 +95,11 @@ def report(picture: Path | None, rules: Sequence[Rule] = ORDER) -> list[Outcome]
     Raises:
         SystemExit: a recording is missing, or the picture cannot be drawn.
     """
-    solo = {rule: solo_ns(Recording.load_from(reference_of(rule))) for rule in rules}
+    references = {rule: Recording.load_from(reference_of(rule)) for rule in rules}
+    solo = {rule: solo_ns(one) for rule, one in references.items()}
+    units = {rule: unit_s(one) for rule, one in references.items()}
     recordings = {rule: Recording.load_from(recording_of(rule)) for rule in rules}
-    outcomes = [judge(one, solo[rule]) for rule, one in recordings.items()]
+    outcomes = [judge(one, solo[rule], units[rule]) for rule, one in recordings.items()]
     plan = recordings[rules[0]].plan
     if any(one.plan != plan for one in recordings.values()):
         raise SystemExit("the recordings are of different arrivals: run make bench-mixed again")
@@ -104,7 +107,9 @@ def report(picture: Path | None, rules: Sequence[Rule] = ORDER) -> list[Outcome]
     settings = {"seed": plan.seed, "seconds": plan.seconds, "jobs": len(plan.jobs)}
     tell(outcomes, title, settings)
     if picture is not None:
-        seen = {rule.value: windows(one, solo[rule]) for rule, one in recordings.items()}
+        seen = {
+            rule.value: windows(one, solo[rule], units[rule]) for rule, one in recordings.items()
+        }
         try:
             draw(picture, outcomes, seen, title)
         except NoPlotter as error:

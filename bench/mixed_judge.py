@@ -72,25 +72,57 @@ class Outcome:
     prediction_error: float | None
     """Median of |predicted - observed| / observed over windows."""
     load_mean: float
+    speed_range: float
+    """Longest over shortest time of the fixed piece of work, 95th over 5th percentile, on the core
+    where it changed most; 1 = steady, 0 = not measured."""
 
 
 class NoReference(ValueError):
     """A class never ran alone, so its slowdown means nothing; the text names it."""
 
 
+def unit_s(alone: Recording) -> float:
+    """Time of the fixed piece of work in the reference, seconds: median; 0 = not measured."""
+    return median([one.unit_s for one in alone.speeds]) if alone.speeds else 0.0
+
+
+def pace(recording: Recording, first: Reading, last: Reading, reference_unit_s: float) -> float:
+    """How many times longer all work takes on a tenant's core in a window than in the reference.
+
+    Args:
+        recording: Holds the speeds of the cores.
+        first: The tenant at the window's begin.
+        last: At its end.
+        reference_unit_s: Of the reference; 0 = not measured.
+
+    Returns:
+        1 where either was not measured.
+    """
+    found = [
+        one.unit_s
+        for one in recording.speeds
+        if one.node == last.node and first.at_s <= one.at_s <= last.at_s
+    ]
+    return median(found) / reference_unit_s if found and reference_unit_s else 1.0
+
+
 def solo_ns(alone: Recording) -> dict[str, float]:
     """Time of a step of each class alone on a whole device: median over the reference's windows.
+
+    Each is taken to the reference's median speed, if speeds were measured.
 
     Raises:
         NoReference: a class was never seen.
     """
     classes = {job.name: job.workload_class for job in alone.plan.jobs} | {SERVICE: SERVICE}
     found: dict[str, list[float]] = {workload_class: [] for workload_class in classes.values()}
+    unit = unit_s(alone)
     for name, readings in _by_name(alone.readings).items():
         for first, last in pairwise(readings):
             steps = last.steps - first.steps
             if first.pod == last.pod and first.steps >= WARM_UP_STEPS and steps > 0:
-                found[classes[name]].append((last.busy_ns - first.busy_ns) / steps)
+                step_ns = (last.busy_ns - first.busy_ns) / steps
+                found[classes[name]].append(step_ns / pace(alone, first, last, unit))
     missing = sorted(workload_class for workload_class, times in found.items() if not times)
     if missing:
         raise NoReference(
@@ -124,8 +156,16 @@ def seen_alone(alone: Recording, solo: Mapping[str, float]) -> Alone:
     )
 
 
-def windows(recording: Recording, solo: Mapping[str, float]) -> list[Window]:
-    """Every window of every tenant that was past its warm-up."""
+def windows(
+    recording: Recording, solo: Mapping[str, float], reference_unit_s: float = 0.0
+) -> list[Window]:
+    """Every window of every tenant that was past its warm-up.
+
+    Args:
+        recording: As seen under a rule.
+        solo: Time of a step alone by class, nanoseconds.
+        reference_unit_s: See :func:`pace`; 0 = the machine counts as equally fast throughout.
+    """
     jobs = {job.name: job for job in recording.plan.jobs}
     result: list[Window] = []
     for name, readings in sorted(_by_name(recording.readings).items()):
@@ -134,7 +174,8 @@ def windows(recording: Recording, solo: Mapping[str, float]) -> list[Window]:
         for first, last in pairwise(readings):
             if first.pod != last.pod or last.steps < first.steps or _warming(first, served):
                 continue
-            slowdown = _slowdown(first, last, alone_ns)
+            slower = pace(recording, first, last, reference_unit_s)
+            slowdown = _slowdown(first, last, alone_ns * slower)
             held = (
                 _in_time(recording, first.at_s, last.at_s)
                 if served
@@ -155,9 +196,11 @@ def windows(recording: Recording, solo: Mapping[str, float]) -> list[Window]:
     return result
 
 
-def judge(recording: Recording, solo: Mapping[str, float]) -> Outcome:
-    """All sums of one rule."""
-    seen = windows(recording, solo)
+def judge(
+    recording: Recording, solo: Mapping[str, float], reference_unit_s: float = 0.0
+) -> Outcome:
+    """All sums of one rule; arguments as of :func:`windows`."""
+    seen = windows(recording, solo, reference_unit_s)
     judged = [one for one in seen if one.held is not None]
     broken = sum(one.held is False for one in judged)
     served = [one for one in judged if one.name == SERVICE]
@@ -187,6 +230,7 @@ def judge(recording: Recording, solo: Mapping[str, float]) -> Outcome:
         lost_requests=sum(one.latency_s is None for one in recording.requests),
         prediction_error=median(abs(p - o) / o for p, o in points) if points else None,
         load_mean=fmean(recording.load) if recording.load else 0.0,
+        speed_range=_speed_range(recording),
     )
 
 
@@ -214,6 +258,14 @@ def waiting(recording: Recording) -> tuple[list[float], int]:
         end = recording.plan.seconds if began is None else began
         waits.append(max(0.0, end - job.at_s))
     return waits, never
+
+
+def _speed_range(recording: Recording) -> float:
+    units: dict[str, list[float]] = {}
+    for one in recording.speeds:
+        units.setdefault(one.node, []).append(one.unit_s)
+    spans = (np.percentile(each, (5, 95)) for each in units.values())
+    return max((float(longest / shortest) for shortest, longest in spans), default=0.0)
 
 
 def _by_name(readings: Sequence[Reading]) -> dict[str, list[Reading]]:

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import multiprocessing
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Final, Protocol
 
 import aiohttp
 
+from bench.apart import run_apart
 from bench.mixed_record import Request
 
 TIMEOUT_S: Final = 5.0
@@ -52,25 +51,11 @@ async def offer_apart(
         started: On the clock of the event loop, which both processes share.
         into: Where what came back is put.
     """
-    spawning = multiprocessing.get_context("spawn")
-    receiver, sender = spawning.Pipe(duplex=False)
-    child = spawning.Process(target=_send, args=(url, tuple(due_s), started, sender), daemon=True)
-    child.start()
-    sender.close()
-    try:
-        await asyncio.to_thread(_drain, receiver, into)
-    finally:
-        child.terminate()  # a cancelled reader ends at the end of the pipe
+    await run_apart(_send, (url, tuple(due_s), started), into)
 
 
 def _send(url: str, due_s: Sequence[float], started: float, sender: Connection) -> None:
     asyncio.run(offer(url, due_s, started, _Sent(sender)))
-
-
-def _drain(receiver: Connection, into: list[Request]) -> None:
-    with suppress(EOFError):
-        while True:
-            into.append(receiver.recv())
 
 
 @dataclass(frozen=True, slots=True)

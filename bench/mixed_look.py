@@ -86,7 +86,8 @@ class Watch:
     def _read(self, pod: JsonObject, told: Mapping[str, JsonObject], at_s: float) -> Reading | None:
         owner = text(section(section(pod, "metadata"), "labels"), LABEL_OWNER, "")
         running = text(section(pod, "status"), "phase", "") == "Running"
-        folder = self.folders.get(text(section(pod, "spec"), "nodeName", ""))
+        node = text(section(pod, "spec"), "nodeName", "")
+        folder = self.folders.get(node)
         if not owner or not running or folder is None:
             return None
         uid = text(section(pod, "metadata"), "uid")
@@ -103,6 +104,7 @@ class Watch:
             percent=whole(sharing, "percent", 0),
             predicted=float(text(sharing, "predicted", "0")),
             upper=float(text(sharing, "predictedUpper", "0")),
+            node=node,
         )
 
     async def _all(self, kind: Kind) -> list[JsonObject]:

@@ -23,6 +23,7 @@ from bench.mixed_look import Watch
 from bench.mixed_plan import SERVICE, Plan
 from bench.mixed_record import Recording
 from bench.mixed_rules import Body, Rule, job, policy, profiles, service
+from bench.mixed_speed import measure_apart
 from bench.progress import Progress
 from demo.cluster import LocalCluster
 from demo.progress import CommandFailed
@@ -63,6 +64,8 @@ class Stage:
     folders: Mapping[str, Path]
     """Of step records, by node."""
     progress: Progress
+    cores: Mapping[str, int]
+    """Of devices, by node."""
     alone: Alone | None = None
     """What is declared of every class."""
 
@@ -120,6 +123,7 @@ async def _run(stage: Stage, rule: Rule, recording: Recording, namespace: str) -
     players = [
         asyncio.create_task(_arrive(stage.cluster, rule, recording.plan, namespace, started)),
         asyncio.create_task(_ask(stage.cluster, recording, namespace, started)),
+        asyncio.create_task(measure_apart(stage.cores, started, recording.speeds)),
     ]
     try:
         await _watch(stage, recording, namespace, started, players)

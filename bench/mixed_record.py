@@ -30,6 +30,16 @@ class Reading:
     predicted: float = 0.0
     """Median slowdown in ``status.sharing``, 0 = none."""
     upper: float = 0.0
+    node: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speed:
+    """How long a fixed piece of work took on the core of a node's device, before all others."""
+
+    at_s: float
+    node: str
+    unit_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +65,8 @@ class Recording:
     """Why a job that never ran waited, as last told."""
     load: list[float] = field(default_factory=list)
     """The machine's load average at every look."""
+    speeds: list[Speed] = field(default_factory=list)
+    """Empty where no speed was measured."""
 
     def save(self, path: Path) -> None:
         """Write the file."""
@@ -80,6 +92,7 @@ class Recording:
                 failed=[str(one) for one in _list(raw, "failed")],
                 reasons={k: str(v) for k, v in section(raw, "reasons").items()},
                 load=_numbers(raw, "load"),
+                speeds=[_speed(one) for one in objects(raw, "speeds")],
             )
         except (OSError, ValueError, KeyError) as error:
             raise SystemExit(f"{path}: {error}; run make bench-mixed first") from error
@@ -114,7 +127,12 @@ def _reading(raw: Mapping[str, object]) -> Reading:
         percent=whole(raw, "percent"),
         predicted=_number(raw["predicted"]),
         upper=_number(raw["upper"]),
+        node=text(raw, "node", ""),
     )
+
+
+def _speed(raw: Mapping[str, object]) -> Speed:
+    return Speed(at_s=_number(raw["at_s"]), node=text(raw, "node"), unit_s=_number(raw["unit_s"]))
 
 
 def _request(raw: Mapping[str, object]) -> Request:

@@ -39,6 +39,7 @@ LINES: Final[Sequence[tuple[str, Cell]]] = (
     ("service: requests lost", lambda o: f"{o.lost_requests}"),
     ("|predicted - observed| / observed, median", lambda o: _ratio(o.prediction_error)),
     ("load average of the machine", lambda o: f"{o.load_mean:.1f}"),
+    ("its slowest over its fastest", lambda o: f"{o.speed_range:.2f}" if o.speed_range else "-"),
 )
 
 

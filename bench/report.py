@@ -73,6 +73,14 @@ def figures_before(name: str, *, folder: Path = FOLDER) -> dict[str, Figure]:
     return found
 
 
+def counted(figures: Mapping[str, Figure], bars: Bars) -> list[Row]:
+    """A row for each figure; those with a bar have to be 0."""
+    return [
+        Row(what=name, ours=str(value), limit="0" if name in bars else "")
+        for name, value in figures.items()
+    ]
+
+
 def missed(figures: Mapping[str, Figure], bars: Bars) -> list[str]:
     """The bars that are not met; a figure that is not there misses its bar."""
     return [

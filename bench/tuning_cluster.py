@@ -18,16 +18,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 from bench import report
+from bench.cluster_objects import Json, get
 from bench.local import installed
-from bench.wake import get
 from demo.cluster import Cluster, EmulatedDevice
 from demo.images import image_name
 from demo.progress import CommandFailed
-
-Json = dict[str, Any]
 
 KIND: Final = "tuningjobs.ullage.dev"
 DEVICES: Final = {f"node-{at + 1}": [EmulatedDevice(core=at)] for at in range(2)}

@@ -19,15 +19,14 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from bench import report
+from bench.cluster_objects import Json, get
 from bench.local import installed
 from demo.cluster import Cluster, EmulatedDevice
 from demo.images import image_name
 from demo.progress import CommandFailed
-
-Json = dict[str, Any]
 
 NAMESPACE: Final = "wake"
 NAME: Final = "sleeper"
@@ -173,14 +172,6 @@ def ask(url: str, timeout_s: float) -> str:
             return "" if len(outputs[0]["data"]) == 1 else f"{outputs}"
     except (urllib.error.URLError, OSError, ValueError, KeyError) as error:
         return repr(error)
-
-
-def get(cluster: Cluster, kind: str, name: str, namespace: str, *words: str) -> Json:
-    """An object, or a list of them, as JSON."""
-    named = (name,) if name else ()
-    found = cluster.kubectl("get", kind, *named, "--namespace", namespace, *words, "-o", "json")
-    body: Json = json.loads(found.stdout)
-    return body
 
 
 def within(true: Callable[[], bool], what: str) -> None:

@@ -20,9 +20,10 @@ from typing import Final
 from rich.text import Text
 
 from demo.cluster import Cluster, EmulatedDevice, KindCluster, LocalCluster
-from demo.images import ROOT, build_all
+from demo.images import ROOT
 from demo.install import install
 from demo.progress import COLUMNS, CommandFailed, Progress, ending_with_a_reason, run
+from demo.start import start
 
 EXAMPLES: Final = ROOT / "examples"
 DEVICES: Final = {
@@ -190,11 +191,7 @@ def _show_on(
     """
     try:
         with ending_with_a_reason():
-            with progress.step("start a real Kubernetes", expect_s=20):
-                cluster.up(DEVICES)
-            archives = build_all(progress)
-            with progress.step("load the images into every node", expect_s=20):
-                cluster.load_images(list(archives.values()))
+            start(cluster, DEVICES, progress)
             install(cluster, progress)
             progress.begin_picture()
             Show(cluster, progress).run()

@@ -15,6 +15,7 @@ import os
 import platform
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -30,6 +31,8 @@ BASE_ROOT: Final = ROOT / "build" / "base-root"
 STORAGE: Final = ROOT / "build" / "image-storage"
 """On a real disk: image storage needs overlay, which tmpfs may refuse."""
 TARGETS: Final = ("operator", "deviceplugin", "examples")
+IMAGE_TOOLS: Final = ("buildah", "debootstrap")
+"""Programs of Debian that build them."""
 BASE_PACKAGES: Final = ("python3", "python3-venv", "ca-certificates")
 BASE_SUITE: Final = "bookworm"
 BASE_PYTHON: Final = "3.11"
@@ -115,18 +118,45 @@ def build_all(progress: Progress, architecture: str = "") -> dict[str, Path]:
         return _build_missing(progress, architecture)
 
 
+@contextmanager
+def building(progress: Progress) -> Iterator[None]:
+    """Begin to build what is missing for this machine, in a process that ends with the body.
+
+    The body does something else first; :func:`build_all` then waits for that process, and builds
+    what it left, so that what fails in it is told there.
+
+    Args:
+        progress: Told when tools are installed, which comes first: the body may install packages.
+
+    Raises:
+        SystemExit: a tool is missing.
+    """
+    if all(archive.exists() for archive in _archives(this_platform()).values()):
+        yield
+        return
+    install_tools(progress, *IMAGE_TOOLS)
+    quiet = subprocess.DEVNULL
+    build = subprocess.Popen(
+        [sys.executable, "-m", "demo.images"], cwd=ROOT, stdout=quiet, stderr=quiet
+    )
+    try:
+        yield
+    finally:
+        build.terminate()
+        build.wait()
+
+
 def _emulated(architecture: str) -> bool:
     """Whether the kernel runs programs of another architecture by an emulator."""
     return Path(f"/proc/sys/fs/binfmt_misc/qemu-{WHEEL_MACHINES[architecture]}").exists()
 
 
 def _build_missing(progress: Progress, architecture: str) -> dict[str, Path]:
-    key = f"{architecture}-{build_key()}"
-    archives = {target: IMAGES / f"{target}-{key}.tar" for target in TARGETS}
+    archives = _archives(architecture)
     if all(archive.exists() for archive in archives.values()):
         progress.skip("images are up to date")
         return archives
-    install_tools(progress, "buildah", "debootstrap")
+    install_tools(progress, *IMAGE_TOOLS)
     IMAGES.mkdir(parents=True, exist_ok=True)
     for stale in IMAGES.glob(f"*-{architecture}-*.tar"):
         stale.unlink()
@@ -140,6 +170,12 @@ def _build_missing(progress: Progress, architecture: str) -> dict[str, Path]:
     return archives
 
 
+def _archives(architecture: str) -> dict[str, Path]:
+    """Where the archive of each target lies once it is built."""
+    key = f"{architecture}-{build_key()}"
+    return {target: IMAGES / f"{target}-{key}.tar" for target in TARGETS}
+
+
 @contextmanager
 def _alone(progress: Progress) -> Iterator[None]:
     """One build at a time in a working tree; the lock ends with the process that holds it."""
@@ -148,7 +184,7 @@ def _alone(progress: Progress) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            with progress.step("wait for another build of the images"):
+            with progress.step("build the images, begun by another process"):
                 fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

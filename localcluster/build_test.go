@@ -72,6 +72,24 @@ func TestBinariesAreStampedWithTheirPinnedVersion(t *testing.T) {
 	}
 }
 
+// What these components share is compiled once, because Go caches it by version.
+func TestComponentsShareModulesOfOneVersion(t *testing.T) {
+	type use struct{ component, version string }
+	seen := map[string]use{}
+	for _, name := range []string{"containerd", "coredns", "helm"} {
+		raw, err := os.ReadFile(filepath.Join("components", name, "go.mod"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for module, version := range parseRequirements(string(raw)) {
+			if first, known := seen[module]; known && first.version != version {
+				t.Errorf("%s: %s in %s, %s in %s", module, first.version, first.component, version, name)
+			}
+			seen[module] = use{name, version}
+		}
+	}
+}
+
 func TestUnknownComponentIsRefusedWithTheKnownOnes(t *testing.T) {
 	if _, err := findComponents([]string{"kwok", "docker"}); err == nil || !strings.Contains(err.Error(), "kubeconform") {
 		t.Errorf("got %v", err)

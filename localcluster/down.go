@@ -107,17 +107,23 @@ func killUntilGone(search func() []int) error {
 
 // unmountBelow removes mounts in this namespace below a folder, the deepest first.
 func unmountBelow(dir string) error {
-	raw, err := os.ReadFile("/proc/self/mountinfo")
+	points, err := mountsBelow(dir)
 	if err != nil {
 		return err
 	}
 	var failed []error
-	for _, point := range slices.Backward(mountPoints(string(raw), dir)) {
+	for _, point := range slices.Backward(points) {
 		if err := syscall.Unmount(point, syscall.MNT_DETACH); err != nil {
 			failed = append(failed, fmt.Errorf("unmount %s: %w", point, err))
 		}
 	}
 	return errors.Join(failed...)
+}
+
+// mountsBelow are the mount points of this namespace at or below a folder.
+func mountsBelow(dir string) ([]string, error) {
+	raw, err := os.ReadFile("/proc/self/mountinfo")
+	return mountPoints(string(raw), dir), err
 }
 
 // mountPoints reads the mount points at or below a folder out of mountinfo, in

@@ -70,6 +70,11 @@ func setUpNetwork(nodes int) error {
 			return err
 		}
 	}
+	// A pod that is gone is unreachable; without this its packets leave the
+	// machine, and something outside may answer them.
+	if err := runTool("ip", "route", "replace", "unreachable", podNetwork); err != nil {
+		return err
+	}
 	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1\n"), 0o644); err != nil {
 		return fmt.Errorf("turn on IP forwarding: %w", err)
 	}
@@ -157,8 +162,17 @@ func tearDownNetwork() error {
 			}
 		}
 	}
-	failed = append(failed, removeVeths(), removeAddresses())
+	failed = append(failed, removeVeths(), removeRoute(), removeAddresses())
 	return errors.Join(failed...)
+}
+
+// removeRoute removes the route that makes pods that are gone unreachable.
+func removeRoute() error {
+	output, err := exec.Command("ip", "-4", "route", "show", "exact", podNetwork, "type", "unreachable").Output()
+	if err != nil || len(bytes.TrimSpace(output)) == 0 {
+		return nil // not there
+	}
+	return runTool("ip", "route", "delete", "unreachable", podNetwork)
 }
 
 // removeVeths waits for the kernel to drop the veth pairs of dead pods and

@@ -92,6 +92,9 @@ func within(path, dir string) bool {
 // Mount points that were not there are recorded first, so that `down` removes them.
 func (s *State) prepareDirs() error {
 	for _, node := range s.Nodes {
+		if err := mountMemory(s.home.Node(node.Name, "private", "run")); err != nil {
+			return err
+		}
 		for path, backing := range node.Private {
 			if err := s.makeHostDir(path); err != nil {
 				return err
@@ -105,6 +108,22 @@ func (s *State) prepareDirs() error {
 				return err
 			}
 		}
+	}
+	return nil
+}
+
+// mountMemory puts a folder in memory, as /run is on a machine of its own: programs
+// rely on it being fast, and empty after a reboot.
+func mountMemory(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	mounts, err := mountsBelow(dir)
+	if err != nil || slices.Contains(mounts, dir) {
+		return err
+	}
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "mode=755"); err != nil {
+		return fmt.Errorf("mount memory at %s: %w", dir, err)
 	}
 	return nil
 }

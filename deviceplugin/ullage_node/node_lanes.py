@@ -97,6 +97,7 @@ class NodeLanes:
             persistent_mib=desired.persistent_mib if shares else 0,
             ephemeral_mib=desired.ephemeral_mib if shares else 0,
             lane=desired.lane if shares else 0,
+            steps=desired.work_steps if shares else 0,
         )
         slot = binding.slots[0] if binding is not None else ""
         return Tenant(member=member, pod_uid=key.pod_uid, slot=slot)

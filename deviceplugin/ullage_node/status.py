@@ -242,7 +242,7 @@ def _observed(
         steps=made.steps,
         items=made.items,
         step_micros=made.step_micros,
-        solo_step_micros=made.solo_step_micros,
+        solo_step_micros=made.solo_micros(desired.solo_step_micros),
         checkpoint_age_s=made.checkpoint_age_s,
         resumed_at=made.resumed_at,
         lane=desired.lane,

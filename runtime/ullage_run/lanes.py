@@ -22,6 +22,7 @@ node answers no step begins, because only the node knows who uses the memory.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import random
 import socket
@@ -57,6 +58,9 @@ RETRY_LEAST_S: Final = 0.05
 RETRY_MOST_S: Final = 2.0
 RELEASE_S: Final = 5.0
 """How long a step that has ended tries to tell the node so."""
+QUICK_S: Final = 0.005
+"""A program that was back so soon for its last step does not wait for the answer to the end of the
+next one: it hears it with the next grant, and saves half of what turns cost."""
 
 
 class LaneRefused(RuntimeError):
@@ -236,6 +240,10 @@ class Lane:
         self._kept = 0
         self._limit_mib = 0
         self._iteration = 0
+        self._ended_s = -math.inf
+        self._quick = False
+        self._unheard = False
+        """The answer to the end of the last step is on its way."""
         self.lane = 0
         """Number of the lane on its device; 0 = none yet."""
         self.waited_s = 0.0
@@ -274,6 +282,11 @@ class Lane:
         with self._lock:
             if self._kept:
                 self._framework.empty()
+            if self._unheard:  # else the node could lose the end of the last step
+                until = time.monotonic() + RELEASE_S
+                with contextlib.suppress(ConnectionError, TimeoutError, WireError):
+                    while not isinstance(self._hear(until), Done | Refused):
+                        pass
             self._hang_up()
 
     def __enter__(self) -> Lane:
@@ -291,6 +304,7 @@ class Lane:
 
     def _acquire(self, ephemeral_mib: int) -> None:
         asked = time.monotonic()
+        self._quick = asked - self._ended_s <= QUICK_S
         until = None if self._patience_s is None else asked + self._patience_s
         self._iteration += 1
         message = Acquire(iteration=self._iteration, ephemeral_mib=ephemeral_mib)
@@ -319,6 +333,8 @@ class Lane:
                 self._framework.empty()
                 self._kept = 0
                 self._say(Release(lease=answer.lease, emptied=True))
+            elif self._unheard and isinstance(answer, Done | Refused):
+                self._unheard = False  # of a lease that the node did not know, nothing is to end
             elif isinstance(answer, Refused):
                 raise _refused(answer)
 
@@ -332,13 +348,17 @@ class Lane:
             persistent_mib=kept_mib,
             step_ms=step_ms,
         )
-        until = time.monotonic() + RELEASE_S
+        self._ended_s = time.monotonic()
+        until = self._ended_s + RELEASE_S
         pause = RETRY_LEAST_S
         while True:
             try:
                 if self._socket is None and self._greet(lease, until) != lease:
                     return
                 self._say(message)
+                if self._quick and self._needs_no_answer(message):
+                    self._unheard = True
+                    return
                 if not self._released(lease):
                     return
                 self._framework.empty()
@@ -351,6 +371,12 @@ class Lane:
                 if time.monotonic() >= until:
                     return  # the next step greets, which ends the lease; until then it stays ours
                 pause = _wait(pause, None)
+
+    def _needs_no_answer(self, message: Release) -> bool:
+        """Whether a step kept nothing and took no more than was declared."""
+        persistent_mib, ephemeral_mib = self._hello
+        declared = message.persistent_mib <= persistent_mib and message.peak_mib <= ephemeral_mib
+        return declared and not self._framework.caches
 
     def _released(self, lease: int) -> bool:
         """Whether the node asks for the memory of the step first."""
@@ -467,7 +493,7 @@ class Lane:
 
     def _hang_up(self) -> None:
         wire, self._socket = self._socket, None
-        self._unread = b""
+        self._unread, self._unheard = b"", False
         if wire is not None:
             wire.close()
 

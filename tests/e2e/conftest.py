@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,9 @@ import pluggy
 import pytest
 
 from demo.cluster import EmulatedDevice, LocalCluster
-from demo.images import build_all
 from demo.install import NAMESPACE, install
 from demo.progress import Progress
+from demo.start import start
 from e2e.stack import Stack
 
 DEVICES = {
@@ -52,8 +51,7 @@ def cluster() -> Iterator[LocalCluster]:
     if os.geteuid() != 0:
         pytest.fail("end-to-end tests start kubelets and need root: run make test-e2e as root")
     local = LocalCluster()
-    local.up(DEVICES)
-    local.load_images(list(build_all(Progress()).values()))
+    start(local, DEVICES, Progress())
     yield local
     logs = Path("build/e2e-logs")
     logs.mkdir(parents=True, exist_ok=True)
@@ -80,7 +78,5 @@ def stack(cluster: LocalCluster) -> Iterator[Stack]:
 @pytest.fixture
 def namespace(stack: Stack) -> Iterator[str]:
     """A namespace of the test's own; its slices are released before the next test starts."""
-    name = f"t-{uuid.uuid4().hex[:8]}"
-    stack.cluster.kubectl("create", "namespace", name)
-    yield name
-    stack.clean(name)
+    with stack.own_namespace() as name:
+        yield name

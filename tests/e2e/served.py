@@ -3,7 +3,7 @@
 """A service that scales by its objective, and an open-loop load on it, for end-to-end tests.
 
 The server answers one request at a time and sleeps for each, so that how long one takes does not
-depend on how busy the machine of the test is.
+depend on how busy the machine of the test is: always as long, or as long as its share makes it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,15 @@ from demo.images import image_name
 from e2e.stack import Json, Stack, eventually, share
 
 SERVICE_S = 0.1
+BY_SHARE = "BY_SHARE"
+"""Environment of a server whose requests take longer with less of a device."""
 SERVER = f"""
-import http.server, signal, threading, time
+import http.server, os, signal, threading, time
 from ullage_run import requests
 one = threading.Lock()
+seconds = {SERVICE_S}
+if "{BY_SHARE}" in os.environ:
+    seconds *= 100 / int(os.environ["ULLAGE_PERCENT"])
 class Answer(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     def do_GET(self):
@@ -33,7 +38,7 @@ class Answer(http.server.BaseHTTPRequestHandler):
         began = time.monotonic()
         self.rfile.read(int(self.headers.get("Content-Length") or 0))
         with one:
-            time.sleep({SERVICE_S})
+            time.sleep(seconds)
         requests.observe(time.monotonic() - began)
         self.reply(b"done")
     def reply(self, body):
@@ -82,6 +87,16 @@ def scaled_service(namespace: str, policy: str, gpu: Json | None = None) -> Json
             "scaling": {"minReplicas": 1, "maxReplicas": MOST, "policy": policy},
         },
     }
+
+
+def resizable_service(namespace: str, least: int, most: int, latency_ms: int) -> Json:
+    """The same with requests that take 1 / share; its share may follow the objective."""
+    body = scaled_service(namespace, "SLO", share(least, most, memory={"limit": "256Mi"}))
+    spec = body["spec"]
+    spec["template"]["spec"]["containers"][0]["env"] = [{"name": BY_SHARE, "value": "yes"}]
+    spec["slo"]["latencyMs"] = latency_ms
+    spec["sharing"] = {"resizable": "Restart"}
+    return body
 
 
 class Offer(threading.Thread):

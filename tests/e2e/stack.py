@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import json
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -341,6 +342,14 @@ class Stack:
             parts.append(f"== {title}\n{(done.stdout + done.stderr)[-LOOK_CHARACTERS:]}")
         return "\n".join(parts)
 
+    @contextmanager
+    def own_namespace(self) -> Iterator[str]:
+        """A namespace for a test; its slices are released before the next test starts."""
+        name = f"t-{uuid.uuid4().hex[:8]}"
+        self.cluster.kubectl("create", "namespace", name)
+        yield name
+        self.clean(name)
+
     def clean(self, namespace: str, kinds: Sequence[str] = ()) -> None:
         """Remove a test's namespace and wait until its slices are released."""
         # TuningJobs first: one would create its trials again
@@ -348,6 +357,9 @@ class Stack:
         every = ",".join(kinds or (f"{kind}.ullage.dev" for kind in own))
         self.cluster.kubectl("delete", every, "--all", "--namespace", namespace, "--wait=false")
         self.cluster.kubectl("delete", "namespace", namespace, "--wait=false")
+        self.cluster.kubectl(
+            "delete", "pods", "--all", "--namespace", namespace, "--grace-period=1", "--wait=false"
+        )
 
         def released() -> bool:
             nodes = self.list("gpunodes.ullage.dev")

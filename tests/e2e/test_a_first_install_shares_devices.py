@@ -7,6 +7,8 @@ The name makes it the first: it installs Ullage on a cluster that has never seen
 
 from __future__ import annotations
 
+import json
+
 from demo.cluster import LocalCluster
 from demo.first_install import first_share, remove_example
 from demo.install import NAMESPACE, devices_offered, uninstall
@@ -20,9 +22,8 @@ def test_the_printed_commands_lead_to_a_share(cluster: LocalCluster) -> None:
         found = first_share(cluster)
         devices_offered(cluster)
         assert len(found.commands) == 3
-        slices = cluster.kubectl(
-            "get", "gpunodes", "--output", "jsonpath={.items[*].spec.slices[*].podName}"
-        ).stdout.split()
+        nodes = json.loads(cluster.kubectl("get", "gpunodes", "--output", "json").stdout)["items"]
+        slices = [held["podName"] for node in nodes for held in node["spec"]["slices"]]
         assert sorted(slices) == sorted(found.pods.values())
     finally:
         remove_example(cluster)

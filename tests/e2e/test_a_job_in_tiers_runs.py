@@ -21,9 +21,9 @@ from e2e.stack import Json, Stack, eventually
 NAME = "digits-tiers"
 COORDINATOR = f"{NAME}-lead"
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "07-tiers.yaml"
-STEPS = 8_000
-STEPS_AFTER_A_LOSS = 6_000
-"""Of the job whose coordinator is lost at a sixth of it."""
+STEPS = 6_500
+STEPS_AFTER_A_LOSS = 4_000
+"""Of the job whose coordinator is lost at a quarter of it."""
 EVERY = 500
 BATCH = 256
 COMPARED = 5_000

@@ -16,7 +16,7 @@ from demo.images import image_name
 from e2e.conftest import DEVICES
 from e2e.stack import Json, Stack, busy_template, eventually, share, training_job
 
-STEPS = 24_000
+STEPS = 10_000
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "05-elastic.yaml"
 HOLD_S = 300 + 30
 """A running gang grows when five minutes have passed since its last change, and room lasts."""
@@ -162,7 +162,7 @@ def test_it_grows_back_when_there_is_lasting_room_again(
     stack.books_balance()
 
 
-def test_a_node_that_stops_answering_does_not_tear_the_gang_down(
+def test_a_node_that_stops_answering_does_not_tear_the_gang_down_and_gets_nothing(
     stack: Stack, namespace: str, second_node: str
 ) -> None:
     stack.apply(_elastic("survives", namespace, busy_template(tolerations=AWAY)))
@@ -174,8 +174,17 @@ def test_a_node_that_stops_answering_does_not_tear_the_gang_down(
         assert alone["nodes"] == "node-1"
         assert alone["size"]["reason"] == "Shrunk"
         assert alone.get("restarts", 0) == 0
+        stack.apply(training_job("late", namespace, gpu=share(70)))
+        eventually(
+            lambda: stack.job("late", namespace).get("decision"),
+            within_s=60,
+            what="a decision on the late job",
+        )
+        assert stack.job("late", namespace)["phase"] == "Pending", "node-1 is full, node-2 away"
     finally:
         stack.cluster.control("start", "kubelet", second_node)
+    late = stack.job_reaches("late", namespace, "Running", within_s=120)
+    assert late["nodes"] == second_node
     stack.books_balance(within_s=120)
 
 

@@ -123,6 +123,34 @@ def test_a_plain_pod_runs_under_its_share_and_tells_where(
     eventually(lambda: not slices(stack, namespace), within_s=30, what="its slice is released")
 
 
+NOTEBOOK = """
+import time
+from ullage_run import lanes
+lane = lanes.join()
+while True:
+    with lane.step():
+        time.sleep(0.01)
+    time.sleep(0.2)
+"""
+
+
+def test_pods_that_take_turns_share_a_lane(stack: Stack, namespace: str) -> None:
+    names = [f"notebook-{number}" for number in range(3)]
+    for name in names:
+        pod = template("notebook", "60", notes={"ullage.dev/lane": "64Mi+256Mi"})
+        pod["spec"]["containers"][0]["command"] = ["python", "-c", NOTEBOOK]
+        stack.apply(workload("Pod", name, namespace, pod))
+    run_under_shares(stack, namespace, "notebook", 3)
+    given = slices(stack, namespace)
+    assert sorted(given) == names
+    assert {(one["persistentMiB"], one["ephemeralMiB"]) for one in given.values()} == {(64, 256)}
+    places = {(one["gpu"], one["lane"]) for one in given.values()}
+    assert len(places) <= 2, "by their shares two devices would hold two of three"
+    for name in names:
+        stack.delete("pod", name, namespace)
+    eventually(lambda: not slices(stack, namespace), within_s=30, what="their slices are released")
+
+
 def test_a_job_runs_to_its_end(stack: Stack, namespace: str) -> None:
     pod = template("batch", seconds=2)
     stack.apply(workload("Job", "batch", namespace, pod, parallelism=2, completions=3))

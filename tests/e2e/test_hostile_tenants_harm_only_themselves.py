@@ -22,7 +22,7 @@ from e2e.stack import Stack
 
 LONG = bool(os.environ.get("ULLAGE_E2E_LONG"))
 JOBS = 12 if LONG else 4
-RESTARTS, EVERY_S = (10, 30.0) if LONG else (3, 15.0)
+RESTARTS, EVERY_S = (10, 30.0) if LONG else (2, 15.0)
 MOST_RATIO = 3.0
 """The benchmark's bar is 1.2, on a quiet machine; this one may be busy with other tests."""
 MOST_BACK_S = 90.0

@@ -203,6 +203,7 @@ WRONG: Final = [
             "latency-ms": ("-1", "0", "1.5"),
             "percentile": ("99",),
             "memory": ("1", "1e3", "-8Gi", "9999Pi"),
+            "lane": ("1Gi", "1Gi+", "1Gi+1e3", "1Gi+1Gi+1Gi", "1Gi+9999Pi"),
             "accelerators": ("A", ",", ",".join("a" * 30 for _ in range(17))),
             "class": ("a b", "r\n1"),
             "tenant": ("A b",),
@@ -214,6 +215,8 @@ WRONG: Final = [
         }.items()
         for value in values
     ),
+    ({"share": "30"}, {"lane": "1Gi+1Gi", "memory": "2Gi"}),
+    ({"devices": "1"}, {"lane": "1Gi+1Gi"}),
     ({"share": "30", "gang": "g"}, {}),
     ({"share": "30", "gang": "g"}, {"gang-size": "0"}),
     ({"share": "30", "gang": "g"}, {"gang-size": "5000"}),

@@ -16,6 +16,8 @@ from e2e.stack import RUNNING_PHASES, Json, Stack, eventually
 EXAMPLE = Path("examples/12-lanes.yaml")
 PROFILES = Path("examples/profiles.yaml")
 JOBS = 20
+STEPS = 1000
+"""A third of the example's: handing over takes most of the time, and more of it shows no more."""
 SHARERS = 8
 """Containers that a device takes (the chart's maxSharers)."""
 
@@ -49,6 +51,10 @@ def _jobs(namespace: str) -> list[Json]:
     """The example so many times, under names that the test knows."""
     (job,) = _documents(EXAMPLE, namespace)
     prefix = job["metadata"].pop("generateName")
+    job["spec"]["work"]["steps"] = STEPS
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    container["env"] = [one for one in container["env"] if one["name"] != "STEPS"]
+    container["env"].append({"name": "STEPS", "value": str(STEPS)})
     return [
         job | {"metadata": job["metadata"] | {"name": f"{prefix}{number:02}"}}
         for number in range(JOBS)

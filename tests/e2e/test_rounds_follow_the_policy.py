@@ -32,16 +32,23 @@ CLASSES = {"turns-a": (12.0, 5.0), "turns-b": (12.0, 9.0)}
 JOBS = {f"turn-{at}": sorted(CLASSES)[at % 2] for at in range(6)}
 
 
+@pytest.fixture(scope="module")
+def types(stack: Stack) -> Iterator[None]:
+    """Two accelerator types; as before afterwards."""
+    stack.offer(TYPES)
+    yield
+    stack.offer(DEVICES)
+
+
 @pytest.fixture
-def turns(stack: Stack, namespace: str) -> Iterator[str]:
-    """Two accelerator types and a policy that divides their time; as before afterwards."""
+def turns(stack: Stack, types: None, namespace: str) -> Iterator[str]:
+    """A policy that divides the time of the two types; gone afterwards."""
     policy = {
         "apiVersion": "ullage.dev/v1alpha1",
         "kind": "SchedulingPolicy",
         "metadata": {"name": "default"},
         "spec": {"objective": "MaxMinFairness", "roundSeconds": ROUND_S, "gangSkipLimit": 2},
     }
-    stack.offer(TYPES)
     try:
         stack.apply(policy, *(_profile(name, namespace) for name in CLASSES))
         yield namespace
@@ -50,7 +57,6 @@ def turns(stack: Stack, namespace: str) -> Iterator[str]:
         stack.cluster.kubectl(
             "delete", "schedulingpolicies.ullage.dev", "default", "--ignore-not-found"
         )
-        stack.offer(DEVICES)
 
 
 def _profile(workload_class: str, namespace: str) -> Json:
@@ -170,6 +176,6 @@ def test_a_job_that_cannot_checkpoint_keeps_its_device(stack: Stack, turns: str)
     stack.apply(other)
     decision = stack.job_waits_for("other", turns, "WaitsForRound")
     assert "promised" in decision["message"]
-    time.sleep(3 * ROUND_S)
+    time.sleep(2 * ROUND_S)
     assert {pod["metadata"]["uid"] for pod in stack.pods(turns, "stubborn")} == pods
     assert stack.job("other", turns)["phase"] == "Pending"

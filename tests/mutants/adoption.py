@@ -33,6 +33,13 @@ MUTANTS: Final = (
         PROJECTED,
     ),
     Mutant(
+        "a lane says its memory itself",
+        PROJECTION,
+        "    if AdoptionKey.MEMORY in said:\n",
+        "    if AdoptionKey.MEMORY not in said and not stated:\n",
+        PROJECTED,
+    ),
+    Mutant(
         "a gang has no more pods than a gang may have",
         PROJECTION,
         "if not 1 <= found <= MOST_PODS:",

@@ -170,8 +170,15 @@ MUTANTS: Final = (
     Mutant(
         "a length that is too short helps until it is over",
         f"{LANES}/policies.py",
-        "if total is None or resident.ran_s >= total:",
-        "if total is None:",
+        "return left_s if left_s > 0 else resident.ran_s",
+        "return left_s if left_s else resident.ran_s",
+        STEPS,
+    ),
+    Mutant(
+        "the first steps of a job tell how long a step is",
+        f"{LANES}/policies.py",
+        "elif demand.total_steps is not None and resident.steps >= FIRST_STEPS:",
+        "elif demand.total_steps is not None and demand.total_steps > 9 * FIRST_STEPS:",
         STEPS,
     ),
     Mutant(

@@ -19,8 +19,8 @@ from typing import Any, Final
 import yaml
 
 from demo.cluster import LocalCluster
-from e2e.karpenter import process
 from e2e.stack import Json
+from neighbours.karpenter import process
 
 CERTIFICATES: Final = ("tls.crt", "tls.key", "ca.crt", "ca.key")
 

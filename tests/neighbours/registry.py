@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from demo.cluster import LocalCluster
-from e2e.karpenter import process
 from e2e.stack import eventually
+from neighbours.karpenter import process
 
 ADDRESS: Final = "127.0.0.1:19844"
 """Container runtimes speak plain HTTP to this machine without being told."""

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from e2e.karpenter import POOL, a_job, agents, market_of, node_pool
 from e2e.stack import Json, Stack, eventually
 from fakes.provisioner import is_order
+from neighbours.karpenter import POOL, a_job, agents, market_of, node_pool
 
 MOST = 4
 CONSOLIDATED_WITHIN_S = 30

@@ -12,9 +12,9 @@ import pytest
 
 from demo.cluster import LOCALCLUSTER, LocalCluster, start_localcluster
 from demo.progress import run
-from e2e.karpenter import NODE_CLASS, NODEPOOL, karpenter, node_pool
 from e2e.stack import Json, eventually
 from fakes.autoscaler_cases import CASES
+from neighbours.karpenter import NODE_CLASS, NODEPOOL, karpenter, node_pool
 
 NAMESPACE = "default"
 BOUGHT = {case.name for case in CASES if case.karpenter}

@@ -16,8 +16,8 @@ import pytest
 
 from chart.rendered import CHART
 from demo.install import NAMESPACE
-from e2e.karpenter import process
 from e2e.stack import Json, Stack, busy_template, eventually, training_job
+from neighbours.karpenter import process
 
 ADDRESS: Final = "127.0.0.1:19843"
 PARTS: Final = re.compile(r"_(bucket|count|sum|created)$")

@@ -31,6 +31,8 @@ from ullage.engines.admission.filters import (
 from ullage.engines.admission.records import ClassProfile, Fingerprint, Group, Tenant
 from ullage.engines.admission.verdict import Arrival, Basis, RiskSettings, Verdict
 
+pytestmark = pytest.mark.slow
+
 ADMISSIONS = int(os.environ.get("ULLAGE_ADMISSIONS", "3000"))
 PER_CASE = 500
 

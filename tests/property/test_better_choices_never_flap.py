@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,6 +22,7 @@ def _worth(kind: str, prices: tuple[float, float]) -> float:
     return dict(zip(("a100", "t4"), prices, strict=True))[kind] / RATES[kind]
 
 
+@pytest.mark.slow
 @given(moves=st.lists(_PRICES, min_size=1, max_size=6), jobs=st.integers(1, 3))
 @settings(max_examples=15, deadline=None)
 def test_no_job_moves_often_and_all_come_to_rest(

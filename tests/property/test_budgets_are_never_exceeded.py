@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +19,7 @@ events = st.tuples(
 )
 
 
+@pytest.mark.slow
 @CI
 @given(st.lists(events, min_size=3, max_size=10), st.sampled_from(["CostPerWork", "Makespan"]))
 def test_no_job_is_let_run_above_its_budget(

@@ -190,6 +190,7 @@ def enumerated(market: Market, work: float, periods: int, *, may_wait: bool) -> 
     return best
 
 
+@pytest.mark.slow
 @given(market=markets(), part=st.floats(0.1, 1.0), may_wait=st.booleans())
 def test_the_cheapest_way_equals_enumeration(market: Market, part: float, may_wait: bool) -> None:
     periods = len(market.prices)

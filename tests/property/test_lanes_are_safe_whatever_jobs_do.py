@@ -13,6 +13,8 @@ import pytest
 
 from bench.lanes_events import RandomEvents
 
+pytestmark = pytest.mark.slow
+
 EVENTS = int(os.environ.get("ULLAGE_STRESS_EVENTS", "20000"))
 PER_RUN = 250
 RUNS_PER_CASE = 4

@@ -27,6 +27,8 @@ from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.inventory.held_shares import HOLD_S
 from ullage.scheduling.model.plan import DecideSettings, EvictPod
 
+pytestmark = pytest.mark.slow
+
 CLUSTERS = min(8, max(2, int(os.environ.get("ULLAGE_STRESS_EVENTS", "20000")) // 5000))
 ASKED = (0, 1)
 """Towns in which someone is asked for sure; not every town has one who could make room."""

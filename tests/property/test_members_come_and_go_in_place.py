@@ -113,6 +113,7 @@ def _is_let_go(pod: PodRecord) -> bool:
     return GATE not in pod.gates and pod.stage is not PodStage.FAILED and not pod.deleting
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_one_who_runs_well_is_touched_and_sizes_are_true(seed: int) -> None:
     stress = _InPlace(seed)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -48,6 +49,7 @@ class Gang:
             self.base, self.steps, self.mute = self.saved, 0, value
 
 
+@pytest.mark.slow
 @CI
 @given(st.lists(events, min_size=2, max_size=14))
 def test_progress_is_monotone_unless_a_start_resumed_lower(happened: list[tuple[str, int]]) -> None:

@@ -30,6 +30,7 @@ def _jobs(weather: random.Random) -> list[WorkloadBuilder]:
     return jobs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_whoever_is_promised_time_gets_some_and_only_those_who_can_save_their_work_leave(
     seed: int,
@@ -60,6 +61,7 @@ def test_whoever_is_promised_time_gets_some_and_only_those_who_can_save_their_wo
         assert len(turns.holding()) >= 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "objective"),
     [

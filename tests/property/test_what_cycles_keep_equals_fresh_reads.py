@@ -66,6 +66,7 @@ def figures(inventory: Inventory) -> list[object]:
     return [one.tolist() if hasattr(one, "tolist") else one for one in columns]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_they_equal_what_a_fresh_reader_finds(seed: int) -> None:
     run, kept = StressRun(seed), Kept()

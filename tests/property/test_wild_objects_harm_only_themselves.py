@@ -22,6 +22,8 @@ from ullage.cluster.values.streams import STREAMS
 from ullage.kube.requests import Request
 from ullage.ports import GPU_NODE
 
+pytestmark = pytest.mark.slow
+
 OBJECTS: Final = int(os.environ.get("ULLAGE_WILD_OBJECTS", "8000"))
 EXPLORES: Final = os.environ.get("ULLAGE_EXAMPLES") == "explore"
 SEED: Final = random.SystemRandom().randrange(2**32) if EXPLORES else 1

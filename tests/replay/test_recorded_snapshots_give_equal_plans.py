@@ -20,6 +20,7 @@ def test_there_are_enough_recordings_of_every_source() -> None:
     assert sources == {"cluster", "fill", "simulated", "stress"}
 
 
+@pytest.mark.slow
 def test_what_one_cycle_leaves_for_the_next_changes_no_plan() -> None:
     cache = CycleCache()
     for _ in range(2):

@@ -64,7 +64,7 @@ def subjects(
             Subject(
                 key=part.container,
                 max_slowdown_percent=wanted.max_slowdown_percent,
-                solo_micros=wanted.solo_step_micros or made.solo_step_micros,
+                solo_micros=made.solo_micros(wanted.solo_step_micros),
             )
         )
     return tuple(found)

@@ -76,7 +76,7 @@ class Member:
 
     ``persistent_mib`` and ``ephemeral_mib`` are what its owner asked for, 0 where the container
     shares no lane; ``memory_mib`` is all it may have. ``lane`` is the one that it was assigned, 0
-    where the table chooses.
+    where the table chooses. ``steps`` are those of the whole work, 0 where it does not say.
     """
 
     job: str
@@ -84,6 +84,7 @@ class Member:
     persistent_mib: int = 0
     ephemeral_mib: int = 0
     lane: int = 0
+    steps: int = 0
 
     @property
     def shares(self) -> bool:
@@ -326,6 +327,7 @@ class DeviceLanes:
             persistent_mib=message.persistent_mib,
             ephemeral_mib=message.ephemeral_mib,
             assigned=known.member.lane,
+            total_steps=known.member.steps or None,
         )
         answer, more = self.table.arrive(demand, now)
         if isinstance(answer, records.Refused):

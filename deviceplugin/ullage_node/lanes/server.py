@@ -17,37 +17,25 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import structlog
 
 from ullage.api import lanes as wire
-from ullage.api.contract import LANE_SOCKET, ObservedLane, WireError
-from ullage.api.lanes import (
-    LINE_MAX,
-    IterationPolicy,
-    LaneRefusal,
-    Message,
-    decode,
-    encode,
-)
+from ullage.api.contract import LANE_SOCKET, ObservedLane
+from ullage.api.lanes import IterationPolicy, LaneRefusal, Message
 from ullage.engines.lanes.safety import UnsafeLanes
 from ullage_node.devices.cgroups import CgroupUnreadable
+from ullage_node.lanes.connection import Connection, Pace
 from ullage_node.lanes.device import DeviceLanes, Member, Report, Turn
-from ullage_node.lanes.peers import Peer, peer_of, pod_of
-from ullage_node.lanes.saved import Saved, SavedLanes
+from ullage_node.lanes.peers import Peer, pod_of
+from ullage_node.lanes.saved import SavedLanes
 from ullage_node.model.lanes import LaneReading
 
-GREETING_SECONDS: Final = 10.0
-"""How long a connection may be silent before it greets."""
 CONNECTIONS_MOST: Final = 8
 """Of one container."""
-LINES_PER_SECOND: Final = 1000.0
-LINES_BURST: Final = 200.0
-"""A step takes two lines; who says more waits, and no one else."""
-UNREAD_MOST: Final = 64 << 10
-"""Bytes of answers that a program may leave unread."""
 RESUME_SECONDS: Final = 30.0
 """How long after a restart of the agent the processes that it knew may take to greet again."""
 TICK_SECONDS: Final = 0.5
@@ -55,36 +43,6 @@ STATE: Final = "state"
 SOCKETS: Final = "sockets"
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
-
-
-@dataclass(slots=True)
-class Pace:
-    """Lines that a container may say now; a bucket that fills with time."""
-
-    left: float = LINES_BURST
-    since: float = 0.0
-
-    def wait_s(self, now: float) -> float:
-        """Take one line; how long its reader waits before the next."""
-        grown = max(0.0, now - self.since) * LINES_PER_SECOND
-        self.left = min(LINES_BURST, self.left + grown) - 1
-        self.since = now
-        return max(0.0, -self.left / LINES_PER_SECOND)
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Connection:
-    writer: asyncio.StreamWriter
-    peer: Peer
-    greeted: bool = False
-    watched: bool = False
-
-    def say(self, message: Message) -> None:
-        if self.writer.is_closing():
-            return
-        self.writer.write(encode(message))
-        if self.writer.transport.get_write_buffer_size() > UNREAD_MOST:
-            self.writer.transport.abort()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -97,9 +55,8 @@ class _Place:
     folder: Path
     pace: Pace
     server: asyncio.Server | None = None
-    connections: set[_Connection] = field(default_factory=set)
-    tasks: set[asyncio.Task[None]] = field(default_factory=set)
-    speaker: _Connection | None = None
+    connections: set[Connection] = field(default_factory=set)
+    speaker: Connection | None = None
     """The connection of the process that greeted."""
     process: Peer | None = None
     """That process; it may live on without a connection."""
@@ -196,14 +153,14 @@ class LaneServer:
         for name in self.devices.keys() - {
             name for name, one in wanted.items() if any(each.member.shares for each in one.tenants)
         }:
-            await self._forget_device(name)
+            self._forget_device(name)
             wanted.pop(name, None)
         for name, one in wanted.items():  # before others get their slots
             lanes = self.devices.get(name) or self._begin(name, one, now)
             held = {each.member.job: each for each in one.tenants}
             for job in [job for job in lanes.jobs if job not in held]:
                 lanes.drop(job, now)
-                await self._close_place(job)
+                self._close_place(job)
             self._deliver(name)
         for name, one in wanted.items():
             lanes = self.devices[name]
@@ -217,7 +174,7 @@ class LaneServer:
         place = self._places.get(job)
         if place is not None:
             for connection in tuple(place.connections):
-                connection.writer.transport.abort()
+                connection.abort()
             self._gone(place)
 
     def seen(self, empty: Iterable[str]) -> None:
@@ -261,7 +218,8 @@ class LaneServer:
         if self._timer is not None:
             self._timer.cancel()
         for job in tuple(self._places):
-            await self._close_place(job)
+            self._close_place(job)
+        self._saved.close()
 
     def clear(self) -> None:
         """Remove directory and state; only when the node is taken out of service."""
@@ -291,10 +249,10 @@ class LaneServer:
         self.devices[name] = lanes
         return lanes
 
-    async def _forget_device(self, name: str) -> None:
+    def _forget_device(self, name: str) -> None:
         lanes = self.devices.pop(name)
         for job in lanes.jobs:
-            await self._close_place(job)
+            self._close_place(job)
         self._saved.remove(name)
 
     # -- sockets ---------------------------------------------------------------------------------
@@ -305,7 +263,7 @@ class LaneServer:
         folder = self.folder(tenant.slot)
         if place is not None and (place.folder, place.device) == (folder, device):
             return
-        await self._close_place(job)
+        self._close_place(job)
         path = self.prepare(job, tenant.slot) / LANE_SOCKET
         path.unlink(missing_ok=True)
         place = _Place(
@@ -315,85 +273,51 @@ class LaneServer:
             folder=folder,
             pace=Pace(since=self._clock()),
         )
-        place.server = await asyncio.start_unix_server(
-            lambda reader, writer: self._serve(place, reader, writer),
+        place.server = await asyncio.get_running_loop().create_unix_server(
+            lambda: Connection(
+                job,
+                place.pace,
+                self._clock,
+                opened=partial(self._opened, place),
+                heard=partial(self._hear, place),
+                closed=partial(self._hang_up, place),
+            ),
             path=str(path),
-            limit=LINE_MAX,
         )
         os.chmod(path, 0o666)  # users of containers have any number
         self._places[job] = place
 
-    async def _close_place(self, job: str) -> None:
+    def _close_place(self, job: str) -> None:
         place = self._places.pop(job, None)
         if place is None:
             return
         if place.server is not None:
             place.server.close()
         for connection in tuple(place.connections):
-            connection.writer.transport.abort()
-        await asyncio.gather(*place.tasks, return_exceptions=True)
+            connection.abort()
         self._unwatch(place)
         if all(one.folder != place.folder for one in self._places.values()):  # else the next one's
             with contextlib.suppress(OSError):
                 (place.folder / LANE_SOCKET).unlink(missing_ok=True)
 
-    async def _serve(
-        self, place: _Place, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        try:
-            peer = peer_of(writer.get_extra_info("socket"))
-        except OSError:
-            writer.close()
-            return
-        task = asyncio.current_task()
-        assert task is not None
-        place.tasks.add(task)
-        task.add_done_callback(place.tasks.discard)
-        connection = _Connection(writer=writer, peer=peer)
+    def _opened(self, place: _Place, connection: Connection) -> None:
         place.connections.add(connection)
-        try:
-            if refusal := self._stranger(place, peer):
-                connection.say(refusal)
-            else:
-                await self._converse(place, connection, reader)
-        except (OSError, ValueError, TimeoutError) as error:
-            _log.info("lane connection ends", job=place.job, why=str(error))
-        finally:
-            self._hang_up(place, connection)
+        if refusal := self._stranger(place, connection.peer):
+            connection.refuse(*refusal)
 
-    def _stranger(self, place: _Place, peer: Peer) -> wire.Refused | None:
+    def _stranger(self, place: _Place, peer: Peer) -> tuple[LaneRefusal, str] | None:
         if len(place.connections) > CONNECTIONS_MOST:
             said = f"the container has {CONNECTIONS_MOST} connections already"
-            return wire.Refused(reason=LaneRefusal.BUSY, message=said)
+            return LaneRefusal.BUSY, said
         try:
             pod = pod_of(self._proc_root, peer.pid)
         except CgroupUnreadable:
             pod = None  # the folder alone says whose it is
         if pod not in (None, place.pod_uid):
-            said = f"process {peer.pid} is of pod {pod}"
-            return wire.Refused(reason=LaneRefusal.FOREIGN_PROCESS, message=said)
+            return LaneRefusal.FOREIGN_PROCESS, f"process {peer.pid} is of pod {pod}"
         return None
 
-    async def _converse(
-        self, place: _Place, connection: _Connection, reader: asyncio.StreamReader
-    ) -> None:
-        while True:
-            async with asyncio.timeout(None if connection.greeted else GREETING_SECONDS):
-                line = await reader.readline()
-            if not line:
-                return
-            try:
-                message = decode(line)
-            except WireError as error:
-                said = str(error)[:200]
-                connection.say(wire.Refused(reason=LaneRefusal.UNREADABLE, message=said))
-                return
-            self._hear(place, connection, message)
-            await connection.writer.drain()
-            if wait_s := place.pace.wait_s(self._clock()):
-                await asyncio.sleep(wait_s)
-
-    def _hear(self, place: _Place, connection: _Connection, message: Message) -> None:
+    def _hear(self, place: _Place, connection: Connection, message: Message) -> None:
         if self._places.get(place.job) is not place:
             return
         if isinstance(message, wire.Hello):
@@ -405,7 +329,7 @@ class LaneServer:
             self.devices[place.device].hear(place.job, message, self._clock())
             self._deliver(place.device)
 
-    def _greet(self, place: _Place, connection: _Connection, message: wire.Hello) -> None:
+    def _greet(self, place: _Place, connection: Connection, message: wire.Hello) -> None:
         lanes, now = self.devices[place.device], self._clock()
         same = lanes.sessions.get(place.job) == message.session
         if not same and place.process is not None and place.process.ended:
@@ -414,16 +338,16 @@ class LaneServer:
         place.speaker = connection
         lanes.hear(place.job, message, now)
         if lanes.sessions.get(place.job) == message.session and lanes.jobs[place.job].connected:
-            connection.greeted = True
+            connection.greeted()
             self._watch(place, connection.peer)
             if before is not None and before is not connection:
-                before.writer.transport.abort()
+                before.abort()
             self._deliver(place.device)
             return
         self._deliver(place.device)
         place.speaker = before
 
-    def _hang_up(self, place: _Place, connection: _Connection) -> None:
+    def _hang_up(self, place: _Place, connection: Connection) -> None:
         place.connections.discard(connection)
         watched = place.process is connection.peer  # then the end of the watch closes it
         if place.speaker is connection:
@@ -436,9 +360,6 @@ class LaneServer:
                     self._gone(place)
         if not watched:
             connection.peer.close()
-        if connection.writer.transport.get_write_buffer_size():
-            connection.writer.transport.abort()  # else it stays open until its peer reads
-        connection.writer.close()
 
     # -- processes -------------------------------------------------------------------------------
 
@@ -475,7 +396,7 @@ class LaneServer:
         speaker = place.speaker
         self._gone(place)
         if speaker is not None and speaker.peer is peer:
-            speaker.writer.transport.abort()
+            speaker.abort()
 
     def _gone(self, place: _Place) -> None:
         place.speaker = None
@@ -504,9 +425,8 @@ class LaneServer:
         self._wake()
 
     def _keep(self, device: str, lanes: DeviceLanes) -> None:
-        saved = Saved(table=lanes.table.record(), members=lanes.members, sessions=lanes.sessions)
         try:
-            self._saved.write(device, saved)
+            self._saved.keep(device, lanes, self._clock())
         except OSError as error:
             _log.error("lanes cannot be kept", device=device, why=str(error))
 
@@ -522,4 +442,4 @@ class LaneServer:
 
 
 def _is_open(place: _Place) -> bool:
-    return place.speaker is not None and not place.speaker.writer.is_closing()
+    return place.speaker is not None and not place.speaker.closing

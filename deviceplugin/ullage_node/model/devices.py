@@ -322,6 +322,17 @@ class Progress:
     checkpoint_age_s: int = 0
     resumed_at: int = 0
 
+    def solo_micros(self, decided: int) -> int:
+        """Step time that a slowdown is against, microseconds; 0 = not known.
+
+        What this very container takes beats what its class took somewhere else, or when the
+        machine was faster.
+
+        Args:
+            decided: Time alone by the class's profile, as the decision says it; 0 = not known.
+        """
+        return self.solo_step_micros or decided
+
 
 class DeviceProbe(Protocol):
     """Reports devices and their health. Never waits longer than 2 s."""

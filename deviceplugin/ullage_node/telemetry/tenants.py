@@ -48,8 +48,7 @@ class Tenant:
         """Its objective."""
         return Objective(
             max_slowdown_percent=self.desired.max_slowdown_percent,
-            # What this very container takes beats what its class took somewhere else.
-            solo_step_micros=self.progress.solo_step_micros or self.desired.solo_step_micros,
+            solo_step_micros=self.progress.solo_micros(self.desired.solo_step_micros),
             slo=self.desired.slo,
         )
 

@@ -41,6 +41,7 @@ class AdoptionKey(StrEnum):
     PERCENTILE = "percentile"
     METRIC = "metric"
     MEMORY = "memory"
+    LANE = "lane"
     ACCELERATORS = "accelerators"
     CLASS = "class"
     TENANT = "tenant"
@@ -108,6 +109,12 @@ KEYS: Final[Mapping[AdoptionKey, Meaning]] = {
         False,
         "device memory that the container may allocate",
         "write an amount from 1Mi to 1Pi, as 8Gi",
+    ),
+    AdoptionKey.LANE: Meaning(
+        False,
+        "device memory of a container that takes turns: what stays, and a step's peak above it",
+        "write two amounts from 1Mi to 1Pi, as 2Gi+6Gi, beside ullage.dev/share and instead of"
+        " ullage.dev/memory",
     ),
     AdoptionKey.ACCELERATORS: Meaning(
         False,

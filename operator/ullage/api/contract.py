@@ -277,6 +277,9 @@ class DesiredSlice(Wire):
     lane: Annotated[int, between(0, MAX_LANE), Schema(minimum=1)] = 0
     """Lane of the device that the container takes turns in with those of the same number; its
     memory is counted once, with the largest step. Absent = no memory of the container is shared."""
+    work_steps: Count = 0
+    """Steps of the whole work of a container that shares a lane, by which lanePolicy SRTF orders
+    turns; absent = not known."""
     epoch: Annotated[int, between(0, MAX_EPOCH), NEEDED]
     """Term of the leader that decided this slice."""
 

@@ -165,6 +165,7 @@ class Reason(StrEnum):
     SCALED_DOWN = "ScaledDown"
     AT_MAXIMUM = "AtMaximum"
     OUT_OF_REACH = "OutOfReach"
+    SHARE_CHOSEN = "ShareChosen"
     SCALED_TO_ZERO = "ScaledToZero"
     WOKEN = "Woken"
     PEAK_AHEAD = "PeakAhead"

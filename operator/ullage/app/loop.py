@@ -268,7 +268,7 @@ class DecisionLoop:
             return ()
         if before is not None and before.status == status:
             return ()
-        reason, message = _told(failure)
+        reason, message = _cycle_condition(failure)
         condition = Condition(
             type=ConditionType.SOLVER_DEGRADED,
             status=status,
@@ -306,7 +306,7 @@ def owner_uid(action: Action) -> str:
     return owner.uid if isinstance(owner, ObjectRef) else ""
 
 
-def _told(failure: SolverTimeout | SolverCrashed | None) -> tuple[Reason, str]:
+def _cycle_condition(failure: SolverTimeout | SolverCrashed | None) -> tuple[Reason, str]:
     match failure:
         case None:
             return Reason.COMPLETED, "decisions come in time again"

@@ -171,12 +171,14 @@ class SetAside:
         kinds = Counter(_kind(one) for one in fresh)
         alike = [one for one in fresh if kinds[_kind(one)] == max(kinds.values())]
         suspects = frozenset(one.subject for one in alike)
+        if len(suspects) < MANY:
+            return
         order = [
             subject
             for subject in subjects(snapshot)
             if subject[0] not in _WORK and subject not in suspects and subject not in self._held
         ]
-        if len(suspects) < MANY or not order:
+        if not order:
             return
         self._search, self._suspects = Search(order, 0, confirm=False), suspects
         self._cause, self._hurries = alike[0].text, True

@@ -187,7 +187,7 @@ class Solver:
             if self.aside.searching or news:
                 plan = replace(plan, wake_at=min(plan.wake_at or now + RECHECK_S, now + RECHECK_S))
             done = () if self.aside.probes else actions
-            return plan, (*done, *_told(snapshot, news, settings.epoch))
+            return plan, (*done, *_fault_events(snapshot, news, settings.epoch))
 
     async def _once(
         self, snapshot: Snapshot, now: float, settings: DecideSettings
@@ -276,7 +276,7 @@ class Solver:
         self.start()
 
 
-def _told(snapshot: Snapshot, news: Sequence[Fault], epoch: int) -> Iterator[Emit]:
+def _fault_events(snapshot: Snapshot, news: Sequence[Fault], epoch: int) -> Iterator[Emit]:
     """One Event for each object that has just been set aside."""
     for fault in news:
         target = reference(snapshot, fault)

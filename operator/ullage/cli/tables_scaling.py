@@ -12,7 +12,7 @@ from ullage.api.contract import Reason
 from ullage.api.explanations.all import REASONS
 from ullage.cli.tables import facts
 from ullage.cluster.records.spec_fields import ReplicaBounds
-from ullage.cluster.records.status import ReplicaChoice, ScalingRecord
+from ullage.cluster.records.status import ChosenShare, ReplicaChoice, ScalingRecord
 
 _AS_IT_SHOULD_BE: Final = (
     Reason.STEADY,
@@ -33,6 +33,7 @@ def scaling(bounds: ReplicaBounds, record: ScalingRecord) -> Table:
         "load": f"{record.load} requests/s, {record.forecast} planned for" if record.load else "",
         "latency": f"{record.predicted_ms} ms predicted" if record.predicted_ms else "",
         "one less": f"{_choice(fewer)}: {_latency(fewer)}" if fewer is not None else "",
+        "share": _share(record.share) if record.share is not None else "",
         "launch": f"{record.launch_seconds} s" if record.launch_seconds else "",
         "what helps": REASONS[record.reason].what_to_do if helps else "",
     }
@@ -43,6 +44,12 @@ def _choice(choice: ReplicaChoice) -> str:
     if not choice.percent:
         return str(choice.replicas)
     return f"{choice.replicas} of {choice.percent}% {choice.accelerator}".rstrip()
+
+
+def _share(share: ChosenShare) -> str:
+    if not share.percent:
+        return "the chosen one found no room: what fits of spec.gpu.share"
+    return f"{share.percent}% chosen for the objective"
 
 
 def _latency(choice: ReplicaChoice) -> str:

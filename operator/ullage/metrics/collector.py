@@ -171,9 +171,9 @@ class OperatorCollector(Collector):
         figures, nothing = self._guard("figures", self._gather, None), list[Metric]()
         if figures is not None:
             for item in fields(figures):
-                yield from self._guard(item.name, partial(_told, item, figures), nothing)
+                yield from self._guard(item.name, partial(_field_metrics, item, figures), nothing)
         yield FAILURES.of(self._guard.failures)
 
 
-def _told(item: Field[Any], figures: OperatorFigures) -> list[Metric]:
+def _field_metrics(item: Field[Any], figures: OperatorFigures) -> list[Metric]:
     return list(field_families(item, getattr(figures, item.name)))

@@ -78,14 +78,14 @@ class FiguresCollector(Collector):
 def field_families(item: Field[Any], value: Any) -> Iterator[Metric]:
     """The families of one field of a record of figures."""
     if isinstance(value, Histogram):
-        yield from _told(value)
+        yield from _histogram_family(value)
     elif METRIC in item.metadata:
         yield item.metadata[METRIC].of(value)
     else:
         yield from families(value)
 
 
-def _told(histogram: Histogram) -> Iterator[Metric]:
+def _histogram_family(histogram: Histogram) -> Iterator[Metric]:
     """Its family; since when it counts is the process's start, which is told already."""
     for family in histogram.collect():
         family.samples = [

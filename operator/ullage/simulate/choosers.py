@@ -247,7 +247,7 @@ class Rounds:
         self.stale |= self.policy.follows_progress and number != self._round
         if self.stale or self.allocation is None:
             assert self.policy.solve is not None
-            self.allocation = self._told_of(self.policy.solve(self._problem(active, now)))
+            self.allocation = self._as_told(self.policy.solve(self._problem(active, now)))
             self.solves, self.stale, self._round = self.solves + 1, False, number
         late = {
             name: rounds_passed(since, now, self.settings)
@@ -265,7 +265,7 @@ class Rounds:
         self._begin(before, late, now)
         return plan.state.running
 
-    def _told_of(self, found: Allocation) -> Allocation:
+    def _as_told(self, found: Allocation) -> Allocation:
         """The fractions as jobs are told them; what stayed about the same stays."""
         if found.pairs:
             return found

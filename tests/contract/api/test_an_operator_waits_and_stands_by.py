@@ -57,6 +57,7 @@ async def served(api: FakeApiServer, unused_tcp_port: int) -> AsyncIterator[Serv
         await task
 
 
+@pytest.mark.slow
 async def test_it_waits_leads_stands_by_and_leads_again(api: FakeApiServer, served: Served) -> None:
     operator, lease = served.operator, served.operator.lease
     status, said = await served.get("/readyz")

@@ -212,6 +212,7 @@ async def test_a_line_that_is_no_event_is_told_apart(
         await watch(cluster, GPU_NODE, start)
 
 
+@pytest.mark.slow
 async def test_half_a_line_is_no_event(api: FakeApiServer, cluster: K8sCluster) -> None:
     start = str(api.version)
     api.put(GPU_NODE, node("n"))

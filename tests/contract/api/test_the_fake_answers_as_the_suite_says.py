@@ -20,6 +20,7 @@ async def world() -> AsyncIterator[World]:
         yield World(cluster=cluster, namespace="contract")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 async def test_agrees(case: Case, world: World) -> None:
     await case(world)

@@ -168,6 +168,7 @@ def _http(body: bytes, *headers: bytes, length: int | None = None) -> bytes:
     return b"\r\n".join(lines)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("said", "drips"),
     [

@@ -318,6 +318,7 @@ class TestRelease:
         )
         assert (await seen(backend, heir)).state is AttachState.ABSENT
 
+    @pytest.mark.slow
     async def test_cleaning_up_leaves_running_containers_alone_and_may_come_twice(
         self, rig: Rig, backend: DeviceBackend
     ) -> None:

@@ -107,6 +107,7 @@ async def test_the_bench_computes_what_is_stored(api: FakeApiServer) -> None:
     assert abs(found - computed) < 0.1 * computed
 
 
+@pytest.mark.slow
 async def test_every_row_reaches_an_operator_that_was_away_and_is_told_once_it_reads() -> None:
     rows = node_status.rows(60)
     async with NodeRig() as node:

@@ -31,6 +31,7 @@ async def test_decisions_arrive_after_a_restart_that_forgot_history(rig: NodeRig
     await rig.phase_of_new()
 
 
+@pytest.mark.slow
 async def test_decisions_arrive_after_watches_expired(rig: NodeRig) -> None:
     for _ in range(3):
         rig.api.expire_watches()
@@ -49,6 +50,7 @@ async def test_what_vanished_while_no_one_watched_is_noticed(rig: NodeRig) -> No
     await rig.until(lambda: pod.uid not in rig.agent.pods.by_uid)
 
 
+@pytest.mark.slow
 async def test_a_rotated_token_is_read_again(rig: NodeRig) -> None:
     rig.api.access.tokens["secret"] = "node-a"
     await rig.phase_of_new()
@@ -58,6 +60,7 @@ async def test_a_rotated_token_is_read_again(rig: NodeRig) -> None:
     await rig.phase_of_new()
 
 
+@pytest.mark.slow
 async def test_a_status_that_was_refused_is_written_when_it_is_taken(rig: NodeRig) -> None:
     rig.api.fail(503, verb="apply", plural="gpunodes", times=2)
     await rig.phase_of_new()
@@ -87,6 +90,7 @@ async def test_until_the_object_exists_nothing_is_reserved_and_nothing_fails(
     await rig.phase_of_new()
 
 
+@pytest.mark.slow
 async def test_nothing_is_written_in_steady_state(rig: NodeRig) -> None:
     pod = await rig.placed_pod()
     await rig.start(pod)
@@ -144,6 +148,7 @@ async def test_only_its_own_pods_and_node_are_asked_for(rig: NodeRig) -> None:
     assert "uid-foreign" not in rig.agent.pods.by_uid
 
 
+@pytest.mark.slow
 async def test_a_fault_in_any_part_ends_no_other_and_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -175,6 +180,7 @@ def failing(*_: object, **__: object) -> None:
     raise RecursionError("a fault of ours")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", ["²", "9" * 5000, "8:" + "9" * 5000, "auto", "-1"])
 async def test_a_pod_with_a_wild_world_size_stops_nothing(size: str) -> None:
     async with NodeRig() as node:

@@ -7,6 +7,8 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+import pytest
+
 from fakes.kubelet_node import NodeRig
 from fakes.metadata import FakeEC2
 from ullage.api.contract import JsonObject, section
@@ -29,6 +31,7 @@ def listen_to(node: NodeRig, server: FakeEC2) -> None:
     )
 
 
+@pytest.mark.slow
 async def test_a_notice_is_reported_at_once_and_taken_back() -> None:
     async with FakeEC2() as server, NodeRig() as node:
         listen_to(node, server)

@@ -98,6 +98,7 @@ def with_objective(node: NodeRig, part: DesiredSlice) -> None:
     node.write_spec()
 
 
+@pytest.mark.slow
 async def test_a_servers_latency_becomes_windows_of_its_slice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -125,6 +125,7 @@ async def test_a_file_without_owner_goes_at_start(rig: NodeRig) -> None:
     assert foreign.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 async def test_random_restarts_leak_and_double_nothing(seed: int) -> None:
     rng = random.Random(seed)

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
 import pytest_asyncio
 
 from fakes.kubelet_node import NodeRig
@@ -91,6 +92,7 @@ async def test_back_in_service_it_offers_slots_again(rig: NodeRig) -> None:
     await rig.until(rig.settings.paths.checkpoint.exists)
 
 
+@pytest.mark.slow
 async def test_what_ran_on_through_an_uninstall_is_known_to_the_next_agent(rig: NodeRig) -> None:
     await rig.start_agent()
     pod = await rig.placed_pod(percent=70, memory_mib=12_000)

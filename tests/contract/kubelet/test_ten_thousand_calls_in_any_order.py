@@ -11,7 +11,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 from fakes.kubelet_crowd import Crowd
+
+pytestmark = pytest.mark.slow
 
 CALLS = min(10_000, int(os.environ.get("ULLAGE_STRESS_EVENTS", "20000")) // 2)
 AT_ONCE = 24

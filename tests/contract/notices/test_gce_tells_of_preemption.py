@@ -46,6 +46,7 @@ async def test_a_change_between_two_questions_is_not_missed(endpoint_of: Endpoin
         assert await source.ask(endpoint, None) == NOTICE
 
 
+@pytest.mark.slow
 async def test_a_wait_without_a_change_answers_as_it_is(endpoint_of: EndpointOf) -> None:
     async with FakeGCE() as server:
         source, endpoint = GCE(wait_s=1), endpoint_of(server)

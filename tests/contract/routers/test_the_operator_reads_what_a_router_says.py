@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 
 import pytest
 
@@ -72,14 +73,16 @@ async def test_the_first_request_is_read_at_once() -> None:
         routed(server, up=0, hold_s=30.0) as router,
     ):
         asks = reader(router.server.metrics_port)
-        assert await asks.read("127.0.0.1", None) == RouterReport(arrived=0, idle_seconds=0)
+        first = await asks.read("127.0.0.1", None)
+        assert replace(first, idle_seconds=0) == RouterReport(arrived=0, idle_seconds=0)
         waits = asyncio.create_task(asks.read("127.0.0.1", 0))
         await asyncio.sleep(0.1)
         assert not waits.done()
         request = asyncio.create_task(router.infer())
         async with asyncio.timeout(5.0):
             found = await waits
-        assert (found.arrived, found.waiting, found.idle_seconds) == (1, 1, 0)
+        assert (found.arrived, found.waiting) == (1, 1)
+        assert found.idle_seconds <= 5
         server.ready = True
         await request
         assert (await asks.read("127.0.0.1", None)).wake_millis > 0

@@ -46,6 +46,7 @@ async def test_one_life_places_everything(world: World, decision: Decision) -> N
     assert seen["services"] == ["gang-workers", "serve"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [False, True], ids=["before-sending", "before-the-answer"])
 async def test_whenever_it_dies_the_next_life_converges(
     world: World, decision: Decision, sent: bool
@@ -96,6 +97,7 @@ async def test_nothing_is_written_once_everything_stands(world: World, decision:
         await brain.stop()
 
 
+@pytest.mark.slow
 async def test_a_new_leader_changes_nothing_that_stands(world: World, decision: Decision) -> None:
     async with world() as (cluster, port):
         await live(cluster, port, epoch=1, decision=decision)

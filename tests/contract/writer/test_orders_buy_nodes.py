@@ -214,6 +214,7 @@ async def runs_on(brain: Brain, market: Market, members: int) -> set[str]:
     return market.where()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("membership", [None, "InPlace", "Restart"], ids=str)
 async def test_a_running_gang_gets_a_node_for_one_that_vanished_and_no_other(
     running: Running, membership: str | None
@@ -233,6 +234,7 @@ async def test_a_running_gang_gets_a_node_for_one_that_vanished_and_no_other(
         assert market.job()["status"]["phase"] == "Running"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("membership", ["InPlace", "Restart"])
 async def test_an_elastic_gang_without_any_node_gets_nodes_for_its_greatest_size(
     running: Running, rules: Autoscaler, membership: str

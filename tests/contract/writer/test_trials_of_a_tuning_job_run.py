@@ -102,6 +102,7 @@ async def run(cluster: Cluster, life: Life, most: int = 80) -> None:
     raise AssertionError(f"the search does not end: {status(cluster)}")
 
 
+@pytest.mark.slow
 async def test_a_search_finds_its_best_trial(world: World) -> None:
     async with world() as (cluster, port):
         cluster.add_node("node-3")
@@ -143,6 +144,7 @@ async def test_a_search_finds_its_best_trial(world: World) -> None:
         await life.brain.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("writes", [3, 7, 20])
 async def test_an_operator_killed_at_every_so_many_writes_counts_each_result_once(
     world: World, writes: int

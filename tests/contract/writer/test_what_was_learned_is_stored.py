@@ -193,6 +193,7 @@ def report(cluster: Cluster, name: str, observations: list[dict[str, object]]) -
     cluster.server.put(ports.GPU_NODE, node | {"status": status})
 
 
+@pytest.mark.slow
 async def test_a_flood_of_observations_costs_a_write_every_thirty_seconds(world: World) -> None:
     """A node that reports 128 new rows every two seconds for two minutes."""
     async with world() as (cluster, port):

@@ -18,6 +18,8 @@ from fakes.mps_stress import StressRun
 from fakes.virtual_time import run_virtual
 from ullage.api.contract import Backend
 
+pytestmark = pytest.mark.slow
+
 RESTARTS = max(60, int(os.environ.get("ULLAGE_STRESS_EVENTS", "20000")) // 100)
 
 

@@ -30,6 +30,8 @@ from ullage_node.telemetry.scrape import (
     fetch_lines,
 )
 
+pytestmark = pytest.mark.slow
+
 METRIC = "ullage_request_seconds"
 NAMES = ("le", "a", 'b="', "", "le ")
 PARTS = ("{", "}", '"', "\\", ",", "=", " ", "\t", "#", "1", "1e400", "NaN", "²", "le=", '"0.1"')

@@ -40,6 +40,8 @@ from ullage_node.slices.table import SliceTable, binding_of
 from ullage_node.step_record import read_step_record
 from ullage_node.telemetry.progress import StepTelemetry
 
+pytestmark = pytest.mark.slow
+
 HELD = {"desired": SLICE, "phase": "Attached", "seen": True, "reason": "", "message": ""}
 STATE: dict[str, Any] = {
     "version": 1,

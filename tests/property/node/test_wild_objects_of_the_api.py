@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import jsonschema
 import orjson
+import pytest
 
 from docs.generate.crds.definition import schema
 from fakes import wild
@@ -36,6 +37,8 @@ from ullage_node.status import (
     observed_slices,
     with_transitions,
 )
+
+pytestmark = pytest.mark.slow
 
 SLICE: dict[str, Any] = {
     "podUID": "0d4a1a4e-5b4b-4b0e-8d6b-0c8a4a6e5f01",

@@ -74,6 +74,7 @@ def flat(data: Any) -> list[Any]:
     return list(data)
 
 
+@pytest.mark.slow
 @given(bodies())
 def test_each_gets_its_own_rows(asked: list[dict[str, Any]]) -> None:
     raw = [orjson.dumps(body) for body in asked]
@@ -129,6 +130,7 @@ NEARLY = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(st.binary() | WILD.map(repr).map(str.encode) | NEARLY.map(str).map(str.encode))
 def test_wild_bytes_are_refused_or_read(body: bytes) -> None:
     with suppress(MalformedRequest):

@@ -126,6 +126,7 @@ def test_todays_definitions_break_nothing_of_the_last_release() -> None:
     assert incompatible(baseline, current()) == []
 
 
+@pytest.mark.slow
 def test_every_field_of_the_real_definitions_is_guarded() -> None:
     """Each field that goes is found, however deep it lies."""
     before: Json = json.loads(json.dumps(current()))

@@ -36,6 +36,7 @@ def run(root: Path, *arguments: str) -> int:
     return main([*arguments, "--root", str(root)])
 
 
+@pytest.mark.slow
 def test_committed_files_are_current() -> None:
     assert run(ROOT, "--check") == 0
 

@@ -57,6 +57,7 @@ from ullage.cluster.records.snapshot import WorkloadKind
 from ullage.cluster.records.status import (
     Account,
     AllocationRecord,
+    ChosenShare,
     Condition,
     DecisionRecord,
     Exclusion,
@@ -104,6 +105,7 @@ DESIRED = DesiredSlice(
     persistent_mib=256,
     ephemeral_mib=768,
     lane=2,
+    work_steps=3000,
 )
 OBSERVED = ObservedSlice(
     key=KEY,
@@ -324,6 +326,7 @@ STATUS = WorkloadStatus(
         predicted_ms=210,
         chosen=ReplicaChoice(replicas=3, percent=30, accelerator="emulated"),
         runner_up=ReplicaChoice(replicas=2, percent=30, accelerator="emulated", predicted_ms=640),
+        share=ChosenShare(percent=30, time=1000.0),
         reason=Reason.STEADY,
         message="3 replicas",
         last_scale_time=1000.0,
@@ -335,6 +338,7 @@ STATUS = WorkloadStatus(
             caution="0.8995",
             service_micros=98_000,
             spread="0.412",
+            percent=30,
         ),
     ),
     ready_replicas=1,

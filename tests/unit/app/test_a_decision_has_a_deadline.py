@@ -61,6 +61,7 @@ def fail(_: bytes) -> bytes:
     raise ValueError("no such node")
 
 
+@pytest.mark.slow
 async def test_an_empty_cluster_is_decided_in_the_child(solver: Solver) -> None:
     plan, actions = await solver.run(SNAPSHOT, 1000.0, SETTINGS)
     assert plan.version == 7
@@ -68,6 +69,7 @@ async def test_an_empty_cluster_is_decided_in_the_child(solver: Solver) -> None:
     assert solver.pid() not in (None, os.getpid())
 
 
+@pytest.mark.slow
 async def test_a_hanging_decision_is_abandoned_and_the_next_one_works(warm: Solver) -> None:
     warm._work, warm._deadline_s = hang, 0.2
     with pytest.raises(SolverTimeout, match=r"within 0\.2 s"):
@@ -80,6 +82,7 @@ async def test_a_hanging_decision_is_abandoned_and_the_next_one_works(warm: Solv
     assert plan.version == 7
 
 
+@pytest.mark.slow
 async def test_a_dead_child_is_reported_and_replaced(solver: Solver) -> None:
     solver._work = die
     with pytest.raises(SolverCrashed, match="process died"):
@@ -101,6 +104,7 @@ def test_the_same_input_gives_the_same_bytes() -> None:
     assert solve(payload) == solve(payload)
 
 
+@pytest.mark.slow
 async def test_a_child_that_starts_slowly_is_no_decision_that_misses_its_deadline() -> None:
     solver = Solver(deadline_s=0.2)
     solver._ready()
@@ -147,6 +151,7 @@ def slow(payload: bytes) -> bytes:
     return solve(payload)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("work", "kept"), [(slow, True), (fail, True), (hang, False)])
 async def test_a_child_that_is_asked_by_a_caller_that_left_is_waited_for_within_the_deadline(
     warm: Solver, work: Callable[[bytes], bytes], kept: bool
@@ -169,6 +174,7 @@ async def test_a_child_that_is_asked_by_a_caller_that_left_is_waited_for_within_
     assert (warm.pid() == child) is kept
 
 
+@pytest.mark.slow
 async def test_a_child_that_died_between_two_decisions_is_replaced(warm: Solver) -> None:
     child = warm.pid()
     assert child is not None

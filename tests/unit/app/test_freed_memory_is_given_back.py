@@ -46,6 +46,7 @@ asyncio.run(main({"holes": holes, "ring": ring}[sys.argv[1]]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", [("holes",), ("ring",), ("ring", "0.3")])
 def test_what_nothing_uses_is_given_back(what: tuple[str, ...]) -> None:
     ended = subprocess.run(

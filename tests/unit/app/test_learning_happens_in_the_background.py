@@ -111,6 +111,7 @@ async def test_an_unchanged_picture_teaches_nothing() -> None:
         assert len(stage.published) == 1
 
 
+@pytest.mark.slow
 async def test_a_restart_gives_the_same_model_without_a_fit() -> None:
     stage = Stage(profiles=profiles(20))
     async with learning(stage) as learner:
@@ -192,6 +193,7 @@ async def test_only_the_leader_learns() -> None:
         assert learner.stats == type(learner.stats)()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("work", "text", "counter"),
     [(hang, r"no model within 0\.2 s", "late"), (die, "process died", "crashes")],
@@ -215,6 +217,7 @@ async def test_a_lesson_that_does_not_return_is_given_up_and_tried_later(
         assert stage.published[-1][GPU].rows == 24
 
 
+@pytest.mark.slow
 async def test_a_fit_that_dies_leaves_the_model_and_rows_still_come_in() -> None:
     stage = Stage()
     async with learning(stage, executor=own_process, fit_rows=5) as learner:
@@ -317,6 +320,7 @@ async def test_a_type_of_device_that_fails_holds_up_no_other() -> None:
         assert stage.published[-1][GPU].rows == 24
 
 
+@pytest.mark.slow
 async def test_a_flood_of_rows_is_learned_in_a_part_of_one_core() -> None:
     """A row a second for ten minutes: a lesson of 0.5 s comes every five seconds, no more."""
     stage = Stage(profiles=profiles(100))

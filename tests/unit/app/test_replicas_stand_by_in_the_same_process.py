@@ -15,6 +15,7 @@ BACK_S = 15.0
 """A decision is completed this long after the API server is back, at most."""
 
 
+@pytest.mark.slow
 def test_an_api_server_that_is_away_at_the_start_is_waited_for() -> None:
     async def story(world: World) -> None:
         world.api.leave()
@@ -31,6 +32,7 @@ def test_an_api_server_that_is_away_at_the_start_is_waited_for() -> None:
     play(story)
 
 
+@pytest.mark.slow
 def test_a_missing_right_is_told_and_asked_for_again() -> None:
     async def story(world: World) -> None:
         world.api.denied = True
@@ -111,6 +113,7 @@ def test_answers_that_were_lost_double_nothing() -> None:
     play(story)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("down_s", [2.0, 7.0, 12.0, 18.0])
 def test_ten_restarts_in_five_minutes_leave_one_leader_each_time(down_s: float) -> None:
     async def story(world: World) -> None:

@@ -197,6 +197,7 @@ def pids(service: SuggestionService) -> list[int]:
     return list(getattr(service._pool, "_processes", None) or {})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("work", "count"), [(hang, "late"), (die, "crashes")])
 async def test_a_process_that_hangs_or_dies_is_replaced(
     work: Callable[[bytes], bytes], count: str
@@ -212,6 +213,7 @@ async def test_a_process_that_hangs_or_dies_is_replaced(
         service.close()
 
 
+@pytest.mark.slow
 async def test_a_real_process_answers_and_ends_when_no_one_asks() -> None:
     searches = Searches({"a": wanted(0)})
     service = searches.service(points_in_order, own_process)

@@ -116,6 +116,7 @@ def test_objectives_stand_beside_what_was_observed_and_cost_beside_its_currency(
     assert (bill["tenant"], bill["spent"], state["currency"]) == ("research", "12.50", "EUR")
 
 
+@pytest.mark.slow
 def test_ten_thousand_jobs_are_a_page_of_the_first_and_a_number() -> None:
     many = (waiting(f"job-{n}", "because " * 1300, created=NOW - n) for n in range(10_000))
     state = page_state(a_cluster(*many), "USD")

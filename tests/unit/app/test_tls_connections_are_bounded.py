@@ -130,6 +130,7 @@ def many_files() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("many_files")
 async def test_thousands_who_say_nothing_cost_little_and_a_request_is_answered(
     mounted: Path,
@@ -264,6 +265,7 @@ async def test_a_port_that_stops_closes_everyone(mounted: Path) -> None:
         assert listener.connections.waiting == 0
 
 
+@pytest.mark.slow
 def test_the_operators_event_loop_does_the_same(mounted: Path) -> None:
     """The operator runs on uvloop, the agents and the webhook on asyncio's own loop."""
 

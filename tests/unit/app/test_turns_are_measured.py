@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
@@ -66,6 +67,7 @@ def test_sums_go_by_accelerator_and_tenant() -> None:
     assert "ullage_policy_solve_seconds_count 1.0" in text
 
 
+@pytest.mark.slow
 def test_the_end_of_a_turn_counts_once_however_many_cycles_it_takes() -> None:
     turns = Turns.of({"n1": FAST}, rates("a", 4, 1))
     turns.add(*(a_job(name).checkpointed().with_(workload_class="a") for name in ("one", "two")))

@@ -237,6 +237,7 @@ def dies(payload: bytes) -> bytes:
     return solve(payload)
 
 
+@pytest.mark.slow
 async def test_a_failure_that_nothing_explains_is_found_within_one_cycle() -> None:
     solver, snapshot = Solver(deadline_s=60, work=unattributed), cluster("bad")
     try:
@@ -249,6 +250,7 @@ async def test_a_failure_that_nothing_explains_is_found_within_one_cycle() -> No
     assert "DecisionFailed" in {one.reason.value for one in actions}
 
 
+@pytest.mark.slow
 async def test_an_object_that_kills_the_process_stops_the_others_for_a_while_only() -> None:
     solver, snapshot = Solver(deadline_s=60, work=dies), cluster("bad", jobs=6)
     plans: list[Plan] = []
@@ -269,6 +271,7 @@ def _payload(snapshot: Snapshot) -> bytes:
     return pickle.dumps((snapshot, NOW, SETTINGS))
 
 
+@pytest.mark.slow
 def test_a_workload_that_is_looked_at_for_ever_is_set_aside_in_the_same_decision(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,7 @@ def localcluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:
         for module in ("demo.cluster", "bench.kwok", "bench.local"):
             monkeypatch.setattr(f"{module}.LOCALCLUSTER", str(file))
         monkeypatch.setattr("bench.kwok.HOME", tmp_path / "kwok")
+        monkeypatch.setattr("demo.start.building", lambda _: nullcontext())
         monkeypatch.setattr(os, "geteuid", lambda: 0)
         monkeypatch.setattr(local, "machine_busy", lambda: 0.0)
         return calls
@@ -198,7 +200,8 @@ def test_a_cluster_is_taken_down_after_it_was_measured_even_if_no_log_can_be_kep
     localcluster: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = localcluster("""[ "$1" != status ] || echo '{"state": "stopped"}'""")
-    monkeypatch.setattr(local, "build_all", lambda _: {"operator": tmp_path / "operator.tar"})
+    archives = {"operator": tmp_path / "operator.tar"}
+    monkeypatch.setattr("demo.start.build_all", lambda _: archives)
     monkeypatch.setattr(local, "install", lambda *_: None)
     monkeypatch.setattr(local, "_keep_log", lambda *_: 1 // 0)
     with pytest.raises(ZeroDivisionError), local.installed("mixed", {}):

@@ -50,6 +50,7 @@ def test_the_example_ran_before_without_a_key_of_ours() -> None:
     assert "ullage.dev" not in json.dumps(unlabelled())
 
 
+@pytest.mark.slow
 def test_equal_latencies_are_within_their_noise() -> None:
     outside = 0
     for seed in range(20):

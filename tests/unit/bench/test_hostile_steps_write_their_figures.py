@@ -12,6 +12,7 @@ import pytest
 from bench import hostile
 
 
+@pytest.mark.slow
 def test_the_figures_of_a_fuzz_run_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -20,6 +21,7 @@ def test_the_figures_of_a_fuzz_run_are_read(
     assert (found["fuzzed"], found["escapes"], found["fuzz_seed"]) == (2_000, 0, 3)
 
 
+@pytest.mark.slow
 def test_a_step_that_does_not_start_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,12 @@ from bench.mixed_judge import (
     predictions,
     seen_alone,
     solo_ns,
+    unit_s,
     waiting,
     windows,
 )
 from bench.mixed_plan import SERVICE, Arrival, Plan, reference
-from bench.mixed_record import Reading, Recording, Request
+from bench.mixed_record import Reading, Recording, Request, Speed
 from bench.mixed_report import figures, table
 
 MS = 1_000_000
@@ -67,6 +69,56 @@ def test_a_window_is_held_up_to_the_objective_and_broken_above() -> None:
     assert broken.held is False
     assert broken.slowdown == pytest.approx(2.025)
     assert broken.goodput_s == 0.0
+
+
+def _speeds(*units_ms: float, node: str = "node-1") -> list[Speed]:
+    """One measurement every 2.5 s."""
+    return [
+        Speed(at_s=2.5 * (number + 1), node=node, unit_s=unit / 1000)
+        for number, unit in enumerate(units_ms)
+    ]
+
+
+def _on_node(readings: list[Reading], node: str = "node-1") -> list[Reading]:
+    return [replace(one, node=node) for one in readings]
+
+
+def test_a_machine_that_becomes_slower_for_all_breaks_no_objective() -> None:
+    readings = _on_node(_steps("a", 100, 200, step_ms=9.0))
+    seen = _recording(*readings, speeds=_speeds(6.0, 6.0, 6.0, 6.0))
+    (found,) = windows(seen, SOLO, 0.004)
+    assert found.held is True
+    assert found.slowdown == pytest.approx(1.5)
+    (plain,) = windows(seen, SOLO)
+    assert plain.held is False
+
+
+def test_a_neighbour_that_slows_one_tenant_is_still_seen() -> None:
+    readings = _on_node(_steps("a", 100, 200, step_ms=9.0))
+    elsewhere = _speeds(6.0, 6.0, 6.0, 6.0, node="node-2")
+    seen = _recording(*readings, speeds=[*_speeds(4.0, 4.0, 4.0, 4.0), *elsewhere])
+    assert [one.held for one in windows(seen, SOLO, 0.004)] == [False]
+
+
+def test_a_core_that_is_slower_than_another_is_no_change_of_speed() -> None:
+    steady = [*_speeds(4.0, 4.0), *_speeds(6.0, 6.0, node="node-2")]
+    assert judge(_recording(speeds=steady), SOLO).speed_range == 1.0
+    changed = [*steady, *_speeds(*[4.0] * 50, *[8.0] * 50, node="node-3")]
+    assert judge(_recording(speeds=changed), SOLO).speed_range == 2.0
+    assert judge(_recording(), SOLO).speed_range == 0.0
+
+
+def test_the_reference_is_taken_to_one_speed() -> None:
+    plan = _plan(_job(workload_class="dense"), _job("b", "light"))
+    readings = [
+        *_on_node(_steps("a", 100, 200, step_ms=4.0)),
+        *_on_node(_steps("b", 100, 200, step_ms=4.0, pod="p2"), "node-2"),
+        *_on_node(_steps(SERVICE, 100, 200, step_ms=2.0, pod="p3")),
+    ]
+    speeds = [*_speeds(4.0, 4.0, 4.0, 4.0, 4.0), *_speeds(8.0, 8.0, 8.0, 8.0, node="node-2")]
+    alone = _recording(*readings, plan=plan, speeds=speeds)
+    assert unit_s(alone) == 0.004
+    assert solo_ns(alone) == pytest.approx(SOLO)
 
 
 def test_the_same_windows_are_judged_whether_or_not_the_rule_was_told() -> None:
@@ -188,6 +240,7 @@ def test_a_recording_comes_back_from_its_file_as_it_was(tmp_path: Path) -> None:
         reasons={"a": "Running"},
         looks_s=[5.0, 10.0],
         load=[1.5, 2.0],
+        speeds=_speeds(4.0),
     )
     recording.save(tmp_path / "new" / "one.json")
     assert Recording.load_from(tmp_path / "new" / "one.json") == recording

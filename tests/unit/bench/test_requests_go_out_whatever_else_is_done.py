@@ -38,6 +38,7 @@ def url() -> Iterator[str]:
     server.server_close()
 
 
+@pytest.mark.slow
 def test_what_was_answered_is_there_when_the_play_ends_early(url: str) -> None:
     """The watching loop stands still while requests are due; none is lost for that."""
     seen: list[Request] = []

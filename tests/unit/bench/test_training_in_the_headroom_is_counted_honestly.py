@@ -51,12 +51,14 @@ def test_a_service_alone_trains_nothing_and_keeps_its_objective() -> None:
     assert len(found.latency_s) == 300
 
 
+@pytest.mark.slow
 def test_no_second_of_a_device_counts_twice_and_quiet_work_fills_them() -> None:
     found = played(QUIET, trains=True)
     assert found.attained(SERVED.target.limit_s) == 1.0
     assert 0.8 * 3 * 300 < found.trained_s <= 3 * 305
 
 
+@pytest.mark.slow
 def test_work_that_would_break_the_objective_is_kept_off_the_replica() -> None:
     found = played(LOUD, trains=True)
     assert found.attained(SERVED.target.limit_s) == 1.0

@@ -22,6 +22,7 @@ def test_no_planner_beats_the_tight_bound() -> None:
     assert found.over("fifo", "fifo") == 1
 
 
+@pytest.mark.slow
 def test_figures_are_means_of_draws_and_their_worst() -> None:
     draws = {count: [draw(count, seed) for seed in (0, 1)] for count in (9, 81)}
     figures = synthetic_figures(draws)

@@ -12,6 +12,7 @@ from bench.gpu.rig import Rig
 from gpu import conformance
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
 def test_a_rig_conforms(rig: Rig, check: Callable[[Rig], None]) -> None:
     check(rig)
@@ -21,5 +22,6 @@ def test_the_fake_says_that_no_gpu_was_used(rig: Rig) -> None:
     assert "no GPU was used" in rig.device.facts.said()
 
 
+@pytest.mark.slow
 def test_evictions_cause_no_fault(rig: Rig) -> None:
     conformance.evictions_cause_no_fault(rig, 3)

@@ -20,6 +20,7 @@ SPREAD_PERCENT = 100 * planted.WINDOW_NOISE
 BAR_PERCENT = 3.0 + SPREAD_PERCENT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("knee", [planted.KNEE, 0.9])
 def test_knee_and_slowdowns_are_recovered(
     draw: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, knee: float
@@ -49,6 +50,7 @@ def test_curves_alone_are_those_planted(draw: Callable[..., Path], tmp_path: Pat
         )
 
 
+@pytest.mark.slow
 def test_the_same_rows_and_seed_give_the_same_bytes(
     draw: Callable[..., Path], tmp_path: Path
 ) -> None:

@@ -46,6 +46,7 @@ def summary(path: Path) -> dict[str, object]:
     return found
 
 
+@pytest.mark.slow
 def test_a_small_run_leaves_rows_summary_and_transcript(
     rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,6 +120,7 @@ def test_an_xid_ends_the_run_and_saves_it(
     assert len({line["window_id"] for line in read_cells(outcome.rows)}) == 4
 
 
+@pytest.mark.slow
 def test_without_mps_only_whole_shares_take_turns(no_mps: Rig, tmp_path: Path) -> None:
     outcome = Run(options(tmp_path), no_mps, say=silent).do()
     lines = read_cells(outcome.rows)
@@ -131,6 +133,7 @@ def test_without_mps_only_whole_shares_take_turns(no_mps: Rig, tmp_path: Path) -
     assert found["abort_rules"] == ["no nvidia-cuda-mps-control: time-slicing pairs only"]
 
 
+@pytest.mark.slow
 def test_a_client_that_never_attaches_stops_the_mps_blocks(rig: Rig) -> None:
     says = "print('{\"sm_count\": 132}', flush=True); import time; time.sleep(9)"
     rig.client = (sys.executable, "-c", says)
@@ -142,6 +145,7 @@ def test_a_client_that_never_attaches_stops_the_mps_blocks(rig: Rig) -> None:
     assert not rig.mps.running
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_windows")
 def test_workers_that_miss_mps_silently_are_not_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -178,6 +182,7 @@ def short_folder() -> Iterator[Path]:
         rig.close()
 
 
+@pytest.mark.slow
 def test_a_killed_runner_leaves_all_whole_windows(tmp_path: Path, short_folder: Path) -> None:
     words = ["-m", "bench.gpu", "r1", "--dry", "--out", str(tmp_path), "--tenants", ",".join(TWO)]
     words += ["--run-id", "k", "--mps-dir", str(short_folder / "m"), "--scale", "0.05"]

@@ -30,6 +30,7 @@ def first_hour(rig: Rig) -> dict[str, Result]:
     return {one.name[0].strip(): one for one in results}
 
 
+@pytest.mark.slow
 def test_every_step_passes(rig: Rig) -> None:
     found = first_hour(rig)
     assert list(found) == STEPS
@@ -40,6 +41,7 @@ def test_every_step_passes(rig: Rig) -> None:
     assert found["f"].detail.startswith("uids ")
 
 
+@pytest.mark.slow
 def test_a_driver_that_shows_a_container_everybody_is_no_fake_of_the_kernel(rig: Rig) -> None:
     rig.contained = rig.api
     found = first_hour(rig)
@@ -47,6 +49,7 @@ def test_a_driver_that_shows_a_container_everybody_is_no_fake_of_the_kernel(rig:
     assert "to a container" in found["b"].detail
 
 
+@pytest.mark.slow
 def test_a_client_that_misses_mps_is_no_proof(rig: Rig) -> None:
     says = 'print(\'{"sm_count": 132, "memory_free_mib": 80000}\', flush=True)'
     rig.client = (sys.executable, "-c", f"import time; {says}; time.sleep(60)")
@@ -60,6 +63,7 @@ def test_without_a_version_nothing_is_tried(rig: Rig) -> None:
     assert [name for name, one in first_hour(rig).items() if not one.ok] == ["a"]
 
 
+@pytest.mark.slow
 def test_the_command_prints_each_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

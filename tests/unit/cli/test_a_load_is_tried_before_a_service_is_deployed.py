@@ -56,6 +56,7 @@ def test_the_cheapest_configuration_that_keeps_it_is_named(trace: Path) -> None:
     assert 4 <= fixed["mostReplicas"] <= 6
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_figures(trace: Path) -> None:
     words = ("--requests", str(trace), "--slo", SLO, "--replica", HALF, "--json", "-")
     assert run(*words)[1] == run(*words)[1] != run(*words, "--seed", "7")[1]

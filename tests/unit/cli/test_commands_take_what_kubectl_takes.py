@@ -187,6 +187,7 @@ def test_what_the_user_may_not_list_is_said_and_the_rest_is_shown(
     assert 'User "u" cannot list it' in said
 
 
+@pytest.mark.slow
 def test_a_pipe_gets_one_line_for_each_row() -> None:
     script = (
         "from ullage.cli.output import console_for\n"

@@ -38,6 +38,7 @@ def completed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
     return complete
 
 
+@pytest.mark.slow
 def test_kubectl_starts_it_as_a_process() -> None:
     command = [sys.executable, "-c", PROGRAM, "profile", ""]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

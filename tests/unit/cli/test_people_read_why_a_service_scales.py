@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from rich.console import Console
 
 from builders import a_service
 from ullage.api.contract import Reason
 from ullage.cli.tables_scaling import scaling
 from ullage.cluster.records.spec_fields import ReplicaBounds
-from ullage.cluster.records.status import ReplicaChoice, ScalingRecord
+from ullage.cluster.records.status import ChosenShare, ReplicaChoice, ScalingRecord
 from ullage.metrics.scaling import scaling_figures
 
 BOUNDS = ReplicaBounds(min_replicas=1, max_replicas=8)
@@ -53,6 +54,13 @@ def test_what_is_wrong_comes_with_what_helps() -> None:
     text = shown(ScalingRecord(chosen=ReplicaChoice(replicas=2), reason=Reason.LOAD_UNKNOWN))
     assert "LatencyUnmeasured" in text
     assert "requests/s" not in text
+
+
+@pytest.mark.parametrize(
+    ("percent", "said"), [(25, "25% chosen for the objective"), (0, "found no room")]
+)
+def test_a_chosen_share_is_shown(percent: int, said: str) -> None:
+    assert said in shown(replace(RECORD, share=ChosenShare(percent=percent, time=1000.0)))
 
 
 def test_metrics_count_services_by_reason_and_name_none() -> None:

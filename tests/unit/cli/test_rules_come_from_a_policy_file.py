@@ -46,6 +46,7 @@ def _run(folder: Path, policy: str, **asked: object) -> dict[str, Outcome]:
     return {one.policy: one for one in found.outcomes}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["fast", "decide"])
 def test_tenants_get_their_weights_and_serve_in_their_order(tmp_path: Path, mode: str) -> None:
     found = _run(tmp_path, _file(tmp_path, POLICY), mode=mode)["las"]

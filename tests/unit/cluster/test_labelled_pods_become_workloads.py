@@ -25,7 +25,7 @@ from ullage.cluster.codecs.pod_status import (
     scheduling_annotation,
 )
 from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
-from ullage.cluster.records.spec_fields import GPURequest, Share
+from ullage.cluster.records.spec_fields import GPURequest, LaneMemory, Share
 from ullage.cluster.records.status import (
     Condition,
     DecisionRecord,
@@ -163,6 +163,26 @@ def test_keys_mean_what_the_fields_of_our_kinds_mean() -> None:
     assert only(raw_adopted_pod(notes={"max-slowdown": "1.3"})).max_slowdown == 1.3
 
 
+def test_a_container_in_a_lane_keeps_one_part_and_steps_in_the_other() -> None:
+    gpu = only(raw_adopted_pod(notes={"lane": "2Gi+6Gi"})).gpu
+    assert gpu.lane == LaneMemory(persistent_mib=2048, ephemeral_mib=6144)
+    assert (gpu.mode, gpu.memory_mib) == (GPUMode.FRACTIONAL, 8192)
+
+
+@pytest.mark.parametrize(
+    ("keys", "notes", "why"),
+    [
+        ({"share": "30"}, {"lane": "1Gi+1Gi", "memory": "2Gi"}, "a memory is stated, too"),
+        ({"devices": "1"}, {"lane": "1Gi+1Gi"}, "no share is stated"),
+    ],
+)
+def test_a_lane_belongs_to_a_share_and_says_its_memory_itself(
+    keys: dict[str, str], notes: dict[str, str], why: str
+) -> None:
+    found = only(raw_adopted_pod(keys=keys, notes=notes))
+    assert f"annotation ullage.dev/lane='1Gi+1Gi': {why}" in found.invalid
+
+
 def test_the_class_is_that_of_image_and_command_as_of_our_kinds() -> None:
     job = raw_job()
     template = job["spec"]["template"]["spec"]["containers"][0]
@@ -195,6 +215,17 @@ WRONG = {
     "percentile": ("100", "0", "x"),
     "metric": ("a b", "x" * 300),
     "memory": ("0", "1", "-1Gi", "1e3", "x", "9" * 100 + "Pi"),
+    "lane": (
+        "",
+        "+",
+        "1Gi",
+        "1Gi+",
+        "+1Gi",
+        "0+1Gi",
+        "1Gi+1e3",
+        "1Gi+1Gi+1Gi",
+        "9" * 100 + "Gi+1Gi",
+    ),
     "accelerators": ("A", ",", "a" * 70, ",".join("abcdefghijklmnopqrstuvwxyz")),
     "class": ("a b", "x" * 64, "\n"),
     "tenant": ("x" * 254,),

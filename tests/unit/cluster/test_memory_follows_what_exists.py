@@ -52,6 +52,7 @@ def held() -> Any:
     tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_edits_of_a_large_template_leave_one_and_deletion_none(held: Any) -> None:
     state = ClusterState(effect_of)
     for edit in range(EDITS):

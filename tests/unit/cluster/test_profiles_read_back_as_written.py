@@ -88,6 +88,7 @@ speeds = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     steps=st.lists(steps, max_size=5, unique_by=lambda row: row.id),

@@ -38,6 +38,7 @@ def test_saved_and_loaded_at_any_step(digits: Digits, tmp_path: Path) -> None:
     assert np.array_equal(trainer.state.velocity, straight.state.velocity)
 
 
+@pytest.mark.slow
 def test_sigterm_saves_and_the_next_start_goes_on(start: Start, tmp_path: Path) -> None:
     straight, _ = start("train", STEPS=2000, CHECKPOINT_DIR=tmp_path / "other").communicate()
     first = start("train", STEPS=2000)

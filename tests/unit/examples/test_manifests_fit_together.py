@@ -74,6 +74,7 @@ def environment(body: Body) -> dict[str, str]:
     return {entry["name"]: entry["value"] for entry in container(body).get("env", [])}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", MANIFESTS, ids=lambda file: file.name)
 def test_every_field_is_one_the_api_knows(file: Path) -> None:
     for body in ours(file):

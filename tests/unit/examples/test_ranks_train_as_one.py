@@ -101,6 +101,7 @@ def test_two_ranks_end_where_one_process_does(port: int, digits: Digits) -> None
     np.testing.assert_allclose(first.state.theta, alone.state.theta, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_processes_that_start_apart_end_together(start: Start, port: int, tmp_path: Path) -> None:
     common = {"WORLD_SIZE": 2, "MASTER_PORT": port, "STEPS": 300, "HIDDEN": 32}
     weights = tmp_path / "weights.npz"
@@ -119,6 +120,7 @@ def test_processes_that_start_apart_end_together(start: Start, port: int, tmp_pa
     )
 
 
+@pytest.mark.slow
 def test_sigterm_to_one_rank_ends_all_after_the_same_step(
     start: Start, port: int, tmp_path: Path
 ) -> None:
@@ -150,6 +152,7 @@ def test_sigterm_to_one_rank_ends_all_after_the_same_step(
     assert [one.resumed_at for one in said if one is not None] == [step, step]
 
 
+@pytest.mark.slow
 def test_a_rank_whose_peer_is_killed_says_so_and_asks_for_another_try(
     start: Start, port: int
 ) -> None:

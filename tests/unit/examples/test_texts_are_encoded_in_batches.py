@@ -21,6 +21,7 @@ from ullage_run.serving import ModelServer
 ENCODER = made(7)
 
 
+@pytest.mark.slow
 @given(st.lists(st.text(max_size=40), min_size=1, max_size=5))
 def test_a_text_has_its_vector_in_any_company(texts: list[str]) -> None:
     together = ENCODER.encode(texts)

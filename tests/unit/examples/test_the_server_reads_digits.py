@@ -121,6 +121,7 @@ def test_weights_must_fit(tmp_path: Path) -> None:
         serve.prepare(Plan(hidden=8, weights=file))
 
 
+@pytest.mark.slow
 def test_sigterm_under_load_loses_no_request(
     start: Start, port: int, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -51,6 +51,7 @@ def test_bodies_are_changed_and_nothing_that_only_talks() -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ["allocation/rounds.py", "admission/margin.py"])
 def test_every_change_is_another_program(file: str) -> None:
     text = (ROOT / "operator/ullage/engines" / file).read_text(encoding="utf-8")
@@ -60,5 +61,6 @@ def test_every_change_is_another_program(file: str) -> None:
     assert before not in programs
 
 
+@pytest.mark.slow
 def test_a_larger_sample_of_a_seed_goes_on_where_a_smaller_one_ends() -> None:
     assert draw(30, 1)[:20] == draw(20, 1)

@@ -77,6 +77,7 @@ def test_every_source_file_begins_with_its_licence() -> None:
     assert without == []
 
 
+@pytest.mark.slow
 def test_no_file_names_a_package_registry() -> None:
     assert _found(HOST) == []
 
@@ -85,6 +86,7 @@ def test_no_file_names_a_folder_of_the_machine_it_was_written_on() -> None:
     assert _found(MACHINE_PATH) == []
 
 
+@pytest.mark.slow
 def test_nothing_is_marked_as_unfinished() -> None:
     assert _found(UNFINISHED) == []
 

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import fcntl
+import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
+from subprocess import Popen
+from typing import Any
 
 import pytest
 
@@ -71,3 +76,36 @@ def test_a_second_build_waits_for_the_first(
         assert not built.is_set()
     assert built.wait(20)
     second.join(20)
+
+
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
+    """Builds that were begun beside something else; each takes a minute."""
+    found: list[subprocess.Popen[bytes]] = []
+
+    def begin(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        assert command[1:] == ["-m", "demo.images"]
+        found.append(Popen([sys.executable, "-c", "import time; time.sleep(60)"], **options))
+        return found[-1]
+
+    monkeypatch.setattr(images.subprocess, "Popen", begin)
+    return found
+
+
+def test_a_build_beside_a_start_that_fails_ends_with_it(
+    tree: list[tuple[str, ...]], begun: list[subprocess.Popen[bytes]]
+) -> None:
+    with pytest.raises(CommandFailed, match="no kubelet"), images.building(Progress()):
+        raise CommandFailed("no kubelet")
+    (build,) = begun
+    assert build.returncode == -signal.SIGTERM
+
+
+def test_images_that_are_up_to_date_begin_no_build(
+    tree: list[tuple[str, ...]], begun: list[subprocess.Popen[bytes]]
+) -> None:
+    images.IMAGES.mkdir(parents=True)
+    for archive in images._archives(images.this_platform()).values():
+        archive.touch()
+    with images.building(Progress()):
+        assert begun == []

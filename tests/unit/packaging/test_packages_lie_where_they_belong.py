@@ -146,6 +146,7 @@ def test_the_agent_runs_without_the_operators_libraries() -> None:
     assert not loaded & {"pydantic", "kubernetes", "scipy"}
 
 
+@pytest.mark.slow
 def test_the_operator_runs_without_our_models_or_a_second_client() -> None:
     loaded = _loaded([], "", "ullage.app.main")
     assert "kubernetes.aio" in loaded
@@ -162,6 +163,7 @@ def _loaded(options: Sequence[str], first: str, module: str) -> set[str]:
     return set(done.stdout.split())
 
 
+@pytest.mark.slow
 def test_every_command_leads_to_a_function() -> None:
     code = ["import importlib"]
     for target in project()["scripts"].values():

@@ -31,6 +31,7 @@ def test_every_block_has_its_language(page: Path) -> None:
     assert [block.place for block in blocks(page) if block.language not in LANGUAGES] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=_id)
 def test_commands_of_a_page_exist(page: Path, folder: Path) -> None:
     wrong = [

@@ -234,6 +234,7 @@ def test_a_name_that_no_path_can_have_is_refused() -> None:
         ModelServer(doubled, "a/b")
 
 
+@pytest.mark.slow
 def test_sigterm_ends_what_was_begun() -> None:
     program = """
 import time

@@ -255,6 +255,7 @@ def test_who_comes_again_is_someone_else_and_owns_nothing_it_has_not() -> None:
         assert f"{again[0].group.identity.name}#2" in joined
 
 
+@pytest.mark.slow
 def test_a_machine_that_falls_silent_is_given_up() -> None:
     silent = threading.Event()
 
@@ -290,6 +291,7 @@ def test_a_job_whose_members_do_not_come_says_who_came() -> None:
             job.finish()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_whatever_happens_the_result_is_the_same(seed: int) -> None:
     draw = random.Random(seed)

@@ -239,6 +239,7 @@ def test_the_lag_holds_across_new_maps(state_store: StateStoreServer) -> None:
     far.close()
 
 
+@pytest.mark.slow
 def test_closing_breaks_off_a_slow_push_and_tells_who_waits(state_store: StateStoreServer) -> None:
     link(state_store).begin(1, 1)
     owner = Backup(link(state_store, bytes_per_s=1e5), epoch=1, max_lag_steps=1, patience_s=1e4)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -135,6 +136,94 @@ def test_a_step_asks_runs_and_releases(tmp_path: Path, play: Play) -> None:
     assert (release.lease, release.persistent_mib, release.peak_mib) == (7, 90, 250)
     assert release.emptied
     assert lane.lane == 3
+
+
+def late(answers: Callable[[Message], list[Message]]) -> Callable[[Message], list[Message]]:
+    """A node that says what it thinks of the end of a step only with the next grant."""
+    first, kept = True, list[Message]()
+
+    def answer(message: Message) -> list[Message]:
+        nonlocal first, kept
+        said = answers(message)
+        if isinstance(message, Release) and not first:
+            kept = said
+            return []
+        first = first and not isinstance(message, Release)
+        kept, said = [], kept + said
+        return said
+
+    return answer
+
+
+@pytest.mark.slow
+def test_a_loop_without_pauses_hears_the_end_of_a_step_with_the_next_grant(
+    tmp_path: Path, play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lanes, "QUICK_S", 60.0)
+    node = play(late(plainly))
+    with join(tmp_path) as lane:
+        for _ in range(4):
+            with lane.step():
+                pass
+    assert [type(one) for one in node.heard].count(Release) == 4
+
+
+def test_a_node_that_does_not_know_the_lease_of_the_last_step_still_grants_the_next(
+    tmp_path: Path, play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lanes, "QUICK_S", 60.0)
+
+    def forgetful(message: Message) -> list[Message]:
+        if isinstance(message, Release):
+            return [Refused(reason=LaneRefusal.LEASE_UNKNOWN, message="lease 7 is not the job's")]
+        return plainly(message)
+
+    play(forgetful)
+    with join(tmp_path) as lane:
+        for _ in range(4):
+            with lane.step():
+                pass
+
+
+def test_a_step_beyond_what_was_declared_waits_for_what_the_node_says(
+    tmp_path: Path, play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lanes, "QUICK_S", 60.0)
+
+    def strict(message: Message) -> list[Message]:
+        if isinstance(message, Release) and message.peak_mib > 300:
+            return [Refused(reason=LaneRefusal.EXCEEDS_LANE, message="its lane has 300 MiB")]
+        return plainly(message)
+
+    play(strict)
+    plain = lanes.Plain()
+    with join(tmp_path, plain) as lane:
+        for _ in range(3):
+            with lane.step():
+                plain.count(90, 300)
+        with pytest.raises(lanes.OutOfLane, match="300 MiB"), lane.step():
+            plain.count(90, 301)
+
+
+def test_a_program_that_pauses_between_steps_waits_for_the_end_of_each(
+    tmp_path: Path, play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lanes, "QUICK_S", -1.0)
+    released = threading.Event()
+
+    def slow(message: Message) -> list[Message]:
+        if isinstance(message, Release):
+            time.sleep(0.05)
+            released.set()
+        return plainly(message)
+
+    play(slow)
+    with join(tmp_path) as lane:
+        for _ in range(2):
+            released.clear()
+            with lane.step():
+                pass
+            assert released.is_set()
 
 
 def test_outside_a_lane_a_step_is_only_the_step(monkeypatch: pytest.MonkeyPatch) -> None:

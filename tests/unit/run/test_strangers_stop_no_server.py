@@ -246,6 +246,7 @@ def test_a_fault_over_a_push_gives_its_room_back(
         link.close()
 
 
+@pytest.mark.slow
 def test_whoever_asks_for_the_status_is_answered_beside_silent_ones() -> None:
     status_server = StatusServer(("127.0.0.1", 0), lambda: {"step": 7})
     before = threading.active_count()

@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+import pytest
+
 from builders import (
     EPOCH,
     NOW,
@@ -67,6 +69,7 @@ def test_they_are_not_moved_for_it() -> None:
     assert {one.rank: one.uid for one in found.toy.members(found.job().ref.uid)} == uids
 
 
+@pytest.mark.slow
 def test_another_choice_of_spot_leaves_them_alone() -> None:
     found = play(steady=1, spot_a=2, spot_b=2)
     found.add(job(least=1))

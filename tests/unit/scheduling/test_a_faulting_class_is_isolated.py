@@ -346,6 +346,7 @@ def test_owners_are_told_once() -> None:
     assert "Xid 31 (memory page fault)" in told[0]
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.tuples(st.integers(0, 3), st.integers(0, 200), st.sampled_from([13, 31, 43, 45, 79])),

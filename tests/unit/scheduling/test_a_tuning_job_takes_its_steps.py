@@ -227,6 +227,7 @@ def test_results_that_make_no_sense_count_for_nothing() -> None:
     assert [one.value for one in search.results] == [1.0]
 
 
+@pytest.mark.slow
 def test_a_thousand_trials_end_with_few_training_jobs_at_a_time() -> None:
     world = TuningWorld(
         a_search(trials=1_000, parallelism=50, max_epochs=1), score=lambda trial, epoch: 0.5

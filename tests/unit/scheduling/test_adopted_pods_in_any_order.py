@@ -262,6 +262,7 @@ class World:
                 assert any(one["type"] == "ullage.dev/Admitted" for one in told), pod
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_nothing_is_given_twice_and_everyone_is_told(seed: int) -> None:
     world = World(seed)
@@ -367,6 +368,7 @@ def test_a_running_pod_that_lost_its_label_keeps_its_device_until_it_ends() -> N
     assert len(given(world)) == 4
 
 
+@pytest.mark.slow
 def test_ten_thousand_pods_at_once_are_given_what_there_is_and_told_why_they_wait() -> None:
     count = 10_000
     web = owner_reference("ReplicaSet", "web")

@@ -112,6 +112,7 @@ def test_its_pods_do_not_change_with_their_number() -> None:
     assert one["spec"]["template"] == two["spec"]["template"]
 
 
+@pytest.mark.slow
 @given(
     policy=st.sampled_from(BatchingPolicy),
     sizes=st.lists(st.integers(1, 1024), min_size=1, max_size=16, unique=True).map(sorted),

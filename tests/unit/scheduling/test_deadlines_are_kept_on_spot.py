@@ -52,6 +52,7 @@ def test_spot_runs_while_the_deadline_leaves_room() -> None:
     assert (safe.status, safe.reason) == ("True", Reason.DEADLINE_KEPT)
 
 
+@pytest.mark.slow
 def test_ahead_of_the_line_it_waits_and_behind_it_takes_on_demand() -> None:
     toy = play(spot=1)
     toy.add(due())
@@ -66,6 +67,7 @@ def test_ahead_of_the_line_it_waits_and_behind_it_takes_on_demand() -> None:
     assert toy.job().status.restarts == 0, "what was taken away is no failure"
 
 
+@pytest.mark.slow
 def test_caught_up_it_goes_back_to_spot() -> None:
     toy = play()
     toy.add(due())
@@ -77,6 +79,7 @@ def test_caught_up_it_goes_back_to_spot() -> None:
     assert (toy.mode(), toy.on()) == ("Spot", {SPOT})
 
 
+@pytest.mark.slow
 def test_the_books_tell_how_long_it_was_on_demand() -> None:
     toy = play()
     toy.add(due())
@@ -102,6 +105,7 @@ def test_progress_says_where_the_line_to_the_deadline_was() -> None:
     assert progress.expected_percent == pytest.approx(25, abs=2)
 
 
+@pytest.mark.slow
 def test_the_safety_net_is_for_good_and_outlives_the_leader() -> None:
     toy = play(backup=0)
     toy.add(due())
@@ -122,6 +126,7 @@ def test_the_safety_net_is_for_good_and_outlives_the_leader() -> None:
     assert toy.on() == {BACKUP}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("resumes", "mode"), [(True, "Spot"), (False, "OnDemand")])
 def test_a_restart_at_two_thirds_is_not_undone_where_the_job_says_so(
     resumes: bool, mode: str
@@ -180,6 +185,7 @@ def test_without_a_checkpoint_only_on_demand_will_do() -> None:
     assert toy.on() == {BACKUP}
 
 
+@pytest.mark.slow
 def test_the_last_steps_are_run_though_the_estimate_is_used_up() -> None:
     toy = play(spot=1)
     toy.add(due(hours=12, work_h=6).with_(work_steps=2400))
@@ -192,6 +198,7 @@ def test_the_last_steps_are_run_though_the_estimate_is_used_up() -> None:
     assert toy.job().status.phase == "Succeeded"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_no_deadline_is_missed_on_generated_traces(seed: int) -> None:
     toy = play()

@@ -82,6 +82,7 @@ def test_two_light_jobs_run_side_by_side_on_one_device() -> None:
     assert sharers(turns) == {frozenset({"one", "two"})}
 
 
+@pytest.mark.slow
 def test_time_beside_another_is_booked_by_pair() -> None:
     turns = Turns.of({"n1": FAST}, light("a"))
     turns.add(*(job(f"j{at}") for at in range(4)))
@@ -197,6 +198,7 @@ def slowed(turns: Turns, name: str, slowdown: float) -> None:
     turns.toy.workloads[workload.ref.uid] = replace(workload, status=status)
 
 
+@pytest.mark.slow
 def test_a_new_leader_goes_on_with_the_same_pairs() -> None:
     turns = Turns.of({"n1": FAST, "n2": SLOW}, light("a"), light("b", 0.6, 2.0))
     turns.add(*(job(f"j{at}", "ab"[at % 2]) for at in range(6)))
@@ -241,6 +243,7 @@ def test_every_objective_pairs(objective: str) -> None:
     assert any(len(names) == 2 for names in sharers(turns))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [4, 5])
 def test_all_rules_hold_whatever_comes_and_goes(seed: int) -> None:
     """Every cycle is checked: at most two who both allow it, no memory or percent too much."""

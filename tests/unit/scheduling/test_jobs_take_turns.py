@@ -36,6 +36,7 @@ def waits(turns: Turns, name: str) -> str:
     return decision.message
 
 
+@pytest.mark.slow
 def test_received_time_follows_the_promise_within_fifty_rounds() -> None:
     turns = Turns.of(TWO, rates("a", 4, 1), rates("b", 2, 1))
     names = [f"j{at}" for at in range(6)]
@@ -113,6 +114,7 @@ def test_a_gang_is_not_starved_by_single_jobs() -> None:
     assert dict(books.received)[FAST].at(turns.toy.now) >= ROUND_S
 
 
+@pytest.mark.slow
 def test_a_gang_that_is_late_waits_for_no_turn_to_end() -> None:
     turns = Turns.of({"n1": FAST}, rates("a", 4, 1), devices=2)
     for at in range(2):  # turns never end together
@@ -174,6 +176,7 @@ def test_nothing_is_written_while_no_one_changes_place() -> None:
     assert turns.counts["EvictPod"] == 0
 
 
+@pytest.mark.slow
 def test_a_new_leader_goes_on_with_the_same_books() -> None:
     turns = Turns.of(TWO, rates("a", 4, 1), rates("b", 2, 1))
     turns.add(*(job(f"j{at}", "ab"[at % 2]) for at in range(6)))

@@ -71,6 +71,7 @@ def test_a_cycle_of_turns_ends_and_says_nothing_to_whom_it_left_out(asked: list[
     assert few <= 40 * serve._FILLING[1] + 10
 
 
+@pytest.mark.slow
 def test_everyone_gets_an_answer_some_day(asked: list[str]) -> None:
     jobs = _jobs()
     heard: set[str] = set()

@@ -41,6 +41,7 @@ def _of_others(plan: Plan, snapshot: Snapshot) -> tuple[object, ...]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scene", SCENES)
 def test_an_exception_anywhere_about_one_workload_leaves_the_others_as_without_it(
     scene: str,

@@ -111,6 +111,7 @@ def test_without_a_checkpoint_running_work_is_never_moved() -> None:
     assert toy.counts["EvictPod"] == 0
 
 
+@pytest.mark.slow
 def test_prices_are_compared_once_a_period_and_moves_pay() -> None:
     toy = play(a_pool("now", 2.0, hazard=0.0), a_pool("later", 2.2, hazard=0.0), now=1, later=1)
     toy.add(job(work_steps=100_000))

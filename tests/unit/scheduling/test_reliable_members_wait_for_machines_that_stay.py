@@ -157,6 +157,7 @@ def test_room_is_counted_by_what_is_written_into_the_pod(affinity: dict[str, obj
     assert held_to(shape, ()) is shape
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("priced", [False, True])
 def test_whatever_comes_and_goes_they_are_never_elsewhere_and_come_back(

@@ -175,6 +175,7 @@ def test_what_is_decided_keeps_the_objective_and_one_less_would_not() -> None:
     assert float(record.load) == pytest.approx(28.0, rel=0.01)
 
 
+@pytest.mark.slow
 def test_a_square_wave_does_not_flap() -> None:
     played = Played(scaled(2))
     for at in range(80):
@@ -183,6 +184,7 @@ def test_a_square_wave_does_not_flap() -> None:
     assert not changes, played.sizes
 
 
+@pytest.mark.slow
 def test_an_idle_service_shrinks_after_the_hold_and_only_then() -> None:
     played = Played(scaled(6))
     for _ in range(8):
@@ -232,6 +234,7 @@ def test_nothing_changes_on_missing_data(why: str) -> None:
     assert not found.all(ScaleWorkload)
 
 
+@pytest.mark.slow
 def test_while_some_replicas_report_nothing_none_is_taken_away() -> None:
     played = Played(scaled(6))
     for _ in range(30):
@@ -349,6 +352,7 @@ def test_between_two_bins_the_status_is_not_written() -> None:
     assert found.plan.wake_at <= played.now + 1
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(loads=st.lists(st.floats(0, 200), min_size=1, max_size=25), first=st.integers(1, 8))
 def test_whatever_comes_replicas_stay_within_bounds(loads: list[float], first: int) -> None:
@@ -362,6 +366,7 @@ def test_whatever_comes_replicas_stay_within_bounds(loads: list[float], first: i
         )
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(
     rates=st.lists(st.integers(0, 2**53), max_size=200),

@@ -130,6 +130,12 @@ def test_nodes_with_lanes_hear_whose_step_is_next_and_others_do_not() -> None:
     assert plain.one(ApplyGPUNode).lane_policy is IterationPolicy.FAIR
 
 
+def test_a_node_hears_how_many_steps_the_work_of_a_lane_has() -> None:
+    jobs = [small(0).with_(work_steps=300), a_job("plain").fractional(10, 10).with_(work_steps=300)]
+    assert {one.work_steps for _, one in placed(*jobs).slices() if one.lane} == {300}
+    assert {one.work_steps for _, one in placed(*jobs).slices() if not one.lane} == {0}
+
+
 def test_another_policy_reaches_a_node_whose_slices_stay() -> None:
     job = small(0)
     slices = [one for _, one in placed(job).slices()]

@@ -77,6 +77,7 @@ def test_a_budget_still_bounds_what_delay_pays_for() -> None:
     assert toy.dearest["train"] <= 4.0
 
 
+@pytest.mark.slow
 def test_members_leave_when_instances_become_dear_and_come_back() -> None:
     toy = play(1.0, nodes=8)
     toy.add(gang(1.0, most=16))

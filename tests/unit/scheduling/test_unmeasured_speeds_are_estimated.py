@@ -167,6 +167,7 @@ def test_op_times_of_other_tables_price_a_class_that_never_ran() -> None:
     assert rate == pytest.approx(1 / (28 * 2e9 * 1e-13), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_a_left_out_network_is_estimated_as_well_as_in_the_bench() -> None:
     found = {name: error for name, (error, _) in left_out(read_networks(), str).items()}
     assert len(found) == 12
@@ -312,6 +313,7 @@ DUST = (
 UNTIMED = OpTable(ops=(OpRow(type="ReLU", seconds=0.0),), accelerator="v100")
 
 
+@pytest.mark.slow
 @given(tables=st.lists(WILD_TABLES, min_size=3, max_size=6))
 @example(tables=[UNTIMED] * 3)
 @example(tables=[OpTable(ops=(row,), accelerator="v100") for row in DUST])

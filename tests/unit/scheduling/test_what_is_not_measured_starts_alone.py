@@ -215,6 +215,18 @@ def test_a_load_that_was_kept_alone_is_not_called_impossible() -> None:
     assert found.decision(heavier).reason is Reason.LOAD_INFEASIBLE
 
 
+@BOTH
+def test_a_load_that_was_too_much_for_one_replica_keeps_none_from_starting(policy: Part) -> None:
+    """The others died under what they could not carry; without a new one there is none at all."""
+    busy = [seen(at, requests_milli=60_000, latency_micros=900_000) for at in range(3)]
+    service = serving(latency_ms=500)
+    parts = (a_gpu_node(devices=1), policy, service, pod_of(service))
+    assert place(decided(*parts, taught(*busy)), "serve-x") == (gpu(), 50)
+    declared = service.with_(load=OfferedLoad(requests_per_s=110.0))
+    said = decided(a_gpu_node(), policy, declared, pod_of(declared), taught(*busy))
+    assert said.decision(declared).reason is Reason.LOAD_INFEASIBLE
+
+
 def test_the_record_says_so_only_as_long_as_it_is_so() -> None:
     service, node = serving(), a_gpu_node(devices=1)
     record = decided(node, LEARNED, service, pod_of(service)).decision(service)

@@ -103,6 +103,7 @@ def _sound(action: Action) -> None:
         assert faults(schema(GPUNode)["properties"]["spec"], spec) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scene", SETS)
 def test_a_wild_figure_stops_no_other(scene: str) -> None:
     snapshot, settings = SCENES[scene]
@@ -172,6 +173,7 @@ def _sharing(name: str) -> tuple[Part, ...]:
     return job, *job.pods()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", ["gpu_nodes", "profiles", "device_profiles", "pools", "policy"])
 def test_a_wild_figure_of_any_other_object_sets_that_object_aside(table: str) -> None:
     solo = SoloEntry(device=MODEL, share=50, sm_util=0.5, steps_per_second=2.0)

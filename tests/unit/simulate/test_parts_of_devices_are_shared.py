@@ -52,6 +52,7 @@ def test_what_counts_on_whole_devices_is_refused(tmp_path: Path, asked: dict[str
         _compared(tmp_path, LINES, **asked)
 
 
+@pytest.mark.slow
 def test_counting_in_parts_changes_nothing_of_whole_jobs() -> None:
     fleet = Fleet(devices={"v100": 2, "p100": 4, "k80": 6}, prices={"v100": 2.48})
     trace = fitted(published(), fleet).first(12)

@@ -21,6 +21,7 @@ def _run(policy: GavelPolicy, seed: int = 0) -> Outcome:
     return run_trace(trace(), DEVICES, policy, seed=seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("policy", "makespan_h", "mean_jct_h"),
     [
@@ -41,6 +42,7 @@ def test_the_figures_are_those_of_the_published_simulator(
         assert found.mean_jct_s / 3600 == pytest.approx(mean_jct_h, rel=WITHIN)
 
 
+@pytest.mark.slow
 def test_knowing_the_types_pays_as_published() -> None:
     aware = _run(GavelPolicy.MAX_MIN_FAIRNESS_PERF)
     blind = [_run(GavelPolicy.MAX_MIN_FAIRNESS, seed) for seed in SEEDS]

@@ -53,6 +53,7 @@ def _jct(found: Outcome) -> dict[str, float]:
     return {job.name: job.jct_s for job in found.jobs}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [1, 3, 1000])
 def test_fifo_without_the_operator_is_as_the_operator_plays_it(limit: int) -> None:
     rounds = RoundSettings(round_s=300.0, gang_skip_limit=limit)
@@ -225,6 +226,7 @@ def test_the_operator_takes_whom_it_costs_least(ages: bool, victim: str, lost_s:
     assert _jct(found)["urgent"] == pytest.approx(1000.0, abs=1.0)
 
 
+@pytest.mark.slow
 def test_jobs_of_one_device_are_paired_by_what_the_table_says() -> None:
     table = built_in()
     kinds = ("ResNet-18 (batch size 128)", "Recommendation (batch size 1024)")

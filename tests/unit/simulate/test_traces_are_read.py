@@ -285,6 +285,7 @@ def naming(name: str) -> Iterator[None]:
 CELLS = st.sampled_from(["", "0", "1", "-1", "nan", "inf", "1e400", "2", " 3", "x", '"', "a,b"])
 
 
+@pytest.mark.slow
 @given(st.data(), st.sampled_from([form for form in Format if form is not Format.AUTO]))
 def test_any_cells_are_read_or_refused_with_their_line(data: st.DataObject, form: Format) -> None:
     columns = sorted(COLUMNS[form]) + data.draw(st.lists(st.sampled_from(OPTIONAL), unique=True))

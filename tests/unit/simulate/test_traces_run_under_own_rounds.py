@@ -173,6 +173,7 @@ def test_what_fits_nowhere_is_left_out_and_told() -> None:
         fitted(trace, Fleet(devices={"z": 1}))
 
 
+@pytest.mark.slow
 def test_the_published_trace_is_done_sooner_than_in_a_queue_even_with_restarts() -> None:
     trace = fitted(published(), FLEET)
     plain = run(trace, FLEET, POLICIES["fifo"])

@@ -284,6 +284,7 @@ async def test_wild_callers_stop_no_review(mounted: Path) -> None:
             writer.close()
 
 
+@pytest.mark.slow
 @needs_openssl
 async def test_a_pod_that_ends_answers_until_it_is_withdrawn(mounted: Path) -> None:
     """The process, as the chart starts it: it serves for a while after SIGTERM, and ends with 0."""

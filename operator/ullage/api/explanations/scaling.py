@@ -44,7 +44,15 @@ SCALING: Final[Mapping[Reason, Explanation]] = {
     Reason.OUT_OF_REACH: say(
         "Requests that do not wait take longer than the objective allows, so more replicas cannot "
         "keep it. There are as many as keep waiting short.",
-        "Give replicas a larger share or a faster accelerator, or loosen spec.slo.",
+        "Give replicas a larger share or a faster accelerator, or loosen spec.slo. With a range in "
+        "gpu.share, gpu.memory.limit and sharing.resizable: Restart the operator chooses a share.",
+    ),
+    Reason.SHARE_CHOSEN: say(
+        "The operator chose another share of a device for the replicas: a smaller one is enough "
+        "for the largest load of the last twenty minutes, or more replicas of the present one "
+        "cannot keep the objective. Replicas are replaced one after the other.",
+        "Nothing. To keep the share, set sharing.resizable to Never, or minPercent and maxPercent "
+        "of gpu.share to the same number.",
     ),
     Reason.PEAK_AHEAD: say(
         "The load of the service beside the job is forecast to grow, and the service needs the "

@@ -87,14 +87,14 @@ class UnreadBook:
 def _entry(kind: str, raw: JsonObject, text: str) -> Unread | None:
     try:
         meta = identity(raw)
-        told = _told(raw)
+        told = _shown_invalid(raw)
     except Exception:  # counted already where it could not be read: there is nothing to tell
         return None
     ref = ObjectRef(kind=kind, namespace=meta.namespace, name=meta.name, uid=meta.uid)
     return Unread(ref=ref, generation=meta.generation, text=text, told=told)
 
 
-def _told(raw: JsonObject) -> Condition | None:
+def _shown_invalid(raw: JsonObject) -> Condition | None:
     shown = read_conditions(section(raw, "status"))
     return next((condition for condition in shown if condition.type == ConditionType.INVALID), None)
 
@@ -206,8 +206,8 @@ class Store(ABC, Generic[Key]):
             changed = self.put(raw, now)
         except Exception as error:  # the seam of one object: the last good record stays
             self.context.failed(self.stream, error, raw)
-            return self._tell(raw, complaint(error))
-        return self._tell(raw, "") or changed
+            return self._note(raw, complaint(error))
+        return self._note(raw, "") or changed
 
     def remove(self, raw: JsonObject) -> bool:
         """An object is gone; one that was re-created under its name stays."""
@@ -220,7 +220,7 @@ class Store(ABC, Generic[Key]):
             self.context.touch()
         return self.drop(key) if self.held_uid(key) in ("", uid) else False
 
-    def _tell(self, raw: JsonObject, text: str) -> bool:
+    def _note(self, raw: JsonObject, text: str) -> bool:
         """Note what is wrong with an object, or that nothing is; says whether that is new."""
         if not self.tells:
             return False
@@ -406,17 +406,17 @@ class ForeignStore(Store[str]):
         else:
             self.unprepared[uid] = unprepared
         routes = self._route(uid, project_router_pod(raw) if use is not None else None)
-        return self._told(self.table.put(uid, use)) or routes
+        return self._touch_if_wanted(self.table.put(uid, use)) or routes
 
     def drop(self, key: str) -> bool:
         """Count a pod no more."""
         self.unprepared.pop(key, None)
         routes = self._route(key, None)
-        return self._told(self.table.put(key, None)) or routes
+        return self._touch_if_wanted(self.table.put(key, None)) or routes
 
     def count_besides(self, uid: str, use: ForeignUse | None) -> bool:
         """Count a pod of another stream that turned out to be foreign (``None`` = no more)."""
-        return self._told(self._besides.put(uid, use))
+        return self._touch_if_wanted(self._besides.put(uid, use))
 
     def use(self, node: str) -> Resources | None:
         """Requests of foreign pods on a node; ``None`` where none runs."""
@@ -442,7 +442,7 @@ class ForeignStore(Store[str]):
         self.context.touch()
         return True
 
-    def _told(self, nodes: set[str]) -> bool:
+    def _touch_if_wanted(self, nodes: set[str]) -> bool:
         visible = any(self._wanted(node) for node in nodes)
         if visible:
             self.context.touch()
@@ -459,9 +459,9 @@ class PolicyStore(PlainStore[str, PolicyRecord]):
             stream, context, name_of, lambda raw: project_policy(raw)[1], lambda held: held.uid
         )
 
-    def _tell(self, raw: JsonObject, text: str) -> bool:
+    def _note(self, raw: JsonObject, text: str) -> bool:
         """Only the one that binds: the others are told something else already."""
-        return super()._tell(raw, text) if _is_binding(raw) else False
+        return super()._note(raw, text) if _is_binding(raw) else False
 
     def binding(self) -> PolicyRecord:
         """The policy that binds, or the defaults."""

@@ -212,12 +212,27 @@ def _gpu(said: Said) -> GPURequest:
     else:
         with _about(AdoptionKey.DEVICES, said):
             gpu = read_gpu({"gpu": {"count": _number(devices or "")}})
+    if AdoptionKey.LANE in said:
+        return _in_lane(share, said)
     memory = said.get(AdoptionKey.MEMORY)
     if memory is None:
         return gpu
     with _about(AdoptionKey.MEMORY, said):
         limited = read_gpu({"gpu": {"memory": {"limit": memory}}})
         return replace(gpu, memory_mib=limited.memory_mib)
+
+
+def _in_lane(share: str | None, said: Said) -> GPURequest:
+    """The share of a container that takes turns, with both parts of its memory."""
+    stated = said[AdoptionKey.LANE]
+    if share is None:
+        raise _wrong(AdoptionKey.LANE, stated, "no share is stated")
+    if AdoptionKey.MEMORY in said:
+        raise _wrong(AdoptionKey.LANE, stated, "a memory is stated, too")
+    persistent, _, ephemeral = stated.partition("+")
+    lane = {"persistent": persistent, "ephemeral": ephemeral}
+    with _about(AdoptionKey.LANE, said):
+        return read_gpu({"gpu": {**_fraction(share), "lane": lane}})
 
 
 def _fraction(share: str) -> JsonObject:

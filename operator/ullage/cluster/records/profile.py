@@ -273,6 +273,11 @@ class ProfileStatus:
         keyed("id", most=MAX_CHARGED),
     ] = ()
     """The newest of them; each is counted once."""
+    lane_persistent_mib: Count = 0
+    """Most memory that a program of the class kept between two steps in a lane, in MiB; a new
+    image discards it."""
+    lane_ephemeral_mib: Count = 0
+    """Most memory that a step of it took above that, in MiB."""
     solo: tuple[SoloEntry, ...] = ()
     """Measured behaviour alone: medians of times, running means of counters."""
     step_time: tuple[StepRow, ...] = ()

@@ -706,6 +706,16 @@ class ReplicaChoice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenShare:
+    """The share of a device that the operator chose for each replica."""
+
+    percent: Annotated[int, between(0, 100)] = 0
+    """Share in percent; absent = found no room, so replicas have what spec.gpu.share allows."""
+    time: Moment
+    """When it was chosen, or given up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NeedRecord:
     """How many replicas were needed at a moment."""
 
@@ -731,6 +741,8 @@ class ScalingHistory:
     """Mean time to serve a request that does not wait, in microseconds."""
     spread: Decimal = ""
     """Standard deviation of the logarithm of that time."""
+    percent: Annotated[int, between(0, 100)] = 0
+    """Share of a device at which that time was measured, in percent."""
     asleep_since: Time = 0.0
     """When the service scaled to zero; absent = it has replicas."""
     idle_doublings: Annotated[int, between(0, MOST_DOUBLINGS)] = 0
@@ -753,6 +765,8 @@ class ScalingRecord:
     """What is asked for."""
     runner_up: ReplicaChoice | None = None
     """One replica less than is needed, and what it would bring."""
+    share: ChosenShare | None = None
+    """Share chosen for the replicas within spec.gpu.share; absent = none was chosen."""
     reason: ReasonWord
     """Why, in one stable word."""
     message: Line = ""

@@ -15,11 +15,14 @@ from enum import StrEnum
 from typing import Final
 
 from ullage.api.contract import Reason
-from ullage.engines.admission.records import Proposal
+from ullage.engines.admission.records import Proposal, Tenant
 from ullage.engines.admission.verdict import RiskSettings, Verdict
 
 LEAST_SECONDS: Final = 20.0
 MOST_SECONDS: Final = 60.0
+HEADROOM: Final = 1.10
+"""Least objective of a tenant beside whom a trial begins, in units of what its share alone costs:
+neighbours slow each step on top of that, by 4 to 9 % where it was measured (derived)."""
 LEAST_WINDOWS: Final = 4
 """Windows with a finished step or request before a trial may end well."""
 VIOLATIONS: Final = 2
@@ -115,6 +118,15 @@ def may_probe(
             Reason.NEED_PROFILE,
             f"no one is tried out beside the latency objective of {beside.name}",
         )
+    # the share the verdict is about: there the forecast itself keeps every objective best
+    percent = verdict.tenants[-1].percent
+    tight = next((one for one in proposal.mixture(percent) if _too_narrow(one)), None)
+    if tight is not None:
+        return _no(
+            Reason.NEED_PROFILE,
+            f"no one is tried out where the {tight.percent} % of {tight.name} alone cost what its "
+            f"objective of {tight.max_slowdown:g} allows: a larger share leaves room for a trial",
+        )
     profile = proposal.newcomer.profile
     rows = profile.rows if profile is not None else 0
     left = account.left_s(settings, rows)
@@ -124,8 +136,7 @@ def may_probe(
             f"class {account.workload_class} has {left:.0f} s of trial left and one takes "
             f"{LEAST_SECONDS:.0f} s; it needs a whole device until new rows exist",
         )
-    # the share the verdict is about: there the forecast itself keeps every objective best
-    return Trial(percent=verdict.tenants[-1].percent, seconds=min(left, MOST_SECONDS))
+    return Trial(percent=percent, seconds=min(left, MOST_SECONDS))
 
 
 def end_of_trial(windows: Sequence[bool | None], *, elapsed_s: float, trial: Trial) -> Outcome:
@@ -148,6 +159,14 @@ def end_of_trial(windows: Sequence[bool | None], *, elapsed_s: float, trial: Tri
     if elapsed_s >= LEAST_SECONDS and calm:
         return Outcome.COMMIT
     return Outcome.ROLL_BACK if elapsed_s >= trial.seconds else Outcome.GOES_ON
+
+
+def _too_narrow(tenant: Tenant) -> bool:
+    """Whether a share that is smaller than the known demand uses up the objective by itself."""
+    demand = tenant.profile.fingerprint.sm if tenant.profile is not None else None
+    if demand is None or tenant.max_slowdown is None:
+        return False
+    return HEADROOM * demand / (tenant.percent / 100) > tenant.max_slowdown
 
 
 def _no(reason: Reason, text: str) -> NoTrial:

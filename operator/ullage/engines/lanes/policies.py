@@ -12,6 +12,8 @@ from ullage.engines.lanes.settings import IterationPolicy, LaneSettings
 from ullage.engines.lanes.state import Resident
 
 Key = Callable[[Resident, LaneSettings, float], float]
+FIRST_STEPS: Final = 5
+"""Steps after which their mean says how long a step is; the first one is often much longer."""
 
 
 def chosen(residents: Iterable[Resident], settings: LaneSettings, now_s: float) -> Resident | None:
@@ -31,12 +33,17 @@ def remaining_s(resident: Resident) -> float:
     """Seconds that a job still runs.
 
     One of unknown length, or beyond what it declared, is expected to run as long as it has run:
-    a length that is declared too short helps for no longer than that (derived).
+    a length that is declared too short helps for no longer than that (derived). The same holds for
+    the first steps of one whose steps are declared, which show how long a step is.
     """
-    total = resident.demand.total_s
-    if total is None or resident.ran_s >= total:
-        return resident.ran_s
-    return total - resident.ran_s
+    demand = resident.demand
+    if demand.total_s is not None:
+        left_s = demand.total_s - resident.ran_s
+    elif demand.total_steps is not None and resident.steps >= FIRST_STEPS:
+        left_s = (demand.total_steps - resident.steps) * (resident.step_s or 0.0)
+    else:
+        left_s = 0.0
+    return left_s if left_s > 0 else resident.ran_s
 
 
 def _srtf(one: Resident, settings: LaneSettings, now_s: float) -> float:

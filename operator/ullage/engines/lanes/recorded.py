@@ -4,10 +4,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from ullage.engines.lanes.records import JobDemand, Lease
 from ullage.engines.lanes.state import Lane, Resident
+
+Shape = tuple[object, ...]
+"""Equal where the record differs in leases and times alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +54,54 @@ class TableRecord:
     next_lane: int
     arrivals: int
     leases: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningRecord:
+    """What every step changes: the leases, those of them released early, the last number."""
+
+    held: tuple[Lease, ...]
+    draining: tuple[str, ...]
+    leases: int
+
+
+def running_in(record: TableRecord, running: RunningRecord) -> TableRecord:
+    """A table as it was recorded, with the leases of a later moment.
+
+    Args:
+        record: Of the same lanes and residents.
+        running: What has changed since.
+    """
+    held = {one.job: one for one in running.held}
+
+    def later(one: ResidentRecord) -> ResidentRecord:
+        name = one.demand.name
+        return replace(one, lease=held.get(name), draining=name in running.draining)
+
+    lanes = tuple(
+        replace(lane, residents=tuple(map(later, lane.residents))) for lane in record.lanes
+    )
+    return replace(record, lanes=lanes, leases=running.leases)
+
+
+def shape_of(lanes: Iterable[Lane], queue: Iterable[Resident]) -> Shape:
+    """Lanes, their residents, who waits and how much each may take, without leases and times.
+
+    Args:
+        lanes: Of the device.
+        queue: Jobs that wait for a lane.
+    """
+    parts = (
+        (
+            *(lane.lane, lane.size_mib, lane.epoch, lane.assigned),
+            *(
+                (one.number, one.persistent_mib, one.ephemeral_mib, one.needs_mib)
+                for one in lane.residents.values()
+            ),
+        )
+        for lane in lanes
+    )
+    return (*parts, tuple(one.demand.name for one in queue))
 
 
 def recorded(lane: Lane) -> LaneRecord:

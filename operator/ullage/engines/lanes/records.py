@@ -23,7 +23,8 @@ class JobDemand:
     shares its lane: jobs with a latency objective, or without the runtime. ``assigned`` is the
     number of the lane that a scheduler gave it, which only jobs of that number share, 0 where the
     table chooses. ``duty`` is the part of its time in which the job wants to run, ``step_s`` the
-    expected length of a step, ``total_s`` that of all its steps; both ``None`` where unknown.
+    expected length of a step, ``total_s`` that of all its steps, ``total_steps`` their number; each
+    ``None`` where unknown.
 
     Raises:
         ValueError: a figure is out of range or not a number.
@@ -37,6 +38,7 @@ class JobDemand:
     duty: float = 1.0
     step_s: float | None = None
     total_s: float | None = None
+    total_steps: int | None = None
 
     def __post_init__(self) -> None:
         mib(self.persistent_mib, "persistent memory")
@@ -47,6 +49,8 @@ class JobDemand:
             raise ValueError(f"lanes are assigned by numbers from 1 to {MAX_LANE}")
         if not 0 < self.duty <= 1:
             raise ValueError("the duty is a part of time above 0, at most 1")
+        if self.total_steps is not None and self.total_steps < 1:
+            raise ValueError("a job of known length has at least one step")
         for given in (self.step_s, self.total_s):
             if given is not None and not (math.isfinite(given) and given > 0):
                 raise ValueError("an expected time is a positive number of seconds")

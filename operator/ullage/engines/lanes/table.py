@@ -11,7 +11,14 @@ from typing import Self
 
 from ullage.engines.lanes.memory import DeviceMemory, need_of
 from ullage.engines.lanes.policies import chosen
-from ullage.engines.lanes.recorded import TableRecord, rebuilt, recorded
+from ullage.engines.lanes.recorded import (
+    RunningRecord,
+    Shape,
+    TableRecord,
+    rebuilt,
+    recorded,
+    shape_of,
+)
 from ullage.engines.lanes.records import (
     Answer,
     Change,
@@ -221,6 +228,20 @@ class LaneTable:
             arrivals=self._arrivals,
             leases=self._leases,
         )
+
+    def running(self) -> RunningRecord:
+        """The leases to keep beside an earlier record, while `shape` is the same."""
+        lanes, residents = self.memory.lanes.values(), self.memory.residents.values()
+        return RunningRecord(
+            held=tuple(one.lease for one in residents if one.lease is not None),
+            draining=tuple(name for lane in lanes for name in lane.draining),
+            leases=self._leases,
+        )
+
+    @property
+    def shape(self) -> Shape:
+        """What of the record a step does not change."""
+        return shape_of(self.memory.lanes.values(), self.queue.values())
 
     @classmethod
     def restored(cls, settings: LaneSettings, record: TableRecord, now_s: float) -> Self:

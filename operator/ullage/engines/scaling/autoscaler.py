@@ -48,6 +48,15 @@ class ScalingTerms:
         """Bins until a replica that is asked for now serves, and until the next decision."""
         return math.ceil(self.launch_s / self.bin_s) + 1
 
+    def demand(self, load_per_s: float) -> Demand:
+        """What must be kept under a load, in requests per second; one replica at least."""
+        return Demand(
+            target=self.target,
+            load=OfferedLoad(requests_per_s=load_per_s, cv2=self.cv2, pooled=self.pooled),
+            least=max(1, self.least),
+            most=self.most,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingDecision:
@@ -91,15 +100,7 @@ def decide_replicas(
     ahead = forecast(rates, terms.bins_ahead, season=season, caution=caution)
     drain_s = max(terms.target.limit_s, terms.bin_s)
     load = ahead.ahead + waiting / drain_s
-    (chosen,) = ranked(
-        [configuration],
-        Demand(
-            target=terms.target,
-            load=OfferedLoad(requests_per_s=load, cv2=terms.cv2, pooled=terms.pooled),
-            least=max(1, terms.least),
-            most=terms.most,
-        ),
-    )
+    (chosen,) = ranked([configuration], terms.demand(load))
     need = Need(at_s=now_s, replicas=chosen.replicas)
     return ScalingDecision(
         replicas=desired_replicas([*needs, need], now_s, terms.hold_s, current),

@@ -120,7 +120,7 @@ class _Judge:
                 findings[uid] = finding
                 moves = bool(finding.pods)
             elif _is_told(victim.workload):
-                uid, finding = self._told(victim, text)
+                uid, finding = self._unsettled(victim, text)
                 findings[uid] = finding
         if len(ready) > 1 and moves:
             moments.append(self.view.now + NEXT_S)
@@ -190,7 +190,7 @@ class _Judge:
             self._moved(device, newest, text)
             or self._resized(device, parties, victim, text)
             or self._stopped(device, newest, text)
-            or self._told(victim, text)
+            or self._unsettled(victim, text)
         )
 
     def _moved(
@@ -263,7 +263,7 @@ class _Judge:
                     return job.ref.uid, _finding(text=said, device=device, waits=True)
         return None
 
-    def _told(self, victim: _CoRunner, text: str) -> tuple[str, Finding]:
+    def _unsettled(self, victim: _CoRunner, text: str) -> tuple[str, Finding]:
         stays = (
             "no one there can move, be resized (sharing.resizable) or be stopped without loss"
             " (spec.checkpoint)"

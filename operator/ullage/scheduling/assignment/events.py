@@ -30,7 +30,7 @@ def sharing_news(context: CycleContext, assignments: Assignments) -> list[Emit]:
         shared = [placement for placement in outcome.placements if _joins(placement)]
         tried = [placement for placement in shared if placement.candidate.grant.trial]
         if shared:
-            news.append(_told(context, (tried or shared)[0]))
+            news.append(_sharing_event(context, (tried or shared)[0]))
     return news
 
 
@@ -76,7 +76,7 @@ def _joins(placement: Placement) -> bool:
     return verdict is not None and len(verdict.tenants) > 1
 
 
-def _told(context: CycleContext, placement: Placement) -> Emit:
+def _sharing_event(context: CycleContext, placement: Placement) -> Emit:
     """Names come from the device itself: a verdict may have been made on another one like it."""
     grant, site = placement.candidate.grant, placement.candidate.sites[0]
     uid = placement.member.pod.uid

@@ -9,9 +9,11 @@ work moves that does not fit any more, and nodes are ordered for those who found
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from ullage.api.contract import Reason
 from ullage.cluster.records.snapshot import DeploymentRecord, WorkloadKind, WorkloadRecord
+from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.scheduling.assignment.cycle_context import Assignments, CycleContext
 from ullage.scheduling.assignment.moves import next_move
 from ullage.scheduling.assignment.nominate import Nominations
@@ -31,6 +33,9 @@ from ullage.scheduling.placement.clearing import clearing_s
 from ullage.scheduling.placement.preemption import present
 from ullage.scheduling.placement.room import elsewhere
 from ullage.scheduling.placement.spread import SpotPools
+
+LEAST_S: Final = 1e-9
+"""Of a time that others are divided by."""
 
 
 def reconcile(context: CycleContext, nominated: Nominations, result: Assignments) -> None:
@@ -131,7 +136,15 @@ def _around(context: CycleContext, service: WorkloadRecord) -> Surroundings:
         pools = SpotPools(context.view.snapshot, context.inventory)
         return pools.spare(service, context.view.members_of(service), needed, within_s)
 
-    return Surroundings(clearing_s=clearing, spare=spare)
+    def seconds(accelerator: str, percent: int) -> float:
+        known = context.requests.classes.of(service)
+        model = context.inventory.models.get(accelerator)
+        profile = known.tenants[model].profile if model is not None else None
+        curve = profile.curve if profile is not None else None
+        part = percent / WHOLE_PERCENT
+        return max(curve.seconds(part), LEAST_S) if curve is not None else 1 / part
+
+    return Surroundings(clearing_s=clearing, spare=spare, seconds=seconds)
 
 
 def _leave(

@@ -19,6 +19,7 @@ from ullage.cluster.records.snapshot import PodStage, WorkloadKind, WorkloadReco
 from ullage.cluster.records.status import MadeRoom
 from ullage.cluster.values.device_ref import DeviceRef
 from ullage.scheduling.feasibility.resource_requests import ResourceRequests
+from ullage.scheduling.inventory.held_shares import scaled_share
 from ullage.scheduling.model.view import Held, Member, PendingEviction, View
 from ullage.scheduling.placement.predicted_figures import Predictions
 from ullage.scheduling.prediction.verdicts import TOLERANCE
@@ -125,7 +126,7 @@ def _share(view: View, workload: WorkloadRecord) -> Finding | None:
     member, held = odd[0]
     return Finding(
         reason=Reason.RESIZE_PENDING,
-        text=f"{member.pod.name} has {_has(held.slice)}, spec.gpu asks for {_asks(workload)}",
+        text=f"{member.pod.name} has {_has(held.slice)}, {_asks(workload)}",
         because=Reason.RESIZING,
         pods=frozenset(one.pod.uid for one, _ in odd),
         stays="" if resizable else "it keeps that until its next start (sharing.resizable: Never)",
@@ -134,7 +135,7 @@ def _share(view: View, workload: WorkloadRecord) -> Finding | None:
 
 
 def _fits(workload: WorkloadRecord, held: DesiredSlice) -> bool:
-    share, memory = workload.gpu.share, workload.gpu.memory_mib
+    share, memory = scaled_share(workload) or workload.gpu.share, workload.gpu.memory_mib
     if memory and held.memory_mib != memory:
         return False
     if share is None:
@@ -147,9 +148,12 @@ def _has(held: DesiredSlice) -> str:
 
 
 def _asks(workload: WorkloadRecord) -> str:
-    share, memory = workload.gpu.share, workload.gpu.memory_mib
+    chosen, share = scaled_share(workload), workload.gpu.share
+    if chosen is not None:
+        return f"its objective asks for {chosen.max_percent} % (status.scaling.share)"
+    memory = f" and {workload.gpu.memory_mib} MiB" if workload.gpu.memory_mib else ""
     percent = f"{share.min_percent} to {share.max_percent} %" if share else "whole devices"
-    return f"{percent} and {memory} MiB" if memory else percent
+    return f"spec.gpu asks for {percent}{memory}"
 
 
 def _objective(

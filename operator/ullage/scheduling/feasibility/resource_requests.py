@@ -20,7 +20,7 @@ from ullage.engines.quota.records import NO_TENANT
 from ullage.scheduling.feasibility.allowed_nodes import Place
 from ullage.scheduling.feasibility.occupancy import Occupancy
 from ullage.scheduling.feasibility.slices import LANE_PERCENT_MOST, has_objective, takes_turns
-from ullage.scheduling.inventory.held_shares import active_share_limit, bounded
+from ullage.scheduling.inventory.held_shares import share_asked
 from ullage.scheduling.inventory.node_fit import amounts, is_pinned
 from ullage.scheduling.inventory.reliable_machines import is_held_to, staying, terms_of
 from ullage.scheduling.inventory.trust_domains import effective_domain
@@ -190,11 +190,9 @@ class ResourceRequests:
         last = kept.last.get(workload.ref.uid)
         if last is not None and not avoid and last[0] is workload and last[1] is shape:
             return last[2]
-        asked, share = shape, workload.gpu.share
+        asked = shape
+        share = share_asked(workload, self.view.now, self.view.snapshot.workloads)
         bounds = share is not None and workload.status.made_room is not None
-        if share is not None and bounds:
-            here = self.view.snapshot.workloads
-            share = bounded(share, active_share_limit(workload, self.view.now, here))
         company: tuple[object, ...] = ()
         if share is not None:
             # who else may be there matters only to those who share

@@ -48,6 +48,7 @@ def said_of(workload: WorkloadRecord, known: Known, model: int) -> DesiredSlice:
         reports_load=workload.scaling is not None,
         persistent_mib=lane.persistent_mib if lane is not None else 0,
         ephemeral_mib=lane.ephemeral_mib if lane is not None else 0,
+        work_steps=workload.work_steps if lane is not None else 0,
     )
 
 

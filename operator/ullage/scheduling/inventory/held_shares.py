@@ -1,9 +1,11 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What binds a job that made room for another: for a while it starts with no more than it was left.
+"""Which share a workload may be given within ``spec.gpu.share``.
 
-Without that it would take back, at its very restart, what it was restarted for. No one is ever
-restarted to grow again; what runs out here only stops binding the next start.
+A job that made room for another starts with no more than it was left for a while: without that it
+would take back, at its very restart, what it was restarted for. No one is ever restarted to grow
+again; what runs out here only stops binding the next start. Replicas of a service get the share
+that the operator chose for its objective.
 """
 
 from __future__ import annotations
@@ -39,3 +41,42 @@ def bounded(share: Share, made: MadeRoom | None) -> Share:
     if made is None or made.percent >= share.max_percent:
         return share
     return Share(min_percent=share.min_percent, max_percent=max(share.min_percent, made.percent))
+
+
+def share_follows(service: WorkloadRecord) -> bool:
+    """Whether the operator may choose the share of a service's replicas.
+
+    Its replicas may be started again for another share, and their memory does not depend on it.
+    """
+    share, scaled = service.gpu.share, service.scaling is not None and service.slo is not None
+    if share is None or not scaled or not service.sharing.resizable or not service.gpu.memory_mib:
+        return False
+    return share.min_percent < share.max_percent
+
+
+def scaled_share(service: WorkloadRecord) -> Share | None:
+    """The share that was chosen for the replicas of a service; ``None`` = none was."""
+    record = service.status.scaling
+    if record is None or record.share is None or not record.share.percent:
+        return None
+    share = service.gpu.share
+    if share is None or not share_follows(service):
+        return None
+    percent = min(max(record.share.percent, share.min_percent), share.max_percent)
+    return Share(min_percent=percent, max_percent=percent)
+
+
+def share_asked(workload: WorkloadRecord, now: float, present: Container[str]) -> Share | None:
+    """The share that may be asked for now; ``None`` = whole devices.
+
+    Args:
+        workload: Any.
+        now: Seconds since the epoch.
+        present: Uids of the workloads there are.
+    """
+    share = workload.gpu.share
+    if share is None:
+        return None
+    if workload.status.made_room is not None:
+        share = bounded(share, active_share_limit(workload, now, present))
+    return scaled_share(workload) or share

@@ -19,10 +19,14 @@ def profile_news(before: ProfileRecord, written: SetProfile) -> list[Emit]:
     if was is not None and now is not None and _turned(was, now):
         rows = f"{len(written.status.step_time)} rows measured"
         text = now.message or f"what was measured counts from now on, {rows}"
-        news.append(_told(written, Reason.PROFILE_UPDATED, text, warning=now.status != "True"))
+        news.append(
+            _profile_event(written, Reason.PROFILE_UPDATED, text, warning=now.status != "True")
+        )
     conflict = written.status.condition(ConditionType.CONFLICTING)
     if conflict is not None and before.status.condition(ConditionType.CONFLICTING) is None:
-        news.append(_told(written, Reason.PROFILE_CONFLICT, conflict.message, warning=True))
+        news.append(
+            _profile_event(written, Reason.PROFILE_CONFLICT, conflict.message, warning=True)
+        )
     return news
 
 
@@ -30,7 +34,7 @@ def _turned(was: Condition, now: Condition) -> bool:
     return (was.status, was.reason) != (now.status, now.reason)
 
 
-def _told(written: SetProfile, reason: Reason, text: str, *, warning: bool) -> Emit:
+def _profile_event(written: SetProfile, reason: Reason, text: str, *, warning: bool) -> Emit:
     return Emit(
         target=written.target, warning=warning, epoch=written.epoch, reason=reason, text=text
     )

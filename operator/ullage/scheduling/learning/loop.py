@@ -26,6 +26,7 @@ from ullage.engines.admission.probation import Account
 from ullage.scheduling.inventory.device_faults import charges
 from ullage.scheduling.learning.charged import charged, isolation_news
 from ullage.scheduling.learning.events import profile_news
+from ullage.scheduling.learning.lane_memory import lane_peaks, with_lane_memory
 from ullage.scheduling.learning.merge import learned, news
 from ullage.scheduling.learning.sift import Dropped, fault
 from ullage.scheduling.model.plan import CreateProfile, Emit, SetProfile
@@ -121,8 +122,8 @@ def profiles_to_write(
     dropped: Counter[Dropped] = Counter()
     groups = _groups(snapshot, now, dropped)
     profiles = _by_class(snapshot.profiles.values())
-    faults = charges(snapshot, now)
-    named = groups.keys() | trials.keys() | faults.keys() | isolated.keys()
+    faults, lanes = charges(snapshot, now), lane_peaks(snapshot)
+    named = groups.keys() | trials.keys() | faults.keys() | isolated.keys() | lanes.keys()
     named |= _told_isolated(profiles)
     workloads = snapshot.workloads.values() if named else ()
     inhabited = {workload.ref.namespace for workload in workloads if not workload.deleting}
@@ -148,6 +149,7 @@ def profiles_to_write(
         isolation = isolated.get(at)
         booked = _booked(profile.status, trials.get(at))
         booked = charged(profile, booked, faults.get(at, ()), isolation, now)
+        booked = with_lane_memory(booked, lanes.get(at))
         fresh = news(booked, seen)
         if (KIND, at[0], profile.name) not in snapshot.refused_writes:
             unsettled |= {observation.id for observation in fresh}

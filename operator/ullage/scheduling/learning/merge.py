@@ -79,7 +79,13 @@ class _Book:
         self.solo.clear()
         self.drift = Drift()
         self.status = replace(
-            self.status, since=at_s - 1, requests_per_s=None, throughput=(), throughput_basis=""
+            self.status,
+            since=at_s - 1,
+            requests_per_s=None,
+            lane_persistent_mib=0,
+            lane_ephemeral_mib=0,
+            throughput=(),
+            throughput_basis="",
         )
 
 

@@ -41,23 +41,23 @@ def with_estimates(
     snapshot: Snapshot,
     now: float,
     epoch: int,
-    lessons: ProfileUpdates,
+    updates: ProfileUpdates,
     fits: OpTimeFits | None = None,
 ) -> ProfileUpdates:
-    """The lessons, and the profiles whose estimates are due.
+    """The updates, and the profiles whose estimates are due.
 
     Args:
         snapshot: the snapshot.
         now: the moment, seconds since the epoch.
         epoch: epoch of this leader.
-        lessons: what is written of profiles in this cycle already.
+        updates: what is written of profiles in this cycle already.
         fits: what fits op times; it may keep answers between cycles.
     """
     if len({device.model for node in snapshot.gpu_nodes.values() for device in node.devices}) < 2:
-        return lessons
-    taken = {(action.target.namespace, action.target.name) for action in lessons.actions}
+        return updates
+    taken = {(action.target.namespace, action.target.name) for action in updates.actions}
     actions: list[SetProfile] = []
-    wake_at = lessons.wake_at
+    wake_at = updates.wake_at
     for profile, evidence, table in _read(snapshot, fits):
         if profile.status.throughput_basis == table.basis or not profile.uid:
             continue
@@ -70,7 +70,7 @@ def with_estimates(
             wake_at = earliest(wake_at, now + _NEXT_SECOND_S)
         else:
             actions.append(_write(profile, evidence, (now, epoch, table.basis)))
-    return replace(lessons, actions=(*lessons.actions, *actions), wake_at=wake_at)
+    return replace(updates, actions=(*updates.actions, *actions), wake_at=wake_at)
 
 
 def _read(

@@ -58,7 +58,7 @@ def restate(
             said = said_of(owner, classes.of(owner), inventory.model.item(site))
             if not _differs(wanted, said, owner):
                 continue
-            ledger.add(node, _told(wanted, said, view.settings.epoch))
+            ledger.add(node, _with_terms_of(wanted, said, view.settings.epoch))
             if _edited(wanted, said, owner):
                 changed.add(owner.ref.uid)
     return frozenset(changed)
@@ -101,7 +101,7 @@ def _edited(wanted: DesiredSlice, said: DesiredSlice, owner: WorkloadRecord) -> 
     return as_written or 0 < owner.status.observed_generation < owner.generation
 
 
-def _told(wanted: DesiredSlice, said: DesiredSlice, epoch: int) -> DesiredSlice:
+def _with_terms_of(wanted: DesiredSlice, said: DesiredSlice, epoch: int) -> DesiredSlice:
     return replace(
         wanted,
         protected=said.protected,

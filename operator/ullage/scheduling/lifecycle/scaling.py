@@ -10,43 +10,45 @@ dies between the two leaves the next one the same to do.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Final
 
 from ullage.api.contract import Reason
-from ullage.api.reasons import ConditionType
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.spec_fields import ReplicaBounds
 from ullage.cluster.records.status import (
-    MOST_NEEDS,
-    NeedRecord,
     ReplicaChoice,
-    ScalingHistory,
     ScalingRecord,
-    WorkloadStatus,
 )
-from ullage.engines.scaling.autoscaler import ScalingDecision, ScalingTerms
-from ullage.engines.scaling.configurations import Configuration
-from ullage.engines.scaling.following import Heard, ScalingMemory, follow, reachable
+from ullage.engines.scaling.autoscaler import ScalingTerms
+from ullage.engines.scaling.configurations import Configuration, ranked
+from ullage.engines.scaling.following import Heard, ScalingMemory, follow
 from ullage.engines.scaling.forecast import FIRST_CAUTION
 from ullage.engines.scaling.observed_service import Latencies, observed_service
-from ullage.engines.scaling.pooled_queue import LatencyTarget, OfferedLoad, predicted_s
+from ullage.engines.scaling.pooled_queue import LatencyTarget
 from ullage.engines.scaling.service_times import ServiceTime
 from ullage.engines.scaling.stabilisation import Need
+from ullage.scheduling.lifecycle.scaling_record import ScalingFinding, record_of
 from ullage.scheduling.lifecycle.service_load import (
     LONGEST_S,
     MOST_PER_S,
+    ReplicaKind,
     ServiceLoad,
     load_of,
     served_by,
 )
+from ullage.scheduling.lifecycle.share_choice import (
+    Seconds,
+    ShareQuestion,
+    chosen_share,
+    configured,
+)
 from ullage.scheduling.lifecycle.sleeping import Sleeper, sleep_memory, with_sleep
-from ullage.scheduling.model.conditions import Said
 from ullage.scheduling.model.lifecycle_step import earliest
-from ullage.scheduling.model.plan import Emit, ScaleWorkload
+from ullage.scheduling.model.plan import ScaleWorkload
 from ullage.scheduling.model.view import Member, View
 
 BIN_S: Final = 15.0
@@ -58,10 +60,8 @@ FIRST_LAUNCH_S: Final = 45.0
 """Time to start that is reckoned with until it was seen."""
 LAUNCH_S: Final = (5.0, 600.0)
 """Least and most that is believed: a container that was started again looks slow."""
-CHANGES: Final = (Reason.SCALED_UP, Reason.SCALED_DOWN, Reason.SCALED_TO_ZERO, Reason.WOKEN)
 FEWEST: Final = 10.0
 """Requests of a bin that tell how long one is served."""
-MOST_MS: Final = 10**9
 EVEN: Final = 1e-6
 MOST_SPREAD: Final = 4.0
 """Of the logarithm of a service time; no two figures give a wider one."""
@@ -87,10 +87,12 @@ class Surroundings:
         clearing_s: Seconds until others have left a device that it could take; 0 = one is free.
         spare: Replicas to have beyond a number that is needed, because an interruption may take
             some sooner than a number of seconds.
+        seconds: Relative time of a request on an accelerator at a share, in percent.
     """
 
     clearing_s: Callable[[], float]
     spare: Callable[[int, float], int]
+    seconds: Seconds
 
 
 def scale(view: View, service: WorkloadRecord, around: Surroundings) -> ScalingStep | None:
@@ -157,11 +159,11 @@ def _decided(
     """The record at the end of a bin."""
     before, load = service.status.scaling, load_of(view, members)
     launch_s = _launch_s(view, service, members)
-    memory, known = _memory(before), _known(before)
+    memory, one = _memory(before), served_by(view, members)
+    known = _known(before, one, around.seconds)
     service_time = _service_time(service, load, known) if load is not None else known
     if load is None or service_time is None:
         return _unknown(view, service, before, launch_s, load)
-    one = served_by(view, members)
     configuration = Configuration(
         accelerator=one.accelerator,
         share_percent=one.percent,
@@ -179,16 +181,29 @@ def _decided(
         current=service.replicas,
     )
     found, after = follow(memory, heard, configuration, terms)
+    ask = ShareQuestion(
+        view=view,
+        service=service,
+        members=members,
+        now=configuration,
+        demand=terms.demand(max(found.load_per_s, *after.rates)),
+        bins=len(after.rates),
+        seconds=around.seconds,
+    )
+    share = chosen_share(ask)
+    asked = configured(ask, share.percent) if share and share.percent else configuration
     needed = found.need.replicas
+    if asked != configuration:  # until all are replaced some are as before
+        needed = max(needed, ranked([asked], terms.demand(found.load_per_s))[0].replicas)
     spare = around.spare(needed, launch_s + clearing_s)
     wanted = max(found.replicas, needed + spare, min(_busy(load, service_time), service.replicas))
     if load.missing:  # no replica is taken away on the word of some of them
         wanted = max(wanted, service.replicas)
     wanted = min(max(wanted, bounds.min_replicas), bounds.max_replicas)
-    return _record(
+    return record_of(
         service,
         before,
-        _Finding(
+        ScalingFinding(
             load=load,
             found=found,
             memory=after,
@@ -197,103 +212,12 @@ def _decided(
             launch_s=launch_s,
             clearing_s=clearing_s,
             spare=spare,
+            needed=needed,
             configuration=configuration,
+            asked=asked,
+            share=share,
         ),
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Finding:
-    """All that a record is made of."""
-
-    load: ServiceLoad
-    found: ScalingDecision
-    memory: ScalingMemory
-    terms: ScalingTerms
-    configuration: Configuration
-    wanted: int
-    launch_s: float
-    clearing_s: float
-    """Until others have left a device that one more replica takes; 0 = one is free."""
-    spare: int
-    """Replicas beyond those needed, so that enough are left after one interruption."""
-
-
-def _record(service: WorkloadRecord, before: ScalingRecord | None, made: _Finding) -> ScalingRecord:
-    reason = _reason(service, made)
-    chosen = _choice(made, made.wanted)
-    needed = made.found.need.replicas
-    fewer = _choice(made, needed - 1) if needed > made.terms.least else None
-    asked = before.chosen.replicas if before is not None and before.reason in CHANGES else None
-    changed = made.wanted not in (service.replicas, asked)  # what is refused is asked again
-    return ScalingRecord(
-        load=_figure(made.load.requests_per_s),
-        forecast=_figure(made.found.load_per_s),
-        predicted_ms=chosen.predicted_ms,
-        chosen=replace(chosen, predicted_ms=0),
-        runner_up=fewer,
-        reason=reason,
-        message=_message(service, made, chosen, fewer),
-        last_scale_time=made.memory.as_of_s
-        if changed
-        else before.last_scale_time
-        if before
-        else 0.0,
-        launch_seconds=round(made.launch_s),
-        history=_history(before, made.memory, made.configuration.service),
-    )
-
-
-def _reason(service: WorkloadRecord, made: _Finding) -> Reason:
-    target, time = made.terms.target, made.configuration.service
-    if made.wanted > service.replicas:
-        return Reason.SCALED_UP
-    if made.wanted < service.replicas:
-        return Reason.SCALED_DOWN
-    if reachable(target, time) is not target:
-        return Reason.OUT_OF_REACH
-    return Reason.STEADY if made.found.chosen.keeps else Reason.AT_MAXIMUM
-
-
-def _choice(made: _Finding, replicas: int) -> ReplicaChoice:
-    one, terms = made.configuration, made.terms
-    load = OfferedLoad(requests_per_s=made.found.load_per_s, cv2=terms.cv2, pooled=terms.pooled)
-    seconds = predicted_s(one.service, load, replicas, terms.target.quantile)
-    return ReplicaChoice(
-        replicas=replicas,
-        percent=one.share_percent,
-        accelerator=one.accelerator,
-        predicted_ms=min(MOST_MS, max(1, round(seconds * 1e3))) if math.isfinite(seconds) else 0,
-    )
-
-
-def _message(
-    service: WorkloadRecord, made: _Finding, chosen: ReplicaChoice, fewer: ReplicaChoice | None
-) -> str:
-    slo, needed = service.slo, made.found.need.replicas
-    assert slo is not None
-    text = (
-        f"{_figure(made.load.requests_per_s)} requests/s come,"
-        f" {_figure(made.found.load_per_s)} are planned for; p{slo.percentile} of {slo.latency_ms}"
-        f" ms needs {needed} replicas"
-    )
-    if fewer is not None:
-        text += f" (with {fewer.replicas}: {_in_words(fewer)})"
-    if made.clearing_s:
-        text += f"; training makes way for a replica, which may take {made.clearing_s:.0f} s"
-    if made.spare:
-        text += f"; {made.spare} spare, because spot machines may go sooner than a replica starts"
-    if made.wanted > needed + made.spare:
-        text += f"; {made.wanted} stay until fewer were enough for {made.terms.hold_s:g} s"
-    if reachable(made.terms.target, made.configuration.service) is not made.terms.target:
-        text += "; one that does not wait takes longer than the objective allows"
-    elif not made.found.chosen.keeps:
-        text += f"; maxReplicas is {made.terms.most}: {_in_words(chosen)}"
-    return text
-
-
-def _in_words(choice: ReplicaChoice) -> str:
-    return f"{choice.predicted_ms} ms" if choice.predicted_ms else "more would come than is served"
 
 
 def _unknown(
@@ -312,6 +236,7 @@ def _unknown(
         history = with_sleep(history, sleep_memory(before).awake())
     return ScalingRecord(
         chosen=ReplicaChoice(replicas=service.replicas),
+        share=before.share if before is not None else None,
         reason=Reason.LOAD_UNKNOWN,
         message=f"{said}; {service.replicas} replicas stay",
         last_scale_time=before.last_scale_time if before is not None else 0.0,
@@ -406,57 +331,16 @@ def _memory(before: ScalingRecord | None) -> ScalingMemory:
     )
 
 
-def _known(before: ScalingRecord | None) -> ServiceTime | None:
+def _known(before: ScalingRecord | None, now: ReplicaKind, seconds: Seconds) -> ServiceTime | None:
+    """The service time of before, at the share that replicas have now."""
     history = before.history if before is not None else None
     if history is None or not history.service_micros:
         return None
+    mean_s = history.service_micros / 1e6
+    if history.percent and now.percent and history.percent != now.percent:
+        mean_s *= seconds(now.accelerator, now.percent)
+        mean_s /= seconds(now.accelerator, history.percent)
     return ServiceTime(
-        mean_s=min(LONGEST_S, history.service_micros / 1e6),
+        mean_s=min(LONGEST_S, mean_s),
         sigma=min(MOST_SPREAD, float(history.spread)) if history.spread else 0.0,
     )
-
-
-def _history(
-    before: ScalingRecord | None, memory: ScalingMemory, time: ServiceTime
-) -> ScalingHistory:
-    found = ScalingHistory(
-        as_of=memory.as_of_s,
-        rates_milli=tuple(round(rate * 1e3) for rate in memory.rates),
-        needs=tuple(
-            NeedRecord(time=one.at_s, replicas=one.replicas) for one in memory.needs[-MOST_NEEDS:]
-        ),
-        caution=f"{memory.caution:.4f}",
-        service_micros=max(1, round(time.mean_s * 1e6)),
-        spread=f"{time.sigma:.3f}",
-    )
-    return with_sleep(found, sleep_memory(before).awake())
-
-
-def _figure(value: float) -> str:
-    """Three digits, as decimal text."""
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}" if value >= 1e-3 else "0"
-
-
-def scaling_news(service: WorkloadRecord, status: WorkloadStatus, epoch: int) -> Iterator[Emit]:
-    """An Event where the number of replicas changes; what stays is no news."""
-    record, before = status.scaling, service.status.scaling
-    if record is None or record.reason not in CHANGES:
-        return
-    told = before.last_scale_time if before is not None else 0.0
-    if record.last_scale_time == told:  # others changed it
-        return
-    yield Emit(
-        target=service.ref,
-        warning=False,
-        epoch=epoch,
-        reason=record.reason,
-        text=f"{service.replicas} -> {record.chosen.replicas} replicas: {record.message}",
-    )
-
-
-def scaling_said(record: ScalingRecord | None) -> tuple[Said, ...]:
-    """Whether replicas follow the objective."""
-    if record is None:
-        return ()
-    holds = record.reason is not Reason.LOAD_UNKNOWN
-    return (Said(ConditionType.SCALING_ACTIVE, holds, record.reason, record.message),)

@@ -159,6 +159,7 @@ class Sleeper:
         history = before.history if before is not None else None
         return ScalingRecord(
             chosen=ReplicaChoice(replicas=replicas),
+            share=before.share if before is not None else None,
             reason=reason,
             message=text,
             last_scale_time=self.now,

@@ -79,9 +79,9 @@ def latency_limit(
         whole: seconds of serving one request alone on the whole device (0 = not known), and the
             accelerator.
         replicas: among how many a forecast or declared load is divided.
-        starts_at: slowdown by its own share alone of a replica that an autoscaler asked for: its
-            load is kept by their number, so that much is allowed whatever the forecast. 0 = it
-            runs already.
+        starts_at: slowdown by its own share alone of a replica that starts. Unless its load is
+            declared, that much is allowed: what one replica carried yesterday, or would carry if
+            there were no more of them, is no reason to have none. 0 = it runs already.
         recent: whether a planned load is the most of the last twenty minutes.
     """
     slo, (alone_s, model) = workload.slo, whole
@@ -99,8 +99,8 @@ def latency_limit(
         if alone is None or load is None:
             return Unmeasured(text=_lacking(alone is None, load is None, slo.percentile, model))
         found = largest_slowdown(alone.service, load, objective)
-        if planned is not None:
-            found = _of_scaled(found, starts_at, alone.service, objective)
+        if planned is not None or (starts_at and workload.load is None):
+            found = _of_one_of_many(found, starts_at, alone.service, objective)
     except ValueError as error:
         text = f"{error}; correct the WorkloadProfile or spec.load (on {model})"
         return Barred(reason=Reason.NEED_PROFILE, text=text)
@@ -112,10 +112,10 @@ def latency_limit(
     return found
 
 
-def _of_scaled(
+def _of_one_of_many(
     found: float | Infeasible, starts_at: float, service: Service, objective: Objective
 ) -> float | Infeasible:
-    """The limit of a replica whose number follows the load; more are on their way.
+    """The limit of a replica whose load is forecast or measured; more replicas divide it.
 
     One that runs is slowed by no one where the load is too much for it. One that starts is allowed
     what its own share brings, as far as a request that does not wait keeps the objective.

@@ -16,7 +16,7 @@ from typing import Final
 from ullage.api.contract import GPUMode, Reason
 from ullage.cluster.records.snapshot import PolicyRecord, WorkloadRecord
 from ullage.engines.admission.limits import WHOLE_PERCENT
-from ullage.scheduling.inventory.held_shares import active_share_limit, bounded
+from ullage.scheduling.inventory.held_shares import share_asked
 from ullage.scheduling.inventory.trust_domains import effective_domain
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.view import View
@@ -91,9 +91,8 @@ class UsualCache:
 
 
 def _kind(view: View, classes: Classes, workload: WorkloadRecord) -> _Kind:
-    share, exclusive = workload.gpu.share, workload.gpu.mode is GPUMode.EXCLUSIVE
-    if share is not None and workload.status.made_room is not None:
-        share = bounded(share, active_share_limit(workload, view.now, view.snapshot.workloads))
+    share = share_asked(workload, view.now, view.snapshot.workloads)
+    exclusive = workload.gpu.mode is GPUMode.EXCLUSIVE
     barred = classes.of(workload).barred
     return _Kind(
         domain=(effective_domain(view, workload) if share is not None and not exclusive else ""),

@@ -23,6 +23,7 @@ from ullage.engines.admission.filters import check_profile
 from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.admission.probation import Account
 from ullage.engines.admission.records import ClassProfile, Fingerprint, Tenant
+from ullage.scheduling.inventory.held_shares import scaled_share
 from ullage.scheduling.inventory.inventory import Inventory, utilisation
 from ullage.scheduling.model.view import Class, Isolation
 from ullage.scheduling.prediction.knowledge import named
@@ -186,8 +187,8 @@ class Classes:
         spent_s = 0.0
         if self.spent_s:
             spent_s = self.spent_s.get((workload.ref.namespace, workload.workload_class), 0.0)
-        if workload.scaling is None:
-            asks = _Asks.JOINED  # only a forecast means other things to one than to another
+        if workload.load is not None and workload.scaling is None:
+            asks = _Asks.JOINED  # a declared load means the same to all
         which = replicas, spent_s, asks
         last = kept.workloads.get(uid)
         if last is not None and last[0] is workload and last[1] == which:
@@ -203,9 +204,8 @@ class Classes:
             workload.slo,
             workload.load,
             replicas if workload.load is not None else 0,
-            (planned.of_each(replicas, recent=asks is _Asks.JOINED), asks, _most(workload))
-            if planned is not None
-            else None,
+            planned.of_each(replicas, recent=asks is _Asks.JOINED) if planned is not None else None,
+            (asks, _most(workload)) if _follows(workload) else None,
             spent_s,
         )
         known = kept.known.get(key)
@@ -317,6 +317,11 @@ def _wanted(workload: WorkloadRecord) -> int:
     return planned.replicas if planned is not None else workload.replicas
 
 
+def _follows(workload: WorkloadRecord) -> bool:
+    """Whether a latency is judged at a load that is measured or forecast, not declared."""
+    return workload.slo is not None and (workload.load is None or workload.scaling is not None)
+
+
 def _knowledge(profile: ProfileRecord) -> tuple[int, str]:
     """What makes one profile of a class answer before another: the later in this order does."""
     return len(profile.rows), profile.name
@@ -324,7 +329,7 @@ def _knowledge(profile: ProfileRecord) -> tuple[int, str]:
 
 def _most(workload: WorkloadRecord) -> int:
     """Most percent of a device that a member may have."""
-    share = workload.gpu.share
+    share = scaled_share(workload) or workload.gpu.share
     return share.max_percent if share is not None else WHOLE_PERCENT
 
 

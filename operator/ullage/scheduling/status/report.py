@@ -24,7 +24,7 @@ from ullage.scheduling.capacity.status import spend_news
 from ullage.scheduling.elastic import sizes
 from ullage.scheduling.learning.recommend import Advisor
 from ullage.scheduling.learning.recommendation import advice_news, advised
-from ullage.scheduling.lifecycle.scaling import scaling_news
+from ullage.scheduling.lifecycle.scaling_record import scaling_news
 from ullage.scheduling.lifecycle.tier_status import tier_news, with_tier
 from ullage.scheduling.model.faults import Blames
 from ullage.scheduling.model.lifecycle_step import LifecycleStep

@@ -30,7 +30,7 @@ from ullage.cluster.records.status import (
 from ullage.scheduling.capacity.capacity_choice import PoolChoice
 from ullage.scheduling.capacity.status import deadline_said, spend_of
 from ullage.scheduling.lifecycle.node_losses import noted
-from ullage.scheduling.lifecycle.scaling import scaling_said
+from ullage.scheduling.lifecycle.scaling_record import scaling_said
 from ullage.scheduling.model.conditions import Said, merged
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase

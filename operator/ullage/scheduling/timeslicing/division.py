@@ -166,7 +166,7 @@ class Division:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Said:
+class _StatusFractions:
     """What jobs are told: fractions by uid, those of pairs, and deadlines that are not kept."""
 
     fractions: Mapping[str, tuple[tuple[str, str], ...]]
@@ -187,14 +187,16 @@ def divide(
     """The division for this cycle: that of before where nothing it rests on changed."""
     goal = goal_of(policy, arena)
     inputs = inputs_hash(policy, goal, arena, now)
-    told = _told(arena)
+    told = _read_statuses(arena)
     last = policy.last_solve
     if last is not None and last.inputs_hash == inputs and last.fractions_hash == told.digest():
         return _division(arena, goal, told, last)
     problem = problem_of(policy, goal, arena, (told.fractions, told.pairs), now, cache)
     found = solved(goal.objective, problem, allocate, cache)
     fractions, pairs = _rewritten(told, found)
-    said = _Said(fractions=fractions, pairs=pairs, dropped=_dropped(goal, arena, found, told))
+    said = _StatusFractions(
+        fractions=fractions, pairs=pairs, dropped=_dropped(goal, arena, found, told)
+    )
     result = found.result.value
     if goal.unpriced and found.result is Result.OPTIMAL:
         result = FELL_BACK
@@ -211,10 +213,10 @@ def divide(
     return _division(arena, goal, said, record)
 
 
-def _told(arena: Arena) -> _Said:
+def _read_statuses(arena: Arena) -> _StatusFractions:
     """What the statuses of the jobs say."""
     known = {uid: one.workload.status.allocation for uid, one in arena.runners.items()}
-    return _Said(
+    return _StatusFractions(
         fractions={uid: one.fractions if one is not None else () for uid, one in known.items()},
         pairs={
             (uid, pair.partner_uid, pair.accelerator): pair.fraction
@@ -243,7 +245,7 @@ def _says(
     )
 
 
-def _rewritten(told: _Said, found: Allocation) -> tuple[dict[str, _Parts], Pairs]:
+def _rewritten(told: _StatusFractions, found: Allocation) -> tuple[dict[str, _Parts], Pairs]:
     """New fractions, and those of pairs; what stayed about the same stays the words of before.
 
     A job that the answer does not name (a kept answer names no newcomers) is told nothing new.
@@ -321,7 +323,7 @@ def _close(told: _Parts, fresh: Mapping[str, float]) -> bool:
 
 
 def _dropped(
-    goal: Goal, arena: Arena, found: Allocation, told: _Said
+    goal: Goal, arena: Arena, found: Allocation, told: _StatusFractions
 ) -> dict[str, DroppedDeadline]:
     """Deadlines that are not kept; what the solver could not look at stays as it was told."""
     if goal.objective is not Objective.MIN_COST_SLO:
@@ -350,7 +352,9 @@ def _words(dropped: DroppedSLO) -> DroppedDeadline:
     )
 
 
-def _division(arena: Arena, goal: Goal, said: _Said, record: SolveRecord | None) -> Division:
+def _division(
+    arena: Arena, goal: Goal, said: _StatusFractions, record: SolveRecord | None
+) -> Division:
     total = sum(arena.room.values())
     effective: dict[str, float] = {}
     normalised: dict[str, float] = {}

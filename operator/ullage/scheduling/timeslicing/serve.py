@@ -186,7 +186,7 @@ def _pair(
         if other in order or partner.percent >= WHOLE or not alone:
             # it starts again with its part, or someone else leaves, before anyone joins it
             refused = Refused(Reason.WAITS_FOR_ROUND, requeue=Requeue.ROOM_COMING)
-            yield uid, Outcome(refused=_told(rounds, uid, refused))
+            yield uid, Outcome(refused=_waiting_for_round(rounds, uid, refused))
         else:
             rest = replace(attempt, percent=WHOLE - partner.percent)
             yield uid, _beside(rounds, queue, rest, partner.site)
@@ -236,10 +236,10 @@ def _coming(rounds: Rounds, uid: str, outcome: Outcome) -> Outcome:
     refused = outcome.refused
     if refused is None or refused.never is not None:
         return outcome
-    return replace(outcome, refused=_told(rounds, uid, refused))
+    return replace(outcome, refused=_waiting_for_round(rounds, uid, refused))
 
 
-def _told(rounds: Rounds, uid: str, refused: Refused) -> Refused:
+def _waiting_for_round(rounds: Rounds, uid: str, refused: Refused) -> Refused:
     coming = refused.requeue is Requeue.ROOM_COMING
     return replace(
         refused,
@@ -351,7 +351,7 @@ def _filled(
     if no_room.lines and no_room.lines[0].reason == Reason.QUOTA_EXCEEDED:
         over = replace(refused, reason=Reason.QUOTA_EXCEEDED, requeue=Requeue.QUOTA)
         return Outcome(refused=over)
-    return Outcome(refused=_told(rounds, uid, refused))
+    return Outcome(refused=_waiting_for_round(rounds, uid, refused))
 
 
 def _choices(runner: Runner) -> list[tuple[str, ...]]:

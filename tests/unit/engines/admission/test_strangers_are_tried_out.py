@@ -28,7 +28,7 @@ from ullage.engines.admission.probation import (
     end_of_trial,
     may_probe,
 )
-from ullage.engines.admission.records import ClassProfile
+from ullage.engines.admission.records import ClassProfile, Fingerprint
 from ullage.engines.admission.verdict import Basis, RiskSettings
 
 UNSURE = Basis(forecaster=CrowdForecaster(), thresholds=uncertified())
@@ -66,6 +66,36 @@ def test_there_is_one_stranger_on_a_device() -> None:
 def test_no_one_is_tried_out_beside_a_latency_objective() -> None:
     serving = device(resident(replace(tenant("web", 40), latency=True)))
     assert "latency objective of web" in said(asked(serving))
+
+
+def measured(sm: float | None, objective: float | None) -> Device:
+    """A device with one tenant at 40 %, of a class with this demand on a whole device."""
+    profile = ClassProfile(workload_class="old", fingerprint=Fingerprint(sm=sm))
+    return device(
+        resident(replace(tenant("old", 40), profile=profile, max_slowdown=objective)),
+    )
+
+
+@pytest.mark.parametrize("objective", [2.5, 2.74])
+def test_no_one_is_tried_out_where_a_share_alone_costs_what_the_objective_allows(
+    objective: float,
+) -> None:
+    assert "a larger share leaves room" in said(asked(measured(1.0, objective)))
+
+
+@pytest.mark.parametrize(("sm", "objective"), [(1.0, 2.76), (0.4, 2.5), (None, 2.5), (1.0, None)])
+def test_where_neighbours_may_cost_a_tenth_a_stranger_is_tried_out(
+    sm: float | None, objective: float | None
+) -> None:
+    assert isinstance(asked(measured(sm, objective)), Trial)
+
+
+def test_the_strangers_own_share_must_leave_it_a_tenth_too() -> None:
+    profile = ClassProfile(workload_class="c", rows=3, fingerprint=Fingerprint(sm=1.0))
+    narrow = newcomer(replace(tenant("new"), profile=profile, max_slowdown=2.5), 40, 40)
+    wide = replace(narrow, min_percent=50, max_percent=50)
+    assert "the 40 % of new alone" in said(asked(who=narrow))
+    assert isinstance(asked(who=wide), Trial)
 
 
 def test_a_class_that_faulted_is_tried_out_though_it_was_admitted() -> None:

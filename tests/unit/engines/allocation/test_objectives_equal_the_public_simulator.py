@@ -41,6 +41,7 @@ def test_there_are_enough_instances() -> None:
     assert max(len(body["jobs"]) for body in stored()) >= 50
 
 
+@pytest.mark.slow
 def test_max_min_fairness_reaches_the_same_level() -> None:
     for body in stored():
         problem = problem_of(body)
@@ -53,6 +54,7 @@ def test_max_min_fairness_reaches_the_same_level() -> None:
         assert worst == pytest.approx(body["las"], rel=CLOSE)
 
 
+@pytest.mark.slow
 def test_finish_time_fairness_reaches_the_same_ratio() -> None:
     for body in stored():
         problem = problem_of(body)
@@ -61,6 +63,7 @@ def test_finish_time_fairness_reaches_the_same_ratio() -> None:
         assert violation(problem, found) <= CLOSE
 
 
+@pytest.mark.slow
 def test_makespan_is_the_optimum_and_never_worse() -> None:
     compared = 0
     for body in stored():
@@ -116,6 +119,7 @@ def test_no_division_reaches_a_better_ratio_of_finish_times(
     assert _rise(problem, needed) == pytest.approx(1.0, rel=CLOSE)
 
 
+@pytest.mark.slow
 def test_water_filling_reaches_the_same_levels_or_a_better_vector() -> None:
     """The simulator freezes what could rise by 0.01 % and gives up early; then ours is above it."""
     same = better = 0
@@ -138,6 +142,7 @@ def test_water_filling_reaches_the_same_levels_or_a_better_vector() -> None:
     assert better >= 1
 
 
+@pytest.mark.slow
 def test_tenants_divide_as_a_search_by_probing_does() -> None:
     """Another way to the same vector: raise one job at a time and see whether it can."""
     compared = 0

@@ -53,6 +53,7 @@ def both(shape: Shape, rise: Floats, floors: Floats) -> tuple[Solved, Solved, in
         return short, raise_floors(shape, rise, floors), int(0 if ample is None else ample.sum())
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 10_000),

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ullage.engines.lanes.policies import FIRST_STEPS
 from ullage.engines.lanes.records import JobDemand
 from ullage.engines.lanes.settings import EXACT, IterationPolicy, LaneSettings
 from ullage.engines.lanes.simulator import (
@@ -28,9 +29,12 @@ def a_job(
     step_s: float = 1.0,
     arrival_s: float = 0.0,
     total_s: float | None = None,
+    total_steps: int | None = None,
 ) -> LaneJob:
     """All share one lane of the device."""
-    demand = JobDemand(name=name, persistent_mib=1, ephemeral_mib=900, total_s=total_s)
+    demand = JobDemand(
+        name=name, persistent_mib=1, ephemeral_mib=900, total_s=total_s, total_steps=total_steps
+    )
     return LaneJob(demand=demand, arrival_s=arrival_s, steps=steps, step_s=step_s)
 
 
@@ -68,6 +72,35 @@ def test_pack_runs_steps_in_the_order_in_which_they_were_asked() -> None:
 def test_srtf_runs_the_job_with_the_least_left() -> None:
     jobs = [a_job("long", steps=9, total_s=9.0), a_job("short", steps=2, total_s=2, arrival_s=1.5)]
     assert ends(play_lanes(jobs, on_a_lane(IterationPolicy.SRTF))) == {"short": 4, "long": 11}
+
+
+def test_srtf_learns_lengths_from_the_number_of_steps() -> None:
+    jobs = [a_job("long", steps=30, total_steps=30), a_job("short", steps=8, total_steps=8)]
+    found = ends(play_lanes(jobs, on_a_lane(IterationPolicy.SRTF, aging=1e9)))
+    assert found["short"] <= FIRST_STEPS + 8 + 1
+    assert found["long"] == 38
+
+
+def test_few_long_steps_can_be_more_than_many_short_ones() -> None:
+    jobs = [
+        a_job("few", steps=10, step_s=5.0, total_steps=10),
+        a_job("many", steps=20, total_steps=20),
+    ]
+    found = ends(play_lanes(jobs, on_a_lane(IterationPolicy.SRTF, aging=1e9)))
+    assert found["many"] < found["few"]
+
+
+@pytest.mark.parametrize("declared", [1, 5, 6])
+def test_a_number_of_steps_that_is_too_small_helps_until_they_are_over(declared: int) -> None:
+    liar = a_job("liar", steps=200, total_steps=declared)
+    honest = a_job("honest", steps=10, total_steps=10)
+    found = ends(play_lanes([liar, honest], on_a_lane(IterationPolicy.SRTF)))
+    assert found["honest"] <= 24
+
+
+def test_a_job_of_no_steps_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one step"):
+        a_job("none", total_steps=0)
 
 
 def test_a_length_that_is_declared_too_short_helps_until_it_is_over() -> None:

@@ -165,6 +165,7 @@ WILD = st.recursive(
 SIZES = st.lists(st.integers(0, 9) | st.integers(0, 10**19), max_size=5)
 
 
+@pytest.mark.slow
 @given(
     name=st.sampled_from(NAMES),
     shapes=st.lists(SIZES | WILD, max_size=12),

@@ -73,6 +73,7 @@ def usage_of(rules: Quotas, used: list[int]) -> QuotaUsage:
     return usage
 
 
+@pytest.mark.slow
 @given(some_tenants, st.data())
 def test_what_is_available_is_what_the_plain_rules_allow(
     said: list[tuple[Limits, str, Reclaim]], data: st.DataObject

@@ -33,6 +33,7 @@ def seen(service: ServiceTime, requests_per_s: float) -> Latencies:
     )
 
 
+@pytest.mark.slow
 @given(mean_s=st.floats(1e-3, 10), sigma=st.floats(0.1, 1.0), busy=st.floats(0.05, 0.6))
 def test_what_the_queue_makes_of_a_service_gives_the_service_back(
     mean_s: float, sigma: float, busy: float

@@ -140,6 +140,7 @@ def test_a_fault_of_a_gpu_in_parts_is_about_all_of_them() -> None:
     assert (fault.gpu, suspects(fault)) == ("gpu-0", ["a", "b"])
 
 
+@pytest.mark.slow
 def test_a_flood_of_one_device_hides_no_other() -> None:
     book = FaultBook()
     book.see([held("a"), held("b", gpu="gpu-1")], now=1.0)

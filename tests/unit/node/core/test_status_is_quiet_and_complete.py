@@ -79,6 +79,13 @@ def test_the_body_is_what_the_schema_expects() -> None:
     assert status["slices"][0]["pids"] == [4711]
 
 
+def test_time_alone_is_the_containers_own_where_the_node_can_tell() -> None:
+    decided = replace(HELD, desired=replace(HELD.desired, solo_step_micros=250))
+    for made, micros in ((MADE, 300), (replace(MADE, solo_step_micros=0), 250)):
+        (seen,) = observed_slices([decided], {KEY: SEEN}, {KEY: made})
+        assert seen.solo_step_micros == micros
+
+
 def test_counters_and_heartbeat_are_not_urgent() -> None:
     body = body_of(facts(), "2026-01-01T00:00:00Z")
     later = body_of(

@@ -248,6 +248,7 @@ class TestOneThread:
         await asyncio.gather(node.probe.health(), node.probe.discover(), node.probe.health())
         assert node.nvml.callers == {"nvml"}
 
+    @pytest.mark.slow
     async def test_a_hanging_driver_is_a_soft_fault_of_every_device(self) -> None:
         node = Node()
         node.devices.thread = NvmlThread(node.nvml, deadline_seconds=0.05)

@@ -82,6 +82,7 @@ async def start(
     return "".join(run_hook(hook, pid).stderr for hook in edits.hooks)
 
 
+@pytest.mark.slow
 async def test_cpu_time_follows_the_shares(tree: RealTree, backend: DeviceBackend) -> None:
     small, large = a_binding(1, 20), a_binding(2, 40)
     assert await start(tree, backend, small, spin=True) == ""

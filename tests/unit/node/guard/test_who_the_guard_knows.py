@@ -125,7 +125,8 @@ def test_who_has_an_objective_is_watched() -> None:
     (subject,) = subjects([HELD], made)
     assert (subject.max_slowdown_percent, subject.solo_micros) == (130, 900)
     decided = replace(HELD, desired=replace(PART, solo_step_micros=700))
-    assert subjects([decided], made)[0].solo_micros == 700
+    assert subjects([decided], made)[0].solo_micros == 900
+    assert subjects([decided], {})[0].solo_micros == 700
     serving = replace(PART, max_slowdown_percent=0, slo=LatencyObjective(latency_ms=40))
     assert len(subjects([replace(HELD, desired=serving)], made)) == 1
     nothing = replace(HELD, desired=replace(PART, max_slowdown_percent=0))

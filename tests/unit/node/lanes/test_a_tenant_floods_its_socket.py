@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import stat
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fakes.lanes_rig import LaneRig, hello
-from ullage.api.lanes import LINE_MAX, Acquire, Grant, Hello, InLane, LaneRefusal, Refused, Release
-from ullage_node.lanes.server import CONNECTIONS_MOST, LINES_BURST, LINES_PER_SECOND, Pace
+from ullage.api.lanes import (
+    LINE_MAX,
+    Acquire,
+    Grant,
+    Hello,
+    InLane,
+    LaneRefusal,
+    Refused,
+    Release,
+    encode,
+)
+from ullage_node.lanes import connection
+from ullage_node.lanes.connection import GREETING_SECONDS, LINES_BURST, LINES_PER_SECOND, Pace
+from ullage_node.lanes.server import CONNECTIONS_MOST
 
 GARBAGE = (
     b"\n",
@@ -93,14 +106,16 @@ async def test_who_connects_again_waits_as_before(
 ) -> None:
     monkeypatch.setattr(rig.server, "_clock", lambda: 5.0)
     waits: list[float] = []
-    sleep = asyncio.sleep
+    later = connection._later
 
-    async def counted(seconds: float) -> None:
+    def counted(seconds: float, then: Callable[[], None]) -> asyncio.TimerHandle:
+        if seconds == GREETING_SECONDS:
+            return later(seconds, then)
         waits.append(seconds)
-        await sleep(0)
+        return later(0, then)
 
     path = await rig.hold("a", 100, 300)
-    monkeypatch.setattr("ullage_node.lanes.server.asyncio.sleep", counted)
+    monkeypatch.setattr(connection, "_later", counted)
     beyond = 50
     lines = int(LINES_BURST) // 2
     for said in (lines, lines, beyond):
@@ -113,6 +128,7 @@ async def test_who_connects_again_waits_as_before(
     assert len(waits) >= beyond - 1  # the last of them may go on
 
 
+@pytest.mark.slow
 async def test_a_flood_of_one_container_does_not_hold_up_another(rig: LaneRig) -> None:
     first, second = await rig.hold("a", 20, 100), await rig.hold("b", 20, 100)
     flood, good = await rig.wire(first), await rig.wire(second)
@@ -193,3 +209,28 @@ async def test_a_lease_of_another_releases_nothing(rig: LaneRig) -> None:
     while not isinstance(heard, Refused):
         heard = await two.hear()
     assert rig.holder_of("a") == "a"
+
+
+async def test_who_connects_and_does_not_greet_is_cut_off(
+    rig: LaneRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "GREETING_SECONDS", 0.05)
+    path = await rig.hold("a", 100, 300)
+    silent, good = await rig.wire(path), await rig.wire(path)
+    await good.say(hello("a"))
+    assert isinstance(await good.hear(), InLane)
+    with suppress(ConnectionResetError):
+        assert await silent.hear() is None
+    await asyncio.sleep(0.1)
+    await good.say(Acquire())
+    assert isinstance(await good.hear(), Grant)
+
+
+async def test_a_line_may_come_in_pieces(rig: LaneRig) -> None:
+    wire = await rig.wire(await rig.hold("a", 100, 300))
+    whole = encode(hello("a")) + encode(Acquire())
+    for at in range(0, len(whole), 7):
+        await wire.raw(whole[at : at + 7])
+        await asyncio.sleep(0)
+    assert isinstance(await wire.hear(), InLane)
+    assert isinstance(await wire.hear(), Grant)

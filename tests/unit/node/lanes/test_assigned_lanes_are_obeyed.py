@@ -134,6 +134,27 @@ def test_turns_follow_another_policy_from_then_on() -> None:
     assert heard.holders() == ["c", "a", "b"]
 
 
+def test_the_program_with_the_fewest_steps_left_is_next() -> None:
+    lanes, heard = device(replace(JOB, steps=100), replace(JOB, job="b", steps=12))
+    lanes.order_by(IterationPolicy.SRTF)
+    now = 1.0
+    for name in "ab":
+        lanes.hear(name, wire.Acquire(), now)
+    for _ in range(40):
+        holder = heard.holders()[-1]
+        grant = heard.of(holder, wire.Grant)[-1]
+        assert isinstance(grant, wire.Grant)
+        now += 0.02
+        lanes.hear(holder, wire.Release(lease=grant.lease), now)
+        if heard.holders().count(holder) < (100 if holder == "a" else 12):
+            lanes.hear(holder, wire.Acquire(), now)
+        lanes.tick(now)
+    order = heard.holders()
+    assert order.count("b") == 12
+    assert order.index("b") < 12
+    assert "a" not in order[10 : len(order) - order[::-1].index("b")]
+
+
 def gpu_node(**spec: object) -> dict[str, object]:
     return {"metadata": {"uid": "u", "generation": 1}, "spec": {"epoch": 1, **spec}}
 

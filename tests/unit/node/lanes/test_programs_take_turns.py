@@ -30,6 +30,7 @@ async def both(rig: LaneRig) -> tuple[Path, Path]:
     return first, await rig.hold("b", 100, 300)
 
 
+@pytest.mark.slow
 async def test_steps_of_a_lane_never_overlap(rig: LaneRig) -> None:
     first, second = await both(rig)
     async with program(first, steps=40) as one, program(second, steps=40) as two:
@@ -83,6 +84,7 @@ async def test_a_process_that_closes_its_socket_still_owns_its_memory(rig: LaneR
     assert rig.holder_of("a") == "a"
 
 
+@pytest.mark.slow
 async def test_an_agent_restarted_in_a_step_grants_nothing_twice(rig: LaneRig) -> None:
     first, second = await both(rig)
     async with program(first, steps=30) as one, program(second, steps=30) as two:

@@ -121,6 +121,7 @@ async def house(
         shutil.rmtree(root)
 
 
+@pytest.mark.slow
 async def test_a_client_gets_its_share_is_seen_is_terminated_and_nothing_stays(
     house: House,
 ) -> None:

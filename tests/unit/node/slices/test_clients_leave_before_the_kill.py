@@ -219,6 +219,7 @@ def a_rig(tmp_path: Path, kind: Backend, script: dict[str, object]) -> MpsRig:
     return MpsRig(tmp_path, kind, read_script({"protocols": [2, 3], **script}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Backend.MPS2, Backend.MPS3])
 def test_a_hundred_evictions_fault_no_server_and_kill_no_one_who_is_attached(
     scratch: Path, kind: Backend

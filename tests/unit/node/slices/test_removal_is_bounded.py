@@ -55,6 +55,7 @@ def test_a_sweep_takes_any_tree_and_ends(tmp_path: Path) -> None:
     drain(steps.trash)
 
 
+@pytest.mark.slow
 def test_a_tree_in_the_place_of_the_record_does_not_stop_the_next_start(tmp_path: Path) -> None:
     steps = StepRecords(tmp_path / "steps")
     record = steps.reset(KEY, "slot-00")

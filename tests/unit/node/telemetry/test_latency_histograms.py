@@ -204,6 +204,7 @@ LINE = st.one_of(
 API_MOST = 2**63 - 1
 
 
+@pytest.mark.slow
 @given(st.lists(LINE, max_size=8))
 @example(['_bucket{le="1e305"} 9'])
 @example(['_bucket{le="1"} 9', "_sum 1e308", "_sum 1e308"])

@@ -120,6 +120,7 @@ async def test_a_page_is_read_when_due_or_in_a_hurry(pod: Pod) -> None:
     assert pod.reads == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "why"),
     [

@@ -96,6 +96,7 @@ async def test_a_part_is_there_before_the_next_one_is_made(kind: str) -> None:
         assert await router.metric("ullage_requests_total", outcome="met") == 1
 
 
+@pytest.mark.slow
 async def test_a_first_part_after_the_deadline_is_late_and_still_passed_on() -> None:
     async with token_server(tokens=1) as server, routed(server.backend) as router:
         asking = asyncio.create_task(_read(router.client, router.url, "1000"))
@@ -138,8 +139,9 @@ async def test_a_replica_that_dies_midway_breaks_the_answer_off() -> None:
         await until(lambda: router.dispatcher.ready)  # a probe brings it back
 
 
+@pytest.mark.slow
 async def test_a_replica_that_stops_sending_is_given_up() -> None:
-    limits = Limits(answer_s=0.2)
+    limits = Limits(answer_s=1.0)
     async with token_server() as server, routed(server.backend, limits=limits) as router:
         server.go.release()
         with pytest.raises(aiohttp.ClientError):

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from fakes.batch_server import batch_server, hang
 from fakes.routed import routed, tensor, until
 from ullage.engines.batching.chooser import Policy, Rules
@@ -26,6 +28,7 @@ async def test_a_hopeless_request_is_refused_at_once_with_a_time_to_come_again()
         assert await router.metric("ullage_requests_total", outcome="dropped", app="default") == 1
 
 
+@pytest.mark.slow
 async def test_before_times_are_known_nothing_is_taken_for_hopeless() -> None:
     async with batch_server(seconds=lambda _: 1.0) as server, routed(server) as router:
         status, _ = await router.infer(headers={"x-deadline-ms": "800"})

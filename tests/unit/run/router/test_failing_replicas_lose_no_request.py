@@ -29,6 +29,7 @@ def slow(_: int) -> float:
     return 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("misdeed", [die, fail, lose_a_row, answer_another, talk_nonsense, hang])
 async def test_all_of_a_failed_batch_run_once_more_elsewhere(misdeed: Misdeed) -> None:
     gate = asyncio.Event()
@@ -102,6 +103,7 @@ async def test_a_hanging_replica_is_left_after_its_limit_where_nothing_is_known_
         assert "no answer in 0.1 s" in body["error"]
 
 
+@pytest.mark.slow
 async def test_a_request_that_a_replica_refuses_harms_only_itself() -> None:
     async with batch_server(seconds=slow, refuses={"13.0"}) as server, routed(server) as router:
         await router.taught(0.05)
@@ -111,6 +113,7 @@ async def test_a_request_that_a_replica_refuses_harms_only_itself() -> None:
         assert answers[12][1]["outputs"][0]["data"] == [24.0]
 
 
+@pytest.mark.slow
 async def test_an_output_that_is_no_number_harms_only_its_request() -> None:
     async with batch_server(seconds=slow, overflows={"13.0"}) as server, routed(server) as router:
         await router.taught(0.05)

@@ -178,13 +178,14 @@ async def test_the_deadline_of_a_call_is_that_of_its_request() -> None:
         assert await router.metric("ullage_requests_total", outcome="met") == 1
 
 
+@pytest.mark.slow
 async def test_a_call_that_ends_at_its_deadline_while_it_runs_counts_as_late() -> None:
     async with (
-        grpc_batch_server(seconds=lambda _: 0.5) as server,
+        grpc_batch_server(seconds=lambda _: 2.0) as server,
         routed(server, over_grpc=True) as router,
         grpc_client(router.server.grpc_port) as client,
     ):
-        error = await client.refused(typed(), timeout=0.2)
+        error = await client.refused(typed(), timeout=1.0)
         assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         await until(lambda: router.dispatcher.idle)
         assert await router.metric("ullage_requests_total", outcome="late") == 1

@@ -331,6 +331,7 @@ async def test_a_malformed_answer_is_an_error_of_its_call() -> None:
         assert values(await client.infer(typed([4.0]))) == [8.0]
 
 
+@pytest.mark.slow
 async def test_a_grpc_replica_that_is_gone_finds_its_requests_when_it_comes_back() -> None:
     async with (
         grpc_batch_server() as server,

@@ -104,6 +104,7 @@ async def test_requests_of_a_sequence_run_alone() -> None:
         assert server.sizes == [1] * 8
 
 
+@pytest.mark.slow
 async def test_a_new_application_runs_alone_until_its_times_are_known() -> None:
     async with batch_server(seconds=slow) as server, routed(server) as router:
         await asyncio.gather(*(router.infer() for _ in range(60)))
@@ -115,6 +116,7 @@ async def test_a_new_application_runs_alone_until_its_times_are_known() -> None:
         assert max(server.sizes) > 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", list(Policy))
 async def test_each_policy_answers_all(policy: Policy) -> None:
     rules = Rules(policy=policy)
@@ -132,6 +134,7 @@ async def test_first_come_first_served_batches_without_knowing_times() -> None:
         assert server.sizes.count(4) >= 8
 
 
+@pytest.mark.slow
 async def test_replicas_share_the_work_evenly() -> None:
     async with (
         batch_server(seconds=slow) as one,

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from fakes.batch_server import batch_server
 from fakes.routed import LOOPBACK, Routed, routed, tensor, until
 from ullage_run.router.settings import Limits
@@ -114,6 +116,7 @@ async def test_what_runs_is_counted() -> None:
         assert await router.metric("ullage_requests_in_flight") == 0
 
 
+@pytest.mark.slow
 async def test_a_router_that_drains_is_not_ready() -> None:
     async with batch_server() as server, routed(server, linger_s=1.0) as router:
         drained = asyncio.create_task(router.server.drain())

@@ -58,6 +58,7 @@ async def infer(client: aiohttp.ClientSession, port: int) -> int:
         return answer.status
 
 
+@pytest.mark.slow
 async def test_requests_that_wait_at_sigterm_are_answered_and_it_ends_with_0() -> None:
     async with (
         batch_server(seconds=lambda _: 0.1) as server,
@@ -79,6 +80,7 @@ async def test_requests_that_wait_at_sigterm_are_answered_and_it_ends_with_0() -
         assert await router.wait() == 0
 
 
+@pytest.mark.slow
 async def test_what_is_held_at_sigterm_is_answered_when_a_replica_is_ready() -> None:
     words = ("--linger-seconds", "0", "--hold-seconds", "30", "--objective-ms", "50")
     async with (
@@ -100,6 +102,7 @@ async def test_what_is_held_at_sigterm_is_answered_when_a_replica_is_ready() -> 
         assert await router.wait() == 0
 
 
+@pytest.mark.slow
 async def test_a_drain_that_does_not_end_is_ended_and_each_request_has_an_answer() -> None:
     words = ("--linger-seconds", "0", "--drain-seconds", "0.3")
     async with (
@@ -140,6 +143,7 @@ def test_bad_arguments_end_it_with_2_and_the_reason(
     assert text in capsys.readouterr().err
 
 
+@pytest.mark.slow
 async def test_the_process_ends_with_that_status() -> None:
     words = ("--backend", "ftp://x:1", "--objective-ms", "50")
     ended = await asyncio.create_subprocess_exec(*COMMAND, *words, stderr=asyncio.subprocess.PIPE)
@@ -156,6 +160,7 @@ async def test_it_says_its_version() -> None:
     assert said.decode().strip() == version("ullage")
 
 
+@pytest.mark.slow
 async def test_calls_over_grpc_that_wait_at_sigterm_are_answered() -> None:
     words = ("--linger-seconds", "1", "--grpc-listen", "127.0.0.1:0")
     async with (
@@ -176,6 +181,7 @@ async def test_calls_over_grpc_that_wait_at_sigterm_are_answered() -> None:
         assert await router.wait() == 0
 
 
+@pytest.mark.slow
 async def test_a_call_over_grpc_that_the_drain_does_not_wait_for_has_an_error() -> None:
     words = ("--linger-seconds", "0", "--drain-seconds", "0.3", "--grpc-listen", "127.0.0.1:0")
     async with (

@@ -8,6 +8,8 @@ import asyncio
 import gc
 import tracemalloc
 
+import pytest
+
 from ullage.engines.batching.chooser import Chooser, Rules
 from ullage.engines.batching.histogram import Histogram
 from ullage.engines.batching.waiting import Request
@@ -22,6 +24,7 @@ BODY = b'{"inputs":[{"name":"x","datatype":"FP64","shape":[1,50],"data":[%b]}]}'
 )
 
 
+@pytest.mark.slow
 async def test_they_take_no_more_than_is_counted() -> None:
     queue = RequestQueue(most_calls=COUNT, most_bytes=1 << 30)
     loop = asyncio.get_running_loop()

@@ -85,6 +85,7 @@ async def test_a_long_request_is_no_idleness() -> None:
         assert router.dispatcher.idle_s < 50.0
 
 
+@pytest.mark.slow
 async def test_a_wake_is_measured_from_a_request_that_still_waits() -> None:
     async with (
         batch_server(ready=False) as server,

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from e2e.karpenter import MEMBER_CPU, NODEPOOL, POOL, a_job, bound, market_of
 from e2e.stack import Stack, eventually
+from neighbours.karpenter import MEMBER_CPU, NODEPOOL, POOL, a_job, bound, market_of
 from ullage.api.contract import LABEL_REGISTERED
 
 

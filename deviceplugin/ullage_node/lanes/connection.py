@@ -1,0 +1,194 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""One connection of a container to its lane's socket: a stranger's lines, bounded.
+
+A protocol of callbacks, not streams: a step takes two lines and two answers, and a stream costs a
+task and a timer for each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, cast
+
+import structlog
+
+from ullage.api.contract import WireError
+from ullage.api.lanes import LINE_MAX, LaneRefusal, Message, Refused, decode, encode
+from ullage_node.lanes.peers import Peer, peer_of
+
+GREETING_SECONDS: Final = 10.0
+"""How long a connection may be silent before it greets."""
+LINES_PER_SECOND: Final = 1000.0
+LINES_BURST: Final = 200.0
+"""A step takes two lines; who says more waits, and no one else."""
+UNREAD_MOST: Final = 64 << 10
+"""Bytes of answers that a program may leave unread."""
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class Pace:
+    """Lines that a container may say now; a bucket that fills with time."""
+
+    left: float = LINES_BURST
+    since: float = 0.0
+
+    def wait_s(self, now: float) -> float:
+        """Take one line; how long its reader waits before the next."""
+        grown = max(0.0, now - self.since) * LINES_PER_SECOND
+        self.left = min(LINES_BURST, self.left + grown) - 1
+        self.since = now
+        return max(0.0, -self.left / LINES_PER_SECOND)
+
+
+class Connection(asyncio.BufferedProtocol):
+    """A connection; it ends when it greets too late, says too much, or does not read.
+
+    Args:
+        job: The container, for logs.
+        pace: Of the container.
+        clock: Seconds.
+        opened: Told that a process connected.
+        heard: Told what it says; ``OSError`` and ``ValueError`` end the connection.
+        closed: Told that the connection ended; the process may live.
+    """
+
+    peer: Peer
+    """The process at the other end."""
+
+    def __init__(
+        self,
+        job: str,
+        pace: Pace,
+        clock: Callable[[], float],
+        *,
+        opened: Callable[[Connection], None],
+        heard: Callable[[Connection, Message], None],
+        closed: Callable[[Connection], None],
+    ) -> None:
+        self._job = job
+        self._pace = pace
+        self._clock = clock
+        self._opened, self._heard, self._closed = opened, heard, closed
+        self._buffer = bytearray(LINE_MAX)
+        self._filled = 0
+        self._known = False
+        self._silent: asyncio.TimerHandle | None = None
+        self._paused: asyncio.TimerHandle | None = None
+        self._transport: asyncio.Transport
+
+    @property
+    def closing(self) -> bool:
+        """Nothing is heard or said any more."""
+        return self._transport.is_closing()
+
+    def say(self, message: Message) -> None:
+        """Send a message, unless too many were not read."""
+        if self.closing:
+            return
+        self._transport.write(encode(message))
+        if self._transport.get_write_buffer_size() > UNREAD_MOST:
+            self.abort()
+
+    def refuse(self, reason: LaneRefusal, message: str) -> None:
+        """Say why nothing more is heard, and close."""
+        self.say(Refused(reason=reason, message=message))
+        self._close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._transport.abort()
+
+    def greeted(self) -> None:
+        """It said who it is, and may be silent from now on."""
+        _stop(self._silent)
+
+    # -- of asyncio ------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A process connected."""
+        self._transport = cast(asyncio.Transport, transport)
+        try:
+            self.peer = peer_of(transport.get_extra_info("socket"))
+        except OSError as error:
+            self._end(str(error))
+            return
+        self._known = True
+        self._silent = _later(GREETING_SECONDS, lambda: self._end("it did not greet"))
+        self._opened(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go: never full, see :meth:`_read`."""
+        return memoryview(self._buffer)[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes came."""
+        self._filled += nbytes
+        self._read()
+
+    def eof_received(self) -> None:
+        """The process says no more."""
+        self._close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection ended."""
+        _stop(self._silent)
+        _stop(self._paused)
+        if self._known:
+            self._closed(self)
+
+    def _read(self) -> None:
+        """Hear the lines that are whole, as fast as the pace allows."""
+        while not self.closing and (line := self._line()):
+            self._hear(line)
+            if wait_s := self._pace.wait_s(self._clock()):
+                self._transport.pause_reading()
+                self._paused = _later(wait_s, self._go_on)
+                return
+        if self._filled == len(self._buffer):
+            self._end(f"the line has more than {LINE_MAX} bytes")
+
+    def _line(self) -> bytes:
+        end = self._buffer.find(b"\n", 0, self._filled) + 1
+        line = bytes(self._buffer[:end])
+        if end:
+            self._buffer[: self._filled - end] = self._buffer[end : self._filled]
+            self._filled -= end
+        return line
+
+    def _hear(self, line: bytes) -> None:
+        try:
+            message = decode(line)
+        except WireError as error:
+            self.refuse(LaneRefusal.UNREADABLE, str(error)[:200])
+            return
+        try:
+            self._heard(self, message)
+        except (OSError, ValueError) as error:
+            self._end(str(error))
+
+    def _go_on(self) -> None:
+        self._transport.resume_reading()
+        self._read()
+
+    def _close(self) -> None:
+        if self._transport.get_write_buffer_size():
+            self.abort()  # else it stays open until its peer reads
+        self._transport.close()
+
+    def _end(self, why: str) -> None:
+        _log.info("lane connection ends", job=self._job, why=why)
+        self.abort()
+
+
+def _later(seconds: float, then: Callable[[], None]) -> asyncio.TimerHandle:
+    return asyncio.get_running_loop().call_later(seconds, then)
+
+
+def _stop(timer: asyncio.TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()
