@@ -207,6 +207,36 @@ def test_a_lead_that_finished_is_no_loss() -> None:
     assert found.status(job()).phase == "Running"
 
 
+def ending(last: PodStage, **fields: object) -> Decided:
+    """All steps are done and the first member has ended; the last one came afterwards."""
+    built = ran()
+    done, late = built.pods(PodStage.SUCCEEDED, since=NOW - 5)
+    pods = [
+        replace(done, node="node-0", exit_code=0),
+        replace(late, node="node-1", stage=last, **fields),  # type: ignore[arg-type]
+    ]
+    nodes = _nodes(_slices(built.pods()), SlicePhase.ATTACHED)
+    return decided(built, *pods, *nodes, a_coordinator(PodStage.SUCCEEDED, exit_code=0), named())
+
+
+def test_a_member_that_fails_when_all_steps_are_done_is_not_to_blame() -> None:
+    status = ending(PodStage.FAILED, exit_code=1).status(job())
+    assert (status.phase, status.restarts) == ("Succeeded", 0)
+
+
+@pytest.mark.parametrize("stage", [PodStage.UNSCHEDULED, PodStage.BOUND])
+def test_a_member_that_has_not_started_when_all_steps_are_done_goes(stage: PodStage) -> None:
+    found = ending(stage)
+    assert [one.pod.name for one in found.all(DeletePod)] == ["train-1"]
+    assert (found.status(job()).phase, found.status(job()).restarts) == ("Succeeded", 0)
+
+
+def test_a_member_that_still_saves_its_work_is_left_alone() -> None:
+    found = ending(PodStage.RUNNING)
+    assert found.all(DeletePod) == []
+    assert (found.status(job()).phase, found.status(job()).restarts) == ("Running", 0)
+
+
 def test_what_is_left_of_a_lost_lead_goes_before_the_next_start() -> None:
     built = job(phase="Restarting")
     pods = built.pods()

@@ -66,6 +66,8 @@ class _Roll:
     """uids of pods that the status shows with a place: nothing was told of their end."""
     gone: Sequence[str]
     """Names of shown pods that are not there any more."""
+    steps_done: bool
+    """Its coordinator has ended well, and with it every step."""
 
     @property
     def news(self) -> list[_Loss]:
@@ -94,17 +96,19 @@ def life_in_place(
         return None
     roll = _called(view, job, members)
     if roll.staying and all(one.pod.stage is PodStage.SUCCEEDED for one in roll.staying):
+        late = [loss for loss in roll.losses if loss.ending.reason is Reason.COMPLETED]
         return LifecycleStep(
             phase=Phase.SUCCEEDED,
             reason=Reason.COMPLETED,
             message="every member that was left ended with exit code 0",
             restarts=job.status.restarts,
+            steps=tuple(step for loss in late for step in _retired(view, job, loss, roll.shown)),
         )
     failure = _failure(view, job, roll)
     silent = _first_vanished(view, job, roll)
     if silent is not None:
         return at_once(view, job, members, close(view, job, members, silent))
-    if len(roll.staying) < bounds.min_replicas:
+    if len(roll.staying) < bounds.min_replicas and not (roll.steps_done and roll.ended):
         comes_up = job.status.phase in ("", *_COMING_UP) and not (roll.losses or roll.gone)
         return None if comes_up else _over(view, job, members, (roll, failure))
     restarts, retry_at = job.status.restarts, job.status.retry_at
@@ -163,12 +167,15 @@ def is_creating(view: View, job: WorkloadRecord) -> bool:
 
 
 def _called(view: View, job: WorkloadRecord, members: Sequence[Member]) -> _Roll:
+    coordinator = view.coordinators.get(job.ref.uid)
+    steps_done = coordinator is not None and coordinator.stage is PodStage.SUCCEEDED
     losses: list[_Loss] = []
     staying: list[Member] = []
     for one in members:
         if one.gated:
             continue
-        ending = _loss(view, one)
+        ending = _came_late(one) if steps_done else None
+        ending = ending or _loss(view, one)
         if ending is None:
             staying.append(one)
         else:
@@ -181,7 +188,16 @@ def _called(view: View, job: WorkloadRecord, members: Sequence[Member]) -> _Roll
         gated=[one for one in members if one.gated and not one.pod.deleting],
         shown=frozenset(shown),
         gone=sorted(name for uid, name in shown.items() if uid not in there),
+        steps_done=steps_done,
     )
+
+
+def _came_late(member: Member) -> Termination | None:
+    """Of a job whose steps are all done: a member that has not started has no part in its end."""
+    if member.pod.stage not in (PodStage.UNSCHEDULED, PodStage.BOUND):
+        return None
+    text = f"{member.pod.name} is not needed any more: all steps are done"
+    return Termination(Reason.COMPLETED, text)
 
 
 def _loss(view: View, member: Member) -> Termination | None:
@@ -220,8 +236,11 @@ def _failure(view: View, job: WorkloadRecord, roll: _Roll) -> Termination | None
     """A failure that counts, once: the same status tells of it and of the smaller gang.
 
     Members that fail when another is cut off, or when the one where they meet is gone or has not
-    started yet, are not to blame. In tiers they meet at their coordinator.
+    started yet, are not to blame. In tiers they meet at their coordinator, and a member that comes
+    when all steps are done does not find it.
     """
+    if roll.steps_done and roll.ended:
+        return None
     failed = [loss.ending for loss in roll.news if loss.ending.counted]
     unheard = [*roll.staying, *(loss.member for loss in roll.news)]
     if not failed or cut_off(view, job, unheard):
