@@ -48,8 +48,8 @@ def _choice(choice: ReplicaChoice) -> str:
 
 def _share(share: ChosenShare) -> str:
     if not share.percent:
-        return "the chosen one found no room: what fits of spec.gpu.share"
-    return f"{share.percent}% chosen for the objective"
+        return "the chosen one found no room: what fits of the spec"
+    return f"{share.percent}% {share.accelerator}".rstrip() + " chosen for the objective"
 
 
 def _latency(choice: ReplicaChoice) -> str:

@@ -57,10 +57,15 @@ def test_what_is_wrong_comes_with_what_helps() -> None:
 
 
 @pytest.mark.parametrize(
-    ("percent", "said"), [(25, "25% chosen for the objective"), (0, "found no room")]
+    ("share", "said"),
+    [
+        (ChosenShare(percent=25, time=1000.0), "25% chosen for the objective"),
+        (ChosenShare(percent=25, accelerator="l4", time=1000.0), "25% l4 chosen for the objective"),
+        (ChosenShare(time=1000.0), "found no room"),
+    ],
 )
-def test_a_chosen_share_is_shown(percent: int, said: str) -> None:
-    assert said in shown(replace(RECORD, share=ChosenShare(percent=percent, time=1000.0)))
+def test_a_chosen_share_is_shown(share: ChosenShare, said: str) -> None:
+    assert said in shown(replace(RECORD, share=share))
 
 
 def test_metrics_count_services_by_reason_and_name_none() -> None:

@@ -44,15 +44,17 @@ SCALING: Final[Mapping[Reason, Explanation]] = {
     Reason.OUT_OF_REACH: say(
         "Requests that do not wait take longer than the objective allows, so more replicas cannot "
         "keep it. There are as many as keep waiting short.",
-        "Give replicas a larger share or a faster accelerator, or loosen spec.slo. With a range in "
-        "gpu.share, gpu.memory.limit and sharing.resizable: Restart the operator chooses a share.",
+        "Give replicas a larger share or a faster accelerator, or loosen spec.slo. With "
+        "sharing.resizable: Restart the operator chooses the accelerator, and with a range in "
+        "gpu.share and gpu.memory.limit the share, too.",
     ),
     Reason.SHARE_CHOSEN: say(
-        "The operator chose another share of a device for the replicas: a smaller one is enough "
-        "for the largest load of the last twenty minutes, or more replicas of the present one "
-        "cannot keep the objective. Replicas are replaced one after the other.",
-        "Nothing. To keep the share, set sharing.resizable to Never, or minPercent and maxPercent "
-        "of gpu.share to the same number.",
+        "The operator chose another share of a device or another accelerator for the replicas: it "
+        "costs less at the largest load of the last twenty minutes, or more replicas of the "
+        "present kind cannot keep the objective. Replicas are replaced one after the other.",
+        "Nothing. To keep both, set sharing.resizable to Never; to keep the share, set minPercent "
+        "and maxPercent of gpu.share to the same number; to keep the accelerator, name it alone in "
+        "spec.accelerators.",
     ),
     Reason.PEAK_AHEAD: say(
         "The load of the service beside the job is forecast to grow, and the service needs the "

@@ -707,10 +707,12 @@ class ReplicaChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenShare:
-    """The share of a device that the operator chose for each replica."""
+    """The share of a device, and its type, that the operator chose for each replica."""
 
     percent: Annotated[int, between(0, 100)] = 0
-    """Share in percent; absent = found no room, so replicas have what spec.gpu.share allows."""
+    """Share in percent; absent = found no room, so replicas have what the spec allows."""
+    accelerator: Annotated[Text, at_most(63)] = ""
+    """Accelerator type; absent = any that spec.accelerators allows."""
     time: Moment
     """When it was chosen, or given up."""
 
@@ -743,6 +745,8 @@ class ScalingHistory:
     """Standard deviation of the logarithm of that time."""
     percent: Annotated[int, between(0, 100)] = 0
     """Share of a device at which that time was measured, in percent."""
+    accelerator: Annotated[Text, at_most(63)] = ""
+    """Accelerator type on which it was measured."""
     asleep_since: Time = 0.0
     """When the service scaled to zero; absent = it has replicas."""
     idle_doublings: Annotated[int, between(0, MOST_DOUBLINGS)] = 0
@@ -766,7 +770,8 @@ class ScalingRecord:
     runner_up: ReplicaChoice | None = None
     """One replica less than is needed, and what it would bring."""
     share: ChosenShare | None = None
-    """Share chosen for the replicas within spec.gpu.share; absent = none was chosen."""
+    """Share and accelerator chosen for the replicas within spec.gpu.share and
+    spec.accelerators; absent = none was chosen."""
     reason: ReasonWord
     """Why, in one stable word."""
     message: Line = ""

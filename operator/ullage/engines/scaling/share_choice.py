@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Whether replicas of another share would keep a latency for less, or keep it at all.
+"""Whether replicas of another share or accelerator would keep a latency for less, or at all.
 
-The number of replicas follows the load within a minute; a share changes by a new start of every
-replica. So a smaller one must be worth it, and a larger one is chosen only where no number of
-replicas of the present share keeps the latency.
+The number of replicas follows the load within a minute; a share and an accelerator change by a new
+start of every replica. So a change must be worth it, and on the same accelerator a larger share is
+chosen only where no number of replicas of the present one keeps the latency.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from ullage.engines.scaling.configurations import Configuration, Demand, Option,
 STEP: Final = 5
 """Percent between two shares that are considered."""
 SAVES: Final = 0.2
-"""Part of the cost that a smaller share must save (not measured)."""
+"""Part of the cost that a change must save (not measured)."""
 SPARE: Final = 0.2
-"""Part of the latency that a smaller share must leave, because its service time is a prediction
+"""Part of the latency that a change to save must leave, because its service time is a prediction
 (not measured)."""
 
 
@@ -35,27 +35,40 @@ def shares(least: int, most: int) -> tuple[int, ...]:
     return tuple(sorted({least, most, *range(least + -least % STEP, most, STEP)}))
 
 
-def at_share(now: Configuration, percent: int, seconds: Callable[[int], float]) -> Configuration:
-    """The configuration with another share, at the price of its percent.
+def configured(
+    now: Configuration,
+    accelerator: str,
+    percent: int,
+    seconds: Callable[[str, int], float],
+    price: float = 1.0,
+) -> Configuration:
+    """What a replica would be with a share of an accelerator.
 
     Args:
         now: Whose service time was seen.
+        accelerator: Of the other one.
         percent: Of the other one.
-        seconds: Time of a request by share, in any unit; above 0.
+        seconds: Time of a request by accelerator and share, in any unit; above 0.
+        price: Of one percent of a device, in any unit that all have in common.
     """
-    ratio = seconds(percent) / seconds(now.share_percent)
-    service = replace(now.service, mean_s=now.service.mean_s * ratio)
-    return replace(now, share_percent=percent, service=service, cost=float(percent))
+    ratio = seconds(accelerator, percent) / seconds(now.accelerator, now.share_percent)
+    return Configuration(
+        accelerator=accelerator,
+        share_percent=percent,
+        service=replace(now.service, mean_s=now.service.mean_s * ratio),
+        cost=percent * price,
+    )
 
 
 def better_share(
     now: Configuration, others: Sequence[Configuration], demand: Demand
 ) -> Option | None:
-    """What replicas should become; ``None`` = the present share stays.
+    """What replicas should become; ``None`` = they stay what they are.
 
-    Where the present share keeps the target: the cheapest smaller one that keeps it with
-    :data:`SPARE` left and saves :data:`SAVES`. Where it does not: the cheapest larger one that
-    keeps it. Ties go to fewer replicas, then to the smaller share.
+    Where the present share keeps the target: the cheapest that keeps it with :data:`SPARE` left
+    and saves :data:`SAVES`, of smaller shares and other accelerators. Where it does not: the
+    cheapest that keeps it, of larger shares and other accelerators. Ties go to fewer replicas,
+    then by name, then to the smaller share.
 
     Args:
         now: What the replicas are.
@@ -63,13 +76,15 @@ def better_share(
         demand: What must be kept, under the largest load that is reckoned with.
     """
     (here,) = ranked([now], demand)
+    alike = [one for one in others if one.accelerator == now.accelerator]
+    elsewhere = [one for one in others if one.accelerator != now.accelerator]
     if not here.keeps:
-        larger = [one for one in others if one.share_percent > now.share_percent]
-        return _cheapest(larger, demand, math.inf)
+        larger = [one for one in alike if one.share_percent > now.share_percent]
+        return _cheapest([*larger, *elsewhere], demand, math.inf)
     limit_s = demand.target.limit_s * (1 - SPARE)
     strict = replace(demand, target=replace(demand.target, limit_s=limit_s))
-    smaller = [one for one in others if one.share_percent < now.share_percent]
-    return _cheapest(smaller, strict, (1 - SAVES) * here.cost)
+    smaller = [one for one in alike if one.share_percent < now.share_percent]
+    return _cheapest([*smaller, *elsewhere], strict, (1 - SAVES) * here.cost)
 
 
 def _cheapest(

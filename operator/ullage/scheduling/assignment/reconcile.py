@@ -9,16 +9,15 @@ work moves that does not fit any more, and nodes are ordered for those who found
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
 
 from ullage.api.contract import Reason
 from ullage.cluster.records.snapshot import DeploymentRecord, WorkloadKind, WorkloadRecord
-from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.scheduling.assignment.cycle_context import Assignments, CycleContext
 from ullage.scheduling.assignment.moves import next_move
 from ullage.scheduling.assignment.nominate import Nominations
 from ullage.scheduling.assignment.pods import create_pods, give_up
 from ullage.scheduling.assignment.reevaluation import Finding
+from ullage.scheduling.assignment.replica_kinds import kinds_of
 from ullage.scheduling.capacity.node_requests import order_nodes
 from ullage.scheduling.elastic.sizing import Sizing
 from ullage.scheduling.lifecycle import inference as lifecycle_inference
@@ -33,9 +32,6 @@ from ullage.scheduling.placement.clearing import clearing_s
 from ullage.scheduling.placement.preemption import present
 from ullage.scheduling.placement.room import elsewhere
 from ullage.scheduling.placement.spread import SpotPools
-
-LEAST_S: Final = 1e-9
-"""Of a time that others are divided by."""
 
 
 def reconcile(context: CycleContext, nominated: Nominations, result: Assignments) -> None:
@@ -136,15 +132,7 @@ def _around(context: CycleContext, service: WorkloadRecord) -> Surroundings:
         pools = SpotPools(context.view.snapshot, context.inventory)
         return pools.spare(service, context.view.members_of(service), needed, within_s)
 
-    def seconds(accelerator: str, percent: int) -> float:
-        known = context.requests.classes.of(service)
-        model = context.inventory.models.get(accelerator)
-        profile = known.tenants[model].profile if model is not None else None
-        curve = profile.curve if profile is not None else None
-        part = percent / WHOLE_PERCENT
-        return max(curve.seconds(part), LEAST_S) if curve is not None else 1 / part
-
-    return Surroundings(clearing_s=clearing, spare=spare, seconds=seconds)
+    return Surroundings(clearing_s=clearing, spare=spare, kinds=lambda: kinds_of(context, service))
 
 
 def _leave(

@@ -19,7 +19,7 @@ from ullage.cluster.records.snapshot import PodStage, WorkloadKind, WorkloadReco
 from ullage.cluster.records.status import MadeRoom
 from ullage.cluster.values.device_ref import DeviceRef
 from ullage.scheduling.feasibility.resource_requests import ResourceRequests
-from ullage.scheduling.inventory.held_shares import scaled_share
+from ullage.scheduling.inventory.held_shares import accelerators_asked, scaled_share
 from ullage.scheduling.model.view import Held, Member, PendingEviction, View
 from ullage.scheduling.placement.predicted_figures import Predictions
 from ullage.scheduling.prediction.verdicts import TOLERANCE
@@ -76,7 +76,7 @@ def reevaluate(
     found: dict[str, Finding] = {}
     for uid in judged:
         workload = view.snapshot.workloads[uid]
-        finding = _share(view, workload)
+        finding = _share(view, workload) or _accelerator(view, requests, workload)
         if finding is None and (uid in restated or _is_news(workload) or _shown(workload)):
             finding = _objective(view, requests, predictions, workload)
         if finding is not None:
@@ -131,6 +131,30 @@ def _share(view: View, workload: WorkloadRecord) -> Finding | None:
         pods=frozenset(one.pod.uid for one, _ in odd),
         stays="" if resizable else "it keeps that until its next start (sharing.resizable: Never)",
         here_too=True,
+    )
+
+
+def _accelerator(
+    view: View, requests: ResourceRequests, workload: WorkloadRecord
+) -> Finding | None:
+    """Whether its pods run on another accelerator than was chosen for its objective."""
+    asked = accelerators_asked(workload)
+    inventory = requests.occupancy.inventory
+    if asked == workload.accelerators or not inventory.models.keys() & set(asked):
+        return None
+    odd: dict[str, str] = {}
+    for member, held in _running(view, workload):
+        site = inventory.site_index.get((held.node, held.slice.gpu))
+        if site is not None and inventory.sites[site].device.model not in asked:
+            odd[member.pod.uid] = f"{member.pod.name} runs on {inventory.sites[site].device.model}"
+    if not odd:
+        return None
+    return Finding(
+        reason=Reason.RESIZE_PENDING,
+        text=f"{next(iter(odd.values()))}, its objective asks for {', '.join(asked)}"
+        " (status.scaling.share)",
+        because=Reason.RESIZING,
+        pods=frozenset(odd),
     )
 
 

@@ -20,7 +20,7 @@ from ullage.engines.quota.records import NO_TENANT
 from ullage.scheduling.feasibility.allowed_nodes import Place
 from ullage.scheduling.feasibility.occupancy import Occupancy
 from ullage.scheduling.feasibility.slices import LANE_PERCENT_MOST, has_objective, takes_turns
-from ullage.scheduling.inventory.held_shares import share_asked
+from ullage.scheduling.inventory.held_shares import accelerators_asked, share_asked
 from ullage.scheduling.inventory.node_fit import amounts, is_pinned
 from ullage.scheduling.inventory.reliable_machines import is_held_to, staying, terms_of
 from ullage.scheduling.inventory.trust_domains import effective_domain
@@ -211,7 +211,7 @@ class ResourceRequests:
             workload.gpu.mode,
             workload.gpu.count,
             workload.gpu.memory_mib,
-            workload.accelerators,
+            self._accelerators(workload),
             workload.sharing.allow,
             id(self.classes.of(workload)) if share is not None or has_objective(workload) else 0,
             avoid,
@@ -251,7 +251,6 @@ class ResourceRequests:
         share: Share | None,
         avoid: frozenset[int],
     ) -> ResourceRequest:
-        models: Mapping[str, int] = self.occupancy.inventory.models
         domain = effective_domain(self.view, workload)
         lane = takes_turns(workload)
         most = share.max_percent if share else WHOLE_PERCENT
@@ -265,15 +264,7 @@ class ResourceRequests:
             min_percent=share.min_percent if share else WHOLE_PERCENT,
             max_percent=most if lane is None else min(most, LANE_PERCENT_MOST),
             memory_mib=workload.gpu.memory_mib,
-            accelerators=(
-                frozenset(
-                    models[accelerator]
-                    for accelerator in workload.accelerators
-                    if accelerator in models
-                )
-                if workload.accelerators
-                else None
-            ),
+            accelerators=self._accelerators(workload),
             domain=self.occupancy.domains.number(domain),
             trust_domain=domain if share is not None else "",
             known=self.classes.of(workload),
@@ -283,6 +274,13 @@ class ResourceRequests:
             avoid=avoid,
             lane=lane,
         )
+
+    def _accelerators(self, workload: WorkloadRecord) -> frozenset[int] | None:
+        """Models that it may use; ``None`` = all. A chosen one that is gone binds no longer."""
+        models, asked = self.occupancy.inventory.models, accelerators_asked(workload)
+        if not models.keys() & set(asked):
+            asked = workload.accelerators
+        return frozenset(models[one] for one in asked if one in models) if asked else None
 
     def _place(self, workload: WorkloadRecord, shape: PodShape) -> Place | None:
         """Where the chosen pools are; reliable members go elsewhere where none of these stays."""

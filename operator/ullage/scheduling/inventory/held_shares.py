@@ -5,7 +5,7 @@
 A job that made room for another starts with no more than it was left for a while: without that it
 would take back, at its very restart, what it was restarted for. No one is ever restarted to grow
 again; what runs out here only stops binding the next start. Replicas of a service get the share
-that the operator chose for its objective.
+that the operator chose for its objective, on the accelerator that it chose.
 """
 
 from __future__ import annotations
@@ -48,10 +48,30 @@ def share_follows(service: WorkloadRecord) -> bool:
 
     Its replicas may be started again for another share, and their memory does not depend on it.
     """
-    share, scaled = service.gpu.share, service.scaling is not None and service.slo is not None
-    if share is None or not scaled or not service.sharing.resizable or not service.gpu.memory_mib:
+    share = service.gpu.share
+    if share is None or not accelerator_follows(service) or not service.gpu.memory_mib:
         return False
     return share.min_percent < share.max_percent
+
+
+def accelerator_follows(service: WorkloadRecord) -> bool:
+    """Whether the operator may choose the accelerator of a service's replicas.
+
+    It scales the service by its objective, and its replicas may be started again.
+    """
+    scaled = service.scaling is not None and service.slo is not None
+    return scaled and service.sharing.resizable
+
+
+def accelerators_asked(workload: WorkloadRecord) -> tuple[str, ...]:
+    """The accelerators that may be asked for now; empty = any."""
+    record = workload.status.scaling
+    chosen = record.share if record is not None else None
+    if chosen is None or not chosen.percent or not accelerator_follows(workload):
+        return workload.accelerators
+    if workload.accelerators and chosen.accelerator not in workload.accelerators:
+        return workload.accelerators
+    return (chosen.accelerator,) if chosen.accelerator else workload.accelerators
 
 
 def scaled_share(service: WorkloadRecord) -> Share | None:

@@ -41,10 +41,11 @@ from ullage.scheduling.lifecycle.service_load import (
     served_by,
 )
 from ullage.scheduling.lifecycle.share_choice import (
+    Kinds,
     Seconds,
     ShareQuestion,
     chosen_share,
-    configured,
+    of_kind,
 )
 from ullage.scheduling.lifecycle.sleeping import Sleeper, sleep_memory, with_sleep
 from ullage.scheduling.model.lifecycle_step import earliest
@@ -87,12 +88,12 @@ class Surroundings:
         clearing_s: Seconds until others have left a device that it could take; 0 = one is free.
         spare: Replicas to have beyond a number that is needed, because an interruption may take
             some sooner than a number of seconds.
-        seconds: Relative time of a request on an accelerator at a share, in percent.
+        kinds: What its replicas may be.
     """
 
     clearing_s: Callable[[], float]
     spare: Callable[[int, float], int]
-    seconds: Seconds
+    kinds: Callable[[], Kinds]
 
 
 def scale(view: View, service: WorkloadRecord, around: Surroundings) -> ScalingStep | None:
@@ -160,7 +161,8 @@ def _decided(
     before, load = service.status.scaling, load_of(view, members)
     launch_s = _launch_s(view, service, members)
     memory, one = _memory(before), served_by(view, members)
-    known = _known(before, one, around.seconds)
+    kinds = around.kinds()
+    known = _known(before, one, kinds.seconds)
     service_time = _service_time(service, load, known) if load is not None else known
     if load is None or service_time is None:
         return _unknown(view, service, before, launch_s, load)
@@ -168,7 +170,7 @@ def _decided(
         accelerator=one.accelerator,
         share_percent=one.percent,
         service=service_time,
-        cost=float(one.percent),
+        cost=one.percent * kinds.prices.get(one.accelerator, 1.0),
     )
     clearing_s = around.clearing_s()
     terms = _terms(service, bounds, min(LAUNCH_S[1], launch_s + clearing_s))
@@ -188,10 +190,12 @@ def _decided(
         now=configuration,
         demand=terms.demand(max(found.load_per_s, *after.rates)),
         bins=len(after.rates),
-        seconds=around.seconds,
+        kinds=kinds,
     )
     share = chosen_share(ask)
-    asked = configured(ask, share.percent) if share and share.percent else configuration
+    asked = configuration
+    if share is not None and share.percent:
+        asked = of_kind(configuration, kinds, share.accelerator or one.accelerator, share.percent)
     needed = found.need.replicas
     if asked != configuration:  # until all are replaced some are as before
         needed = max(needed, ranked([asked], terms.demand(found.load_per_s))[0].replicas)
@@ -332,14 +336,16 @@ def _memory(before: ScalingRecord | None) -> ScalingMemory:
 
 
 def _known(before: ScalingRecord | None, now: ReplicaKind, seconds: Seconds) -> ServiceTime | None:
-    """The service time of before, at the share that replicas have now."""
+    """The service time of before, at the share and on the accelerator that replicas have now."""
     history = before.history if before is not None else None
     if history is None or not history.service_micros:
         return None
     mean_s = history.service_micros / 1e6
-    if history.percent and now.percent and history.percent != now.percent:
+    measured_on = history.accelerator or now.accelerator
+    same = (measured_on, history.percent) == (now.accelerator, now.percent)
+    if history.percent and now.percent and not same:
         mean_s *= seconds(now.accelerator, now.percent)
-        mean_s /= seconds(now.accelerator, history.percent)
+        mean_s /= seconds(measured_on, history.percent)
     return ServiceTime(
         mean_s=min(LONGEST_S, mean_s),
         sigma=min(MOST_SPREAD, float(history.spread)) if history.spread else 0.0,

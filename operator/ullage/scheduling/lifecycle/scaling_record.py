@@ -130,7 +130,7 @@ def _message(
     if fewer is not None:
         text += f" (with {fewer.replicas}: {_in_words(fewer)})"
     if made.asked != made.configuration:
-        text += f"; replicas with {made.asked.share_percent} % of a device replace those with"
+        text += f"; replicas with {_kind(made)} replace those with"
         text += f" {made.configuration.share_percent} %"
     if made.clearing_s:
         text += f"; training makes way for a replica, which may take {made.clearing_s:.0f} s"
@@ -143,6 +143,12 @@ def _message(
     elif not made.found.chosen.keeps:
         text += f"; maxReplicas is {made.terms.most}: {_in_words(chosen)}"
     return text
+
+
+def _kind(made: ScalingFinding) -> str:
+    asked, now = made.asked, made.configuration
+    device = "a device" if asked.accelerator == now.accelerator else f"one {asked.accelerator}"
+    return f"{asked.share_percent} % of {device}"
 
 
 def _in_words(choice: ReplicaChoice) -> str:
@@ -163,6 +169,7 @@ def _history(
         service_micros=max(1, round(time.mean_s * 1e6)),
         spread=f"{time.sigma:.3f}",
         percent=one.share_percent,
+        accelerator=one.accelerator,
     )
     return with_sleep(found, sleep_memory(before).awake())
 
@@ -203,7 +210,8 @@ def _share_news(
         warning=False,
         epoch=epoch,
         reason=Reason.SHARE_CHOSEN,
-        text=f"each replica is to have {chosen.percent} % of a device: {record.message}",
+        text=f"each replica is to have {chosen.percent} % of"
+        f" {f'one {chosen.accelerator}' if chosen.accelerator else 'a device'}: {record.message}",
     )
 
 

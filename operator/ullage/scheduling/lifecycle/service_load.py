@@ -83,7 +83,7 @@ def load_of(view: View, members: Sequence[Member]) -> ServiceLoad | None:
 def served_by(view: View, members: Sequence[Member]) -> ReplicaKind:
     """Accelerator and share of most replicas."""
     kinds = Counter(
-        (_model(view, held.node, held.slice.gpu), held.slice.percent)
+        (model_of(view, held.node, held.slice.gpu), held.slice.percent)
         for member in members
         for held in member.held[:1]
     )
@@ -93,6 +93,13 @@ def served_by(view: View, members: Sequence[Member]) -> ReplicaKind:
     return ReplicaKind(accelerator=accelerator, percent=percent)
 
 
+def model_of(view: View, node: str, gpu: str) -> str:
+    """Accelerator of a device; empty = the node does not report it."""
+    record = view.snapshot.gpu_nodes.get(node)
+    devices = record.devices if record is not None else ()
+    return next((device.model for device in devices if device.uuid == gpu), "")
+
+
 def _reported(view: View, member: Member) -> ObservedLoad | None:
     if not member.held:
         return None
@@ -100,9 +107,3 @@ def _reported(view: View, member: Member) -> ObservedLoad | None:
     record = view.snapshot.gpu_nodes.get(held.node)
     fresh = record is not None and abs(view.now - record.heartbeat) <= STALE_S
     return held.seen.load if fresh and held.seen is not None else None
-
-
-def _model(view: View, node: str, gpu: str) -> str:
-    record = view.snapshot.gpu_nodes.get(node)
-    devices = record.devices if record is not None else ()
-    return next((device.model for device in devices if device.uuid == gpu), "")

@@ -386,6 +386,10 @@ class Placer:
         """Whether one more member of a class would fit."""
         return self._shortlist(request).best(set()) is not None
 
+    def room(self, request: ResourceRequest) -> int:
+        """How many members of a class would find a device, one each of those that are shared."""
+        return sum(self._shortlist(request).room_by_node().values())
+
     def nodes_with_room(self, request: ResourceRequest) -> Collection[int]:
         """Indices of the nodes on which one more member of a class would fit."""
         return self._shortlist(request).room_by_node().keys()

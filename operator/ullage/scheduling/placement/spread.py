@@ -18,6 +18,7 @@ from ullage.cluster.records.pool import PoolRecord
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
 from ullage.engines.capacity.records import CapacityType
 from ullage.engines.capacity.spread import pools_to_join, replicas_to_survive
+from ullage.scheduling.inventory.held_shares import accelerators_asked
 from ullage.scheduling.inventory.interruptions import termination
 from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.inventory.pool_membership import Membership
@@ -120,4 +121,5 @@ class SpotPools:
 
 
 def _suits(service: WorkloadRecord, pool: PoolRecord) -> bool:
-    return not service.accelerators or pool.accelerator in service.accelerators
+    asked = accelerators_asked(service)
+    return not asked or pool.accelerator in asked

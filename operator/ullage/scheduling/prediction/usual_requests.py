@@ -16,7 +16,7 @@ from typing import Final
 from ullage.api.contract import GPUMode, Reason
 from ullage.cluster.records.snapshot import PolicyRecord, WorkloadRecord
 from ullage.engines.admission.limits import WHOLE_PERCENT
-from ullage.scheduling.inventory.held_shares import share_asked
+from ullage.scheduling.inventory.held_shares import accelerators_asked, share_asked
 from ullage.scheduling.inventory.trust_domains import effective_domain
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.view import View
@@ -97,7 +97,7 @@ def _kind(view: View, classes: Classes, workload: WorkloadRecord) -> _Kind:
     return _Kind(
         domain=(effective_domain(view, workload) if share is not None and not exclusive else ""),
         min_percent=share.min_percent if share is not None else WHOLE_PERCENT,
-        accelerators=tuple(workload.accelerators),
+        accelerators=accelerators_asked(workload),
         barred=frozenset(
             at
             for at, one in barred.items()

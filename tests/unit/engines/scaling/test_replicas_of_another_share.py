@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from ullage.engines.scaling.configurations import Configuration, Demand
 from ullage.engines.scaling.pooled_queue import LatencyTarget, OfferedLoad, late_part
 from ullage.engines.scaling.service_times import ServiceTime
-from ullage.engines.scaling.share_choice import SAVES, SPARE, at_share, better_share, shares
+from ullage.engines.scaling.share_choice import SAVES, SPARE, better_share, configured, shares
 
 
 def with_share(percent: int, mean_s: float, sigma: float = 0.2) -> Configuration:
@@ -32,8 +34,12 @@ def a_demand(rate: float, most: int = 6, limit_s: float = 1.0) -> Demand:
     )
 
 
-def in_proportion(percent: int) -> float:
+def in_proportion(_: str, percent: int) -> float:
     return 100 / percent
+
+
+def at_share(now: Configuration, percent: int) -> Configuration:
+    return configured(now, now.accelerator, percent, in_proportion)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +58,7 @@ def test_shares_are_the_bounds_and_multiples_of_five(
 
 
 def test_a_request_takes_as_much_longer_as_the_curve_says() -> None:
-    found = at_share(with_share(80, 0.1), 20, in_proportion)
+    found = at_share(with_share(80, 0.1), 20)
     assert found == with_share(20, 0.4)
 
 
@@ -68,7 +74,7 @@ def test_nothing_that_may_be_chosen_is_cheaper(
 ) -> None:
     here, demand = with_share(now, mean_s), a_demand(rate)
     bounds = sorted((least, most))
-    others = [at_share(here, one, in_proportion) for one in shares(bounds[0], bounds[1])]
+    others = [at_share(here, one) for one in shares(bounds[0], bounds[1])]
 
     def cost(one: Configuration, limit_s: float) -> float | None:
         for count in range(1, demand.most + 1):
@@ -88,9 +94,52 @@ def test_nothing_that_may_be_chosen_is_cheaper(
         assert found.cost == min(kept)
 
 
+@given(
+    mean_s=st.floats(0.01, 1.5),
+    rate=st.floats(0, 20),
+    kinds=st.lists(
+        st.tuples(st.sampled_from(["l4", "t4", "a100"]), st.integers(1, 100), st.floats(0.1, 9)),
+        max_size=6,
+    ),
+)
+def test_another_accelerator_is_chosen_by_its_price(
+    mean_s: float, rate: float, kinds: list[tuple[str, int, float]]
+) -> None:
+    speed = {"l4": 1.0, "t4": 2.0, "a100": 0.4}
+    here, demand = with_share(50, mean_s), a_demand(rate)
+
+    def seconds(accelerator: str, percent: int) -> float:
+        return speed[accelerator] / percent
+
+    others = [
+        configured(here, name, percent, seconds, 1.0 if name == "l4" else price)
+        for name, percent, price in kinds
+    ]
+
+    def cost(one: Configuration, limit_s: float) -> float:
+        kept = (
+            count * one.cost
+            for count in range(1, demand.most + 1)
+            if late_part(one.service, demand.load, count, limit_s) <= 0.01
+        )
+        return min(kept, default=math.inf)
+
+    present = cost(here, 1.0)
+    keeps = math.isfinite(present)
+    limit_s, most = (1 - SPARE, (1 - SAVES) * present) if keeps else (1.0, math.inf)
+    allowed = [
+        cost(one, limit_s)
+        for one in others
+        if one.accelerator != "l4" or (one.share_percent < 50 if keeps else one.share_percent > 50)
+    ]
+    best = min((one for one in allowed if one <= most and math.isfinite(one)), default=None)
+    found = better_share(here, others, demand)
+    assert (found.cost if found is not None else None) == best
+
+
 def test_a_share_that_serves_too_slowly_becomes_larger() -> None:
     slow = with_share(20, 1.5)
-    others = [at_share(slow, one, in_proportion) for one in shares(20, 80)]
+    others = [at_share(slow, one) for one in shares(20, 80)]
     found = better_share(slow, others, a_demand(0.1))
     assert found is not None
     assert found.configuration.share_percent > 20
@@ -98,4 +147,4 @@ def test_a_share_that_serves_too_slowly_becomes_larger() -> None:
 
 def test_a_saving_that_is_small_changes_nothing() -> None:
     here = with_share(50, 0.1)
-    assert better_share(here, [at_share(here, 45, in_proportion)], a_demand(0.1)) is None
+    assert better_share(here, [at_share(here, 45)], a_demand(0.1)) is None

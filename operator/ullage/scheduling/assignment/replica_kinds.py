@@ -1,0 +1,63 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What replicas of a service may be: accelerators with their prices, and devices that are free."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.cluster.records.spec_fields import Share
+from ullage.engines.admission.limits import WHOLE_PERCENT
+from ullage.engines.admission.records import ShareCurve
+from ullage.scheduling.assignment.cycle_context import CycleContext
+from ullage.scheduling.learning.device_prices import prices_of
+from ullage.scheduling.lifecycle.share_choice import Kinds
+
+LEAST_S: Final = 1e-9
+"""Of a time that others are divided by."""
+
+
+def kinds_of(context: CycleContext, service: WorkloadRecord) -> Kinds:
+    """What replicas of a service may be in this cycle.
+
+    Args:
+        context: The cycle's.
+        service: One that the operator scales.
+    """
+
+    def seconds(accelerator: str, percent: int) -> float:
+        curve, part = _curve(context, service, accelerator), percent / WHOLE_PERCENT
+        return max(curve.seconds(part), LEAST_S) if curve is not None else 1 / part
+
+    def room(accelerator: str, percent: int) -> int:
+        share = Share(min_percent=percent, max_percent=percent)
+        gpu = replace(service.gpu, share=share) if service.gpu.share is not None else service.gpu
+        # the choice of before would hold it to the present accelerator
+        status = replace(service.status, scaling=None)
+        asked = replace(service, accelerators=(accelerator,), gpu=gpu, status=status)
+        return context.placer.room(context.requests.of(asked, asked.shape))
+
+    return Kinds(seconds=seconds, prices=_prices(context, service), room=room)
+
+
+def _prices(context: CycleContext, service: WorkloadRecord) -> dict[str, float]:
+    """Of accelerators on which the time of a request is known, and the objective can be kept."""
+    prices, barred = prices_of(context.view.snapshot), context.requests.classes.of(service).barred
+    return {
+        name: prices[name]
+        for name, model in context.inventory.models.items()
+        if prices.get(name)
+        and model not in barred
+        and (not service.accelerators or name in service.accelerators)
+        and _curve(context, service, name) is not None
+    }
+
+
+def _curve(context: CycleContext, service: WorkloadRecord, accelerator: str) -> ShareCurve | None:
+    model = context.inventory.models.get(accelerator)
+    if model is None:
+        return None
+    profile = context.requests.classes.of(service).tenants[model].profile
+    return profile.curve if profile is not None else None
