@@ -23,6 +23,9 @@ from e2e.stack import Json, Stack, eventually, share
 SERVICE_S = 0.1
 BY_SHARE = "BY_SHARE"
 """Environment of a server whose requests take longer with less of a device."""
+SLOW_NODE = "SLOW_NODE"
+"""Environment of a server whose requests take longer on a node: its name."""
+SLOWER = 3
 SERVER = f"""
 import http.server, os, signal, threading, time
 from ullage_run import requests
@@ -30,6 +33,8 @@ one = threading.Lock()
 seconds = {SERVICE_S}
 if "{BY_SHARE}" in os.environ:
     seconds *= 100 / int(os.environ["ULLAGE_PERCENT"])
+if "{SLOW_NODE}" in os.environ and os.environ["{SLOW_NODE}"] == os.environ["NODE"]:
+    seconds *= {SLOWER}
 class Answer(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     def do_GET(self):

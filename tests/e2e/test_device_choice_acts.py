@@ -15,7 +15,8 @@ import pytest
 from demo.cluster import EmulatedDevice
 from demo.images import image_name
 from e2e.conftest import DEVICES
-from e2e.stack import Json, Stack, eventually, training_job, whole_device
+from e2e.served import LIGHT_PER_S, NAME, SLOW_NODE, offered, scaled_service, until, url_of
+from e2e.stack import Json, Stack, eventually, share, training_job, whole_device
 
 DEAR, CHEAP, PLAIN = "choice-dear", "choice-cheap", "choice-plain"
 BOTH = [DEAR, CHEAP]
@@ -34,6 +35,7 @@ RATES = {DEAR: 3.0, CHEAP: 1.0, PLAIN: 1.0}
 STEPS = 36_000
 """Ten hours and 6.00 on the cheap type, a third of the time and 13.33 on the dear one."""
 ROUND_S = 15
+CHOSEN = "ShareChosen"
 AS_WANTED = ("True", "Recommended")
 
 PACED = """
@@ -263,3 +265,63 @@ def _a_gang_waits_for_one_node(stack: Stack, namespace: str) -> None:
     stack.delete("trainingjobs.ullage.dev", "on-node-2", namespace)
     stack.job_reaches("gang", namespace, "Running")
     assert list(_pods(stack, "gang", namespace).values()) == ["node-2", "node-2"]
+
+
+def _served(namespace: str, *accelerators: str) -> Json:
+    """A service whose requests take .3 s on the cheap type, .1 s on the dear one."""
+    body = scaled_service(namespace, "SLO", share(50, memory={"limit": "256Mi"}))
+    spec = body["spec"]
+    node = {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
+    env = [node, {"name": SLOW_NODE, "value": "node-2"}]
+    spec["template"]["spec"]["containers"][0]["env"] = env
+    spec["template"]["metadata"] = {"labels": {"ullage.dev/class": "answers"}}
+    spec["slo"]["latencyMs"] = 250
+    return body | {
+        "spec": spec
+        | {
+            "accelerators": list(accelerators),
+            "profileRef": "answers",
+            "sharing": {"resizable": "Restart"},
+        }
+    }
+
+
+def test_a_service_moves_to_the_accelerator_that_keeps_its_objective(
+    stack: Stack, types: None, namespace: str
+) -> None:
+    stack.apply(_profile("answers", namespace), _served(namespace, CHEAP))
+
+    def scaling(reason: str) -> Json:
+        return until(
+            stack,
+            namespace,
+            f"the service scales: {reason}",
+            180,
+            lambda it: it.get("status", {}).get("scaling", {}).get("reason") == reason,
+        )
+
+    until(
+        stack,
+        namespace,
+        "a ready replica",
+        120,
+        lambda it: it.get("status", {}).get("readyReplicas") == 1,
+    )
+    with offered(url_of(stack, namespace), LIGHT_PER_S) as load:
+        scaling("OutOfReach")
+        stack.apply(_served(namespace, CHEAP, DEAR))
+        found = scaling("Steady")
+        assert found["status"]["scaling"]["share"] == {
+            "percent": 50,
+            "accelerator": DEAR,
+            "time": found["status"]["scaling"]["share"]["time"],
+        }
+        eventually(
+            lambda: {one["spec"]["nodeName"] for one in stack.pods(namespace, NAME)} == {"node-1"},
+            within_s=120,
+            what="replicas on the dear type alone",
+        )
+    assert all(one.latency_s is not None for one in load.made[:-10])
+    text = [one["message"] for one in stack.events(namespace, NAME) if one["reason"] == CHOSEN]
+    assert f"50 % of one {DEAR}" in text[0]
+    stack.books_balance()
