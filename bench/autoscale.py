@@ -36,6 +36,7 @@ from ullage.engines.scaling.simulator import (
     play_requests,
 )
 from ullage.engines.scaling.stabilisation import Need, desired_replicas
+from ullage.scheduling.lifecycle.scaling import SEASON_S
 from ullage.simulate.serving import objective_scaler
 
 BIN_S: Final = 15.0
@@ -78,7 +79,9 @@ def requests_of(trace: Trace, seed: int) -> Requests:
 
 def ours() -> Scaler:
     """The autoscaler of `ullage simulate --requests`."""
-    terms = ScalingTerms(target=TARGET, least=1, most=MOST, bin_s=BIN_S, launch_s=LAUNCH_S)
+    terms = ScalingTerms(
+        target=TARGET, least=1, most=MOST, bin_s=BIN_S, launch_s=LAUNCH_S, season_s=SEASON_S
+    )
     one = Configuration(accelerator="any", share_percent=100, service=SERVICE, cost=1.0)
     return objective_scaler(one, terms)
 

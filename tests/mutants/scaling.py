@@ -13,6 +13,11 @@ ENGINE: Final = "operator/ullage/engines/scaling"
 
 REPLICAS: Final = ("tests/unit/scheduling/test_replicas_follow_the_objective.py",)
 BINS: Final = ("tests/unit/engines/scaling/test_bins_are_followed.py",)
+DAY: Final = ("tests/unit/engines/scaling/test_a_day_is_remembered.py",)
+SHARE: Final = ("tests/unit/engines/scaling/test_replicas_of_another_share.py",)
+ACCELERATOR: Final = (
+    "tests/unit/scheduling/test_the_accelerator_of_a_service_follows_its_objective.py",
+)
 SLEEPS: Final = ("tests/unit/scheduling/test_an_idle_service_has_no_replica.py",)
 SLEEPING: Final = ("tests/unit/engines/scaling/test_sleeps_pay_and_lose_no_request.py",)
 ROUTERS: Final = ("tests/unit/app/test_routers_are_asked_what_waits.py",)
@@ -112,9 +117,30 @@ MUTANTS: Final = (
     Mutant(
         "after a gap needs start again",
         f"{ENGINE}/following.py",
-        "needs = memory.needs if 0 <= gap_s < GAP_BINS * terms.bin_s else ()",
+        "needs = memory.needs if follows else ()",
         "needs = memory.needs",
         BINS,
+    ),
+    Mutant(
+        "a load that came once raises a slot by half at most",
+        f"{ENGINE}/season.py",
+        "found[slot] = min(mean, MOST_GROWTH * before) if before > 0 else newest",
+        "found[slot] = mean if before > 0 else newest",
+        DAY,
+    ),
+    Mutant(
+        "other accelerators are compared by their price",
+        f"{ENGINE}/share_choice.py",
+        "cost=percent * price,",
+        "cost=float(percent),",
+        SHARE,
+    ),
+    Mutant(
+        "replicas stay where the spec allows",
+        "operator/ullage/scheduling/inventory/held_shares.py",
+        "if workload.accelerators and chosen.accelerator not in workload.accelerators:",
+        "if not chosen.accelerator:",
+        ACCELERATOR,
     ),
     Mutant(
         "a target out of reach is relaxed",

@@ -340,6 +340,7 @@ STATUS = WorkloadStatus(
             spread="0.412",
             percent=30,
             accelerator="emulated",
+            season_milli=(17_000, 18_000),
         ),
     ),
     ready_replicas=1,

@@ -675,19 +675,18 @@ class SizeRecord:
 
 MOST_RATES: Final = 80
 MOST_NEEDS: Final = 16
-_Rates: TypeAlias = Annotated[
-    tuple[int, ...],
-    Kind(
-        counts,
-        list,
-        (),
-        schema=Schema(
-            type="array",
-            items=Schema(type="integer", format="int64", minimum=0, maximum=MOST_COUNTED),
-        ),
+SLOTS_OF_A_DAY: Final = 96
+_COUNTS: Final = Kind(
+    counts,
+    list,
+    (),
+    schema=Schema(
+        type="array",
+        items=Schema(type="integer", format="int64", minimum=0, maximum=MOST_COUNTED),
     ),
-    atomic(MOST_RATES),
-]
+)
+_Rates: TypeAlias = Annotated[tuple[int, ...], _COUNTS, atomic(MOST_RATES)]
+_Season: TypeAlias = Annotated[tuple[int, ...], _COUNTS, atomic(SLOTS_OF_A_DAY)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -747,6 +746,9 @@ class ScalingHistory:
     """Share of a device at which that time was measured, in percent."""
     accelerator: Annotated[Text, at_most(63)] = ""
     """Accelerator type on which it was measured."""
+    season_milli: _Season = ()
+    """Requests per 1,000 seconds by quarter of an hour of the day, from midnight UTC; 0 = not
+    known."""
     asleep_since: Time = 0.0
     """When the service scaled to zero; absent = it has replicas."""
     idle_doublings: Annotated[int, between(0, MOST_DOUBLINGS)] = 0

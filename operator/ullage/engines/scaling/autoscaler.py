@@ -12,6 +12,7 @@ from typing import Final
 from ullage.engines.scaling.configurations import Configuration, Demand, Option, ranked
 from ullage.engines.scaling.forecast import FIRST_CAUTION, Forecast, forecast
 from ullage.engines.scaling.pooled_queue import LatencyTarget, OfferedLoad
+from ullage.engines.scaling.season import expected
 from ullage.engines.scaling.stabilisation import Need, desired_replicas
 
 HOLD_S: Final = 120.0
@@ -80,6 +81,7 @@ def decide_replicas(
     current: int,
     waiting: int = 0,
     caution: float = FIRST_CAUTION,
+    season: Sequence[float] = (),
 ) -> ScalingDecision:
     """How many replicas of a configuration there should be from now on.
 
@@ -92,12 +94,20 @@ def decide_replicas(
         current: Replicas that are asked for.
         waiting: Requests that wait; they are to be served within the target's time or a bin.
         caution: Of the forecast; :func:`adapted` after each bin.
+        season: Requests per second by slot of a season; ``now_s`` 0 = begin of one.
 
     Raises:
         ValueError: a rate is negative or not finite, or there is none.
     """
-    season = round(terms.season_s / terms.bin_s)
-    ahead = forecast(rates, terms.bins_ahead, season=season, caution=caution)
+    said = expected(
+        season,
+        now_s=now_s,
+        bin_s=terms.bin_s,
+        season_s=terms.season_s,
+        bins=len(rates),
+        ahead=terms.bins_ahead,
+    )
+    ahead = forecast(rates, terms.bins_ahead, expected=said, caution=caution)
     drain_s = max(terms.target.limit_s, terms.bin_s)
     load = ahead.ahead + waiting / drain_s
     (chosen,) = ranked([configuration], terms.demand(load))

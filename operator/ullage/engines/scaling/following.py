@@ -16,11 +16,12 @@ from ullage.engines.scaling.autoscaler import ScalingDecision, ScalingTerms, dec
 from ullage.engines.scaling.configurations import Configuration
 from ullage.engines.scaling.forecast import FIRST_CAUTION, adapted
 from ullage.engines.scaling.pooled_queue import LatencyTarget
+from ullage.engines.scaling.season import learned
 from ullage.engines.scaling.service_times import ServiceTime
 from ullage.engines.scaling.stabilisation import Need
 
 KEPT_BINS: Final = 80
-"""Bins that are remembered beside a season: as many as the errors of a forecast look at."""
+"""Bins that are remembered: as many as the errors of a forecast look at, and a slot of a season."""
 REACH: Final = 1.05
 """A target below so many service times at its quantile cannot be kept."""
 RELAXED: Final = 2.0
@@ -38,12 +39,14 @@ class ScalingMemory:
         needs: Replicas that were needed, in order of time, over the hold.
         caution: Of the forecast, 0..1.
         as_of_s: End of the last bin, on the clock of the needs.
+        season: Requests per second by slot of a season.
     """
 
     rates: tuple[float, ...] = ()
     needs: tuple[Need, ...] = ()
     caution: float = FIRST_CAUTION
     as_of_s: float = 0.0
+    season: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,13 +103,18 @@ def follow(
         ValueError: a rate is negative or not finite.
     """
     terms = replace(terms, target=reachable(terms.target, configuration.service))
-    season = round(terms.season_s / terms.bin_s)
-    rates = (*memory.rates, heard.requests_per_s)[-KEPT_BINS - season :]
+    rates = (*memory.rates, heard.requests_per_s)[-KEPT_BINS:]
     usual = max(1.0, sum(rates) / len(rates) * terms.bin_s)
     weight = heard.ended / usual
     caution = adapted(memory.caution, heard.late, weight, terms.target.quantile)
     gap_s = heard.now_s - memory.as_of_s
-    needs = memory.needs if 0 <= gap_s < GAP_BINS * terms.bin_s else ()
+    follows = 0 <= gap_s < GAP_BINS * terms.bin_s
+    needs = memory.needs if follows else ()
+    season = memory.season
+    if follows:
+        season = learned(
+            season, rates, now_s=heard.now_s, bin_s=terms.bin_s, season_s=terms.season_s
+        )
     found = decide_replicas(
         rates,
         needs,
@@ -116,6 +124,7 @@ def follow(
         current=heard.current,
         waiting=heard.waiting,
         caution=caution,
+        season=season,
     )
     kept = max(2, math.ceil(terms.hold_s / terms.bin_s) + 2)
     return found, replace(
@@ -124,4 +133,5 @@ def follow(
         needs=(*needs, found.need)[-kept:],
         caution=caution,
         as_of_s=heard.now_s,
+        season=season,
     )

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
@@ -40,7 +41,7 @@ SMALL: Final = 0.25
 """Part of the mean load that is added to both sides of a relative error: none is wild at night."""
 FEWEST_ERRORS: Final = 8
 BINS: Final = 240
-"""Bins that count beside a season."""
+"""Bins that count."""
 MEANT: Final = 2
 """Last bins ahead whose load a forecast means."""
 ERRORS: Final = 60
@@ -75,26 +76,33 @@ def adapted(caution: float, late: float, weight: float, quantile: float) -> floa
 
 
 def forecast(
-    rates: Sequence[float], ahead: int, *, season: int = 0, caution: float = FIRST_CAUTION
+    rates: Sequence[float],
+    ahead: int,
+    *,
+    expected: Floats | None = None,
+    caution: float = FIRST_CAUTION,
 ) -> Forecast:
     """What to plan for when a replica that is asked for now begins to serve.
 
     Args:
         rates: Requests per second in bins of equal length, the oldest first; at least one.
         ahead: Bins until a replica that is asked for now serves, at least 1.
-        season: Bins of a season such as a day; 0, or more than there are bins = none.
+        expected: Requests per second that a season says of the same bins and of those ahead; 0 =
+            it says nothing. ``None`` = there is no season.
         caution: Which quantile of earlier errors is the margin, 0..1.
 
     Raises:
         ValueError: there is no rate, or one is negative or not finite, or ``ahead`` is below 1.
     """
-    values = np.asarray(rates[-BINS - season :], dtype=np.float64)
+    values = np.asarray(rates[-BINS:], dtype=np.float64)
     if not values.size or not np.isfinite(values).all() or (values < 0).any() or ahead < 1:
         raise ValueError("a forecast needs rates of at least 0, and one bin ahead at least")
     level, trend = _holt(values)
     steps = DAMPING * (1 - DAMPING**ahead) / (1 - DAMPING)
     plain = level + np.maximum(trend, 0.0) * steps
-    repeated = _repeated(values, level, ahead, season)
+    repeated = np.zeros_like(level)
+    if expected is not None:
+        repeated = _repeated(level, ahead, expected[-values.size - ahead :])
     base = np.maximum(plain, repeated)
     margin = _margin(values, base, ahead, caution)
     return Forecast(
@@ -117,17 +125,13 @@ def _holt(values: Floats) -> tuple[Floats, Floats]:
     return levels, trends
 
 
-def _repeated(values: Floats, level: Floats, ahead: int, season: int) -> Floats:
-    """What the season before did from the same bin on, at today's level; 0 where none was seen."""
-    found = np.zeros_like(values)
-    if not 0 < season < values.size:
-        return found
-    for at in range(season, values.size):
-        then = at - season
-        peak = values[then + 1 : then + 1 + ahead].max(initial=0.0)
-        if level[then] > 0:
-            found[at] = level[at] * min(peak / level[then], SEASONAL_FACTOR)
-    return found
+def _repeated(level: Floats, ahead: int, expected: Floats) -> Floats:
+    """What the season says of the bins ahead, at the level of each bin; 0 where it says nothing."""
+    peaks = sliding_window_view(expected[1:], ahead).max(axis=1)
+    now = expected[: level.size]
+    most = np.minimum(peaks, SEASONAL_FACTOR * now)
+    factors: Floats = np.divide(most, now, out=np.zeros_like(level), where=now > 0)
+    return factors * level
 
 
 def _margin(values: Floats, base: Floats, ahead: int, caution: float) -> float:

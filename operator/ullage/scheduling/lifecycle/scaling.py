@@ -53,6 +53,8 @@ from ullage.scheduling.model.plan import ScaleWorkload
 from ullage.scheduling.model.view import Member, View
 
 BIN_S: Final = 15.0
+SEASON_S: Final = 86_400.0
+"""A day, from midnight UTC on."""
 SETTLE_S: Final = 1.0
 """After a decision its status is written, then the number is set."""
 WAKE_SETTLE_S: Final = 0.25
@@ -258,6 +260,7 @@ def _terms(service: WorkloadRecord, bounds: ReplicaBounds, launch_s: float) -> S
         most=bounds.max_replicas,
         bin_s=BIN_S,
         launch_s=launch_s,
+        season_s=SEASON_S,
         cv2=service.load.cv2 if service.load is not None else 1.0,
         pooled=False,
     )
@@ -332,6 +335,7 @@ def _memory(before: ScalingRecord | None) -> ScalingMemory:
         needs=tuple(Need(at_s=one.time, replicas=one.replicas) for one in history.needs),
         caution=min(1.0, max(0.0, float(history.caution))) if history.caution else FIRST_CAUTION,
         as_of_s=history.as_of,
+        season=tuple(min(MOST_PER_S, rate / 1e3) for rate in history.season_milli),
     )
 
 

@@ -122,10 +122,13 @@ def _message(
 ) -> str:
     slo, needed = service.slo, made.needed
     assert slo is not None
+    planned = _figure(made.found.load_per_s)
+    if made.found.forecast.seasonal:
+        planned += " (as on earlier days at this time)"
     text = (
         f"{_figure(made.load.requests_per_s)} requests/s come,"
-        f" {_figure(made.found.load_per_s)} are planned for; p{slo.percentile} of {slo.latency_ms}"
-        f" ms needs {needed} replicas"
+        f" {planned} are planned for; p{slo.percentile} of {slo.latency_ms} ms"
+        f" needs {needed} replicas"
     )
     if fewer is not None:
         text += f" (with {fewer.replicas}: {_in_words(fewer)})"
@@ -170,6 +173,7 @@ def _history(
         spread=f"{time.sigma:.3f}",
         percent=one.share_percent,
         accelerator=one.accelerator,
+        season_milli=tuple(round(rate * 1e3) for rate in memory.season if any(memory.season)),
     )
     return with_sleep(found, sleep_memory(before).awake())
 

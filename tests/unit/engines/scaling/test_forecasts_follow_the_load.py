@@ -40,12 +40,19 @@ def test_a_falling_load_is_not_extrapolated_below_its_level() -> None:
 
 
 def test_a_season_tells_what_the_trend_cannot() -> None:
-    day = [1.0] * 40 + [3.0] * 20
-    rates = [*day, *day[:40]]
-    assert forecast(rates, 4).ahead < 2
-    found = forecast(rates, 4, season=60)
+    rates = [2.0] * 40
+    assert forecast(rates, 4).ahead < 3
+    found = forecast(rates, 4, expected=np.array([1.0] * 40 + [1.0, 1.0, 3.0, 3.0]))
     assert found.seasonal
-    assert 3.0 <= found.ahead <= 3.7
+    assert found.ahead == pytest.approx(6.0, rel=0.1)  # three times the level of today
+
+
+def test_a_season_that_says_nothing_changes_nothing() -> None:
+    rates = [float(rate) for rate in range(1, 41)]
+    silent = np.zeros(44)
+    later = np.array([0.0] * 42 + [90.0, 90.0])  # what came before it is not known
+    assert forecast(rates, 4, expected=silent) == forecast(rates, 4)
+    assert forecast(rates, 4, expected=later) == forecast(rates, 4)
 
 
 def test_caution_covers_more_of_what_came() -> None:
@@ -71,13 +78,14 @@ def test_the_caution_settles_where_half_of_the_allowed_requests_are_late() -> No
 @given(
     rates=st.lists(st.floats(0, 1e9), min_size=1, max_size=300),
     ahead=st.integers(1, 50),
-    season=st.integers(0, 400),
+    season=st.lists(st.floats(0, 1e9), min_size=1, max_size=20),
     caution=st.floats(0, 1),
 )
 def test_any_load_has_a_bounded_forecast(
-    rates: list[float], ahead: int, season: int, caution: float
+    rates: list[float], ahead: int, season: list[float], caution: float
 ) -> None:
-    found = forecast(rates, ahead, season=season, caution=caution)
+    said = np.resize(np.array(season), len(rates) + ahead)
+    found = forecast(rates, ahead, expected=said, caution=caution)
     most = MOST_MARGIN * max(SEASONAL_FACTOR, 1 + ahead) * 4 * (max(rates) + 1e-9)
     assert 0 <= found.ahead <= most
     assert math.isfinite(found.level)

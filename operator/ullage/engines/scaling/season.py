@@ -1,0 +1,84 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The load of a season such as a day, in slots of a quarter of an hour.
+
+Small enough to stand in a status: 96 figures a day. A slot is the mean of its loads, the newest
+season for half; a load that came once raises it by half at most. 0 = not seen, or nothing came.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+SLOT_S: Final = 900.0
+NEWEST: Final = 0.5
+"""Weight of the newest season in a slot (not measured)."""
+MOST_GROWTH: Final = 1.5
+"""Most that one season raises a slot (not measured)."""
+
+
+def slots_of(season_s: float) -> int:
+    """Slots of a season; 0 = there is none.
+
+    Args:
+        season_s: Its length, seconds.
+    """
+    return math.ceil(season_s / SLOT_S)
+
+
+def learned(
+    slots: Sequence[float], rates: Sequence[float], *, now_s: float, bin_s: float, season_s: float
+) -> tuple[float, ...]:
+    """The slots after a bin; they change with the last bin of a slot alone.
+
+    Args:
+        slots: Requests per second by slot, of earlier seasons; of another number = none is known.
+        rates: Requests per second by bin, the newest last.
+        now_s: End of the newest bin, seconds; 0 = begin of a season.
+        bin_s: Length of a bin, seconds.
+        season_s: Length of a season, seconds; 0 = there is none.
+    """
+    count = slots_of(season_s)
+    found = list(slots) if len(slots) == count else [0.0] * count
+    if not count:
+        return ()
+    slot, following = (
+        min(int((now_s + half * bin_s) % season_s // SLOT_S), count - 1) for half in (-0.5, 0.5)
+    )
+    bins = max(1, round(SLOT_S / bin_s))
+    if slot == following or 2 * len(rates) < bins:
+        return tuple(found)
+    newest, before = float(np.mean(rates[-bins:])), found[slot]
+    mean = NEWEST * newest + (1 - NEWEST) * before
+    found[slot] = min(mean, MOST_GROWTH * before) if before > 0 else newest
+    return tuple(found)
+
+
+def expected(
+    slots: Sequence[float], *, now_s: float, bin_s: float, season_s: float, bins: int, ahead: int
+) -> Floats:
+    """The load that the season says of bins around now; 0 where it says nothing.
+
+    Args:
+        slots: As :func:`learned` leaves them.
+        now_s: End of the newest bin, seconds.
+        bin_s: Length of a bin, seconds.
+        season_s: Length of a season, seconds.
+        bins: Bins up to now.
+        ahead: Bins after now.
+
+    Returns:
+        Requests per second of ``bins + ahead`` bins.
+    """
+    if not slots or len(slots) != slots_of(season_s):
+        return np.zeros(bins + ahead)
+    middles = now_s + (np.arange(bins + ahead) - bins + 0.5) * bin_s
+    at = (middles % season_s // SLOT_S).astype(np.int64)
+    return np.asarray(slots, dtype=np.float64)[np.minimum(at, len(slots) - 1)]
