@@ -78,6 +78,7 @@ def cycle(
     per_s: float = 2.0,
     prices: Mapping[str, float] = PRICES,
     timed: tuple[str, ...] = (FAST, SLOW),
+    latency: Mapping[str, tuple[tuple[float, float], ...]] | None = None,
     devices: int = 2,
     waits_s: float = 0.0,
 ) -> Decided:
@@ -108,7 +109,15 @@ def cycle(
     waiting = [a_pod("serve-9", owner=service.build(), created=now - waits_s)] if waits_s else []
     known = a_profile(
         "known",
-        *(SoloEntry(device=one, share=100, steps_per_second=1 / WHOLE_S[one]) for one in timed),
+        *(
+            SoloEntry(
+                device=one,
+                share=100,
+                steps_per_second=1 / WHOLE_S[one],
+                latency=(latency or {}).get(one, ()),
+            )
+            for one in timed
+        ),
     )
     types = [replace(a_device_profile(one), price_per_hour=prices.get(one)) for one in ON]
     deployment = a_deployment(service.build(), surge=0, unavailable=1, ready=1)
@@ -232,6 +241,20 @@ def test_an_accelerator_that_is_too_slow_is_left_at_once() -> None:
     assert record.share.accelerator == FAST
     assert record.share.time == NOW
     assert REPAIR_S < HOLD_S
+
+
+def test_an_accelerator_on_which_the_objective_was_seen_to_fail_is_left() -> None:
+    """The class is known to take longer there than the objective allows, even alone."""
+    seen = ((0.95, 0.2), (0.99, 0.3))
+    found = cycle(movable(latency_ms=60), NOW, on=SLOW, per_s=1.0, latency={SLOW: seen})
+    record = found.status(movable()).scaling
+    assert record is not None
+    assert record.share is not None
+    assert record.share.accelerator == FAST
+    back = cycle(movable(latency_ms=60), NOW, on=FAST, per_s=1.0, latency={SLOW: seen})
+    stays = back.status(movable()).scaling
+    assert stays is not None
+    assert stays.share is None
 
 
 def test_one_that_finds_no_room_is_given_up() -> None:

@@ -39,17 +39,22 @@ def kinds_of(context: CycleContext, service: WorkloadRecord) -> Kinds:
         asked = replace(service, accelerators=(accelerator,), gpu=gpu, status=status)
         return context.placer.room(context.requests.of(asked, asked.shape))
 
-    return Kinds(seconds=seconds, prices=_prices(context, service), room=room)
+    barred = context.requests.classes.of(service).barred
+    return Kinds(
+        seconds=seconds,
+        prices=_prices(context, service),
+        barred=[name for name, model in context.inventory.models.items() if model in barred],
+        room=room,
+    )
 
 
 def _prices(context: CycleContext, service: WorkloadRecord) -> dict[str, float]:
-    """Of accelerators on which the time of a request is known, and the objective can be kept."""
-    prices, barred = prices_of(context.view.snapshot), context.requests.classes.of(service).barred
+    """Of accelerators that it may use and on which the time of a request is known."""
+    prices = prices_of(context.view.snapshot)
     return {
         name: prices[name]
-        for name, model in context.inventory.models.items()
+        for name in context.inventory.models
         if prices.get(name)
-        and model not in barred
         and (not service.accelerators or name in service.accelerators)
         and _curve(context, service, name) is not None
     }

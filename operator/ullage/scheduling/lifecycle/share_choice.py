@@ -8,7 +8,7 @@ one after the other, as after an edit of ``spec.gpu``. A kind that finds no room
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -45,13 +45,15 @@ class Kinds:
 
     Attributes:
         seconds: Relative time of a request by accelerator and share.
-        prices: Of a device for an hour, by accelerator: of those that the service may use, on
-            which its time is known and its objective can be kept.
+        prices: Of a device for an hour, by accelerator: of those that the service may use and
+            on which its time is known.
+        barred: Accelerators on which its objective cannot be kept.
         room: How many replicas of a share of an accelerator would find a device now.
     """
 
     seconds: Seconds
     prices: Mapping[str, float]
+    barred: Collection[str]
     room: Callable[[str, int], int]
 
 
@@ -125,7 +127,7 @@ def _others(ask: ShareQuestion) -> list[Configuration]:
     if share is not None and share_follows(ask.service):
         percents = shares(share.min_percent, share.max_percent)
     here, prices = ask.now.accelerator, ask.kinds.prices
-    types = sorted(prices) if here in prices else [here]
+    types = sorted(prices.keys() - (set(ask.kinds.barred) - {here})) if here in prices else [here]
     return [of_kind(ask.now, ask.kinds, one, each) for one in types for each in percents]
 
 
