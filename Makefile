@@ -289,7 +289,7 @@ bench-tuning: $(VENV)/.ready ## trials of a tuning job beside one device a trial
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.tuning $(if $(DATA),--data $(DATA)) $(if $(SEEDS),--seeds $(SEEDS))
 
 .PHONY: bench-tuning-cluster
-bench-tuning-cluster: $(VENV)/.ready ## trials that divide two devices beside fixed widths, on the local cluster (root, Linux, about 20 min)
+bench-tuning-cluster: $(VENV)/.ready ## trials that divide two devices beside fixed widths and Ray Tune, on the local cluster (root, Linux, about 30 min)
 	@$(BIN)/python -m bench.tuning_cluster
 
 .PHONY: bench-tuning-kills

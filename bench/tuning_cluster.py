@@ -1,43 +1,48 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A search whose trials divide two devices, beside fixed widths, on the local cluster.
+"""A search whose trials divide two devices, beside fixed widths and Ray Tune, on the local cluster.
 
 ``python -m bench.tuning_cluster``. The same trials by successive halving run three times, one after
 the other: widths chosen by the operator, a fixed share for every trial, and a whole device for
 every trial. Trials are the digits network on real kubelets; a device is one processor core. The
-makespan is the search's own, from its first trial to its end. Figures go into ``tuning.json``.
+makespan is the search's own, from its first trial to its end. When the cluster is gone, Ray Tune
+runs the same trials on the same cores where it is installed (``bench.tuning_ray``); its makespan
+goes from the first actor that runs to the last result. Figures go into ``tuning.json``.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from typing import Final
 
-from bench import report
+from bench import report, tuning_ray
 from bench.cluster_objects import Json, get
 from bench.local import installed
+from bench.tuning_ray import SETTINGS, WHOLE, RaySearch, Setting
+from bench.tuning_search import DEVICES, PERCENT, Search, Way, search, terms
 from demo.cluster import Cluster, EmulatedDevice
-from demo.images import image_name
-from demo.progress import CommandFailed
+from demo.progress import CommandFailed, Progress
 
 KIND: Final = "tuningjobs.ullage.dev"
-DEVICES: Final = {f"node-{at + 1}": [EmulatedDevice(core=at)] for at in range(2)}
-PERCENT: Final = 25
-TRIALS: Final = 9
-EPOCHS: Final = 540
-"""Of the trial that is never stopped; the first rung has a ninth of them."""
+NODES: Final = {f"node-{at + 1}": [EmulatedDevice(core=at)] for at in range(DEVICES)}
 LIMIT_S: Final = 1_800.0
 BARS: Final[report.Bars] = {
     "real_vs_fixed": lambda found: found >= 1.5,
     "real_promotions_equal": lambda found: found == 1,
 }
+RAY_BARS: Final[report.Bars] = {
+    "real_vs_ray": lambda found: found >= 1.2,
+    "real_ray_promotions_equal": lambda found: found == 1,
+}
+"""Of runs that Ray Tune took part in."""
+RAY_FIGURES: Final = ("real_vs_ray", "real_vs_ray_whole_devices", "real_ray_promotions_equal")
+"""Not measured unless both ran, one after the other."""
 
 
 def run(cluster: Cluster, way: Way) -> Search:
@@ -82,29 +87,94 @@ def figures_of(found: Mapping[Way, Search]) -> dict[str, report.Figure]:
     }
 
 
-def main() -> int:
-    """Measure, print one table, add the figures to build/bench/tuning.json."""
-    argparse.ArgumentParser(description=__doc__).parse_args()
-    with installed("tuning", DEVICES, logs=("operator", "node")) as (local, steps):
-        found = dict[Way, Search]()
+def ray_figures_of(
+    found: Mapping[Setting, RaySearch], ours: Search | None
+) -> dict[str, report.Figure]:
+    """Figures of Ray Tune; its best setting that resizes trials counts.
+
+    Args:
+        found: Every setting; empty where Ray Tune did not run.
+        ours: The search whose trials divided devices, in the same run; ``None`` = none ran.
+    """
+    figures: dict[str, report.Figure] = dict.fromkeys(RAY_FIGURES)
+    for setting, one in found.items():
+        figures[f"real_{setting.name}_makespan_s"] = round(one.makespan_s, 1)
+        figures[f"real_{setting.name}_resizes"] = one.resizes
+    if found and ours:
+        best = min(found[one].makespan_s for one in SETTINGS)
+        figures |= {
+            "real_vs_ray": round(best / ours.makespan_s, 3),
+            "real_vs_ray_whole_devices": round(found[WHOLE].makespan_s / ours.makespan_s, 3),
+            "real_ray_promotions_equal": int(all(one.ran == ours.ran for one in found.values())),
+        }
+    return figures
+
+
+def by_ray(steps: Progress) -> dict[Setting, RaySearch]:
+    """Every setting of Ray Tune; none, and a line that says why, where one fails."""
+    found = {}
+    for setting in (*SETTINGS, WHOLE):
+        with steps.step(f"search with Ray Tune from {setting.percent} %", expect_s=150):
+            try:
+                found[setting] = tuning_ray.run(terms(), setting)
+            except (RuntimeError, subprocess.TimeoutExpired) as error:
+                print(f"failed: the same trials by Ray Tune; {error}", file=sys.stderr)
+                return {}
+    return found
+
+
+def on_the_cluster() -> dict[Way, Search]:
+    """Every way on the local cluster, which is gone afterwards."""
+    found = dict[Way, Search]()
+    with installed("tuning", NODES, logs=("operator", "node")) as (local, steps):
         for way in Way:
             with steps.step(f"search with {way.value}", expect_s=300):
                 found[way] = run(local, way)
-    figures = figures_of(found)
-    rows = [
+    return found
+
+
+def rows_of(found: Mapping[Way, Search], rays: Mapping[Setting, RaySearch]) -> list[report.Row]:
+    """Makespans beside ours."""
+    ours = f"{found[Way.DIVIDED].makespan_s:.0f}" if found else "not measured"
+    beside: list[tuple[str, Search, str]] = []
+    if found:
+        beside = [
+            (f"{PERCENT} % for every trial", found[Way.SHARES], "a third less"),
+            ("a whole device for every trial", found[Way.WHOLE], ""),
+        ]
+    for setting, one in rays.items():
+        name = f"Ray Tune, {setting.percent} % and more for every trial"
+        if setting == WHOLE:
+            name = "Ray Tune, a whole device for every trial"
+        beside.append((name, one, "" if setting == WHOLE else "a sixth less"))
+    return [
         report.Row(
             what=f"makespan beside {name}, seconds",
-            ours=f"{found[Way.DIVIDED].makespan_s:.0f}",
-            baseline=f"{found[way].makespan_s:.0f}",
+            ours=ours,
+            baseline=f"{one.makespan_s:.0f}",
             limit=limit,
         )
-        for way, name, limit in (
-            (Way.SHARES, f"{PERCENT} % for every trial", "a third less"),
-            (Way.WHOLE, "a whole device for every trial", ""),
-        )
+        for name, one, limit in beside
     ]
-    report.write("tuning", report.figures_before("tuning") | figures, rows)
-    return report.judge(figures, BARS)
+
+
+def main() -> int:
+    """Measure, print one table, add the figures to build/bench/tuning.json."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only-ray", action="store_true", help="no cluster; compares nothing")
+    only_ray = parser.parse_args().only_ray
+    found = {} if only_ray else on_the_cluster()
+    figures = figures_of(found) if found else {}
+    bars = dict(BARS) if found else {}
+    rays: dict[Setting, RaySearch] = {}
+    if why := tuning_ray.why_not():
+        print(f"not measured: the same trials by Ray Tune; {why}", file=sys.stderr)
+    else:
+        rays = by_ray(Progress())
+        bars |= RAY_BARS if found or not rays else {}
+    figures |= ray_figures_of(rays, found.get(Way.DIVIDED))
+    report.write("tuning", report.figures_before("tuning") | figures, rows_of(found, rays))
+    return report.judge(figures, bars)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 """Ray Tune on the search of bench.tuning_search: how it is set, started and judged.
 
 The trials are the program of the TuningJob with the parameters that the operator draws. Each gets
-its part of a core by the hook that limits containers. Ray has several settings, and its best counts.
+its part of a core by the hook that limits containers. Ray has several settings: its best counts.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def search_of(said: Mapping[str, Sequence[Sequence[float]]], until: Sequence[int
 def why_not() -> str:
     """Why Ray Tune cannot run here; empty where it can."""
     if not os.access(PROGRAM, os.X_OK):
-        return f"Ray Tune is not installed in {PROGRAM.parent.parent.relative_to(report.ROOT)}"
+        return f"Ray Tune is not installed in {PROGRAM.parent.parent}"
     return what_is_missing()
 
 
