@@ -289,8 +289,8 @@ bench-tuning: $(VENV)/.ready ## trials of a tuning job beside one device a trial
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.tuning $(if $(DATA),--data $(DATA)) $(if $(SEEDS),--seeds $(SEEDS))
 
 .PHONY: bench-tuning-cluster
-bench-tuning-cluster: $(VENV)/.ready ## trials that divide two devices beside fixed widths and Ray Tune, on the local cluster (root, Linux, about 30 min)
-	@$(BIN)/python -m bench.tuning_cluster
+bench-tuning-cluster: $(VENV)/.ready ## trials that divide two devices beside fixed widths and Ray Tune, on the local cluster (EPOCHS of the longest one; root, Linux, about 25 min)
+	@$(BIN)/python -m bench.tuning_cluster $(if $(EPOCHS),--epochs $(EPOCHS))
 
 .PHONY: bench-tuning-kills
 bench-tuning-kills: $(VENV)/.ready ## a hundred kills while searches run on the local cluster, each result counts once (KILLS, SEED; root, Linux, about 15 min)

@@ -25,9 +25,10 @@ from bench import report, tuning_ray
 from bench.cluster_objects import Json, get
 from bench.local import installed
 from bench.tuning_ray import SETTINGS, WHOLE, RaySearch, Setting
-from bench.tuning_search import DEVICES, PERCENT, Search, Way, search, terms
+from bench.tuning_search import DEVICES, EPOCHS, PERCENT, Search, Way, search, terms
 from demo.cluster import Cluster, EmulatedDevice
 from demo.progress import CommandFailed, Progress
+from ullage.engines.tuning.algorithms import SearchTerms
 
 KIND: Final = "tuningjobs.ullage.dev"
 NODES: Final = {f"node-{at + 1}": [EmulatedDevice(core=at)] for at in range(DEVICES)}
@@ -41,19 +42,29 @@ RAY_BARS: Final[report.Bars] = {
     "real_ray_promotions_equal": lambda found: found == 1,
 }
 """Of runs that Ray Tune took part in."""
-RAY_FIGURES: Final = ("real_vs_ray", "real_vs_ray_whole_devices", "real_ray_promotions_equal")
+RAY_FIGURES: Final = (
+    "real_vs_ray",
+    *(f"real_vs_{one.name}" for one in (*SETTINGS, WHOLE)),
+    "real_ray_promotions_equal",
+)
 """Not measured unless both ran, one after the other."""
 
 
-def run(cluster: Cluster, way: Way) -> Search:
+def run(cluster: Cluster, way: Way, epochs: int) -> Search:
     """Run a search to its end.
+
+    Args:
+        cluster: Where.
+        way: How wide trials run.
+        epochs: Of the trial that is never stopped.
 
     Raises:
         CommandFailed: it fails, or does not end.
     """
     name, namespace = f"{way.value}-{time.time():.0f}", f"tuning-{way.value}"
     cluster.kubectl("create", "namespace", namespace)
-    cluster.kubectl("apply", "--filename", "-", stdin=json.dumps(search(way, name, namespace)))
+    wanted = json.dumps(search(way, name, namespace, epochs))
+    cluster.kubectl("apply", "--filename", "-", stdin=wanted)
     end = time.monotonic() + LIMIT_S
     while time.monotonic() < end:
         status: Json = get(cluster, KIND, name, namespace).get("status", {})
@@ -82,6 +93,8 @@ def figures_of(found: Mapping[Way, Search]) -> dict[str, report.Figure]:
         "real_vs_fixed": round(found[Way.SHARES].makespan_s / ours.makespan_s, 3),
         "real_vs_whole_devices": round(found[Way.WHOLE].makespan_s / ours.makespan_s, 3),
         "real_makespan_s": ours.makespan_s,
+        "real_fixed_makespan_s": found[Way.SHARES].makespan_s,
+        "real_whole_devices_makespan_s": found[Way.WHOLE].makespan_s,
         "real_resizes": ours.resizes,
         "real_promotions_equal": int(all(one.ran == ours.ran for one in others)),
     }
@@ -101,35 +114,35 @@ def ray_figures_of(
         figures[f"real_{setting.name}_makespan_s"] = round(one.makespan_s, 1)
         figures[f"real_{setting.name}_resizes"] = one.resizes
     if found and ours:
+        for setting, one in found.items():
+            figures[f"real_vs_{setting.name}"] = round(one.makespan_s / ours.makespan_s, 3)
         best = min(found[one].makespan_s for one in SETTINGS)
-        figures |= {
-            "real_vs_ray": round(best / ours.makespan_s, 3),
-            "real_vs_ray_whole_devices": round(found[WHOLE].makespan_s / ours.makespan_s, 3),
-            "real_ray_promotions_equal": int(all(one.ran == ours.ran for one in found.values())),
-        }
+        figures["real_vs_ray"] = round(best / ours.makespan_s, 3)
+        equal = all(one.ran == ours.ran for one in found.values())
+        figures["real_ray_promotions_equal"] = int(equal)
     return figures
 
 
-def by_ray(steps: Progress) -> dict[Setting, RaySearch]:
+def by_ray(steps: Progress, searched: SearchTerms) -> dict[Setting, RaySearch]:
     """Every setting of Ray Tune; none, and a line that says why, where one fails."""
     found = {}
     for setting in (*SETTINGS, WHOLE):
         with steps.step(f"search with Ray Tune from {setting.percent} %", expect_s=150):
             try:
-                found[setting] = tuning_ray.run(terms(), setting)
+                found[setting] = tuning_ray.run(searched, setting)
             except (RuntimeError, subprocess.TimeoutExpired) as error:
                 print(f"failed: the same trials by Ray Tune; {error}", file=sys.stderr)
                 return {}
     return found
 
 
-def on_the_cluster() -> dict[Way, Search]:
+def on_the_cluster(epochs: int) -> dict[Way, Search]:
     """Every way on the local cluster, which is gone afterwards."""
     found = dict[Way, Search]()
     with installed("tuning", NODES, logs=("operator", "node")) as (local, steps):
         for way in Way:
             with steps.step(f"search with {way.value}", expect_s=300):
-                found[way] = run(local, way)
+                found[way] = run(local, way, epochs)
     return found
 
 
@@ -162,15 +175,18 @@ def main() -> int:
     """Measure, print one table, add the figures to build/bench/tuning.json."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only-ray", action="store_true", help="no cluster; compares nothing")
-    only_ray = parser.parse_args().only_ray
-    found = {} if only_ray else on_the_cluster()
+    parser.add_argument("--epochs", type=int, default=EPOCHS, help="of the longest trial")
+    asked = parser.parse_args()
+    searched = terms(asked.epochs)
+    tuning_ray.rungs(searched)  # refuses epochs before anything starts
+    found = {} if asked.only_ray else on_the_cluster(asked.epochs)
     figures = figures_of(found) if found else {}
     bars = dict(BARS) if found else {}
     rays: dict[Setting, RaySearch] = {}
     if why := tuning_ray.why_not():
         print(f"not measured: the same trials by Ray Tune; {why}", file=sys.stderr)
     else:
-        rays = by_ray(Progress())
+        rays = by_ray(Progress(), searched)
         bars |= RAY_BARS if found or not rays else {}
     figures |= ray_figures_of(rays, found.get(Way.DIVIDED))
     report.write("tuning", report.figures_before("tuning") | figures, rows_of(found, rays))

@@ -38,8 +38,15 @@ class Search:
     resizes: int
 
 
-def search(way: Way, name: str, namespace: str) -> Json:
-    """The TuningJob of one way; checkpoints are named after it."""
+def search(way: Way, name: str, namespace: str, epochs: int = EPOCHS) -> Json:
+    """The TuningJob of one way; checkpoints are named after it.
+
+    Args:
+        way: How wide trials run.
+        name: Of the TuningJob.
+        namespace: Of the TuningJob.
+        epochs: Of the trial that is never stopped.
+    """
     values = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "CHECKPOINT_DIR": "/checkpoints"}
     mounts = {"checkpoints": "/checkpoints", "tmp": "/tmp"}
     container = {
@@ -63,8 +70,8 @@ def search(way: Way, name: str, namespace: str) -> Json:
     spec: Json = {
         "algorithm": {
             "ref": "SyncHalving",
-            "minEpochs": EPOCHS // 9,
-            "maxEpochs": EPOCHS,
+            "minEpochs": epochs // 9,
+            "maxEpochs": epochs,
             "reductionFactor": 3,
             "seed": 1,
         },
@@ -93,8 +100,12 @@ def search(way: Way, name: str, namespace: str) -> Json:
     }
 
 
-def terms() -> SearchTerms:
-    """What is searched, as the operator reads it."""
-    raw = search(Way.SHARES, "terms", "default")
+def terms(epochs: int = EPOCHS) -> SearchTerms:
+    """What is searched, as the operator reads it.
+
+    Args:
+        epochs: Of the trial that is never stopped.
+    """
+    raw = search(Way.SHARES, "terms", "default", epochs)
     raw["metadata"]["uid"] = "00000000-0000-0000-0000-000000000000"
     return project_tuning_job(raw).terms

@@ -119,6 +119,12 @@ def test_ray_compares_at_the_rungs_of_the_engine() -> None:
     assert all(epoch % report_epochs == 0 for epoch in decider.epochs)
 
 
+def test_longer_trials_are_the_same_trials() -> None:
+    short, longer = given(terms(), WHOLE), given(terms(10 * EPOCHS), WHOLE)
+    assert longer["points"] == short["points"]
+    assert longer["rungs"] == (600, 1800, 5400)
+
+
 @pytest.mark.parametrize("other", [{"trials": 10}, {"max_epochs": 500}, {"min_epochs": 20}])
 def test_a_search_that_rays_bracket_cannot_run_is_refused(other: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="bracket does not have"):
@@ -230,7 +236,7 @@ def test_the_best_setting_that_resizes_counts() -> None:
     rays = {SETTINGS[0]: found(80.0), SETTINGS[1]: found(70.0), WHOLE: found(55.0)}
     figures = ray_figures_of(rays, ours)
     assert figures["real_vs_ray"] == 1.4
-    assert figures["real_vs_ray_whole_devices"] == 1.1
+    assert [figures[f"real_vs_ray_{part}pct"] for part in (25, 50, 100)] == [1.6, 1.4, 1.1]
     assert figures["real_ray_promotions_equal"] == 1
 
 
@@ -290,6 +296,6 @@ def test_a_ray_that_fails_fails_the_run_and_says_why(
     monkeypatch.setattr(tuning_cluster.tuning_ray, "why_not", lambda: "")
     monkeypatch.setattr(tuning_cluster.report, "write", lambda *_: None)
     monkeypatch.setattr(sys, "argv", ["tuning_cluster", "--only-ray"])
-    assert by_ray(Progress()) == {}
+    assert by_ray(Progress(), terms()) == {}
     assert tuning_cluster.main() == 1
     assert "Ray Tune ended with 1" in capsys.readouterr().err
