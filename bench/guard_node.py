@@ -113,6 +113,13 @@ class Groups:
         """Our folder in each hierarchy."""
         return tuple(base / self._top for base in self._bases)
 
+    def limit_memory(self, path: str, mib: int) -> None:
+        """Let the kernel kill who takes more than is left to a cgroup, MiB."""
+        place = f"{self._top}/{path}"
+        file = "memory.max" if self._v2 else "memory.limit_in_bytes"
+        base = ROOT if self._v2 else ROOT / "memory"
+        (base / place / file).write_text(str(mib << 20))
+
     def join(self, path: str, pid: int) -> None:
         """Put a process into a cgroup."""
         for base in self._bases:
