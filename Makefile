@@ -276,9 +276,10 @@ bench-service-faults: $(VENV)/.ready ## what becomes of requests while processes
 	@$(BIN)/python -m bench.service_faults --minutes $(or $(MINUTES),30) --seed $(or $(SEED),1)
 
 .PHONY: bench-lanes
-bench-lanes: $(VENV)/.ready ## lanes in virtual time: safety under random events, residents, completion times, fairness; then what turns of real processes cost (DATA=folder, EVENTS)
+bench-lanes: $(VENV)/.ready ## lanes in virtual time: safety under random events, residents, completion times, fairness; then what turns of real processes cost, and who is killed for memory without lanes (DATA=folder, EVENTS)
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.lanes $(if $(DATA),--data $(DATA)) $(if $(EVENTS),--events $(EVENTS))
 	@$(BIN)/python -m bench.lanes_switch
+	@$(BIN)/python -m bench.lanes_memory
 
 .PHONY: bench-lanes-cluster
 bench-lanes-cluster: $(VENV)/.ready ## twenty small trainings in lanes beside time slicing by the kernel, on the local cluster (STEPS=600; root, Linux, about 8 min)
@@ -289,8 +290,8 @@ bench-tuning: $(VENV)/.ready ## trials of a tuning job beside one device a trial
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m bench.tuning $(if $(DATA),--data $(DATA)) $(if $(SEEDS),--seeds $(SEEDS))
 
 .PHONY: bench-tuning-cluster
-bench-tuning-cluster: $(VENV)/.ready ## trials that divide two devices beside fixed widths, on the local cluster (root, Linux, about 20 min)
-	@$(BIN)/python -m bench.tuning_cluster
+bench-tuning-cluster: $(VENV)/.ready ## trials that divide two devices beside fixed widths and Ray Tune, on the local cluster (EPOCHS of the longest one; root, Linux, about 25 min)
+	@$(BIN)/python -m bench.tuning_cluster $(if $(EPOCHS),--epochs $(EPOCHS))
 
 .PHONY: bench-tuning-kills
 bench-tuning-kills: $(VENV)/.ready ## a hundred kills while searches run on the local cluster, each result counts once (KILLS, SEED; root, Linux, about 15 min)

@@ -71,9 +71,14 @@ def what_is_missing() -> str:
 
 
 class Groups:
-    """Control groups below one folder of our own, in every hierarchy."""
+    """Control groups below one folder of our own, in every hierarchy.
 
-    def __init__(self) -> None:
+    Args:
+        outweighs: They go before all other work of the machine.
+    """
+
+    def __init__(self, *, outweighs: bool = True) -> None:
+        self._outweighs = outweighs
         self._top = f"ullage-bench-{os.getpid()}"
         self._v2 = detect_version(ROOT) is CgroupVersion.V2
         self._bases = [ROOT] if self._v2 else [ROOT / name for name in CONTROLLERS_V1]
@@ -91,16 +96,29 @@ class Groups:
     def _make(self, place: Path, *, leaf: bool) -> None:
         place.mkdir()
         self._made.append(place)
-        if (place / "cpu.shares").exists():
+        if self._outweighs and (place / "cpu.shares").exists():
             (place / "cpu.shares").write_text(WEIGHT_V1)
         if self._v2:
-            (place / "cpu.weight").write_text(WEIGHT_V2)
+            if self._outweighs:
+                (place / "cpu.weight").write_text(WEIGHT_V2)
             if not leaf:
                 wanted = " ".join(f"+{name}" for name in CONTROLLERS_V2)
                 (place / "cgroup.subtree_control").write_text(wanted)
         elif (place / "cpuset.cpus").exists():
             for name in ("cpuset.cpus", "cpuset.mems"):
                 (place / name).write_text((place.parent / name).read_text())
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """Our folder in each hierarchy."""
+        return tuple(base / self._top for base in self._bases)
+
+    def limit_memory(self, path: str, mib: int) -> None:
+        """Let the kernel kill who takes more than is left to a cgroup, MiB."""
+        place = f"{self._top}/{path}"
+        file = "memory.max" if self._v2 else "memory.limit_in_bytes"
+        base = ROOT if self._v2 else ROOT / "memory"
+        (base / place / file).write_text(str(mib << 20))
 
     def join(self, path: str, pid: int) -> None:
         """Put a process into a cgroup."""

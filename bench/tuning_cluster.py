@@ -1,126 +1,70 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A search whose trials divide two devices, beside fixed widths, on the local cluster.
+"""A search whose trials divide two devices, beside fixed widths and Ray Tune, on the local cluster.
 
 ``python -m bench.tuning_cluster``. The same trials by successive halving run three times, one after
 the other: widths chosen by the operator, a fixed share for every trial, and a whole device for
 every trial. Trials are the digits network on real kubelets; a device is one processor core. The
-makespan is the search's own, from its first trial to its end. Figures go into ``tuning.json``.
+makespan is the search's own, from its first trial to its end. When the cluster is gone, Ray Tune
+runs the same trials on the same cores where it is installed (``bench.tuning_ray``); its makespan
+goes from the first actor that runs to the last result. Figures go into ``tuning.json``.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from typing import Final
 
-from bench import report
+from bench import report, tuning_ray
 from bench.cluster_objects import Json, get
 from bench.local import installed
+from bench.tuning_ray import SETTINGS, WHOLE, RaySearch, Setting
+from bench.tuning_search import DEVICES, EPOCHS, PERCENT, Search, Way, search, terms
 from demo.cluster import Cluster, EmulatedDevice
-from demo.images import image_name
-from demo.progress import CommandFailed
+from demo.progress import CommandFailed, Progress
+from ullage.engines.tuning.algorithms import SearchTerms
 
 KIND: Final = "tuningjobs.ullage.dev"
-DEVICES: Final = {f"node-{at + 1}": [EmulatedDevice(core=at)] for at in range(2)}
-PERCENT: Final = 25
-TRIALS: Final = 9
-EPOCHS: Final = 540
-"""Of the trial that is never stopped; the first rung has a ninth of them."""
+NODES: Final = {f"node-{at + 1}": [EmulatedDevice(core=at)] for at in range(DEVICES)}
 LIMIT_S: Final = 1_800.0
 BARS: Final[report.Bars] = {
     "real_vs_fixed": lambda found: found >= 1.5,
     "real_promotions_equal": lambda found: found == 1,
 }
+RAY_BARS: Final[report.Bars] = {
+    "real_vs_ray": lambda found: found >= 1.2,
+    "real_ray_promotions_equal": lambda found: found == 1,
+}
+"""Of runs that Ray Tune took part in."""
+RAY_FIGURES: Final = (
+    "real_vs_ray",
+    *(f"real_vs_{one.name}" for one in (*SETTINGS, WHOLE)),
+    "real_ray_promotions_equal",
+)
+"""Not measured unless both ran, one after the other."""
 
 
-class Way(StrEnum):
-    """How wide trials run."""
-
-    DIVIDED = "divided"
-    SHARES = "shares"
-    WHOLE = "whole"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
-    """What a search came to: its makespan, and the trials and epochs that it ran."""
-
-    makespan_s: float
-    ran: frozenset[tuple[int, int]]
-    resizes: int
-
-
-def search(way: Way, name: str, namespace: str) -> Json:
-    """The TuningJob of one way; checkpoints are named after it."""
-    values = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "CHECKPOINT_DIR": "/checkpoints"}
-    mounts = {"checkpoints": "/checkpoints", "tmp": "/tmp"}
-    container = {
-        "name": "train",
-        "image": image_name("examples"),
-        "imagePullPolicy": "Never",
-        "command": ["python", "-m", "digits.tune"],
-        "env": [{"name": name, "value": value} for name, value in values.items()],
-        "resources": {"requests": {"cpu": "100m", "memory": "96Mi"}},
-        "volumeMounts": [{"name": name, "mountPath": path} for name, path in mounts.items()],
-    }
-    pod = {
-        "containers": [container],
-        "terminationGracePeriodSeconds": 20,
-        "volumes": [
-            {"name": "checkpoints", "hostPath": {"path": "/var/tmp", "type": "Directory"}},
-            {"name": "tmp", "emptyDir": {}},
-        ],
-    }
-    trial: Json = {"template": {"spec": pod}, "checkpoint": {"graceSeconds": 20}}
-    spec: Json = {
-        "algorithm": {
-            "ref": "SyncHalving",
-            "minEpochs": EPOCHS // 9,
-            "maxEpochs": EPOCHS,
-            "reductionFactor": 3,
-            "seed": 1,
-        },
-        "objective": {"metric": "accuracy", "goal": "Maximize"},
-        "searchSpace": [
-            {"name": "rate", "type": "Float", "min": "1e-3", "max": "1", "log": True},
-            {"name": "hidden", "type": "Int", "min": 128, "max": 512, "step": 8},
-        ],
-        "trials": TRIALS,
-        "parallelism": len(DEVICES) if way is Way.WHOLE else len(DEVICES) * 100 // PERCENT,
-        "trialTemplate": trial,
-    }
-    match way:
-        case Way.DIVIDED:
-            spec["resources"] = {"devices": len(DEVICES), "minPercent": PERCENT}
-        case Way.SHARES:
-            share = {"minPercent": PERCENT, "maxPercent": PERCENT}
-            trial["gpu"] = {"mode": "Fractional", "share": share}
-        case Way.WHOLE:
-            pass
-    return {
-        "apiVersion": "ullage.dev/v1alpha1",
-        "kind": "TuningJob",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": spec,
-    }
-
-
-def run(cluster: Cluster, way: Way) -> Search:
+def run(cluster: Cluster, way: Way, epochs: int) -> Search:
     """Run a search to its end.
+
+    Args:
+        cluster: Where.
+        way: How wide trials run.
+        epochs: Of the trial that is never stopped.
 
     Raises:
         CommandFailed: it fails, or does not end.
     """
     name, namespace = f"{way.value}-{time.time():.0f}", f"tuning-{way.value}"
     cluster.kubectl("create", "namespace", namespace)
-    cluster.kubectl("apply", "--filename", "-", stdin=json.dumps(search(way, name, namespace)))
+    wanted = json.dumps(search(way, name, namespace, epochs))
+    cluster.kubectl("apply", "--filename", "-", stdin=wanted)
     end = time.monotonic() + LIMIT_S
     while time.monotonic() < end:
         status: Json = get(cluster, KIND, name, namespace).get("status", {})
@@ -149,34 +93,104 @@ def figures_of(found: Mapping[Way, Search]) -> dict[str, report.Figure]:
         "real_vs_fixed": round(found[Way.SHARES].makespan_s / ours.makespan_s, 3),
         "real_vs_whole_devices": round(found[Way.WHOLE].makespan_s / ours.makespan_s, 3),
         "real_makespan_s": ours.makespan_s,
+        "real_fixed_makespan_s": found[Way.SHARES].makespan_s,
+        "real_whole_devices_makespan_s": found[Way.WHOLE].makespan_s,
         "real_resizes": ours.resizes,
         "real_promotions_equal": int(all(one.ran == ours.ran for one in others)),
     }
 
 
-def main() -> int:
-    """Measure, print one table, add the figures to build/bench/tuning.json."""
-    argparse.ArgumentParser(description=__doc__).parse_args()
-    with installed("tuning", DEVICES, logs=("operator", "node")) as (local, steps):
-        found = dict[Way, Search]()
+def ray_figures_of(
+    found: Mapping[Setting, RaySearch], ours: Search | None
+) -> dict[str, report.Figure]:
+    """Figures of Ray Tune; its best setting that resizes trials counts.
+
+    Args:
+        found: Every setting; empty where Ray Tune did not run.
+        ours: The search whose trials divided devices, in the same run; ``None`` = none ran.
+    """
+    figures: dict[str, report.Figure] = dict.fromkeys(RAY_FIGURES)
+    for setting, one in found.items():
+        figures[f"real_{setting.name}_makespan_s"] = round(one.makespan_s, 1)
+        figures[f"real_{setting.name}_resizes"] = one.resizes
+    if found and ours:
+        for setting, one in found.items():
+            figures[f"real_vs_{setting.name}"] = round(one.makespan_s / ours.makespan_s, 3)
+        best = min(found[one].makespan_s for one in SETTINGS)
+        figures["real_vs_ray"] = round(best / ours.makespan_s, 3)
+        equal = all(one.ran == ours.ran for one in found.values())
+        figures["real_ray_promotions_equal"] = int(equal)
+    return figures
+
+
+def by_ray(steps: Progress, searched: SearchTerms) -> dict[Setting, RaySearch]:
+    """Every setting of Ray Tune; none, and a line that says why, where one fails."""
+    found = {}
+    for setting in (*SETTINGS, WHOLE):
+        with steps.step(f"search with Ray Tune from {setting.percent} %", expect_s=150):
+            try:
+                found[setting] = tuning_ray.run(searched, setting)
+            except (RuntimeError, subprocess.TimeoutExpired) as error:
+                print(f"failed: the same trials by Ray Tune; {error}", file=sys.stderr)
+                return {}
+    return found
+
+
+def on_the_cluster(epochs: int) -> dict[Way, Search]:
+    """Every way on the local cluster, which is gone afterwards."""
+    found = dict[Way, Search]()
+    with installed("tuning", NODES, logs=("operator", "node")) as (local, steps):
         for way in Way:
             with steps.step(f"search with {way.value}", expect_s=300):
-                found[way] = run(local, way)
-    figures = figures_of(found)
-    rows = [
+                found[way] = run(local, way, epochs)
+    return found
+
+
+def rows_of(found: Mapping[Way, Search], rays: Mapping[Setting, RaySearch]) -> list[report.Row]:
+    """Makespans beside ours."""
+    ours = f"{found[Way.DIVIDED].makespan_s:.0f}" if found else "not measured"
+    beside: list[tuple[str, Search, str]] = []
+    if found:
+        beside = [
+            (f"{PERCENT} % for every trial", found[Way.SHARES], "a third less"),
+            ("a whole device for every trial", found[Way.WHOLE], ""),
+        ]
+    for setting, one in rays.items():
+        name = f"Ray Tune, {setting.percent} % and more for every trial"
+        if setting == WHOLE:
+            name = "Ray Tune, a whole device for every trial"
+        beside.append((name, one, "" if setting == WHOLE else "a sixth less"))
+    return [
         report.Row(
             what=f"makespan beside {name}, seconds",
-            ours=f"{found[Way.DIVIDED].makespan_s:.0f}",
-            baseline=f"{found[way].makespan_s:.0f}",
+            ours=ours,
+            baseline=f"{one.makespan_s:.0f}",
             limit=limit,
         )
-        for way, name, limit in (
-            (Way.SHARES, f"{PERCENT} % for every trial", "a third less"),
-            (Way.WHOLE, "a whole device for every trial", ""),
-        )
+        for name, one, limit in beside
     ]
-    report.write("tuning", report.figures_before("tuning") | figures, rows)
-    return report.judge(figures, BARS)
+
+
+def main() -> int:
+    """Measure, print one table, add the figures to build/bench/tuning.json."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only-ray", action="store_true", help="no cluster; compares nothing")
+    parser.add_argument("--epochs", type=int, default=EPOCHS, help="of the longest trial")
+    asked = parser.parse_args()
+    searched = terms(asked.epochs)
+    tuning_ray.rungs(searched)  # refuses epochs before anything starts
+    found = {} if asked.only_ray else on_the_cluster(asked.epochs)
+    figures = figures_of(found) if found else {}
+    bars = dict(BARS) if found else {}
+    rays: dict[Setting, RaySearch] = {}
+    if why := tuning_ray.why_not():
+        print(f"not measured: the same trials by Ray Tune; {why}", file=sys.stderr)
+    else:
+        rays = by_ray(Progress(), searched)
+        bars |= RAY_BARS if found or not rays else {}
+    figures |= ray_figures_of(rays, found.get(Way.DIVIDED))
+    report.write("tuning", report.figures_before("tuning") | figures, rows_of(found, rays))
+    return report.judge(figures, bars)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from bench.faults_inject import Faults
 from bench.hostile_objects import collection
 from bench.local import installed
 from bench.progress import Progress
-from bench.tuning_cluster import Way, search
+from bench.tuning_search import Way, search
 from demo.cluster import EmulatedDevice, LocalCluster
 from demo.progress import CommandFailed
 

@@ -41,6 +41,12 @@ class Trial:
     velocity: Floats
     accuracy: float
 
+    @classmethod
+    def fresh(cls, network: Network) -> Trial:
+        """A trial before its first epoch."""
+        theta = network.initial(seed=1)
+        return cls(epoch=0, theta=theta, velocity=np.zeros_like(theta), accuracy=0.0)
+
     def train(self, network: Network, digits: Digits, rate: float) -> None:
         """Train one epoch more.
 
@@ -73,22 +79,30 @@ def main() -> int:
     rate = tuning.number("rate", 0.1)
     file = Path(os.environ.get("CHECKPOINT_DIR", "/tmp")) / f"{tuning.trial() or 'alone'}.npz"
     digits = data.load()
-    trial = _resumed(file, network)
+    trial = resumed(file, network)
     while trial.epoch < tuning.epochs(9):
         if ullage_run.stopping():
             return STOPPED
         trial.train(network, digits, rate)
-        _save(file, trial)
+        save(file, trial)
         ullage_run.checkpointed()
         print(f"epoch {trial.epoch}: {trial.accuracy:.4f}", flush=True)
     tuning.report(trial.epoch, {"accuracy": trial.accuracy})
     return 0
 
 
-def _resumed(file: Path, network: Network) -> Trial:
+def resumed(file: Path, network: Network) -> Trial:
+    """The trial of a checkpoint; a fresh one where there is none.
+
+    Args:
+        file: The checkpoint.
+        network: Of its weights.
+
+    Raises:
+        CheckpointUnusable: the file is damaged.
+    """
     if not file.exists():
-        theta = network.initial(seed=1)
-        return Trial(epoch=0, theta=theta, velocity=np.zeros_like(theta), accuracy=0.0)
+        return Trial.fresh(network)
     saved = read(file, "epoch", "theta", "velocity", "accuracy")
     ullage_run.resumed(int(saved["epoch"]) * BATCHES)
     return Trial(
@@ -99,7 +113,12 @@ def _resumed(file: Path, network: Network) -> Trial:
     )
 
 
-def _save(file: Path, trial: Trial) -> None:
+def save(file: Path, trial: Trial) -> None:
+    """Write a checkpoint, at once or not at all.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
     file.parent.mkdir(parents=True, exist_ok=True)
     write(
         file,
