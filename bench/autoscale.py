@@ -50,7 +50,7 @@ WINDOWS_S: Final = (0.0, 60.0, 300.0)
 """Stabilization windows that are tried for HPA."""
 TARGETS: Final = tuple(np.arange(0.95, 0.2, -0.05))
 MARGINS: Final = tuple(np.arange(0.8, 2.01, 0.05))
-LIVE: Final = ("wake_ratio", "wake_s", "start_s", "wakes", "lost")
+LIVE: Final = ("wake_ratio", "wake_s", "start_s", "start_unlimited_s", "wakes", "lost")
 """What `bench.wake` measured on a cluster."""
 BARS: Final[report.Bars] = {
     "attainment": lambda found: found >= QUANTILE,

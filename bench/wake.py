@@ -3,8 +3,10 @@
 """How long a service that sleeps takes to answer its first request, on the local cluster.
 
 ``python -m bench.wake``. The baseline is a plain pod of the same container, from its creation to
-its first answer; the wake, the answer to a request that finds no replica. The router's Deployment
-and the example's image are there already in both. Figures go into ``autoscale.json``.
+its first answer, with as much of a core as the replica's share of the device is; the wake, the
+answer to a request that finds no replica. The router's Deployment and the example's image are there
+already in both. A plain pod with all of the core is measured, too: it shows what the share itself
+costs an emulated device. Figures go into ``autoscale.json``.
 """
 
 from __future__ import annotations
@@ -31,7 +33,11 @@ from demo.progress import CommandFailed
 NAMESPACE: Final = "wake"
 NAME: Final = "sleeper"
 KIND: Final = "inferencedeployments.ullage.dev"
-DEVICES: Final = {"node-1": [EmulatedDevice(core=0, percent=60)]}
+OF_A_CORE: Final = 60
+"""Percent of a core that the device is."""
+DEVICES: Final = {"node-1": [EmulatedDevice(core=0, percent=OF_A_CORE)]}
+SHARE: Final = 30
+"""Percent of the device that a replica has."""
 PORT: Final = 8080
 IDLE_S: Final = 10
 HOLD_S: Final = 300
@@ -100,18 +106,27 @@ def service(namespace: str, idle_s: int = IDLE_S) -> Json:
                 "idleSeconds": idle_s,
             },
             "template": {"spec": pod},
-            "gpu": {"mode": "Fractional", "share": {"minPercent": 20, "maxPercent": 30}},
+            "gpu": {"mode": "Fractional", "share": {"minPercent": SHARE, "maxPercent": SHARE}},
         },
     }
 
 
-def alone_s(cluster: Cluster, namespace: str) -> float:
-    """Seconds from the creation of a plain pod of the container to its first answer."""
+def alone_s(cluster: Cluster, namespace: str, *, limited: bool) -> float:
+    """Seconds from the creation of a plain pod of the container to its first answer.
+
+    Args:
+        cluster: Where.
+        namespace: Where.
+        limited: Whether it has no more of a core than the replica.
+    """
+    one = container()
+    if limited:
+        one["resources"]["limits"] = {"cpu": f"{OF_A_CORE * SHARE // 10}m"}
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": "alone", "namespace": namespace},
-        "spec": {"containers": [container()], "terminationGracePeriodSeconds": 1},
+        "spec": {"containers": [one], "terminationGracePeriodSeconds": 1},
     }
     began = time.monotonic()
     cluster.kubectl("apply", "--filename", "-", stdin=json.dumps(pod))
@@ -187,8 +202,8 @@ def within(true: Callable[[], bool], what: str) -> None:
         time.sleep(LOOK_S)
 
 
-def measure(rounds: int) -> tuple[list[float], list[Wake]]:
-    """Start a plain pod and wake the service, in turn."""
+def measure(rounds: int) -> tuple[list[float], list[float], list[Wake]]:
+    """Start plain pods, with the replica's part of a core and with all, and wake the service."""
     with installed("wake", DEVICES, logs=("operator", "node")) as (local, steps):
         local.kubectl("create", "namespace", NAMESPACE)
         local.kubectl("apply", "--filename", "-", stdin=json.dumps(service(NAMESPACE)))
@@ -198,20 +213,21 @@ def measure(rounds: int) -> tuple[list[float], list[Wake]]:
         )
         url = url_of(local, NAMESPACE)
         within(lambda: not ask(url, 5.0), f"{url} answers")
-        alone, wakes = list[float](), list[Wake]()
+        alone, unlimited, wakes = list[float](), list[float](), list[Wake]()
         for number in range(rounds):
             with steps.step(f"sleep and wake {number + 1} of {rounds}"):
                 fall_asleep(local, NAMESPACE)
-                alone.append(alone_s(local, NAMESPACE))
+                alone.append(alone_s(local, NAMESPACE, limited=True))
+                unlimited.append(alone_s(local, NAMESPACE, limited=False))
                 wakes.append(wake(url))
-    return alone, wakes
+    return alone, unlimited, wakes
 
 
 def main() -> int:
     """Measure, print one table, add the figures to build/bench/autoscale.json."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    alone, wakes = measure(parser.parse_args().rounds)
+    alone, unlimited, wakes = measure(parser.parse_args().rounds)
     start_s = statistics.median(alone)
     wake_s = statistics.median(one.first_s for one in wakes)
     lost = [problem for one in wakes for problem in one.lost]
@@ -221,6 +237,7 @@ def main() -> int:
         "wake_ratio": round(wake_s / start_s, 3),
         "wake_s": round(wake_s, 2),
         "start_s": round(start_s, 2),
+        "start_unlimited_s": round(statistics.median(unlimited), 2),
         "wakes": len(wakes),
         "lost": len(lost),
     }
@@ -230,6 +247,11 @@ def main() -> int:
             ours=f"{wake_s:.2f}",
             baseline=f"{start_s:.2f}",
             limit="1.3 x a plain pod",
+        ),
+        report.Row(
+            what="start of a plain pod with all of the core, seconds (median)",
+            ours="",
+            baseline=f"{statistics.median(unlimited):.2f}",
         ),
         report.Row(what="requests lost", ours=str(len(lost)), limit="0"),
     ]

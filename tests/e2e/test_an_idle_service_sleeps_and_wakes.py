@@ -70,7 +70,7 @@ def test_an_idle_service_sleeps_and_its_first_requests_wake_it(
     assert "ScaledToZero" in _reasons(stack, namespace)
     stack.books_balance()
     assert stack.holdings(namespace)["slices"] == [], "its device is free"
-    started_s = wake.alone_s(stack.cluster, namespace)
+    started_s = wake.alone_s(stack.cluster, namespace, limited=True)
     found = wake.wake(url)
     assert found.lost == ()
     print(f"wake ratio {found.first_s / started_s:.2f}: {found.first_s:.1f} of {started_s:.1f} s")
