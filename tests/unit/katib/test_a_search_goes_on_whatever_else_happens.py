@@ -58,7 +58,7 @@ async def test_another_client_that_writes_at_once_takes_no_room_from_it() -> Non
 
         async def meanwhile(request: object, context: object) -> object:
             points = [{**POINT, "lr": f"0.0{at + 1}"} for at in range(3)]
-            stated = [{"trial": at, "parameters": point} for at, point in enumerate(points)]
+            stated = [{"trial": 500 + at, "parameters": point} for at, point in enumerate(points)]
             rig.edit(suggestions=stated)
             return service.draw(request)  # type: ignore[arg-type]
 
@@ -66,7 +66,7 @@ async def test_another_client_that_writes_at_once_takes_no_room_from_it() -> Non
         rig.stuck = True
         rig.at_pause = lambda: rig.edit(suggestionsEnded=True)
         await rig.run(service.address)
-        assert [one["trial"] for one in rig.suggestions] == [0, 1, 2, 3]
+        assert [one["trial"] for one in rig.suggestions] == [500, 501, 502, 503]
 
 
 async def test_faults_of_the_api_server_cost_no_trial() -> None:

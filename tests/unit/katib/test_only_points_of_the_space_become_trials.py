@@ -34,7 +34,11 @@ LIKELY = st.fixed_dictionaries(
         "act": st.sampled_from(["relu", "tanh"]),
     }
 ).map(lambda point: list(point.items()))
-POINTS = st.one_of(LIKELY, st.lists(st.tuples(NAMES, VALUES), max_size=8))
+CHANGED = st.tuples(LIKELY, st.sampled_from([*TERMS.space.parameters]), VALUES).map(
+    lambda one: list({**dict(one[0]), one[1]: one[2]}.items())
+)
+"""One value is anything."""
+POINTS = st.one_of(LIKELY, CHANGED, st.lists(st.tuples(NAMES, VALUES), max_size=8))
 
 
 @given(st.lists(POINTS, max_size=8))
