@@ -74,8 +74,8 @@ MUTANTS: Final = (
     Mutant(
         "a sequence that begins again may repeat its old points",
         BRIDGE,
-        "        elif found.repeated and self._old_points > 0:",
-        "        elif found.repeated and self._old_points > 10**6:",
+        "        if found.repeated and self._old_points > 0:",
+        "        if found.repeated and self._old_points > 10**6:",
         MISBEHAVES,
     ),
     Mutant(
@@ -83,6 +83,13 @@ MUTANTS: Final = (
         f"{_KATIB}/service.py",
         "timeout=self._deadline_s",
         "timeout=None",
+        MISBEHAVES,
+    ),
+    Mutant(
+        "a service whose points are equal is asked again at once",
+        BRIDGE,
+        "Step.WAIT if len(found.new) == search.wanted else Step.AGAIN",
+        "Step.WAIT",
         MISBEHAVES,
     ),
 )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final
 
 import structlog
@@ -75,6 +76,14 @@ class Fruitless(Exception):
     """An answer without a point that is new."""
 
 
+class Step(Enum):
+    """What comes after a look at the search."""
+
+    DONE = "done"
+    AGAIN = "look again at once"
+    WAIT = "look again in a while"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BridgeOptions:
     """What is asked for, and how long.
@@ -137,7 +146,7 @@ class Bridge:
         failures = 0
         while True:
             try:
-                done = await self._step()
+                step = await self._step()
                 failures = 0
             except NotFound as error:
                 raise SearchGone(f"TuningJob {self._where}: {error.message}") from error
@@ -153,20 +162,21 @@ class Bridge:
                 log.warning("failed", failures=failures, error=_told(error))
                 await self._pause(_pause_s(failures, error))
                 continue
-            if done:
+            if step is Step.DONE:
                 return
-            await self._pause(self._options.look_s)
+            if step is Step.WAIT:
+                await self._pause(self._options.look_s)
 
     @property
     def _where(self) -> str:
         return f"{self._options.namespace}/{self._options.name}"
 
-    async def _step(self) -> bool:
-        """Look at the search once and give it what it wants; returns whether it needs no more."""
+    async def _step(self) -> Step:
+        """Look at the search once and give it what it wants."""
         search = await self._read()
         if search.over:
             log.info("ended", phase=search.record.status.phase or "Pending")
-            return True
+            return Step.DONE
         if not self._validated:
             await self._service.validate(experiment_of(search, self._options.algorithm))
             self._validated = True
@@ -175,23 +185,24 @@ class Bridge:
             return await self._end(search)
         awaits_result = search.running > 0 and self._asked_at == search.results
         if search.wanted == 0 or awaits_result:
-            return False
+            return Step.WAIT
         self._asked_at = None
         found = await self._ask(search)
         if found.new:
             await self._write(search, found.new)
-        elif found.refused:
+            return Step.WAIT if len(found.new) == search.wanted else Step.AGAIN
+        if found.refused:
             raise UnusableAnswer(found.refused[0])
-        elif found.repeated and self._old_points > 0:
+        if found.repeated and self._old_points > 0:
             self._old_points -= found.repeated
-        elif search.running:
+            return Step.WAIT
+        if search.running:
             self._asked_at = search.results
-        else:
-            raise Fruitless(
-                f"no point is new ({found.repeated} suggested before); --allow-repeats runs points "
-                "once more, spec.suggestionsEnded ends the search"
-            )
-        return False
+            return Step.WAIT
+        raise Fruitless(
+            f"no point is new ({found.repeated} suggested before); --allow-repeats runs points "
+            "once more, spec.suggestionsEnded ends the search"
+        )
 
     async def _read(self) -> KatibSearch:
         raw = await self._cluster.get(
@@ -280,14 +291,14 @@ class Bridge:
             if not points:
                 return
 
-    async def _end(self, search: KatibSearch) -> bool:
-        """Say that no more trials come; ``False`` where the spec changed meanwhile."""
+    async def _end(self, search: KatibSearch) -> Step:
+        """Say that no more trials come; later, where the spec has changed meanwhile."""
         try:
             await self._patch(end_patch(search))
         except (Invalid, Conflict):
-            return False
+            return Step.WAIT
         log.info("no more trials", suggested=len(search.record.terms.stated))
-        return True
+        return Step.DONE
 
     async def _patch(self, patch: JsonPatch) -> None:
         await self._cluster.json_patch(

@@ -231,3 +231,20 @@ async def test_a_service_without_validation_takes_everything() -> None:
         await service.start()
         await rig.run(service.address)
         assert len(rig.suggestions) == 12
+
+
+async def test_one_that_repeats_a_point_within_an_answer_is_asked_again_at_once() -> None:
+    """As Katib's Hyperopt does, whose draws of one answer have one seed."""
+
+    async def alike(request: messages.GetSuggestionsRequest, _: Any) -> Any:
+        (point,) = service.draw(
+            messages.GetSuggestionsRequest(experiment=request.experiment, current_request_number=1)
+        ).parameter_assignments
+        reply = messages.GetSuggestionsReply()
+        reply.parameter_assignments.extend([point] * request.current_request_number)
+        return reply
+
+    async with katib_rig() as rig, katib_service(always=alike) as service:
+        await rig.run(service.address)
+        assert len(rig.suggestions) == 12
+        assert rig.most_at_once == 4
