@@ -42,7 +42,7 @@ RUN cp /app/.venv/lib/python3*/site-packages/sklearn/datasets/data/digits.csv.gz
 FROM ${BASE} AS operator
 COPY --from=operator-build /app /app
 ENV PATH=/app/.venv/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
-RUN ullage-operator --version && python -m ullage_run.router --version
+RUN ullage-operator --version && python -m ullage_run.router --version && python -m ullage.katib --version
 USER 65532:65532
 ENTRYPOINT ["ullage-operator"]
 

@@ -107,7 +107,7 @@ mutants-sample: $(VENV)/.ready ## how many small random changes of engines, guar
 	@PYTHONPATH=tests $(BIN)/python -m mutants.sample $(SAMPLE)
 
 .PHONY: test-neighbours
-test-neighbours: $(VENV)/.ready ## beside real Karpenter, Kueue, JobSet, LeaderWorkerSet, Trainer, Prometheus, krew and an image registry, compiled from their Go modules
+test-neighbours: $(VENV)/.ready ## beside real Karpenter, Kueue, JobSet, LeaderWorkerSet, Trainer, Prometheus, Katib's services, krew and an image registry, compiled from their Go modules
 	@$(BIN)/python -m pytest -m neighbours -p no:xdist tests/neighbours
 
 .PHONY: lint

@@ -256,31 +256,66 @@ func manifests(crds, webhooks string) func(c component, source, destination stri
 
 // copyDocuments joins files of a component's module into one.
 func copyDocuments(c component, source string, patterns []string, destination string) error {
-	command := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", c.module)
-	command.Dir = filepath.Join(source, "components", c.name)
-	command.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=")
-	output, err := command.Output()
+	files, _, err := moduleFiles(c, source, patterns)
 	if err != nil {
-		return fmt.Errorf("find the module %s: %w", c.module, err)
+		return err
 	}
 	var documents []string
-	for _, pattern := range patterns {
-		files, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(output)), pattern))
+	for _, file := range files {
+		content, err := os.ReadFile(file)
 		if err != nil {
 			return err
 		}
-		if len(files) == 0 {
-			return fmt.Errorf("%s holds no %s", c.module, pattern)
+		documents = append(documents, string(content))
+	}
+	return os.WriteFile(destination, []byte(strings.Join(documents, "\n---\n")), 0o644)
+}
+
+// copyFiles takes files of a component's module, at their paths in it, into a folder beside its programs.
+func copyFiles(folder string, patterns ...string) func(c component, source, destination string) error {
+	return func(c component, source, destination string) error {
+		files, module, err := moduleFiles(c, source, patterns)
+		if err != nil {
+			return err
 		}
 		for _, file := range files {
 			content, err := os.ReadFile(file)
 			if err != nil {
 				return err
 			}
-			documents = append(documents, string(content))
+			path := filepath.Join(destination, folder, strings.TrimPrefix(file, module))
+			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+				return err
+			}
+			if err := os.WriteFile(path, content, 0o644); err != nil {
+				return err
+			}
 		}
+		return nil
 	}
-	return os.WriteFile(destination, []byte(strings.Join(documents, "\n---\n")), 0o644)
+}
+
+// moduleFiles finds files of a component's module, and the folder of the module.
+func moduleFiles(c component, source string, patterns []string) (files []string, module string, err error) {
+	command := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", c.module)
+	command.Dir = filepath.Join(source, "components", c.name)
+	command.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=")
+	output, err := command.Output()
+	if err != nil {
+		return nil, "", fmt.Errorf("find the module %s: %w", c.module, err)
+	}
+	module = strings.TrimSpace(string(output))
+	for _, pattern := range patterns {
+		found, err := filepath.Glob(filepath.Join(module, pattern))
+		if err != nil {
+			return nil, "", err
+		}
+		if len(found) == 0 {
+			return nil, "", fmt.Errorf("%s holds no %s", c.module, pattern)
+		}
+		files = append(files, found...)
+	}
+	return files, module, nil
 }
 
 // progress tells the user on standard error what is going on.

@@ -104,6 +104,14 @@ var components = []component{
 		expected: 25 * time.Second,
 	},
 	{
+		// Katib's suggestion services: one in Go, and the sources of those in Python
+		name: "katib", module: "github.com/kubeflow/katib",
+		target:   "github.com/kubeflow/katib/cmd/suggestion/goptuna/v1beta1",
+		programs: []string{"goptuna"}, expected: 15 * time.Second, extra: copyFiles("katib",
+			"pkg/suggestion/v1beta1/internal/*.py", "pkg/suggestion/v1beta1/optuna/*.py",
+			"pkg/apis/manager/v1beta1/python/*.py", "pkg/apis/manager/health/python/*.py"),
+	},
+	{
 		name: "kubeconform", module: "github.com/yannh/kubeconform", target: "tool", programs: []string{"kubeconform"},
 		expected: 5 * time.Second,
 	},

@@ -150,6 +150,7 @@ def test_models_are_told_from_the_rest_of_the_api(graph: grimp.ImportGraph) -> N
         ("ullage.app.main", "operator"),
         ("ullage_node.main", "node"),
         ("ullage.webhook.main", "operator"),
+        ("ullage.katib.__main__", "katib"),
         ("ullage.cli.main", "cli"),
         ("ullage_run.router.__main__", "router"),
     ],

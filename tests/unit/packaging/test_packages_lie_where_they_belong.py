@@ -19,6 +19,7 @@ CODE = {".py", ".pyi", ".proto"}
 NEEDED_AT_RUN_TIME = "ullage_node/devices/emulated_hook.sh"
 SCRIPTS = {
     NEEDED_AT_RUN_TIME,
+    "ullage/katib/proto/regenerate.sh",
     "ullage_node/kubelet/proto/regenerate.sh",
     "ullage_run/router/proto/regenerate.sh",
 }

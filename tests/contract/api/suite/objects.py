@@ -240,6 +240,17 @@ async def a_json_patch_may_bear_a_version(w: World) -> None:
 
 
 @case
+async def a_json_patch_may_test_the_generation_which_a_status_leaves_alone(w: World) -> None:
+    name = w.name("job")
+    await w.create(TRAINING_JOB, a_job(name))
+    await w.apply(TRAINING_JOB, name, {"status": {"phase": "Pending"}}, subresource="status")
+    at = {"op": "test", "path": "/metadata/generation", "value": 1}
+    await w.patch(TRAINING_JOB, name, at, {"op": "add", "path": "/spec/replicas", "value": 2})
+    with pytest.raises(Invalid):
+        await w.patch(TRAINING_JOB, name, at, {"op": "add", "path": "/spec/replicas", "value": 3})
+
+
+@case
 async def an_object_of_another_kind_is_refused(w: World) -> None:
     with pytest.raises(BadRequest):
         await w.create(POD, {**a_pod(w.name("pod")), "kind": "Node"})

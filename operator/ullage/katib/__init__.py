@@ -1,0 +1,7 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Lets a suggestion service of Katib choose the trials of a TuningJob.
+
+A process of the user's own, with the user's rights: the operator never connects to an address that
+a tenant names.
+"""

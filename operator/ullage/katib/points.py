@@ -1,0 +1,105 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which points of a service's answer become trials.
+
+A point that is wrong is left out with its reason; it takes no other with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ullage.api.readers import quoted
+from ullage.engines.tuning.search_space import Point, SearchSpace, as_text, value_of
+from ullage.scheduling.tuning.search import Texts
+
+LONGEST_TEXT: Final = 36
+"""Characters of a value in ``spec.suggestions``."""
+Assignments = Sequence[tuple[str, str]]
+"""Names and values of a point as a service says them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SortedPoints:
+    """The points of an answer.
+
+    Attributes:
+        new: Those that become trials, in the order of the answer.
+        repeated: How many were suggested before.
+        refused: Why others are none of the space.
+    """
+
+    new: tuple[Texts, ...]
+    repeated: int = 0
+    refused: tuple[str, ...] = ()
+
+
+def sort_points(
+    answer: Iterable[Assignments],
+    space: SearchSpace,
+    known: Iterable[Point],
+    *,
+    allow_repeats: bool = False,
+) -> SortedPoints:
+    """Tell points that become trials from those that do not.
+
+    Args:
+        answer: Points as a service says them.
+        space: Of the search.
+        known: Points that were suggested before.
+        allow_repeats: Let a point that was suggested before become a trial once more.
+    """
+    seen = {_key(point) for point in known}
+    new: list[Texts] = []
+    refused: list[str] = []
+    repeated = 0
+    for said in answer:
+        problem = _problem(said, space)
+        if problem:
+            refused.append(problem)
+            continue
+        key = _key(point_said(said, space))
+        if key in seen and not allow_repeats:
+            repeated += 1
+            continue
+        seen.add(key)
+        new.append(_texts(said, space))
+    return SortedPoints(new=tuple(new), repeated=repeated, refused=tuple(refused))
+
+
+def point_said(said: Assignments, space: SearchSpace) -> Point:
+    """The values of a point, as far as the space has them."""
+    found = {name: value_of(space.parameters[name], text) for name, text in said}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _problem(said: Assignments, space: SearchSpace) -> str:
+    """Why a point is none of the space; "" = it is one."""
+    names = [name for name, _ in said]
+    unknown = sorted(set(names) - space.parameters.keys())
+    missing = sorted(space.parameters.keys() - set(names))
+    if unknown:
+        return f"the search space has no parameter {quoted(unknown[0])}"
+    if missing:
+        return f"a point lacks parameter {quoted(missing[0])}"
+    if len(names) > len(space.parameters):
+        return "a point has a parameter twice"
+    for name, text in said:
+        if value_of(space.parameters[name], text) is None:
+            return f"{name}: {quoted(text)} is not in the search space"
+    return ""
+
+
+def _texts(said: Assignments, space: SearchSpace) -> Texts:
+    """A point to the letter, but for numbers that are written at greater length than fits."""
+    values = point_said(said, space)
+    return tuple(
+        (name, text if len(text) <= LONGEST_TEXT else as_text(values[name]))
+        for name, text in sorted(said)
+    )
+
+
+def _key(point: Point) -> tuple[tuple[str, object], ...]:
+    return tuple(sorted(point.items()))
