@@ -451,6 +451,7 @@ def binding_of(parts: Sequence[tuple[DesiredSlice, str]]) -> ContainerBinding:
                 context_overhead_mib=desired.context_overhead_mib,
                 lane=desired.lane,
                 ephemeral_mib=desired.ephemeral_mib,
+                suspendable=desired.suspendable,
             )
             for desired, slot in parts
         ),
