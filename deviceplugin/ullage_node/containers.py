@@ -37,6 +37,8 @@ from ullage_node.slices.observer import Observer, PhaseChange
 from ullage_node.slices.table import SliceTable
 
 OBSERVE_SECONDS: Final = 5.0
+UNSEEN: Final = frozenset({AttachState.ABSENT, AttachState.UNVERIFIED})
+"""What a container may look like that holds nothing of its device."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -135,7 +137,7 @@ class Containers:
         held = self._table.held_for(binding.key)
         if not held or not held[0].phase.started:
             return
-        if seen.state is AttachState.ABSENT and self.suspended(binding.key):
+        if seen.state in UNSEEN and self.suspended(binding.key):
             return
         change = self._observer.judge(binding.key, held[0].phase, seen, now)
         version = self._table.version

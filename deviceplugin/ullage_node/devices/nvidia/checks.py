@@ -223,10 +223,11 @@ def _checkpoint(hour: FirstHour) -> tuple[NodeCheck, ...]:
         remedy = f"node.checkpoint.program; the log of {_PODS}processes"
         return (_check(name, _FAILED, hour.unable, remedy),)
     if not hour.suspends:
-        text = "it runs, but no GPU is shared in equal turns: MPS and MIG devices suspend nothing"
-        return (_check(name, _OPEN, text, "leave switching out, or share a GPU without MPS"),)
-    text = f"it runs; programs are suspended on {len(hour.suspends)} GPUs"
-    return (_check(name, _OK, text),)
+        text = "it runs, but no GPU of this node is shared, and MIG devices suspend nothing"
+        return (_check(name, _OPEN, text, "leave switching out, or share a GPU"),)
+    text = "it runs; nothing shows here that programs come back from it, beside MPS above all"
+    remedy = "suspend one of each kind: Events LaneSuspended and LaneResumed of its pod"
+    return (_check(name, _OPEN, text, remedy),)
 
 
 def _toolkit(hour: FirstHour) -> NodeCheck:

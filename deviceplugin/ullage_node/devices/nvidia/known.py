@@ -70,11 +70,10 @@ class NvidiaDevices:
     def suspends(self, uuid: str) -> bool:
         """Whether programs on a known device can be suspended.
 
-        Not on MIG devices, which cuda-checkpoint does not know, and not beside MPS, of whose
-        clients nobody says that they come back.
+        Not on MIG devices, which cuda-checkpoint does not know (NVIDIA/cuda-checkpoint, issue 42).
         """
-        turns = self.choice(uuid).backend is Backend.TIME_SLICE
-        return self.unable == "" and turns and not self.known[uuid].parent
+        shared = self.choice(uuid).backend is not Backend.EXCLUSIVE
+        return self.unable == "" and shared and not self.known[uuid].parent
 
     @property
     def driver_version(self) -> str:

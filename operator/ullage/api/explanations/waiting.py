@@ -57,8 +57,7 @@ WAITING: Final[Mapping[Reason, Explanation]] = {
     ),
     Reason.CHECKPOINT_UNAVAILABLE: say(
         "The workload asks for gpu.lane.switching Checkpoint, and no suitable device's node can "
-        "suspend programs: it is off by default, and MIG devices and devices served by MPS do not "
-        "allow it.",
+        "suspend programs: it is off by default, and MIG devices do not allow it.",
         "Leave switching out, allow other accelerators, or ask your administrator for chart value "
         "node.checkpoint.enabled.",
     ),
