@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
@@ -114,6 +114,10 @@ class Member:
     def shares(self) -> bool:
         """Whether it may greet."""
         return self.ephemeral_mib > 0
+
+    def beside(self, known: Member) -> Member:
+        """This one, with what counts from the start of its container on as it was known then."""
+        return replace(self, context_mib=known.context_mib, suspendable=known.suspendable)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -253,7 +257,7 @@ class DeviceLanes:
             now: The present, seconds.
         """
         known = self.jobs.get(member.job)
-        if known is not None and known.member == member:
+        if known is not None and known.member == member.beside(known.member):
             return
         changes = self.table.leave(member.job, now)
         self.jobs[member.job] = _Job(member=member)

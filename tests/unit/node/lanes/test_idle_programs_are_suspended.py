@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -236,3 +236,31 @@ async def test_without_a_switch_a_program_stays_where_it_is(scene: Scene) -> Non
     await eventually(lambda: len(scene.told(Fault.SUSPEND_FAILED)) == 2)
     assert await scene.wires["c"].silent()
     await scene.step("a")
+
+
+async def test_what_counts_from_a_start_on_changes_nothing_while_a_program_runs(
+    scene: Scene,
+) -> None:
+    await scene.greet("a")
+    assert isinstance(await scene.wires["a"].hear(), InLane)
+    tenant = scene.rig.tenants["a"]
+    member = replace(tenant.member, suspendable=False, context_mib=512)
+    scene.rig.tenants["a"] = replace(tenant, member=member)
+    await scene.rig.settle()
+    lanes = scene.rig.server.devices["gpu"]
+    assert lanes.table.memory.residents["a"].demand.suspendable
+    assert lanes.jobs["a"].member == tenant.member
+    await scene.step("a")
+
+
+async def test_a_context_counts_beside_the_memory_of_a_program(scene: Scene) -> None:
+    tenant = scene.rig.tenants.pop("a")
+    await scene.rig.settle()
+    member = replace(tenant.member, context_mib=60)
+    scene.rig.tenants["a"] = replace(tenant, member=member)
+    await scene.rig.settle()
+    await scene.greet("a")
+    told = await scene.wires["a"].hear()
+    assert isinstance(told, InLane)
+    assert told.limit_mib == 400, "its framework is capped at what it asked for"
+    assert scene.rig.server.devices["gpu"].table.memory.free_mib == 520 - 160 - 300
