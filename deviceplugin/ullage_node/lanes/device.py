@@ -529,6 +529,7 @@ class DeviceLanes:
         if not self.counts(order):
             return
         known, done = self.jobs[order.job], not problem
+        moved = self.table.memory.residents[order.job]
         if done is not isinstance(order, Suspend):
             known.pids = ()
         if isinstance(order, Suspend):
@@ -541,7 +542,7 @@ class DeviceLanes:
             elif known.asks:
                 known.asks = False
                 self._refuse(order.job, LaneRefusal.STUCK, STUCK_TEXT)
-        fault, text = _outcome(order, problem, self.table)
+        fault, text = _outcome(order, problem, moved.persistent_mib, self.table.settings.spare_s)
         self.reports.append(Report(job=order.job, fault=fault, message=text))
         self._tell(changes, now)
         if isinstance(order, Suspend) and done and known.asks:
@@ -768,20 +769,16 @@ def _as_assigned(member: Member, message: wire.Hello) -> bool:
     return stays <= member.persistent_mib and step <= member.ephemeral_mib
 
 
-def _outcome(order: Order, problem: str, table: LaneTable) -> tuple[Fault, str]:
+def _outcome(order: Order, problem: str, mib: int, spare_s: float) -> tuple[Fault, str]:
     """What the owner of a job is told of an order that was carried out, or could not be."""
     if isinstance(order, Suspend):
         if problem:
-            spare_s = table.settings.spare_s
             text = f"stays on the device, tried again after {spare_s:.0f} s: {problem}"
             return Fault.SUSPEND_FAILED, text
-        first = next(iter(table.queue), "")
-        mib = table.away.jobs[order.job].persistent_mib
-        text = f"did nothing, so its {mib} MiB left the device"
-        return Fault.SUSPENDED, f"{text} for another program" if first else text
+        return Fault.SUSPENDED, f"its {mib} MiB left the device for another program"
     if problem:
         return Fault.RESTORE_FAILED, f"{STUCK_TEXT}: {problem}"
-    return Fault.RESUMED, f"its {order.persistent_mib} MiB are on the device again"
+    return Fault.RESUMED, f"its {mib} MiB are on the device again"
 
 
 def _queued(answer: records.Queued) -> wire.InQueue:

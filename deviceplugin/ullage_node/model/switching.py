@@ -38,7 +38,7 @@ class ProcessSwitch(Protocol):
         """Take all memory of the processes off the device; done before = nothing to do.
 
         Raises:
-            SwitchFailed: it still holds its memory, and runs.
+            SwitchFailed: it holds its memory, which is still reserved for it, and runs.
         """
         ...
 

@@ -97,19 +97,18 @@ class CudaCheckpoint:
         """Take these processes off their GPU, all or none; one that is off already stays so.
 
         Raises:
-            SwitchFailed: one cannot be; the others are back, as far as they come.
+            SwitchFailed: one cannot be; all are back, as far as they come.
         """
-        done: list[int] = []
+        locked: list[int] = []
         try:
             for pid in pids:
-                if await self.state(pid) is CudaState.CHECKPOINTED:
-                    continue
-                done.append(pid)
-                await self._act("lock", pid, "--timeout", str(LOCK_MS))
-            for pid in done:
+                if await self.state(pid) is not CudaState.CHECKPOINTED:
+                    await self._act("lock", pid, "--timeout", str(LOCK_MS))
+                    locked.append(pid)
+            for pid in locked:
                 await self._act("checkpoint", pid)
         except SwitchFailed:
-            for pid in done:  # what they had is theirs until we say that it is free
+            for pid in pids:  # what they had is theirs until we say that it is free
                 with contextlib.suppress(SwitchFailed):
                     await self._back(pid)
             raise

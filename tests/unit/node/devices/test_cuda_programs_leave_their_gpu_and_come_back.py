@@ -111,7 +111,9 @@ async def test_what_was_done_before_is_not_done_again(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize("action", ["lock", "checkpoint"])
-async def test_where_one_cannot_leave_all_run_on(driver: Driver, action: str) -> None:
+@pytest.mark.parametrize("before", ["running", "checkpointed"])
+async def test_where_one_cannot_leave_all_run_on(driver: Driver, action: str, before: str) -> None:
+    driver.set(11, before)
     driver.fails(action, 12)
     with pytest.raises(SwitchFailed, match="out of memory"):
         await driver.program.suspend((11, 12))

@@ -125,9 +125,12 @@ class World:
             return
         if done:
             self.moved(name, order)
+        elif isinstance(order, Resume):
+            self.jobs[name].stuck = True
         else:
-            self.jobs[name].stuck |= isinstance(order, Resume)
+            self.jobs[name].away = False  # whoever cannot suspend brings back what left before
         self.lanes.carried_out(order, "" if done else "no", self.now)
+        self.keep()
 
     def moved(self, name: str, order: Order) -> None:
         """The memory of a program leaves the device or comes back; done before = nothing."""
