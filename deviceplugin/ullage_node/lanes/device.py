@@ -739,16 +739,22 @@ class DeviceLanes:
 
     def _others(self, known: _Job) -> list[_Job]:
         """Jobs of the same lane."""
+        return [self.jobs[name] for name in self._lane_mates(known) if name in self.jobs]
+
+    def _lane_mates(self, known: _Job) -> set[str]:
         resident = self.table.memory.residents.get(known.member.job)
         if resident is None:
-            return []
-        lane = self.table.memory.lanes[resident.lane]
-        names = lane.residents.keys() - {known.member.job}
-        return [self.jobs[name] for name in names if name in self.jobs]
+            return set()
+        return self.table.memory.lanes[resident.lane].residents.keys() - {known.member.job}
 
     def _wanted(self, known: _Job) -> bool:
-        """Whether someone waits for the memory that a job keeps: in its lane, or for the device."""
-        return bool(self.table.queue) or any(one.asks for one in self._others(known))
+        """Whether someone waits for the memory that a job keeps: in its lane, or for the device.
+
+        One that is expected back waits, too: the lane would be granted to it.
+        """
+        residents = self.table.memory.residents
+        mates = (residents[name] for name in self._lane_mates(known))
+        return bool(self.table.queue) or any(one.asked_s is not None for one in mates)
 
     def _want(self, lane: int) -> None:
         """Ask the job that keeps a lane's memory between steps to give it back."""

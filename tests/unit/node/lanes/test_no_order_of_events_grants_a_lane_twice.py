@@ -312,6 +312,17 @@ def test_who_asks_is_granted_in_the_end(
     assert done == {name for name, job in world.jobs.items() if job.held}
 
 
+def test_memory_that_is_kept_is_given_back_for_one_that_is_expected(tmp_path: Path) -> None:
+    world = World(tmp_path, {"a": True, "b": False, "c": False, "d": True})
+    for name, step in (
+        *(("a", "ask"), ("d", "ask")),
+        *(("a", "end emptied"), ("d", "end")),  # a was quick, so it is expected back
+        *(("d", "ask"), ("a", "ask")),
+    ):
+        world.act(name, step)
+        world.check()
+
+
 @settings(max_examples=20, deadline=None, suppress_health_check=SHARED)
 @given(EVENTS, CACHES)
 def test_what_is_kept_is_read_as_it_was(
