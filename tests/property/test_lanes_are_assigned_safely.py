@@ -134,8 +134,8 @@ def _on_the_node(occupancy: Occupancy, site: int) -> tuple[Device, list[dict[str
             "uid": one.pod_uid,
             "percent": one.tenant.percent,
             "memory_mib": one.memory_mib,
-            "persistent_mib": max(1, one.memory_mib - one.ephemeral_mib) if one.lane else 0,
-            "ephemeral_mib": one.ephemeral_mib - _leaves(one),
+            "persistent_mib": one.memory_mib - _step_mib(one) if one.lane else 0,
+            "ephemeral_mib": _step_mib(one),
             "suspendable": _leaves(one),
             "lane": one.lane,
             "context_overhead_mib": overhead,
@@ -147,6 +147,11 @@ def _on_the_node(occupancy: Occupancy, site: int) -> tuple[Device, list[dict[str
 def _leaves(one: Occupant) -> bool:
     """Whether nothing of an occupant is on the device for good."""
     return one.lane > 0 and one.ephemeral_mib == one.memory_mib
+
+
+def _step_mib(one: Occupant) -> int:
+    """What a slice says of its step; of one that leaves any part will do, since all counts."""
+    return one.memory_mib // 2 if _leaves(one) else one.ephemeral_mib
 
 
 def _programs_arrive(occupancy: Occupancy, site: int, chance: random.Random) -> None:

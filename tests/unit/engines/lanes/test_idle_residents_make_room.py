@@ -140,6 +140,7 @@ def test_no_restore_is_tried_while_the_memory_is_not_there() -> None:
     assert not orders(changes)
     assert table.place("a").missing_mib == 400
     assert not orders(table.look(79.0)), "both work, and a has not waited for a minute"
+    assert not any(one.leaves for one in table.memory.residents.values())
 
 
 def test_a_job_that_waits_for_long_gets_its_turn_from_those_that_work() -> None:
@@ -252,6 +253,7 @@ def test_another_keeper_goes_on_with_what_is_away_and_on_its_way() -> None:
     assert isinstance(later.acquire("a", 27.0)[0], Granted)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(50, 800), st.integers(10, 200)), min_size=2, max_size=7),
