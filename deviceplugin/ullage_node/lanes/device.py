@@ -399,20 +399,33 @@ class DeviceLanes:
 
     def _again(self, known: _Job, message: wire.Hello, now: float) -> None:
         """A process that we know, on a new connection."""
-        job = known.member.job
         known.connected, known.caches = True, message.caches
         told = known.lease
         if told is not None and told.lease != message.lease:
             # The process never heard the grant, or ended the step and we did not hear it.
             self._end(known, told, now)
-        if job in self.table.away.jobs:  # it greets because it wants a step
-            self._tell(self.table.recall(job, now), now)
-        if job in self.table.queue:
-            self.send(job, _queued(self.table.place(job)))
-        elif self.table.memory.residents[job].memory is Memory.COMING:
-            self.send(job, wire.InQueue(position=1, waiting=1))
-        else:
+        self._greets_again(known, now)
+
+    def _greets_again(self, known: _Job, now: float) -> None:
+        """Answer a process that greets because it wants a step, wherever its memory is.
+
+        What it is told of its lane may make it call the device, which waits while it is suspended.
+        """
+        job, table = known.member.job, self.table
+        if job in table.away.jobs:
+            self._tell(table.recall(job, now), now)
+        elif job not in table.queue and table.memory.residents[job].memory is Memory.LEAVING:
+            self._tell(table.acquire(job, now)[1], now)
+        if job in table.queue:
+            self.send(job, _queued(table.place(job)))
+            return
+        memory = table.memory.residents[job].memory
+        if memory is Memory.STUCK:
+            self._refuse(job, LaneRefusal.STUCK, STUCK_TEXT)
+        elif memory is Memory.HERE:
             self._say_lane(known)
+        else:
+            self.send(job, wire.InQueue(position=1, waiting=1))
 
     def _acquire(self, known: _Job, message: wire.Acquire, now: float) -> None:
         job, member = known.member.job, known.member
@@ -535,6 +548,8 @@ class DeviceLanes:
         if isinstance(order, Suspend):
             kept = known.persistent_peak_mib + known.member.context_mib
             changes = self.table.has_left(order.order, now, done=done, holds_mib=kept)
+            if not done and known.session:
+                self._say_lane(known)
         else:
             changes = self.table.is_back(order.order, now, done=done)
             if done and known.session:

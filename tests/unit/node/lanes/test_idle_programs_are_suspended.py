@@ -264,3 +264,34 @@ async def test_a_context_counts_beside_the_memory_of_a_program(scene: Scene) -> 
     assert isinstance(told, InLane)
     assert told.limit_mib == 400, "its framework is capped at what it asked for"
     assert scene.rig.server.devices["gpu"].table.memory.free_mib == 520 - 160 - 300
+
+
+@pytest.mark.parametrize("why", ["", "it uses managed memory"])
+async def test_a_program_that_greets_while_it_leaves_hears_of_its_lane_afterwards(
+    scene: Scene, why: str
+) -> None:
+    scene.switch.slow.clear()
+    if why:
+        scene.switch.refuses["suspend", "a"] = why
+    await full(scene)
+    await eventually(lambda: scene.switch.said == ["suspend a"])
+    await scene.wires["a"].close()
+    await scene.greet("a")
+    assert isinstance(await scene.wires["a"].hear(), InQueue)
+    scene.switch.slow.set()
+    while not isinstance(await scene.wires["a"].hear(), InLane):
+        pass
+    await scene.step("a")
+
+
+async def test_a_program_that_is_stuck_is_told_so_when_it_greets(scene: Scene) -> None:
+    scene.switch.refuses["resume", "a"] = "out of memory"
+    await full(scene)
+    assert isinstance(await scene.wires["c"].hear(), InLane)
+    await scene.wires["a"].say(Acquire())
+    assert isinstance(await scene.wires["a"].hear(), Refused)
+    await scene.wires["a"].close()
+    await scene.greet("a")
+    refused = await scene.wires["a"].hear()
+    assert isinstance(refused, Refused)
+    assert refused.reason is LaneRefusal.STUCK
