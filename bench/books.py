@@ -98,8 +98,9 @@ def _given(slices: Sequence[Json]) -> dict[str, int]:
         memory += one["memoryMiB"]
         if lane := one.get("lane", 0):
             step, share = lanes.get(lane, (0, 0))
-            memory -= one["ephemeralMiB"]
-            lanes[lane] = max(step, one["ephemeralMiB"]), max(share, one["percent"])
+            own = one["memoryMiB"] if one.get("suspendable") else one["ephemeralMiB"]
+            memory -= own
+            lanes[lane] = max(step, own), max(share, one["percent"])
         else:
             percent += one["percent"]
     return {

@@ -23,6 +23,8 @@ from ullage.engines.lanes.records import (
     Opened,
     Queued,
     Refused,
+    Resume,
+    Suspend,
     Turn,
 )
 from ullage.engines.lanes.safety import UnsafeLanes
@@ -34,13 +36,18 @@ from ullage.engines.lanes.table import LaneTable
 class Account:
     """What jobs hold by what they were told.
 
-    ``steps_mib`` is the largest step that each job may run; ``leases`` those that run.
+    ``steps_mib`` is the largest step that each job may run; ``leases`` those that run. ``orders``
+    are jobs that are being suspended or resumed, ``away_mib`` what those that are suspended need.
     """
 
     capacity_mib: int
     persistent_mib: dict[str, int] = field(default_factory=dict)
     steps_mib: dict[str, int] = field(default_factory=dict)
     leases: dict[str, Lease] = field(default_factory=dict)
+    orders: dict[str, Suspend | Resume] = field(default_factory=dict)
+    away_mib: dict[str, int] = field(default_factory=dict)
+    suspended: int = 0
+    resumed: int = 0
     served: set[str] = field(default_factory=set)
     unsafe: int = 0
 
@@ -52,7 +59,17 @@ class Account:
             if isinstance(one, Opened | Joined | Enlarged):
                 self.persistent_mib[one.job] = declared[one.job].persistent_mib
                 self.steps_mib[one.job] = declared[one.job].ephemeral_mib
+            elif isinstance(one, Suspend):
+                self.unsafe += one.job in self.leases or one.job in self.orders
+                self.unsafe += one.job not in self.persistent_mib
+                self.unsafe += not declared[one.job].suspendable
+                self.orders[one.job] = one
+            elif isinstance(one, Resume):
+                self.unsafe += one.job not in self.away_mib or one.job in self.orders
+                self.persistent_mib[one.job] = self.away_mib.pop(one.job)
+                self.orders[one.job] = one
             elif isinstance(one, Granted):
+                self.unsafe += one.job in self.orders
                 self.unsafe += one.job in self.leases or one.job not in self.persistent_mib
                 lanes = [lease.lane for lease in self.leases.values()]
                 self.unsafe += one.lease.lane in lanes
@@ -67,6 +84,15 @@ class Account:
         self.persistent_mib.pop(job, None)
         self.steps_mib.pop(job, None)
         self.leases.pop(job, None)
+        self.orders.pop(job, None)
+        self.away_mib.pop(job, None)
+
+    def has_left(self, job: str, more_mib: int) -> None:
+        """A job is suspended, and kept so much more than it had declared."""
+        more = min(more_mib, self.steps_mib[job])
+        self.away_mib[job] = self.persistent_mib.pop(job) + more
+        self.steps_mib[job] -= more
+        self.suspended += 1
 
 
 @dataclass(slots=True, kw_only=True)
@@ -111,16 +137,52 @@ class RandomEvents:
     def _event(self) -> None:
         residents, rng = list(self.table.memory.residents), self._rng
         way = rng.random()
-        if way < 0.12:
+        away = list(self.table.away.jobs)
+        if way < 0.1:
             self._arrive()
+        elif way < 0.12 and self.account.orders:
+            self._carry_out(rng.choice(list(self.account.orders)), done=rng.random() < 0.9)
         elif way < 0.2 and residents:
-            self._leave(rng.choice([*residents, *self.table.queue]))
+            self._leave(rng.choice([*residents, *self.table.queue, *away]))
+        elif way < 0.25:
+            self._see(self.table.look(self._now_s))
+        elif way < 0.35 and away:
+            self._acquire_away(rng.choice(away))
+        elif way < 0.4 and self.account.orders:
+            self._carry_out(rng.choice(list(self.account.orders)), done=True)
         elif way < 0.55 and residents:
             self._acquire(rng.choice(residents))
         elif way < 0.99 and self.account.leases:
             self._release(rng.choice(list(self.account.leases)))
         elif way >= 0.998:
-            self.table = LaneTable.restored(self.table.settings, self.table.record(), self._now_s)
+            self._restart()
+
+    def _restart(self) -> None:
+        self.table = LaneTable.restored(self.table.settings, self.table.record(), self._now_s)
+        again = {one.job: one for one in self.table.orders_again()}
+        self.account.unsafe += again.keys() != self.account.orders.keys()
+        self.account.orders = again
+
+    def _carry_out(self, job: str, *, done: bool) -> None:
+        order = self.account.orders.pop(job)
+        if isinstance(order, Suspend):
+            more = int(self.account.steps_mib[job] * self._rng.choice((0, 0, 0.3, 1.5)))
+            holds = self.table.memory.residents[job].persistent_mib + more
+            if done:
+                self.account.has_left(job, more)
+            self._see(self.table.has_left(order.order, self._now_s, done=done, holds_mib=holds))
+            return
+        self.account.resumed += done
+        self._see(self.table.is_back(order.order, self._now_s, done=done))
+
+    def _acquire_away(self, job: str) -> None:
+        if self._rng.random() < 0.2:
+            self._see(self.table.recall(job, self._now_s))
+        else:
+            turn, changes = self.table.acquire(job, self._now_s)
+            self._see((turn, *changes))
+        if self._rng.random() < 0.1:
+            self.table.withdraw(job, self._now_s)
 
     def _arrive(self) -> None:
         rng, usable = self._rng, self.table.settings.usable_mib
@@ -129,7 +191,8 @@ class RandomEvents:
             name=f"job-{self._arrivals}",
             persistent_mib=int(usable * min(1.2, rng.lognormvariate(-3.5, 1.0))),
             ephemeral_mib=int(usable * min(1.2, rng.lognormvariate(-2.0, 1.0))),
-            own_lane=rng.random() < 0.1,
+            own_lane=(own := rng.random() < 0.1),
+            suspendable=not own and rng.random() < 0.5,
             duty=rng.choice((0.05, 0.5, 1.0)),
             step_s=rng.choice((None, 0.5)),
             total_s=rng.choice((None, 20.0)),
@@ -169,8 +232,13 @@ class RandomEvents:
 
     def _drain(self) -> None:
         """Every job takes a step and leaves."""
-        for _ in range(4 * len(self.declared) + 4):
-            self._now_s += 1.0
+        for _ in range(8 * len(self.declared) + 8):
+            self._now_s += 10.0
+            self._see(self.table.look(self._now_s))
+            for job in list(self.account.orders):
+                self._carry_out(job, done=True)
+            for job in list(self.table.away.jobs):
+                self._acquire_away(job)
             for job in list(self.account.leases):
                 if job in self.account.leases:
                     self._leave(job)
@@ -180,5 +248,5 @@ class RandomEvents:
                 answer, changes = self.table.acquire(job, self._now_s)
                 self._see((answer, *changes))
                 if isinstance(answer, Refused):
-                    self._leave(job)
+                    self._leave(job)  # it outgrew its lane, or it is stuck
         self.unserved = len(self.declared)

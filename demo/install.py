@@ -28,7 +28,7 @@ def local_values(settings: Mapping[str, str] | None = None) -> dict[str, dict[st
     return {
         "image": {"registry": LOCAL},
         "operator": {**part, "settings": dict(settings or {})},
-        "node": {**part, "backend": "emulated"},
+        "node": {**part, "backend": "emulated", "checkpoint": {"enabled": True}},
     }
 
 

@@ -183,9 +183,13 @@ class WorkloadBuilder:
             gpu=GPURequest(mode=GPUMode.FRACTIONAL, share=share, memory_mib=memory_mib)
         )
 
-    def in_lanes(self, persistent_mib: int, ephemeral_mib: int) -> WorkloadBuilder:
-        """Takes turns with others; call it after the share was said."""
-        lane = LaneMemory(persistent_mib=persistent_mib, ephemeral_mib=ephemeral_mib)
+    def in_lanes(
+        self, persistent_mib: int, ephemeral_mib: int, *, leaves: bool = False
+    ) -> WorkloadBuilder:
+        """Takes turns with others; call it after the share was said. It may be suspended if so."""
+        lane = LaneMemory(
+            persistent_mib=persistent_mib, ephemeral_mib=ephemeral_mib, cooperative=not leaves
+        )
         memory_mib = persistent_mib + ephemeral_mib
         return self.with_(gpu=replace(self.record.gpu, lane=lane, memory_mib=memory_mib))
 

@@ -26,6 +26,7 @@ from ullage_node.api_client import CORE, GPU_NODES, ApiClient
 from ullage_node.assemble import watchers_of
 from ullage_node.containers import Containers
 from ullage_node.device_watch import DeviceWatch
+from ullage_node.devices.backend import switch_of
 from ullage_node.events import Event, Events, Subject
 from ullage_node.faults import FaultBook, FaultFigures
 from ullage_node.follow import Follower
@@ -109,6 +110,7 @@ class Agent:
             library=Library(paths.state_dir),
             save=self._saver.save,
             lane_folder=lambda container, slot: self.lanes.folder(container, slot),
+            missing_room=lambda container: self.lanes.missing_room(container),
         )
         self.binder = Binder(self.surroundings)
         self.reconciler = Reconciler(self.surroundings, self.binder)
@@ -165,6 +167,9 @@ class Agent:
         )
         built = watchers_of(sources, settings, registry)
         self.telemetry, self.guard, self.notices = built.telemetry, built.guard, built.notices
+        if settings.checkpoint.enabled:
+            switch = switch_of(settings.backend, settings.paths.run_dir, self.guard.stand_still)
+            self.lanes.suspend_by(switch)
         self.reporter = Reporter(
             Parts(
                 settings=settings,
@@ -221,6 +226,7 @@ class Agent:
         self.watch.on_faults = self._on_faults
         self.detacher.on_result = self.containers.tell_detached
         self.containers.on_change = self._settle
+        self.containers.suspended = self.lanes.suspended
         self.guard.on_change = self.telemetry.book.on_change = self.publisher.poke
         self.notices.on_change = self.publisher.poke
         self.registrar.on_change = self._settle

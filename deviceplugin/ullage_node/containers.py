@@ -24,6 +24,7 @@ from ullage_node.health import HealthChange
 from ullage_node.kubelet.plugin_server import StartDenied
 from ullage_node.model.devices import (
     Attachment,
+    AttachState,
     ContainerBinding,
     ContainerKey,
     Progress,
@@ -36,6 +37,8 @@ from ullage_node.slices.observer import Observer, PhaseChange
 from ullage_node.slices.table import SliceTable
 
 OBSERVE_SECONDS: Final = 5.0
+UNSEEN: Final = frozenset({AttachState.ABSENT, AttachState.UNVERIFIED})
+"""What a container may look like that holds nothing of its device."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -64,6 +67,8 @@ class Containers:
         self.out_of_service = False
         """The node is being retired: nothing starts any more."""
         self.on_change: Callable[[], None] = lambda: None
+        self.suspended: Callable[[ContainerKey], bool] = lambda _: False
+        """Whether a container holds nothing of its device because the node took it off."""
 
     async def start(self, slots: Sequence[str], timer: Histogram) -> None:
         """Make the container that holds these slots ready, because kubelet is about to start it.
@@ -131,6 +136,8 @@ class Containers:
     def _conclude(self, binding: ContainerBinding, seen: Attachment, now: float) -> None:
         held = self._table.held_for(binding.key)
         if not held or not held[0].phase.started:
+            return
+        if seen.state in UNSEEN and self.suspended(binding.key):
             return
         change = self._observer.judge(binding.key, held[0].phase, seen, now)
         version = self._table.version

@@ -79,7 +79,10 @@ def _run_part(part: str, settings: Settings) -> None:
         from ullage_node.devices.nvidia.host_processes import serve as serve_processes
 
         configure_logs(settings.log_level)
-        asyncio.run(serve_processes(settings.paths.run_dir))
+        given = settings.checkpoint
+        asyncio.run(
+            serve_processes(settings.paths.run_dir, given.program if given.enabled else None)
+        )
     elif part == "mounts":
         from ullage.process.logs import configure_logs
         from ullage_node.slices.steps import mount_homes

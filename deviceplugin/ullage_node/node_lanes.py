@@ -14,10 +14,11 @@ from typing import Final
 
 from ullage_node.devices.backend import Hardware
 from ullage_node.events import QUIET_SECONDS, Event, Events, Subject
-from ullage_node.lanes.device import Fault, Member, Report
+from ullage_node.lanes.device import Fault, Idle, Member, Report
 from ullage_node.lanes.server import Device, LaneServer, Tenant
 from ullage_node.model.devices import Attachment, AttachState, ContainerKey
-from ullage_node.model.slices import HeldSlice, shares_lane
+from ullage_node.model.slices import HeldSlice, context_costs_mib, shares_lane
+from ullage_node.model.switching import ProcessSwitch, Program
 from ullage_node.settings import Settings
 from ullage_node.slices.table import SliceTable
 
@@ -32,6 +33,15 @@ class NodeLanes:
         paths = settings.paths
         self.server = LaneServer(paths.run_dir / FOLDER, paths.proc_root)
         self.server.on_report = self._tell
+        times = settings.checkpoint
+        self.server.idle = Idle(
+            idle_s=times.idle_seconds,
+            busy_s=times.busy_seconds,
+            least_resident_s=times.resident_seconds,
+        )
+        self.server.moves.proc_root = paths.proc_root
+        self.server.moves.find = self._find
+        self._attachments: Mapping[ContainerKey, Attachment] = {}
         self.run = self.server.run
         self._counts_only = settings.backend is Hardware.EMULATED
         self._table = table
@@ -52,6 +62,7 @@ class NodeLanes:
         Raises:
             OSError: a socket cannot be made.
         """
+        self._attachments = attachments
         await self.server.settle(self._devices())
         if not self.server.devices:
             return
@@ -64,6 +75,27 @@ class NodeLanes:
                 text = f"the container holds more than the {most} MiB of its slice"
                 self._say(part, Fault.EXCEEDED, text)
 
+    def suspend_by(self, switch: ProcessSwitch) -> None:
+        """Suspend and resume programs in this way from now on."""
+        self.server.moves.switch = switch
+
+    def suspended(self, container: ContainerKey) -> bool:
+        """Whether the memory of a container is off its device."""
+        job = container.directory
+        return any(lanes.is_away(job) for lanes in self.server.devices.values())
+
+    def missing_room(self, container: ContainerKey) -> str:
+        """Why a container must not start yet; empty = its memory is free.
+
+        One that shares no lane uses its memory without asking, while programs that make room for it
+        may still be leaving.
+        """
+        for part in self._table.held_for(container):
+            lanes = self.server.devices.get(part.desired.gpu)
+            if lanes is not None and not lanes.has_room(container.directory):
+                return f"idle programs are leaving {part.desired.gpu} to make room"
+        return ""
+
     def clear(self) -> None:
         """Remove everything; only on a node without slices."""
         self.server.clear()
@@ -71,6 +103,18 @@ class NodeLanes:
     def _exceeds(self, part: HeldSlice, seen: Attachment) -> bool:
         """Whether a container that shares a lane has more than its slice, as the device sees it."""
         return shares_lane((part.desired,)) and seen.memory_used_mib > part.desired.memory_mib
+
+    def _find(self, job: str) -> Program | None:
+        """The container of a job, with its processes on the device as they are seen now."""
+        for part in self._table.held:
+            if part.container.directory == job:
+                seen = self._attachments.get(part.container)
+                return Program(
+                    key=part.container,
+                    pids=seen.pids if seen is not None else (),
+                    memory_mib=part.desired.persistent_mib,
+                )
+        return None
 
     def _devices(self) -> dict[str, Device]:
         held: dict[str, list[HeldSlice]] = {}
@@ -98,9 +142,15 @@ class NodeLanes:
             ephemeral_mib=desired.ephemeral_mib if shares else 0,
             lane=desired.lane if shares else 0,
             steps=desired.work_steps if shares else 0,
+            suspendable=shares and desired.suspendable and desired.lane > 0,
+            context_mib=self._context_mib(part),
         )
         slot = binding.slots[0] if binding is not None else ""
         return Tenant(member=member, pod_uid=key.pod_uid, slot=slot)
+
+    def _context_mib(self, part: HeldSlice) -> int:
+        device = self._table.devices[part.desired.gpu]
+        return context_costs_mib(device, [part.desired])[0]
 
     def _tell(self, report: Report) -> None:
         for part in self._table.held:

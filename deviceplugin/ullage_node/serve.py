@@ -66,6 +66,7 @@ async def _work(
                 proc_root=paths.proc_root,
             ),
             overhead_mib=settings.context_overhead_mib,
+            suspends=settings.checkpoint.enabled,
         )
     )
     progress = StepTelemetry(paths.steps_dir)

@@ -143,6 +143,22 @@ class NoticeSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointSettings:
+    """Whether and when programs that share a lane are suspended (`switching: Checkpoint`)."""
+
+    enabled: bool = False
+    """Whether this node suspends programs; it then says so of its devices."""
+    program: Path = Path("/usr/local/bin/cuda-checkpoint")
+    """NVIDIA's cuda-checkpoint, as the process sees it that reads the host's processes."""
+    idle_seconds: float = 5.0
+    """How long a program must have done nothing before it makes room for one that waits."""
+    busy_seconds: float = 60.0
+    """How long one must have waited before programs that work make room for it, too."""
+    resident_seconds: float = 10.0
+    """How long a program stays on the device at least."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The whole tree."""
 
@@ -164,6 +180,7 @@ class Settings:
     http: HttpSettings = field(default_factory=HttpSettings)
     periods: PeriodSettings = field(default_factory=PeriodSettings)
     notices: NoticeSettings = field(default_factory=NoticeSettings)
+    checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
 
 
 def load_settings(environment: Mapping[str, str]) -> Settings:
@@ -188,7 +205,11 @@ def _problems(settings: Settings) -> Iterator[str]:
     ):
         if number > NUMBER_MOST:
             yield f"{PREFIX}{name}={number}: expected at most {NUMBER_MOST}"
-    for section, times in (("PERIODS", settings.periods), ("NOTICES", settings.notices)):
+    for section, times in (
+        ("PERIODS", settings.periods),
+        ("NOTICES", settings.notices),
+        ("CHECKPOINT", settings.checkpoint),
+    ):
         for item in fields(times):
             seconds = getattr(times, item.name)
             if isinstance(seconds, float) and not 0 < seconds <= DAY_SECONDS:

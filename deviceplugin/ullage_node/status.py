@@ -248,6 +248,7 @@ def _observed(
         lane=desired.lane,
         persistent_mib=desired.persistent_mib if desired.lane else 0,
         ephemeral_mib=desired.ephemeral_mib if desired.lane else 0,
+        suspendable=desired.suspendable and desired.lane > 0,
     )
 
 
@@ -317,6 +318,7 @@ def turned_slices(
             return part
         return replace(
             part,
+            suspended=said.suspended,
             lane_wait_percent=said.wait_percent,
             persistent_peak_mib=said.persistent_peak_mib,
             ephemeral_peak_mib=said.ephemeral_peak_mib,

@@ -18,8 +18,8 @@ DEPLOYMENTS = "system:serviceaccount:kube-system:deployment-controller"
 RESERVED = "ullage-reserved-keys-"
 USER_KEYS = {
     "class", "family", "share", "devices", "gang", "gang-size", "max-slowdown", "latency-ms",
-    "percentile", "metric", "memory", "lane", "accelerators", "tenant", "trust-domain", "profile",
-    "checkpoint", "container",
+    "percentile", "metric", "memory", "lane", "lane-switching", "accelerators", "tenant",
+    "trust-domain", "profile", "checkpoint", "container",
 }  # fmt: skip
 """What people set on pods: labels of a class of work, and the keys that adopt existing pods."""
 

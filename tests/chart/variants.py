@@ -49,6 +49,7 @@ VARIANTS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "no-mps": ("--set", "node.mps.enabled=false"),
     "mig": ("--set", "node.mig.enabled=true"),
+    "checkpoint": ("--set", "node.checkpoint.enabled=true"),
     "emulated": ("--set", "node.backend=emulated"),
     "host-network": ("--set", "node.hostNetwork=true"),
     "no-guard": ("--set", "node.guard.enabled=false"),
@@ -145,6 +146,10 @@ VALUES: Final[dict[str, Case]] = {
     "node.mps.enabled": Case(False),
     "node.mps.resources": Case(SMALL),
     "node.mig.enabled": Case(True),
+    "node.checkpoint.enabled": Case(True),
+    "node.checkpoint.program": Case(
+        "/opt/nvidia/cuda-checkpoint", ("--set", "node.checkpoint.enabled=true")
+    ),
     "node.processes.resources": Case(SMALL),
     "node.notices.provider": Case("GCE"),
     "node.notices.url": Case("http://127.0.0.1:8111"),

@@ -106,6 +106,10 @@ class FakeFreezer:
             self.frozen.pop(key, None)
         return self.problem
 
+    async def stand_still(self, target: Target, seconds: float, why: str) -> str:
+        self.log.append(("stand still", (target.key,)))
+        return self.problem
+
     async def beat(self) -> str:
         self.beats += 1
         return self.problem

@@ -14,10 +14,13 @@ from pathlib import Path
 
 from ullage.api.contract import LANE_SOCKET
 from ullage.api.lanes import LINE_MAX, Hello, Message, decode, encode
-from ullage_node.lanes.device import Member, Report
+from ullage_node.lanes.device import Idle, Member, Report
 from ullage_node.lanes.server import Device, LaneServer, Tenant
+from ullage_node.model import switching
+from ullage_node.model.devices import ContainerKey
 
 PATIENCE_S = 20.0
+IDLE = Idle(idle_s=0.05, busy_s=0.5, least_resident_s=0.05)
 PROGRAM = """
 import json, os, sys, time
 from ullage_run import lanes
@@ -45,6 +48,10 @@ class LaneRig:
     tenants: dict[str, Tenant] = field(default_factory=dict)
     reports: list[Report] = field(default_factory=list)
     wires: list[Wire] = field(default_factory=list)
+    switch: switching.ProcessSwitch | None = None
+    idle: Idle = IDLE
+    pids: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Processes that are seen on the device, where they are not number 2."""
     server: LaneServer = field(init=False)
 
     def __post_init__(self) -> None:
@@ -53,6 +60,17 @@ class LaneRig:
     def _start(self) -> None:
         self.server = LaneServer(self.root, Path("/proc"))
         self.server.on_report = self.reports.append
+        self.server.idle = self.idle
+        self.server.moves.switch = self.switch
+        self.server.moves.find = self._find
+
+    def _find(self, job: str) -> switching.Program | None:
+        tenant = self.tenants.get(job)
+        if tenant is None:
+            return None
+        key = ContainerKey(pod_uid=job, container="main")
+        pids = self.pids.get(job, (2,))
+        return switching.Program(key=key, pids=pids, memory_mib=tenant.member.persistent_mib)
 
     async def hold(
         self, job: str, persistent_mib: int = 0, ephemeral_mib: int = 0, **more: int
@@ -64,6 +82,8 @@ class LaneRig:
             memory_mib=memory_mib,
             persistent_mib=persistent_mib,
             ephemeral_mib=ephemeral_mib,
+            lane=more.get("lane", 0),
+            suspendable=bool(more.get("suspendable", 0)),
         )
         slot = f"slot-{len(self.tenants):02d}"
         self.tenants[job] = Tenant(member=member, pod_uid=job, slot=slot)

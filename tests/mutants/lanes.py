@@ -20,6 +20,7 @@ GROWTH: Final = (f"{UNIT}/test_a_step_that_outgrows_its_lane.py",)
 EARLY: Final = (f"{UNIT}/test_a_lane_is_released_early.py",)
 RESTORED: Final = (f"{UNIT}/test_a_lane_table_outlives_its_process.py",)
 ASSIGNED: Final = (f"{UNIT}/test_assigned_lanes_are_kept.py",)
+AWAY: Final = (f"{UNIT}/test_idle_residents_make_room.py",)
 PLACED: Final = (
     "tests/unit/scheduling/test_small_jobs_share_lanes.py",
     "tests/property/test_lanes_are_assigned_safely.py",
@@ -208,5 +209,64 @@ MUTANTS: Final = (
         "        memory.check()\n        for demand in record.queue:\n",
         "        for demand in record.queue:\n",
         RESTORED,
+    ),
+    Mutant(
+        "a job that works makes room only for one that has waited for long",
+        f"{LANES}/suspension.py",
+        "return moment.overdue(settings) and (one.served or one.lease is not None)",
+        "return one.served or one.lease is not None",
+        AWAY,
+    ),
+    Mutant(
+        "a job that came back has a step before it leaves again",
+        f"{LANES}/suspension.py",
+        "return moment.overdue(settings) and (one.served or one.lease is not None)",
+        "return moment.overdue(settings)",
+        AWAY,
+    ),
+    Mutant(
+        "no more jobs are suspended than are needed",
+        f"{LANES}/suspension.py",
+        "            chosen = rest\n",
+        "            pass\n",
+        AWAY,
+    ),
+    Mutant(
+        "those that leave already count as gone",
+        f"{LANES}/suspension.py",
+        "gone = [one for one in everyone if one.memory is Memory.LEAVING]",
+        "gone: list[Resident] = []",
+        AWAY,
+    ),
+    Mutant(
+        "a job whose memory is elsewhere runs no step",
+        f"{LANES}/table.py",
+        "if one.may_run and not one.needs_mib",
+        "if not one.needs_mib",
+        AWAY,
+    ),
+    Mutant(
+        "a job that keeps more than it said has less for its steps",
+        f"{LANES}/away.py",
+        "        one.ephemeral_mib -= more\n",
+        "",
+        AWAY,
+    ),
+    Mutant(
+        "what is away is kept for the next keeper",
+        f"{LANES}/table.py",
+        "            away=tuple(recorded_resident(one) for one in self.away.jobs.values()),\n",
+        "",
+        AWAY,
+    ),
+    Mutant(
+        "a program that may leave keeps nothing of its device for good",
+        f"{LANES}/assignment.py",
+        "part.memory_mib if part.suspendable else part.ephemeral_mib",
+        "part.ephemeral_mib",
+        (
+            "tests/unit/scheduling/test_programs_that_may_leave_share_all_memory.py",
+            "tests/property/test_lanes_are_assigned_safely.py",
+        ),
     ),
 )

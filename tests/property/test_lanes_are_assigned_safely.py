@@ -55,31 +55,36 @@ CONTEXTS = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """Without steps it shares no lane."""
+    """Without steps it shares no lane; if it ``leaves``, it may be suspended between them."""
 
     keeps: int
     step: int
     least: int
     most: int
+    leaves: bool = False
 
 
 JOBS = st.builds(
-    lambda keeps, step, shares: Job(keeps=keeps, step=step, least=min(shares), most=max(shares)),
+    lambda keeps, step, shares, leaves: Job(
+        keeps=keeps, step=step, least=min(shares), most=max(shares), leaves=leaves
+    ),
     st.sampled_from([1, 200, 1000, 3000]),
     st.sampled_from([0, 1, 500, 4000, 9000, 14_000]),
     st.tuples(st.sampled_from([5, 10, 40, 100]), st.sampled_from([5, 10, 40, 100])),
+    st.booleans(),
 )
 
 
 def _workload(number: int, job: Job) -> builders.WorkloadBuilder:
     share = builders.a_job(f"job-{number}").fractional(job.least, job.most, memory_mib=job.keeps)
-    return share.in_lanes(job.keeps, job.step) if job.step else share
+    return share.in_lanes(job.keeps, job.step, leaves=job.leaves) if job.step else share
 
 
 def _devices(jobs: list[Job]) -> tuple[Occupancy, list[ResourceRequest]]:
     workloads = [_workload(number, job) for number, job in enumerate(jobs)]
     profile = builders.a_device_profile(context_overhead_mib=300)
     node = builders.a_gpu_node("node-0", devices=DEVICES)
+    node = replace(node, devices=tuple(replace(one, suspends=True) for one in node.devices))
     snapshot = builders.a_snapshot(node, profile, *workloads)
     view = look(snapshot, builders.NOW, DecideSettings(epoch=3), Ledger(snapshot))
     inventory = take_inventory(view)
@@ -99,7 +104,7 @@ def _occupant(number: int, request: ResourceRequest, percent: int, lane: int) ->
         domain=request.domain,
         whole=False,
         lane=lane,
-        ephemeral_mib=request.lane.ephemeral_mib if request.lane is not None else 0,
+        ephemeral_mib=request.lane.shared_mib if request.lane is not None else 0,
     )
 
 
@@ -129,13 +134,24 @@ def _on_the_node(occupancy: Occupancy, site: int) -> tuple[Device, list[dict[str
             "uid": one.pod_uid,
             "percent": one.tenant.percent,
             "memory_mib": one.memory_mib,
-            "persistent_mib": one.memory_mib - one.ephemeral_mib if one.lane else 0,
-            "ephemeral_mib": one.ephemeral_mib,
+            "persistent_mib": one.memory_mib - _step_mib(one) if one.lane else 0,
+            "ephemeral_mib": _step_mib(one),
+            "suspendable": _leaves(one),
             "lane": one.lane,
             "context_overhead_mib": overhead,
         }
         for one in occupancy.occupants[site]
     ]
+
+
+def _leaves(one: Occupant) -> bool:
+    """Whether nothing of an occupant is on the device for good."""
+    return one.lane > 0 and one.ephemeral_mib == one.memory_mib
+
+
+def _step_mib(one: Occupant) -> int:
+    """What a slice says of its step; of one that leaves any part will do, since all counts."""
+    return one.memory_mib // 2 if _leaves(one) else one.ephemeral_mib
 
 
 def _programs_arrive(occupancy: Occupancy, site: int, chance: random.Random) -> None:
@@ -207,6 +223,10 @@ def _the_node_agrees(occupancy: Occupancy, site: int, newcomer: Occupant) -> Non
     occupancy.lift(site, newcomer)
     part = a_slice(str(wanted.pop("uid")), **wanted)
     assert first_refusal(candidate_for(part, held, {"gpu-0": device})) is None
+    together = [*held, HeldSlice(desired=part, phase=SlicePhase.ATTACHED)]
+    assert not violations(together, (), {"gpu-0": device})
+    if part.suspendable:
+        return  # more of it may fit its lane, which others made as large
     whole = not held and part.percent == 100
     left = MEMORY_MIB - memory + (device.overhead_mib if whole else 0)
     greedy = replace(
@@ -217,8 +237,6 @@ def _the_node_agrees(occupancy: Occupancy, site: int, newcomer: Occupant) -> Non
     refusal = first_refusal(candidate_for(greedy, held, {"gpu-0": device}))
     assert refusal is not None
     assert refusal.reason is Reason.CAPACITY_EXCEEDED
-    together = [*held, HeldSlice(desired=part, phase=SlicePhase.ATTACHED)]
-    assert not violations(together, (), {"gpu-0": device})
 
 
 @examples(60, many=300)

@@ -18,6 +18,7 @@ import builders
 from fakes.examples import examples
 from fakes.node_slices import a_held, a_slice
 from ullage.api.contract import GPUMode, MpsState, Reason, SlicePhase
+from ullage.cluster.records.spec_fields import LaneMemory
 from ullage.engines.admission import filters
 from ullage.engines.admission.filters import first_refusal, share_ceiling
 from ullage.engines.admission.limits import LIMITS, MODE_BIT, ceiling, first_broken
@@ -66,6 +67,7 @@ class Place:
     health: int = 0
     modes: int = 3
     mps: int = 0
+    suspends: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +79,7 @@ class Asked:
     domain: int
     exclusive: bool = False
     lonely: bool = False
+    suspendable: bool = False
     unmeasured: tuple[int, ...] = ()
 
     @property
@@ -123,6 +126,7 @@ PLACES = st.builds(
     health=st.sampled_from([0, 0, 0, 0, 1, 2]),
     modes=st.sampled_from([3, 3, 3, 1, 2]),
     mps=_rarely(1, 0),
+    suspends=st.sampled_from([0, 1]),
 )
 SHARES = st.builds(
     lambda between, limit, memory, domain: Asked(
@@ -138,11 +142,18 @@ WHOLES = st.builds(
 )
 REQUESTS = st.one_of(
     SHARES,
-    st.builds(replace, SHARES, lonely=st.booleans(), unmeasured=st.sampled_from([(), (0,)])),
+    st.builds(
+        replace,
+        SHARES,
+        lonely=st.booleans(),
+        suspendable=_rarely(True, False),
+        unmeasured=st.sampled_from([(), (0,)]),
+    ),
     WHOLES,
 )
 
 
+LEAVES = LaneMemory(persistent_mib=1, ephemeral_mib=1, cooperative=False)
 EDGES = st.sampled_from([None, None, -1, 0, 1, 1])
 """How far beyond the free memory of a device the newcomer asks, MiB."""
 
@@ -168,6 +179,7 @@ def by_hand(place: Place, asked: Asked) -> Reason | None:
         Reason.NODE_UNHEALTHY: place.health == 2,
         Reason.DEVICE_UNHEALTHY: place.health == 1,
         Reason.MODE_UNSUPPORTED: not place.modes & MODE_BIT[asked.mode],
+        Reason.CHECKPOINT_UNAVAILABLE: asked.suspendable and not place.suspends,
         Reason.NO_CAPACITY: bool(here) if asked.lonely else any(one.whole for one in here),
         Reason.TRUST_DOMAIN: any(one.domain != asked.domain for one in here),
         Reason.NEED_PROFILE: measured_alone or bool(here and place.model in asked.unmeasured),
@@ -214,7 +226,16 @@ def _occupied(inventory: Inventory, places: tuple[Place, ...]) -> Occupancy:
         )
         for site, one in zip(inventory.sites, places, strict=True)
     )
-    names = ("model", "health", "modes", "memory_mib", "overhead_mib", "contexts", "mps")
+    names = (
+        "model",
+        "health",
+        "modes",
+        "memory_mib",
+        "overhead_mib",
+        "contexts",
+        "mps",
+        "suspends",
+    )
     found = Occupancy(
         replace(inventory, sites=sites, **{name: column(name) for name in names}), Domains()
     )
@@ -250,6 +271,7 @@ def _request(template: ResourceRequest, asked: Asked) -> ResourceRequest:
         percent_limit=asked.limit,
         memory_mib=asked.memory_mib,
         domain=asked.domain,
+        lane=LEAVES if asked.suspendable else None,
     )
 
 

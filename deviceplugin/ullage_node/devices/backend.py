@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
 from ullage_node.model.devices import BackendPaths, DeviceBackend
+from ullage_node.model.switching import ProcessSwitch, StandStill
 
 
 class Hardware(StrEnum):
@@ -33,15 +35,19 @@ class BackendOptions:
         contexts: Containers that may share an emulated device; a whole GPU has one.
         paths: Where to read and write.
         overhead_mib: Memory that a context costs on a shared GPU beside its tenant's.
+        suspends: Programs that share a lane may be suspended, where the devices permit it.
     """
 
     node_name: str
     contexts: int
     paths: BackendPaths = field(default_factory=BackendPaths)
     overhead_mib: int = 512
+    suspends: bool = False
 
 
 def _nvidia(options: BackendOptions) -> DeviceBackend:
+    from ullage_node.devices.nvidia.cuda_checkpoint import SOCKET as CHECKPOINT_SOCKET
+    from ullage_node.devices.nvidia.cuda_checkpoint import HostCheckpoint
     from ullage_node.devices.nvidia.driver import NvidiaDriver
     from ullage_node.devices.nvidia.gpm import NvmlSampler
     from ullage_node.devices.nvidia.host_processes import DIRECTORY, HostProcesses
@@ -57,6 +63,8 @@ def _nvidia(options: BackendOptions) -> DeviceBackend:
         options.paths.run_dir / DIRECTORY / PROCESSES_SOCKET, options.paths.proc_root
     )
     gpus = NvidiaDevices(load_nvml(), MpsShares(port), processes)
+    if options.suspends:
+        gpus.checkpoint = HostCheckpoint(options.paths.run_dir / DIRECTORY / CHECKPOINT_SOCKET)
     return DeviceBackend(
         probe=NvidiaProbe(gpus),
         driver=NvidiaDriver(gpus, options.paths, overhead_mib=options.overhead_mib),
@@ -71,9 +79,27 @@ def _emulated(options: BackendOptions) -> DeviceBackend:
     cores = EmulatedDevices(options.node_name, options.paths)
     hook = HookScript(paths=options.paths)
     return DeviceBackend(
-        probe=EmulatedProbe(cores, hook, contexts=options.contexts),
+        probe=EmulatedProbe(cores, hook, contexts=options.contexts, suspends=options.suspends),
         driver=EmulatedDriver(cores, hook, options.paths),
     )
+
+
+def switch_of(hardware: Hardware, run_dir: Path, stand_still: StandStill) -> ProcessSwitch:
+    """What suspends programs on a node.
+
+    Args:
+        hardware: What the devices are.
+        run_dir: The run directory.
+        stand_still: Stops all processes of a container for a while.
+    """
+    if hardware is Hardware.EMULATED:
+        from ullage_node.devices.emulated_switch import EmulatedSwitch
+
+        return EmulatedSwitch(stand_still)
+    from ullage_node.devices.nvidia.cuda_checkpoint import SOCKET, HostCheckpoint
+    from ullage_node.devices.nvidia.host_processes import DIRECTORY
+
+    return HostCheckpoint(run_dir / DIRECTORY / SOCKET)
 
 
 BACKENDS: Final[Mapping[Hardware, Callable[[BackendOptions], DeviceBackend]]] = MappingProxyType(

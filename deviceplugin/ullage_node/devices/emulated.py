@@ -122,10 +122,18 @@ class EmulatedDevices:
 class EmulatedProbe:
     """Says which cores are devices and whether they still are."""
 
-    def __init__(self, devices: EmulatedDevices, hook: HookScript, *, contexts: int) -> None:
+    def __init__(
+        self,
+        devices: EmulatedDevices,
+        hook: HookScript,
+        *,
+        contexts: int,
+        suspends: bool = False,
+    ) -> None:
         self._devices = devices
         self._hook = hook
         self._contexts = contexts
+        self._suspends = suspends
 
     async def start(self) -> None:
         """Read the file and put the hook in its place.
@@ -162,6 +170,7 @@ class EmulatedProbe:
                 health=Health.HEALTHY if healthy[uuid] else Health.UNHEALTHY,
                 backend=Backend.EMULATED,
                 index=int(uuid.rpartition("-")[2]),
+                suspends=self._suspends,
             )
             for uuid, device in sorted(self._devices.known.items())
         )

@@ -33,6 +33,7 @@ class FreezerClient:
         self._path = path
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._number = 0
+        self._turn = asyncio.Lock()
 
     @property
     def connected(self) -> bool:
@@ -46,6 +47,13 @@ class FreezerClient:
     async def thaw(self, targets: Iterable[Target]) -> str:
         """Let these containers run."""
         return await self._ask(Verb.THAW, tuple(targets))
+
+    async def stand_still(self, target: Target, seconds: float, why: str) -> str:
+        """Stop a container for so long, then let it run."""
+        problem = await self.freeze((target,), seconds + ANSWER_SECONDS, why)
+        if not problem:
+            await asyncio.sleep(seconds)
+        return await self.thaw((target,)) or problem
 
     async def beat(self) -> str:
         """Say that the agent lives."""
@@ -65,7 +73,7 @@ class FreezerClient:
             verb=verb, number=self._number, targets=targets, limit_seconds=limit, why=why
         )
         try:
-            async with asyncio.timeout(ANSWER_SECONDS):
+            async with asyncio.timeout(ANSWER_SECONDS), self._turn:
                 return await self._exchange(request)
         except TimeoutError:
             self.close()

@@ -99,6 +99,20 @@ class Guard:
         finally:
             self.around.freezer.close()
 
+    async def stand_still(self, key: ContainerKey, pids: tuple[int, ...], seconds: float) -> str:
+        """Stop a container while its memory leaves its device or comes back; "" = it was stopped.
+
+        Args:
+            key: The container.
+            pids: Its processes, by the host's numbers.
+            seconds: For how long.
+        """
+        if key in self.machine.frozen:  # it stands still, and runs again when its pause is over
+            await asyncio.sleep(seconds)
+            return ""
+        target = Target(key=key, pids=pids)
+        return await self.around.freezer.stand_still(target, seconds, "its memory moves")
+
     async def look(self) -> None:
         """Take in everything that happened since the last look, and act on it."""
         around = self.around

@@ -14,9 +14,9 @@ no program heard of ends with that time.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
@@ -26,8 +26,9 @@ from ullage.api.lanes import LaneRefusal, Message
 from ullage.engines.lanes import records
 from ullage.engines.lanes.explain import wait_fraction
 from ullage.engines.lanes.recorded import TableRecord
-from ullage.engines.lanes.records import JobDemand, Lease
+from ullage.engines.lanes.records import JobDemand, Lease, Order, Suspend
 from ullage.engines.lanes.settings import EXACT, IterationPolicy, LaneSettings
+from ullage.engines.lanes.state import Memory
 from ullage.engines.lanes.table import LaneTable
 from ullage_node.model.lanes import LaneReading
 
@@ -38,6 +39,7 @@ STALL_LEAST_S: Final = 1.0
 REPORTS_MOST: Final = 64
 TURNS_MOST: Final = 1024
 SESSION_MOST: Final = 64
+STUCK_TEXT: Final = "it was suspended and could not be resumed; restart the container"
 
 
 class Fault(StrEnum):
@@ -47,6 +49,11 @@ class Fault(StrEnum):
     STALLED = "LaneStalled"
     QUEUED = "LaneQueued"
     RESIZED = "LaneResized"
+    SUSPENDED = "LaneSuspended"
+    RESUMED = "LaneResumed"
+    SUSPEND_FAILED = "SuspendFailed"
+    RESTORE_REFUSED = "RestoreRefused"
+    RESTORE_FAILED = "RestoreFailed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +63,19 @@ class Report:
     job: str
     fault: Fault
     message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Idle:
+    """When programs are suspended for others that wait, seconds.
+
+    Those that did nothing for ``idle_s``; once another one has waited for ``busy_s``, those that
+    work as well; none that came less than ``least_resident_s`` ago.
+    """
+
+    idle_s: float = 5.0
+    busy_s: float = 60.0
+    least_resident_s: float = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +97,8 @@ class Member:
     ``persistent_mib`` and ``ephemeral_mib`` are what its owner asked for, 0 where the container
     shares no lane; ``memory_mib`` is all it may have. ``lane`` is the one that it was assigned, 0
     where the table chooses. ``steps`` are those of the whole work, 0 where it does not say.
+    ``suspendable`` = it may be suspended between steps, for memory that another one needs.
+    ``context_mib`` is what its context takes of the device beside its memory.
     """
 
     job: str
@@ -85,11 +107,17 @@ class Member:
     ephemeral_mib: int = 0
     lane: int = 0
     steps: int = 0
+    suspendable: bool = False
+    context_mib: int = 0
 
     @property
     def shares(self) -> bool:
         """Whether it may greet."""
         return self.ephemeral_mib > 0
+
+    def beside(self, known: Member) -> Member:
+        """This one, with what counts from the start of its container on as it was known then."""
+        return replace(self, context_mib=known.context_mib, suspendable=known.suspendable)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -116,6 +144,8 @@ class _Job:
     persistent_peak_mib: int = 0
     ephemeral_peak_mib: int = 0
     """What it reported at most; no more than the device has."""
+    pids: tuple[int, ...] = ()
+    """Its processes that held memory when it was suspended, by the host's numbers."""
 
 
 Send = Callable[[str, Message], None]
@@ -135,9 +165,12 @@ class DeviceLanes:
     """Whether the process of a job, by all that is known, still lives."""
     policy: IterationPolicy = IterationPolicy.FAIR
     enforce: bool = False
+    idle: Idle = Idle()
     table: LaneTable = field(init=False)
     jobs: dict[str, _Job] = field(init=False, default_factory=dict)
     reports: deque[Report] = field(init=False, default_factory=lambda: deque(maxlen=REPORTS_MOST))
+    orders: deque[Order] = field(init=False, default_factory=deque)
+    """What is to be suspended and resumed; :meth:`carried_out` takes the outcome."""
     turns: deque[Turn] = field(init=False, default_factory=lambda: deque(maxlen=TURNS_MOST))
     """Grants that were told, the newest."""
     _ended: dict[int, float] = field(init=False, default_factory=dict)
@@ -148,7 +181,14 @@ class DeviceLanes:
 
     @property
     def _settings(self) -> LaneSettings:
-        return LaneSettings(capacity_mib=self.capacity_mib, policy=self.policy, margins=EXACT)
+        return LaneSettings(
+            capacity_mib=self.capacity_mib,
+            policy=self.policy,
+            margins=EXACT,
+            idle_s=self.idle.idle_s,
+            busy_s=self.idle.busy_s,
+            least_resident_s=self.idle.least_resident_s,
+        )
 
     def order_by(self, policy: IterationPolicy) -> None:
         """From now on turns follow another policy; steps that run end as they are.
@@ -166,6 +206,11 @@ class DeviceLanes:
     def sessions(self) -> dict[str, str]:
         """Processes that greeted, by job."""
         return {job: one.session for job, one in self.jobs.items() if one.session}
+
+    @property
+    def pids(self) -> dict[str, tuple[int, ...]]:
+        """Processes of those that were suspended, by job."""
+        return {job: one.pids for job, one in self.jobs.items() if one.pids}
 
     @property
     def members(self) -> tuple[Member, ...]:
@@ -196,7 +241,11 @@ class DeviceLanes:
             if name not in jobs:
                 raise ValueError(f"{name!r} is resident and no member")
             jobs[name].lease = resident.lease if jobs[name].session else None
+        for name in table.away.jobs:
+            if name not in jobs:
+                raise ValueError(f"{name!r} is suspended and no member")
         self.table, self.jobs = table, jobs
+        self.orders.extend(table.orders_again())
 
     # -- who is on the device --------------------------------------------------------------------
 
@@ -208,7 +257,7 @@ class DeviceLanes:
             now: The present, seconds.
         """
         known = self.jobs.get(member.job)
-        if known is not None and known.member == member:
+        if known is not None and known.member == member.beside(known.member):
             return
         changes = self.table.leave(member.job, now)
         self.jobs[member.job] = _Job(member=member)
@@ -242,7 +291,10 @@ class DeviceLanes:
     def _alone(self, member: Member, now: float) -> None:
         """A lane of its own, held for good."""
         demand = JobDemand(
-            name=member.job, persistent_mib=0, ephemeral_mib=member.memory_mib, own_lane=True
+            name=member.job,
+            persistent_mib=member.context_mib,
+            ephemeral_mib=member.memory_mib,
+            own_lane=True,
         )
         _, changes = self.table.arrive(demand, now)
         self._tell(changes, now)
@@ -263,7 +315,7 @@ class DeviceLanes:
             self._refuse(job, LaneRefusal.NO_HELLO, "the container holds no slice")
         elif isinstance(message, wire.Hello):
             self._hello(known, message, now)
-        elif not known.session or job in self.table.queue:
+        elif not known.session or (job in self.table.queue and job not in self.table.away.jobs):
             self._refuse(job, LaneRefusal.NO_HELLO, "the job is in no lane yet")
         elif isinstance(message, wire.Acquire):
             self._acquire(known, message, now)
@@ -283,7 +335,7 @@ class DeviceLanes:
         if known is None or not known.session:
             return
         known.connected = False
-        if known.asks:
+        if known.asks or job in self.table.away.jobs:
             known.asks = False
             self.table.withdraw(job, now)
         if known.reserved is not None:
@@ -324,9 +376,10 @@ class DeviceLanes:
         )
         demand = JobDemand(
             name=job,
-            persistent_mib=message.persistent_mib,
+            persistent_mib=message.persistent_mib + known.member.context_mib,
             ephemeral_mib=message.ephemeral_mib,
             assigned=known.member.lane,
+            suspendable=known.member.suspendable,
             total_steps=known.member.steps or None,
         )
         answer, more = self.table.arrive(demand, now)
@@ -346,16 +399,33 @@ class DeviceLanes:
 
     def _again(self, known: _Job, message: wire.Hello, now: float) -> None:
         """A process that we know, on a new connection."""
-        job = known.member.job
         known.connected, known.caches = True, message.caches
         told = known.lease
         if told is not None and told.lease != message.lease:
             # The process never heard the grant, or ended the step and we did not hear it.
             self._end(known, told, now)
-        if job in self.table.queue:
-            self.send(job, _queued(self.table.place(job)))
-        else:
+        self._greets_again(known, now)
+
+    def _greets_again(self, known: _Job, now: float) -> None:
+        """Answer a process that greets because it wants a step, wherever its memory is.
+
+        What it is told of its lane may make it call the device, which waits while it is suspended.
+        """
+        job, table = known.member.job, self.table
+        if job in table.away.jobs:
+            self._tell(table.recall(job, now), now)
+        elif job not in table.queue and table.memory.residents[job].memory is Memory.LEAVING:
+            self._tell(table.acquire(job, now)[1], now)
+        if job in table.queue:
+            self.send(job, _queued(table.place(job)))
+            return
+        memory = table.memory.residents[job].memory
+        if memory is Memory.STUCK:
+            self._refuse(job, LaneRefusal.STUCK, STUCK_TEXT)
+        elif memory is Memory.HERE:
             self._say_lane(known)
+        else:
+            self.send(job, wire.InQueue(position=1, waiting=1))
 
     def _acquire(self, known: _Job, message: wire.Acquire, now: float) -> None:
         job, member = known.member.job, known.member
@@ -363,12 +433,19 @@ class DeviceLanes:
         if known.asks or (known.lease is not None and not known.kept):
             self._refuse(job, LaneRefusal.HOLDS_LEASE, "the last step has not ended")
             return
-        keeps = self.table.memory.residents[job].demand.persistent_mib
+        away = self.table.away.jobs.get(job)
+        resident = away or self.table.memory.residents[job]
+        keeps = resident.demand.persistent_mib - member.context_mib
         if message.ephemeral_mib + keeps > member.memory_mib:
             said = f"{message.ephemeral_mib} MiB beside {keeps} MiB exceed the slice"
             self._refuse(job, LaneRefusal.EXCEEDS_SLICE, said)
             return
         known.asks, known.asked_s = True, now
+        if away is not None:
+            _, changes = self.table.acquire(job, now, message.ephemeral_mib or None)
+            self._tell(changes, now)
+            self._report_wait(job)
+            return
         if known.reserved is not None:
             lease, known.reserved = known.reserved, None
             self._granted(known, lease)
@@ -392,6 +469,9 @@ class DeviceLanes:
         self._tell((*changes, turn) if isinstance(turn, records.Granted) else changes, now)
         if isinstance(turn, records.Refused):
             known.asks = False
+            if turn.reason is records.Refusal.STUCK:
+                self._refuse(job, LaneRefusal.STUCK, STUCK_TEXT)
+                return
             said = f"the step needs {turn.needs_mib} MiB of {turn.usable_mib} MiB"
             self._refuse(known.member.job, LaneRefusal.CANNOT_GROW, said)
         elif isinstance(turn, records.Waits):
@@ -404,12 +484,14 @@ class DeviceLanes:
             return
         resident = self.table.memory.residents[job]
         lane = self.table.memory.lanes[resident.lane]
-        keeps, needs = resident.demand.persistent_mib, resident.demand.ephemeral_mib
+        keeps = resident.demand.persistent_mib - known.member.context_mib
+        needs = resident.demand.ephemeral_mib
         known.ended_s = now
         if not (known.caches and message.emptied):
             self._ended[resident.lane] = now
         if known.caches and not message.emptied:
-            if self._wanted(known):
+            # what is suspended comes back with all it holds, so it may hold no step's memory
+            if known.member.suspendable or self._wanted(known):
                 self.send(job, wire.Empty(lease=lease.lease))
                 return
             known.kept = True
@@ -442,6 +524,69 @@ class DeviceLanes:
         if asked and known.asks:
             self._ask(known, None, now)
 
+    # -- suspending ------------------------------------------------------------------------------
+
+    def counts(self, order: Order) -> bool:
+        """Whether an order is still to be carried out: its job may have ended meanwhile."""
+        resident = self.table.memory.residents.get(order.job)
+        return order.job in self.jobs and resident is not None and resident.order == order.order
+
+    def carried_out(self, order: Order, problem: str, now: float) -> None:
+        """The outcome of an order.
+
+        Args:
+            order: From ``orders``.
+            problem: Why it failed; empty where it did not.
+            now: The present, seconds.
+        """
+        if not self.counts(order):
+            return
+        known, done = self.jobs[order.job], not problem
+        moved = self.table.memory.residents[order.job]
+        if done is not isinstance(order, Suspend):
+            known.pids = ()
+        if isinstance(order, Suspend):
+            kept = known.persistent_peak_mib + known.member.context_mib
+            changes = self.table.has_left(order.order, now, done=done, holds_mib=kept)
+            if not done and known.session:
+                self._say_lane(known)
+        else:
+            changes = self.table.is_back(order.order, now, done=done)
+            if done and known.session:
+                self._say_lane(known)
+            elif known.asks:
+                known.asks = False
+                self._refuse(order.job, LaneRefusal.STUCK, STUCK_TEXT)
+        fault, text = _outcome(order, problem, moved.persistent_mib, self.table.settings.spare_s)
+        self.reports.append(Report(job=order.job, fault=fault, message=text))
+        self._tell(changes, now)
+        if isinstance(order, Suspend) and done and known.asks:
+            self._report_wait(order.job)
+
+    def is_away(self, job: str) -> bool:
+        """Whether nothing of a job is on the device, or only on its way there."""
+        resident = self.table.memory.residents.get(job)
+        coming = resident is not None and resident.memory is Memory.COMING
+        return coming or job in self.table.away.jobs
+
+    def has_room(self, job: str) -> bool:
+        """Whether a container that shares no lane has its memory, so that it may start."""
+        known = self.jobs.get(job)
+        if known is None:
+            return not any(one.member.suspendable for one in self.jobs.values())
+        return known.member.shares or job in self.table.memory.residents
+
+    def _report_wait(self, job: str) -> None:
+        """Tell the owner of a suspended job that its memory is not free yet."""
+        if job not in self.table.queue:
+            return
+        place = self.table.place(job)
+        text = (
+            f"is suspended and waits for memory of the device: place {place.place} of "
+            f"{place.waiting}, {max(0, place.missing_mib)} MiB are missing"
+        )
+        self.reports.append(Report(job=job, fault=Fault.RESTORE_REFUSED, message=text))
+
     # -- time ------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> None:
@@ -450,6 +595,7 @@ class DeviceLanes:
         Args:
             now: The present, seconds.
         """
+        self._tell(self.table.look(now), now)
         lanes = self.table.memory.lanes
         self._ended = {lane: at for lane, at in self._ended.items() if lane in lanes}
         for known in tuple(self.jobs.values()):
@@ -481,13 +627,15 @@ class DeviceLanes:
         Args:
             now: The present, seconds.
         """
+        known = {**self.table.memory.residents, **self.table.away.jobs}
         return {
             name: LaneReading(
+                suspended=resident.memory in (Memory.AWAY, Memory.COMING),
                 wait_percent=round(100 * wait_fraction(resident, now)),
                 persistent_peak_mib=self.jobs[name].persistent_peak_mib,
                 ephemeral_peak_mib=self.jobs[name].ephemeral_peak_mib,
             )
-            for name, resident in self.table.memory.residents.items()
+            for name, resident in known.items()
             if name in self.jobs and self.jobs[name].member.shares
         }
 
@@ -497,6 +645,7 @@ class DeviceLanes:
         Args:
             gpu: UUID of the device.
         """
+        away = Counter(one.demand.assigned for one in self.table.away.jobs.values())
         found = [
             ObservedLane(
                 gpu=gpu,
@@ -504,9 +653,15 @@ class DeviceLanes:
                 size_mib=lane.reserved_mib,
                 residents=len(lane.residents),
                 waiting=sum(one.asked_s is not None for one in lane.residents.values()),
+                suspended=away.pop(lane.assigned, 0) if lane.assigned else 0,
             )
             for lane in self.table.memory.lanes.values()
             if not lane.own and lane.residents
+        ]
+        found += [
+            ObservedLane(gpu=gpu, lane=number, suspended=count)
+            for number, count in away.items()
+            if number
         ]
         return tuple(sorted(found, key=lambda one: one.lane))
 
@@ -549,7 +704,9 @@ class DeviceLanes:
     def _tell(self, changes: records.Changes, now: float) -> None:
         """Hand changes to those whom they are about."""
         for one in changes:
-            if isinstance(one, records.Granted):
+            if isinstance(one, Order):
+                self.orders.append(one)
+            elif isinstance(one, records.Granted):
                 known = self.jobs.get(one.job)
                 if known is not None and known.session:
                     self._granted(known, one.lease)
@@ -564,7 +721,9 @@ class DeviceLanes:
             elif isinstance(one, records.Moved):
                 for name in one.jobs:
                     if name in self.jobs and self.jobs[name].session:
-                        self._say_lane(self.jobs[name])
+                        resident = self.table.memory.residents[name]
+                        if resident.memory is Memory.HERE:
+                            self._say_lane(self.jobs[name])
             elif isinstance(one, records.Refused):
                 known = self.jobs.get(one.job)
                 if known is not None and known.asks:
@@ -581,7 +740,7 @@ class DeviceLanes:
             wire.InLane(
                 lane=lane.lane,
                 size_mib=lane.reserved_mib,
-                limit_mib=resident.persistent_mib + lane.reserved_mib,
+                limit_mib=resident.persistent_mib + lane.reserved_mib - known.member.context_mib,
                 epoch=lane.epoch,
                 lease=lease,
             ),
@@ -595,16 +754,22 @@ class DeviceLanes:
 
     def _others(self, known: _Job) -> list[_Job]:
         """Jobs of the same lane."""
+        return [self.jobs[name] for name in self._lane_mates(known) if name in self.jobs]
+
+    def _lane_mates(self, known: _Job) -> set[str]:
         resident = self.table.memory.residents.get(known.member.job)
         if resident is None:
-            return []
-        lane = self.table.memory.lanes[resident.lane]
-        names = lane.residents.keys() - {known.member.job}
-        return [self.jobs[name] for name in names if name in self.jobs]
+            return set()
+        return self.table.memory.lanes[resident.lane].residents.keys() - {known.member.job}
 
     def _wanted(self, known: _Job) -> bool:
-        """Whether someone waits for the memory that a job keeps: in its lane, or for the device."""
-        return bool(self.table.queue) or any(one.asks for one in self._others(known))
+        """Whether someone waits for the memory that a job keeps: in its lane, or for the device.
+
+        One that is expected back waits, too: the lane would be granted to it.
+        """
+        residents = self.table.memory.residents
+        mates = (residents[name] for name in self._lane_mates(known))
+        return bool(self.table.queue) or any(one.asked_s is not None for one in mates)
 
     def _want(self, lane: int) -> None:
         """Ask the job that keeps a lane's memory between steps to give it back."""
@@ -623,6 +788,18 @@ def _as_assigned(member: Member, message: wire.Hello) -> bool:
     """Whether a program declares no more than others of its lane were told."""
     stays, step = message.persistent_mib, message.ephemeral_mib
     return stays <= member.persistent_mib and step <= member.ephemeral_mib
+
+
+def _outcome(order: Order, problem: str, mib: int, spare_s: float) -> tuple[Fault, str]:
+    """What the owner of a job is told of an order that was carried out, or could not be."""
+    if isinstance(order, Suspend):
+        if problem:
+            text = f"stays on the device, tried again after {spare_s:.0f} s: {problem}"
+            return Fault.SUSPEND_FAILED, text
+        return Fault.SUSPENDED, f"its {mib} MiB left the device for another program"
+    if problem:
+        return Fault.RESTORE_FAILED, f"{STUCK_TEXT}: {problem}"
+    return Fault.RESUMED, f"its {mib} MiB are on the device again"
 
 
 def _queued(answer: records.Queued) -> wire.InQueue:

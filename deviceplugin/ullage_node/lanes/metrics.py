@@ -30,6 +30,9 @@ class LaneFigures:
     queued: Mapping[str, int] = gauge(
         "ullage_lane_queue_length", "Programs that wait for memory of a device.", DEVICE
     )
+    suspended: Mapping[str, int] = gauge(
+        "ullage_lane_suspended", "Programs whose memory was taken off a device.", DEVICE
+    )
     memory: Mapping[tuple[str, str], int] = gauge(
         "ullage_gpu_lane_memory_bytes",
         "Memory of a device by use: persistent, lane (shared by steps in turn), free.",
@@ -58,6 +61,7 @@ def lane_figures(devices: Mapping[str, DeviceLanes]) -> LaneFigures:
             for gpu, lanes in devices.items()
         },
         queued={gpu: len(lanes.table.queue) for gpu, lanes in devices.items()},
+        suspended={gpu: len(lanes.table.away.jobs) for gpu, lanes in devices.items()},
         memory=memory,
     )
 

@@ -28,6 +28,7 @@ from ullage.engines.lanes.recorded import (
     running_in,
 )
 from ullage.engines.lanes.records import JobDemand, Lease
+from ullage.engines.lanes.state import Memory
 from ullage_node.files import read_bounded, write_whole
 from ullage_node.lanes.device import DeviceLanes, Member
 
@@ -42,11 +43,15 @@ TIMES_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
-    """The lanes of a device, and the process that greeted for each job (its session)."""
+    """The lanes of a device, and the process that greeted for each job (its session).
+
+    ``pids`` are the processes of those that were suspended, by the host's numbers.
+    """
 
     table: TableRecord
     members: tuple[Member, ...]
     sessions: Mapping[str, str]
+    pids: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -78,7 +83,7 @@ class SavedLanes:
         Raises:
             OSError: they could not be written; what stood there still stands.
         """
-        shape = (lanes.table.shape, lanes.members, lanes.sessions)
+        shape = (lanes.table.shape, lanes.members, lanes.sessions, lanes.pids)
         kept = self._kept.get(device)
         if kept is not None and kept.shape == shape and now - kept.since_s < TIMES_SECONDS:
             page = _page(kept.edition, lanes.table.running())
@@ -92,6 +97,7 @@ class SavedLanes:
             "table": lanes.table.record(),
             "members": lanes.members,
             "sessions": lanes.sessions,
+            "pids": lanes.pids,
         }
         if kept is None:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -115,6 +121,10 @@ class SavedLanes:
                 table=table if running is None else running_in(table, running),
                 members=tuple(Member(**one) for one in body["members"]),
                 sessions={str(job): str(said) for job, said in body["sessions"].items()},
+                pids={
+                    str(job): tuple(int(pid) for pid in pids)
+                    for job, pids in body.get("pids", {}).items()
+                },
             )
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
             return None
@@ -182,6 +192,7 @@ def _table(raw: dict[str, Any]) -> TableRecord:
         next_lane=int(raw["next_lane"]),
         arrivals=int(raw["arrivals"]),
         leases=int(raw["leases"]),
+        away=tuple(_resident(one) for one in raw.get("away", ())),
     )
 
 
@@ -191,5 +202,9 @@ def _lane(raw: dict[str, Any]) -> LaneRecord:
 
 def _resident(raw: dict[str, Any]) -> ResidentRecord:
     lease = raw["lease"]
-    own = {"demand": JobDemand(**raw["demand"]), "lease": Lease(**lease) if lease else None}
+    own = {
+        "demand": JobDemand(**raw["demand"]),
+        "lease": Lease(**lease) if lease else None,
+        "memory": Memory(raw.get("memory", Memory.HERE)),
+    }
     return ResidentRecord(**{**raw, **own})

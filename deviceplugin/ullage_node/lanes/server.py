@@ -26,10 +26,12 @@ import structlog
 from ullage.api import lanes as wire
 from ullage.api.contract import LANE_SOCKET, ObservedLane
 from ullage.api.lanes import IterationPolicy, LaneRefusal, Message
+from ullage.engines.lanes.records import Order, Suspend
 from ullage.engines.lanes.safety import UnsafeLanes
 from ullage_node.devices.cgroups import CgroupUnreadable
 from ullage_node.lanes.connection import Connection, Pace
-from ullage_node.lanes.device import DeviceLanes, Member, Report, Turn
+from ullage_node.lanes.device import DeviceLanes, Idle, Member, Report, Turn
+from ullage_node.lanes.moves import Moves
 from ullage_node.lanes.peers import Peer, pod_of
 from ullage_node.lanes.saved import SavedLanes
 from ullage_node.model.lanes import LaneReading
@@ -102,6 +104,9 @@ class LaneServer:
         self._timer: asyncio.TimerHandle | None = None
         self.devices: dict[str, DeviceLanes] = {}
         self.policy = IterationPolicy.FAIR
+        self.idle = Idle()
+        self.moves = Moves(self._carried_out)
+        """Carries out what is to be suspended and resumed."""
         self.on_report: Callable[[Report], None] = lambda _: None
         self.on_turn: Callable[[Turn], None] = lambda _: None
 
@@ -184,6 +189,8 @@ class LaneServer:
             if place is None or place.speaker is not None:
                 continue
             process = place.process
+            if process is None and self.moves.lives(self._suspended(place)):
+                continue  # its processes hold nothing of the device, and live
             if process is None or process.pidfd < 0 or process.ended:
                 self._gone(place)
 
@@ -219,6 +226,7 @@ class LaneServer:
             self._timer.cancel()
         for job in tuple(self._places):
             self._close_place(job)
+        await self.moves.close()
         self._saved.close()
 
     def clear(self) -> None:
@@ -239,11 +247,15 @@ class LaneServer:
             lives=self._lives,
             policy=self.policy,
             enforce=device.counts_only,
+            idle=self.idle,
         )
         saved = self._saved.read(name)
         if saved is not None:
             try:
                 lanes.restore(saved.table, saved.members, saved.sessions, now)
+                for job, pids in saved.pids.items():
+                    if job in lanes.jobs:
+                        lanes.jobs[job].pids = pids
             except (ValueError, UnsafeLanes) as error:
                 _log.warning("kept lanes are of no use", device=name, why=str(error))
         self.devices[name] = lanes
@@ -412,8 +424,17 @@ class LaneServer:
         """Keep what was granted, then tell it."""
         lanes = self.devices[device]
         outbox, self._outbox = self._outbox, []
-        if any(isinstance(message, wire.Grant | wire.InLane) for _, message in outbox):
+        orders = [one for one in lanes.orders if lanes.counts(one)]
+        lanes.orders.clear()
+        for order in orders:
+            if isinstance(order, Suspend):
+                # after a restart, those that may be suspended already are seen no more
+                known = lanes.jobs[order.job]
+                known.pids = known.pids or self.moves.pids(order.job)
+        if orders or any(isinstance(message, wire.Grant | wire.InLane) for _, message in outbox):
             self._keep(device, lanes)
+        for order in orders:
+            self.moves.begin(device, order, lanes.jobs[order.job].pids)
         for job, message in outbox:
             place = self._places.get(job)
             if place is not None and place.speaker is not None:
@@ -423,6 +444,19 @@ class LaneServer:
         while lanes.turns:
             self.on_turn(lanes.turns.popleft())
         self._wake()
+
+    def _carried_out(self, device: str, order: Order, problem: str) -> None:
+        lanes = self.devices.get(device)
+        if lanes is not None:
+            lanes.carried_out(order, problem, self._clock())
+            self._keep(device, lanes)
+            self._deliver(device)
+
+    def _suspended(self, place: _Place) -> tuple[int, ...]:
+        """The processes of a container that is suspended; empty = it is not."""
+        lanes = self.devices.get(place.device)
+        away = lanes is not None and lanes.is_away(place.job)
+        return lanes.jobs[place.job].pids if lanes is not None and away else ()
 
     def _keep(self, device: str, lanes: DeviceLanes) -> None:
         try:

@@ -128,6 +128,8 @@ class BoundSlice:
     """Lane in which it takes turns; 0 = in none."""
     ephemeral_mib: int = 0
     """What of its memory it has during its turn alone."""
+    suspendable: bool = False
+    """All its memory may leave the device between steps."""
 
     def cap_mib(self, overhead_mib: int) -> int:
         """Memory that a process may take, its context included.

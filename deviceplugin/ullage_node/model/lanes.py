@@ -14,3 +14,5 @@ class LaneReading:
     wait_percent: int = 0
     persistent_peak_mib: int = 0
     ephemeral_peak_mib: int = 0
+    suspended: bool = False
+    """Its memory is not on the device."""

@@ -92,6 +92,8 @@ class Surroundings:
     """Writes the checkpoint and returns when it is safe."""
     lane_folder: Callable[[ContainerKey, str], Path]
     """Makes the folder for the socket of a container that starts on this first slot."""
+    missing_room: Callable[[ContainerKey], str] = lambda _: ""
+    """Why the memory of a container's slices is not free yet; empty = it is."""
 
 
 class Binder:
@@ -190,6 +192,8 @@ class Binder:
     ) -> ContainerBinding:
         leftovers = await self._leftovers(slots, owner, container, listing)
         binding = self._decide(slots, owner, container, leftovers)
+        if missing := self._s.missing_room(container):
+            raise StartRefused(Refusal(reason=Reason.DRAINING, message=missing))
         for left in leftovers:
             if left.binding.key != container:
                 await self.release(left.binding.key)

@@ -217,6 +217,8 @@ def _read_slice(raw: JsonObject, epoch: int) -> DesiredSlice:
         raise WireError(f"ephemeralMiB: with persistentMiB above memoryMiB, {desired.memory_mib}")
     if desired.lane and not (desired.persistent_mib and desired.ephemeral_mib):
         raise WireError("lane: belongs to a slice with persistentMiB and ephemeralMiB")
+    if desired.suspendable and not desired.lane:
+        raise WireError("suspendable: belongs to a slice with a lane")
     for field, read, least, most in BOUNDS:
         if not least <= read(desired) <= most:
             raise WireError(f"{field}: {read(desired)} is not within {least} to {most}")

@@ -360,6 +360,7 @@ class SliceTable:
                 persistent_mib=seen.persistent_mib,
                 ephemeral_mib=seen.ephemeral_mib,
                 lane=seen.lane,
+                suspendable=seen.suspendable,
                 epoch=seen.epoch,
             )
             self._put(HeldSlice(desired=desired, phase=seen.phase, in_spec=False, seen=True))
@@ -427,6 +428,7 @@ def _in_its_lane(decided: DesiredSlice, held: DesiredSlice) -> DesiredSlice:
         lane=held.lane,
         persistent_mib=held.persistent_mib,
         ephemeral_mib=held.ephemeral_mib,
+        suspendable=held.suspendable,
     )
 
 
@@ -449,6 +451,7 @@ def binding_of(parts: Sequence[tuple[DesiredSlice, str]]) -> ContainerBinding:
                 context_overhead_mib=desired.context_overhead_mib,
                 lane=desired.lane,
                 ephemeral_mib=desired.ephemeral_mib,
+                suspendable=desired.suspendable,
             )
             for desired, slot in parts
         ),

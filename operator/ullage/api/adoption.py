@@ -42,6 +42,7 @@ class AdoptionKey(StrEnum):
     METRIC = "metric"
     MEMORY = "memory"
     LANE = "lane"
+    LANE_SWITCHING = "lane-switching"
     ACCELERATORS = "accelerators"
     CLASS = "class"
     TENANT = "tenant"
@@ -115,6 +116,12 @@ KEYS: Final[Mapping[AdoptionKey, Meaning]] = {
         "device memory of a container that takes turns: what stays, and a step's peak above it",
         "write two amounts from 1Mi to 1Pi, as 2Gi+6Gi, beside ullage.dev/share and instead of"
         " ullage.dev/memory",
+    ),
+    AdoptionKey.LANE_SWITCHING: Meaning(
+        False,
+        "whether the memory that stays may leave the device while the container does nothing, the"
+        " default is Cooperative: never",
+        "write Checkpoint or Cooperative, beside ullage.dev/lane",
     ),
     AdoptionKey.ACCELERATORS: Meaning(
         False,

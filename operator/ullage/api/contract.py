@@ -277,6 +277,9 @@ class DesiredSlice(Wire):
     lane: Annotated[int, between(0, MAX_LANE), Schema(minimum=1)] = 0
     """Lane of the device that the container takes turns in with those of the same number; its
     memory is counted once, with the largest step. Absent = no memory of the container is shared."""
+    suspendable: Flag = False
+    """The node may suspend the container between its steps (`switching: Checkpoint`): in its lane
+    all its memory counts as that of its step."""
     work_steps: Count = 0
     """Steps of the whole work of a container that shares a lane, by which lanePolicy SRTF orders
     turns; absent = not known."""
@@ -369,6 +372,10 @@ class ObservedSlice(Wire):
     """Most memory that stayed between two steps, as the container reports it, in MiB."""
     ephemeral_peak_mib: Counted = 0
     """Most memory that a step took above it, as the container reports it, in MiB."""
+    suspendable: Flag = False
+    """The node may suspend the container between its steps."""
+    suspended: Flag = False
+    """The container's memory is not on the device: it is suspended until its next step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -385,6 +392,9 @@ class ObservedLane(Wire):
     """Containers that take turns in it."""
     waiting: Annotated[int, between(0, INT32_MAX), KEPT] = 0
     """Containers of it that wait for their turn now."""
+    suspended: Annotated[int, between(0, INT32_MAX)] = 0
+    """Containers of it whose memory is not on the device: others needed it while they did
+    nothing."""
 
 
 SLOT_PATTERN: Final = re.compile(r"^slot-(\d{2,4})$")

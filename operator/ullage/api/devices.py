@@ -20,6 +20,7 @@ from ullage.api.wire_fields import (
     KEPT,
     NEEDED,
     OPTIONAL,
+    Flag,
     KeptCount,
     Name,
     Schema,
@@ -114,3 +115,5 @@ class ObservedDevice(Wire):
     """MPS server of the device, if there is one."""
     index: Annotated[int | None, between(0, MOST_INDEX)] = None
     """Index of the device on its node, as nvidia-smi numbers it; of a MIG device its GPU's."""
+    suspends: Flag = False
+    """Whether the node can suspend programs on the device (`gpu.lane.switching: Checkpoint`)."""

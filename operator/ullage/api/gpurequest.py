@@ -18,7 +18,6 @@ from ullage.api.rules import (
     OWN_TRUST_DOMAIN,
     SHARE_ORDER,
     SHARE_WITH_FRACTIONAL,
-    SWITCHING_COOPERATIVE,
     validations,
 )
 from ullage.api.words import Switching
@@ -79,12 +78,12 @@ class GPULane(Model):
     ephemeral: LaneQuantity
     """Peak of one step above `persistent`, with the largest batch: activations and scratch. The
     container may allocate the sum of both."""
-    switching: Annotated[Switching, Field(json_schema_extra=validations(SWITCHING_COOPERATIVE))] = (
-        Switching.COOPERATIVE
-    )
-    """How turns change: `Cooperative`, the program says itself where a step begins and ends
-    (`ullage_run.lanes`). `Checkpoint`, the node suspends the process as a whole, is refused until
-    nodes can do it."""
+    switching: Switching = Switching.COOPERATIVE
+    """Whether the memory that stays may leave the device. `Cooperative`: never. `Checkpoint`: the
+    node suspends the container while it does nothing and others need its memory, and resumes it at
+    its next step, so that more programs share a device than it has memory for. Only devices whose
+    node says so take it (`suspends` in the status of the GPUNode). Either way the program says
+    itself where a step begins and ends (`ullage_run.lanes`)."""
 
 
 class GPURequest(Model):

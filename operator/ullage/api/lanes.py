@@ -70,6 +70,8 @@ class LaneRefusal(StrEnum):
     """The program asks for a step while the last one runs."""
     LEASE_UNKNOWN = "LeaseUnknown"
     """The lease is not the program's."""
+    STUCK = "Stuck"
+    """The program was suspended and its memory could not be brought back: it must start again."""
     QUEUE_FULL = "QueueFull"
     """As many jobs wait for the device as may."""
 

@@ -24,6 +24,7 @@ class Reason(StrEnum):
     UNKNOWN_ACCELERATOR = "UnknownAccelerator"
     GANG_TOO_LARGE = "GangTooLarge"
     MODE_UNSUPPORTED = "ModeUnsupported"
+    CHECKPOINT_UNAVAILABLE = "CheckpointUnavailable"
     PREDICTED_SLO_BREACH = "PredictedSLOBreach"
     MEMORY_WOULD_OVERFLOW = "MemoryWouldOverflow"
     CONTEXT_LIMIT = "ContextLimit"

@@ -222,12 +222,6 @@ LANE_MEMORY_POSITIVE: Final = Rule(
     message="gpu.lane.persistent and gpu.lane.ephemeral must be amounts of at least 1Mi: write "
     "them with a unit such as 4Gi",
 )
-SWITCHING_COOPERATIVE: Final = Rule(
-    name="switching-cooperative",
-    rule="self == 'Cooperative'",
-    message="gpu.lane.switching Checkpoint is not available: nodes cannot suspend a process yet; "
-    "set Cooperative and take steps with ullage_run.lanes",
-)
 DEVICE_MEMORY_POSITIVE: Final = Rule(
     name="device-memory-positive",
     rule=at_least("1Mi"),

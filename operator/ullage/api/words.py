@@ -183,7 +183,7 @@ class ScalingPolicy(ExplainedWord):
 
 
 class Switching(StrEnum):
-    """How containers that share a lane take turns."""
+    """What becomes of the memory of a container that shares a lane and does nothing."""
 
     COOPERATIVE = "Cooperative"
     CHECKPOINT = "Checkpoint"

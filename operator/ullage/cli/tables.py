@@ -244,7 +244,8 @@ def _lane(lane: LaneStatus) -> str:
         waits = float(lane.wait_fraction or 0)
     except ValueError:
         waits = 0.0
-    return lane_line(lane.lane, lane.node, lane.persistent_mib, waits)
+    line = lane_line(lane.lane, lane.node, lane.persistent_mib, waits)
+    return f"{line}; suspended until its next step" if lane.suspended else line
 
 
 GROUPS: Mapping[str, str] = {

@@ -30,6 +30,7 @@ def reserved(wanted: DesiredSlice) -> ObservedSlice:
         lane=wanted.lane,
         persistent_mib=wanted.persistent_mib if wanted.lane else 0,
         ephemeral_mib=wanted.ephemeral_mib if wanted.lane else 0,
+        suspendable=wanted.suspendable and wanted.lane > 0,
     )
 
 

@@ -105,6 +105,7 @@ DESIRED = DesiredSlice(
     persistent_mib=256,
     ephemeral_mib=768,
     lane=2,
+    suspendable=True,
     work_steps=3000,
 )
 OBSERVED = ObservedSlice(
@@ -140,10 +141,12 @@ OBSERVED = ObservedSlice(
     persistent_mib=256,
     ephemeral_mib=768,
     lane_wait_percent=7,
+    suspendable=True,
+    suspended=True,
     persistent_peak_mib=250,
     ephemeral_peak_mib=700,
 )
-LANE = ObservedLane(gpu="gpu-1", lane=2, size_mib=768, residents=3, waiting=1)
+LANE = ObservedLane(gpu="gpu-1", lane=2, size_mib=768, residents=3, waiting=1, suspended=2)
 MPS = MpsStatus(protocol=2, state=MpsState.ACTIVE, server_pid=4100, contexts=2, context_limit=48)
 DEVICE = ObservedDevice(
     uuid="gpu-1",
@@ -156,6 +159,7 @@ DEVICE = ObservedDevice(
     backend=Backend.EMULATED,
     mps=MPS,
     index=1,
+    suspends=True,
 )
 OBSERVATION = Observation(
     id="uid-1/main/30",
@@ -303,7 +307,12 @@ STATUS = WorkloadStatus(
         risk_used="0.003",
     ),
     gpu=LaneStatus(
-        lane=2, node="n1", persistent_mib=256, ephemeral_peak_mib=700, wait_fraction="0.07"
+        lane=2,
+        node="n1",
+        persistent_mib=256,
+        ephemeral_peak_mib=700,
+        wait_fraction="0.07",
+        suspended=True,
     ),
     last_failure=FailureRecord(time=1000.0, count=1, nodes=("n1", "n2")),
     template_hash="abc",

@@ -158,6 +158,11 @@ def test_those_of_one_lane_use_its_share_and_its_memory_in_turn() -> None:
         return Books(nodes=[_node(*slices)], pods=pods, jobs=[_job(name) for name in names])
 
     memory_mib = _node()["status"]["devices"][0]["memoryMiB"]
+    away = lane(memory_mib - 100)
+    assert problems(away)
+    for one in away.nodes[0]["spec"]["slices"]:
+        one["suspendable"] = True
+    assert not problems(away), "of those that may leave one is there at a time"
     assert not problems(lane(memory_mib - 300))
     (found,) = problems(lane(memory_mib - 299))
     assert found.text.endswith(f"{memory_mib} memoryMiB")

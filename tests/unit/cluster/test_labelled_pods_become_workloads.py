@@ -169,6 +169,12 @@ def test_a_container_in_a_lane_keeps_one_part_and_steps_in_the_other() -> None:
     assert (gpu.mode, gpu.memory_mib) == (GPUMode.FRACTIONAL, 8192)
 
 
+def test_a_container_in_a_lane_may_be_suspended_where_its_pod_says_so() -> None:
+    lane = only(raw_adopted_pod(notes={"lane": "2Gi+6Gi", "lane-switching": "Checkpoint"})).gpu.lane
+    assert lane == LaneMemory(persistent_mib=2048, ephemeral_mib=6144, cooperative=False)
+    assert (lane.kept_mib, lane.shared_mib) == (0, 8192)
+
+
 @pytest.mark.parametrize(
     ("keys", "notes", "why"),
     [
@@ -226,6 +232,7 @@ WRONG = {
         "1Gi+1Gi+1Gi",
         "9" * 100 + "Gi+1Gi",
     ),
+    "lane-switching": ("Checkpoint", "", "checkpoint", "x" * 10_000),
     "accelerators": ("A", ",", "a" * 70, ",".join("abcdefghijklmnopqrstuvwxyz")),
     "class": ("a b", "x" * 64, "\n"),
     "tenant": ("x" * 254,),

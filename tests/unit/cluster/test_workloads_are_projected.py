@@ -76,10 +76,15 @@ def test_a_job_that_shares_a_lane_may_allocate_both_parts() -> None:
     assert record.gpu.memory_mib == 2560
 
 
+def test_a_job_that_may_be_suspended_keeps_nothing_for_good() -> None:
+    memory = job(gpu=lane(lane={"switching": "Checkpoint"})).gpu.lane
+    assert memory is not None
+    assert (memory.kept_mib, memory.shared_mib) == (0, 2560)
+
+
 @pytest.mark.parametrize(
     ("gpu", "says"),
     [
-        (lane(lane={"switching": "Checkpoint"}), "Checkpoint is not available"),
         (lane(lane={"switching": "Suspend"}), "switching"),
         (lane(lane={"persistent": None}), "persistent"),
         (lane(lane={"ephemeral": 0}), "ephemeral"),

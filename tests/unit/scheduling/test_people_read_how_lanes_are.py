@@ -8,6 +8,7 @@ import builders
 from builders import WorkloadBuilder, a_gpu_node, a_job, a_policy
 from fakes.deciding import Decided, decided
 from ullage.api.contract import SlicePhase
+from ullage.cli.tables import _lane
 from ullage.cluster.codecs.status import as_stored
 from ullage.cluster.records.snapshot import PodStage, WorkloadKind
 from ullage.cluster.records.status import LaneStatus
@@ -19,7 +20,13 @@ def small(name: str) -> WorkloadBuilder:
     return a_job(name).fractional(50, 50).in_lanes(GIB, 8 * GIB)
 
 
-def running(waits: int, *, before: WorkloadBuilder | None = None, peak_mib: int = 0) -> Decided:
+def running(
+    waits: int,
+    *,
+    before: WorkloadBuilder | None = None,
+    peak_mib: int = 0,
+    suspended: bool = False,
+) -> Decided:
     """Two jobs of one lane; the first waits so many percent of its time."""
     jobs = [before or small("one"), small("two")]
     pods = [pod for job in jobs for pod in job.pods(PodStage.RUNNING, node="node-1")]
@@ -37,6 +44,7 @@ def running(waits: int, *, before: WorkloadBuilder | None = None, peak_mib: int 
             builders.reported(part, SlicePhase.ATTACHED),
             lane_wait_percent=waits * (at == 0),
             ephemeral_peak_mib=peak_mib,
+            suspended=suspended,
         )
         for at, part in enumerate(slices)
     ]
@@ -58,6 +66,14 @@ def test_a_status_says_lane_node_and_wait() -> None:
         ephemeral_peak_mib=7 * GIB,
         wait_fraction="0.07",
     )
+
+
+def test_a_status_says_that_a_program_is_suspended() -> None:
+    found = told(0, suspended=True)
+    assert found.suspended
+    said = _lane(found)
+    assert said.endswith("; suspended until its next step")
+    assert "suspended" not in _lane(replace(found, suspended=False))
 
 
 def test_a_wait_that_hardly_moved_is_not_written_again() -> None:

@@ -36,8 +36,10 @@ class FirstHour:
 
     ``mps`` = the node is to have a supervisor, ``mps_problem`` says why its word is not known.
     ``unseen`` says why processes are not seen, "" = they are, ``None`` = not checked yet.
-    ``shares`` and ``wholes`` are the newest readings of containers that ran. ``toolkit`` = the
-    container toolkit's specification knows the devices, ``toolkit_problem`` why it is unusable.
+    ``unable`` says why cuda-checkpoint suspends no program, "" = it does, ``None`` = it is off;
+    ``suspends`` are the devices where it may. ``shares`` and ``wholes`` are the newest readings of
+    containers that ran. ``toolkit`` = the container toolkit's specification knows the devices,
+    ``toolkit_problem`` why it is unusable.
     """
 
     driver: Driver
@@ -50,6 +52,8 @@ class FirstHour:
     unseen: str | None = None
     shares: Sequence[Attachment] = ()
     wholes: Sequence[Attachment] = ()
+    unable: str | None = None
+    suspends: Sequence[str] = ()
     toolkit: bool = False
     toolkit_problem: str = ""
 
@@ -68,6 +72,7 @@ def checks_of(hour: FirstHour) -> tuple[NodeCheck, ...]:
             (_driver(hour), _program(hour), _processes(hour), _wholes(hour)),
             _sharing(hour),
             _mig(hour),
+            _checkpoint(hour),
             (_toolkit(hour),),
         )
     )
@@ -208,6 +213,21 @@ def _mig(hour: FirstHour) -> tuple[NodeCheck, ...]:
     if any(device.parent for device in hour.devices.values()):
         return (_check(name, _OK, "MIG devices are seen and given whole"),)
     return ()
+
+
+def _checkpoint(hour: FirstHour) -> tuple[NodeCheck, ...]:
+    name = "CudaCheckpoint"
+    if hour.unable is None:
+        return ()
+    if hour.unable:
+        remedy = f"node.checkpoint.program; the log of {_PODS}processes"
+        return (_check(name, _FAILED, hour.unable, remedy),)
+    if not hour.suspends:
+        text = "it runs, but no GPU of this node is shared, and MIG devices suspend nothing"
+        return (_check(name, _OPEN, text, "leave switching out, or share a GPU"),)
+    text = "it runs; nothing shows here that programs come back from it, beside MPS above all"
+    remedy = "suspend one of each kind: Events LaneSuspended and LaneResumed of its pod"
+    return (_check(name, _OPEN, text, remedy),)
 
 
 def _toolkit(hour: FirstHour) -> NodeCheck:

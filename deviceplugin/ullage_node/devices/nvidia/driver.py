@@ -102,6 +102,8 @@ class NvidiaDriver:
                 unseen=self._devices.unseen,
                 shares=self._seen_of(whole=False),
                 wholes=self._seen_of(whole=True),
+                unable=self._devices.unable,
+                suspends=tuple(uuid for uuid in known if self._devices.suspends(uuid)),
                 toolkit=toolkit,
                 toolkit_problem=problem,
             )

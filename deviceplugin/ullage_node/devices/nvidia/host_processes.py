@@ -22,6 +22,8 @@ from typing import Annotated, Final, Protocol
 from ullage.api.codec import Wire
 from ullage.api.contract import JsonObject, WireError
 from ullage.api.wire_fields import NEEDED, Whole, strings
+from ullage_node.devices.nvidia.cuda_checkpoint import SOCKET as CHECKPOINT_SOCKET
+from ullage_node.devices.nvidia.cuda_checkpoint import CudaCheckpoint
 from ullage_node.devices.nvidia.nvml import NvmlError, NvmlStuck, NvmlThread, load_nvml
 from ullage_node.devices.nvidia.read import GpuProcess, Unread, Usage, explain, read_processes
 from ullage_node.line_socket import LineServer, Unanswered, ask
@@ -165,8 +167,13 @@ def identity(process: Path) -> tuple[int, int]:
         raise OSError(f"{process}/stat cannot be read") from error
 
 
-async def serve(run_dir: Path) -> None:
+async def serve(run_dir: Path, checkpoint: Path | None = None) -> None:
     """Answer until SIGTERM or SIGINT.
+
+    Args:
+        run_dir: Below which the sockets lie.
+        checkpoint: NVIDIA's cuda-checkpoint, with which the agent may suspend processes; ``None`` =
+            it may not.
 
     Raises:
         OSError: the socket cannot be made.
@@ -176,5 +183,11 @@ async def serve(run_dir: Path) -> None:
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stop.set)
     reader = ProcessReader(NvmlThread(load_nvml()))
-    async with LineServer(run_dir / DIRECTORY / SOCKET, reader.answer):
+    async with contextlib.AsyncExitStack() as sockets:
+        folder = run_dir / DIRECTORY
+        await sockets.enter_async_context(LineServer(folder / SOCKET, reader.answer))
+        if checkpoint is not None:
+            program = CudaCheckpoint(path=checkpoint)
+            server = LineServer(folder / CHECKPOINT_SOCKET, program.answer)
+            await sockets.enter_async_context(server)
         await stop.wait()

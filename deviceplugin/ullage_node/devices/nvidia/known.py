@@ -16,8 +16,9 @@ from typing import Final
 
 import structlog
 
-from ullage.api.contract import MpsState, MpsStatus
+from ullage.api.contract import Backend, MpsState, MpsStatus
 from ullage_node.devices.nvidia.choice import MPS_BACKENDS, WHOLE_PERCENT, Choice, Driver, choose
+from ullage_node.devices.nvidia.cuda_checkpoint import HostCheckpoint
 from ullage_node.devices.nvidia.host_processes import ProcessesUnseen, ProcessSource
 from ullage_node.devices.nvidia.nvml import NvmlApi, NvmlError, NvmlThread
 from ullage_node.devices.nvidia.read import NvidiaDevice, Usage, explain
@@ -42,6 +43,10 @@ class NvidiaDevices:
         self._processes = processes
         self.unseen: str | None = None
         """Why processes are not seen, "" = they are, ``None`` = not checked yet."""
+        self.checkpoint: HostCheckpoint | None = None
+        """The way to cuda-checkpoint; ``None`` = programs are not suspended."""
+        self.unable: str | None = None
+        """Why it suspends none, "" = it does, ``None`` = it is off."""
 
     async def look(self) -> Usage:
         """Processes on all devices, by the host's numbers.
@@ -56,6 +61,19 @@ class NvidiaDevices:
             raise
         self.unseen = ""
         return usage
+
+    async def ask_checkpoint(self) -> None:
+        """See whether cuda-checkpoint can be run, where it is to be."""
+        if self.checkpoint is not None:
+            self.unable = await self.checkpoint.problem()
+
+    def suspends(self, uuid: str) -> bool:
+        """Whether programs on a known device can be suspended.
+
+        Not on MIG devices, which cuda-checkpoint does not know (NVIDIA/cuda-checkpoint, issue 42).
+        """
+        shared = self.choice(uuid).backend is not Backend.EXCLUSIVE
+        return self.unable == "" and shared and not self.known[uuid].parent
 
     @property
     def driver_version(self) -> str:

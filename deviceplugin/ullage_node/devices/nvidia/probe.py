@@ -107,6 +107,7 @@ class NvidiaProbe:
                 "that /dev/nvidia* are in the agent's container",
             )
         await self._ask_shares()
+        await self._devices.ask_checkpoint()
         return tuple(
             self._observed(device, healthy=uuid not in faults)
             for uuid, device in sorted(self._devices.known.items())
@@ -179,6 +180,7 @@ class NvidiaProbe:
             backend=choice.backend,
             mps=self._devices.mps_status(device.uuid),
             index=device.index,
+            suspends=self._devices.suspends(device.uuid),
         )
 
     async def _watch(self, found: Sequence[NvidiaDevice]) -> None:

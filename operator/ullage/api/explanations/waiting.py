@@ -55,6 +55,12 @@ WAITING: Final[Mapping[Reason, Explanation]] = {
         "where MPS serves it.",
         "Use gpu.mode Exclusive, allow other accelerators, or turn MPS on for the node.",
     ),
+    Reason.CHECKPOINT_UNAVAILABLE: say(
+        "The workload asks for gpu.lane.switching Checkpoint, and no suitable device's node can "
+        "suspend programs: it is off by default, and MIG devices do not allow it.",
+        "Leave switching out, allow other accelerators, or ask your administrator for chart value "
+        "node.checkpoint.enabled.",
+    ),
     Reason.PREDICTED_SLO_BREACH: say(
         "The prediction says that sharing the device would slow this workload or a neighbour "
         "beyond its objective.",

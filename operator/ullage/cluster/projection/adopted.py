@@ -214,6 +214,9 @@ def _gpu(said: Said) -> GPURequest:
             gpu = read_gpu({"gpu": {"count": _number(devices or "")}})
     if AdoptionKey.LANE in said:
         return _in_lane(share, said)
+    if AdoptionKey.LANE_SWITCHING in said:
+        stated = said[AdoptionKey.LANE_SWITCHING]
+        raise _wrong(AdoptionKey.LANE_SWITCHING, stated, "no lane is stated")
     memory = said.get(AdoptionKey.MEMORY)
     if memory is None:
         return gpu
@@ -232,6 +235,11 @@ def _in_lane(share: str | None, said: Said) -> GPURequest:
     persistent, _, ephemeral = stated.partition("+")
     lane = {"persistent": persistent, "ephemeral": ephemeral}
     with _about(AdoptionKey.LANE, said):
+        gpu = read_gpu({"gpu": {**_fraction(share), "lane": lane}})
+    if AdoptionKey.LANE_SWITCHING not in said:
+        return gpu
+    lane["switching"] = said[AdoptionKey.LANE_SWITCHING]
+    with _about(AdoptionKey.LANE_SWITCHING, said):
         return read_gpu({"gpu": {**_fraction(share), "lane": lane}})
 
 

@@ -118,8 +118,6 @@ def _with_lane(request: GPURequest) -> GPURequest:
         raise WireError("lane: belongs to mode Fractional, and to no other")
     if request.memory_mib:
         raise WireError("lane: says how much memory there is; leave memory out")
-    if not lane.cooperative:
-        raise WireError("lane.switching: Checkpoint is not available, Cooperative is")
     return replace(request, memory_mib=lane.persistent_mib + lane.ephemeral_mib)
 
 

@@ -194,7 +194,17 @@ class LaneMemory:
     persistent_mib: Annotated[int, Kind(_amount_mib), "persistent", NEEDED]
     ephemeral_mib: Annotated[int, Kind(_amount_mib), "ephemeral", NEEDED]
     cooperative: Annotated[bool, _is(Switching.COOPERATIVE), "switching"] = True
-    """How turns change: by the program's own word."""
+    """Its memory never leaves the device; else it is suspended for others that need it."""
+
+    @property
+    def kept_mib(self) -> int:
+        """What it holds of a device whatever others do."""
+        return self.persistent_mib if self.cooperative else 0
+
+    @property
+    def shared_mib(self) -> int:
+        """What others of its lane may have while it does nothing."""
+        return self.ephemeral_mib + self.persistent_mib - self.kept_mib
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -449,6 +449,8 @@ class LaneStatus:
     """Most memory that a step took above it, in MiB; absent until a step reported it."""
     wait_fraction: Decimal = ""
     """Fraction of its time in which it waited for its lane, 0 to 1."""
+    suspended: Flag = False
+    """Its memory is not on the device: others need it while the member does nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

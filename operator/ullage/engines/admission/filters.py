@@ -132,6 +132,7 @@ class _Request:
     mode: GPUMode = GPUMode.FRACTIONAL
     exclusive: bool = False
     lonely: bool = False
+    suspendable: bool = False
     domain: int = 0
     unmeasured: tuple[int, ...] = ()
 
@@ -189,6 +190,7 @@ def figures_of(device: Device, newcomer: Newcomer) -> Facts[int]:
         mps=int(device.mps not in (None, MpsState.ACTIVE)),
         loose=loose,
         unmeasured=0,
+        suspends=0,
     )
 
 

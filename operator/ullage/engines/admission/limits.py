@@ -65,6 +65,8 @@ class Facts(Generic[N]):
     """Above 0 where an MPS server should serve shares and does not."""
     loose: N
     unmeasured: N
+    suspends: N
+    """Above 0 where its node can suspend programs on it."""
 
 
 class Request(Protocol):
@@ -83,6 +85,11 @@ class Request(Protocol):
     @property
     def lonely(self) -> bool:
         """Whether no one else may be on the device."""
+        ...
+
+    @property
+    def suspendable(self) -> bool:
+        """Whether its memory counts on being suspended while it does nothing."""
         ...
 
     @property
@@ -134,6 +141,11 @@ def device_is_healthy(facts: Facts[N], request: Request) -> N:
 def mode_is_offered(facts: Facts[N], request: Request) -> N:
     """It can be given in this way."""
     return 1 - facts.modes // MODE_BIT[request.mode] % 2
+
+
+def programs_can_leave(facts: Facts[N], request: Request) -> N:
+    """Programs on it can be suspended, where the request counts on that."""
+    return 1 - smaller(facts.suspends, 1) if request.suspendable else 0 * facts.suspends
 
 
 def device_is_free(facts: Facts[N], request: Request) -> N:
@@ -198,6 +210,7 @@ LIMITS: Final[tuple[tuple[Reason, Short], ...]] = (
     (Reason.NODE_UNHEALTHY, node_answers),
     (Reason.DEVICE_UNHEALTHY, device_is_healthy),
     (Reason.MODE_UNSUPPORTED, mode_is_offered),
+    (Reason.CHECKPOINT_UNAVAILABLE, programs_can_leave),
     (Reason.NO_CAPACITY, device_is_free),
     (Reason.TRUST_DOMAIN, trusts_the_others),
     (Reason.NEED_PROFILE, everyone_is_measured),

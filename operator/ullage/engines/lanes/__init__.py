@@ -17,14 +17,20 @@ acquire        asks for one step: granted, waits, or refused
 withdraw       the job asks no longer (its connection ended before the grant)
 release        the step ended, a boundary: lanes resize, merge and split, the next one is granted
 overdue        leases past their deadline; their lane is granted to nobody until release or leave
+has_left       a resident was suspended, or could not be
+is_back        a suspended job was resumed, or is stuck
+recall         a suspended job wants its memory back; `acquire` of one wants a step, too
+look           time alone: idle residents make room for the first job of the queue
 record         the state to keep; `LaneTable.restored` goes on from it with the same leases
 =============  ====================================================================================
 
 A scheduler that places jobs before their programs run assigns lanes itself (`assignment`), by the
 same rules; the table then keeps to these lanes and merges or splits none of them.
 
-A job that is suspended whole leaves, and arrives again before it is restored: only an answer that
-gives it a lane permits the restore. A job without the runtime has ``own_lane`` and acquires once.
+A job that may be suspended gives up all its memory when a job of the queue needs it (`suspension`);
+``Suspend`` and ``Resume`` among the changes say what to do. Its memory is reserved until it has
+left, and again before it comes back: a restore is never tried without the safety condition. A job
+without the runtime has ``own_lane`` and acquires once.
 
 Pure: it must never read a clock, hold a connection or measure memory.
 """

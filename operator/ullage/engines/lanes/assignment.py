@@ -50,10 +50,20 @@ class Part(Protocol):
         """What of it is needed during a step alone."""
         ...
 
+    @property
+    def suspendable(self) -> bool:
+        """Whether all its memory may leave the device between steps."""
+        ...
+
 
 def assignment_of(part: Part) -> Assignment:
-    """A slice as far as lanes matter; one that was assigned none has all its memory for good."""
-    shared = min(part.ephemeral_mib, part.memory_mib) if part.lane else 0
+    """A slice as far as lanes matter; one that was assigned none has all its memory for good.
+
+    One that may be suspended has none for good: while another of its lane runs a step, all its
+    memory may be off the device.
+    """
+    step_mib = part.memory_mib if part.suspendable else part.ephemeral_mib
+    shared = min(step_mib, part.memory_mib) if part.lane else 0
     return Assignment(
         lane=part.lane,
         persistent_mib=part.memory_mib - shared,

@@ -112,3 +112,5 @@ def _refusal(refused: Refused, node: str) -> str:
             return f"refused by {node}: the job is not resident"
         case Refusal.HOLDS_LEASE:
             return f"refused by {node}: the last step has not ended"
+        case Refusal.STUCK:
+            return f"refused by {node}: the job was suspended and could not be resumed"

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ullage.engines.lanes.records import JobDemand, Lease
-from ullage.engines.lanes.state import Lane, Resident
+from ullage.engines.lanes.state import Lane, Memory, Resident
 
 Shape = tuple[object, ...]
 """Equal where the record differs in leases and times alone."""
@@ -31,6 +31,8 @@ class ResidentRecord:
     step_s: float | None
     lease: Lease | None
     draining: bool
+    memory: Memory = Memory.HERE
+    came_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,13 +49,17 @@ class LaneRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRecord:
-    """Lanes, queued jobs in their order, and the numbers that were given last."""
+    """Lanes, queued jobs in their order, and the numbers that were given last.
+
+    ``away`` are jobs that are suspended, whether or not they ask to come back.
+    """
 
     lanes: tuple[LaneRecord, ...]
     queue: tuple[JobDemand, ...]
     next_lane: int
     arrivals: int
     leases: int
+    away: tuple[ResidentRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,24 +90,28 @@ def running_in(record: TableRecord, running: RunningRecord) -> TableRecord:
     return replace(record, lanes=lanes, leases=running.leases)
 
 
-def shape_of(lanes: Iterable[Lane], queue: Iterable[Resident]) -> Shape:
+def shape_of(
+    lanes: Iterable[Lane], queue: Iterable[Resident], away: Iterable[Resident] = ()
+) -> Shape:
     """Lanes, their residents, who waits and how much each may take, without leases and times.
 
     Args:
         lanes: Of the device.
         queue: Jobs that wait for a lane.
+        away: Jobs that are suspended.
     """
     parts = (
         (
             *(lane.lane, lane.size_mib, lane.epoch, lane.assigned),
             *(
-                (one.number, one.persistent_mib, one.ephemeral_mib, one.needs_mib)
+                (one.number, one.persistent_mib, one.ephemeral_mib, one.needs_mib, one.memory)
                 for one in lane.residents.values()
             ),
         )
         for lane in lanes
     )
-    return (*parts, tuple(one.demand.name for one in queue))
+    absent = tuple((one.number, one.persistent_mib, one.ephemeral_mib) for one in away)
+    return (*parts, tuple(one.demand.name for one in queue), absent)
 
 
 def recorded(lane: Lane) -> LaneRecord:
@@ -111,12 +121,21 @@ def recorded(lane: Lane) -> LaneRecord:
         size_mib=lane.size_mib,
         own=lane.own,
         epoch=lane.epoch,
-        residents=tuple(_resident(lane, one) for one in lane.residents.values()),
+        residents=tuple(
+            recorded_resident(one, draining=one.name in lane.draining)
+            for one in lane.residents.values()
+        ),
         assigned=lane.assigned,
     )
 
 
-def _resident(lane: Lane, one: Resident) -> ResidentRecord:
+def recorded_resident(one: Resident, *, draining: bool = False) -> ResidentRecord:
+    """A job as it is.
+
+    Args:
+        one: The job.
+        draining: It released its lease early and still runs.
+    """
     return ResidentRecord(
         demand=one.demand,
         persistent_mib=one.persistent_mib,
@@ -130,7 +149,9 @@ def _resident(lane: Lane, one: Resident) -> ResidentRecord:
         steps=one.steps,
         step_s=one.step_s,
         lease=one.lease,
-        draining=one.name in lane.draining,
+        draining=draining,
+        memory=one.memory,
+        came_s=one.came_s,
     )
 
 
@@ -148,20 +169,7 @@ def rebuilt(record: LaneRecord) -> Lane:
         epoch=record.epoch,
     )
     for each in record.residents:
-        one = Resident(
-            demand=each.demand,
-            persistent_mib=each.persistent_mib,
-            ephemeral_mib=each.ephemeral_mib,
-            needs_mib=each.needs_mib,
-            peak_mib=each.peak_mib,
-            number=each.number,
-            since_s=each.since_s,
-            waited_s=each.waited_s,
-            ran_s=each.ran_s,
-            steps=each.steps,
-            step_s=each.step_s,
-            lease=each.lease,
-        )
+        one = rebuilt_resident(each)
         lane.add(one)
         if each.lease is None:
             continue
@@ -174,3 +182,24 @@ def rebuilt(record: LaneRecord) -> Lane:
         else:
             raise ValueError(f"{lane.holder!r} and {one.name!r} run in lane {lane.lane}")
     return lane
+
+
+def rebuilt_resident(record: ResidentRecord) -> Resident:
+    """A job as it was; who asks must ask again."""
+    return Resident(
+        demand=record.demand,
+        persistent_mib=record.persistent_mib,
+        ephemeral_mib=record.ephemeral_mib,
+        needs_mib=record.needs_mib,
+        peak_mib=record.peak_mib,
+        number=record.number,
+        since_s=record.since_s,
+        waited_s=record.waited_s,
+        ran_s=record.ran_s,
+        steps=record.steps,
+        step_s=record.step_s,
+        lease=record.lease,
+        memory=record.memory,
+        came_s=record.came_s,
+        quiet_s=record.came_s,
+    )

@@ -22,7 +22,8 @@ class JobDemand:
     ``ephemeral_mib`` is the peak of one step above ``persistent_mib``. With ``own_lane`` no one
     shares its lane: jobs with a latency objective, or without the runtime. ``assigned`` is the
     number of the lane that a scheduler gave it, which only jobs of that number share, 0 where the
-    table chooses. ``duty`` is the part of its time in which the job wants to run, ``step_s`` the
+    table chooses. ``suspendable`` permits to take all its memory off the device between steps.
+    ``duty`` is the part of its time in which the job wants to run, ``step_s`` the
     expected length of a step, ``total_s`` that of all its steps, ``total_steps`` their number; each
     ``None`` where unknown.
 
@@ -35,6 +36,7 @@ class JobDemand:
     ephemeral_mib: int
     own_lane: bool = False
     assigned: int = 0
+    suspendable: bool = False
     duty: float = 1.0
     step_s: float | None = None
     total_s: float | None = None
@@ -45,6 +47,8 @@ class JobDemand:
         mib(self.ephemeral_mib, "ephemeral memory")
         if self.assigned and self.own_lane:
             raise ValueError("a job with a lane of its own is assigned none")
+        if self.suspendable and self.own_lane:
+            raise ValueError("a job with a lane of its own says nothing of its steps")
         if not 0 <= self.assigned <= MAX_LANE:
             raise ValueError(f"lanes are assigned by numbers from 1 to {MAX_LANE}")
         if not 0 < self.duty <= 1:
@@ -86,6 +90,8 @@ class Refusal(StrEnum):
     """It asks for a step while the last one runs."""
     CANNOT_GROW = "CannotGrow"
     """Its step needs more than it declared, and no lane has so much beside the others."""
+    STUCK = "Stuck"
+    """It was suspended and could not be resumed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,8 +212,33 @@ class Exceeded:
     declared_mib: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspend:
+    """Take all memory of a job off the device; it holds nothing and asks in vain meanwhile.
+
+    ``order`` is to be said with the outcome (`LaneTable.has_left`).
+    """
+
+    job: str
+    order: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resume:
+    """Bring a job's memory back: ``persistent_mib`` and its lane are reserved (`safety`).
+
+    ``order`` is to be said with the outcome (`LaneTable.is_back`).
+    """
+
+    job: str
+    order: int
+    lane: int
+    persistent_mib: int
+
+
 Placed = Opened | Joined | Enlarged
 Answer = Opened | Joined | Enlarged | Queued | Refused
 Turn = Granted | Waits | Refused
-Change = Answer | Granted | Resized | Moved | Exceeded
+Order = Suspend | Resume
+Change = Answer | Granted | Resized | Moved | Exceeded | Order
 Changes = tuple[Change, ...]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ullage.engines.lanes.state import Lane
+from ullage.engines.lanes.state import Lane, Memory
 
 
 class UnsafeLanes(RuntimeError):
@@ -31,6 +31,8 @@ def check(lanes: Iterable[Lane], usable_mib: int) -> None:
             if one.ephemeral_mib > lane.reserved_mib:
                 raise UnsafeLanes(f"lane {lane.lane} is smaller than a step of {one.name!r}")
             holds = one.lease is not None
+            if one.memory is Memory.AWAY or (holds and one.memory is not Memory.HERE):
+                raise UnsafeLanes(f"{one.name!r} has a place in lane {lane.lane} without memory")
             if holds and one.ephemeral_mib > lane.size_mib:
                 raise UnsafeLanes(f"{one.name!r} runs in lane {lane.lane}, which has not grown yet")
             if holds != (lane.holder == one.name or one.name in lane.draining):

@@ -69,6 +69,10 @@ class LaneSettings:
     did not ask for a while may catch up under FAIR and RR. ``early_release`` permits a lane to be
     granted while the last step still gives its memory back: only where every process is capped.
 
+    Residents that may be suspended make room for the first job of the queue once they did nothing
+    for ``idle_s``; when that job has waited for ``busy_s``, those that work do, too. None is
+    suspended within ``least_resident_s`` of its coming, or ``spare_s`` after that has failed.
+
     Raises:
         ValueError: a figure is out of range.
     """
@@ -84,6 +88,10 @@ class LaneSettings:
     credit_s: float = 2.0
     credit_steps: int = 8
     most_queued: int = 1000
+    idle_s: float = 5.0
+    busy_s: float = 60.0
+    least_resident_s: float = 10.0
+    spare_s: float = 300.0
 
     def __post_init__(self) -> None:
         mib(self.capacity_mib, "device memory")
@@ -92,6 +100,9 @@ class LaneSettings:
             raise ValueError("deadline, first step and aging are positive numbers")
         if not (math.isfinite(self.credit_s) and self.credit_s >= 0 and self.credit_steps >= 0):
             raise ValueError("a credit is at least 0")
+        times = (self.idle_s, self.busy_s, self.least_resident_s, self.spare_s)
+        if not all(math.isfinite(one) and one >= 0 for one in times):
+            raise ValueError("times of suspended jobs are seconds from 0")
         if not 0 <= self.most_queued <= MOST_MIB:
             raise ValueError("as many jobs wait as 0 or more")
 

@@ -5,8 +5,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from ullage.engines.lanes.records import JobDemand, Lease
+
+
+class Memory(StrEnum):
+    """Where the memory of a job is; everywhere but away it is reserved on the device."""
+
+    HERE = "Here"
+    LEAVING = "Leaving"
+    """The job is being suspended."""
+    AWAY = "Away"
+    """It is suspended: nothing of it is on the device."""
+    COMING = "Coming"
+    """It is being resumed."""
+    STUCK = "Stuck"
+    """It could not be resumed. What it holds is not known, and it runs no step again."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -16,6 +31,11 @@ class Resident:
     ``persistent_mib`` and ``ephemeral_mib`` are what is reserved for it, margins included.
     ``level_s`` and ``level_steps`` order it under FAIR and RR: what it ran, counted from where its
     lane stood when it came. ``needs_mib`` is above 0 while a step needs more than it has.
+
+    ``came_s`` is when its memory came to the device the last time, ``quiet_s`` when it last stopped
+    working, ``queued_s`` since when it waits in the queue. ``served`` says that it had a step since
+    it came, ``leaves`` that it gets none before it is suspended; it is not suspended before
+    ``spared_until_s``. ``order`` is what is being done with its memory.
     """
 
     demand: JobDemand
@@ -35,6 +55,14 @@ class Resident:
     level_steps: int = 0
     needs_mib: int = 0
     peak_mib: int = 0
+    memory: Memory = Memory.HERE
+    order: int = 0
+    came_s: float = 0.0
+    quiet_s: float = 0.0
+    queued_s: float = 0.0
+    spared_until_s: float = 0.0
+    served: bool = False
+    leaves: bool = False
 
     @property
     def name(self) -> str:
@@ -45,6 +73,11 @@ class Resident:
     def whole_mib(self) -> int:
         """What it reserves alone on a device."""
         return self.persistent_mib + self.ephemeral_mib
+
+    @property
+    def may_run(self) -> bool:
+        """Whether its memory is where a step needs it, and stays."""
+        return self.memory is Memory.HERE and not self.leaves
 
     def wait_s(self, now_s: float) -> float:
         """How long it has waited for its lane in all."""

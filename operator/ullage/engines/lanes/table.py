@@ -9,6 +9,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Self
 
+from ullage.engines.lanes.away import Away, settled
 from ullage.engines.lanes.memory import DeviceMemory, need_of
 from ullage.engines.lanes.policies import chosen
 from ullage.engines.lanes.recorded import (
@@ -16,7 +17,9 @@ from ullage.engines.lanes.recorded import (
     Shape,
     TableRecord,
     rebuilt,
+    rebuilt_resident,
     recorded,
+    recorded_resident,
     shape_of,
 )
 from ullage.engines.lanes.records import (
@@ -30,6 +33,7 @@ from ullage.engines.lanes.records import (
     Joined,
     Lease,
     Opened,
+    Order,
     Queued,
     Refusal,
     Refused,
@@ -39,7 +43,8 @@ from ullage.engines.lanes.records import (
 )
 from ullage.engines.lanes.rules import missing_mib
 from ullage.engines.lanes.settings import LaneSettings
-from ullage.engines.lanes.state import Lane, Resident
+from ullage.engines.lanes.state import Lane, Memory, Resident
+from ullage.engines.lanes.suspension import Moment, leavers
 
 SMOOTHING = 0.2
 """Weight of the newest step in the expected step of a job."""
@@ -55,6 +60,7 @@ class LaneTable:
     settings: LaneSettings
     memory: DeviceMemory = field(init=False)
     queue: OrderedDict[str, Resident] = field(init=False, default_factory=OrderedDict)
+    away: Away = field(init=False, default_factory=Away)
     _now_s: float = field(init=False, default=-math.inf)
     _arrivals: int = field(init=False, default=0)
     _asks: int = field(init=False, default=0)
@@ -105,8 +111,9 @@ class LaneTable:
         if resident is not None:
             self.memory.dismiss(resident, changes)
             self._outgrown.discard(job)
-        elif self.queue.pop(job, None) is None:
+        elif (self.queue.pop(job, None) or self.away.jobs.get(job)) is None:
             return ()
+        self.away.jobs.pop(job, None)
         self._settle(changes)
         return tuple(changes)
 
@@ -121,9 +128,13 @@ class LaneTable:
             ephemeral_mib: What the step needs, MiB, where it is more than declared.
         """
         self._clock(now_s)
+        if job in self.away.jobs:
+            return self._acquire_away(self.away.jobs[job], ephemeral_mib)
         resident = self.memory.residents.get(job)
         if resident is None:
             return self._refused(job, Refusal.UNKNOWN), ()
+        if resident.memory is Memory.STUCK:
+            return self._refused(job, Refusal.STUCK), ()
         if resident.lease is not None:
             return self._refused(job, Refusal.HOLDS_LEASE), ()
         if ephemeral_mib is not None:
@@ -145,10 +156,12 @@ class LaneTable:
             now_s: The present.
         """
         self._clock(now_s)
-        resident = self.memory.residents.get(job)
+        resident = self.memory.residents.get(job) or self.away.jobs.get(job)
         if resident is not None:
             resident.waited_s = resident.wait_s(self._now_s)
-            resident.asked_s = None
+            resident.asked_s, resident.quiet_s = None, self._now_s
+        if job in self.away.jobs:
+            self.queue.pop(job, None)
 
     def release(
         self,
@@ -186,7 +199,7 @@ class LaneTable:
             self._end_step(resident, slowdown)
             lane.holder = None
         lane.draining.discard(resident.name)
-        resident.lease = None
+        resident.lease, resident.quiet_s = None, self._now_s
         changes: list[Change] = []
         self._learn_peak(resident, peak_mib, changes)
         if again:
@@ -219,11 +232,96 @@ class LaneTable:
         self._settle(changes)
         return tuple(changes)
 
+    def recall(self, job: str, now_s: float) -> Changes:
+        """A suspended job wants its memory back, and says later what for.
+
+        Args:
+            job: Its name; of one that is not suspended nothing changes.
+            now_s: The present.
+        """
+        self._clock(now_s)
+        resident = self.away.jobs.get(job)
+        changes: list[Change] = []
+        if resident is not None:
+            self._enqueue(resident)
+            self._settle(changes)
+        return tuple(changes)
+
+    def has_left(self, order: int, now_s: float, *, done: bool, holds_mib: int = 0) -> Changes:
+        """The outcome of `records.Suspend`; of an order that counts no longer nothing changes.
+
+        Args:
+            order: Its number.
+            now_s: The present.
+            done: Nothing of the job is on the device; else all of it is, and it is spared a while.
+            holds_mib: What it kept between steps, MiB, where that is more than declared.
+
+        Raises:
+            ValueError: the amount is out of range.
+        """
+        self._clock(now_s)
+        mib(holds_mib, "what a job keeps")
+        resident = self._ordered(order, Memory.LEAVING)
+        if resident is None:
+            return ()
+        changes: list[Change] = []
+        if done:
+            self.memory.dismiss(resident, changes)
+            self.away.left(resident, holds_mib)
+            if resident.asked_s is not None:
+                self._enqueue(resident)
+        else:
+            resident.memory, resident.order = Memory.HERE, 0
+            resident.spared_until_s = self._now_s + self.settings.spare_s
+            self._outgrows(resident)
+        self._settle(changes)
+        return tuple(changes)
+
+    def is_back(self, order: int, now_s: float, *, done: bool) -> Changes:
+        """The outcome of `records.Resume`; of an order that counts no longer nothing changes.
+
+        Args:
+            order: Its number.
+            now_s: The present.
+            done: The job's memory is on the device; else the job is stuck until its process ends.
+        """
+        self._clock(now_s)
+        resident = self._ordered(order, Memory.COMING)
+        if resident is None:
+            return ()
+        changes: list[Change] = []
+        if done:
+            settled(resident, self._now_s)
+            self._outgrows(resident)
+        else:
+            resident.memory, resident.order, resident.asked_s = Memory.STUCK, 0, None
+        self._settle(changes)
+        return tuple(changes)
+
+    def look(self, now_s: float) -> Changes:
+        """What time alone changes: idle residents make room for the first job of the queue.
+
+        Args:
+            now_s: The present.
+        """
+        self._clock(now_s)
+        changes: list[Change] = []
+        if self.queue:
+            self._settle(changes)
+        return tuple(changes)
+
+    def orders_again(self) -> tuple[Order, ...]:
+        """The orders under way when the last keeper of the table ended, under new numbers."""
+        return self.away.again(self.memory.residents.values())
+
     def record(self) -> TableRecord:
         """The state to keep for `restored`; who asks is not part of it."""
         return TableRecord(
             lanes=tuple(recorded(one) for one in self.memory.lanes.values()),
-            queue=tuple(one.demand for one in self.queue.values()),
+            queue=tuple(
+                one.demand for name, one in self.queue.items() if name not in self.away.jobs
+            ),
+            away=tuple(recorded_resident(one) for one in self.away.jobs.values()),
             next_lane=self.memory.next_lane,
             arrivals=self._arrivals,
             leases=self._leases,
@@ -241,7 +339,8 @@ class LaneTable:
     @property
     def shape(self) -> Shape:
         """What of the record a step does not change."""
-        return shape_of(self.memory.lanes.values(), self.queue.values())
+        queue = (one for name, one in self.queue.items() if name not in self.away.jobs)
+        return shape_of(self.memory.lanes.values(), queue, self.away.jobs.values())
 
     @classmethod
     def restored(cls, settings: LaneSettings, record: TableRecord, now_s: float) -> Self:
@@ -267,10 +366,16 @@ class LaneTable:
                 raise ValueError(f"lane {lane.lane} or a job of it is recorded twice")
             memory.lanes[lane.lane] = lane
             memory.residents.update(lane.residents)
-        table._outgrown = {name for name, one in memory.residents.items() if one.needs_mib}
+        for one in map(rebuilt_resident, record.away):
+            if table.knows(one.name) or one.memory is not Memory.AWAY or one.lease is not None:
+                raise ValueError(f"{one.name!r} is recorded as away and is not")
+            table.away.jobs[one.name] = one
+        for one in memory.residents.values():
+            table._outgrows(one)
         memory.next_lane = max((record.next_lane, *(one + 1 for one in memory.lanes)))
         held = [one.lease.lease for one in memory.residents.values() if one.lease is not None]
-        numbers = [one.number for one in memory.residents.values()]
+        known = (*memory.residents.values(), *table.away.jobs.values())
+        numbers = [one.number for one in known]
         table._leases = max((record.leases, *held))
         table._arrivals = max((record.arrivals - len(record.queue), *numbers))
         memory.check()
@@ -303,7 +408,37 @@ class LaneTable:
 
     def knows(self, job: str) -> bool:
         """Whether a job of this name is resident or queued."""
-        return job in self.memory.residents or job in self.queue
+        return job in self.memory.residents or job in self.queue or job in self.away.jobs
+
+    def _acquire_away(self, resident: Resident, ephemeral_mib: int | None) -> tuple[Turn, Changes]:
+        """A suspended job asks: it waits in the queue for its memory, then for its lane."""
+        if ephemeral_mib is not None:
+            self._need_more(resident, mib(ephemeral_mib, "ephemeral memory"))
+        if resident.asked_s is None:
+            self._asks += 1
+            resident.asked, resident.asked_s = self._asks, self._now_s
+        self._enqueue(resident)
+        changes: list[Change] = []
+        self._settle(changes)
+        return Waits(job=resident.name, lane=resident.lane, others=len(self.queue)), tuple(changes)
+
+    def _enqueue(self, resident: Resident) -> None:
+        if resident.name not in self.queue:
+            resident.queued_s = self._now_s
+            self.queue[resident.name] = resident
+
+    def _ordered(self, order: int, memory: Memory) -> Resident | None:
+        for one in self.memory.residents.values():
+            if one.memory is memory and one.order == order:
+                return one
+        return None
+
+    def _outgrows(self, resident: Resident) -> None:
+        """Note whether a step needs more than its job has, of jobs whose memory is here."""
+        if resident.needs_mib and resident.memory is Memory.HERE:
+            self._outgrown.add(resident.name)
+        else:
+            self._outgrown.discard(resident.name)
 
     def _newcomer(self, demand: JobDemand) -> Resident:
         margins = self.settings.margins
@@ -313,6 +448,7 @@ class LaneTable:
             ephemeral_mib=margins.ephemeral_mib(demand.persistent_mib, demand.ephemeral_mib),
             number=self._arrivals + 1,
             since_s=self._now_s,
+            queued_s=self._now_s,
             step_s=demand.step_s,
         )
 
@@ -369,7 +505,7 @@ class LaneTable:
         wanted = self.settings.margins.ephemeral_mib(persistent, ephemeral_mib)
         if wanted > resident.ephemeral_mib:
             resident.needs_mib = max(resident.needs_mib, wanted)
-            self._outgrown.add(resident.name)
+            self._outgrows(resident)
 
     def _settle(self, changes: list[Change]) -> None:
         """What a boundary permits: sizes, larger steps, newcomers, merges, splits, grants."""
@@ -377,6 +513,7 @@ class LaneTable:
             self.memory.resize(lane, changes)
         if self._grow(changes) and self._admit(changes):
             self.memory.part(changes)
+        self._make_room(changes)
         for lane in self.memory.lanes.values():
             self._grant(lane, changes)
         self.memory.check()
@@ -413,9 +550,31 @@ class LaneTable:
             if assigned is None:
                 return False
             del self.queue[first.name]
+            if first.memory is Memory.AWAY:
+                changes.append(self.away.resume(first))
+                continue
             first.since_s = self._now_s
+            settled(first, self._now_s)
             changes.append(assigned)
         return True
+
+    def _make_room(self, changes: list[Change]) -> None:
+        """Residents leave for the first job of the queue; those in a step when it has ended."""
+        for one in self.memory.residents.values():
+            one.leaves = False
+        if not self.queue:
+            return
+        first = next(iter(self.queue.values()))
+        moment = Moment(now_s=self._now_s, waits_since_s=first.queued_s)
+        memory = self.memory
+        for one in leavers(
+            need_of(first), memory.lanes.values(), memory.usable_mib, self.settings, moment
+        ):
+            if one.lease is not None:
+                one.leaves = True
+                continue
+            changes.append(self.away.suspend(one))
+            self._outgrows(one)
 
     def _grant(self, lane: Lane, changes: list[Change]) -> None:
         """The next step of a lane that nobody runs in, as the policy says."""
@@ -424,7 +583,7 @@ class LaneTable:
         able = [
             one
             for one in lane.residents.values()
-            if not one.needs_mib and one.ephemeral_mib <= lane.size_mib
+            if one.may_run and not one.needs_mib and one.ephemeral_mib <= lane.size_mib
         ]
         resident = chosen(able, self.settings, self._now_s)
         if resident is None:
@@ -439,7 +598,7 @@ class LaneTable:
             deadline_s=self._now_s + self.settings.deadline_factor * known,
         )
         resident.waited_s = resident.wait_s(self._now_s)
-        resident.asked_s = None
+        resident.asked_s, resident.served = None, True
         lane.holder = resident.name
         lane.clock_s = max(lane.clock_s, resident.level_s)
         lane.clock_steps = max(lane.clock_steps, resident.level_steps)

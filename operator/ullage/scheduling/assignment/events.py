@@ -52,7 +52,7 @@ def _assigned(context: CycleContext, placement: Placement) -> Emit:
     here = [one for one in occupancy.occupants[site] if one.lane == candidate.lane]
     others = [one.tenant.name for one in here if one.pod_uid != uid]
     size_mib = max((one.ephemeral_mib for one in here), default=0)
-    kept_mib = request.lane.persistent_mib if request.lane is not None else 0
+    kept_mib = request.lane.kept_mib if request.lane is not None else 0
     return Emit(
         target=placement.workload.ref,
         warning=False,

@@ -39,6 +39,7 @@ def columns(occupancy: Occupancy) -> Facts[Ints]:
         inventory.mps,
         occupancy.loose,
         occupancy.unmeasured,
+        inventory.suspends,
     )
 
 
@@ -58,7 +59,7 @@ def columns_for(
     size, percent = np.zeros_like(facts.model), np.zeros_like(facts.model)
     for site, lane in joins.items():
         size[site], percent[site] = lane.size_mib, lane.percent
-    return beside_lane(facts, request.lane.ephemeral_mib, size, percent)
+    return beside_lane(facts, request.lane.shared_mib, size, percent)
 
 
 def figures_for(
@@ -68,7 +69,7 @@ def figures_for(
     facts = figures(occupancy, site)
     if request.lane is None or lane is None:
         return facts
-    return beside_lane(facts, request.lane.ephemeral_mib, lane.size_mib, lane.percent)
+    return beside_lane(facts, request.lane.shared_mib, lane.size_mib, lane.percent)
 
 
 def beside_lane(facts: Facts[N], ephemeral_mib: int, size_mib: N, percent: N) -> Facts[N]:

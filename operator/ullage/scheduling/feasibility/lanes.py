@@ -37,8 +37,8 @@ def joined_lane(occupancy: Occupancy, request: ResourceRequest, site: int) -> As
     ]
     contexts_mib = request.contexts * inventory.overhead_mib.item(site)
     need = Need(
-        persistent_mib=request.lane.persistent_mib + contexts_mib,
-        ephemeral_mib=request.lane.ephemeral_mib,
+        persistent_mib=request.lane.kept_mib + contexts_mib,
+        ephemeral_mib=request.lane.shared_mib,
     )
     used = occupancy.percent_used.item(site)
     free_mib = inventory.memory_mib.item(site) - occupancy.memory_used_mib.item(site)

@@ -86,6 +86,11 @@ class ResourceRequest:
         return self.known.tenant(name, model, percent, probation=probation)
 
     @property
+    def suspendable(self) -> bool:
+        """Whether its pods are suspended while they do nothing and others need their memory."""
+        return self.lane is not None and not self.lane.cooperative
+
+    @property
     def contexts(self) -> int:
         """Contexts that one container opens, as far as is known."""
         return 1

@@ -28,7 +28,7 @@ def said_of(workload: WorkloadRecord, known: Known, model: int) -> DesiredSlice:
     """A slice without place and size that says whose it is and what it must keep."""
     allowed = known.tenants[model].max_slowdown if model not in known.barred else None
     allowed = workload.max_slowdown if allowed is None else allowed
-    lane = workload.gpu.lane
+    lane, turns = workload.gpu.lane, takes_turns(workload)
     return DesiredSlice(
         key=_NOWHERE,
         pod_namespace=workload.ref.namespace,
@@ -48,6 +48,7 @@ def said_of(workload: WorkloadRecord, known: Known, model: int) -> DesiredSlice:
         reports_load=workload.scaling is not None,
         persistent_mib=lane.persistent_mib if lane is not None else 0,
         ephemeral_mib=lane.ephemeral_mib if lane is not None else 0,
+        suspendable=turns is not None and not turns.cooperative,
         work_steps=workload.work_steps if lane is not None else 0,
     )
 

@@ -81,6 +81,8 @@ class Inventory:
     """Containers that may share it, less what an MPS server needs for itself or has beside."""
     mps: Ints
     """1 where an MPS server should serve shares and does not."""
+    suspends: Ints
+    """1 where the node can suspend programs on it."""
     fits: Fits = field(default_factory=dict, compare=False)
     """How the nodes answer to shapes; filled by those who ask, while the nodes are the same."""
 
@@ -166,7 +168,8 @@ def _renewed(
 
 def _fixed(device: ObservedDevice) -> tuple[object, ...]:
     """What of a device does not change while it stands where it stands."""
-    return device.uuid, device.model, device.backend, device.modes, device.memory_mib
+    of_its_kind = device.uuid, device.model, device.backend, device.modes, device.memory_mib
+    return *of_its_kind, device.suspends
 
 
 def _arranged(
@@ -211,6 +214,7 @@ def _arranged(
             [_contexts(snapshot.gpu_nodes[names[site.node]], site.device) for site in sites]
         ),
         mps=_column([_mps_is_away(site.device) for site in sites]),
+        suspends=_column([int(site.device.suspends) for site in sites]),
     )
 
 

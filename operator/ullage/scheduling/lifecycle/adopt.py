@@ -130,6 +130,7 @@ def _adopted(
         lane=seen.lane,
         persistent_mib=seen.persistent_mib,
         ephemeral_mib=seen.ephemeral_mib,
+        suspendable=seen.suspendable,
     )
 
 

@@ -241,6 +241,8 @@ class Feasibility:
         match reason:
             case Reason.MODE_UNSUPPORTED:
                 return f"no suitable device offers {request.mode}"
+            case Reason.CHECKPOINT_UNAVAILABLE:
+                return "no node of a suitable device can suspend programs"
             case Reason.MEMORY_WOULD_OVERFLOW if request.memory_mib:
                 return f"even the largest suitable device has {most} MiB in all"
             case Reason.MEMORY_WOULD_OVERFLOW:

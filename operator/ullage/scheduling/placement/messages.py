@@ -34,6 +34,7 @@ HELP: Final[Mapping[Reason, str]] = {
     Reason.NODE_UNHEALTHY: "check the node and its agent",
     Reason.DEVICE_UNHEALTHY: "check the device, or allow other accelerators",
     Reason.MODE_UNSUPPORTED: "use gpu.mode Exclusive, or allow other accelerators",
+    Reason.CHECKPOINT_UNAVAILABLE: "leave gpu.lane.switching out, or allow other accelerators",
     Reason.TRUST_DOMAIN: "name the same trustDomain on both, or wait for an empty device",
     Reason.TRUST_DOMAIN_NOT_GRANTED: (
         "leave trustDomain out to share within your namespace, or ask your administrator to list "
@@ -172,6 +173,8 @@ def _check(occupancy: Occupancy, request: ResourceRequest, reason: Reason, site:
             return "the device is unhealthy"
         case Reason.MODE_UNSUPPORTED:
             return f"it does not offer {request.mode}"
+        case Reason.CHECKPOINT_UNAVAILABLE:
+            return "its node cannot suspend programs on it"
         case Reason.NO_CAPACITY:
             return f"taken by {_tenants(occupancy, site)}"
         case Reason.MPS_NOT_READY:

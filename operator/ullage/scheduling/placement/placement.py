@@ -429,7 +429,7 @@ class Placer:
             whole=request.lonely,
             unmeasured=request.unmeasured.get(model, ""),
             lane=placement.candidate.lane,
-            ephemeral_mib=request.lane.ephemeral_mib if request.lane is not None else 0,
+            ephemeral_mib=request.lane.shared_mib if request.lane is not None else 0,
         )
 
     def _shortlist(self, request: ResourceRequest) -> CandidateList:

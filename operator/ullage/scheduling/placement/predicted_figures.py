@@ -176,6 +176,7 @@ def lane_status(before: LaneStatus | None, parts: Sequence[Part]) -> LaneStatus 
         persistent_mib=kept or part.slice.persistent_mib,
         ephemeral_peak_mib=seen.ephemeral_peak_mib if seen is not None else 0,
         wait_fraction=f"{waits:.2f}" if seen is not None and seen.phase.started else "",
+        suspended=seen is not None and seen.suspended,
     )
     if before is None or replace(after, wait_fraction=before.wait_fraction) != before:
         return after

@@ -30,6 +30,7 @@ _NO_DEVICE: Final = frozenset(
         Reason.UNKNOWN_ACCELERATOR,
         Reason.GANG_TOO_LARGE,
         Reason.MODE_UNSUPPORTED,
+        Reason.CHECKPOINT_UNAVAILABLE,
         Reason.MEMORY_WOULD_OVERFLOW,
         Reason.PERCENT_LIMIT,
     }

@@ -186,3 +186,19 @@ def test_the_status_says_what_the_guard_did() -> None:
 def test_what_is_not_attached_keeps_its_own_phase(phase: SlicePhase) -> None:
     (part,) = guarded_slices([a_slice(phase)], {NOISE: MARK}, {})
     assert (part.phase, part.reason) == (phase, "CPULimitBelowShare")
+
+
+async def test_a_container_whose_memory_moves_stands_still_and_runs_on(rig: GuardRig) -> None:
+    assert await rig.guard.stand_still(NOISE, (11,), 0.5) == ""
+    assert rig.freezer.log == [("stand still", (NOISE,))]
+    rig.freezer.problem = "not frozen after 0.5 s"
+    assert await rig.guard.stand_still(NOISE, (11,), 0.5) == rig.freezer.problem
+
+
+async def test_one_that_stands_still_already_is_left_to_its_pause(rig: GuardRig) -> None:
+    rig.windows.ratios["victim"] = 2.0
+    while NOISE not in rig.freezer.frozen:
+        await rig.pass_time(0.25)
+    assert await rig.guard.stand_still(NOISE, (11,), 0.0) == ""
+    assert NOISE in rig.freezer.frozen
+    assert ("stand still", (NOISE,)) not in rig.freezer.log

@@ -13,13 +13,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from fakes.lanes_rig import LaneRig, Wire, hello
+from fakes.lanes_rig import LaneRig, Wire, eventually, hello
 from ullage.api.contract import LANE_SOCKET, DesiredSlice, SliceKey
-from ullage.api.lanes import Acquire, Grant, InLane, Refused, Release
+from ullage.api.lanes import Acquire, Grant, Hello, InLane, Refused, Release
 from ullage_node.devices.backend import Hardware
 from ullage_node.events import QUIET_SECONDS, Event
+from ullage_node.lanes.device import Idle
 from ullage_node.model.devices import Attachment, AttachState, ContainerKey
 from ullage_node.model.slices import Device
+from ullage_node.model.switching import Program
 from ullage_node.node_lanes import NodeLanes
 from ullage_node.settings import PathSettings, Settings
 from ullage_node.slices.table import SliceTable, binding_of
@@ -153,4 +155,54 @@ async def test_figures_that_a_program_chooses_make_one_event_in_a_while(
             await wire.hear()
         assert [one.reason for one in told.events] == ["MemoryContractExceeded"] * counted
         now += QUIET_SECONDS
+    await rig.close()
+
+
+async def test_a_container_without_a_lane_waits_until_idle_programs_have_left(
+    lanes: NodeLanes, tmp_path: Path
+) -> None:
+    lanes.server.idle = Idle(idle_s=0.0, busy_s=0.0, least_resident_s=0.0)
+    moves: list[Program] = []
+    may_end = asyncio.Event()
+
+    class Switch:
+        async def suspend(self, program: Program) -> None:
+            moves.append(program)
+            await may_end.wait()
+
+        async def resume(self, program: Program) -> None:
+            raise AssertionError("nothing is to be resumed")
+
+    lanes.suspend_by(Switch())
+    second = ContainerKey(pod_uid="uid-2", container="main")
+    leaver = replace(
+        SHARER, memory_mib=600, persistent_mib=300, ephemeral_mib=300, lane=1, suspendable=True
+    )
+    parts = (leaver, replace(leaver, key=SliceKey(pod_uid="uid-2", container="main")))
+    lanes._table.intake(1, parts, ())
+    rig = LaneRig(root=tmp_path / "other")
+    seen = {}
+    for number, (key, part) in enumerate(zip((KEY, second), parts, strict=True)):
+        lanes._table.bind(binding_of([(part, f"slot-0{number}")]))
+        seen[key] = Attachment(state=AttachState.ENFORCED, pids=(11 + number,))
+    await lanes.look(seen)
+    for number in range(2):
+        wire = await rig.wire(lanes.server.folder(f"slot-0{number}") / LANE_SOCKET)
+        await wire.say(Hello(session="a", persistent_mib=300, ephemeral_mib=300))
+        assert isinstance(await wire.hear(), InLane)
+    other = ContainerKey(pod_uid="uid-3", container="main")
+    newcomer = replace(PLAIN, key=SliceKey(pod_uid="uid-3", container="main"), pod_name="server")
+    lanes._table.intake(1, (*parts, newcomer), ())
+    assert lanes.missing_room(other), "nobody has looked yet"
+    await lanes.look(seen)
+    await eventually(lambda: bool(moves))
+    assert (moves[0].key, moves[0].pids, moves[0].memory_mib) == (KEY, (11,), 300)
+    assert "idle programs are leaving gpu-0" in lanes.missing_room(other)
+    assert not lanes.suspended(KEY)
+    may_end.set()
+    await eventually(lambda: lanes.suspended(KEY))
+    assert lanes.missing_room(other) == ""
+    told = lanes._events
+    assert isinstance(told, Told)
+    assert [one.reason for one in told.events] == ["LaneSuspended"]
     await rig.close()

@@ -114,3 +114,41 @@ def test_events_say_who_waits_for_memory_and_what_grew() -> None:
     waits = lanes.reports[-1]
     assert (waits.job, waits.fault) == ("b", Fault.QUEUED)
     assert waits.message == "waits for memory of the device: place 1 of 1, 100 MiB are missing"
+
+
+def test_what_is_suspended_is_told_of_slice_lane_and_device() -> None:
+    lanes = DeviceLanes(capacity_mib=300, send=lambda *_: None)
+    for job in "ab":
+        member = Member(
+            job=job,
+            memory_mib=300,
+            persistent_mib=100,
+            ephemeral_mib=200,
+            lane=2,
+            suspendable=True,
+        )
+        lanes.hold(member, 0.0)
+        lanes.hear(job, wire.Hello(session=job, persistent_mib=100, ephemeral_mib=200), 0.0)
+    lanes.tick(100.0)
+    (order,) = lanes.orders
+    lanes.carried_out(order, "", 101.0)
+    assert {job: one.suspended for job, one in lanes.readings(102.0).items()} == {
+        "a": True,
+        "b": False,
+    }
+    assert lanes.observed("gpu-0") == (
+        ObservedLane(gpu="gpu-0", lane=2, size_mib=200, residents=1, suspended=1),
+    )
+    assert lane_figures({"gpu-0": lanes}).suspended == {"gpu-0": 1}
+    lanes.drop("b", 103.0)
+    assert lanes.observed("gpu-0") == (ObservedLane(gpu="gpu-0", lane=2, suspended=1),)
+    part = ObservedSlice(
+        key=SliceKey(pod_uid="pod", container="main"),
+        phase=SlicePhase.ATTACHED,
+        gpu="gpu-0",
+        percent=50,
+        memory_mib=300,
+        epoch=1,
+    )
+    (told,) = turned_slices([part], {part.key.directory: LaneReading(suspended=True)})
+    assert told.suspended

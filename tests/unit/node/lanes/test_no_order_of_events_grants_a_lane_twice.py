@@ -17,10 +17,12 @@ from hypothesis import strategies as st
 from ullage.api import lanes as wire
 from ullage.api.lanes import Message
 from ullage.engines.lanes.recorded import TableRecord
-from ullage_node.lanes.device import PATIENCE_S, DeviceLanes, Member
+from ullage.engines.lanes.records import Order, Resume, Suspend
+from ullage_node.lanes.device import PATIENCE_S, DeviceLanes, Idle, Member
 from ullage_node.lanes.saved import PAGE_BYTES, TIMES_SECONDS, SavedLanes
 
-MEMORY_MIB = 500
+MEMORY_MIB = 420
+"""All four programs are 80 MiB too much; two of them may be suspended."""
 JOBS = ("a", "b", "c", "d")
 STEPS = (
     "ask",
@@ -34,6 +36,9 @@ STEPS = (
     "lie",
     "drop",
     "hold",
+    "move",
+    "fail",
+    "move and restart",
 )
 
 
@@ -49,6 +54,8 @@ class Job:
     kept: int = 0
     lane: int = 0
     asks: bool = False
+    away: bool = False
+    stuck: bool = False
 
 
 class World:
@@ -59,6 +66,7 @@ class World:
         self.saved.remove("gpu")
         self.jobs = {name: Job(caches=caches[name]) for name in JOBS}
         self.now = 0.0
+        self.orders: dict[str, Order] = {}
         self.sent: list[tuple[str, Message]] = []
         self.lanes = self._device()
         for name in JOBS:
@@ -69,6 +77,7 @@ class World:
             capacity_mib=MEMORY_MIB,
             send=lambda job, message: self.sent.append((job, message)),
             lives=lambda job: self.jobs[job].session > 0,
+            idle=Idle(idle_s=0.0, busy_s=0.0, least_resident_s=0.0),
         )
 
     def act(self, name: str, step: str) -> None:
@@ -81,6 +90,11 @@ class World:
             self.now += 2 * PATIENCE_S
             self.lanes.tick(self.now)
         elif step == "restart":
+            self.restart()
+        elif step in ("move", "fail") and name in self.orders:
+            self.move(name, done=step == "move")
+        elif step == "move and restart" and name in self.orders:
+            self.moved(name, self.orders.pop(name))  # and the agent never hears of it
             self.restart()
         elif step == "hang up":
             job.connected = job.asks = False
@@ -103,6 +117,25 @@ class World:
         job = self.jobs[name]
         self.jobs[name] = Job(held=job.held, caches=job.caches)
         self.lanes.gone(name, self.now)
+
+    def move(self, name: str, *, done: bool) -> None:
+        """An order is carried out, or fails."""
+        order = self.orders.pop(name)
+        if not self.lanes.counts(order):
+            return
+        if done:
+            self.moved(name, order)
+        elif isinstance(order, Resume):
+            self.jobs[name].stuck = True
+        else:
+            self.jobs[name].away = False  # whoever cannot suspend brings back what left before
+        self.lanes.carried_out(order, "" if done else "no", self.now)
+        self.keep()
+
+    def moved(self, name: str, order: Order) -> None:
+        """The memory of a program leaves the device or comes back; done before = nothing."""
+        if self.lanes.counts(order):
+            self.jobs[name].away = isinstance(order, Suspend)
 
     def speak(self, name: str, step: str) -> None:
         """The program says something, greeting first where it is not connected."""
@@ -139,6 +172,7 @@ class World:
     def restart(self) -> None:
         """Another agent reads the file; every connection is gone."""
         self.deliver()
+        self.orders.clear()
         for job in self.jobs.values():
             job.connected = job.asks = False
         self.saved.close()
@@ -157,9 +191,12 @@ class World:
 
     def deliver(self) -> None:
         """What the server does: keep, then tell; and what programs do with what they hear."""
-        while self.sent:
+        while self.sent or self.lanes.orders:
             sent, self.sent[:] = list(self.sent), []
-            if any(isinstance(one, wire.Grant | wire.InLane) for _, one in sent):
+            orders = [one for one in self.lanes.orders if self.lanes.counts(one)]
+            self.lanes.orders.clear()
+            self.orders |= {one.job: one for one in orders}
+            if orders or any(isinstance(one, wire.Grant | wire.InLane) for _, one in sent):
                 self.keep()
             for name, message in sent:
                 self.told(name, message)
@@ -175,6 +212,8 @@ class World:
             return
         if isinstance(message, wire.Grant):
             assert job.asks
+            assert not job.away
+            assert not job.stuck
             job.running, job.kept, job.asks, job.lane = message.lease, 0, False, message.lane
         elif isinstance(message, wire.InLane):
             job.lane = message.lane
@@ -188,11 +227,14 @@ class World:
         """Nobody owns a step's memory beside another of its lane, and all of it fits the device."""
         owners = {name: one for name, one in self.jobs.items() if one.running or one.kept}
         residents = self.lanes.table.memory.residents
+        assert not any(one.away for one in owners.values())
         assert owners.keys() <= residents.keys()
         places = [residents[name].lane for name in owners]
         assert len(places) == len(set(places))
         alive = [name for name, one in self.jobs.items() if one.lane and name in residents]
-        used = sum(member(name).persistent_mib for name in alive)
+        here = [name for name, one in self.jobs.items() if one.lane and one.held and not one.away]
+        assert set(here) <= residents.keys() | self.lanes.table.queue.keys()
+        used = sum(member(name).persistent_mib for name in alive if not self.jobs[name].away)
         used += sum(member(name).ephemeral_mib for name in owners)
         assert used <= MEMORY_MIB
 
@@ -200,7 +242,13 @@ class World:
 def member(name: str) -> Member:
     """What a job asks for: some fit beside each other, some only in turns."""
     ephemeral = {"a": 300, "b": 250, "c": 100, "d": 60}[name]
-    return Member(job=name, memory_mib=400, persistent_mib=50, ephemeral_mib=ephemeral)
+    return Member(
+        job=name,
+        memory_mib=400,
+        persistent_mib=50,
+        ephemeral_mib=ephemeral,
+        suspendable=name in ("b", "c"),
+    )
 
 
 def without_times(table: TableRecord) -> dict[str, Any]:
@@ -247,8 +295,14 @@ def test_who_asks_is_granted_in_the_end(
         for name, job in world.jobs.items():
             if not job.held:
                 continue
+            if job.stuck:
+                world.die(name)
+                world.deliver()
             world.act(name, "ask")
             world.act(name, "late")
+            for other in tuple(world.orders):
+                world.act(other, "move")
+            job = world.jobs[name]
             if job.running:
                 done.add(name)
                 world.act(name, "end emptied")
@@ -256,6 +310,17 @@ def test_who_asks_is_granted_in_the_end(
                 world.die(name)
                 world.deliver()
     assert done == {name for name, job in world.jobs.items() if job.held}
+
+
+def test_memory_that_is_kept_is_given_back_for_one_that_is_expected(tmp_path: Path) -> None:
+    world = World(tmp_path, {"a": True, "b": False, "c": False, "d": True})
+    for name, step in (
+        *(("a", "ask"), ("d", "ask")),
+        *(("a", "end emptied"), ("d", "end")),  # a was quick, so it is expected back
+        *(("d", "ask"), ("a", "ask")),
+    ):
+        world.act(name, step)
+        world.check()
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=SHARED)

@@ -1,0 +1,228 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Takes CUDA processes off their GPU and back, with NVIDIA's program ``cuda-checkpoint``.
+
+The program is the administrator's (its licence forbids to ship it) and takes the host's process
+numbers, so it runs where these are known, in the process that reads the processes of GPUs; the
+agent asks over a socket of root's. The words are those of its help text (driver 570 and newer:
+``--get-state``, ``--action lock | checkpoint | restore | unlock``). CPU threads run on; what they
+ask of CUDA meanwhile waits.
+
+A process whose restore finds no memory is lost (NVIDIA/cuda-checkpoint, issue 44). So nothing here
+restores on its own: only the agent knows that the memory is free.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from ullage.api.contract import JsonObject, WireError, text
+from ullage_node.line_socket import Unanswered, ask
+from ullage_node.model.switching import Program, SwitchFailed
+
+SOCKET: Final = "checkpoint.sock"
+"""In the folder of the reader of processes."""
+LOCK_MS: Final = 10_000
+"""How long CUDA work that was submitted may take to end."""
+MOVE_SECONDS: Final = 120.0
+"""Longest checkpoint or restore of one process."""
+ABLE_SECONDS: Final = 1.0
+ANSWER_SECONDS: Final = 280.0
+"""For all processes of a container, less than the agent waits in all."""
+PIDS_MOST: Final = 64
+SAID_MOST: Final = 300
+"""Characters of what the program says that go into an error."""
+
+
+class CudaState(StrEnum):
+    """What the program says of a process."""
+
+    RUNNING = "running"
+    LOCKED = "locked"
+    CHECKPOINTED = "checkpointed"
+    FAILED = "failed"
+
+
+class Verb(StrEnum):
+    """What the agent may ask for."""
+
+    ABLE = "able"
+    SUSPEND = "suspend"
+    RESUME = "resume"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CudaCheckpoint:
+    """Runs the program at ``path``; nothing of a request becomes part of a path or a shell line."""
+
+    path: Path
+
+    async def answer(self, raw: JsonObject) -> Mapping[str, object]:
+        """Answer one request, ``{"verb": ..., "pids": [...]}``: ``{"problem": ""}`` = it is done.
+
+        Raises:
+            WireError: it is no request.
+        """
+        said = text(raw, "verb")
+        if said not in tuple(Verb):
+            raise WireError(f"verb: {said!r} is none")
+        verb, pids = Verb(said), _pids(raw.get("pids", []))
+        try:
+            if verb is Verb.ABLE:
+                await self.able()
+            elif verb is Verb.SUSPEND:
+                await self.suspend(pids)
+            else:
+                await self.resume(pids)
+        except SwitchFailed as error:
+            return {"problem": str(error)}
+        return {"problem": ""}
+
+    async def able(self) -> None:
+        """Whether the program runs here.
+
+        Raises:
+            SwitchFailed: it does not.
+        """
+        await self._run("--help", seconds=ABLE_SECONDS)
+
+    async def suspend(self, pids: Sequence[int]) -> None:
+        """Take these processes off their GPU, all or none; one that is off already stays so.
+
+        Raises:
+            SwitchFailed: one cannot be; all are back, as far as they come.
+        """
+        locked: list[int] = []
+        try:
+            for pid in pids:
+                if await self.state(pid) is not CudaState.CHECKPOINTED:
+                    await self._act("lock", pid, "--timeout", str(LOCK_MS))
+                    locked.append(pid)
+            for pid in locked:
+                await self._act("checkpoint", pid)
+        except SwitchFailed:
+            for pid in pids:  # what they had is theirs until we say that it is free
+                with contextlib.suppress(SwitchFailed):
+                    await self._back(pid)
+            raise
+
+    async def resume(self, pids: Sequence[int]) -> None:
+        """Bring these processes back, whose memory is free; one that is back already stays so.
+
+        Raises:
+            SwitchFailed: one cannot be.
+        """
+        for pid in pids:
+            await self._back(pid)
+
+    async def state(self, pid: int) -> CudaState:
+        """How a process is.
+
+        Raises:
+            SwitchFailed: the program does not say.
+        """
+        said = await self._run("--get-state", "--pid", str(pid), seconds=LOCK_MS / 1000)
+        word = said.strip().rpartition(" ")[2].lower()
+        if word not in tuple(CudaState):
+            raise SwitchFailed(f"process {pid}: its state is {said.strip()[:SAID_MOST]!r}")
+        return CudaState(word)
+
+    async def _back(self, pid: int) -> None:
+        state = await self.state(pid)
+        if state is CudaState.FAILED:
+            raise SwitchFailed(f"process {pid} is lost: CUDA could not restore it")
+        if state is CudaState.CHECKPOINTED:
+            await self._act("restore", pid)
+        if state is not CudaState.RUNNING:
+            await self._act("unlock", pid)
+
+    async def _act(self, action: str, pid: int, *more: str) -> None:
+        await self._run("--action", action, "--pid", str(pid), *more, seconds=MOVE_SECONDS)
+
+    async def _run(self, *words: str, seconds: float) -> str:
+        """What the program prints.
+
+        Raises:
+            SwitchFailed: it cannot be run, fails, or takes too long; then it is ended.
+        """
+        try:
+            process = await asyncio.create_subprocess_exec(
+                str(self.path),
+                *words,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+                env={"PATH": os.environ.get("PATH", "")}
+                | {key: os.environ[key] for key in ("LD_LIBRARY_PATH",) if key in os.environ},
+            )
+        except OSError as error:
+            raise SwitchFailed(f"{self.path} cannot be run: {error.strerror}") from error
+        try:
+            async with asyncio.timeout(seconds):
+                raw, _ = await process.communicate()
+        except TimeoutError:
+            raise SwitchFailed(f"{' '.join(words)} did not end in {seconds:g} s") from None
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        said = raw.decode(errors="replace")
+        if process.returncode:
+            raise SwitchFailed(f"{' '.join(words)}: {said.strip()[:SAID_MOST]}")
+        return said
+
+
+class HostCheckpoint:
+    """The agent's way to the program; see :class:`~ullage_node.model.switching.ProcessSwitch`."""
+
+    def __init__(self, socket: Path) -> None:
+        self._socket = socket
+
+    async def problem(self) -> str:
+        """Why processes cannot be suspended on this node; empty = they can."""
+        try:
+            await self._ask(Verb.ABLE, (), ABLE_SECONDS + 0.5)
+        except SwitchFailed as error:
+            return str(error)
+        return ""
+
+    async def suspend(self, program: Program) -> None:
+        """Take the container's processes off their GPU.
+
+        Raises:
+            SwitchFailed: they still hold their memory.
+        """
+        await self._ask(Verb.SUSPEND, program.pids, ANSWER_SECONDS)
+
+    async def resume(self, program: Program) -> None:
+        """Bring them back.
+
+        Raises:
+            SwitchFailed: what they hold is not known.
+        """
+        await self._ask(Verb.RESUME, program.pids, ANSWER_SECONDS)
+
+    async def _ask(self, verb: Verb, pids: tuple[int, ...], seconds: float) -> None:
+        request = {"verb": verb.value, "pids": list(pids)}
+        try:
+            answer = await ask(self._socket, request, seconds, "cuda-checkpoint")
+            problem = text(answer, "problem")
+        except (Unanswered, WireError) as error:
+            raise SwitchFailed(str(error)) from error
+        if problem:
+            raise SwitchFailed(problem)
+
+
+def _pids(raw: object) -> tuple[int, ...]:
+    if not isinstance(raw, list) or len(raw) > PIDS_MOST:
+        raise WireError(f"pids: expected at most {PIDS_MOST}")
+    if not all(type(pid) is int and 1 < pid < 1 << 31 for pid in raw):
+        raise WireError("pids: expected process ids above 1")
+    return tuple(raw)

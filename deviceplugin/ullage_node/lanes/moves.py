@@ -1,0 +1,100 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Carries out what a device's lanes ask for: suspends containers and resumes them.
+
+One at a time on a device, since they share the way to it; each ends within ``DEADLINE_SECONDS``.
+Its owner hears how it went. Whether the memory is free is decided before, by the lane engine; here
+nothing is tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from ullage.engines.lanes.records import Order, Resume
+from ullage_node.model.switching import ProcessSwitch, Program, SwitchFailed
+
+DEADLINE_SECONDS: Final = 300.0
+"""Longest suspend or resume; 80 GiB take some ten seconds, drained work may take minutes."""
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+class Moves:
+    """The suspends and resumes under way.
+
+    Args:
+        done: Told of each order's device, itself, and why it failed; empty = it did not.
+    """
+
+    def __init__(self, done: Callable[[str, Order, str], None]) -> None:
+        self._done = done
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self.switch: ProcessSwitch | None = None
+        """How; ``None`` = this node suspends nothing."""
+        self.find: Callable[[str], Program | None] = lambda _: None
+        """The container of a job, with its processes as they are seen now."""
+        self.proc_root = Path("/proc")
+
+    def pids(self, job: str) -> tuple[int, ...]:
+        """The processes of a job that are seen on its device now."""
+        found = self.find(job)
+        return found.pids if found is not None else ()
+
+    def lives(self, pids: Sequence[int]) -> bool:
+        """Whether any of these processes is still there."""
+        return any((self.proc_root / str(pid)).exists() for pid in pids)
+
+    def begin(self, device: str, order: Order, pids: tuple[int, ...]) -> None:
+        """Carry out an order; never waits.
+
+        Args:
+            device: UUID.
+            order: Of its lanes.
+            pids: The processes of the container, as they were when it was suspended.
+        """
+        task = asyncio.get_running_loop().create_task(self._carry_out(device, order, pids))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Stop waiting; what is under way is taken up by the next agent."""
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _carry_out(self, device: str, order: Order, pids: tuple[int, ...]) -> None:
+        back = isinstance(order, Resume)
+        async with self._locks[device]:
+            problem = await self._try(order, pids, back=back)
+        said = {"job": order.job, "device": device, "processes": len(pids)}
+        if problem:
+            _log.warning("resume failed" if back else "suspend failed", why=problem, **said)
+        else:
+            _log.info("resumed" if back else "suspended", **said)
+        self._done(device, order, problem)
+
+    async def _try(self, order: Order, pids: tuple[int, ...], *, back: bool) -> str:
+        """Why an order could not be carried out; empty = it was."""
+        program = self.find(order.job)
+        if self.switch is None:
+            return "this node suspends no processes any more"
+        if program is None or not pids:
+            return "no process of the container is seen on the device"
+        moved = Program(key=program.key, pids=pids, memory_mib=program.memory_mib)
+        try:
+            async with asyncio.timeout(DEADLINE_SECONDS):
+                await (self.switch.resume(moved) if back else self.switch.suspend(moved))
+        except SwitchFailed as error:
+            return str(error)
+        except TimeoutError:
+            return f"it did not end within {DEADLINE_SECONDS:.0f} s"
+        return ""

@@ -1,0 +1,53 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""How a container's memory leaves its device and comes back while its processes live on."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from ullage_node.model.devices import ContainerKey
+
+StandStill = Callable[[ContainerKey, tuple[int, ...], float], Awaitable[str]]
+"""Lets a container with these processes stand still for so many seconds; "" = it did."""
+
+
+class SwitchFailed(Exception):
+    """A container could not be suspended or resumed; the text says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A container that is suspended or resumed.
+
+    ``pids`` are the host's numbers of all its processes that hold memory of the device, as they
+    were before it was suspended; ``memory_mib`` is what moves, by its owner's word.
+    """
+
+    key: ContainerKey
+    pids: tuple[int, ...]
+    memory_mib: int
+
+
+class ProcessSwitch(Protocol):
+    """Suspends and resumes containers. Either call may come again after a restart of the agent."""
+
+    async def suspend(self, program: Program) -> None:
+        """Take all memory of the processes off the device; done before = nothing to do.
+
+        Raises:
+            SwitchFailed: it holds its memory, which is still reserved for it, and runs.
+        """
+        ...
+
+    async def resume(self, program: Program) -> None:
+        """Bring the memory back; done before = nothing to do.
+
+        Call it only where the memory is free: a process that finds none is lost.
+
+        Raises:
+            SwitchFailed: what the processes hold is not known.
+        """
+        ...

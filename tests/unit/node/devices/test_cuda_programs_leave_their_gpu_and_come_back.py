@@ -1,0 +1,193 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""NVIDIA's program is run by its words alone; a stand-in keeps the state of each process in a file.
+
+What the driver does with them needs a GPU and is not tested here.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from ullage.api.contract import WireError
+from ullage_node.devices.nvidia.cuda_checkpoint import (
+    PIDS_MOST,
+    CudaCheckpoint,
+    CudaState,
+    HostCheckpoint,
+)
+from ullage_node.line_socket import LineServer
+from ullage_node.model.devices import ContainerKey
+from ullage_node.model.switching import Program, SwitchFailed
+
+STAND_IN = """#!{python}
+import pathlib, sys, time
+here = pathlib.Path(__file__).parent
+words = sys.argv[1:]
+with (here / "calls").open("a") as calls:
+    calls.write(" ".join(words) + chr(10))
+if words == ["--help"]:
+    sys.exit(0)
+action = words[words.index("--action") + 1] if "--action" in words else "get-state"
+state = here / words[words.index("--pid") + 1]
+if (here / f"fails-{{action}}-{{state.name}}").exists():
+    print("out of memory")
+    sys.exit(1)
+before = state.read_text()
+if action == "get-state":
+    print(before)
+    sys.exit(0)
+rules = {{
+    "lock": ("running", "locked"),
+    "checkpoint": ("locked", "checkpointed"),
+    "restore": ("checkpointed", "locked"),
+    "unlock": ("locked", "running"),
+}}
+needs, after = rules[action]
+if before != needs:
+    print("the process is", before)
+    sys.exit(1)
+state.write_text(after)
+"""
+
+
+class Driver:
+    """The stand-in, and what it knows."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = folder / "cuda-checkpoint"
+        self.path.write_text(STAND_IN.format(python=sys.executable))
+        self.path.chmod(self.path.stat().st_mode | stat.S_IXUSR)
+        self.program = CudaCheckpoint(path=self.path)
+        for pid in (11, 12):
+            self.set(pid, "running")
+
+    def set(self, pid: int, state: str) -> None:
+        (self.folder / str(pid)).write_text(state)
+
+    def fails(self, action: str, pid: int) -> None:
+        (self.folder / f"fails-{action}-{pid}").touch()
+
+    @property
+    def states(self) -> list[str]:
+        return [(self.folder / str(pid)).read_text() for pid in (11, 12)]
+
+    @property
+    def actions(self) -> list[str]:
+        calls = (self.folder / "calls").read_text().splitlines()
+        return [one for one in calls if one.startswith("--action")]
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Driver:
+    return Driver(tmp_path)
+
+
+async def test_all_processes_of_a_container_leave_and_come_back(driver: Driver) -> None:
+    await driver.program.suspend((11, 12))
+    assert driver.states == ["checkpointed", "checkpointed"]
+    assert driver.actions[:2] == [
+        "--action lock --pid 11 --timeout 10000",
+        "--action lock --pid 12 --timeout 10000",
+    ], "none is copied before all stand still"
+    await driver.program.resume((11, 12))
+    assert driver.states == ["running", "running"]
+
+
+async def test_what_was_done_before_is_not_done_again(driver: Driver) -> None:
+    driver.set(11, "checkpointed")
+    await driver.program.suspend((11, 12))
+    assert driver.states == ["checkpointed", "checkpointed"]
+    driver.set(11, "running")
+    driver.set(12, "locked")
+    await driver.program.resume((11, 12))
+    assert driver.states == ["running", "running"]
+
+
+@pytest.mark.parametrize("action", ["lock", "checkpoint"])
+@pytest.mark.parametrize("before", ["running", "checkpointed"])
+async def test_where_one_cannot_leave_all_run_on(driver: Driver, action: str, before: str) -> None:
+    driver.set(11, before)
+    driver.fails(action, 12)
+    with pytest.raises(SwitchFailed, match="out of memory"):
+        await driver.program.suspend((11, 12))
+    assert driver.states == ["running", "running"]
+
+
+async def test_a_restore_that_fails_is_told_and_not_tried_again(driver: Driver) -> None:
+    await driver.program.suspend((11, 12))
+    driver.fails("restore", 11)
+    with pytest.raises(SwitchFailed, match="--action restore --pid 11: out of memory"):
+        await driver.program.resume((11, 12))
+    assert driver.states == ["checkpointed", "checkpointed"]
+    assert driver.actions.count("--action restore --pid 11") == 1
+
+
+async def test_a_process_that_is_lost_or_unknown_is_no_process_that_came_back(
+    driver: Driver,
+) -> None:
+    driver.set(11, "failed")
+    with pytest.raises(SwitchFailed, match="lost"):
+        await driver.program.resume((11,))
+    driver.set(11, "asleep")
+    with pytest.raises(SwitchFailed, match="asleep"):
+        await driver.program.resume((11,))
+    assert await driver.program.state(12) is CudaState.RUNNING
+
+
+async def test_the_agent_asks_over_a_socket(driver: Driver, tmp_path: Path) -> None:
+    host = HostCheckpoint(tmp_path / "checkpoint.sock")
+    assert "is not reached" in await host.problem()
+    moved = Program(
+        key=ContainerKey(pod_uid="uid-1", container="main"), pids=(11, 12), memory_mib=100
+    )
+    async with LineServer(tmp_path / "checkpoint.sock", driver.program.answer):
+        assert await host.problem() == ""
+        await host.suspend(moved)
+        assert driver.states == ["checkpointed", "checkpointed"]
+        driver.fails("restore", 12)
+        with pytest.raises(SwitchFailed, match="out of memory"):
+            await host.resume(moved)
+
+
+async def test_a_program_that_is_not_there_is_a_reason(tmp_path: Path) -> None:
+    program = CudaCheckpoint(path=tmp_path / "nothing")
+    assert "cannot be run" in str((await program.answer({"verb": "able"}))["problem"])
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {},
+        {"verb": "toggle", "pids": [11]},
+        {"verb": "suspend", "pids": [1]},
+        {"verb": "suspend", "pids": ["11"]},
+        {"verb": "suspend", "pids": [True]},
+        {"verb": "suspend", "pids": "11"},
+        {"verb": "suspend", "pids": [2] * (PIDS_MOST + 1)},
+    ],
+)
+async def test_what_is_no_request_runs_nothing(driver: Driver, request_: dict[str, object]) -> None:
+    with pytest.raises(WireError):
+        await driver.program.answer(request_)
+    assert not (driver.folder / "calls").exists()
+
+
+async def test_a_program_that_hangs_is_ended(tmp_path: Path) -> None:
+    path = tmp_path / "hangs"
+    path.write_text(
+        f"#!{sys.executable}\nimport os, time\nopen(__file__ + '.pid', 'w').write("
+        "str(os.getpid()))\ntime.sleep(600)\n"
+    )
+    path.chmod(0o700)
+    with pytest.raises(SwitchFailed, match="did not end in"):
+        await CudaCheckpoint(path=path).able()
+    pid = int((tmp_path / "hangs.pid").read_text())
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
