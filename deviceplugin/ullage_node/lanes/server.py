@@ -101,6 +101,8 @@ class LaneServer:
         self._began = clock()
         self._places: dict[str, _Place] = {}
         self._outbox: list[tuple[str, Message]] = []
+        self._ended_steps: set[str] = set()
+        """Devices whose leases ended since they were kept."""
         self._timer: asyncio.TimerHandle | None = None
         self.devices: dict[str, DeviceLanes] = {}
         self.policy = IterationPolicy.FAIR
@@ -239,6 +241,8 @@ class LaneServer:
         for name, lanes in self.devices.items():
             lanes.tick(now)
             self._deliver(name)
+            if name in self._ended_steps:  # else the next agent would wait for an idle program
+                self._keep(name, lanes)
 
     def _begin(self, name: str, device: Device, now: float) -> DeviceLanes:
         lanes = DeviceLanes(
@@ -433,6 +437,8 @@ class LaneServer:
                 known.pids = known.pids or self.moves.pids(order.job)
         if orders or any(isinstance(message, wire.Grant | wire.InLane) for _, message in outbox):
             self._keep(device, lanes)
+        if any(isinstance(message, wire.Done) for _, message in outbox):
+            self._ended_steps.add(device)
         for order in orders:
             self.moves.begin(device, order, lanes.jobs[order.job].pids)
         for job, message in outbox:
@@ -459,6 +465,7 @@ class LaneServer:
         return lanes.jobs[place.job].pids if lanes is not None and away else ()
 
     def _keep(self, device: str, lanes: DeviceLanes) -> None:
+        self._ended_steps.discard(device)
         try:
             self._saved.keep(device, lanes, self._clock())
         except OSError as error:
