@@ -6,7 +6,8 @@ Two files a device, in memory: after a reboot there is no process that could hol
 holds all; it is written when lanes or residents change, and now and then for the times in it. The
 other holds the leases, which every step changes: it is written in place, within one page, which a
 process that is killed leaves as it was or as it is to be. Both are written before a program hears
-of a grant; a lease that ended since is ended by its program, when it greets again.
+of a grant, and soon after a step has ended; a lease that ended since is ended by its program, when
+it greets again.
 """
 
 from __future__ import annotations

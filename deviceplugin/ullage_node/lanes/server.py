@@ -41,6 +41,8 @@ CONNECTIONS_MOST: Final = 8
 RESUME_SECONDS: Final = 30.0
 """How long after a restart of the agent the processes that it knew may take to greet again."""
 TICK_SECONDS: Final = 0.5
+UNSEEN_SECONDS: Final = 10.0
+"""How long a suspend waits for a look at the processes of its container."""
 STATE: Final = "state"
 SOCKETS: Final = "sockets"
 
@@ -101,6 +103,10 @@ class LaneServer:
         self._began = clock()
         self._places: dict[str, _Place] = {}
         self._outbox: list[tuple[str, Message]] = []
+        self._unseen: dict[str, float] = {}
+        """Jobs to suspend of which no process was seen, and since when."""
+        self._ended_steps: set[str] = set()
+        """Devices whose leases ended since they were kept."""
         self._timer: asyncio.TimerHandle | None = None
         self.devices: dict[str, DeviceLanes] = {}
         self.policy = IterationPolicy.FAIR
@@ -239,6 +245,8 @@ class LaneServer:
         for name, lanes in self.devices.items():
             lanes.tick(now)
             self._deliver(name)
+            if name in self._ended_steps:  # else the next agent would wait for an idle program
+                self._keep(name, lanes)
 
     def _begin(self, name: str, device: Device, now: float) -> DeviceLanes:
         lanes = DeviceLanes(
@@ -300,6 +308,7 @@ class LaneServer:
         self._places[job] = place
 
     def _close_place(self, job: str) -> None:
+        self._unseen.pop(job, None)
         place = self._places.pop(job, None)
         if place is None:
             return
@@ -424,15 +433,11 @@ class LaneServer:
         """Keep what was granted, then tell it."""
         lanes = self.devices[device]
         outbox, self._outbox = self._outbox, []
-        orders = [one for one in lanes.orders if lanes.counts(one)]
-        lanes.orders.clear()
-        for order in orders:
-            if isinstance(order, Suspend):
-                # after a restart, those that may be suspended already are seen no more
-                known = lanes.jobs[order.job]
-                known.pids = known.pids or self.moves.pids(order.job)
+        orders = self._ready(lanes)
         if orders or any(isinstance(message, wire.Grant | wire.InLane) for _, message in outbox):
             self._keep(device, lanes)
+        if any(isinstance(message, wire.Done) for _, message in outbox):
+            self._ended_steps.add(device)
         for order in orders:
             self.moves.begin(device, order, lanes.jobs[order.job].pids)
         for job, message in outbox:
@@ -444,6 +449,28 @@ class LaneServer:
         while lanes.turns:
             self.on_turn(lanes.turns.popleft())
         self._wake()
+
+    def _ready(self, lanes: DeviceLanes) -> list[Order]:
+        """The orders that can be carried out now.
+
+        A suspend waits until the processes are seen, which after a restart takes a moment; one of a
+        container without any fails in the end.
+        """
+        orders = [one for one in lanes.orders if lanes.counts(one)]
+        lanes.orders.clear()
+        ready: list[Order] = []
+        for order in orders:
+            known, now = lanes.jobs[order.job], self._clock()
+            if isinstance(order, Suspend):
+                # those that may be suspended already are seen no more
+                known.pids = known.pids or self.moves.pids(order.job)
+                since = self._unseen.setdefault(order.job, now)
+                if not known.pids and now - since < UNSEEN_SECONDS:
+                    lanes.orders.append(order)
+                    continue
+            self._unseen.pop(order.job, None)
+            ready.append(order)
+        return ready
 
     def _carried_out(self, device: str, order: Order, problem: str) -> None:
         lanes = self.devices.get(device)
@@ -459,6 +486,7 @@ class LaneServer:
         return lanes.jobs[place.job].pids if lanes is not None and away else ()
 
     def _keep(self, device: str, lanes: DeviceLanes) -> None:
+        self._ended_steps.discard(device)
         try:
             self._saved.keep(device, lanes, self._clock())
         except OSError as error:

@@ -295,3 +295,24 @@ async def test_a_program_that_is_stuck_is_told_so_when_it_greets(scene: Scene) -
     refused = await scene.wires["a"].hear()
     assert isinstance(refused, Refused)
     assert refused.reason is LaneRefusal.STUCK
+
+
+async def test_a_suspend_waits_until_the_processes_are_seen(scene: Scene) -> None:
+    scene.rig.pids["a"] = ()
+    await full(scene)
+    assert await scene.wires["c"].silent(0.1)
+    assert not scene.switch.said
+    scene.rig.pids["a"] = (4711,)
+    assert isinstance(await scene.wires["c"].hear(), InLane)
+    assert scene.switch.moves == [("suspend", "a", (4711,))]
+
+
+async def test_a_container_without_a_process_is_not_suspended(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ullage_node.lanes.server.UNSEEN_SECONDS", 0.1)
+    scene.rig.pids["a"] = ()
+    await full(scene)
+    assert isinstance(await scene.wires["c"].hear(), InLane)
+    assert scene.switch.said == ["suspend b"], "the other one goes"
+    assert scene.told(Fault.SUSPEND_FAILED) == ["a"]
