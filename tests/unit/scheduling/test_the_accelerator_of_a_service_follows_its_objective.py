@@ -215,8 +215,13 @@ def test_what_is_not_known_to_be_cheaper_changes_nothing(world: dict[str, object
 
 @pytest.mark.parametrize(
     "service",
-    [movable(FAST), movable().with_(sharing=SharingRules()), movable(latency_ms=90)],
-    ids=["not allowed", "may not be restarted", "too slow"],
+    [
+        movable(FAST),
+        movable().with_(sharing=SharingRules()),
+        movable(latency_ms=90),
+        movable().fractional(PERCENT - 10, PERCENT + 10),
+    ],
+    ids=["not allowed", "may not be restarted", "too slow", "a range of which it gets what fits"],
 )
 def test_an_accelerator_that_will_not_do_is_not_chosen(service: WorkloadBuilder) -> None:
     service, _ = lived(service)

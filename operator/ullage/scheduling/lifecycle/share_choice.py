@@ -121,11 +121,16 @@ def _found(ask: ShareQuestion) -> Configuration | None:
 
 
 def _others(ask: ShareQuestion) -> list[Configuration]:
-    """What replicas might be; other accelerators only where all have a price."""
+    """What replicas might be; other accelerators only where all have a price.
+
+    A range of which replicas get what fits says nothing of their share on another accelerator.
+    """
     share = ask.service.gpu.share
     percents: tuple[int, ...] = (ask.now.share_percent,)
     if share is not None and share_follows(ask.service):
         percents = shares(share.min_percent, share.max_percent)
+    elif share is not None and share.min_percent < share.max_percent:
+        return []
     here, prices = ask.now.accelerator, ask.kinds.prices
     types = sorted(prices.keys() - (set(ask.kinds.barred) - {here})) if here in prices else [here]
     return [of_kind(ask.now, ask.kinds, one, each) for one in types for each in percents]
