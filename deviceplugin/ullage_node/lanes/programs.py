@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The programs of one device and what they are told: what changes of its lanes mean for each.
 
-Greetings, steps, suspends and readings build on it.
+Greetings, steps and suspends build on it.
 """
 
 from __future__ import annotations
