@@ -27,7 +27,7 @@ from bench.guard_node import Groups, what_is_missing
 from ullage.api.contract import LANE_SOCKET
 from ullage.engines.lanes.records import JobDemand
 from ullage.engines.lanes.residents import Fits, RuleDevice, packing, single_lane
-from ullage_node.lanes.device import Member
+from ullage_node.lanes.members import Member
 from ullage_node.lanes.server import Device, LaneServer, Tenant
 
 NAME: Final = "lanes"

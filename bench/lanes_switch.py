@@ -26,7 +26,7 @@ from typing import Any, Final
 
 from bench import report
 from ullage.api.contract import LANE_SOCKET
-from ullage_node.lanes.device import Member
+from ullage_node.lanes.members import Member
 from ullage_node.lanes.server import Device, LaneServer, Tenant
 
 NAME: Final = "lanes"

@@ -14,7 +14,9 @@ from typing import Final
 
 from ullage_node.devices.backend import Hardware
 from ullage_node.events import QUIET_SECONDS, Event, Events, Subject
-from ullage_node.lanes.device import Fault, Idle, Member, Report
+from ullage_node.lanes.device import Idle
+from ullage_node.lanes.members import Member
+from ullage_node.lanes.reports import Fault, Report
 from ullage_node.lanes.server import Device, LaneServer, Tenant
 from ullage_node.model.devices import Attachment, AttachState, ContainerKey
 from ullage_node.model.slices import HeldSlice, context_costs_mib, shares_lane

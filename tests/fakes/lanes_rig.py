@@ -14,7 +14,9 @@ from pathlib import Path
 
 from ullage.api.contract import LANE_SOCKET
 from ullage.api.lanes import LINE_MAX, Hello, Message, decode, encode
-from ullage_node.lanes.device import Idle, Member, Report
+from ullage_node.lanes.device import Idle
+from ullage_node.lanes.members import Member
+from ullage_node.lanes.reports import Report
 from ullage_node.lanes.server import Device, LaneServer, Tenant
 from ullage_node.model import switching
 from ullage_node.model.devices import ContainerKey

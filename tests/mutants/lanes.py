@@ -113,7 +113,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "no one passes the first that waits",
-        f"{LANES}/table.py",
+        f"{LANES}/admission.py",
         "            if assigned is None:\n                return False\n",
         "            if assigned is None:\n                self.queue.move_to_end(first.name)\n"
         "                return False\n",
@@ -121,16 +121,16 @@ MUTANTS: Final = (
     ),
     Mutant(
         "one step runs in a lane",
-        f"{LANES}/table.py",
-        "if lane.holder is not None or (lane.draining and not self.settings.early_release):",
-        "if lane.draining and not self.settings.early_release:",
+        f"{LANES}/turns.py",
+        "if lane.holder is not None or (lane.draining and not settings.early_release):",
+        "if lane.draining and not settings.early_release:",
         RULES,
     ),
     Mutant(
         "a deadline is twice the expected step",
-        f"{LANES}/table.py",
-        "deadline_s=self._now_s + self.settings.deadline_factor * known,",
-        "deadline_s=self._now_s + known,",
+        f"{LANES}/turns.py",
+        "deadline_s=now_s + settings.deadline_factor * known,",
+        "deadline_s=now_s + known,",
         RULES,
     ),
     Mutant(
@@ -142,7 +142,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a step that is known to be too large does not run",
-        f"{LANES}/table.py",
+        f"{LANES}/larger_steps.py",
         "                if one.peak_mib > one.ephemeral_mib:\n",
         "                if False:\n",
         GROWTH,
@@ -156,7 +156,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "who sleeps may catch up by a credit alone",
-        f"{LANES}/table.py",
+        f"{LANES}/turns.py",
         "resident.level_s = max(resident.level_s, lane.clock_s - settings.credit_s)",
         "resident.level_s = max(resident.level_s, lane.clock_s - 1e9)",
         STEPS,
@@ -199,8 +199,8 @@ MUTANTS: Final = (
     Mutant(
         "a restored table counts its leases on",
         f"{LANES}/table.py",
-        "table._leases = max((record.leases, *held))",
-        "table._leases = 0",
+        "table._turns.leases = max((record.leases, *held))",
+        "table._turns.leases = 0",
         RESTORED,
     ),
     Mutant(
@@ -240,7 +240,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a job whose memory is elsewhere runs no step",
-        f"{LANES}/table.py",
+        f"{LANES}/turns.py",
         "if one.may_run and not one.needs_mib",
         "if not one.needs_mib",
         AWAY,

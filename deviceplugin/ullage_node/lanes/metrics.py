@@ -11,7 +11,8 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Histogram
 
 from ullage.process.metric_families import gauge
-from ullage_node.lanes.device import DeviceLanes, Turn
+from ullage_node.lanes.device import DeviceLanes
+from ullage_node.lanes.programs import Turn
 from ullage_node.model.device_labels import DEVICE
 
 WAIT_BUCKETS: Final = (0.001, 0.01, 0.1, 1.0, 10.0, 60.0, 600.0)

@@ -31,7 +31,8 @@ from ullage.engines.lanes.recorded import (
 from ullage.engines.lanes.records import JobDemand, Lease
 from ullage.engines.lanes.state import Memory
 from ullage_node.files import read_bounded, write_whole
-from ullage_node.lanes.device import DeviceLanes, Member
+from ullage_node.lanes.device import DeviceLanes
+from ullage_node.lanes.members import Member
 
 MOST_BYTES: Final = 4 << 20
 VERSION: Final = 2

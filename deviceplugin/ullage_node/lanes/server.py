@@ -30,9 +30,12 @@ from ullage.engines.lanes.records import Order, Suspend
 from ullage.engines.lanes.safety import UnsafeLanes
 from ullage_node.devices.cgroups import CgroupUnreadable
 from ullage_node.lanes.connection import Connection, Pace
-from ullage_node.lanes.device import DeviceLanes, Idle, Member, Report, Turn
+from ullage_node.lanes.device import DeviceLanes, Idle
+from ullage_node.lanes.members import Member
 from ullage_node.lanes.moves import Moves
 from ullage_node.lanes.peers import Peer, pod_of
+from ullage_node.lanes.programs import Turn
+from ullage_node.lanes.reports import Report
 from ullage_node.lanes.saved import SavedLanes
 from ullage_node.model.lanes import LaneReading
 

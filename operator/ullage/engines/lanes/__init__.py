@@ -24,6 +24,10 @@ look           time alone: idle residents make room for the first job of the que
 record         the state to keep; `LaneTable.restored` goes on from it with the same leases
 =============  ====================================================================================
 
+The table hands what it decides to its parts: who gets memory and who makes room (`admission`,
+`suspension`, `away`), lanes and their sizes (`memory` by the `rules`), steps that need more
+(`larger_steps`), whose step is next (`turns` by the `policies`), what outlives it (`recorded`).
+
 A scheduler that places jobs before their programs run assigns lanes itself (`assignment`), by the
 same rules; the table then keeps to these lanes and merges or splits none of them.
 

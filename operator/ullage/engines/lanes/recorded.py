@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from ullage.engines.lanes.away import Away
+from ullage.engines.lanes.memory import DeviceMemory
 from ullage.engines.lanes.records import JobDemand, Lease
 from ullage.engines.lanes.state import Lane, Memory, Resident
 
@@ -155,7 +157,31 @@ def recorded_resident(one: Resident, *, draining: bool = False) -> ResidentRecor
     )
 
 
-def rebuilt(record: LaneRecord) -> Lane:
+def rebuild(record: TableRecord, memory: DeviceMemory, away: Away) -> None:
+    """Put lanes, residents and suspended jobs back where they were.
+
+    Args:
+        record: Of an earlier table.
+        memory: Of the device, without lanes.
+        away: Of the device, without jobs.
+
+    Raises:
+        ValueError: the record contradicts itself.
+    """
+    for lane in map(_rebuilt, record.lanes):
+        if lane.lane in memory.lanes or memory.residents.keys() & lane.residents.keys():
+            raise ValueError(f"lane {lane.lane} or a job of it is recorded twice")
+        memory.lanes[lane.lane] = lane
+        memory.residents.update(lane.residents)
+    for one in map(_rebuilt_resident, record.away):
+        known = one.name in memory.residents or one.name in away.jobs
+        if known or one.memory is not Memory.AWAY or one.lease is not None:
+            raise ValueError(f"{one.name!r} is recorded as away and is not")
+        away.jobs[one.name] = one
+    memory.next_lane = max((record.next_lane, *(one + 1 for one in memory.lanes)))
+
+
+def _rebuilt(record: LaneRecord) -> Lane:
     """A lane as it was; levels of FAIR and RR start anew, equal for all.
 
     Raises:
@@ -169,7 +195,7 @@ def rebuilt(record: LaneRecord) -> Lane:
         epoch=record.epoch,
     )
     for each in record.residents:
-        one = rebuilt_resident(each)
+        one = _rebuilt_resident(each)
         lane.add(one)
         if each.lease is None:
             continue
@@ -184,7 +210,7 @@ def rebuilt(record: LaneRecord) -> Lane:
     return lane
 
 
-def rebuilt_resident(record: ResidentRecord) -> Resident:
+def _rebuilt_resident(record: ResidentRecord) -> Resident:
     """A job as it was; who asks must ask again."""
     return Resident(
         demand=record.demand,

@@ -5,19 +5,19 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
+from ullage.engines.lanes.admission import Admission
 from ullage.engines.lanes.away import Away, settled
-from ullage.engines.lanes.memory import DeviceMemory, need_of
-from ullage.engines.lanes.policies import chosen
+from ullage.engines.lanes.larger_steps import LargerSteps
+from ullage.engines.lanes.memory import DeviceMemory
 from ullage.engines.lanes.recorded import (
     RunningRecord,
     Shape,
     TableRecord,
-    rebuilt,
-    rebuilt_resident,
+    rebuild,
     recorded,
     recorded_resident,
     shape_of,
@@ -27,7 +27,6 @@ from ullage.engines.lanes.records import (
     Change,
     Changes,
     Enlarged,
-    Exceeded,
     Granted,
     JobDemand,
     Joined,
@@ -41,13 +40,9 @@ from ullage.engines.lanes.records import (
     Waits,
     mib,
 )
-from ullage.engines.lanes.rules import missing_mib
 from ullage.engines.lanes.settings import LaneSettings
 from ullage.engines.lanes.state import Lane, Memory, Resident
-from ullage.engines.lanes.suspension import Moment, leavers
-
-SMOOTHING = 0.2
-"""Weight of the newest step in the expected step of a job."""
+from ullage.engines.lanes.turns import Turns, count_step, stop_asking
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,17 +54,21 @@ class LaneTable:
 
     settings: LaneSettings
     memory: DeviceMemory = field(init=False)
-    queue: OrderedDict[str, Resident] = field(init=False, default_factory=OrderedDict)
     away: Away = field(init=False, default_factory=Away)
     _now_s: float = field(init=False, default=-math.inf)
-    _arrivals: int = field(init=False, default=0)
-    _asks: int = field(init=False, default=0)
-    _leases: int = field(init=False, default=0)
-    _outgrown: set[str] = field(init=False, default_factory=set)
-    """Residents whose next step needs more than they have."""
+    _admission: Admission = field(init=False)
+    _larger: LargerSteps = field(init=False)
+    _turns: Turns = field(init=False, default_factory=Turns)
 
     def __post_init__(self) -> None:
         self.memory = DeviceMemory(usable_mib=self.settings.usable_mib, aim=self.settings.aim)
+        self._admission = Admission(memory=self.memory, away=self.away)
+        self._larger = LargerSteps(memory=self.memory)
+
+    @property
+    def queue(self) -> Mapping[str, Resident]:
+        """Jobs that wait for memory, in their order."""
+        return self._admission.queue
 
     def arrive(self, demand: JobDemand, now_s: float) -> tuple[Answer, Changes]:
         """A job wants to be resident; one that is queued is assigned in a later change.
@@ -79,7 +78,7 @@ class LaneTable:
             now_s: The present.
         """
         self._clock(now_s)
-        resident = self._newcomer(demand)
+        resident = self._admission.newcomer(demand, self.settings.margins, self._now_s)
         whole = resident.whole_mib
         if self.knows(demand.name):
             return self._refused(demand.name, Refusal.KNOWN), ()
@@ -87,8 +86,7 @@ class LaneTable:
             return self._refused(demand.name, Refusal.EXCEEDS_DEVICE, whole), ()
         if len(self.queue) >= max(1, self.settings.most_queued):
             return self._refused(demand.name, Refusal.QUEUE_FULL, whole), ()
-        self._arrivals += 1
-        self.queue[demand.name] = resident
+        self._admission.add(resident)
         changes: list[Change] = []
         self._settle(changes)
         answer: Answer | None = None
@@ -110,8 +108,8 @@ class LaneTable:
         resident = self.memory.residents.get(job)
         if resident is not None:
             self.memory.dismiss(resident, changes)
-            self._outgrown.discard(job)
-        elif (self.queue.pop(job, None) or self.away.jobs.get(job)) is None:
+            self._larger.forget(job)
+        elif (self._admission.queue.pop(job, None) or self.away.jobs.get(job)) is None:
             return ()
         self.away.jobs.pop(job, None)
         self._settle(changes)
@@ -138,7 +136,7 @@ class LaneTable:
         if resident.lease is not None:
             return self._refused(job, Refusal.HOLDS_LEASE), ()
         if ephemeral_mib is not None:
-            self._need_more(resident, mib(ephemeral_mib, "ephemeral memory"))
+            self._needs(resident, ephemeral_mib)
         self._ask(resident)
         changes: list[Change] = []
         self._settle(changes)
@@ -158,10 +156,9 @@ class LaneTable:
         self._clock(now_s)
         resident = self.memory.residents.get(job) or self.away.jobs.get(job)
         if resident is not None:
-            resident.waited_s = resident.wait_s(self._now_s)
-            resident.asked_s, resident.quiet_s = None, self._now_s
+            stop_asking(resident, self._now_s)
         if job in self.away.jobs:
-            self.queue.pop(job, None)
+            self._admission.queue.pop(job, None)
 
     def release(
         self,
@@ -196,12 +193,12 @@ class LaneTable:
             return ()
         lane = self._lane_of(resident)
         if lane.holder == resident.name:
-            self._end_step(resident, slowdown)
+            count_step(resident, slowdown, self._now_s)
             lane.holder = None
         lane.draining.discard(resident.name)
         resident.lease, resident.quiet_s = None, self._now_s
         changes: list[Change] = []
-        self._learn_peak(resident, peak_mib, changes)
+        self._larger.learn_peak(resident, peak_mib, self.settings.margins, changes)
         if again:
             self._ask(resident)
         self._settle(changes)
@@ -225,7 +222,7 @@ class LaneTable:
         if resident is None or self._lane_of(resident).holder != resident.name:
             return ()
         lane = self._lane_of(resident)
-        self._end_step(resident, slowdown)
+        count_step(resident, slowdown, self._now_s)
         lane.holder = None
         lane.draining.add(resident.name)
         changes: list[Change] = []
@@ -243,7 +240,7 @@ class LaneTable:
         resident = self.away.jobs.get(job)
         changes: list[Change] = []
         if resident is not None:
-            self._enqueue(resident)
+            self._admission.enqueue(resident, self._now_s)
             self._settle(changes)
         return tuple(changes)
 
@@ -269,11 +266,11 @@ class LaneTable:
             self.memory.dismiss(resident, changes)
             self.away.left(resident, holds_mib)
             if resident.asked_s is not None:
-                self._enqueue(resident)
+                self._admission.enqueue(resident, self._now_s)
         else:
             resident.memory, resident.order = Memory.HERE, 0
             resident.spared_until_s = self._now_s + self.settings.spare_s
-            self._outgrows(resident)
+            self._larger.note(resident)
         self._settle(changes)
         return tuple(changes)
 
@@ -292,7 +289,7 @@ class LaneTable:
         changes: list[Change] = []
         if done:
             settled(resident, self._now_s)
-            self._outgrows(resident)
+            self._larger.note(resident)
         else:
             resident.memory, resident.order, resident.asked_s = Memory.STUCK, 0, None
         self._settle(changes)
@@ -323,8 +320,8 @@ class LaneTable:
             ),
             away=tuple(recorded_resident(one) for one in self.away.jobs.values()),
             next_lane=self.memory.next_lane,
-            arrivals=self._arrivals,
-            leases=self._leases,
+            arrivals=self._admission.arrivals,
+            leases=self._turns.leases,
         )
 
     def running(self) -> RunningRecord:
@@ -333,7 +330,7 @@ class LaneTable:
         return RunningRecord(
             held=tuple(one.lease for one in residents if one.lease is not None),
             draining=tuple(name for lane in lanes for name in lane.draining),
-            leases=self._leases,
+            leases=self._turns.leases,
         )
 
     @property
@@ -361,29 +358,19 @@ class LaneTable:
         table = cls(settings=settings)
         table._clock(now_s)
         memory = table.memory
-        for lane in map(rebuilt, record.lanes):
-            if lane.lane in memory.lanes or memory.residents.keys() & lane.residents.keys():
-                raise ValueError(f"lane {lane.lane} or a job of it is recorded twice")
-            memory.lanes[lane.lane] = lane
-            memory.residents.update(lane.residents)
-        for one in map(rebuilt_resident, record.away):
-            if table.knows(one.name) or one.memory is not Memory.AWAY or one.lease is not None:
-                raise ValueError(f"{one.name!r} is recorded as away and is not")
-            table.away.jobs[one.name] = one
+        rebuild(record, memory, table.away)
         for one in memory.residents.values():
-            table._outgrows(one)
-        memory.next_lane = max((record.next_lane, *(one + 1 for one in memory.lanes)))
+            table._larger.note(one)
         held = [one.lease.lease for one in memory.residents.values() if one.lease is not None]
         known = (*memory.residents.values(), *table.away.jobs.values())
         numbers = [one.number for one in known]
-        table._leases = max((record.leases, *held))
-        table._arrivals = max((record.arrivals - len(record.queue), *numbers))
+        table._turns.leases = max((record.leases, *held))
+        table._admission.arrivals = max((record.arrivals - len(record.queue), *numbers))
         memory.check()
         for demand in record.queue:
-            resident = table._newcomer(demand)
+            resident = table._admission.newcomer(demand, settings.margins, table._now_s)
             if not table.knows(demand.name) and resident.whole_mib <= memory.usable_mib:
-                table._arrivals += 1
-                table.queue[demand.name] = resident
+                table._admission.add(resident)
         return table
 
     def overdue(self, now_s: float) -> tuple[Lease, ...]:
@@ -401,10 +388,7 @@ class LaneTable:
         Raises:
             KeyError: it is not queued.
         """
-        need = need_of(self.queue[job])
-        missing = missing_mib(need, self.memory.sizes(), self.memory.free_mib)
-        place = list(self.queue).index(job) + 1
-        return Queued(job=job, place=place, waiting=len(self.queue), missing_mib=missing)
+        return self._admission.place(job)
 
     def knows(self, job: str) -> bool:
         """Whether a job of this name is resident or queued."""
@@ -413,44 +397,18 @@ class LaneTable:
     def _acquire_away(self, resident: Resident, ephemeral_mib: int | None) -> tuple[Turn, Changes]:
         """A suspended job asks: it waits in the queue for its memory, then for its lane."""
         if ephemeral_mib is not None:
-            self._need_more(resident, mib(ephemeral_mib, "ephemeral memory"))
-        if resident.asked_s is None:
-            self._asks += 1
-            resident.asked, resident.asked_s = self._asks, self._now_s
-        self._enqueue(resident)
+            self._needs(resident, ephemeral_mib)
+        self._turns.ask_away(resident, self._now_s)
+        self._admission.enqueue(resident, self._now_s)
         changes: list[Change] = []
         self._settle(changes)
         return Waits(job=resident.name, lane=resident.lane, others=len(self.queue)), tuple(changes)
-
-    def _enqueue(self, resident: Resident) -> None:
-        if resident.name not in self.queue:
-            resident.queued_s = self._now_s
-            self.queue[resident.name] = resident
 
     def _ordered(self, order: int, memory: Memory) -> Resident | None:
         for one in self.memory.residents.values():
             if one.memory is memory and one.order == order:
                 return one
         return None
-
-    def _outgrows(self, resident: Resident) -> None:
-        """Note whether a step needs more than its job has, of jobs whose memory is here."""
-        if resident.needs_mib and resident.memory is Memory.HERE:
-            self._outgrown.add(resident.name)
-        else:
-            self._outgrown.discard(resident.name)
-
-    def _newcomer(self, demand: JobDemand) -> Resident:
-        margins = self.settings.margins
-        return Resident(
-            demand=demand,
-            persistent_mib=margins.persistent_mib(demand.persistent_mib),
-            ephemeral_mib=margins.ephemeral_mib(demand.persistent_mib, demand.ephemeral_mib),
-            number=self._arrivals + 1,
-            since_s=self._now_s,
-            queued_s=self._now_s,
-            step_s=demand.step_s,
-        )
 
     def _clock(self, now_s: float) -> None:
         if not math.isfinite(now_s):
@@ -471,135 +429,24 @@ class LaneTable:
         return None
 
     def _ask(self, resident: Resident) -> None:
-        """The job waits from now on; what it may catch up is bounded."""
-        if resident.asked_s is not None:
-            return
-        lane, settings = self._lane_of(resident), self.settings
-        self._asks += 1
-        resident.asked, resident.asked_s = self._asks, self._now_s
-        resident.level_s = max(resident.level_s, lane.clock_s - settings.credit_s)
-        least = lane.clock_steps - settings.credit_steps
-        resident.level_steps = max(resident.level_steps, least)
+        self._turns.ask(resident, self._lane_of(resident), self.settings, self._now_s)
 
-    def _end_step(self, resident: Resident, slowdown: float) -> None:
-        """Count the step by our own clock; what the client says of its time could be wrong."""
-        assert resident.lease is not None
-        took_s = self._now_s - resident.lease.granted_s
-        resident.steps += 1
-        resident.level_steps += 1
-        resident.ran_s += took_s / slowdown
-        resident.level_s += took_s / slowdown
-        known = resident.step_s
-        resident.step_s = took_s if known is None else known + SMOOTHING * (took_s - known)
-
-    def _learn_peak(self, resident: Resident, peak_mib: int, changes: list[Change]) -> None:
-        resident.peak_mib = max(resident.peak_mib, peak_mib)
-        if peak_mib > resident.ephemeral_mib:
-            declared = resident.demand.ephemeral_mib
-            name = resident.name
-            changes.append(Exceeded(job=name, peak_mib=peak_mib, declared_mib=declared))
-            self._need_more(resident, peak_mib)
-
-    def _need_more(self, resident: Resident, ephemeral_mib: int) -> None:
-        persistent = resident.demand.persistent_mib
-        wanted = self.settings.margins.ephemeral_mib(persistent, ephemeral_mib)
-        if wanted > resident.ephemeral_mib:
-            resident.needs_mib = max(resident.needs_mib, wanted)
-            self._outgrows(resident)
+    def _needs(self, resident: Resident, ephemeral_mib: int) -> None:
+        needs = mib(ephemeral_mib, "ephemeral memory")
+        self._larger.need(resident, needs, self.settings.margins)
 
     def _settle(self, changes: list[Change]) -> None:
         """What a boundary permits: sizes, larger steps, newcomers, merges, splits, grants."""
-        for lane in list(self.memory.lanes.values()):
-            self.memory.resize(lane, changes)
-        if self._grow(changes) and self._admit(changes):
-            self.memory.part(changes)
-        self._make_room(changes)
-        for lane in self.memory.lanes.values():
-            self._grant(lane, changes)
-        self.memory.check()
-
-    def _grow(self, changes: list[Change]) -> bool:
-        """Larger steps go before newcomers; whether none waits for lanes to merge."""
-        done = True
-        for one in [self.memory.residents[name] for name in sorted(self._outgrown)]:
-            if one.lease is not None or one.asked_s is None:
-                continue
-            grown = self.memory.grow(one, one.needs_mib, changes)
-            if grown:
-                self._has_what_it_needs(one)
-            elif grown is None:
-                done = False
-            else:
-                needs = one.persistent_mib + one.needs_mib
-                changes.append(self._refused(one.name, Refusal.CANNOT_GROW, needs))
-                self.withdraw(one.name, self._now_s)
-                self._has_what_it_needs(one)
-                if one.peak_mib > one.ephemeral_mib:
-                    self._need_more(one, one.peak_mib)
-        return done
-
-    def _has_what_it_needs(self, resident: Resident) -> None:
-        resident.needs_mib = 0
-        self._outgrown.discard(resident.name)
-
-    def _admit(self, changes: list[Change]) -> bool:
-        """Newcomers in their order, as long as the first one fits; whether none waits."""
-        while self.queue:
-            first = next(iter(self.queue.values()))
-            assigned = self.memory.admit(first, changes)
-            if assigned is None:
-                return False
-            del self.queue[first.name]
-            if first.memory is Memory.AWAY:
-                changes.append(self.away.resume(first))
-                continue
-            first.since_s = self._now_s
-            settled(first, self._now_s)
-            changes.append(assigned)
-        return True
-
-    def _make_room(self, changes: list[Change]) -> None:
-        """Residents leave for the first job of the queue; those in a step when it has ended."""
-        for one in self.memory.residents.values():
-            one.leaves = False
-        if not self.queue:
-            return
-        first = next(iter(self.queue.values()))
-        moment = Moment(now_s=self._now_s, waits_since_s=first.queued_s)
-        memory = self.memory
-        for one in leavers(
-            need_of(first), memory.lanes.values(), memory.usable_mib, self.settings, moment
-        ):
-            if one.lease is not None:
-                one.leaves = True
-                continue
-            changes.append(self.away.suspend(one))
-            self._outgrows(one)
-
-    def _grant(self, lane: Lane, changes: list[Change]) -> None:
-        """The next step of a lane that nobody runs in, as the policy says."""
-        if lane.holder is not None or (lane.draining and not self.settings.early_release):
-            return
-        able = [
-            one
-            for one in lane.residents.values()
-            if one.may_run and not one.needs_mib and one.ephemeral_mib <= lane.size_mib
-        ]
-        resident = chosen(able, self.settings, self._now_s)
-        if resident is None:
-            return
-        self._leases += 1
-        known = self.settings.first_step_s if resident.step_s is None else resident.step_s
-        resident.lease = Lease(
-            lease=self._leases,
-            job=resident.name,
-            lane=lane.lane,
-            granted_s=self._now_s,
-            deadline_s=self._now_s + self.settings.deadline_factor * known,
-        )
-        resident.waited_s = resident.wait_s(self._now_s)
-        resident.asked_s, resident.served = None, True
-        lane.holder = resident.name
-        lane.clock_s = max(lane.clock_s, resident.level_s)
-        lane.clock_steps = max(lane.clock_steps, resident.level_steps)
-        changes.append(Granted(lease=resident.lease, size_mib=lane.size_mib, epoch=lane.epoch))
+        memory, settings, now_s = self.memory, self.settings, self._now_s
+        for lane in list(memory.lanes.values()):
+            memory.resize(lane, changes)
+        grown = self._larger.grow(settings.margins, now_s, changes)
+        if grown and self._admission.admit(now_s, changes):
+            memory.part(changes)
+        for one in self._admission.make_room(settings, now_s, changes):
+            self._larger.note(one)
+        for lane in memory.lanes.values():
+            granted = self._turns.grant(lane, settings, now_s)
+            if granted is not None:
+                changes.append(granted)
+        memory.check()

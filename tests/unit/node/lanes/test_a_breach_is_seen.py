@@ -6,7 +6,9 @@ import pytest
 
 from ullage.api import lanes as wire
 from ullage.api.lanes import LaneRefusal, Message
-from ullage_node.lanes.device import DeviceLanes, Fault, Member
+from ullage_node.lanes.device import DeviceLanes
+from ullage_node.lanes.members import Member
+from ullage_node.lanes.reports import Fault
 
 SHARER = Member(job="a", memory_mib=400, persistent_mib=100, ephemeral_mib=200)
 

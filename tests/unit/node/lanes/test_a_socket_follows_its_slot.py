@@ -12,7 +12,7 @@ import pytest
 from fakes.lanes_rig import LaneRig, hello
 from ullage.api.contract import LANE_SOCKET
 from ullage.api.lanes import InLane
-from ullage_node.lanes.device import Member
+from ullage_node.lanes.members import Member
 from ullage_node.lanes.server import Device, LaneServer, Tenant
 
 

@@ -9,7 +9,8 @@ import pytest
 from ullage.api import lanes as wire
 from ullage.api.contract import WireError
 from ullage.api.lanes import IterationPolicy, LaneRefusal, Message
-from ullage_node.lanes.device import DeviceLanes, Member
+from ullage_node.lanes.device import DeviceLanes
+from ullage_node.lanes.members import Member
 from ullage_node.slices.desired import read_gpu_node
 
 JOB = Member(job="a", memory_mib=300, persistent_mib=100, ephemeral_mib=200, lane=1)

@@ -24,7 +24,7 @@ from ullage.api.lanes import (
     Refused,
     Release,
 )
-from ullage_node.lanes.device import Fault
+from ullage_node.lanes.reports import Fault
 from ullage_node.model.switching import Program, SwitchFailed
 
 JOBS = ("a", "b", "c")

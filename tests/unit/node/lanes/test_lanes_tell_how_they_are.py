@@ -10,8 +10,10 @@ from ullage.api import lanes as wire
 from ullage.api.contract import ObservedLane, ObservedSlice, SliceKey, SlicePhase
 from ullage.api.lanes import Message
 from ullage.process.metric_families import FiguresCollector
-from ullage_node.lanes.device import DeviceLanes, Fault, Member
+from ullage_node.lanes.device import DeviceLanes
+from ullage_node.lanes.members import Member
 from ullage_node.lanes.metrics import LaneTurns, lane_figures
+from ullage_node.lanes.reports import Fault
 from ullage_node.lanes.server import LaneServer
 from ullage_node.model.lanes import LaneReading
 from ullage_node.status import turned_slices

@@ -18,7 +18,8 @@ from ullage.api import lanes as wire
 from ullage.api.lanes import Message
 from ullage.engines.lanes.recorded import TableRecord
 from ullage.engines.lanes.records import Order, Resume, Suspend
-from ullage_node.lanes.device import PATIENCE_S, DeviceLanes, Idle, Member
+from ullage_node.lanes.device import DeviceLanes, Idle
+from ullage_node.lanes.members import PATIENCE_S, Member
 from ullage_node.lanes.saved import PAGE_BYTES, TIMES_SECONDS, SavedLanes
 
 MEMORY_MIB = 420

@@ -13,7 +13,7 @@ import pytest
 
 from fakes.lanes_rig import LaneRig, eventually, hello, program
 from ullage.api.lanes import Acquire, Done, Empty, Grant, InLane, LaneRefusal, Refused, Release
-from ullage_node.lanes.device import Fault
+from ullage_node.lanes.reports import Fault
 
 
 @pytest.fixture

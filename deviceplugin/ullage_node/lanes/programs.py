@@ -1,0 +1,185 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""The programs of one device and what they are told: what changes of its lanes mean for each.
+
+Greetings, steps and suspends build on it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from ullage.api import lanes as wire
+from ullage.api.lanes import LaneRefusal, Message
+from ullage.engines.lanes import records
+from ullage.engines.lanes.records import Lease, Order
+from ullage.engines.lanes.state import Memory
+from ullage.engines.lanes.table import LaneTable
+from ullage_node.lanes.members import Job
+from ullage_node.lanes.reports import Fault, Report
+
+REPORTS_MOST: Final = 64
+TURNS_MOST: Final = 1024
+
+Send = Callable[[str, Message], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """A grant, seconds.
+
+    ``switch_s`` is how long the lane stood still before it although the program waited; ``None``
+    where it did not wait when the last step ended.
+    """
+
+    waited_s: float
+    switch_s: float | None
+
+
+@dataclass(slots=True, kw_only=True)
+class Programs:
+    """Programs by job, beside the table of their lanes; ``send`` takes what they are told."""
+
+    table: LaneTable
+    send: Send
+    jobs: dict[str, Job] = field(default_factory=dict)
+    reports: deque[Report] = field(default_factory=lambda: deque(maxlen=REPORTS_MOST))
+    orders: deque[Order] = field(default_factory=deque)
+    """What is to be suspended and resumed."""
+    turns: deque[Turn] = field(default_factory=lambda: deque(maxlen=TURNS_MOST))
+    """Grants that were told, the newest."""
+    ended: dict[int, float] = field(default_factory=dict)
+    """When the last step of each lane ended."""
+
+    def tell(self, changes: records.Changes, now: float) -> None:
+        """Hand changes to those whom they are about."""
+        for one in changes:
+            if isinstance(one, Order):
+                self.orders.append(one)
+            elif isinstance(one, records.Granted):
+                known = self.jobs.get(one.job)
+                if known is not None and known.session:
+                    self.granted(known, one.lease)
+            elif isinstance(one, records.Placed):
+                known = self.jobs.get(one.job)
+                if known is None:
+                    continue
+                if known.session:
+                    self.say_lane(known)
+                else:
+                    self.tell(self.table.acquire(one.job, now)[1], now)
+            elif isinstance(one, records.Moved):
+                for name in one.jobs:
+                    if name in self.jobs and self.jobs[name].session:
+                        resident = self.table.memory.residents[name]
+                        if resident.memory is Memory.HERE:
+                            self.say_lane(self.jobs[name])
+            elif isinstance(one, records.Refused):
+                known = self.jobs.get(one.job)
+                if known is not None and known.asks:
+                    known.asks = False
+                    said = f"the step needs {one.needs_mib} MiB of {one.usable_mib} MiB"
+                    self.refuse(one.job, LaneRefusal.CANNOT_GROW, said)
+
+    def granted(self, known: Job, lease: Lease) -> None:
+        """A program has its turn: it is told, or the grant is kept until it asks."""
+        if not known.asks:
+            known.reserved = lease
+            return
+        known.asks, known.lease, known.kept = False, lease, False
+        lane = self.table.memory.lanes[lease.lane]
+        self.turns.append(
+            Turn(
+                waited_s=max(0.0, lease.granted_s - known.asked_s),
+                switch_s=self._switched(lease, known.asked_s),
+            )
+        )
+        self.send(
+            known.member.job,
+            wire.Grant(
+                lease=lease.lease,
+                lane=lane.lane,
+                size_mib=lane.size_mib,
+                epoch=lane.epoch,
+                deadline_ms=round(min(3600.0, lease.deadline_s - lease.granted_s) * 1000),
+            ),
+        )
+
+    def say_lane(self, known: Job) -> None:
+        """Tell a program its lane and how much it may hold."""
+        resident = self.table.memory.residents[known.member.job]
+        lane = self.table.memory.lanes[resident.lane]
+        lease = known.lease.lease if known.lease is not None and not known.kept else 0
+        self.send(
+            known.member.job,
+            wire.InLane(
+                lane=lane.lane,
+                size_mib=lane.reserved_mib,
+                limit_mib=resident.persistent_mib + lane.reserved_mib - known.member.context_mib,
+                epoch=lane.epoch,
+                lease=lease,
+            ),
+        )
+
+    def refuse(self, job: str, reason: LaneRefusal, message: str) -> None:
+        """Tell a program why it does not get what it asks for."""
+        self.send(job, wire.Refused(reason=reason, message=message))
+
+    def report(self, job: str, fault: Fault, message: str) -> None:
+        """Tell the owner of a job."""
+        self.reports.append(Report(job=job, fault=fault, message=message))
+
+    def end(
+        self, known: Job, lease: Lease, now: float, *, peak_mib: int = 0, again: bool = False
+    ) -> None:
+        """End a step that the program was told of.
+
+        Args:
+            known: Whose.
+            lease: Of the step.
+            now: The present, seconds.
+            peak_mib: What the step took of the lane at most, MiB.
+            again: Whether the program is expected back at once.
+        """
+        known.lease, known.kept = None, False
+        self.tell(self.table.release(lease.lease, now, peak_mib, again=again), now)
+
+    def end_reserved(self, known: Job, now: float) -> None:
+        """End a grant that the program was not told of."""
+        lease, known.reserved = known.reserved, None
+        if lease is not None:
+            self.tell(self.table.release(lease.lease, now), now)
+
+    def want(self, lane: int) -> None:
+        """Ask the job that keeps a lane's memory between steps to give it back."""
+        for known in self.jobs.values():
+            if known.kept and known.lease is not None and known.lease.lane == lane:
+                self.send(known.member.job, wire.Empty(lease=known.lease.lease))
+
+    def is_wanted(self, known: Job) -> bool:
+        """Whether someone waits for the memory that a job keeps: in its lane, or for the device.
+
+        One that is expected back waits, too: the lane would be granted to it.
+        """
+        residents = self.table.memory.residents
+        mates = (residents[name] for name in self._lane_mates(known))
+        return bool(self.table.queue) or any(one.asked_s is not None for one in mates)
+
+    def others(self, known: Job) -> list[Job]:
+        """Jobs of the same lane."""
+        return [self.jobs[name] for name in self._lane_mates(known) if name in self.jobs]
+
+    def _lane_mates(self, known: Job) -> set[str]:
+        resident = self.table.memory.residents.get(known.member.job)
+        if resident is None:
+            return set()
+        return self.table.memory.lanes[resident.lane].residents.keys() - {known.member.job}
+
+    def _switched(self, lease: Lease, asked_s: float) -> float | None:
+        ended = self.ended.get(lease.lane)
+        if ended is None or not asked_s <= ended <= lease.granted_s:
+            return None
+        return lease.granted_s - ended

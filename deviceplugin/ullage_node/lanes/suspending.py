@@ -1,0 +1,91 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Suspends and resumes of programs: which still count, and what their outcome means."""
+
+from __future__ import annotations
+
+from ullage.api.lanes import LaneRefusal
+from ullage.engines.lanes.records import Order, Suspend
+from ullage.engines.lanes.state import Memory
+from ullage.engines.lanes.table import LaneTable
+from ullage_node.lanes.programs import Programs
+from ullage_node.lanes.reports import STUCK_TEXT, Fault
+
+
+def counts(programs: Programs, order: Order) -> bool:
+    """Whether an order is still to be carried out: its job may have ended meanwhile."""
+    resident = programs.table.memory.residents.get(order.job)
+    return order.job in programs.jobs and resident is not None and resident.order == order.order
+
+
+def carried_out(programs: Programs, order: Order, problem: str, now: float) -> None:
+    """The outcome of an order.
+
+    Args:
+        programs: Of the device.
+        order: From ``orders``.
+        problem: Why it failed; empty where it did not.
+        now: The present, seconds.
+    """
+    if not counts(programs, order):
+        return
+    known, done = programs.jobs[order.job], not problem
+    moved = programs.table.memory.residents[order.job]
+    if done is not isinstance(order, Suspend):
+        known.pids = ()
+    if isinstance(order, Suspend):
+        kept = known.persistent_peak_mib + known.member.context_mib
+        changes = programs.table.has_left(order.order, now, done=done, holds_mib=kept)
+        if not done and known.session:
+            programs.say_lane(known)
+    else:
+        changes = programs.table.is_back(order.order, now, done=done)
+        if done and known.session:
+            programs.say_lane(known)
+        elif known.asks:
+            known.asks = False
+            programs.refuse(order.job, LaneRefusal.STUCK, STUCK_TEXT)
+    fault, text = _outcome(order, problem, moved.persistent_mib, programs.table.settings.spare_s)
+    programs.report(order.job, fault, text)
+    programs.tell(changes, now)
+    if isinstance(order, Suspend) and done and known.asks:
+        report_wait(programs, order.job)
+
+
+def is_away(table: LaneTable, job: str) -> bool:
+    """Whether nothing of a job is on the device, or only on its way there."""
+    resident = table.memory.residents.get(job)
+    coming = resident is not None and resident.memory is Memory.COMING
+    return coming or job in table.away.jobs
+
+
+def has_room(programs: Programs, job: str) -> bool:
+    """Whether a container that shares no lane has its memory, so that it may start."""
+    known = programs.jobs.get(job)
+    if known is None:
+        return not any(one.member.suspendable for one in programs.jobs.values())
+    return known.member.shares or job in programs.table.memory.residents
+
+
+def report_wait(programs: Programs, job: str) -> None:
+    """Tell the owner of a suspended job that its memory is not free yet."""
+    if job not in programs.table.queue:
+        return
+    place = programs.table.place(job)
+    text = (
+        f"is suspended and waits for memory of the device: place {place.place} of "
+        f"{place.waiting}, {max(0, place.missing_mib)} MiB are missing"
+    )
+    programs.report(job, Fault.RESTORE_REFUSED, text)
+
+
+def _outcome(order: Order, problem: str, mib: int, spare_s: float) -> tuple[Fault, str]:
+    """What the owner of a job is told of an order that was carried out, or could not be."""
+    if isinstance(order, Suspend):
+        if problem:
+            text = f"stays on the device, tried again after {spare_s:.0f} s: {problem}"
+            return Fault.SUSPEND_FAILED, text
+        return Fault.SUSPENDED, f"its {mib} MiB left the device for another program"
+    if problem:
+        return Fault.RESTORE_FAILED, f"{STUCK_TEXT}: {problem}"
+    return Fault.RESUMED, f"its {mib} MiB are on the device again"

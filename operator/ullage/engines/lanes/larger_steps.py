@@ -1,0 +1,103 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Residents whose next step needs more than they have: they run none until they have it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ullage.engines.lanes.memory import DeviceMemory
+from ullage.engines.lanes.records import Change, Exceeded, Refusal, Refused
+from ullage.engines.lanes.settings import Margins
+from ullage.engines.lanes.state import Memory, Resident
+from ullage.engines.lanes.turns import stop_asking
+
+
+@dataclass(slots=True, kw_only=True)
+class LargerSteps:
+    """Which residents of ``memory`` wait for a larger step."""
+
+    memory: DeviceMemory
+    _outgrown: set[str] = field(init=False, default_factory=set)
+
+    def note(self, resident: Resident) -> None:
+        """Note whether a step needs more than its job has, of jobs whose memory is here."""
+        if resident.needs_mib and resident.memory is Memory.HERE:
+            self._outgrown.add(resident.name)
+        else:
+            self._outgrown.discard(resident.name)
+
+    def forget(self, job: str) -> None:
+        """A job is resident no longer."""
+        self._outgrown.discard(job)
+
+    def need(self, resident: Resident, ephemeral_mib: int, margins: Margins) -> None:
+        """The next step of a job needs more than was known.
+
+        Args:
+            resident: The job.
+            ephemeral_mib: What the step needs, MiB; less than it has changes nothing.
+            margins: What is added to it.
+        """
+        wanted = margins.ephemeral_mib(resident.demand.persistent_mib, ephemeral_mib)
+        if wanted > resident.ephemeral_mib:
+            resident.needs_mib = max(resident.needs_mib, wanted)
+            self.note(resident)
+
+    def learn_peak(
+        self, resident: Resident, peak_mib: int, margins: Margins, changes: list[Change]
+    ) -> None:
+        """Take what a step took; a peak above what was declared is the job's new demand.
+
+        Args:
+            resident: Whose step ended.
+            peak_mib: What it took of the lane at most, MiB.
+            margins: What is added to it.
+            changes: Get what others see of it.
+        """
+        resident.peak_mib = max(resident.peak_mib, peak_mib)
+        if peak_mib > resident.ephemeral_mib:
+            declared = resident.demand.ephemeral_mib
+            name = resident.name
+            changes.append(Exceeded(job=name, peak_mib=peak_mib, declared_mib=declared))
+            self.need(resident, peak_mib, margins)
+
+    def grow(self, margins: Margins, now_s: float, changes: list[Change]) -> bool:
+        """Give each that asks what it needs, or refuse it.
+
+        Args:
+            margins: What is added to a step.
+            now_s: The present.
+            changes: Get what was done.
+
+        Returns:
+            Whether none waits for lanes to merge.
+        """
+        done = True
+        for one in [self.memory.residents[name] for name in sorted(self._outgrown)]:
+            if one.lease is not None or one.asked_s is None:
+                continue
+            grown = self.memory.grow(one, one.needs_mib, changes)
+            if grown:
+                self._has_what_it_needs(one)
+            elif grown is None:
+                done = False
+            else:
+                changes.append(self._refused(one))
+                stop_asking(one, now_s)
+                self._has_what_it_needs(one)
+                if one.peak_mib > one.ephemeral_mib:
+                    self.need(one, one.peak_mib, margins)
+        return done
+
+    def _has_what_it_needs(self, resident: Resident) -> None:
+        resident.needs_mib = 0
+        self._outgrown.discard(resident.name)
+
+    def _refused(self, resident: Resident) -> Refused:
+        return Refused(
+            job=resident.name,
+            reason=Refusal.CANNOT_GROW,
+            needs_mib=resident.persistent_mib + resident.needs_mib,
+            usable_mib=self.memory.usable_mib,
+        )
