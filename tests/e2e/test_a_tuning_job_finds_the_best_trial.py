@@ -108,7 +108,7 @@ def test_a_long_trial_gets_the_devices_of_those_that_ended(stack: Stack, namespa
     _apply(
         stack,
         namespace,
-        algorithm={"ref": "Grid", "maxEpochs": 1000},
+        algorithm={"ref": "Grid", "maxEpochs": 3000},
         searchSpace=[{"name": "hidden", "type": "Categorical", "values": ["8", "9", "512"]}],
         trials=3,
         parallelism=4,
@@ -121,7 +121,7 @@ def test_a_long_trial_gets_the_devices_of_those_that_ended(stack: Stack, namespa
     resize = eventually(resized, within_s=WITHIN_S, what="the long trial is resized")
     assert (resize["trial"], resize["toPercent"]) == (2, 100)
     assert resize["fromPercent"] < 100
-    name = "digits-tune-t0002-e1000"
+    name = "digits-tune-t0002-e3000"
 
     def goes_on() -> Json | None:
         run = stack.get("trainingjobs.ullage.dev", name, namespace)
