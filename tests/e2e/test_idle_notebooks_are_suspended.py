@@ -67,6 +67,11 @@ def test_notebooks_take_turns_on_memory_that_holds_one_of_them(
     assert all(device.get("suspends") for device in devices)
     keeps_mib = min(device["memoryMiB"] for device in devices) * 3 // 5
     names = [f"notebook-{number}" for number in range(COUNT)]
+    eventually(
+        lambda: stack.get("serviceaccounts", "default", namespace),
+        within_s=30,
+        what="pods may be created",
+    )
     stack.apply(*[_notebook(name, namespace, keeps_mib) for name in names])
     eventually(
         lambda: sum(_places(stack, namespace).values()) == COUNT,
