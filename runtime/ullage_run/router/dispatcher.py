@@ -57,6 +57,10 @@ GATEWAY_TIMEOUT: Final = 504
 LEARN_S: Final = 1.0
 EXPIRE_S: Final = 0.02
 """Between two looks for requests that are past their deadline while no replica is free."""
+LEAVES_EARLY_S: Final = 0.02
+LEAVES_EARLY: Final = 0.05
+"""A client that leaves at its deadline does so before ours, which begins when its call arrives: by
+at most so long, and by so much of its time (not measured)."""
 SILENT_PROBES: Final = 3
 """Probes in a row without an answer that take a replica out; it may just be busy."""
 HANG_FACTOR: Final = 4.0
@@ -182,10 +186,10 @@ class Dispatcher:
         waited = self.queue.remove(call)
         if self._generations is not None:
             self._generations.leave(call)
-        now = self.now_s()
-        if now >= call.due_s:
+        now, arrival_s = self.now_s(), call.request.arrival_s
+        if now >= call.due_s - min(LEAVES_EARLY_S, LEAVES_EARLY * (call.due_s - arrival_s)):
             result = Result.DROPPED if waited else Result.LATE
-            self.metrics.ended(result, call.app, now - call.request.arrival_s)
+            self.metrics.ended(result, call.app, now - arrival_s)
 
     def gone_midway(self, call: Call) -> None:
         """The client of an answer that comes in parts has left before its end."""

@@ -292,24 +292,33 @@ async def test_a_pod_that_ends_answers_until_it_is_withdrawn(mounted: Path) -> N
         "import asyncio, pathlib, sys; from ullage.webhook.main import serve;"
         "asyncio.run(serve(int(sys.argv[1]), pathlib.Path(sys.argv[2]), leave_s=1.5))"
     )
-    async with served(mounted) as taken:
-        port = taken.port
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", program, str(port), str(mounted), env=dict(os.environ)
-    )
-    try:
-        taken._listener.port = port
-        async with Caller(taken, mounted) as api, asyncio.timeout(60):
-            while True:
-                try:
-                    assert await api.prepares()
-                    break
-                except aiohttp.ClientConnectorError:
-                    await asyncio.sleep(0.05)
-            process.send_signal(signal.SIGTERM)
-            assert await api.prepares()
-            assert await process.wait() == 0
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+    for is_last in (False, False, True):
+        async with served(mounted) as taken:
+            port = taken.port
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", program, str(port), str(mounted), env=dict(os.environ)
+        )
+        try:
+            taken._listener.port = port
+            async with Caller(taken, mounted) as api, asyncio.timeout(60):
+                if not await _answers(api, process):
+                    assert not is_last, "it ends before it answers"
+                    continue  # another process took the port
+                process.send_signal(signal.SIGTERM)
+                assert await api.prepares()
+                assert await process.wait() == 0
+                return
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+
+async def _answers(api: Caller, process: asyncio.subprocess.Process) -> bool:
+    """Wait for the first answer of a process; ``False`` = it has ended."""
+    while process.returncode is None:
+        try:
+            return await api.prepares()
+        except aiohttp.ClientConnectorError:
+            await asyncio.sleep(0.05)
+    return False
