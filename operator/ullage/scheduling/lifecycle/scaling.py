@@ -57,7 +57,7 @@ SEASON_S: Final = 86_400.0
 """A day, from midnight UTC on."""
 SETTLE_S: Final = 1.0
 """After a decision its status is written, then the number is set."""
-WAKE_SETTLE_S: Final = 0.1
+WAKE_SETTLE_S: Final = 0.25
 """The same where a request waits: a status takes less, and one that is late costs a second try."""
 FIRST_LAUNCH_S: Final = 45.0
 """Time to start that is reckoned with until it was seen."""
