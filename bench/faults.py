@@ -8,7 +8,6 @@ the API server and pods are killed. ``python -m bench.faults --minutes 20 --seed
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import sys
@@ -22,7 +21,7 @@ from typing import Any, Final
 from bench.api_client import ApiClient, NotAnswered
 from bench.books import Books, Kind, ProblemLog, problems
 from bench.faults_churn import JOBS, NAMESPACE, SERVICES, Churn
-from bench.faults_inject import NODES, Faults
+from bench.faults_inject import NODES, Faults, length_and_seed
 from bench.hostile_objects import collection
 from bench.local import installed
 from bench.progress import Progress
@@ -252,12 +251,7 @@ def run(local: LocalCluster, minutes: float, seed: int, said: Said) -> Run:
 
 def main() -> int:
     """Play, print one table, write ``faults.json``."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=20.0)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    if options.minutes <= 0:
-        parser.error("--minutes: give more than 0")
+    options = length_and_seed(__doc__, minutes=20.0)
     logs = ("operator", "node")
     with (
         installed("faults", DEVICES, NotAnswered, logs=logs) as (local, _),

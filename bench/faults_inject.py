@@ -8,6 +8,7 @@ or a command of ``localcluster``.
 
 from __future__ import annotations
 
+import argparse
 import os
 import random
 import signal
@@ -37,6 +38,22 @@ class Control(Protocol):
 
 Fault = Callable[[], str]
 """Does its harm and says to what; empty = there was nothing to harm."""
+
+
+def length_and_seed(description: str | None, minutes: float) -> argparse.Namespace:
+    """The command line of a run of random faults: ``minutes`` above 0, and ``seed``.
+
+    Args:
+        description: Shown by ``--help``.
+        minutes: Where it does not say how long.
+    """
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--minutes", type=float, default=minutes)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    if options.minutes <= 0:
+        parser.error("--minutes: give more than 0")
+    return options
 
 
 def processes(*marks: str) -> list[int]:

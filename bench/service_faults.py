@@ -11,7 +11,6 @@ without power takes what it held with it without a word; nothing else may lose a
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import random
@@ -28,7 +27,7 @@ import aiohttp
 
 from bench.api_client import ApiClient, NotAnswered
 from bench.cluster_objects import Json, get
-from bench.faults_inject import NODES, Fault, Faults, kill, processes
+from bench.faults_inject import NODES, Fault, Faults, kill, length_and_seed, processes
 from bench.hostile_objects import collection
 from bench.local import installed
 from bench.progress import Progress
@@ -333,12 +332,7 @@ def run(local: LocalCluster, minutes: float, seed: int, said: Callable[[str], No
 
 def main() -> int:
     """Play, print one table, write ``service-faults.json``."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=30.0)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    if options.minutes <= 0:
-        parser.error("--minutes: give more than 0")
+    options = length_and_seed(__doc__, minutes=30.0)
     logs = ("operator", "node")
     with (
         installed("service-faults", DEVICES, NotAnswered, logs=logs) as (local, _),
