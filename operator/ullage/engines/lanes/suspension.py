@@ -3,7 +3,7 @@
 """Which residents are suspended so that the first job of the queue fits, and in what order.
 
 A suspended job has nothing on the device: it waits in the queue with all others when it asks again,
-and comes back by the same rules. Nobody is suspended for its own sake. Pure.
+and comes back by the same rules. A resident is suspended only when another job needs its memory.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class Turns:
             resident.asked, resident.asked_s = self.asks, now_s
 
     def grant(self, lane: Lane, settings: LaneSettings, now_s: float) -> Granted | None:
-        """The next step of a lane that nobody runs in, as the policy says; ``None`` = none.
+        """The next step of an idle lane, as the policy says; ``None`` = none.
 
         Args:
             lane: Of the device.
