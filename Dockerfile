@@ -4,8 +4,9 @@
 # One file, three images: --target operator | deviceplugin | examples.
 # The build is offline: `make wheels` puts every dependency, checked against the hashes in
 # requirements/, and the product's own wheel into build/wheels/ARCHITECTURE first. Builders set
-# TARGETARCH (amd64, arm64) from --platform.
-ARG BASE=python:3.11-slim-bookworm
+# TARGETARCH (amd64, arm64) from --platform. BASE has no default: a tag names another image every
+# week, so give one with its digest.
+ARG BASE
 
 FROM ${BASE} AS venv
 ARG TARGETARCH
@@ -39,21 +40,35 @@ RUN cp /app/.venv/lib/python3*/site-packages/sklearn/datasets/data/digits.csv.gz
            /app/.venv/lib/python3*/site-packages/narwhals* /app/.venv/lib/python3*/site-packages/threadpoolctl* \
  && python3 -m compileall -q /app
 
-FROM ${BASE} AS operator
+# What an image ends as: Python, and nothing that gives who gets into a container more than it
+# came with. Programs run in exec form from here on: there is no shell. The list of packages stays
+# for those who scan the image.
+FROM ${BASE} AS bare
+RUN rm -rf /usr/share/python-wheels /usr/lib/python3*/ensurepip /usr/local/lib/python3*/ensurepip \
+           /usr/local/lib/python3*/site-packages/pip* \
+ && find / -xdev -type f -perm /6000 -delete \
+ && find / -xdev ! -type d \( -path '*/bin/*' -o -path '*/sbin/*' \) \
+      \( -name sh -o -name '*bash' -o -name dash -o -name ash -o -name ksh -o -name zsh \
+         -o -name 'busybox*' -o -name 'perl*' -o -name 'apt*' -o -name 'dpkg*' -o -name 'debconf*' \
+         -o -name 'pip' -o -name 'pip[0-9]*' \) -delete
+
+FROM bare AS operator
 COPY --from=operator-build /app /app
 ENV PATH=/app/.venv/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
-RUN ullage-operator --version && python -m ullage_run.router --version && python -m ullage.katib --version
+RUN ["ullage-operator", "--version"]
+RUN ["python", "-m", "ullage_run.router", "--version"]
+RUN ["python", "-m", "ullage.katib", "--version"]
 USER 65532:65532
 ENTRYPOINT ["ullage-operator"]
 
-FROM ${BASE} AS deviceplugin
+FROM bare AS deviceplugin
 COPY --from=node-build /app /app
 ENV PATH=/app/.venv/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
-RUN ullage-node --version
+RUN ["ullage-node", "--version"]
 # uid 0 for kubelet's sockets; the chart drops every capability
 ENTRYPOINT ["ullage-node"]
 
-FROM ${BASE} AS examples
+FROM bare AS examples
 COPY --from=examples-build /app /app
 ENV PATH=/app/.venv/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 PYTHONPATH=/app
 USER 65532:65532

@@ -18,14 +18,16 @@ STRESS_EVENTS ?= 100000
 STROKES ?= 20
 # wild objects of the fuzz suite
 WILD_OBJECTS ?= 200000
-# rounds that real jobs take turns for; 50 rounds take a quarter of an hour
-E2E_ROUNDS ?= 16
+# set: rounds of turns in which the time of real jobs is measured; 50 take a quarter of an hour
+E2E_ROUNDS ?=
 # properties that test-stress tries on more examples than test-fast
 MANY_EXAMPLES := $(shell grep -rlE "^from fakes.examples import" tests --include="test_*.py" 2>/dev/null)
 # files that test-fast leaves to another target of the same run
 FAST_SKIPS ?=
 # set: also what mostly waits
 E2E_LONG ?=
+# end-to-end files that run side by side, each worker with a cluster of its own
+E2E_WORKERS ?= 3
 # words that choose mutants: a subject, a file, words of a rule
 ONLY ?=
 # what to do with the sample of mutants, and how: python -m mutants.sample --help
@@ -50,6 +52,10 @@ $(VENV)/.ready: requirements/dev.txt pyproject.toml
 .PHONY: demo
 demo: $(VENV)/.ready ## a real cluster, no GPU, no Docker: install, run the examples, explain (CLUSTER=kind, KEEP=1, PICTURE=file.svg)
 	@$(BIN)/python -m demo --cluster $(CLUSTER) $(if $(KEEP),--keep) $(if $(PICTURE),--picture $(PICTURE))
+
+.PHONY: dev
+dev: $(VENV)/.ready ## kopf run --dev with this tree's operator, in place of that of the cluster of make demo KEEP=1 (CLUSTER=kind)
+	@$(BIN)/python -m demo.dev --cluster $(CLUSTER)
 
 # continuous integration has 90 minutes: a fifth of what make test-stress tries by itself
 test: STRESS_EVENTS = 20000
@@ -86,7 +92,10 @@ explore: $(VENV)/.ready ## property tests on new random examples
 
 .PHONY: test-e2e
 test-e2e: $(VENV)/.ready ## end to end on two real kubelets (root, Linux)
-	@ULLAGE_E2E_ROUNDS=$(E2E_ROUNDS) ULLAGE_E2E_LONG=$(E2E_LONG) $(BIN)/python -m pytest -m e2e -p no:xdist --durations 80 --durations-min 5 tests/e2e tests/unit/bench_gpu
+	@$(BIN)/python -m demo.start
+	@localcluster/run build --tools kwok >/dev/null # the networks of the tests' clusters lead nowhere
+	@ULLAGE_E2E_ROUNDS=$(E2E_ROUNDS) ULLAGE_E2E_LONG=$(E2E_LONG) $(BIN)/python -m pytest -m e2e \
+	  -n $(E2E_WORKERS) --dist loadfile --no-loadscope-reorder --durations 80 --durations-min 5 tests/e2e tests/unit/bench_gpu
 
 SMOKE := test_jobs_run_and_finish.py test_shares_are_enforced.py test_refusals_say_why.py
 .PHONY: test-smoke
@@ -103,12 +112,16 @@ mutants: $(VENV)/.ready ## breaks one rule at a time: a test must fail (ONLY=tur
 	@PYTHONPATH=tests $(BIN)/python -m mutants $(ONLY)
 
 .PHONY: mutants-sample
-mutants-sample: $(VENV)/.ready ## how many small random changes of engines, guard, books and slices fail a test (SAMPLE="--count 300 --jobs 4")
+mutants-sample: $(VENV)/.ready ## how many small random changes of operator, node agent and runtime fail a test (SAMPLE="--seed 3 --jobs 4"; root: signals stay in a namespace)
 	@PYTHONPATH=tests $(BIN)/python -m mutants.sample $(SAMPLE)
 
 .PHONY: test-neighbours
 test-neighbours: $(VENV)/.ready ## beside real Karpenter, Kueue, JobSet, LeaderWorkerSet, Trainer, Prometheus, Katib's services, krew and an image registry, compiled from their Go modules
 	@$(BIN)/python -m pytest -m neighbours -p no:xdist tests/neighbours
+
+.PHONY: house
+house: $(VENV)/.ready ## figures of the code that may only fall: today, ceiling, goal
+	@PYTHONPATH=tests $(BIN)/python -m ceilings
 
 .PHONY: lint
 lint: $(VENV)/.ready ## format, style, types, import rules, generated files
@@ -158,8 +171,8 @@ wheels: $(VENV)/.ready ## what the Dockerfile installs, checked by hash, into bu
 	@$(BIN)/python -m demo.images --wheels $(if $(PLATFORM),--platform $(PLATFORM))
 
 .PHONY: release
-release: $(VENV)/.ready ## images, bills of materials, charts, wheel, kubectl plugin and checksums, in build/release (REGISTRY, PLATFORM, PLUGIN_URL)
-	@$(BIN)/python -m release $(if $(REGISTRY),--registry $(REGISTRY)) $(if $(PLATFORM),--platform $(PLATFORM)) $(if $(PLUGIN_URL),--plugin-url '$(PLUGIN_URL)')
+release: $(VENV)/.ready ## images, bills of materials, charts, wheel, kubectl plugin and checksums, in build/release (REGISTRY, PLATFORM, BASE, PLUGIN_URL, KEY)
+	@$(BIN)/python -m release $(if $(REGISTRY),--registry $(REGISTRY)) $(if $(PLATFORM),--platform $(PLATFORM)) $(if $(BASE),--base '$(BASE)') $(if $(PLUGIN_URL),--plugin-url '$(PLUGIN_URL)') $(if $(KEY),--key '$(KEY)')
 
 .PHONY: bench bench-step bench-decide bench-fill
 bench: bench-step bench-decide bench-fill ## every benchmark; figures go to build/bench
@@ -174,9 +187,13 @@ bench-fill: $(VENV)/.ready ## 4,000 jobs on 500 KWOK nodes beside the pipeline's
 soak: $(VENV)/.ready ## memory of the operator under hours of churn and faults (MINUTES; KWOK)
 	@$(BIN)/python -u -m bench.soak --minutes $(or $(MINUTES),120)
 
-.PHONY: bench-hostile bench-faults
-bench-hostile: $(VENV)/.ready ## hostile tenants: fuzz, objects beside work, API server restarts, soak (OBJECTS, SOAK minutes, STEP, SEED; root, Linux)
+.PHONY: bench-hostile bench-kopf bench-kopf-kills bench-faults
+bench-hostile: $(VENV)/.ready ## hostile tenants: fuzz, largest specs, objects beside work, API server restarts, soak (OBJECTS, SOAK minutes, STEP, SEED; root, Linux)
 	@$(BIN)/python -u -m bench.hostile --objects $(or $(OBJECTS),200000) --soak $(or $(SOAK),15) --seed $(or $(SEED),1) $(foreach step,$(STEP),--step $(step))
+bench-kopf: $(VENV)/.ready ## kopf beside 500 services: how soon it is there and gone, its writes, whom a storm of edits delays (BEFORE=DIR: a fill beside an earlier checkout)
+	@$(BIN)/python -m bench.kopf $(if $(BEFORE),--before $(BEFORE))
+bench-kopf-kills: $(VENV)/.ready ## the operator is killed while objects end in order (KILLS; root, Linux)
+	@$(BIN)/python -u -m bench.kopf_kills --kills $(or $(KILLS),100)
 bench-faults: $(VENV)/.ready ## random faults under churn on the local cluster (MINUTES, SEED; root, Linux)
 	@$(BIN)/python -u -m bench.faults --minutes $(or $(MINUTES),20) --seed $(or $(SEED),1)
 

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +30,15 @@ from ullage.cluster.values.streams import PODS
 from ullage.kube.client import K8sCluster
 from ullage.kube.credentials import find_credentials
 from ullage.kube.transport import Limits
-from ullage.ports import GPU_NODE, TRAINING_JOB, ApiError, ClusterPort, Selector
+from ullage.ports import (
+    GPU_NODE,
+    TRAINING_JOB,
+    ApiError,
+    ClusterPort,
+    JsonObject,
+    Kind,
+    Selector,
+)
 
 PORT = 18080
 DEVICES_PER_NODE = 8
@@ -129,6 +137,17 @@ async def _all_told(cluster: ClusterPort, count: int) -> None:
         await asyncio.sleep(1.0)
 
 
+async def _all_looked_at(cluster: ClusterPort, kind: Kind) -> None:
+    """Wait until every object of a kind has a status."""
+    while True:
+        async for page in cluster.list_paged(kind, Selector()):
+            if not all(section(item, "status") for item in page.items):
+                break
+        else:
+            return
+        await asyncio.sleep(1.0)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filled:
     """One fill by the operator."""
@@ -139,10 +158,25 @@ class Filled:
     """From the first create until every job's status says so."""
     used: Usage
     """By the operator until the last pod ran."""
+    rss_later_mib: float
+    """Peak memory of the operator when it has looked at what came later, too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """A checkout whose operator fills, and objects that come when all jobs run."""
+
+    source: Path = ROOT
+    later: Sequence[tuple[Kind, JsonObject]] = ()
 
 
 async def fill_ours(
-    cluster: ClusterPort, kubeconfig: Path, nodes: int, count: int, progress: Progress
+    cluster: ClusterPort,
+    kubeconfig: Path,
+    nodes: int,
+    count: int,
+    progress: Progress,
+    beside: Beside = Beside(),
 ) -> Filled:
     """Let the operator fill the cluster."""
     settings = {
@@ -151,6 +185,7 @@ async def fill_ours(
         "ULLAGE_WRITE_PER_SECOND": "1000",
         "ULLAGE_WRITE_IN_FLIGHT": "100",
         "ULLAGE_HTTP_PORT": str(PORT),
+        "PYTHONPATH": str(beside.source / "operator"),
     }
     operator = (sys.executable, "-m", "ullage.app.main", "run")
     agents = (sys.executable, "-m", "bench.fleet", str(kubeconfig), str(DEVICES_PER_NODE))
@@ -172,8 +207,13 @@ async def fill_ours(
         after = usage(child.pid)
         await while_alive("the operator", child, _all_told(cluster, count))
         told_s = time.monotonic() - started
+        for kind, item in beside.later:
+            await cluster.create(kind, item, namespace="default")
+        for kind in {kind for kind, _ in beside.later}:
+            await while_alive("the operator", child, _all_looked_at(cluster, kind))
+        later = usage(child.pid)
     used = Usage(cpu_s=after.cpu_s - before.cpu_s, rss_mib=after.rss_mib)
-    return Filled(seconds=seconds, told_s=told_s, used=used)
+    return Filled(seconds=seconds, told_s=told_s, used=used, rss_later_mib=later.rss_mib)
 
 
 async def measure(nodes: int, count: int) -> tuple[dict[str, float], list[Row]]:

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nothing that a tenant writes stops, slows or misleads others; faults cost no crash loop.
 
-Four steps: random raw objects against every reader (``fuzz``), hostile objects of two tenants on
-the local cluster while a third one's jobs start (``objects``), restarts of its API server
-(``restarts``), and hours of edits and faults (``soak``). ``python -m bench.hostile``.
+Five steps: random raw objects against every reader (``fuzz``), others beside eight tenants who ask
+for as much as a spec can say (``tenants``), hostile objects of two tenants on the local cluster
+while a third one's jobs start (``objects``), restarts of its API server (``restarts``), and hours
+of edits and faults (``soak``). ``python -m bench.hostile``.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from bench.faults_inject import Faults
 from bench.hostile_objects import VICTIM, Fate
 from bench.hostile_restarts import fail_over, restart_and_schedule
 from bench.hostile_stage import DEVICES, Health, NotPlayed, Outcome, Restarts, Stage, ratio
+from bench.hostile_tenants import LATER, tenants
 from bench.local import installed
 from bench.progress import Progress
 from bench.report import FOLDER, ROOT, Bars, Figure, Row, judge, write
@@ -35,7 +37,7 @@ Json = dict[str, Any]
 Figures = dict[str, Figure]
 Said = Callable[[str], None]
 """Takes lines for the reader."""
-STEPS: Final = ("fuzz", "objects", "restarts", "soak")
+STEPS: Final = ("fuzz", "tenants", "objects", "restarts", "soak")
 ON_CLUSTER: Final = frozenset({"objects", "restarts"})
 QUIET_FIRST: Final = 0.5
 """Part of the quiet jobs that run before the hostile objects come; the rest runs when they went."""
@@ -43,6 +45,9 @@ QUIET_FIRST: Final = 0.5
 BARS: Final[Bars] = {
     "escapes": lambda count: count == 0,
     "fuzzed": lambda count: count >= 200_000,
+    "tenant_ratio_8": lambda ratio: ratio <= LATER,
+    "tenants_later": lambda count: count == 0,
+    "innocent_nodes_aside": lambda count: count == 0,
     "hostile_ratio": lambda ratio: ratio <= 1.2,
     "restarts": lambda count: count == 0,
     "unexpected_outcomes": lambda count: count == 0,
@@ -55,6 +60,9 @@ BARS: Final[Bars] = {
 LIMITS: Final = {
     "escapes": "0",
     "fuzzed": ">= 200000",
+    "tenant_ratio_8": f"<= {LATER}",
+    "tenants_later": "0",
+    "innocent_nodes_aside": "0",
     "hostile_ratio": "<= 1.2",
     "restarts": "0",
     "unexpected_outcomes": "0",
@@ -66,6 +74,7 @@ LIMITS: Final = {
 }
 OF_STEP: Final = {
     "fuzz": ("fuzzed", "escapes"),
+    "tenants": ("tenant_ratio_8", "tenants_later", "innocent_nodes_aside"),
     "objects": (
         "hostile_ratio",
         "restarts",
@@ -281,6 +290,8 @@ def main() -> int:
     figures: Figures = {"seed": options.seed}
     if "fuzz" in steps:
         figures |= fuzz(options)
+    if "tenants" in steps:
+        figures |= tenants()
     if ON_CLUSTER & set(steps):
         figures |= on_cluster(steps, options)
     if "soak" in steps:
@@ -295,7 +306,7 @@ def report(figures: Figures, steps: Sequence[str]) -> int:
         Row(what=name, ours=str(value), limit=LIMITS.get(name, ""))
         for name, value in figures.items()
     ]
-    keys: Figures = dict.fromkeys(("fuzzed", "escapes", "hostile_ratio", "restarts", "soak_growth"))
+    keys: Figures = dict.fromkeys(name for names in OF_STEP.values() for name in names)
     write("hostile", keys | figures, rows)
     return judge(figures, {name: bar for name, bar in BARS.items() if name in named})
 

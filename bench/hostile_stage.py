@@ -48,9 +48,9 @@ DEVICES: Final = {
 }
 RESIDENT: Final = "resident"
 """The third namespace's job that runs all the time and must not be touched."""
-RUNNING_S: Final = 120.0
-ANSWER_S: Final = 60.0
-RELEASE_S: Final = 90.0
+RUNNING_S: Final = 480.0
+ANSWER_S: Final = 240.0
+RELEASE_S: Final = 360.0
 LOOK_S: Final = 0.1
 HEALTH_PORT: Final = 8080
 WORKLOADS: Final = ("trainingjobs", "inferencedeployments")
@@ -401,7 +401,7 @@ def _restarts(pod: Json) -> int:
 def _unwell(url: str) -> str:
     """What a health check says is wrong; empty = well."""
     try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
+        with urllib.request.urlopen(url, timeout=30) as answer:
             answer.read()
             return ""
     except urllib.error.HTTPError as error:

@@ -20,7 +20,9 @@ HOME: Final = ROOT / "build" / "kwok"
 
 
 @contextmanager
-def kwok_cluster(nodes: int, *, scheduler_qps: int = 2000) -> Iterator[Path]:
+def kwok_cluster(
+    nodes: int, *, scheduler_qps: int = 2000, pods_per_node: int = 110
+) -> Iterator[Path]:
     """Start it, install our CRDs, yield the kubeconfig's path, take it down.
 
     What an earlier benchmark left there is removed first: objects of it would be measured, too.
@@ -35,6 +37,7 @@ def kwok_cluster(nodes: int, *, scheduler_qps: int = 2000) -> Iterator[Path]:
             start_localcluster(
                 "--nodes", "0", "--kwok", str(nodes),
                 "--kwok-resource", f"ullage.dev/slot={SLOTS_PER_NODE}",
+                "--kwok-resource", f"pods={pods_per_node}",
                 "--label", "ullage.dev/node=true", "--scheduler-qps", str(scheduler_qps),
                 home=HOME,
             )  # fmt: skip

@@ -102,7 +102,7 @@ def take(cluster: Cluster, sharers: int) -> None:
     """Let a device take so many containers."""
     cluster.helm(
         "upgrade", RELEASE, str(CHARTS / "ullage"), "--namespace", NAMESPACE, "--reuse-values",
-        "--set", f"node.maxSharers={sharers}", "--wait", "--timeout", "3m",
+        "--set", f"node.maxSharers={sharers}", "--wait", "--timeout", "15m",
     )  # fmt: skip
     devices_offered(cluster)
 

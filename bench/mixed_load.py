@@ -68,7 +68,9 @@ class _Sent:
         self.sender.send(request)
 
 
-async def offer(url: str, due_s: Sequence[float], started: float, into: Takes) -> None:
+async def offer(
+    url: str, due_s: Sequence[float], started: float, into: Takes, timeout_s: float = TIMEOUT_S
+) -> None:
     """Send every request that is due from now on, until the last one is answered.
 
     Args:
@@ -76,10 +78,11 @@ async def offer(url: str, due_s: Sequence[float], started: float, into: Takes) -
         due_s: When each request is due, seconds after ``started``.
         started: On the clock of the event loop.
         into: Where what came back is put.
+        timeout_s: Who has no answer after that has none, seconds.
     """
     loop = asyncio.get_running_loop()
     ready = loop.time()
-    async with _session() as session, asyncio.TaskGroup() as tasks:
+    async with _session(timeout_s) as session, asyncio.TaskGroup() as tasks:
         for due in due_s:
             if started + due < ready:
                 continue  # no one was there yet
@@ -108,8 +111,8 @@ async def _is_well(session: aiohttp.ClientSession, url: str) -> bool:
         return False
 
 
-def _session() -> aiohttp.ClientSession:
+def _session(timeout_s: float = TIMEOUT_S) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
-        timeout=aiohttp.ClientTimeout(total=TIMEOUT_S),
+        timeout=aiohttp.ClientTimeout(total=timeout_s),
         connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=2.0),
     )

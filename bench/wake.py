@@ -48,6 +48,8 @@ LIMIT_S: Final = 300.0
 PATH: Final = "/v2/models/digits/infer"
 ROW: Final = {"name": "pixels", "datatype": "FP64", "shape": [1, 64], "data": [8.0] * 64}
 BODY: Final = json.dumps({"inputs": [ROW]}).encode()
+HEADERS: Final = {"Content-Type": "application/json", "x-deadline-ms": "60000"}
+"""A request that a busy machine keeps waiting beyond its deadline is refused, as it should be."""
 BARS: Final[report.Bars] = {
     "wake_ratio": lambda found: found <= 1.3,
     "lost": lambda found: found == 0,
@@ -80,6 +82,7 @@ def container() -> Json:
         "readinessProbe": {
             "httpGet": {"path": "/v2/health/ready", "port": "http"},
             "periodSeconds": 1,
+            "timeoutSeconds": 10,
         },
         "resources": {"requests": {"cpu": "50m", "memory": "96Mi"}},
     }
@@ -180,7 +183,7 @@ def url_of(cluster: Cluster, namespace: str) -> str:
 
 def ask(url: str, timeout_s: float) -> str:
     """What is wrong with the answer; empty = nothing."""
-    asked = urllib.request.Request(url, BODY, {"Content-Type": "application/json"})
+    asked = urllib.request.Request(url, BODY, HEADERS)
     try:
         with urllib.request.urlopen(asked, timeout=timeout_s) as response:
             outputs = json.loads(response.read())["outputs"]

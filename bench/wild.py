@@ -31,6 +31,10 @@ SPACES: Final = ("tenant-a", "tenant-b")
 """Namespaces of wild objects."""
 GOOD_SPACE: Final = "tenant-c"
 """The namespace that behaves."""
+LARGEST: Final = 0.2
+"""Part of the objects whose numbers are as large as their schema takes."""
+LONGEST: Final = 0.125
+"""Part of their lists that are as long as it takes."""
 NAMES: Final = 12
 """Names of wild objects in each namespace."""
 KEEPS: Final = "x-kubernetes-preserve-unknown-fields"
@@ -49,6 +53,11 @@ STATIONS: Final[Mapping[Stream, int]] = {
     streams.SCHEDULING_POLICIES: 2,
     streams.CAPACITY_POOLS: 3,
     streams.TUNING_JOBS: 5,
+    streams.POD_GROUPS: 2,
+    streams.NAMESPACES: 1,
+    streams.CLAIMS: 2,
+    streams.VOLUMES: 2,
+    streams.STORAGE_CLASSES: 1,
 }
 """How often each stream is drawn, in proportion."""
 
@@ -253,6 +262,8 @@ class Wild:
             uses = draw.randrange(4, 24)
         self._uses[stream] = uses - 1
         found = {**self._bases[stream], **self._identity(stream)}
+        if draw.random() < LARGEST and isinstance(spec := found.get("spec"), dict):
+            found["spec"] = self.largest(schemas()[stream]["properties"]["spec"], spec)
         for _ in range(draw.choice((0, 0, 1, 1, 1, 2, 4))):
             found = self._broken(found)
         return found
@@ -279,6 +290,29 @@ class Wild:
                 return self._valid_number(schema)
             case _:
                 return self.anything(2)
+
+    def largest(self, schema: Schema, value: Any) -> Any:
+        """A copy in which half of the numbers that stand there have the largest legal value.
+
+        One list in eight has the most entries that its schema takes.
+        """
+        if isinstance(value, dict):
+            known, others = schema.get("properties", {}), schema.get("additionalProperties")
+            return {
+                name: self.largest(known.get(name, others if isinstance(others, dict) else {}), one)
+                for name, one in value.items()
+            }
+        if isinstance(value, list):
+            entries = [self.largest(schema.get("items", {}), one) for one in value]
+            free = schema.get("x-kubernetes-list-type") == "atomic"  # alike entries may stand there
+            if free and entries and self.random.random() < LONGEST:
+                times = schema.get("maxItems", 0) // len(entries)
+                return entries * max(1, times)
+            return entries
+        if schema.get("type") not in ("integer", "number") or self.random.random() < 0.5:
+            return value
+        size = 2**31 - 1 if schema.get("format") == "int32" else 2**53
+        return schema.get("maximum", size)
 
     def _valid_object(self, schema: Schema, level: int) -> Any:
         draw = self.random

@@ -152,11 +152,46 @@ _SERVICE: Final = _object(
         selector=_map(_TEXT),
     )
 )
+_POD_GROUP: Final = _object(
+    spec=_object(schedulingPolicy=_object(basic=_object(), gang=_object(minCount=_COUNT)))
+)
+_NAMESPACE: Final = _object(status=_object(phase=_TEXT))
+_CLAIM: Final = _object(
+    spec=_object(
+        volumeName=_NAME,
+        storageClassName=_NAME,
+        accessModes=_list(_TEXT, 4),
+        resources=_object(requests=_map(_AMOUNT)),
+    ),
+    status=_object(phase=_TEXT),
+)
+_VOLUME: Final = _object(
+    spec=_object(
+        accessModes=_list(_TEXT, 4),
+        capacity=_map(_AMOUNT),
+        claimRef=_object(namespace=_NAME, name=_NAME),
+        storageClassName=_NAME,
+        nodeAffinity=_object(required=_object(nodeSelectorTerms=_list(_TERM))),
+    ),
+    status=_object(phase=_TEXT),
+)
+_STORAGE_CLASS: Final = _object(
+    provisioner=_TEXT,
+    volumeBindingMode=_TEXT,
+    allowedTopologies=_list(
+        _object(matchLabelExpressions=_list(_object(key=_TEXT, values=_list(_TEXT))))
+    ),
+)
 SHAPES: Final[Mapping[str, Schema]] = {
+    "Namespace": _NAMESPACE,
+    "PersistentVolumeClaim": _CLAIM,
+    "PersistentVolume": _VOLUME,
+    "StorageClass": _STORAGE_CLASS,
     "Pod": _POD,
     "Node": _NODE,
     "Deployment": _DEPLOYMENT,
     "Service": _SERVICE,
+    "PodGroup": _POD_GROUP,
 }
 """By kind."""
 
@@ -221,5 +256,15 @@ REAL: Final[Mapping[str, tuple[Mapping[str, Any], ...]]] = {
         },
     ),
     "Service": ({"spec": {"ports": [{"port": 80}], "clusterIP": "None"}},),
+    "Namespace": ({"status": {"phase": "Active"}},),
+    "PersistentVolumeClaim": (
+        {
+            "spec": {"accessModes": ["ReadWriteOnce"], "volumeName": "pv"},
+            "status": {"phase": "Bound"},
+        },
+    ),
+    "PersistentVolume": ({"spec": {"capacity": {"storage": "1Gi"}}, "status": {"phase": "Bound"}},),
+    "StorageClass": ({"provisioner": "example.com/local", "volumeBindingMode": "Immediate"},),
+    "PodGroup": ({"spec": {"schedulingPolicy": {"gang": {"minCount": 2}}}},),
 }
 """Objects as they really are, by kind, without what all objects have."""

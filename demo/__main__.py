@@ -20,7 +20,7 @@ from typing import Final
 from rich.text import Text
 
 from demo.cluster import Cluster, EmulatedDevice, KindCluster, LocalCluster
-from demo.images import ROOT
+from demo.images import ROOT, image_name
 from demo.install import install
 from demo.progress import COLUMNS, CommandFailed, Progress, ending_with_a_reason, run
 from demo.start import start
@@ -132,13 +132,14 @@ class Show:
         """Ask the inference server from outside of its pod and print what the client saw."""
         name = str(self._items(SERVICES)[0]["metadata"]["name"])
         done = self.cluster.kubectl("get", "service", name, "--output", "json")
-        spec = json.loads(done.stdout)["spec"]
-        url = f"http://{spec['clusterIP']}:{spec['ports'][0]['port']}"
+        url = f"http://{name}:{json.loads(done.stdout)['spec']['ports'][0]['port']}"
         with self.progress.step("send 200 requests to the inference server"):
-            printed = run(
-                sys.executable, "-m", "digits.load", "--url", url, "--requests", "200",
-                env={"PYTHONPATH": str(EXAMPLES)},
-            )  # fmt: skip
+            # from a pod: kind's Services are not reached from this machine
+            printed = self.cluster.kubectl(
+                "run", "client", f"--image={image_name('examples')}", "--image-pull-policy=Never",
+                "--restart=Never", "--rm", "--attach", "--quiet", "--command", "--",
+                "python3", "-m", "digits.load", "--url", url, "--requests", "200",
+            ).stdout  # fmt: skip
         self.progress.say(printed.strip())
 
     def _accuracies(self) -> None:

@@ -83,6 +83,7 @@ class LocalNode(TypedDict):
 
     name: str
     private: dict[str, str]
+    cgroup: str
 
 
 def _checked(
@@ -149,7 +150,9 @@ class LocalCluster:
         folder = self.private(node, "/var/lib/ullage")
         folder.mkdir(parents=True, exist_ok=True)
         body = json.dumps({"devices": [device.to_json() for device in devices]}, indent=2)
-        (folder / DEVICE_FILE).write_text(body)
+        new = folder / f"{DEVICE_FILE}.new"
+        new.write_text(body)
+        new.replace(folder / DEVICE_FILE)  # its agent may read it at any moment
 
     def private(self, node: str, folder: str) -> Path:
         """Where a node's own copy of a host folder really lies."""
@@ -166,6 +169,20 @@ class LocalCluster:
         if not found:
             raise CommandFailed(f"no process of node {node} in the local cluster")
         return Path(f"/proc/{found[0]}/root")
+
+    def processes_of_pods(self) -> list[int]:
+        """Numbers of all processes in pods of this cluster; another one may run beside it."""
+        nodes: list[LocalNode] = json.loads(run(LOCALCLUSTER, "status", "--json"))["nodes"]
+        below = tuple(f"{node['cgroup']}/" for node in nodes)
+        found = []
+        for groups in Path("/proc").glob("[0-9]*/cgroup"):
+            try:
+                lines = groups.read_text().splitlines()
+            except OSError:
+                continue  # it has ended
+            if any(line.split(":", 2)[2].startswith(below) for line in lines):
+                found.append(int(groups.parent.name))
+        return found
 
     def restart(self, component: str, node: str = "") -> None:
         """Restart one process of the cluster and wait until it works."""

@@ -25,7 +25,7 @@ EXAMPLE: Final = ROOT / "examples" / "09-existing-workloads.yaml"
 SHARE: Final = "ullage.dev/share"
 ENFORCED: Final = "ullage.dev/Enforced"
 LOOK_S: Final = 0.25
-LIMIT_S: Final = 300.0
+LIMIT_S: Final = 900.0
 
 Json = dict[str, Any]
 
@@ -97,7 +97,7 @@ def _run_unlabelled(cluster: LocalCluster) -> None:
     deployment = next(body for body in unlabelled() if body["kind"] == "Deployment")
     cluster.kubectl("apply", "--filename", "-", stdin=json.dumps(deployment))
     name = f"deployment/{deployment['metadata']['name']}"
-    cluster.kubectl("rollout", "status", name, "--timeout=120s")
+    cluster.kubectl("rollout", "status", name, "--timeout=600s")
 
 
 def _until_shared(cluster: LocalCluster, deadline: float) -> dict[str, str]:

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds the three images from the one Dockerfile, without a registry and without a daemon.
 
-The base is a minimal Debian made by debootstrap (users with a registry pass their own ``BASE``).
+The base is a minimal Debian made by debootstrap; users with a registry name their own, by digest.
 Every step is keyed by a hash of its inputs and skipped when its result is at hand.
 """
 
@@ -88,24 +88,28 @@ def this_platform() -> str:
     return names.get(platform.machine(), platform.machine())
 
 
-def build_key() -> str:
+def build_key(base: str = "") -> str:
     """Names everything that the images are made from, but for the platform."""
-    return digest((ROOT / name for name in SOURCES), *BASE_PACKAGES, BASE_SUITE)
+    return digest((ROOT / name for name in SOURCES), *_base_words(base))
 
 
-def build_all(progress: Progress, architecture: str = "") -> dict[str, Path]:
+def build_all(progress: Progress, architecture: str = "", base: str = "") -> dict[str, Path]:
     """Build what is missing.
 
     Args:
         progress: Told of each step.
         architecture: ``amd64`` or ``arm64``; empty = this machine's.
+        base: Image with Python that they stand on, by its digest; empty = one made here.
 
     Returns:
         The OCI archive of each target.
 
     Raises:
-        SystemExit: a tool is missing, or this machine runs no programs of that architecture.
+        SystemExit: a tool is missing, this machine runs no programs of that architecture, or the
+            base is named by something that can become another image.
     """
+    if base and not pinned(base):
+        raise SystemExit(f"{base} may be another image tomorrow: name it as IMAGE@sha256:DIGEST")
     architecture = architecture or this_platform()
     if architecture not in WHEEL_MACHINES:
         raise SystemExit(f"no images for {architecture}: choose among {', '.join(WHEEL_MACHINES)}")
@@ -115,7 +119,25 @@ def build_all(progress: Progress, architecture: str = "") -> dict[str, Path]:
             "and runs no other programs. Install qemu-user-static, or build on such a machine"
         )
     with _alone(progress):
-        return _build_missing(progress, architecture)
+        return _build_missing(progress, architecture, base)
+
+
+def pinned(image: str) -> bool:
+    """Whether a reference names an image by its content."""
+    return re.fullmatch(r"[^\s@]+@sha256:[0-9a-f]{64}", image) is not None
+
+
+def base_of(architecture: str, base: str = "") -> tuple[str, str]:
+    """What images stand on, once they are built.
+
+    Returns:
+        A name, and the SHA-256 of its manifest; for a base made here, of its archive.
+    """
+    if base:
+        name, _, found = base.partition("@sha256:")
+        return name, found
+    with _base_archive(architecture).open("rb") as file:
+        return f"debootstrap:{BASE_SUITE}", hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager
@@ -151,8 +173,8 @@ def _emulated(architecture: str) -> bool:
     return Path(f"/proc/sys/fs/binfmt_misc/qemu-{WHEEL_MACHINES[architecture]}").exists()
 
 
-def _build_missing(progress: Progress, architecture: str) -> dict[str, Path]:
-    archives = _archives(architecture)
+def _build_missing(progress: Progress, architecture: str, base: str) -> dict[str, Path]:
+    archives = _archives(architecture, base)
     if all(archive.exists() for archive in archives.values()):
         progress.skip("images are up to date")
         return archives
@@ -160,19 +182,23 @@ def _build_missing(progress: Progress, architecture: str) -> dict[str, Path]:
     IMAGES.mkdir(parents=True, exist_ok=True)
     for stale in IMAGES.glob(f"*-{architecture}-*.tar"):
         stale.unlink()
-    base = _base(progress, architecture)
+    made = None if base else _base(progress, architecture)
     _wheels(progress, architecture)
     with _emptied(STORAGE) as storage:
-        _load_base(base, storage, progress)
+        if made is None:
+            with progress.step(f"pull {base}", expect_s=30):
+                _buildah(storage, "pull", "--quiet", "--platform", f"linux/{architecture}", base)
+        else:
+            _load_base(made, storage, progress)
         for target, archive in archives.items():
             with progress.step(f"build image {target}", expect_s=25):
-                _build(target, archive, storage, architecture)
+                _build(target, archive, storage, architecture, base or BASE_IMAGE)
     return archives
 
 
-def _archives(architecture: str) -> dict[str, Path]:
+def _archives(architecture: str, base: str = "") -> dict[str, Path]:
     """Where the archive of each target lies once it is built."""
-    key = f"{architecture}-{build_key()}"
+    key = f"{architecture}-{build_key(base)}"
     return {target: IMAGES / f"{target}-{key}.tar" for target in TARGETS}
 
 
@@ -254,10 +280,20 @@ def install_tools(progress: Progress, *tools: str) -> None:
         run("apt-get", *wait, "install", "-y", "--no-install-recommends", *missing, env=quiet)
 
 
+def _base_words(base: str) -> tuple[str, ...]:
+    """What decides on the base."""
+    return (base,) if base else (*BASE_PACKAGES, BASE_SUITE)
+
+
+def _base_archive(architecture: str) -> Path:
+    """Where the base that is made here lies."""
+    made_from = digest((), *_base_words(""), architecture)
+    return cache_folder() / f"base-{made_from}.tar"
+
+
 def _base(progress: Progress, architecture: str) -> Path:
     """The base root file system as a tar archive, made once per machine."""
-    made_from = digest((), *BASE_PACKAGES, BASE_SUITE, architecture)
-    archive = cache_folder() / f"base-{made_from}.tar"
+    archive = _base_archive(architecture)
     if archive.exists():
         progress.skip("base image is cached")
         return archive
@@ -343,12 +379,12 @@ def _load_base(base: Path, storage: Path, progress: Progress) -> None:
         _buildah(storage, "commit", "--quiet", "--rm", container, BASE_IMAGE)
 
 
-def _build(target: str, archive: Path, storage: Path, architecture: str) -> None:
+def _build(target: str, archive: Path, storage: Path, architecture: str, base: str) -> None:
     name = image_name(target)
     _buildah(
         storage, "build", "--quiet", "--layers", "--pull-never", "--format", "oci",
         "--platform", f"linux/{architecture}", "--build-arg", f"TARGETARCH={architecture}",
-        "--build-arg", f"BASE={BASE_IMAGE}", "--target", target, "--tag", name, str(ROOT),
+        "--build-arg", f"BASE={base}", "--target", target, "--tag", name, str(ROOT),
     )  # fmt: skip
     partial = archive.with_suffix(".partial")
     partial.unlink(missing_ok=True)

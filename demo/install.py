@@ -49,13 +49,21 @@ def install(
         )  # fmt: skip
         cluster.helm(
             "upgrade", "--install", RELEASE, str(CHARTS / "ullage"),
-            "--namespace", NAMESPACE, "--wait", "--timeout", "3m", *chart_values(settings),
+            "--namespace", NAMESPACE, "--wait", "--timeout", "15m", *chart_values(settings),
         )  # fmt: skip
     with progress.step("every node offers its devices"):
+        agents_rolled(cluster)
         devices_offered(cluster)
 
 
-def devices_offered(cluster: Cluster, limit_s: float = 60.0) -> None:
+def agents_rolled(cluster: Cluster) -> None:
+    """Wait until the agents are those of this release: Helm waits for all of them but one."""
+    cluster.kubectl(
+        "rollout", "status", "daemonset/ullage-node", "--namespace", NAMESPACE, "--timeout=600s"
+    )
+
+
+def devices_offered(cluster: Cluster, limit_s: float = 600.0) -> None:
     """Wait until kubelet counts the slots of every node of ours.
 
     Raises:
@@ -74,4 +82,4 @@ def devices_offered(cluster: Cluster, limit_s: float = 60.0) -> None:
 
 def uninstall(cluster: Cluster) -> None:
     """Uninstall the main chart; CRDs and everyone's objects stay."""
-    cluster.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", "--timeout", "3m")
+    cluster.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", "--timeout", "15m")

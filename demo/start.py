@@ -1,12 +1,36 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Starts a cluster whose nodes have our images."""
+"""Starts a cluster whose nodes have our images; as a program: makes all that it needs for that."""
 
 from __future__ import annotations
 
-from demo.cluster import Devices, KindCluster, LocalCluster
-from demo.images import build_all, building
-from demo.progress import Progress
+import fcntl
+
+from demo.cluster import LOCALCLUSTER, Devices, KindCluster, LocalCluster
+from demo.images import ROOT, build_all, building
+from demo.progress import Progress, ending_with_a_reason, run
+
+
+def prepare(progress: Progress) -> None:
+    """Compile a real Kubernetes and helm, and build the images; a start then needs no network.
+
+    Processes that do so at once wait for the first one.
+
+    Raises:
+        SystemExit: a tool is missing.
+        CommandFailed: a step ended with an error.
+    """
+    lock = ROOT / "build" / "prepared.lock"
+    lock.parent.mkdir(exist_ok=True)
+    with lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with (
+            building(progress),
+            progress.step("compile a real Kubernetes and helm", expect_s=400),
+        ):
+            run(LOCALCLUSTER, "build", "--install-deps")
+            run(LOCALCLUSTER, "build", "--tools", "helm")
+        build_all(progress)
 
 
 def start(cluster: LocalCluster | KindCluster, devices: Devices, progress: Progress) -> None:
@@ -27,3 +51,8 @@ def start(cluster: LocalCluster | KindCluster, devices: Devices, progress: Progr
         archives = build_all(progress)
     with progress.step("load the images into every node", expect_s=20):
         cluster.load_images(list(archives.values()))
+
+
+if __name__ == "__main__":
+    with ending_with_a_reason():
+        prepare(Progress())

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -110,15 +109,15 @@ func (c component) compile(source, destination, position string) error {
 	arguments := append([]string{"build", "-o", destination + "/"}, c.flags(requirements)...)
 	command := exec.Command("go", append(arguments, c.target)...)
 	command.Dir = filepath.Join(source, "components", c.name)
-	command.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=", "CGO_ENABLED="+map[bool]string{true: "1", false: "0"}[c.cgo])
+	command.Env = c.environ()
 	begin := time.Now()
 	if err := runWithProgress(command, c.name); err != nil {
 		return err
 	}
 	if len(c.programs) == 1 {
-		given := c.name // of ".": the module's last element
-		if strings.Contains(c.target, "/") {
-			given = path.Base(c.target)
+		given, err := c.builtName(source)
+		if err != nil {
+			return err
 		}
 		if err := renameProgram(destination, given, c.programs[0]); err != nil {
 			return err
@@ -299,7 +298,7 @@ func copyFiles(folder string, patterns ...string) func(c component, source, dest
 func moduleFiles(c component, source string, patterns []string) (files []string, module string, err error) {
 	command := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", c.module)
 	command.Dir = filepath.Join(source, "components", c.name)
-	command.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=")
+	command.Env = c.environ()
 	output, err := command.Output()
 	if err != nil {
 		return nil, "", fmt.Errorf("find the module %s: %w", c.module, err)

@@ -95,3 +95,19 @@ func TestUnknownComponentIsRefusedWithTheKnownOnes(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestProgramsOfOlderVersionsHaveTheirNames(t *testing.T) {
+	for name, want := range map[string]string{
+		"kubernetes": "kubernetes", "kubernetes-1.34": "kubernetes", "nvidia-cdi-1.17": "nvidia-cdi",
+		"kueue": "kueue", "trainer": "trainer-controller-manager", "runc": "runc",
+	} {
+		for _, c := range components {
+			if c.name != name {
+				continue
+			}
+			if got, err := c.builtName("."); err != nil || got != want {
+				t.Errorf("%s: %q, %v; want %q", name, got, err, want)
+			}
+		}
+	}
+}

@@ -5,6 +5,8 @@ package main
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,9 +19,6 @@ import (
 	"syscall"
 	"time"
 )
-
-// cgroupParent holds the cgroups of all nodes, in every hierarchy.
-const cgroupParent = "localcluster"
 
 // hierarchy is one mounted cgroup tree.
 type hierarchy struct {
@@ -59,18 +58,24 @@ func hierarchies() ([]hierarchy, error) {
 	return found, nil
 }
 
+// cgroup holds the cgroups of all nodes of a cluster, in every hierarchy.
+func (h Home) cgroup() string {
+	sum := sha256.Sum256([]byte(h))
+	return "localcluster-" + hex.EncodeToString(sum[:4])
+}
+
 // nodeCgroup is the cgroup root that a node's kubelet gets.
-func nodeCgroup(node string) string { return "/" + cgroupParent + "/" + node }
+func (h Home) nodeCgroup(node string) string { return "/" + h.cgroup() + "/" + node }
 
 // createNodeCgroup makes the node's cgroup in every hierarchy, ready for kubelet.
-func createNodeCgroup(node string) error {
+func createNodeCgroup(home Home, node string) error {
 	trees, err := hierarchies()
 	if err != nil {
 		return err
 	}
 	for _, tree := range trees {
 		dir := tree.mount
-		for _, element := range []string{cgroupParent, node} {
+		for _, element := range []string{home.cgroup(), node} {
 			parent := dir
 			dir = filepath.Join(parent, element)
 			if tree.unified {

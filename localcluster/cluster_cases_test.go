@@ -4,6 +4,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -130,7 +131,7 @@ func (c *cluster) checkPowerCycle() {
 	}
 	other, mine := ids("node-1"), strings.Fields(ids("node-2"))
 	c.ok("stop", "node", "node-2")
-	if pids := cgroupPIDs(nodeCgroup("node-2")); len(pids) > 0 {
+	if pids := cgroupPIDs(Home(c.home).nodeCgroup("node-2")); len(pids) > 0 {
 		c.Errorf("processes of a node without power: %v", pids)
 	}
 	c.ok("start", "node", "node-2")
@@ -168,7 +169,7 @@ func TestDownCleansUpAfterProcessesWereKilled(t *testing.T) {
 	c.refused("status")
 	c.ok("down")
 	// Without its state `down` cannot know old settings nor the mount points it made.
-	if err := restoreSysctls(before.Sysctls); err != nil {
+	if err := errors.Join(restoreSysctls(before.Sysctls, true), restoreSysctls(before.Sysctls, false)); err != nil {
 		t.Fatal(err)
 	}
 	for dir, existed := range before.Dirs {
@@ -269,6 +270,46 @@ func TestSecondClusterWithNodesIsRefusedAndOneWithoutIsNot(t *testing.T) {
 	if status := c.status(); status.State != "running" {
 		t.Errorf("the first cluster after the second: %s %v", status.State, status.Problems)
 	}
+}
+
+func TestClustersOfTwoNetworksLiveSideBySide(t *testing.T) {
+	first := newCluster(t, true)
+	first.ok("down")
+	before := observe(t)
+	second := &cluster{T: t, home: first.home + "-2", network: programIn(t, ownNetwork()).PID}
+	t.Cleanup(func() {
+		if out, err := second.command("down").CombinedOutput(); err != nil {
+			t.Errorf("down: %v\n%s", err, out)
+		}
+	})
+	probe := first.buildProbe()
+	for _, c := range []*cluster{first, second} {
+		c.ok("up", "--nodes", "1", "--private", "/run/localcluster-test")
+		c.ok("load-image", probe)
+		c.apply(pod("server", "node-1", "serve"), object{
+			"apiVersion": "v1", "kind": "Service", "metadata": object{"name": "web"},
+			"spec": object{"selector": map[string]string{"app": "server"}, "ports": []object{{"port": 80, "targetPort": 8080}}},
+		})
+	}
+	for _, c := range []*cluster{first, second} {
+		c.running("server")
+		address := c.ok("kubectl", "get", "service", "web", "-o", "jsonpath={.spec.clusterIP}")
+		c.eventually("its network reaches the Service", func() bool {
+			get := c.inNetwork(filepath.Join(filepath.Dir(probe), "probe"), "get", "http://"+address+"/")
+			output, err := get.Output()
+			return err == nil && strings.HasPrefix(string(output), "200 server sees ")
+		})
+		c.ok("kubectl", "exec", "server", "--", "/probe", "get", "https://kubernetes.default.svc/version")
+	}
+	first.ok("down")
+	if status := second.status(); status.State != "running" {
+		t.Errorf("the second cluster after the first: %s %v", status.State, status.Problems)
+	}
+	second.apply(pod("late", "node-1", "serve"))
+	second.running("late")
+	second.ok("down")
+	first.assertClean(before)
+	second.assertClean(before)
 }
 
 func TestControlPlaneWithFakeNodesNeedsNoRoot(t *testing.T) {

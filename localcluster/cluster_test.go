@@ -22,7 +22,8 @@ const probeImage = "localcluster.local/probe:1"
 // cluster drives the command as a user does.
 type cluster struct {
 	*testing.T
-	home string
+	home    string
+	network int // a process in the network namespace of the cluster; 0 for that of this one
 }
 
 // newCluster gives a test a state folder of its own. These tests start real
@@ -58,9 +59,17 @@ func newCluster(t *testing.T, needsRoot bool) *cluster {
 
 // command prepares a call of localcluster.
 func (c *cluster) command(arguments ...string) *exec.Cmd {
-	command := exec.Command("./run", arguments...)
+	command := c.inNetwork(append([]string{"./run"}, arguments...)...)
 	command.Env = append(os.Environ(), "LOCALCLUSTER_HOME="+c.home)
 	return command
+}
+
+// inNetwork prepares a program in the network namespace of the cluster.
+func (c *cluster) inNetwork(words ...string) *exec.Cmd {
+	if c.network > 0 {
+		words = append([]string{"nsenter", fmt.Sprintf("--net=/proc/%d/ns/net", c.network), "--"}, words...)
+	}
+	return exec.Command(words[0], words[1:]...)
 }
 
 // ok calls localcluster, which must succeed, and returns what it printed.
@@ -187,6 +196,24 @@ type machine struct {
 	Dirs                                              map[string]bool
 }
 
+// cgroupTrees lists the cgroups of all clusters in every hierarchy.
+func cgroupTrees(t *testing.T) []string {
+	t.Helper()
+	trees, err := hierarchies()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, tree := range trees {
+		dirs, err := filepath.Glob(filepath.Join(tree.mount, "localcluster*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		found = append(found, dirs...)
+	}
+	return found
+}
+
 // observe takes a picture of the machine.
 func observe(t *testing.T) machine {
 	t.Helper()
@@ -204,7 +231,7 @@ func observe(t *testing.T) machine {
 	picture := machine{
 		Addresses: read("ip", "-o", "-4", "address", "show", "dev", "lo"), Links: read("ip", "-br", "link"),
 		Routes: read("ip", "route", "show", "table", "all"), Tables: read("nft", "list", "tables"),
-		Mounts: string(mounts), Cgroups: cgroupDirs(cgroupParent), Sysctls: readSysctls(), Dirs: map[string]bool{},
+		Mounts: string(mounts), Cgroups: cgroupTrees(t), Sysctls: readSysctls(), Dirs: map[string]bool{},
 	}
 	for _, dir := range append(slices.Clone(builtinPrivate), "/run/localcluster-test", "/var/lib/localcluster-test", "/run/netns", "/opt/containerd", "/opt/cni", "/etc/cni") {
 		_, err := os.Stat(dir)

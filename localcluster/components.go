@@ -11,6 +11,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -26,6 +27,7 @@ type component struct {
 	programs []string // what comes out of it
 	cgo      bool
 	tags     string
+	newerGo  bool                                                        // its go.mod may ask for a newer Go than others need: it comes from the module proxy
 	expected time.Duration                                               // cold build on two cores, measured
 	stamp    func(required func(module string) string) []string          // linker flags that tell a program its version
 	extra    func(component component, source, destination string) error // files besides the programs
@@ -35,6 +37,10 @@ type component struct {
 var components = []component{
 	{
 		name: "kubernetes", module: "k8s.io/kubernetes", target: ".", programs: []string{"kube"},
+		expected: 5 * time.Minute, stamp: kubernetesStamp,
+	},
+	{
+		name: olderPrefix + "1.36", module: "k8s.io/kubernetes", target: ".", programs: []string{"kube"},
 		expected: 5 * time.Minute, stamp: kubernetesStamp,
 	},
 	{
@@ -67,7 +73,7 @@ var components = []component{
 	},
 	{
 		name: "karpenter", module: "sigs.k8s.io/karpenter", target: "sigs.k8s.io/karpenter/kwok",
-		programs: []string{"karpenter"}, expected: 110 * time.Second, extra: copyKarpenterCRDs,
+		programs: []string{"karpenter"}, newerGo: true, expected: 110 * time.Second, extra: copyKarpenterCRDs,
 	},
 	{
 		name: "jobset", module: "sigs.k8s.io/jobset", target: "sigs.k8s.io/jobset",
@@ -111,10 +117,19 @@ var components = []component{
 			"pkg/suggestion/v1beta1/internal/*.py", "pkg/suggestion/v1beta1/optuna/*.py",
 			"pkg/apis/manager/v1beta1/python/*.py", "pkg/apis/manager/health/python/*.py"),
 	},
+	toolkit(""), toolkit("-1.19"), toolkit("-1.17"),
 	{
 		name: "kubeconform", module: "github.com/yannh/kubeconform", target: "tool", programs: []string{"kubeconform"},
 		expected: 5 * time.Second,
 	},
+}
+
+// toolkit is the generator of NVIDIA's container toolkit, which writes CDI specifications, in a version.
+func toolkit(version string) component {
+	return component{
+		name: "nvidia-cdi" + version, module: "github.com/NVIDIA/nvidia-container-toolkit", target: ".",
+		programs: []string{"nvidia-cdi"}, cgo: true, expected: 40 * time.Second,
+	}
 }
 
 // olderPrefix begins the names of the components that are an older Kubernetes.
@@ -193,6 +208,18 @@ func helmStamp(required func(module string) string) []string {
 	return flags
 }
 
+// environ is the environment of `go` for a component.
+func (c component) environ() []string {
+	environ := append(os.Environ(), "GOWORK=off", "GOFLAGS=", "CGO_ENABLED=0")
+	if c.cgo {
+		environ = append(environ, "CGO_ENABLED=1")
+	}
+	if c.newerGo {
+		environ = append(environ, "GOTOOLCHAIN=auto")
+	}
+	return environ
+}
+
 // requirements reads the required version of each module from the component's go.mod.
 func (c component) requirements(source string) (map[string]string, error) {
 	raw, err := os.ReadFile(filepath.Join(source, "components", c.name, "go.mod"))
@@ -204,6 +231,24 @@ func (c component) requirements(source string) (map[string]string, error) {
 		return nil, fmt.Errorf("components/%s/go.mod requires no %s", c.name, c.module)
 	}
 	return found, nil
+}
+
+// builtName is what `go build` calls the only program: the last element of its package's path, which
+// in the root of a module is that of the module's. An older version's module bears the same name.
+func (c component) builtName(source string) (string, error) {
+	if strings.Contains(c.target, "/") {
+		return path.Base(c.target), nil
+	}
+	raw, err := os.ReadFile(filepath.Join(source, "components", c.name, "go.mod"))
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(string(raw)) {
+		if module, found := strings.CutPrefix(line, "module "); found {
+			return path.Base(strings.TrimSpace(module)), nil
+		}
+	}
+	return "", fmt.Errorf("components/%s/go.mod names no module", c.name)
 }
 
 // parseRequirements reads the required versions out of a go.mod.

@@ -203,18 +203,30 @@ func (s *State) apiserverProcess() *Process {
 		"--kubelet-preferred-address-types=InternalIP",
 		"--allow-privileged=true",
 	}
+	// said even where no endpoint is made of it: without a default route kube-apiserver finds none
+	flags = append(flags, "--advertise-address="+serverAddress)
 	if len(s.Nodes) == 0 {
 		flags = append(flags, "--endpoint-reconciler-type=none") // a loopback address is no endpoint
-	} else {
-		flags = append(flags, "--advertise-address="+s.Endpoint.Address)
 	}
-	return s.kube("apiserver", "kube-apiserver", flags...)
+	for _, version := range s.Options.ServedAPIs {
+		flags = append(flags, "--runtime-config="+version+"=true")
+	}
+	return s.kube("apiserver", "kube-apiserver", append(flags, s.gates()...)...)
+}
+
+// gates are the flags of a part of the control plane that turn feature gates on.
+func (s *State) gates() []string {
+	var flags []string
+	for _, name := range s.Options.FeatureGates {
+		flags = append(flags, "--feature-gates="+name+"=true")
+	}
+	return flags
 }
 
 // controllerManagerProcess runs the controllers.
 func (s *State) controllerManagerProcess() *Process {
 	kubeconfig := s.home.Secret("controller-manager.kubeconfig")
-	return s.kube("controller-manager", "kube-controller-manager",
+	return s.kube("controller-manager", "kube-controller-manager", append(s.gates(),
 		"--kubeconfig="+kubeconfig,
 		"--authentication-kubeconfig="+kubeconfig,
 		"--authorization-kubeconfig="+kubeconfig,
@@ -225,18 +237,18 @@ func (s *State) controllerManagerProcess() *Process {
 		"--cluster-signing-cert-file="+s.home.Secret("ca.crt"),
 		"--cluster-signing-key-file="+s.home.Secret("ca.key"),
 		"--use-service-account-credentials=true",
-		"--leader-elect=false")
+		"--leader-elect=false")...)
 }
 
 // schedulerProcess is the scheduler.
 func (s *State) schedulerProcess() *Process {
 	kubeconfig := s.home.Secret("scheduler.kubeconfig")
-	return s.kube("scheduler", "kube-scheduler",
+	return s.kube("scheduler", "kube-scheduler", append(s.gates(),
 		"--config="+s.home.Path("config", "scheduler.yaml"),
 		"--authentication-kubeconfig="+kubeconfig,
 		"--authorization-kubeconfig="+kubeconfig,
 		"--bind-address=127.0.0.1",
-		"--secure-port="+strconv.Itoa(s.Endpoint.Ports["scheduler"]))
+		"--secure-port="+strconv.Itoa(s.Endpoint.Ports["scheduler"]))...)
 }
 
 // proxyProcess makes Services work on all nodes.

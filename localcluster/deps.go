@@ -46,6 +46,19 @@ var buildRequirements = []requirement{
 	}},
 }
 
+// nodeRequirements are what nodes need of the system: to run them, and to compile
+// what of theirs is not built yet.
+func nodeRequirements(run bool) []requirement {
+	var needed []requirement
+	if run {
+		needed = append(needed, runRequirements...)
+	}
+	if !builtBefore("runc") || !pauseBuilt() {
+		needed = append(needed, buildRequirements...)
+	}
+	return needed
+}
+
 // hasStaticLibc asks the compiler where libc.a is; it echoes the bare name if it has none.
 func hasStaticLibc() bool {
 	output, err := exec.Command("gcc", "-print-file-name=libc.a").Output()

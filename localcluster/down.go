@@ -24,6 +24,11 @@ func down(home Home, keepLogs bool) error {
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+	release, err := lockMachine(os.Geteuid() == 0)
+	if err != nil {
+		return err
+	}
+	defer release()
 	state, err := loadState(home)
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
@@ -53,17 +58,21 @@ func unknownState(home Home) *State {
 }
 
 // undo takes back all that `up` and the cluster did outside of the state folder.
-// It goes on after errors. What clusters with nodes share on a machine is left
-// alone while another one runs: it has taken it over.
+// It goes on after errors. What clusters with nodes share, a network or a machine,
+// is left alone while another one runs there: it has taken it over. The caller
+// holds the lock of the machine.
 func (s *State) undo() error {
-	withNodes := s.Options.Nodes > 0 && len(otherNodeClusters(s.home)) == 0
-	failed := []error{s.killAll(withNodes)}
+	withNodes := s.Options.Nodes > 0
+	failed := []error{s.killAll(withNodes), unmountBelow(string(s.home))}
 	if withNodes {
-		failed = append(failed, tearDownNetwork(), restoreSysctls(s.Sysctls), removeCgroups(cgroupParent))
-	}
-	failed = append(failed, unmountBelow(string(s.home)))
-	if withNodes {
-		failed = append(failed, removeCreatedDirs(s.CreatedDirs))
+		failed = append(failed, removeCgroups(s.home.cgroup()))
+		others := neighbours(s.home)
+		if !slices.ContainsFunc(others, func(other neighbour) bool { return other.sameNetwork }) {
+			failed = append(failed, tearDownNetwork(), restoreSysctls(s.Sysctls, true))
+		}
+		if len(others) == 0 {
+			failed = append(failed, restoreSysctls(s.Sysctls, false), removeCreatedDirs(s.CreatedDirs))
+		}
 	}
 	return errors.Join(failed...)
 }
@@ -83,7 +92,7 @@ func (s *State) killAll(withNodes bool) error {
 	failed = append(failed, killUntilGone(func() []int {
 		left := ownedPIDs(s.home)
 		if withNodes {
-			left = append(left, cgroupPIDs(cgroupParent)...)
+			left = append(left, cgroupPIDs(s.home.cgroup())...)
 		}
 		return left
 	}))

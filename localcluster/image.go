@@ -32,6 +32,14 @@ func ensurePause() (string, error) {
 	if err != nil || pauseBuilt() {
 		return archive, err
 	}
+	unlock, err := lockCache(filepath.Dir(archive), "pause")
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	if pauseBuilt() {
+		return archive, nil // another command built it while this one waited
+	}
 	dir, err := os.MkdirTemp("", "localcluster-pause-")
 	if err != nil {
 		return "", err
@@ -49,9 +57,6 @@ func ensurePause() (string, error) {
 	}
 	var packed bytes.Buffer
 	if err := writeOCIArchive(&packed, pauseImage, []imageFile{{"pause", content, 0o755}}, []string{"/pause"}); err != nil {
-		return "", err
-	}
-	if err := os.MkdirAll(filepath.Dir(archive), 0o755); err != nil {
 		return "", err
 	}
 	return archive, writeFile(archive, packed.Bytes(), 0o644)

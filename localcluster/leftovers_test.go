@@ -6,10 +6,12 @@ package main
 import (
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -42,8 +44,14 @@ func leave(t *testing.T, home Home, state *State) {
 // program starts a process with some environment, which is killed when the test ends.
 func program(t *testing.T, environment ...string) *Process {
 	t.Helper()
+	return programIn(t, nil, environment...)
+}
+
+// programIn is program with attributes, such as namespaces of its own.
+func programIn(t *testing.T, attributes *syscall.SysProcAttr, environment ...string) *Process {
+	t.Helper()
 	command := exec.Command("sleep", "600")
-	command.Env = environment
+	command.Env, command.SysProcAttr = environment, attributes
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -150,6 +158,100 @@ func TestMachineIsLeftToAnotherClusterWithNodes(t *testing.T) {
 	}
 	if _, err := os.Stat(dir); err != nil {
 		t.Error("a mount point that the other cluster uses is gone")
+	}
+}
+
+// ownNetwork gives a program a network namespace of its own.
+func ownNetwork() *syscall.SysProcAttr {
+	flags := uintptr(syscall.CLONE_NEWNET)
+	if os.Geteuid() != 0 {
+		flags |= syscall.CLONE_NEWUSER
+	}
+	return &syscall.SysProcAttr{Cloneflags: flags}
+}
+
+func TestOneClusterWithNodesIsUpInEachNetworkNamespace(t *testing.T) {
+	programIn(t, ownNetwork(), ownerVariable+"=/far", nodesVariable+"=1")
+	home := Home(t.TempDir())
+	if others := neighbours(home); !slices.Contains(others, neighbour{"/far", false}) {
+		t.Errorf("neighbours: %v", others)
+	}
+	if err := refuseSecond(home, Options{Nodes: 1}); err != nil && strings.Contains(err.Error(), "/far") {
+		t.Errorf("beside one in another network namespace: %v", err)
+	}
+	program(t, ownerVariable+"=/near", nodesVariable+"=1")
+	if others := neighbours(home); !slices.Contains(others, neighbour{"/near", true}) {
+		t.Errorf("neighbours: %v", others)
+	}
+	if err := refuseSecond(home, Options{Nodes: 1}); err == nil || strings.Contains(err.Error(), "/far") {
+		t.Errorf("beside one in this network namespace: %v", err)
+	}
+	if err := refuseSecond(home, Options{}); err != nil {
+		t.Errorf("without nodes: %v", err)
+	}
+}
+
+func TestTheLastClusterPutsBackWhatTheFirstHasChanged(t *testing.T) {
+	first, second := Home(t.TempDir()), Home(t.TempDir())
+	mountpoints := t.TempDir()
+	shared, own := filepath.Join(mountpoints, "shared"), filepath.Join(mountpoints, "own")
+	leave(t, first, &State{
+		Options: Options{Nodes: 1}, CreatedDirs: []string{mountpoints, shared},
+		Sysctls: map[string]string{"kernel/panic": "before", "net/ipv4/ip_forward": "of its network"},
+	})
+	state := &State{
+		home: second, CreatedDirs: []string{own},
+		Sysctls: map[string]string{"kernel/panic": "changed", "net/ipv4/ip_forward": "0"},
+	}
+	state.inherit([]neighbour{{first, false}, {"/gone", true}, {first, false}})
+	if want := []string{own, mountpoints, shared}; !slices.Equal(state.CreatedDirs, want) {
+		t.Errorf("mount points to remove: %v; want %v", state.CreatedDirs, want)
+	}
+	if want := map[string]string{"kernel/panic": "before", "net/ipv4/ip_forward": "0"}; !maps.Equal(state.Sysctls, want) {
+		t.Errorf("settings to restore: %v; want %v", state.Sysctls, want)
+	}
+	state.inherit([]neighbour{{first, true}})
+	if got := state.Sysctls["net/ipv4/ip_forward"]; got != "of its network" {
+		t.Errorf("a setting of the shared network: %q", got)
+	}
+}
+
+func TestMachineIsChangedByOneCommandAtATime(t *testing.T) {
+	release, err := lockMachine(true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := make(chan error)
+	go func() {
+		release, err := lockMachine(true)
+		if err == nil {
+			release()
+		}
+		second <- err
+	}()
+	alone, err := lockMachine(false) // a cluster without nodes shares nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	alone()
+	select {
+	case err := <-second:
+		t.Fatalf("the second command did not wait: %v", err)
+	case <-time.After(20 * time.Millisecond):
+	}
+	release()
+	release()
+	if err := <-second; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCgroupsOfClustersAreApart(t *testing.T) {
+	if one, other := Home("/a").nodeCgroup("node-1"), Home("/b").nodeCgroup("node-1"); one == other {
+		t.Errorf("both have %s", one)
+	}
+	if one := Home("/a").nodeCgroup("node-1"); !strings.HasPrefix(one, "/localcluster-") || !strings.HasSuffix(one, "/node-1") {
+		t.Errorf("got %s", one)
 	}
 }
 

@@ -202,8 +202,8 @@ func runBuild(arguments []string) error {
 	} else if *tools != "" {
 		names = strings.Split(*tools, ",")
 	}
-	if slices.Contains(names, "runc") && !builtBefore("runc") {
-		if err := requireTools(buildRequirements, *installDeps); err != nil {
+	if slices.Contains(names, "runc") {
+		if err := requireTools(nodeRequirements(*installDeps), *installDeps); err != nil {
 			return err
 		}
 	}

@@ -18,9 +18,10 @@ import (
 	_ "embed"
 )
 
-// The network plan of a cluster with nodes. All nodes share the host's network
-// namespace: each has an address on lo (kubelet refuses a loopback address),
-// pods have addresses of their own behind veth pairs that the host routes.
+// The network plan of a cluster with nodes. All nodes share the network
+// namespace in which the cluster is started: each has an address on lo (kubelet
+// refuses a loopback address), pods have addresses of their own behind veth
+// pairs that the namespace routes.
 const (
 	nodeNetwork    = "198.18.0.0/24"
 	serverAddress  = "198.18.0.1"
@@ -62,6 +63,9 @@ func clusterAddresses(nodes int) []string {
 	return addresses
 }
 
+// openLoopback turns lo on, which is off in a new network namespace.
+func openLoopback() error { return runTool("ip", "link", "set", "lo", "up") }
+
 // setUpNetwork prepares the host for nodes; the state must already be saved
 // with the old sysctls.
 func setUpNetwork(nodes int) error {
@@ -73,6 +77,10 @@ func setUpNetwork(nodes int) error {
 	// A pod that is gone is unreachable; without this its packets leave the
 	// machine, and something outside may answer them.
 	if err := runTool("ip", "route", "replace", "unreachable", podNetwork); err != nil {
+		return err
+	}
+	// Services are reached from here too, where there is no default route.
+	if err := runTool("ip", "route", "replace", serviceNetwork, "dev", "lo", "src", serverAddress); err != nil {
 		return err
 	}
 	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1\n"), 0o644); err != nil {
@@ -125,10 +133,17 @@ func readSysctls() map[string]string {
 	return values
 }
 
-// restoreSysctls puts settings back that differ from their saved values.
-func restoreSysctls(values map[string]string) error {
+// ofNetwork says whether a setting belongs to the network namespace, not to the machine.
+func ofNetwork(sysctl string) bool { return strings.HasPrefix(sysctl, "net/") }
+
+// restoreSysctls puts settings back that differ from their saved values: those
+// of the network namespace, or those of the machine.
+func restoreSysctls(values map[string]string, network bool) error {
 	var failed []error
 	for name, value := range values {
+		if ofNetwork(name) != network {
+			continue
+		}
 		path := filepath.Join("/proc/sys", name)
 		raw, err := os.ReadFile(path)
 		if errors.Is(err, fs.ErrNotExist) || strings.TrimSpace(string(raw)) == value {
@@ -162,17 +177,24 @@ func tearDownNetwork() error {
 			}
 		}
 	}
-	failed = append(failed, removeVeths(), removeRoute(), removeAddresses())
+	failed = append(failed, removeVeths(), removeRoutes(), removeAddresses())
 	return errors.Join(failed...)
 }
 
-// removeRoute removes the route that makes pods that are gone unreachable.
-func removeRoute() error {
-	output, err := exec.Command("ip", "-4", "route", "show", "exact", podNetwork, "type", "unreachable").Output()
-	if err != nil || len(bytes.TrimSpace(output)) == 0 {
-		return nil // not there
+// removeRoutes removes the routes that setUpNetwork has made.
+func removeRoutes() error {
+	var failed []error
+	for _, route := range [][]string{{podNetwork, "type", "unreachable"}, {serviceNetwork, "dev", "lo"}} {
+		output, err := exec.Command("ip", append([]string{"-4", "route", "show", "exact"}, route...)...).Output()
+		if err != nil || len(bytes.TrimSpace(output)) == 0 {
+			continue // not there
+		}
+		if route[1] == "type" {
+			route = []string{route[2], route[0]}
+		}
+		failed = append(failed, runTool("ip", append([]string{"route", "delete"}, route...)...))
 	}
-	return runTool("ip", "route", "delete", "unreachable", podNetwork)
+	return errors.Join(failed...)
 }
 
 // removeVeths waits for the kernel to drop the veth pairs of dead pods and

@@ -88,7 +88,7 @@ func kubeletConfig(home Home, node *Node, kubernetes string) object {
 		"clusterDomain":   "cluster.local",
 		"volumePluginDir": home.Node(node.Name, "volume-plugins"),
 		"cgroupDriver":    "cgroupfs",
-		"cgroupRoot":      nodeCgroup(node.Name),
+		"cgroupRoot":      home.nodeCgroup(node.Name),
 		"failCgroupV1":    false, // harmless on a v2 host
 		"failSwapOn":      false,
 		"oomScoreAdj":     0,

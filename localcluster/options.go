@@ -28,6 +28,8 @@ type Options struct {
 	SchedulerQPS  int                          `json:"scheduler_qps"`
 	KwokResources map[string]string            `json:"kwok_resources"`
 	KwokTaint     string                       `json:"kwok_taint"`
+	FeatureGates  []string                     `json:"feature_gates,omitempty"`
+	ServedAPIs    []string                     `json:"served_apis,omitempty"`
 }
 
 // labelPattern is what a label's key and value may look like, roughly: the API
@@ -54,6 +56,12 @@ func parseUp(arguments []string, output io.Writer) (Options, bool, error) {
 	flags.BoolVar(&bare, "bare-control-plane", false, "the same as --nodes 0: needs no root")
 	flags.BoolVar(&installDeps, "install-deps", false, "install missing system packages with apt-get (root)")
 	flags.StringVar(&options.KwokTaint, "kwok-taint", "", "taint `KEY=VALUE:EFFECT` of all KWOK nodes")
+	flags.Func("feature-gate", "feature gate `NAME` of control plane to turn on; may be given often", func(name string) error {
+		return addWord(&options.FeatureGates, name)
+	})
+	flags.Func("serve-api", "`GROUP/VERSION` that the API server serves besides; may be given often", func(name string) error {
+		return addWord(&options.ServedAPIs, name)
+	})
 	flags.Func("label", "label `KEY=VALUE` of all nodes; may be given often", func(text string) error {
 		return addPair(options.Labels, text)
 	})
@@ -89,6 +97,18 @@ func parseUp(arguments []string, output io.Writer) (Options, bool, error) {
 	slices.Sort(options.Private)
 	options.Private = slices.Compact(options.Private)
 	return options, installDeps, options.validate()
+}
+
+// wordPattern is what a gate or an API version may look like.
+var wordPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9./-]*$`)
+
+// addWord adds a word to a sorted list.
+func addWord(words *[]string, word string) error {
+	if !wordPattern.MatchString(word) {
+		return fmt.Errorf("%q is no name", word)
+	}
+	*words = slices.Compact(slices.Sorted(slices.Values(append(*words, word))))
+	return nil
 }
 
 // addPair adds KEY=VALUE to a map.

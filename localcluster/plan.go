@@ -79,13 +79,16 @@ func hasLeftovers(home Home) (bool, error) {
 	}), err
 }
 
-// refuseSecond says no to a second cluster with nodes: the addresses of nodes are fixed.
+// refuseSecond says no to a second cluster with nodes in one network namespace:
+// the addresses of nodes are fixed.
 func refuseSecond(home Home, options Options) error {
 	if options.Nodes == 0 {
 		return nil
 	}
-	if others := otherNodeClusters(home); len(others) > 0 {
-		return fmt.Errorf("another cluster with nodes is up on this machine: run `LOCALCLUSTER_HOME=%s localcluster down` first, or start one with --nodes 0", strings.Join(others, " or "))
+	for _, other := range neighbours(home) {
+		if other.sameNetwork {
+			return fmt.Errorf("another cluster with nodes is up on this machine: run `LOCALCLUSTER_HOME=%s localcluster down` first, or start one with --nodes 0, or one in a network namespace of its own by `unshare --net`", other.home)
+		}
 	}
 	return nil
 }
@@ -96,10 +99,14 @@ func newState(home Home, options Options, binaries map[string]string) (*State, e
 	if err != nil {
 		return nil, err
 	}
-	return &State{
+	state := &State{
 		BootID: bootID(), Options: options, Binaries: binaries, Endpoint: endpoint,
 		Nodes: planNodes(home, options), Sysctls: readSysctls(), home: home,
-	}, nil
+	}
+	if options.Nodes > 0 {
+		state.inherit(neighbours(home))
+	}
+	return state, nil
 }
 
 // describe says in a few words what the cluster is.

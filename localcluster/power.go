@@ -25,11 +25,11 @@ func (s *State) powerOff(node *Node) error {
 		return err
 	}
 	if err := killUntilGone(func() []int {
-		return append(s.pidsOfNode(node), cgroupPIDs(nodeCgroup(node.Name))...)
+		return append(s.pidsOfNode(node), cgroupPIDs(s.home.nodeCgroup(node.Name))...)
 	}); err != nil {
 		return err
 	}
-	if err := removeCgroups(nodeCgroup(node.Name)); err != nil {
+	if err := removeCgroups(s.home.nodeCgroup(node.Name)); err != nil {
 		return err
 	}
 	return s.forgetMemory(node)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,7 +21,8 @@ import (
 // finds them without any record; children such as shims inherit it, containers do not.
 const ownerVariable = "LOCALCLUSTER_OWNER"
 
-// nodesVariable marks the processes of a cluster with nodes, of which a machine has one.
+// nodesVariable marks the processes of a cluster with nodes, of which a network
+// namespace has one.
 const nodesVariable = "LOCALCLUSTER_NODES"
 
 // Process is one program of a cluster and what is needed to start it again.
@@ -168,24 +168,12 @@ func (p *Process) stop(kill bool, patience time.Duration) error {
 
 // ownedPIDs lists the running processes that carry the mark of a cluster at home.
 func ownedPIDs(home Home) []int {
-	return pidsWhere(func(environment map[string]string) bool { return environment[ownerVariable] == string(home) })
+	return pidsWhere(func(_ int, environment map[string]string) bool { return environment[ownerVariable] == string(home) })
 }
 
-// otherNodeClusters returns the state folders of other clusters with nodes
-// whose processes run.
-func otherNodeClusters(home Home) []string {
-	found := map[string]bool{}
-	pidsWhere(func(environment map[string]string) bool {
-		if owner := environment[ownerVariable]; environment[nodesVariable] != "" && owner != string(home) {
-			found[owner] = true
-		}
-		return false
-	})
-	return slices.Sorted(maps.Keys(found))
-}
-
-// pidsWhere lists the running processes whose environment satisfies a condition.
-func pidsWhere(condition func(environment map[string]string) bool) []int {
+// pidsWhere lists the running processes that satisfy a condition on their
+// number and environment.
+func pidsWhere(condition func(pid int, environment map[string]string) bool) []int {
 	var found []int
 	files, _ := filepath.Glob("/proc/[0-9]*/environ") // the only error is a bad pattern
 	for _, file := range files {
@@ -194,7 +182,7 @@ func pidsWhere(condition func(environment map[string]string) bool) []int {
 			continue // ended meanwhile, or another user's
 		}
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-		if err != nil || pid == os.Getpid() || !condition(parseEnvironment(string(raw))) {
+		if err != nil || pid == os.Getpid() || !condition(pid, parseEnvironment(string(raw))) {
 			continue
 		}
 		if _, running := startTick(pid); running {

@@ -82,7 +82,7 @@ func (s *State) status() Status {
 		status.Nodes = append(status.Nodes, NodeStatus{
 			Node: *node, Root: s.home.Node(node.Name), Ready: ready[node.Name], MountNamespacePID: s.namespacePID(node),
 			KubeletRoot: node.Private["/var/lib/kubelet"], PodLogs: node.Private["/var/log/pods"],
-			Cgroup: nodeCgroup(node.Name),
+			Cgroup: s.home.nodeCgroup(node.Name),
 		})
 	}
 	for index := range s.Options.Kwok {

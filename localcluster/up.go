@@ -11,14 +11,13 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"syscall"
 	"time"
 )
 
 // startLimit is how long one process may take until it works.
-const startLimit = 90 * time.Second
+const startLimit = 5 * time.Minute
 
 // up starts a cluster, or says that the one that was asked for runs already.
 func up(home Home, options Options, installDeps bool) error {
@@ -43,17 +42,30 @@ func up(home Home, options Options, installDeps bool) error {
 		return err
 	}
 	defer lock.Close()
+	release, err := lockMachine(options.Nodes > 0)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := refuseSecond(home, options); err != nil { // of two at once, one is first
+		return err
+	}
 	warnOnInterrupt()
 	begin := time.Now()
 	running, err := settlePrevious(home, options, binaries)
 	if err != nil || running {
 		return err
 	}
+	if options.Nodes > 0 {
+		if err := openLoopback(); err != nil {
+			return err
+		}
+	}
 	state, err := newState(home, options, binaries)
 	if err != nil {
 		return err
 	}
-	if err := state.bringUp(); err != nil {
+	if err := state.bringUp(release); err != nil {
 		return fmt.Errorf("%w\nlogs of all processes: %s\nclean up with: localcluster down", err, home.Logs())
 	}
 	progress("up in %.1f s: %s", time.Since(begin).Seconds(), state.describe())
@@ -64,11 +76,7 @@ func up(home Home, options Options, installDeps bool) error {
 // prepare checks the system and builds what the cluster runs.
 func prepare(options Options, installDeps bool) (map[string]string, error) {
 	if options.Nodes > 0 {
-		requirements := runRequirements
-		if !builtBefore("runc") || !pauseBuilt() {
-			requirements = slices.Concat(requirements, buildRequirements)
-		}
-		if err := requireTools(requirements, installDeps); err != nil {
+		if err := requireTools(nodeRequirements(true), installDeps); err != nil {
 			return nil, err
 		}
 	}
@@ -93,7 +101,8 @@ func warnOnInterrupt() {
 }
 
 // bringUp starts everything in the order in which the parts need one another.
-func (s *State) bringUp() error {
+// It releases the machine once a process says that this cluster lives.
+func (s *State) bringUp(release func()) error {
 	if err := s.save(); err != nil {
 		return err
 	}
@@ -111,7 +120,12 @@ func (s *State) bringUp() error {
 	if err := s.writeControlPlaneConfig(); err != nil {
 		return err
 	}
-	api, err := s.startControlPlane()
+	etcd := s.etcdProcess()
+	if err := s.start(etcd); err != nil {
+		return err
+	}
+	release()
+	api, err := s.startControlPlane(etcd)
 	if err != nil {
 		return err
 	}
@@ -149,13 +163,10 @@ func (s *State) linkPrograms() error {
 	return nil
 }
 
-// startControlPlane starts etcd, the API server and what only needs them.
-func (s *State) startControlPlane() (*client, error) {
+// startControlPlane starts the API server on etcd, and what only needs them.
+func (s *State) startControlPlane(etcd *Process) (*client, error) {
 	progress("starting the control plane")
-	etcd, apiserver := s.etcdProcess(), s.apiserverProcess()
-	if err := s.start(etcd); err != nil {
-		return nil, err
-	}
+	apiserver := s.apiserverProcess()
 	if err := s.startContainerds(); err != nil { // the nodes' containerds start meanwhile
 		return nil, err
 	}
@@ -202,7 +213,7 @@ func (s *State) startContainerds() error {
 
 // startContainerd starts containerd in a new cgroup and mount namespace of a node.
 func (s *State) startContainerd(node *Node) error {
-	if err := createNodeCgroup(node.Name); err != nil {
+	if err := createNodeCgroup(s.home, node.Name); err != nil {
 		return err
 	}
 	if err := s.startHolder(node); err != nil {

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""OCI archives: their name, and what is installed in them.
+"""OCI archives: their name, what is installed in them, and what must not be.
 
 Reads the layers of an image as they lie in its archive; it runs nothing of it.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import stat
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +20,12 @@ from typing import Final
 NAME: Final = "org.opencontainers.image.ref.name"
 _INDEX: Final = "index.json"
 _WHITEOUT: Final = ".wh."
+_OPAQUE: Final = ".wh..wh..opq"
 _DPKG: Final = PurePosixPath("var/lib/dpkg/status")
+_PROGRAMS: Final = frozenset({"bin", "sbin"})
+_SHELLS: Final = frozenset({"sh", "bash", "rbash", "dash", "ash", "ksh", "zsh", "busybox"})
+_INSTALLERS: Final = frozenset({"apt", "apt-get", "dpkg", "pip", "pip3", "perl"})
+_OTHERS_RIGHTS: Final = stat.S_ISUID | stat.S_ISGID
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -61,6 +67,13 @@ def renamed(archive: Path, to: Path, name: str) -> None:
             new.addfile(member, content)
 
 
+def manifest_digest(archive: Path) -> str:
+    """SHA-256 of the manifest of the one image of an archive: its digest in any registry."""
+    with tarfile.open(archive) as image:
+        index = json.loads(_text(image, image.getmember(_INDEX)))
+    return str(index["manifests"][0]["digest"]).removeprefix("sha256:")
+
+
 def packages(archive: Path) -> list[Package]:
     """What is installed in the one image of an archive, sorted: Debian's packages and Python's."""
     python: dict[PurePosixPath, Package] = {}
@@ -78,6 +91,41 @@ def packages(archive: Path) -> list[Package]:
                     said = HeaderParser().parsestr(_text(layer, member))
                     python[path] = Package("pypi", str(said["Name"]), str(said["Version"]))
     return sorted({*python.values(), *debian})
+
+
+def excess(archive: Path) -> list[str]:
+    """Files of the one image of an archive that no final image may hold, each with the reason.
+
+    Shells, what installs packages, and programs that run with the rights of another user or group.
+    """
+    modes: dict[PurePosixPath, int] = {}
+    with tarfile.open(archive) as image:
+        for layer in _layers(image):
+            lower, modes = modes, {}  # a layer takes away from those below it alone
+            for member in layer:
+                path = PurePosixPath(member.name.removeprefix("./"))
+                if path.name == _OPAQUE:
+                    lower = {
+                        at: mode for at, mode in lower.items() if path.parent not in at.parents
+                    }
+                elif path.name.startswith(_WHITEOUT):
+                    gone = path.with_name(path.name.removeprefix(_WHITEOUT))
+                    lower = {at: mode for at, mode in lower.items() if not at.is_relative_to(gone)}
+                elif not member.isdir():
+                    modes[path] = 0 if member.issym() else member.mode
+            modes = lower | modes
+    reasons = ((path, _excess_of(path, mode)) for path, mode in sorted(modes.items()))
+    return [f"/{path}: {reason}" for path, reason in reasons if reason]
+
+
+def _excess_of(path: PurePosixPath, mode: int) -> str:
+    """Why a file is too much; empty = it is not."""
+    if path.parent.name in _PROGRAMS:
+        if path.name in _SHELLS:
+            return "a shell"
+        if path.name in _INSTALLERS:
+            return "installs or runs what is no part of the image"
+    return "runs with the rights of another" if mode & _OTHERS_RIGHTS else ""
 
 
 def _layers(image: tarfile.TarFile) -> Iterator[tarfile.TarFile]:

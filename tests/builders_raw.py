@@ -197,6 +197,17 @@ def raw_adopted_pod(
     return body
 
 
+def raw_pod_group(name: str = "theirs", fewest: int = 2) -> Raw:
+    """A PodGroup of Kubernetes; 0 = its pods start each alone."""
+    policy: Raw = {"gang": {"minCount": fewest}} if fewest else {"basic": {}}
+    return {
+        "apiVersion": "scheduling.k8s.io/v1beta1",
+        "kind": "PodGroup",
+        "metadata": raw_meta(name),
+        "spec": {"schedulingPolicy": policy},
+    }
+
+
 def raw_foreign_pod(
     name: str = "web", *, node: str = "node-1", cpu: str = "1", phase: str = "Running"
 ) -> Raw:
@@ -354,4 +365,71 @@ def raw_tuning_job(name: str = "digits", *, status: Raw | None = None, **spec: o
             **spec,
         },
         "status": status or {},
+    }
+
+
+def raw_namespace(name: str = "default", **labels: str) -> Raw:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": raw_meta(name, "", labels=labels)}
+
+
+def raw_claim(
+    name: str = "data",
+    *,
+    volume: str = "",
+    bound: bool = True,
+    phase: str = "Bound",
+    meta: Raw | None = None,
+    **spec: object,
+) -> Raw:
+    """A PersistentVolumeClaim; bound to a volume where one is named."""
+    notes = {"pv.kubernetes.io/bind-completed": "yes"} if volume and bound else {}
+    body: Raw = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}},
+        "storageClassName": "local",
+        **({"volumeName": volume} if volume else {}),
+        **spec,
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {**raw_meta(name), "annotations": notes, **(meta or {})},
+        "spec": body,
+        "status": {"phase": phase},
+    }
+
+
+def raw_volume(
+    name: str = "pv-1", *, node: str = "", phase: str = "Available", **spec: object
+) -> Raw:
+    """A PersistentVolume, reached from one node where that is named."""
+    said = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
+    affinity = {"required": {"nodeSelectorTerms": [{"matchExpressions": [said]}]}}
+    body: Raw = {
+        "capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "local",
+        **({"nodeAffinity": affinity} if node else {}),
+        **spec,
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": raw_meta(name, ""),
+        "spec": body,
+        "status": {"phase": phase},
+    }
+
+
+def raw_storage_class(
+    name: str = "local", *, provisioner: str = "kubernetes.io/no-provisioner", **fields: object
+) -> Raw:
+    """A StorageClass whose claims wait for their first consumer."""
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": raw_meta(name, ""),
+        "provisioner": provisioner,
+        "volumeBindingMode": "WaitForFirstConsumer",
+        **fields,
     }

@@ -31,14 +31,14 @@ class CelError(Exception):
     """What CEL calls an error: a field that is not there, a value of another type."""
 
 
-def holds(rule: str, value: Value, before: Value = None) -> bool:
-    """Whether a rule is true of a value; an error is not.
+def holds(rule: str, value: Value, before: Value = None, **more: Value) -> bool:
+    """Whether a rule is true of a value, and of ``more`` that it names; an error is not.
 
     Raises:
         SyntaxError: the rule uses what this module does not know.
     """
     try:
-        return _Parser(rule).whole()({"self": value, "oldSelf": before}) is True
+        return _Parser(rule).whole()({"self": value, "oldSelf": before, **more}) is True
     except CelError:
         return False
 
@@ -157,8 +157,8 @@ class _Parser:
         if kind != "name":
             self._at -= 1
             raise self._unknown()
-        if word in ("true", "false"):
-            return lambda _: word == "true"
+        if word in ("true", "false", "null"):
+            return lambda _: None if word == "null" else word == "true"
         if self._take("("):
             return self._function(word)
         return lambda scope: scope[word]

@@ -32,7 +32,7 @@ from ullage_node.devices.nvidia.host_processes import (
     ProcessesUnseen,
     ProcessReader,
 )
-from ullage_node.devices.nvidia.nvml import NvmlThread
+from ullage_node.devices.nvidia.nvml import NvmlSession, NvmlThread
 from ullage_node.devices.nvidia.proof import sms_of
 from ullage_node.devices.nvidia.read import NvidiaDevice, read_inventory
 from ullage_node.devices.nvidia.sharing import client_edits
@@ -142,7 +142,7 @@ class FirstHour:
         socket = self.run_dir / "processes" / "p.sock"
         try:
             async with (
-                LineServer(socket, ProcessReader(thread).answer),
+                LineServer(socket, ProcessReader(NvmlSession(thread)).answer),
                 self._client(env, attached=False) as client,
             ):
                 await self._until_seen(HostProcesses(socket, Path("/proc")), uuid, client.pid)

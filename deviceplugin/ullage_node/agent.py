@@ -236,7 +236,7 @@ class Agent:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until ``stop`` is set; leaves kubelet first of all."""
-        await asyncio.to_thread(self.surroundings.library.install)
+        self.surroundings.library.install()  # nothing else is done yet
         await self.web.start()
         name = self.settings.name
         nodes = Followed(path=GPU_NODES, fields=f"metadata.name={name}")

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""A socket of the node that takes one JSON object on a line and answers with one; root only.
+"""A socket of the node that takes one JSON object on a line and answers with one; its owner's only.
 
 One connection is one request, so nothing can be half said. Both sides read what comes as if a
 stranger had sent it: bounded in size and time, and an answer that cannot be read is an error.
@@ -12,6 +12,8 @@ import asyncio
 import contextlib
 import json
 import os
+import socket
+import struct
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Final
@@ -30,12 +32,15 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 Answer = Callable[[JsonObject], Awaitable[Mapping[str, object]]]
 
 
+_CREDENTIALS: Final = struct.Struct("3i")
+
+
 class Unanswered(Exception):
     """There is no answer that can be used; the text says why."""
 
 
 async def ask(
-    socket: Path, request: Mapping[str, object], timeout_seconds: float, whom: str
+    path: Path, request: Mapping[str, object], timeout_seconds: float, whom: str
 ) -> JsonObject:
     """Ask the other side once; ``whom`` names it in errors.
 
@@ -44,7 +49,7 @@ async def ask(
     """
     try:
         async with asyncio.timeout(timeout_seconds):
-            line = await exchange(socket, json.dumps(request).encode() + b"\n")
+            line = await exchange(path, json.dumps(request).encode() + b"\n")
         answer = json.loads(line)
     except TimeoutError:
         raise Unanswered(f"{whom} gave no answer in {timeout_seconds:g} s") from None
@@ -57,14 +62,14 @@ async def ask(
     return answer
 
 
-async def exchange(socket: Path, line: bytes) -> bytes:
+async def exchange(path: Path, line: bytes) -> bytes:
     """Send a line, give the line that comes back.
 
     Raises:
         OSError: nobody listens.
         ValueError: the answer is too long.
     """
-    reader, writer = await asyncio.open_unix_connection(str(socket), limit=LINE_MAX)
+    reader, writer = await asyncio.open_unix_connection(str(path), limit=LINE_MAX)
     try:
         writer.write(line)
         await writer.drain()
@@ -75,8 +80,19 @@ async def exchange(socket: Path, line: bytes) -> bytes:
             await writer.wait_closed()
 
 
+def credentials_of(connection: socket.socket) -> tuple[int, int]:
+    """Number and user of the process at the other end of a Unix socket (SO_PEERCRED).
+
+    Raises:
+        OSError: the kernel does not say.
+    """
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, _ = _CREDENTIALS.unpack(raw)
+    return pid, uid
+
+
 class LineServer:
-    """Answers requests; an async context manager that listens.
+    """Answers requests of its own user's processes; an async context manager that listens.
 
     What the answering function raises as ``WireError``, ``ValueError`` or :class:`Unanswered`
     becomes the answer's ``error``.
@@ -104,6 +120,10 @@ class LineServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
+            # the file's mode says so as well, but not before it is set
+            _, uid = credentials_of(writer.get_extra_info("socket"))
+            if uid != os.geteuid():
+                raise PermissionError(f"user {uid} asks, who is not the socket's owner")
             async with asyncio.timeout(REQUEST_SECONDS):
                 line = await reader.readline()
             answer = await self._answer(line)

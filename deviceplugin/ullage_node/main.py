@@ -76,13 +76,14 @@ def _run_part(part: str, settings: Settings) -> None:
         import asyncio
 
         from ullage.process.logs import configure_logs
-        from ullage_node.devices.nvidia.host_processes import serve as serve_processes
+        from ullage_node.devices.nvidia.serve_processes import serve as serve_processes
 
         configure_logs(settings.log_level)
-        given = settings.checkpoint
-        asyncio.run(
-            serve_processes(settings.paths.run_dir, given.program if given.enabled else None)
+        program = settings.checkpoint.program if settings.checkpoint.enabled else None
+        serving = serve_processes(
+            settings.paths.run_dir, checkpoint=program, mig=settings.mig.enabled
         )
+        asyncio.run(serving)
     elif part == "mounts":
         from ullage.process.logs import configure_logs
         from ullage_node.slices.steps import mount_homes

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from ullage_node.devices.backend import Hardware
+from ullage_node.devices.processes import identified
 from ullage_node.events import QUIET_SECONDS, Event, Events, Subject
 from ullage_node.lanes.device import Idle
 from ullage_node.lanes.members import Member
@@ -90,12 +91,17 @@ class NodeLanes:
         """Why a container must not start yet; empty = its memory is free.
 
         One that shares no lane uses its memory without asking, while programs that make room for it
-        may still be leaving.
+        may still be leaving; and the next agent must know that it has it.
         """
         for part in self._table.held_for(container):
-            lanes = self.server.devices.get(part.desired.gpu)
-            if lanes is not None and not lanes.has_room(container.directory):
-                return f"idle programs are leaving {part.desired.gpu} to make room"
+            gpu = part.desired.gpu
+            lanes = self.server.devices.get(gpu)
+            if lanes is None:
+                continue
+            if not lanes.has_room(container.directory):
+                return f"idle programs are leaving {gpu} to make room"
+            if problem := self.server.unkept(gpu):
+                return f"the node cannot write down who has the memory of {gpu}: {problem}"
         return ""
 
     def clear(self) -> None:
@@ -113,7 +119,11 @@ class NodeLanes:
                 seen = self._attachments.get(part.container)
                 return Program(
                     key=part.container,
-                    pids=seen.pids if seen is not None else (),
+                    processes=identified(
+                        self.server.moves.proc_root,
+                        seen.pids if seen is not None else (),
+                        part.container.pod_uid,
+                    ),
                     memory_mib=part.desired.persistent_mib,
                 )
         return None

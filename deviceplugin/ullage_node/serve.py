@@ -67,6 +67,7 @@ async def _work(
             ),
             overhead_mib=settings.context_overhead_mib,
             suspends=settings.checkpoint.enabled,
+            mig=settings.mig.enabled,
         )
     )
     progress = StepTelemetry(paths.steps_dir)

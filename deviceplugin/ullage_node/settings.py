@@ -159,6 +159,15 @@ class CheckpointSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MigSettings:
+    """GPUs in MIG mode."""
+
+    enabled: bool = False
+    """Whether the process that reads the host's processes reads MIG devices for the agent, too;
+    else the agent shows those that it sees itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The whole tree."""
 
@@ -181,6 +190,7 @@ class Settings:
     periods: PeriodSettings = field(default_factory=PeriodSettings)
     notices: NoticeSettings = field(default_factory=NoticeSettings)
     checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
+    mig: MigSettings = field(default_factory=MigSettings)
 
 
 def load_settings(environment: Mapping[str, str]) -> Settings:

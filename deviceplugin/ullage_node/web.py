@@ -15,6 +15,8 @@ from typing import Final
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 
+from ullage.process.connections import sent
+from ullage.process.listener import Listener
 from ullage.process.metric_families import counter, gauge
 from ullage.process.secure_metrics import SecureMetrics
 from ullage.process.token_access import Review, TokenAccess
@@ -87,7 +89,7 @@ class WebServer:
         self._settings = settings
         self._registry = registry
         self._checks = {"/healthz": healthy, "/readyz": ready}
-        self._runner: web.AppRunner | None = None
+        self._listener: Listener | None = None
         self._secure = (
             SecureMetrics(
                 lambda: generate_latest(registry), TokenAccess(review), settings.certificate_dir
@@ -109,11 +111,9 @@ class WebServer:
             application.router.add_get(path, self._probe)
         if self._secure is None:
             application.router.add_get("/metrics", self._metrics)
-        self._runner = web.AppRunner(application, access_log=None)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, self._settings.host, self._settings.port)
-        await site.start()
-        self.port = self._runner.addresses[0][1]
+        self._listener = Listener(application, name="probes and metrics")
+        await self._listener.start(self._settings.port, self._settings.host)
+        self.port = self._listener.port
         if self._secure is not None:
             await self._secure.start(self._settings.metrics_port, self._settings.host)
 
@@ -121,14 +121,16 @@ class WebServer:
         """Stop listening."""
         if self._secure is not None:
             await self._secure.stop()
-        if self._runner is not None:
-            await self._runner.cleanup()
+        if self._listener is not None:
+            await self._listener.stop()
 
-    async def _probe(self, request: web.Request) -> web.Response:
+    async def _probe(self, request: web.Request) -> web.StreamResponse:
         """200, or 503 with what is wrong: a check answers the empty text when all is well."""
         problem = self._checks[request.path]()
-        return web.Response(text=problem or "ok", status=503 if problem else 200)
+        answer = web.Response(text=problem or "ok", status=503 if problem else 200)
+        return await sent(request, answer)
 
-    async def _metrics(self, request: web.Request) -> web.Response:
-        body = generate_latest(self._registry)
-        return web.Response(body=body, headers={"Content-Type": "text/plain; version=0.0.4"})
+    async def _metrics(self, request: web.Request) -> web.StreamResponse:
+        headers = {"Content-Type": "text/plain; version=0.0.4"}
+        answer = web.Response(body=generate_latest(self._registry), headers=headers)
+        return await sent(request, answer)

@@ -8,7 +8,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -45,6 +46,27 @@ class Dashboard:
     uid: str
     panels: Sequence[Panel]
     variables: Mapping[str, str] = field(default_factory=dict)
+    of_leader: bool = True
+    """It reads metrics of the operator. Every replica tells them, and the leader alone acts on what
+    it sees: both together would count each device twice."""
+
+
+OF_LEADER: Final = "and on (instance) (ullage_leader == 1)"
+_READ: Final = re.compile(
+    r"(?:(?:rate|increase)\()?\bullage_(?!leader\b)[a-z0-9_]+(?:\{[^}]*\})?(?:\[[^\]]*\]\))?"
+)
+"""A selector of ours, with the rate that is taken of it."""
+
+
+def of_leader(query: str) -> str:
+    """The query with every selector of ours narrowed to the replica that leads."""
+
+    def narrowed(found: re.Match[str]) -> str:
+        alone = query[: found.start()].endswith("(") and query[found.end() :].startswith(")")
+        text = f"{found[0]} {OF_LEADER}"
+        return text if alone else f"({text})"
+
+    return _READ.sub(narrowed, query)
 
 
 def _share(part: str, whole: str) -> str:
@@ -162,6 +184,7 @@ DASHBOARDS: Final[Mapping[str, Dashboard]] = {
         title="Ullage / Node",
         uid="ullage-node",
         variables={"node": "ullage_device_granted_ratio"},
+        of_leader=False,
         panels=(
             Panel(title="Granted", says="Part of each device; the rest is headroom.",
                   unit="percentunit",
@@ -192,8 +215,10 @@ DASHBOARDS: Final[Mapping[str, Dashboard]] = {
             Panel(title="Faults", says="Xids that the driver told of.",
                   queries={"GPU {{gpu}} Xid {{xid}}": "increase(ullage_node_device_faults_total"
                            f'{{node=~"$node"}}{PER_SECOND})'}),
+            # other processes on a node have the same metric; the agent alone has the second one
             Panel(title="Memory of the agent", says="Resident.", unit="bytes",
-                  queries={"{{node}}": 'process_resident_memory_bytes{node=~"$node"}'}),
+                  queries={"{{node}}": 'process_resident_memory_bytes{node=~"$node"} '
+                           "and on (instance) ullage_node_interrupted"}),
         ),
     ),
 }  # fmt: skip
@@ -218,7 +243,7 @@ def page(dashboard: Dashboard) -> dict[str, object]:
         "refresh": "30s",
         "time": {"from": "now-6h", "to": "now"},
         "templating": {"list": list(_variables(dashboard.variables))},
-        "panels": list(_placed(dashboard.panels)),
+        "panels": list(_placed(dashboard)),
     }
 
 
@@ -239,19 +264,22 @@ def _variables(labels: Mapping[str, str]) -> Iterable[dict[str, object]]:
         }
 
 
-def _placed(panels: Sequence[Panel]) -> Iterable[dict[str, object]]:
+def _placed(dashboard: Dashboard) -> Iterable[dict[str, object]]:
     """Panels from left to right, a new row where one is full."""
     left = top = 0
-    for number, panel in enumerate(panels, start=1):
+    narrow = of_leader if dashboard.of_leader else str
+    for number, panel in enumerate(dashboard.panels, start=1):
         height = HEIGHT // 2 if panel.kind == "stat" else HEIGHT
         if left + panel.width > ACROSS:
             left, top = 0, top + HEIGHT
         place = {"x": left, "y": top, "w": panel.width, "h": height}
         left += panel.width
-        yield _panel(number, panel, place)
+        yield _panel(number, panel, place, narrow)
 
 
-def _panel(number: int, panel: Panel, place: Mapping[str, int]) -> dict[str, object]:
+def _panel(
+    number: int, panel: Panel, place: Mapping[str, int], narrow: Callable[[str], str]
+) -> dict[str, object]:
     custom: dict[str, object] = {"fillOpacity": 10}
     if panel.stacked:
         custom = {"fillOpacity": 30, "stacking": {"mode": "normal"}}
@@ -275,7 +303,7 @@ def _panel(number: int, panel: Panel, place: Mapping[str, int]) -> dict[str, obj
             {
                 "refId": chr(ord("A") + at),
                 "datasource": DATASOURCE,
-                "expr": query,
+                "expr": narrow(query),
                 "legendFormat": legend,
             }
             for at, (legend, query) in enumerate(panel.queries.items())

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ullage.kube.permissions import REQUIRED_VERBS, Scope
 
 
@@ -25,3 +27,13 @@ def role_rules(scope: Scope) -> list[dict[str, list[str]]]:
         {"apiGroups": [group], "resources": resources, "verbs": list(wanted)}
         for (group, wanted), resources in rules.items()
     ]
+
+
+def reasons() -> Iterator[tuple[str, str, str, str]]:
+    """API group, resource, verbs and what they are for: one row for each purpose, sorted."""
+    verbs: dict[tuple[str, str, str], list[str]] = {}
+    for permission in REQUIRED_VERBS:
+        at = (permission.kind.group, permission.resource, permission.why)
+        verbs.setdefault(at, []).append(permission.verb)
+    for (group, resource, why), held in sorted(verbs.items()):
+        yield group, resource, ", ".join(sorted(held)), why

@@ -6,6 +6,9 @@ Bounded by a number of requests or by time, whichever ends first. A failed reque
 load generator that tries again hides what it is there to find. With a rate, latency counts from
 the moment at which a request was due, so a stalled server cannot make itself look fast.
 
+Before it counts it waits for the server: for its health check, or with --batched for what it says
+of its model, because to ask for that also wakes a service that has no replica while it is idle.
+
 The last line holds the figures. Exit codes: 0; 1 when there were errors and --fail-on-error; 2 when
 the server did not become ready.
 """
@@ -27,8 +30,8 @@ import numpy as np
 from digits import data
 from digits.data import BRIGHTEST, PIXELS, Digits
 
-INFER: Final = "/v2/models/digits/infer"
-READY: Final = "/v2/health/ready"
+MODEL: Final = "/v2/models/digits"
+INFER: Final = f"{MODEL}/infer"
 PIXELS_TENSOR: Final[dict[str, object]] = {
     "name": "pixels",
     "datatype": "FP64",
@@ -48,9 +51,10 @@ class Target:
     timeout: float
     batched: bool = False
 
-    def connect(self) -> http.client.HTTPConnection:
+    def connect(self, timeout: float | None = None) -> http.client.HTTPConnection:
         """A connection, which is opened by its first request."""
-        return http.client.HTTPConnection(self.host, self.port, timeout=self.timeout)
+        within = self.timeout if timeout is None else timeout
+        return http.client.HTTPConnection(self.host, self.port, timeout=within)
 
 
 @dataclass(slots=True)
@@ -146,12 +150,18 @@ def work(target: Target, digits: Digits, schedule: Schedule, result: Result) -> 
 
 
 def await_ready(target: Target, seconds: float) -> bool:
-    """Wait until the server's health check answers; false when it did not in time."""
+    """Wait until the server answers; false when it did not in time.
+
+    A router answers for the health of a service that sleeps. A question about its model is what a
+    replica is started for, and is held for it.
+    """
     deadline = time.monotonic() + seconds
+    path = MODEL if target.batched else "/healthz"
     while True:
-        connection = target.connect()
+        left = max(target.timeout, deadline - time.monotonic())
+        connection = target.connect(left if target.batched else None)
         try:
-            connection.request("GET", READY if target.batched else "/healthz")
+            connection.request("GET", path)
             response = connection.getresponse()
             response.read()
             if response.status == http.HTTPStatus.OK:
@@ -231,10 +241,10 @@ def main(words: list[str] | None = None) -> int:
         timeout=options.timeout,
         batched=options.batched,
     )
+    digits, result = data.load(), Result()
     if not await_ready(target, options.wait):
         print(f"{url.geturl()} did not become ready in {options.wait:g} s", file=sys.stderr)
         return 2
-    digits, result = data.load(), Result()
     schedule = Schedule(options.requests, options.seconds, options.rate)
     started = time.monotonic()
     workers = [

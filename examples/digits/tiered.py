@@ -154,6 +154,9 @@ def main() -> int:
     group.close()
     if ending is Ending.FINISHED:
         model.discard()
+    if ending is Ending.MOVED and group.shards:  # all go: what each owns is of one step
+        model.save(group.step)
+        print(f"saved at step {group.step}", flush=True)
     print(f"ended: {ending.name}", flush=True)
     return TRY_AGAIN if ending is Ending.STATE_LOST else 0
 

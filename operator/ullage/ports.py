@@ -52,10 +52,27 @@ TUNING_JOB: Final = _ours("tuningjobs", "TuningJob", namespaced=True)
 CAPACITY_POOL: Final = _ours("capacitypools", "CapacityPool", namespaced=False)
 NODE: Final = _core("nodes", "Node", namespaced=False)
 POD: Final = _core("pods", "Pod", namespaced=True)
+NAMESPACE: Final = _core("namespaces", "Namespace", namespaced=False)
+CLAIM: Final = _core("persistentvolumeclaims", "PersistentVolumeClaim", namespaced=True)
+VOLUME: Final = _core("persistentvolumes", "PersistentVolume", namespaced=False)
+STORAGE_CLASS: Final = Kind(
+    group="storage.k8s.io",
+    version="v1",
+    plural="storageclasses",
+    kind="StorageClass",
+    namespaced=False,
+)
 SERVICE: Final = _core("services", "Service", namespaced=True)
 SECRET: Final = _core("secrets", "Secret", namespaced=True)
 EVENT: Final = _core("events", "Event", namespaced=True)
 CONFIG_MAP: Final = _core("configmaps", "ConfigMap", namespaced=True)
+POD_GROUP: Final = Kind(
+    group="scheduling.k8s.io",
+    version="v1beta1",
+    plural="podgroups",
+    kind="PodGroup",
+    namespaced=True,
+)
 DEPLOYMENT: Final = Kind(
     group="apps", version="v1", plural="deployments", kind="Deployment", namespaced=True
 )
@@ -205,6 +222,12 @@ class ClusterPort(Protocol):
         self, kind: Kind, name: str, patch: JsonPatch, *, namespace: str = ""
     ) -> JsonObject:
         """Apply a JSON patch (a list with ``test`` operations)."""
+        ...
+
+    async def merge_patch(
+        self, kind: Kind, name: str, body: JsonObject, *, namespace: str = ""
+    ) -> JsonObject:
+        """Apply a JSON merge patch: ``None`` takes a field away."""
         ...
 
     async def scale(

@@ -118,6 +118,8 @@ class Coordinator:
             continue
         if self._present() != self._assigned and self._present():
             self._move(last)
+        elif not self._present() and self._leaves_at:
+            self._let_all_go(last)
         began = time.monotonic()
         step = last + 1
         finished = self._do(step)
@@ -187,10 +189,27 @@ class Coordinator:
             return
         if not self._terms.copy:
             raise _StateLost("shards have to move and no copy is kept")
+        self._flush(last)
+
+    def _flush(self, last: int) -> None:
+        """The copy is of the last step afterwards."""
         names = sorted(self._owners())
         for name in names:
             self._tell(name, Frame(kind=Kind.FLUSH, flags=1, epoch=self._epoch, step=last))
         self._gather(names, Kind.FLUSHED, last)
+
+    def _let_all_go(self, last: int) -> None:
+        """No one stays to hand over to: the copy is made whole, and all end after one step.
+
+        Raises:
+            Lost: always; who comes later continues from the copy.
+        """
+        if self._terms.copy:
+            self._flush(last)
+        for name in sorted(self._roster.peers().keys() - self._ended):
+            self._roster.tell(name, Frame(kind=Kind.LEAVE, flags=Ending.MOVED))
+            self._ended.add(name)
+        raise Lost("all members")
 
     def _recover(self, last: int, who: str) -> int:
         """Recovers after a loss; returns the last step that holds, where the loop resumes."""

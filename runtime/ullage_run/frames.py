@@ -105,7 +105,7 @@ class Ending(IntEnum):
     FINISHED = 0
     """All steps are done."""
     MOVED = 1
-    """Its machine goes; others have its part."""
+    """It has to go; others have its part, or all go and each keeps its own."""
     STATE_LOST = 2
     """Shards are gone and no complete copy is left: begin again from a checkpoint."""
     TOO_LARGE = 3

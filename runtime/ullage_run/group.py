@@ -165,6 +165,11 @@ class Group:
         return self.assignment.blocks
 
     @property
+    def step(self) -> int:
+        """The step after which this member's shards are as they are."""
+        return self._last
+
+    @property
     def shards(self) -> tuple[int, ...]:
         """Shards that this member owns."""
         return self.assignment.shards

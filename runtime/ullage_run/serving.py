@@ -11,9 +11,9 @@
 
     serve(digits, name="digits")
 
-It speaks the Open Inference Protocol v2 in JSON, runs one batch at a time in a thread of its own,
-and counts every request where the node agent reads latencies (``ullage_run.requests``). Needs the
-extra ``ullage[serve]``.
+It speaks the Open Inference Protocol v2, with tensors in JSON or raw behind it, runs one batch at a
+time in a thread of its own, and counts every request where the node agent reads latencies
+(``ullage_run.requests``). Needs the extra ``ullage[serve]``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -33,7 +33,19 @@ import orjson
 from aiohttp import web
 
 from ullage_run import requests
-from ullage_run.tensors import Tensor, object_of, tensors_of
+from ullage_run.binary_tensors import (
+    HEADER,
+    Body,
+    Wanted,
+    json_bytes_of,
+    parted,
+    raw_of,
+    tensor_object,
+    values_of,
+    wanted_of,
+    written,
+)
+from ullage_run.tensors import BYTES, Tensor, object_of, tensors_of
 
 log = logging.getLogger("ullage.serving")
 
@@ -71,12 +83,16 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
-    """A request that was read: its id, its arrays, and the outputs that it wants; none = all."""
+    """A request that was read: its id, its arrays, and the outputs that it wants; none = all.
+
+    ``raw`` says which of them it wants raw.
+    """
 
     id: str | None
     inputs: Arrays
     rows: int
     wanted: frozenset[str]
+    raw: Wanted
 
 
 class ModelServer:
@@ -158,9 +174,9 @@ class ModelServer:
         except Refused as refused:
             return _json(refused.status, {"error": str(refused)})
         requests.observe(time.monotonic() - began)
-        return web.Response(body=answer, content_type="application/json")
+        return web.Response(body=answer.data, headers=answer.headers)
 
-    async def _answered(self, request: web.Request) -> bytes:
+    async def _answered(self, request: web.Request) -> Body:
         try:
             async with asyncio.timeout(BODY_S):
                 body = await request.read()
@@ -170,13 +186,13 @@ class ModelServer:
             raise Refused(503, f"{self._waiting} requests wait already; come again later")
         self._waiting += 1
         try:
-            asked = _read(body)
+            asked = _read(body, request.headers.get(HEADER))
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(self._thread, self._ran, asked)
         finally:
             self._waiting -= 1
 
-    def _ran(self, asked: _Asked) -> bytes:
+    def _ran(self, asked: _Asked) -> Body:
         """Run the function on one request, which is a batch where the router made one of many."""
         try:
             outputs = self._function(asked.inputs)
@@ -184,14 +200,23 @@ class ModelServer:
         except Exception as error:  # the user's own code
             log.exception("the model failed")
             raise Refused(500, f"the model failed: {type(error).__name__}: {error}") from error
-        unknown = asked.wanted - {str(tensor["name"]) for tensor in tensors}
+        unknown = asked.wanted - {tensor.name for tensor in tensors}
         if unknown:
             raise Refused(400, f"the model has no output {min(unknown)[:64]!r}")
-        kept = [one for one in tensors if not asked.wanted or one["name"] in asked.wanted]
-        body: dict[str, object] = {"model_name": self._name, "outputs": kept}
+        kept = [one for one in tensors if not asked.wanted or one.name in asked.wanted]
+        raws = [raw_of(one) if asked.raw.raw(one.name) else None for one in kept]
+        described = [
+            tensor_object(
+                one, one.shape, data=one.data if one.raw is None else values_of(one, one.raw)
+            )
+            if raw is None
+            else tensor_object(one, one.shape, raw_bytes=len(raw))
+            for one, raw in zip(kept, raws, strict=True)
+        ]
+        body: dict[str, object] = {"model_name": self._name, "outputs": described}
         if asked.id is not None:
             body["id"] = asked.id
-        return orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
+        return written(body, raws)
 
 
 def serve(
@@ -226,11 +251,12 @@ async def _served(server: ModelServer, host: str, port: int) -> None:
         await server.stop()
 
 
-def _read(body: bytes) -> _Asked:
+def _read(body: bytes, header: str | None) -> _Asked:
     """Check a request whole, so that the function sees nothing but arrays of equally many rows."""
     try:
-        asked = object_of(orjson.loads(body), "the body")
-        tensors = tensors_of(asked.get("inputs"), "inputs")
+        parsed, behind = parted(body, json_bytes_of(header, len(body)))
+        asked = object_of(parsed, "the body")
+        tensors = tensors_of(asked.get("inputs"), "inputs", behind=behind)
         wanted = asked.get("outputs") or []
         if not isinstance(wanted, list):
             raise ValueError("outputs is a list of objects")
@@ -246,12 +272,21 @@ def _read(body: bytes) -> _Asked:
             inputs={tensor.name: _array(tensor) for tensor in tensors},
             rows=rows.pop(),
             wanted=frozenset(name for name in names if isinstance(name, str)),
+            raw=wanted_of(object_of(asked.get("parameters") or {}, "parameters"), wanted),
         )
     except ValueError as error:  # no JSON is one, too
         raise Refused(400, str(error)) from None
 
 
 def _array(tensor: Tensor) -> np.ndarray[Any, np.dtype[Any]]:
+    if tensor.raw is not None and tensor.datatype != BYTES:
+        if tensor.datatype not in DTYPES:
+            raise ValueError(f"{tensor.name[:64]!r}: NumPy has no {tensor.datatype}")
+        return np.array(values_of(tensor, tensor.raw), DTYPES[tensor.datatype]).reshape(
+            tensor.shape
+        )
+    if tensor.raw is not None:
+        tensor = replace(tensor, data=list(values_of(tensor, tensor.raw)), raw=None)
     try:
         found = np.asarray(tensor.data, dtype=DTYPES[tensor.datatype])
     except OverflowError:
@@ -259,7 +294,7 @@ def _array(tensor: Tensor) -> np.ndarray[Any, np.dtype[Any]]:
     return found.reshape(tensor.shape)
 
 
-def _written(name: str, array: object, rows: int) -> dict[str, object]:
+def _written(name: str, array: object, rows: int) -> Tensor:
     found = np.asarray(array)
     datatype = DATATYPES.get(str(found.dtype), "BYTES" if found.dtype.kind == "U" else "")
     if not isinstance(name, str) or not datatype:
@@ -268,10 +303,15 @@ def _written(name: str, array: object, rows: int) -> dict[str, object]:
         raise ValueError(f"output {name!r} has the shape {found.shape} for {rows} rows")
     if datatype == "BYTES" and not all(isinstance(one, str) for one in found.flat):
         raise TypeError(f"output {name!r} has elements that are no text")
-    half = found.astype(np.float32) if found.dtype == np.float16 else found
-    flat = np.ascontiguousarray(half).reshape(-1)
-    data = flat.tolist() if datatype == "BYTES" else flat
-    return {"name": name, "datatype": datatype, "shape": list(found.shape), "data": data}
+    texts = datatype == BYTES
+    return Tensor(
+        name=name,
+        datatype=datatype,
+        shape=found.shape,
+        data=found.reshape(-1).tolist() if texts else [],
+        parameters=None,
+        raw=None if texts else memoryview(found.tobytes()),
+    )
 
 
 def _json(status: int, body: Mapping[str, object]) -> web.Response:

@@ -1,21 +1,38 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors of the Open Inference Protocol v2 in JSON, checked whole where they come in.
+"""Tensors of the Open Inference Protocol v2, checked whole where they come in.
 
-The shapes are those of the published protocol (Open Inference Protocol, REST, "Inference").
+The shapes are those of the published protocol (Open Inference Protocol, REST, "Inference"). With
+its binary tensor data extension the elements of a tensor are raw bytes behind the JSON, of the
+length that its parameter ``binary_data_size`` names.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import struct
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
-INTEGERS: Final = frozenset(
-    {"UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64"}
-)
+BYTES: Final = "BYTES"
+BINARY_SIZE: Final = "binary_data_size"
+LENGTH: Final = struct.Struct("<I")
+"""Before each raw element of BYTES."""
+ELEMENT_BYTES: Final[Mapping[str, int]] = {
+    **dict.fromkeys(("BOOL", "INT8", "UINT8"), 1),
+    **dict.fromkeys(("INT16", "UINT16", "FP16", "BF16"), 2),
+    **dict.fromkeys(("INT32", "UINT32", "FP32"), 4),
+    **dict.fromkeys(("INT64", "UINT64", "FP64"), 8),
+}
+"""Bytes of a raw element; those of BYTES tell their own length."""
+
+INTEGERS: Final[Mapping[str, tuple[int, int]]] = {
+    **{f"UINT{bits}": (0, 2**bits - 1) for bits in (8, 16, 32, 64)},
+    **{f"INT{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (8, 16, 32, 64)},
+}
+"""The least and the greatest number of each data type."""
 KINDS: Final[dict[str, frozenset[type] | None]] = {
     "BOOL": frozenset({bool}),
     "BYTES": frozenset({str}),
@@ -25,39 +42,64 @@ KINDS: Final[dict[str, frozenset[type] | None]] = {
 """What an element of each data type is in JSON."""
 DIMENSIONS: Final = 16
 TENSORS: Final = 64
+DEPTH: Final = 32
+"""Levels of parameters at most: what is read is written again, and a writer has a bound, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tensor:
-    """One input or output; the data are flat, in row-major order."""
+    """One input or output; the data are flat, in row-major order.
+
+    ``raw`` has them instead where they came as bytes; ``parameters`` no more says how many.
+    """
 
     name: str
     datatype: str
     shape: tuple[int, ...]
     data: list[object]
     parameters: dict[str, object] | None
+    raw: memoryview | None = None
+
+    @property
+    def elements(self) -> int:
+        """Elements of all rows."""
+        return math.prod(self.shape)
 
     @property
     def row_elements(self) -> int:
         """Elements of one row."""
         return math.prod(self.shape[1:])
 
-    def part(self, first: int, rows: int) -> dict[str, object]:
-        """As many rows of it, as JSON has them."""
-        size = self.row_elements
-        body: dict[str, object] = {
-            "name": self.name,
-            "datatype": self.datatype,
-            "shape": [rows, *self.shape[1:]],
-        }
-        if self.parameters is not None:
-            body["parameters"] = self.parameters
-        body["data"] = self.data[first * size : (first + rows) * size]
-        return body
+
+class Behind:
+    """The raw bytes behind a JSON, which its tensors take one after the other."""
+
+    def __init__(self, raw: memoryview) -> None:
+        self._raw = raw
+        self._at = 0
+
+    @property
+    def left(self) -> int:
+        """Bytes that no tensor took."""
+        return len(self._raw) - self._at
+
+    def take(self, size: object, where: str) -> memoryview:
+        """The next bytes.
+
+        Raises:
+            ValueError: that is no number of bytes, or there are not so many.
+        """
+        if type(size) is not int or not 0 <= size <= self.left:
+            raise ValueError(f"{where} is a number of bytes, of which {self.left} are left")
+        self._at += size
+        return self._raw[self._at - size : self._at]
 
 
 def tensors_of(
-    value: object, where: str, kinds: Mapping[str, frozenset[type] | None] = KINDS
+    value: object,
+    where: str,
+    kinds: Mapping[str, frozenset[type] | None] = KINDS,
+    behind: Behind | None = None,
 ) -> list[Tensor]:
     """The tensors of a request or an answer.
 
@@ -65,37 +107,129 @@ def tensors_of(
         value: what stands there, whatever it is.
         where: its name, for errors.
         kinds: data types, and what their elements are in JSON; empty = any.
+        behind: the raw bytes behind the JSON; absent = there are none.
 
     Raises:
         ValueError: it is no list of tensors; the text says where.
     """
     if not isinstance(value, list) or not 1 <= len(value) <= TENSORS:
         raise ValueError(f"{where} is a list of 1 to {TENSORS} tensors")
-    found = [_tensor(item, f"{where}[{at}]", kinds) for at, item in enumerate(value)]
+    found = [_tensor(item, f"{where}[{at}]", kinds, behind) for at, item in enumerate(value)]
+    if behind is not None and behind.left:
+        raise ValueError(f"{where} leave {behind.left} raw bytes that belong to no tensor")
     if len({tensor.name for tensor in found}) != len(found):
         raise ValueError(f"{where} names a tensor twice")
     return found
 
 
-def _tensor(value: object, where: str, kinds: Mapping[str, frozenset[type] | None]) -> Tensor:
+def _tensor(
+    value: object,
+    where: str,
+    kinds: Mapping[str, frozenset[type] | None],
+    behind: Behind | None,
+) -> Tensor:
     tensor = object_of(value, where)
     name, datatype, shape = tensor.get("name"), tensor.get("datatype"), tensor.get("shape")
     if not isinstance(name, str) or not name:
         raise ValueError(f"{where}.name is a text")
-    if not isinstance(datatype, str) or (kinds and datatype not in kinds):
-        raise ValueError(f"{where}.datatype is one of {', '.join(sorted(KINDS))}")
+    parameters = tensor.get("parameters")
+    if parameters is not None:
+        parameters = object_of(parameters, f"{where}.parameters")
+        check_depth(parameters, f"{where}.parameters")
+    is_raw = behind is not None and parameters is not None and BINARY_SIZE in parameters
+    known = datatype in kinds or (is_raw and datatype in ELEMENT_BYTES)
+    if not isinstance(datatype, str) or (kinds and not known):
+        raise ValueError(f"{where}.datatype is one of {', '.join(sorted(KINDS))}, or raw BF16")
     if not isinstance(shape, list) or len(shape) > DIMENSIONS:
         raise ValueError(f"{where}.shape is a list of at most {DIMENSIONS} integers")
     if not all(type(size) is int and size > 0 for size in shape):
         raise ValueError(f"{where}.shape holds positive integers only")
-    parameters = tensor.get("parameters")
+    if behind is None or parameters is None or not is_raw:
+        data = _flat(tensor.get("data"), tuple(shape), kinds.get(datatype), f"{where}.data")
+        if kinds:
+            _check_range(data, datatype, f"{where}.data")
+        return Tensor(
+            name=name, datatype=datatype, shape=tuple(shape), data=data, parameters=parameters
+        )
+    if "data" in tensor:
+        raise ValueError(f"{where}.data stands beside raw bytes")
+    raw = behind.take(parameters[BINARY_SIZE], f"{where}.parameters.{BINARY_SIZE}")
+    if kinds:
+        bounds_of(raw, datatype, math.prod(shape), where)
     return Tensor(
         name=name,
         datatype=datatype,
         shape=tuple(shape),
-        data=_flat(tensor.get("data"), tuple(shape), kinds.get(datatype), f"{where}.data"),
-        parameters=None if parameters is None else object_of(parameters, f"{where}.parameters"),
+        data=[],
+        parameters={key: value for key, value in parameters.items() if key != BINARY_SIZE} or None,
+        raw=raw,
     )
+
+
+def bounds_of(raw: bytes | memoryview, datatype: str, elements: int, where: str) -> Sequence[int]:
+    """Where each raw element begins, and where the last one ends.
+
+    Raises:
+        ValueError: the bytes are not so many elements; the text begins with ``where``.
+    """
+    if datatype == BYTES:
+        try:
+            bounds = [0, *(end for _, end in byte_strings(raw))]
+        except ValueError as error:
+            raise ValueError(f"{where}{error}") from None
+        if len(bounds) != elements + 1:
+            raise ValueError(f"{where} has {len(bounds) - 1} raw elements, its shape {elements}")
+        return bounds
+    width, left = divmod(len(raw), elements)
+    if left or not width or width != ELEMENT_BYTES.get(datatype, width):
+        wanted = elements * ELEMENT_BYTES.get(datatype, 1)
+        raise ValueError(f"{where} has {len(raw)} raw bytes, its shape and datatype {wanted}")
+    return range(0, len(raw) + 1, width)
+
+
+def byte_strings(raw: bytes | memoryview) -> Iterable[tuple[int, int]]:
+    """Where each element of raw BYTES begins behind its length, and where it ends.
+
+    Raises:
+        ValueError: an element is longer than what is there.
+    """
+    at, end = 0, len(raw)
+    while at < end:
+        start = at + LENGTH.size
+        if start > end:
+            raise ValueError(" has raw elements that are cut off")
+        at = start + LENGTH.unpack_from(raw, at)[0]
+        if at > end:
+            raise ValueError(" has raw elements that are cut off")
+        yield start, at
+
+
+def check_depth(value: object, where: str) -> None:
+    """Refuse what is nested too deep to be written again.
+
+    Raises:
+        ValueError: it is.
+    """
+    level = [value]
+    for _ in range(DEPTH):
+        level = [
+            inner
+            for item in level
+            if isinstance(item, dict | list)
+            for inner in (item.values() if isinstance(item, dict) else item)
+        ]
+        if not level:
+            return
+    raise ValueError(f"{where} is nested more than {DEPTH} deep")
+
+
+def _check_range(data: list[object], datatype: str, where: str) -> None:
+    """A number that its data type does not hold spoils the batch that it would be in."""
+    if datatype in INTEGERS:
+        least, most = INTEGERS[datatype]
+        numbers = [number for number in (min(data), max(data)) if isinstance(number, int)]  # type: ignore[type-var]
+        if not all(least <= number <= most for number in numbers):
+            raise ValueError(f"{where} has numbers beyond {datatype}")
 
 
 def _flat(

@@ -77,7 +77,7 @@ def test_a_digest_wins_over_the_tag(helm: Helm) -> None:
 def test_pull_secrets_reach_every_pod(helm: Helm) -> None:
     drawn = helm.template("--set", "imagePullSecrets[0].name=mirror", *SERVED)
     found = [pod.get("imagePullSecrets") for pod in pods(iter(drawn.objects))]
-    assert len(found) == 6
+    assert len(found) == 7
     assert all(secrets == [{"name": "mirror"}] for secrets in found)
 
 

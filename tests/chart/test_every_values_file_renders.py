@@ -117,7 +117,11 @@ def test_platform_values_reach_the_pods(helm: Helm) -> None:
     assert operator["spec"]["priorityClassName"] == "platform-critical"
     assert node["spec"]["nodeSelector"] == {"ullage.dev/node": "true", "example.org/pool": "gpu"}
     assert node["spec"]["runtimeClassName"] == "nvidia"
-    volumes = {volume["name"]: volume["hostPath"]["path"] for volume in node["spec"]["volumes"]}
+    volumes = {
+        volume["name"]: volume["hostPath"]["path"]
+        for volume in node["spec"]["volumes"]
+        if "hostPath" in volume
+    }
     assert volumes["device-plugins"] == "/var/lib/k0s/kubelet/device-plugins"
     mounts = bodies.container("DaemonSet", "platform-ullage-node")["volumeMounts"]
     assert "/var/lib/kubelet/device-plugins" in {mount["mountPath"] for mount in mounts}

@@ -9,7 +9,11 @@ import pytest
 from chart.rendered import HOOK, Helm, Rendered, annotations
 from ullage.app.main import run
 
-HOOKS = {"ullage-retire": "pre-delete", "ullage-serve": "post-install"}
+HOOKS = {
+    "ullage-retire": "pre-delete",
+    "ullage-release": "post-delete",
+    "ullage-serve": "post-install",
+}
 
 
 @pytest.mark.parametrize(("job", "moment"), HOOKS.items())

@@ -56,6 +56,20 @@ def test_without_the_api_or_the_wish_nothing_is_adopted(helm: Helm) -> None:
         assert variable(policies(rendered)["pods"], "adopted") == "false"
 
 
+@pytest.mark.parametrize("name", ["ullage-trainjobs", "ullage-runtimes"])
+def test_a_train_job_of_a_process_a_cpu_is_warned_of_and_never_refused(
+    helm: Helm, name: str
+) -> None:
+    rendered = adopting(helm, "v1")
+    policy = rendered.one("ValidatingAdmissionPolicy", name)
+    assert policy["spec"]["failurePolicy"] == "Ignore"
+    said = policy["spec"]["validations"][0]["message"]
+    assert "write spec.trainer.numProcPerNode: 1" in said
+    binding = rendered.one("ValidatingAdmissionPolicyBinding", name)
+    assert binding["spec"]["validationActions"] == ["Warn"]
+    assert not [one for one in adopting(helm).objects if one["metadata"]["name"] == name]
+
+
 @pytest.mark.parametrize("version", ["v1alpha1", "v1beta1", "v1"])
 def test_whoever_installs_is_shown_a_labelled_pod_where_labels_work(
     helm: Helm, version: str

@@ -158,9 +158,13 @@ def test_every_folder_of_the_host_is_somebodys(rendered: Rendered) -> None:
 
 def host_folders(bodies: Rendered, container: str) -> dict[str, str]:
     pod = bodies.one("DaemonSet", "ullage-node")["spec"]["template"]["spec"]
-    paths = {volume["name"]: volume["hostPath"]["path"] for volume in pod["volumes"]}
+    paths = {v["name"]: v["hostPath"]["path"] for v in pod["volumes"] if "hostPath" in v}
     mounts = bodies.container("DaemonSet", "ullage-node", container)["volumeMounts"]
-    return {paths[m["name"]]: "read" if m.get("readOnly") else "write" for m in mounts}
+    return {
+        paths[m["name"]]: "read" if m.get("readOnly") else "write"
+        for m in mounts
+        if m["name"] in paths
+    }
 
 
 def test_nvidia_processes_are_looked_up_among_the_hosts(rendered: Rendered) -> None:

@@ -4,9 +4,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
 from chart.rendered import Helm, Json, Rendered, environment
+from chart.variants import VARIANTS
 from ullage_node.devices.nvidia.host_processes import DIRECTORY
-from ullage_node.settings import PathSettings
+from ullage_node.settings import ApiSettings, PathSettings
+
+MIG: Final = "ULLAGE_NODE_MIG_ENABLED"
 
 
 def pod_of(rendered: Rendered) -> Json:
@@ -57,22 +66,75 @@ def test_emulated_nodes_have_none(emulated: Rendered) -> None:
     assert {body["metadata"]["name"] for body in emulated.all("DaemonSet")} == {"ullage-node"}
 
 
-def test_power_to_see_mig_devices_is_given_to_two_containers_and_on_demand(
+def test_power_to_see_mig_devices_is_the_readers_and_on_demand(
     rendered: Rendered, helm: Helm
 ) -> None:
     seen = helm.values({"node": {"mig": {"enabled": True}}})
-    for name, container in (("ullage-node", "plugin"), ("ullage-processes", "processes")):
-        before = rendered.container("DaemonSet", name, container)
-        after = seen.container("DaemonSet", name, container)
-        assert "NVIDIA_MIG_MONITOR_DEVICES" not in environment(before)
-        assert environment(after)["NVIDIA_MIG_MONITOR_DEVICES"] == "all"
-        assert "add" not in before["securityContext"]["capabilities"]
-        assert after["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["SYS_ADMIN"]}
-    guard = seen.container("DaemonSet", "ullage-node", "guard")
-    assert guard["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    before = rendered.container("DaemonSet", "ullage-processes")
+    after = seen.container("DaemonSet", "ullage-processes")
+    assert {"NVIDIA_MIG_MONITOR_DEVICES", MIG}.isdisjoint(environment(before))
+    assert environment(after)["NVIDIA_MIG_MONITOR_DEVICES"] == "all"
+    assert "add" not in before["securityContext"]["capabilities"]
+    assert after["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["SYS_ADMIN"]}
+    assert pod_of(seen)["automountServiceAccountToken"] is False
+    agent = seen.container("DaemonSet", "ullage-node", "plugin")
+    assert "NVIDIA_MIG_MONITOR_DEVICES" not in environment(agent)
+    assert environment(agent)[MIG] == environment(after)[MIG] == "true"
+    assert MIG not in environment(rendered.container("DaemonSet", "ullage-node", "plugin"))
+
+
+def test_each_power_of_the_reader_is_given_for_what_it_is_for(helm: Helm) -> None:
+    both = helm.values({"node": {"mig": {"enabled": True}, "checkpoint": {"enabled": True}}})
+    one = helm.values({"node": {"checkpoint": {"enabled": True}}})
+    for bodies, powers in ((both, ["SYS_PTRACE", "SYS_ADMIN"]), (one, ["SYS_PTRACE"])):
+        container = bodies.container("DaemonSet", "ullage-processes")
+        assert container["securityContext"]["capabilities"]["add"] == powers
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_no_container_with_a_token_has_any_power(helm: Helm, variant: str) -> None:
+    """Whatever the values: who may read the API is not privileged and has no capability."""
+    with_token = [
+        container
+        for kind in ("DaemonSet", "Deployment", "Job")
+        for body in helm.template(*VARIANTS[variant]).all(kind)
+        for container in with_a_token(body["spec"]["template"]["spec"])
+    ]
+    assert {container["name"] for container in with_token} >= {"operator", "plugin"}
+    for container in with_token:
+        assert not container["securityContext"].get("privileged"), container["name"]
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+def with_a_token(pod: Json) -> Iterator[Json]:
+    """Containers that can read the token of the pod's account."""
+    tokens = {
+        volume["name"]
+        for volume in pod.get("volumes", [])
+        for source in volume.get("projected", {}).get("sources", [])
+        if "serviceAccountToken" in source
+    }
+    for container in [*pod.get("initContainers", []), *pod["containers"]]:
+        mounted = {mount["name"] for mount in container.get("volumeMounts", [])}
+        if pod.get("automountServiceAccountToken", True) or mounted & tokens:
+            yield container
+
+
+def test_the_agent_alone_gets_the_token_of_its_pod(rendered: Rendered) -> None:
+    pod = rendered.one("DaemonSet", "ullage-node")["spec"]["template"]["spec"]
+    assert {container["name"] for container in with_a_token(pod)} == {"plugin"}
+    (plugin,) = with_a_token(pod)
+    mounts = {mount["name"]: mount for mount in plugin["volumeMounts"]}
+    folder = Path(mounts["api-access"]["mountPath"])
+    (sources,) = (v["projected"]["sources"] for v in pod["volumes"] if v["name"] == "api-access")
+    token, authority = sources
+    settings = ApiSettings()
+    assert folder / token["serviceAccountToken"]["path"] == settings.token_file
+    assert folder / authority["configMap"]["items"][0]["path"] == settings.ca_file
 
 
 def test_emulated_nodes_get_no_power_for_mig(helm: Helm) -> None:
     bodies = helm.values({"node": {"backend": "emulated", "mig": {"enabled": True}}})
     plugin = bodies.container("DaemonSet", "ullage-node", "plugin")
     assert plugin["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert MIG not in environment(plugin)

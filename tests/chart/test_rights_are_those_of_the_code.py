@@ -4,11 +4,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from chart.rendered import ROOT, Helm, Json, Rendered, rules_of
 from docs.generate.crds import definition as crd
+from docs.generate.pages import AGENT_RULES, HOOK_RULES
 from docs.generate.rights import role_rules
+from ullage.cluster.values.lives import KINDS_HELD
 from ullage.kube.permissions import REQUIRED_VERBS, Scope
 
 READ = {"get", "list", "watch"}
@@ -93,6 +97,7 @@ def test_the_hook_takes_nodes_in_and_out_and_counts_who_waits(rendered: Rendered
     assert rules == [
         (("",), ("pods",), ("list",)),
         (("ullage.dev",), ("gpunodes",), ("get", "list", "patch")),
+        (("ullage.dev",), tuple(sorted(kind.plural for kind in KINDS_HELD)), ("list", "patch")),
     ]
 
 
@@ -158,6 +163,17 @@ def test_the_page_of_rights_says_what_is_granted(rendered: Rendered) -> None:
         for groups, resources, verbs in rules_of(rendered.one(kind, name)):
             named = frozenset(group or "core" for group in groups)
             assert (named, frozenset(resources), frozenset(verbs)) in rows
+
+
+@pytest.mark.parametrize(
+    ("name", "rules"), [("ullage-node", AGENT_RULES), ("ullage-retire", HOOK_RULES)]
+)
+def test_the_page_says_nothing_that_is_not_granted(
+    rendered: Rendered, name: str, rules: Sequence[Json]
+) -> None:
+    """The operator's part is made from the table of its client, these two are written."""
+    granted = rules_of(rendered.one("ClusterRole", name))
+    assert sorted(granted) == sorted(rules_of({"rules": rules}))
 
 
 def _names(cell: str) -> frozenset[str]:

@@ -35,7 +35,12 @@ VARIANTS: Final[dict[str, tuple[str, ...]]] = {
         "--set", "admissionPolicy.adoption.webhook.tlsSecret=tls",
         "--set", f"admissionPolicy.adoption.webhook.caBundle={AUTHORITY}",
     ),
+    "warnings": ("--set", "admission.certManager.enabled=true"),
+    "warnings-with-a-secret": (
+        "--set", "admission.tlsSecret=tls", "--set", f"admission.caBundle={AUTHORITY}",
+    ),
     "policy-alone": ("--set", "admissionPolicy.adoption.mode=Policy"),
+    "no-advice": ("--set", "admissionPolicy.advice.enabled=false"),
     "narrow-templates": ("--set", "admissionPolicy.templates.enabled=true"),
     "monitoring": (
         "--set", "monitoring.podMonitor.enabled=true",
@@ -89,6 +94,7 @@ MONITOR: Final = ("--set", "monitoring.podMonitor.enabled=true")
 TEMPLATES: Final = ("--set", "admissionPolicy.templates.enabled=true")
 WEBHOOK: Final = VARIANTS["webhook"]
 BY_SECRET: Final = VARIANTS["webhook-with-a-secret"]
+WARNINGS: Final = VARIANTS["warnings"]
 SMALL: Final = {"requests": {"cpu": "1m"}}
 TOLERATIONS: Final = [{"key": "dedicated", "operator": "Exists"}]
 AFFINITY: Final = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
@@ -162,6 +168,7 @@ VALUES: Final[dict[str, Case]] = {
     "admissionPolicy.extraUsers": Case(["backup"]),
     "admissionPolicy.extraGroups": Case(["restorers"]),
     "admissionPolicy.podControllers": Case(["system:kube-controller-manager"]),
+    "admissionPolicy.advice.enabled": Case(False),
     "admissionPolicy.adoption.enabled": Case(False),
     "admissionPolicy.adoption.mode": Case("Webhook", BY_SECRET),
     "admissionPolicy.adoption.webhook.replicas": Case(3, WEBHOOK),
@@ -178,6 +185,10 @@ VALUES: Final[dict[str, Case]] = {
     "admissionPolicy.templates.serviceAccounts": Case(["default", "trainer"], TEMPLATES),
     "admissionPolicy.templates.forbidHostAccess": Case(False, TEMPLATES),
     "admissionPolicy.templates.namespaceSelector": Case({"matchLabels": {"gpu": "yes"}}, TEMPLATES),
+    "admission.tlsSecret": Case("tls", WARNINGS),
+    "admission.caBundle": Case(AUTHORITY, WARNINGS),
+    "admission.certManager.enabled": Case(True),
+    "admission.certManager.issuerRef": Case({"kind": "ClusterIssuer", "name": "house"}, WARNINGS),
     "networkPolicy.enabled": Case(False),
     "monitoring.secureMetrics.enabled": Case(True, SECURE),
     "monitoring.secureMetrics.tlsSecret": Case("tls", CERTIFICATES),

@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""One real cluster for all end-to-end tests: two kubelets, Ullage installed from its charts."""
+"""A real cluster for end-to-end tests: two kubelets, Ullage installed from its charts.
+
+One for all tests, or one for each worker of pytest-xdist, which then runs whole files.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,12 @@ from typing import Any
 import pluggy
 import pytest
 
-from demo.cluster import EmulatedDevice, LocalCluster
+from demo.cluster import LOCALCLUSTER, EmulatedDevice, LocalCluster
 from demo.install import NAMESPACE, install
-from demo.progress import Progress
-from demo.start import start
+from demo.progress import Progress, run
+from demo.start import prepare, start
 from e2e.stack import Stack
+from e2e.worker import HOME, begin_early, enter_own_network, home_of, logs_of, worker
 
 DEVICES = {
     "node-1": [EmulatedDevice(core=0, percent=60)],
@@ -27,11 +31,22 @@ KEEP = "ULLAGE_E2E_KEEP"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything in this folder needs the cluster, and a slow machine may take its time."""
+    """Everything in this folder needs the cluster, whose start has limits of its own."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.e2e)
-            item.add_marker(pytest.mark.timeout(600))
+            item.add_marker(pytest.mark.timeout(1200, func_only=True))
+    if worker():
+        items.sort(key=lambda item: begin_early(item.path.name))
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """No cluster outlives its worker, however that one ended."""
+    workers = 0 if worker() else getattr(config.option, "numprocesses", None) or 0
+    for number in range(workers):
+        home = home_of(f"gw{number}")
+        if Path(home).exists():
+            run(LOCALCLUSTER, "down", env={HOME: home})
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -51,9 +66,12 @@ def cluster() -> Iterator[LocalCluster]:
     if os.geteuid() != 0:
         pytest.fail("end-to-end tests start kubelets and need root: run make test-e2e as root")
     local = LocalCluster()
+    if name := worker():
+        prepare(Progress())
+        enter_own_network(name)
     start(local, DEVICES, Progress())
     yield local
-    logs = Path("build/e2e-logs")
+    logs = logs_of(worker())
     logs.mkdir(parents=True, exist_ok=True)
     for component in ("operator", "node"):
         selector = f"app.kubernetes.io/component={component}"
@@ -62,7 +80,7 @@ def cluster() -> Iterator[LocalCluster]:
             check=False,
         )  # fmt: skip
         (logs / f"{component}.log").write_text(done.stdout)
-    if not os.environ.get(KEEP):
+    if worker() or not os.environ.get(KEEP):
         local.down()
 
 

@@ -18,7 +18,7 @@ from random import Random
 from bench import mixed_load
 from bench.mixed_record import Request
 from demo.images import image_name
-from e2e.stack import Json, Stack, eventually, share
+from e2e.stack import PATIENT, Json, Stack, eventually, share
 
 SERVICE_S = 0.1
 BY_SHARE = "BY_SHARE"
@@ -68,6 +68,8 @@ LIGHT_PER_S, HEAVY_PER_S = 1.0, 14.0
 """One replica serves ten a second; fourteen need at least two."""
 MOST = 3
 LONGEST_S = 900.0
+ANSWER_S = 60.0
+"""After that a client takes its request for lost."""
 
 
 def scaled_service(namespace: str, policy: str, gpu: Json | None = None) -> Json:
@@ -78,7 +80,11 @@ def scaled_service(namespace: str, policy: str, gpu: Json | None = None) -> Json
         "imagePullPolicy": "Never",
         "command": ["python3", "-c", SERVER],
         "ports": [{"name": "http", "containerPort": 8080}],
-        "readinessProbe": {"httpGet": {"path": "/healthz", "port": 8080}, "periodSeconds": 1},
+        "readinessProbe": {
+            "httpGet": {"path": "/healthz", "port": 8080},
+            "periodSeconds": 1,
+            **PATIENT,
+        },
         "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}},
     }
     return {
@@ -118,7 +124,7 @@ class Offer(threading.Thread):
 
     def finish(self) -> None:
         self._over.set()
-        self.join(timeout=30)
+        self.join(timeout=120)
 
     async def _offered(self) -> None:
         draw, at, due_s = Random(1), 0.0, []
@@ -126,7 +132,7 @@ class Offer(threading.Thread):
             at += draw.expovariate(self._per_s)
             due_s.append(at)
         began = asyncio.get_running_loop().time()
-        load = asyncio.create_task(mixed_load.offer(self._url, due_s, began, self.made))
+        load = asyncio.create_task(mixed_load.offer(self._url, due_s, began, self.made, ANSWER_S))
         while not self._over.is_set() and not load.done():
             await asyncio.sleep(0.2)
         load.cancel()

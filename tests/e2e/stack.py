@@ -48,14 +48,19 @@ CHART_KINDS = (
     "poddisruptionbudgets,pods,rolebindings,roles,serviceaccounts,services,"
     "validatingadmissionpolicies,validatingadmissionpolicybindings"
 )
+BUSY_MACHINE = 4.0
+"""How much longer than on a machine of its own a wait may take: others run beside these tests."""
+PATIENT = {"timeoutSeconds": 10}
+"""Of a probe: the second that kubelet gives by itself is too short on a busy machine."""
 RUNNING_PHASES = ("Prepared", "Attached", "Violating", "Frozen")
 
-BUSY = """
-import signal, sys, time
+END_FILE = "/tmp/end"
+BUSY = f"""
+import os, signal, sys, time
 import ullage_run
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 end = time.monotonic() + float(sys.argv[1])
-while time.monotonic() < end:
+while time.monotonic() < end and not os.path.exists("{END_FILE}"):
     sum(i * i for i in range(20000))
     ullage_run.step()
     if len(sys.argv) > 3:
@@ -67,7 +72,10 @@ sys.exit(int(sys.argv[2]))
 def busy_template(
     seconds: float = 3600, exit_code: int = 0, *, pause_s: float | None = 0.05, **pod: Any
 ) -> Json:
-    """A pod template whose container counts steps for a while, then exits with a code."""
+    """A pod template whose container counts steps for a while, then exits with a code.
+
+    It does so earlier where :meth:`Stack.finish` tells it to.
+    """
     words = [str(seconds), str(exit_code)] + ([str(pause_s)] if pause_s is not None else [])
     container = {
         "name": "main",
@@ -106,14 +114,26 @@ def share(minimum: int, maximum: int | None = None, **more: Any) -> Json:
 def eventually(
     look: Callable[[], T | None], *, within_s: float, what: str, every_s: float = 0.2
 ) -> T:
-    """The first true answer of a look; fails after a while with the last answer."""
-    deadline = time.monotonic() + within_s
+    """The first true answer of a look; fails after a while with the last answer.
+
+    Args:
+        look: Asked again and again.
+        within_s: More than enough on a machine of its own; a busy one has ``BUSY_MACHINE`` times
+            as long, so that no test depends on its speed.
+        what: What is waited for, for the failure.
+        every_s: Between two looks.
+
+    Raises:
+        AssertionError: no answer was true.
+    """
+    began = time.monotonic()
     while True:
         found = look()
         if found:
             return found
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {within_s:.0f} s: {what}; last seen: {found!r}")
+        waited_s = time.monotonic() - began
+        if waited_s > BUSY_MACHINE * within_s:
+            raise AssertionError(f"not within {waited_s:.0f} s: {what}; last seen: {found!r}")
         time.sleep(every_s)
 
 
@@ -170,6 +190,23 @@ class Stack:
         """What a pod printed; nothing while it is not there or has not begun."""
         return self.cluster.kubectl("logs", pod, "--namespace", namespace, check=False).stdout
 
+    def finish(self, pod: str, namespace: str) -> None:
+        """Let the container of a :func:`busy_template` end now, with the exit code that it has."""
+        words = ("exec", pod, "--namespace", namespace, "--", "python3", "-c")
+        first = self.get("pods", pod, namespace)
+        assert first is not None
+
+        def told() -> bool:
+            now = self.get("pods", pod, namespace)
+            if now is None or now["metadata"]["uid"] != first["metadata"]["uid"]:
+                return True
+            if now["status"].get("phase") != "Running":
+                return True  # it may end before the command in it has
+            said = self.cluster.kubectl(*words, f"open({END_FILE!r}, 'w').close()", check=False)
+            return said.returncode == 0
+
+        eventually(told, within_s=60, what=f"{pod} is told to end")
+
     def status(self, kind: str, name: str, namespace: str) -> Json:
         """Status of a workload; empty before the operator wrote one."""
         found = self.get(kind, name, namespace)
@@ -206,6 +243,18 @@ class Stack:
     def events(self, namespace: str, name: str) -> list[Json]:
         """Events about one object."""
         return self._reader.list("events", namespace, fieldSelector=f"involvedObject.name={name}")
+
+    def tells(self, namespace: str, name: str, *reasons: str, within_s: float = 60) -> list[Json]:
+        """Wait until Events about an object give all these reasons; returns those Events.
+
+        An Event is written after what it is about: whoever has seen that may look too early.
+        """
+
+        def look() -> list[Json]:
+            found = [one for one in self.events(namespace, name) if one["reason"] in reasons]
+            return found if {one["reason"] for one in found} == {*reasons} else []
+
+        return eventually(look, within_s=within_s, what=f"Events about {name} say {reasons}")
 
     def pods(self, namespace: str, owner: str = "") -> list[Json]:
         """Pods of ours in a namespace, of one owner or of all."""
@@ -346,9 +395,18 @@ class Stack:
     def own_namespace(self) -> Iterator[str]:
         """A namespace for a test; its slices are released before the next test starts."""
         name = f"t-{uuid.uuid4().hex[:8]}"
-        self.cluster.kubectl("create", "namespace", name)
+        self.create_namespace(name)
         yield name
         self.clean(name)
+
+    def create_namespace(self, name: str) -> None:
+        """A namespace in which pods may be created: its ServiceAccount comes a moment later."""
+        self.cluster.kubectl("create", "namespace", name)
+        eventually(
+            lambda: self.get("serviceaccounts", "default", name),
+            within_s=60,
+            what=f"pods may be created in {name}",
+        )
 
     def clean(self, namespace: str, kinds: Sequence[str] = ()) -> None:
         """Remove a test's namespace and wait until its slices are released."""
@@ -365,7 +423,9 @@ class Stack:
             nodes = self.list("gpunodes.ullage.dev")
             desired = [s for node in nodes for s in node["spec"].get("slices", [])]
             seen = [s for node in nodes for s in node.get("status", {}).get("slices", [])]
-            return not any(s.get("podNamespace") == namespace for s in desired) and not seen
+            # another namespace may hold some at any time
+            others = {s["podUID"] for s in desired if s.get("podNamespace") != namespace}
+            return all(s["podUID"] in others for s in (*desired, *seen))
 
         eventually(released, within_s=60, what=f"slices of {namespace} are released")
 

@@ -11,7 +11,7 @@ import urllib.request
 from http.client import HTTPException
 
 from demo.images import image_name
-from e2e.stack import Json, Stack, eventually, share
+from e2e.stack import PATIENT, Json, Stack, eventually, share
 
 KIND = "inferencedeployments.ullage.dev"
 NEVER = {"256": -100}
@@ -27,7 +27,8 @@ def _service(namespace: str) -> Json:
         "command": ["python", "-m", "generative.serve"],
         "env": [{"name": name, "value": value} for name, value in values.items()],
         "ports": [{"name": "http", "containerPort": 8080}],
-        "readinessProbe": {"httpGet": {"path": "/health", "port": "http"}, "periodSeconds": 1},
+        "readinessProbe": {"httpGet": {"path": "/health", "port": "http"}, "periodSeconds": 1}
+        | PATIENT,
         "resources": {"requests": {"cpu": "50m", "memory": "96Mi"}},
     }
     return {
@@ -69,7 +70,7 @@ def _figure(stack: Stack, namespace: str, metric: str) -> float:
     """A gauge of the service's router."""
     (router,) = stack.list("pods", namespace, "ullage.dev/router")
     with urllib.request.urlopen(
-        f"http://{router['status']['podIP']}:9464/metrics", timeout=10
+        f"http://{router['status']['podIP']}:9464/metrics", timeout=60
     ) as response:
         lines = response.read().decode().splitlines()
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(f"{metric} "))
@@ -110,7 +111,7 @@ def test_answers_stream_and_a_dead_replica_ends_only_its_own(stack: Stack, names
     kill = ("delete", "pod", victim, "--namespace", namespace, "--grace-period=0", "--force")
     stack.cluster.kubectl(*kill)
     for one in asking:
-        one.join(timeout=150)
+        one.join(timeout=600)
     assert len(answers) == 4
     whole = [tokens for tokens, ended in answers if ended == "whole"]
     assert whole, answers

@@ -67,10 +67,6 @@ def _fill(stack: Stack, namespace: str) -> set[str]:
     return names
 
 
-def _has_event(stack: Stack, namespace: str, reason: str) -> bool:
-    return reason in {one["reason"] for one in stack.events(namespace, NAME)}
-
-
 def test_replicas_follow_the_load_and_training_fills_what_they_leave(
     stack: Stack, namespace: str
 ) -> None:
@@ -106,7 +102,7 @@ def test_replicas_follow_the_load_and_training_fills_what_they_leave(
         assert status_of(stack, namespace)["scaling"]["chosen"]["replicas"] >= 2
         assert len(_running(stack, namespace)) < len(names)
     assert any(one.latency_s is not None for one in load.made)
-    assert _has_event(stack, namespace, "ScaledUp")
+    stack.tells(namespace, NAME, "ScaledUp")
     with offered(url, LIGHT_PER_S):
         until(stack, namespace, "one replica again", 420, lambda it: it["spec"]["replicas"] == 1)
         eventually(
@@ -114,7 +110,7 @@ def test_replicas_follow_the_load_and_training_fills_what_they_leave(
             within_s=420,
             what="all training runs again",
         )
-    assert _has_event(stack, namespace, "ScaledDown")
+    stack.tells(namespace, NAME, "ScaledDown")
     stack.books_balance()
 
 
@@ -144,14 +140,23 @@ def _percents(stack: Stack, namespace: str) -> set[int]:
 
 
 def _all_have_the_chosen_share(stack: Stack, namespace: str) -> bool:
-    chosen = status_of(stack, namespace)["scaling"]["share"]["percent"]
+    chosen = status_of(stack, namespace)["scaling"].get("share", {}).get("percent")
     ready = status_of(stack, namespace).get("readyReplicas")
     return _percents(stack, namespace) == {chosen} and ready == replicas_of(stack, namespace)
 
 
 def test_a_share_that_is_too_small_for_the_objective_grows(stack: Stack, namespace: str) -> None:
-    """At 30 % a request takes .33 s, more than the objective allows; at 60 % half of that."""
-    url = _serves(stack, namespace, resizable_service(namespace, 20, 30, 250))
+    """At 30 % a request takes .33 s, more than the objective allows; at 60 % half of that.
+
+    Two replicas on two devices: one with 70 % finds room beside one with 30 %, or none could go.
+    """
+
+    def service(most: int) -> Json:
+        body = resizable_service(namespace, 20, most, 300)
+        body["spec"]["scaling"]["maxReplicas"] = 2
+        return body
+
+    url = _serves(stack, namespace, service(30))
     with offered(url, LIGHT_PER_S) as load:
         until(
             stack,
@@ -161,7 +166,7 @@ def test_a_share_that_is_too_small_for_the_objective_grows(stack: Stack, namespa
             lambda it: it.get("status", {}).get("scaling", {}).get("reason") == "OutOfReach",
         )
         assert _percents(stack, namespace) == {30}
-        stack.apply(resizable_service(namespace, 20, 90, 250))
+        stack.apply(service(70))
         found = until(
             stack,
             namespace,
@@ -169,7 +174,7 @@ def test_a_share_that_is_too_small_for_the_objective_grows(stack: Stack, namespa
             120,
             lambda it: it["status"]["scaling"].get("share"),
         )
-        assert 40 <= found["status"]["scaling"]["share"]["percent"] <= 90
+        assert 40 <= found["status"]["scaling"]["share"]["percent"] <= 70
         eventually(
             lambda: _all_have_the_chosen_share(stack, namespace) or None,
             within_s=180,
@@ -183,7 +188,7 @@ def test_a_share_that_is_too_small_for_the_objective_grows(stack: Stack, namespa
     not os.environ.get("ULLAGE_E2E_LONG"),
     reason="five minutes of load have to be known: make test-e2e E2E_LONG=1",
 )
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800, func_only=True)
 def test_a_share_that_is_larger_than_the_load_needs_shrinks(stack: Stack, namespace: str) -> None:
     url = _serves(stack, namespace, resizable_service(namespace, 20, 90, 1000))
     eventually(lambda: _percents(stack, namespace) == {90} or None, within_s=60, what="90 %")

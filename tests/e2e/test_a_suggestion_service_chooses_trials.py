@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from e2e.stack import Json, Stack, busy_template, eventually, share
+from e2e.stack import BUSY_MACHINE, Json, Stack, busy_template, eventually, share
 from fakes.katib_service import katib_service
 
 EXAMPLE = Path("examples/15-katib.yaml")
@@ -67,7 +67,7 @@ async def test_it_suggests_to_the_end_and_is_told_results(
             "--kubeconfig", str(config), "--service", service.address, "--algorithm", "random",
             stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
-        async with asyncio.timeout(240):
+        async with asyncio.timeout(240 * BUSY_MACHINE):
             _, said = await program.communicate()
         assert program.returncode == 0, said.decode()[-2000:]
         assert service.values, "results came back to it"

@@ -81,10 +81,6 @@ def _steps_done(stack: Stack, name: str, namespace: str) -> int:
     )
 
 
-def _reasons(stack: Stack, namespace: str, name: str) -> set[str]:
-    return {event["reason"] for event in stack.events(namespace, name)}
-
-
 def _take_away(stack: Stack, namespace: str, name: str, node: str) -> None:
     """The node takes nothing new, and the member on it goes without a warning."""
     stack.cluster.kubectl("cordon", node)
@@ -106,7 +102,7 @@ def second_node(stack: Stack) -> Iterator[str]:
     eventually(lambda: stack.takes_work("node-2"), within_s=120, what="node-2 takes work again")
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800, func_only=True)
 def test_training_goes_on_with_what_is_left_and_ends_as_well(
     stack: Stack, namespace: str, second_node: str
 ) -> None:
@@ -125,7 +121,7 @@ def test_training_goes_on_with_what_is_left_and_ends_as_well(
     assert "goes on with 1 of 2 members from its checkpoint" in alone["size"]["message"]
     assert alone.get("restarts", 0) == 0
     assert alone["nodes"] == "node-1"
-    assert "Shrunk" in _reasons(stack, namespace, name)
+    stack.tells(namespace, name, "Shrunk")
     found = eventually(
         lambda: re.search(r"resumed at step (\d+)", stack.logs(f"{name}-0", namespace)),
         within_s=30,
@@ -146,7 +142,7 @@ def test_training_goes_on_with_what_is_left_and_ends_as_well(
     not os.environ.get("ULLAGE_E2E_LONG"),
     reason="six minutes of waiting for the hold to end: make test-e2e E2E_LONG=1",
 )
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800, func_only=True)
 def test_it_grows_back_when_there_is_lasting_room_again(
     stack: Stack, namespace: str, second_node: str
 ) -> None:
@@ -158,7 +154,7 @@ def test_it_grows_back_when_there_is_lasting_room_again(
     grown = _runs_with(stack, "grows", namespace, 2, within_s=HOLD_S + 120)
     assert grown["size"]["reason"] == "Grown"
     assert grown.get("restarts", 0) == 0
-    assert {"Shrunk", "Grown"} <= _reasons(stack, namespace, "grows")
+    stack.tells(namespace, "grows", "Shrunk", "Grown")
     stack.books_balance()
 
 
@@ -200,11 +196,12 @@ def test_urgent_work_takes_what_the_gang_can_spare(stack: Stack, namespace: str)
     try:
         stack.apply(_elastic("gives", namespace))
         _runs_with(stack, "gives", namespace, 2, within_s=90)
-        template = busy_template(20, priorityClassName=f"urgent-{namespace}")
+        template = busy_template(priorityClassName=f"urgent-{namespace}")
         stack.apply(training_job("urgent", namespace, template, gpu=share(70)))
         stack.job_reaches("urgent", namespace, "Running", within_s=90)
         left = _runs_with(stack, "gives", namespace, 1, within_s=60)
         assert "which has a higher priority" in left["size"]["message"]
+        stack.finish("urgent-0", namespace)
         stack.job_reaches("urgent", namespace, "Succeeded", within_s=120)
     finally:
         stack.cluster.kubectl("delete", "priorityclass", f"urgent-{namespace}", check=False)

@@ -100,7 +100,7 @@ def run_under_shares(stack: Stack, namespace: str, app: str, count: int) -> list
 def nightly(stack: Stack) -> Iterator[str]:
     """A CronJob that has run by the time when its test comes."""
     namespace = "t-nightly"
-    stack.cluster.kubectl("create", "namespace", namespace)
+    stack.create_namespace(namespace)
     pod = template("nightly", seconds=1)
     stack.apply(workload("CronJob", "nightly", namespace, pod, schedule="* * * * *"))
     yield namespace
@@ -117,8 +117,7 @@ def test_a_plain_pod_runs_under_its_share_and_tells_where(
     said = stack.cluster.kubectl("exec", "plain", "-n", namespace, "--", "printenv").stdout
     assert f"ULLAGE_PERCENT={part['percent']}" in said
     assert part["gpu"] in condition(pod, ADMITTED)["message"]
-    reasons = {one["reason"] for one in stack.events(namespace, "plain")}
-    assert "Placed" in reasons
+    stack.tells(namespace, "plain", "Placed")
     stack.delete("pod", "plain", namespace)
     eventually(lambda: not slices(stack, namespace), within_s=30, what="its slice is released")
 
@@ -180,13 +179,51 @@ def test_two_jobs_are_one_gang(stack: Stack, namespace: str) -> None:
     run_under_shares(stack, namespace, "right", 1)
 
 
+def test_the_second_run_of_a_gang_starts_while_pods_of_the_first_exist(
+    stack: Stack, namespace: str
+) -> None:
+    keys, size = {"ullage.dev/gang": "runs"}, {"ullage.dev/gang-size": "2"}
+    pod = template("runs", "10", seconds=1, labels=keys, notes=size)
+    spec = {"schedule": "0 3 1 1 *", "parallelism": 2, "completions": 2}
+    stack.apply(workload("CronJob", "runs", namespace, pod, **spec))
+    for run in ("first", "second"):
+        stack.cluster.kubectl("create", "job", run, "--from=cronjob/runs", "-n", namespace)
+
+        def done(name: str = run) -> bool:
+            return bool(stack.status("jobs", name, namespace).get("succeeded") == 2)
+
+        eventually(done, within_s=60, what=f"the {run} run ends")
+    assert len(pods(stack, namespace, "runs")) == 4
+
+
+def test_gangs_are_rolled_to_another_share(stack: Stack, namespace: str) -> None:
+    size = {"ullage.dev/gang-size": "2"}
+    ways: dict[str, Json] = {
+        "StatefulSet": {"podManagementPolicy": "Parallel", "serviceName": "rolled"},
+        "Deployment": {"strategy": {"rollingUpdate": {"maxSurge": "100%", "maxUnavailable": 0}}},
+    }
+    for kind, way in ways.items():
+        name = kind.lower()
+        pod = template(name, "10", labels={"ullage.dev/gang": name}, notes=size)
+        stack.apply(workload(kind, name, namespace, pod, replicas=2, **way))
+        before = {one["metadata"]["uid"] for one in run_under_shares(stack, namespace, name, 2)}
+        pod["metadata"]["labels"][LABEL] = "15"
+        stack.apply(workload(kind, name, namespace, pod, replicas=2, **way))
+        words = ("rollout", "status", f"{name}/{name}", "-n", namespace, "--timeout=600s")
+        stack.cluster.kubectl(*words)
+        after = run_under_shares(stack, namespace, name, 2)
+        assert not before & {one["metadata"]["uid"] for one in after}
+        given = slices(stack, namespace)
+        assert {given[one["metadata"]["name"]]["percent"] for one in after} == {15}
+
+
 def test_a_deployment_rolls_and_those_without_room_say_so(stack: Stack, namespace: str) -> None:
     pod = template("web", "40")
     stack.apply(workload("Deployment", "web", namespace, pod, replicas=2))
     before = {one["metadata"]["uid"] for one in run_under_shares(stack, namespace, "web", 2)}
     pod["spec"]["containers"][0]["env"] = [{"name": "VERSION", "value": "2"}]
     stack.apply(workload("Deployment", "web", namespace, pod, replicas=2))
-    words = ("rollout", "status", "deployment/web", "-n", namespace, "--timeout=90s")
+    words = ("rollout", "status", "deployment/web", "-n", namespace, "--timeout=600s")
     stack.cluster.kubectl(*words)
     after = {one["metadata"]["uid"] for one in run_under_shares(stack, namespace, "web", 2)}
     assert not before & after
@@ -249,12 +286,12 @@ def test_pods_that_save_their_work_make_way_for_urgent_ones(
 
     successor = eventually(waits, within_s=60, what="the successor waits")
     assert successor["metadata"]["name"] not in before
-    preempted = [
-        event
-        for name in before
-        for event in stack.events(namespace, name)
-        if event["reason"] == "Preempted"
-    ]
+
+    def told() -> list[Json]:
+        events = [event for name in before for event in stack.events(namespace, name)]
+        return [event for event in events if event["reason"] == "Preempted"]
+
+    preempted = eventually(told, within_s=60, what="an Event on the pod that made way")
     assert len(preempted) == 1
     assert "its controller creates it again" in preempted[0]["message"]
     stack.delete("pod", "boss", namespace)

@@ -20,6 +20,7 @@ import yaml
 from contract.api.suite import CASES, Case
 from contract.api.suite.real import SLOW, real_world
 from demo.images import ROOT
+from e2e.stack import BUSY_MACHINE
 from fakes.apiserver import CRD
 from ullage.kube.client import K8sCluster
 from ullage.kube.credentials import find_credentials
@@ -57,7 +58,7 @@ async def install_crds(kubeconfig: str) -> None:
         for path in sorted((Path(ROOT) / "crds").glob("*.yaml")):
             body = yaml.safe_load(path.read_text())
             await cluster.apply(CRD, body["metadata"]["name"], body, manager="tests")
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(60 * BUSY_MACHINE):
             while True:
                 try:
                     await check_crds(cluster)

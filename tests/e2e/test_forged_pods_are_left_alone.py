@@ -23,7 +23,7 @@ LOOKS_S = 15.0
 def other(stack: Stack) -> Iterator[str]:
     """A second namespace."""
     name = f"t-{uuid.uuid4().hex[:8]}"
-    stack.cluster.kubectl("create", "namespace", name)
+    stack.create_namespace(name)
     yield name
     stack.cluster.kubectl("delete", "namespace", name, "--wait=false")
 

@@ -60,4 +60,5 @@ def test_the_service_takes_grpc_at_a_port_of_its_own_and_http_at_the_first(
         eventually(answered, within_s=120, what="an answer over gRPC")
     except AssertionError as error:
         raise AssertionError(f"{error}; {problem}") from None
-    assert not wake.ask(wake.url_of(stack.cluster, namespace), 30.0)
+    url = wake.url_of(stack.cluster, namespace)
+    eventually(lambda: not wake.ask(url, 30.0), within_s=60, what=f"{url} answers")

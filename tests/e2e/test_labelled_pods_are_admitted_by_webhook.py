@@ -104,7 +104,7 @@ def _switch(stack: Stack, folder: Path) -> None:
     path.write_text(yaml.safe_dump(values))
     stack.cluster.helm(
         "upgrade", RELEASE, str(CHARTS / "ullage"), "--namespace", NAMESPACE,
-        "--wait", "--timeout", "3m", *chart_values(), "--values", str(path),
+        "--wait", "--timeout", "15m", *chart_values(), "--values", str(path),
     )  # fmt: skip
     assert not stack.list("mutatingadmissionpolicies")
 
@@ -166,6 +166,12 @@ def test_while_it_is_down_pods_are_created_and_the_labelled_are_told(
     scale = ("scale", f"deployment/{WEBHOOK}", "--namespace", NAMESPACE)
     stack.cluster.kubectl(*scale, "--replicas=0")
     try:
+        # one that ends may still answer who is connected
+        eventually(
+            lambda: not stack.list("pods", NAMESPACE, "app.kubernetes.io/component=webhook"),
+            within_s=60,
+            what="the webhook's pods are gone",
+        )
         eventually(lambda: not prepares(stack), within_s=60, what="the webhook is down")
         stack.apply(
             workload("Pod", "plain", namespace, template("plain", seconds=60)),

@@ -7,6 +7,7 @@ A control plane without nodes is enough: nothing here runs.
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import json
 import subprocess
@@ -24,13 +25,21 @@ from demo.install import NAMESPACE
 from demo.progress import run
 from e2e.stack import printed
 from fakes.apiserver.patches import json_patch
+from ullage import ports
 from ullage.api.contract import GATE, SLOT_RESOURCE
+from ullage.cli.look import snapshot_of
+from ullage.cli.target import Target
+from ullage.cluster.values import streams
 from ullage.webhook.mutation import mutation
 
 HOME: Final = ROOT / "build" / "adoption"
 SERVED: Final = "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
 OPERATOR: Final = f"system:serviceaccount:{NAMESPACE}:ullage-operator"
-WAIT_S: Final = 30.0
+GROUPS: Final = (
+    "--feature-gate", "GenericWorkload", "--serve-api", ports.POD_GROUP.api_version
+)  # fmt: skip
+"""Flags of a cluster whose pods may name a PodGroup: a beta of 1.37 that is off by default."""
+WAIT_S: Final = 120.0
 Json = dict[str, Any]
 
 
@@ -38,6 +47,7 @@ class ControlPlane:
     """kubectl of the control plane, as its administrator."""
 
     def __init__(self, kubectl: str, kubeconfig: str) -> None:
+        self.target = Target(kubeconfig=kubeconfig)
         self._command = [kubectl, "--kubeconfig", kubeconfig]
 
     def say(self, *words: str, body: Json | None = None) -> subprocess.CompletedProcess[str]:
@@ -69,7 +79,7 @@ def control_plane() -> Iterator[ControlPlane]:
     environment = {"LOCALCLUSTER_HOME": str(HOME)}
     run(LOCALCLUSTER, "down", env=environment)
     try:
-        start_localcluster("--nodes", "0", home=HOME)
+        start_localcluster("--nodes", "0", *GROUPS, home=HOME)
         status = json.loads(run(LOCALCLUSTER, "status", "--json", env=environment))
         found = ControlPlane(status["kubectl"], status["kubeconfig"])
         helm = dict(
@@ -99,6 +109,8 @@ def _wait_for_policies(found: ControlPlane) -> None:
         pod({"share": "0"}),
         pod({"share": "30"}, {"template-hash": "x"}),
         deployment({"share": "0"}),
+        a_gang("Deployment"),
+        a_gang("StatefulSet"),
     )
     while any(not found.refusal(body) for body in wrong) or not gated(
         found.say, pod({"share": "5"})
@@ -143,6 +155,17 @@ def deployment(labels: Json, annotations: Json | None = None) -> Json:
     }
 
 
+def a_gang(kind: str, size: str = "2", **spec: Any) -> Json:
+    """A Deployment or StatefulSet of two pods that are a gang."""
+    body = deployment({"share": "20", "gang": "g"}, {"gang-size": size})
+    body["spec"] |= {"replicas": 2, **({"serviceName": "g"} if kind == "StatefulSet" else {})}
+    return body | {"kind": kind, "spec": body["spec"] | spec}
+
+
+def rolling(**bounds: Any) -> Json:
+    return {"strategy": {"type": "RollingUpdate", "rollingUpdate": bounds}}
+
+
 def slots(body: Json) -> dict[str, str]:
     """Slots that containers ask for, by name."""
     found = {}
@@ -161,6 +184,40 @@ def test_a_labelled_pod_gets_gate_slot_and_marks(control_plane: ControlPlane) ->
     assert body["metadata"]["annotations"]["ullage.dev/adopted"] == "1"
     assert body["metadata"]["labels"]["ullage.dev/managed"] == "true"
     assert body["metadata"]["labels"]["ullage.dev/kind"] == "Pod"
+
+
+def test_pods_of_a_pod_group_are_read_as_its_gang(control_plane: ControlPlane) -> None:
+    group = {
+        "apiVersion": ports.POD_GROUP.api_version,
+        "kind": ports.POD_GROUP.kind,
+        "metadata": {"name": "theirs", "namespace": "default"},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}},
+    }
+    pods = [pod({"share": "30"}, schedulingGroup={"podGroupName": "theirs"}) for _ in range(3)]
+    for number, body in enumerate(pods):
+        body["metadata"]["name"] = f"member-{number}"
+    streams_read = (streams.PODS, streams.POD_GROUPS)
+
+    async def workloads() -> dict[str, tuple[int, str]]:
+        async with control_plane.target.connect() as api:
+            found = (await snapshot_of(api, streams_read)).workloads.values()
+        return {unit.ref.name: (unit.replicas, unit.invalid) for unit in found}
+
+    def created(*bodies: Json) -> None:
+        items = {"apiVersion": "v1", "kind": "List", "items": list(bodies)}
+        done = control_plane.say("create", "-f", "-", body=items)
+        assert done.returncode == 0, done.stderr
+
+    try:
+        created(*pods[:2])
+        before = asyncio.run(workloads())
+        assert set(before) == {"member-0", "member-1"}
+        assert all("no PodGroup theirs" in invalid for _, invalid in before.values())
+        created(group, pods[2])
+        assert asyncio.run(workloads()) == {"theirs": (3, "")}
+    finally:
+        control_plane.say("delete", "pods", "--all", "--grace-period=0", "--force")
+        control_plane.say("delete", "podgroups", "--all", "--wait=false")
 
 
 def test_devices_and_their_container_are_chosen_by_their_keys(control_plane: ControlPlane) -> None:
@@ -248,6 +305,62 @@ def test_slots_follow_from_the_label_alone(control_plane: ControlPlane) -> None:
     first = [{"name": "first", "image": "i", "resources": asked}]
     assert SLOT_RESOURCE in control_plane.refusal(pod({"share": "30"}, initContainers=first))
     assert "only the Ullage operator" in control_plane.refusal(pod({}, containers=other))
+
+
+def test_a_node_beside_the_label_is_refused_in_our_words_in_pod_and_template(
+    control_plane: ControlPlane,
+) -> None:
+    template = deployment({"share": "20"})
+    template["spec"]["template"]["spec"]["nodeName"] = "node-2"
+    for body in (pod({"share": "20"}, nodeName="node-2"), template):
+        said = control_plane.refusal(body)
+        assert "spec.nodeName stands beside the label ullage.dev/share" in said
+        assert "spec.nodeSelector with kubernetes.io/hostname" in said
+    assert not control_plane.refusal(pod({}, nodeName="node-2"))
+
+
+def test_a_gang_that_its_controller_would_keep_waiting_is_refused_with_the_remedy(
+    control_plane: ControlPlane,
+) -> None:
+    for spec in ({}, {"podManagementPolicy": "OrderedReady"}):
+        said = control_plane.refusal(a_gang("StatefulSet", **spec))
+        assert "ullage.dev/gang=g: none of its 2 pods starts before all exist" in said
+        assert "write spec.podManagementPolicy: Parallel" in said
+    for spec in (
+        {},
+        rolling(maxSurge="25%", maxUnavailable="25%"),
+        rolling(maxSurge=1, maxUnavailable=0),
+        rolling(maxSurge=0, maxUnavailable=1),
+        rolling(maxSurge="50%", maxUnavailable="50%"),
+    ):
+        said = control_plane.refusal(a_gang("Deployment", **spec))
+        assert "ullage.dev/gang=g: none of its 2 pods starts before all exist" in said
+        assert "write spec.strategy.type: Recreate" in said
+    for body in (
+        a_gang("StatefulSet", podManagementPolicy="Parallel"),
+        a_gang("StatefulSet", "1"),
+        a_gang("Deployment", "1"),
+        a_gang("Deployment", strategy={"type": "Recreate"}),
+        a_gang("Deployment", **rolling(maxSurge="100%", maxUnavailable=0)),
+        a_gang("Deployment", **rolling(maxSurge=2, maxUnavailable=0)),
+        a_gang("Deployment", **rolling(maxSurge="51%", maxUnavailable=0)),
+        a_gang("Deployment", **rolling(maxSurge=0, maxUnavailable="100%")),
+        a_gang("Deployment", replicas=0, **rolling(maxSurge="100%", maxUnavailable=0)),
+    ):
+        assert not control_plane.refusal(body), body["spec"]
+
+
+def test_a_rolling_update_is_judged_when_it_is_written(control_plane: ControlPlane) -> None:
+    """What existed before may be scaled and labelled; its next revision is told the remedy."""
+    recreated = a_gang("Deployment", strategy={"type": "Recreate"})
+    done = control_plane.say("create", "-f", "-", body=recreated)
+    assert done.returncode == 0, done.stderr
+    assert control_plane.say("scale", "deployment", "web", "--replicas=3").returncode == 0
+    to_rolling = json.dumps({"spec": rolling(maxSurge=1, maxUnavailable=0)})
+    said = control_plane.say("patch", "deployment", "web", "-p", to_rolling).stderr
+    assert "write spec.strategy.type: Recreate" in said
+    assert control_plane.say("rollout", "restart", "deployment/web").returncode == 0
+    control_plane.say("delete", "deployment", "web", "--now")
 
 
 def test_marks_of_the_operator_are_forged_by_no_one(control_plane: ControlPlane) -> None:

@@ -15,11 +15,11 @@ from e2e.stack import RUNNING_PHASES, Json, Stack, eventually
 
 EXAMPLE = Path("examples/12-lanes.yaml")
 PROFILES = Path("examples/profiles.yaml")
-JOBS = 20
-STEPS = 1000
-"""A third of the example's: handing over takes most of the time, and more of it shows no more."""
 SHARERS = 8
 """Containers that a device takes (the chart's maxSharers)."""
+RESIDENT, LATE = 2 * SHARERS, 4
+LASTING_STEPS, STEPS = 1_000_000, 200
+"""Of those that are resident until they are deleted, and of those that come when they are gone."""
 
 
 @pytest.fixture
@@ -47,17 +47,16 @@ def _documents(path: Path, namespace: str) -> list[Json]:
     return found
 
 
-def _jobs(namespace: str) -> list[Json]:
-    """The example so many times, under names that the test knows."""
+def _jobs(namespace: str, numbers: range, steps: int) -> list[Json]:
+    """The example with so many steps, under names that the test knows."""
     (job,) = _documents(EXAMPLE, namespace)
     prefix = job["metadata"].pop("generateName")
-    job["spec"]["work"]["steps"] = STEPS
+    job["spec"]["work"]["steps"] = steps
     (container,) = job["spec"]["template"]["spec"]["containers"]
     container["env"] = [one for one in container["env"] if one["name"] != "STEPS"]
-    container["env"].append({"name": "STEPS", "value": str(STEPS)})
+    container["env"].append({"name": "STEPS", "value": str(steps)})
     return [
-        job | {"metadata": job["metadata"] | {"name": f"{prefix}{number:02}"}}
-        for number in range(JOBS)
+        job | {"metadata": job["metadata"] | {"name": f"{prefix}{number:02}"}} for number in numbers
     ]
 
 
@@ -94,16 +93,17 @@ def _packed(stack: Stack, job: Json) -> int:
 def test_twenty_small_trainings_share_two_devices(
     stack: Stack, namespace: str, summed: None
 ) -> None:
-    jobs = _jobs(namespace)
+    jobs = _jobs(namespace, range(RESIDENT), LASTING_STEPS)
+    late = _jobs(namespace, range(RESIDENT, RESIDENT + LATE), STEPS)
     stack.apply(*_documents(PROFILES, namespace), *jobs)
     most = 0
 
     def held() -> bool:
         nonlocal most
         most = max(most, _resident(stack, namespace))
-        return most == 2 * SHARERS
+        return most == RESIDENT
 
-    eventually(held, within_s=240, what=f"{2 * SHARERS} trainings resident at once")
+    eventually(held, within_s=240, what=f"{RESIDENT} trainings resident at once")
     assert most > 2 * _packed(stack, jobs[0])
     lanes = defaultdict(set)
     for one in _slices(stack, namespace, "spec"):
@@ -111,12 +111,19 @@ def test_twenty_small_trainings_share_two_devices(
     assert all(len(found) == 1 for found in lanes.values()), "one lane a device, one share"
     stack.books_balance()
 
-    def done() -> bool:
-        phases = [stack.job(job["metadata"]["name"], namespace).get("phase", "") for job in jobs]
-        assert "Failed" not in phases
-        return phases.count("Succeeded") == JOBS
+    stack.apply(*late)
+    for job in late:
+        stack.job_waits_for(job["metadata"]["name"], namespace, "NoCapacity")
+    _all_is_well(stack, namespace, jobs)
+    for job in jobs:
+        stack.delete("trainingjobs.ullage.dev", job["metadata"]["name"], namespace, "--wait=false")
+    for job in late:
+        stack.job_reaches(job["metadata"]["name"], namespace, "Succeeded", within_s=240)
+    _all_is_well(stack, namespace, late)
 
-    eventually(done, within_s=420, every_s=2, what="all trainings end")
+
+def _all_is_well(stack: Stack, namespace: str, jobs: list[Json]) -> None:
+    """No container died, and no job used more memory than it said."""
     for pod in stack.pods(namespace):
         for container in pod["status"].get("containerStatuses", []):
             ended = container["state"].get("terminated", {})

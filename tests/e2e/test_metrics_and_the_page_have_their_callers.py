@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from demo.install import CHARTS, NAMESPACE, RELEASE, chart_values, install
+from demo.install import CHARTS, NAMESPACE, RELEASE, agents_rolled, chart_values, install
 from demo.progress import Progress, run
 from e2e.stack import Stack, eventually, share, training_job
 
@@ -60,7 +60,7 @@ class Watched:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         request = urllib.request.Request(f"https://{address}:{port}/metrics", headers=headers)
         try:
-            with urllib.request.urlopen(request, timeout=20, context=self.trust) as answer:
+            with urllib.request.urlopen(request, timeout=60, context=self.trust) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as refused:
             return refused.code, refused.read().decode()
@@ -86,10 +86,9 @@ def watched(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     try:
         stack.cluster.helm(
             "upgrade", RELEASE, str(CHARTS / "ullage"), "--namespace", NAMESPACE,
-            "--wait", "--timeout", "3m", *chart_values(), *OPEN,
+            "--wait", "--timeout", "15m", *chart_values(), *OPEN,
         )  # fmt: skip
-        # Helm waits for all agents but one
-        kubectl("rollout", "status", "daemonset/ullage-node", "-n", NAMESPACE, "--timeout=60s")
+        agents_rolled(stack.cluster)
         yield Watched(stack, trust)
     finally:
         install(stack.cluster, Progress())

@@ -29,7 +29,9 @@ def test_every_command_of_the_notes_works(stack: Stack) -> None:
             line = f"PATH=$PATH:{plugin}; {command}"
             said[command.split(" --")[0]] = run(LOCALCLUSTER, "exec", "sh", "-ec", line)
             if command.startswith("kubectl run"):
-                stack.cluster.kubectl("wait", "pod/first", "--for=condition=Ready", "--timeout=60s")
+                stack.cluster.kubectl(
+                    "wait", "pod/first", "--for=condition=Ready", "--timeout=600s"
+                )
     finally:
         stack.cluster.kubectl("delete", "pod", "first", "--ignore-not-found")
     assert "node-1" in said["kubectl get gpunodes"]

@@ -78,6 +78,10 @@ def manifest(kind: str, name: str, template: Json) -> Json:
     spec: Json = {"template": template}
     if kind in ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet"):
         spec["selector"] = {"matchLabels": {"app": "web"}}
+    if kind == "Deployment":
+        spec["strategy"] = {"type": "Recreate"}  # as a gang needs it
+    if kind == "StatefulSet":
+        spec["podManagementPolicy"] = "Parallel"  # as a gang needs it
     if kind == "ReplicationController":
         spec["selector"] = {"app": "web"}
     if kind in ("Job", "CronJob"):
@@ -117,6 +121,12 @@ def tenant(stack: Stack, namespace: str) -> str:
     """A user who may edit what is in the namespace."""
     words = ("create", "rolebinding", "tenant", "--clusterrole=edit", f"--user={TENANT}")
     assert not write(stack, namespace, ADMIN, *words)
+    # the API server follows a new binding a moment later
+    eventually(
+        lambda: not create(stack, namespace, TENANT, manifest("Pod", "plain", PLAIN)),
+        within_s=60,
+        what="the tenant may create pods",
+    )
     return TENANT
 
 

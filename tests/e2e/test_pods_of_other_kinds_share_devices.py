@@ -31,7 +31,8 @@ def owner(stack: Stack, namespace: str, request: pytest.FixtureRequest) -> Itera
     kind: str = request.param
     group, version, plural = KINDS[kind]
     stack.apply(definition(kind, group))
-    stack.cluster.kubectl("wait", "--for=condition=Established", f"crd/{plural}.{group}")
+    crd = f"crd/{plural}.{group}"
+    stack.cluster.kubectl("wait", "--for=condition=Established", crd, "--timeout=600s")
     body = {
         "apiVersion": f"{group}/{version}",
         "kind": kind,

@@ -57,8 +57,12 @@ def test_the_reader_serves_and_its_number_is_the_hosts(stack: Stack) -> None:
 
         pods = eventually(runs, within_s=60, what="both readers run")
         node, pod = next(iter(sorted(pods.items())))
-        said = _run(stack, pod, "processes", ASK)
-        assert "libnvidia-ml.so.1 is not in this container" in said, said
+
+        def answered() -> str:
+            said = _run(stack, pod, "processes", ASK)
+            return said if "libnvidia-ml.so.1 is not in this container" in said else ""
+
+        said = eventually(answered, within_s=60, what="the reader serves, and misses a library")
         readers = [line.split()[1:] for line in said.splitlines() if line.startswith("reader ")]
         assert readers, said
         (agent,) = (one for one in agents if one["spec"]["nodeName"] == node)

@@ -21,7 +21,7 @@ def test_a_refused_job_is_admitted_by_itself_once_room_appears(
     assert decision["refusals"][0]["devices"] == 2
     told = eventually(
         lambda: [e for e in stack.events(namespace, "third") if e["reason"] == "PercentLimit"],
-        within_s=10,
+        within_s=60,
         what="an Event on the job",
     )
     assert len(told) == 1
@@ -72,6 +72,11 @@ def test_the_api_server_s_own_refusal_reaches_the_user(stack: Stack, namespace: 
         "spec": {"hard": {"pods": "0"}},
     }
     stack.apply(quota)
+    eventually(
+        lambda: stack.status("resourcequotas", "no-pods", namespace).get("hard"),
+        within_s=60,
+        what="the quota is in force",
+    )
     stack.apply(training_job("quota", namespace))
     decision = stack.job_waits_for("quota", namespace, "CreateRefused")
     assert "exceeded quota" in decision["message"]
@@ -180,11 +185,12 @@ def test_a_higher_priority_takes_the_place_of_a_job_with_a_checkpoint(
             job = training_job(name, namespace, gpu=share(80), checkpoint=saves)
             stack.apply(job)
             stack.job_reaches(name, namespace, "Running")
-        template = busy_template(10, priorityClassName=f"{namespace}-urgent")
+        template = busy_template(priorityClassName=f"{namespace}-urgent")
         stack.apply(training_job("high", namespace, template, gpu=share(80)))
         stack.job_reaches("high", namespace, "Running", within_s=90)
         phases = {stack.job(name, namespace)["phase"] for name in ("low-a", "low-b")}
         assert "Running" in phases
+        stack.finish("high-0", namespace)
         stack.job_reaches("high", namespace, "Succeeded")
         for name in ("low-a", "low-b"):
             assert stack.job_reaches(name, namespace, "Running").get("restarts", 0) == 0

@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -80,7 +81,7 @@ def test_an_operator_restart_repeats_and_loses_nothing(
 ) -> None:
     before = stack.get("leases", "ullage-operator", NAMESPACE)
     assert before is not None
-    leader = stack.leader()
+    leader = eventually(stack.leader, within_s=60, what="someone leads")
     stack.apply(training_job("during", namespace, busy_template(5), replicas=2, gpu=share(20)))
     stack.cluster.kubectl(
         "delete", "pod", leader, "--namespace", NAMESPACE, "--grace-period=0", "--force"
@@ -104,8 +105,8 @@ def test_an_api_server_restart_is_survived(
 def test_a_leader_that_was_paused_does_not_write_after_it_was_replaced(
     stack: Stack, namespace: str, running: dict[str, str]
 ) -> None:
-    leader = stack.leader()
-    processes = _operator_processes(leader)
+    leader = eventually(stack.leader, within_s=60, what="someone leads")
+    processes = _operator_processes(stack, leader)
     assert processes
     for process in processes:
         os.kill(process, signal.SIGSTOP)
@@ -116,23 +117,22 @@ def test_a_leader_that_was_paused_does_not_write_after_it_was_replaced(
         _a_new_job_runs(stack, namespace)
     finally:
         for process in processes:
-            os.kill(process, signal.SIGCONT)
+            with suppress(ProcessLookupError):  # kubelet ends who answers no probe for long
+                os.kill(process, signal.SIGCONT)
     time.sleep(3)
     assert stack.leader() != leader
     _same_pods(stack, namespace, running)
 
 
-def _operator_processes(pod: str) -> list[int]:
-    """Processes of this machine that are an operator pod's: the pods' names are their hosts'."""
+def _operator_processes(stack: Stack, pod: str) -> list[int]:
+    """Processes of an operator pod: its name stands in their environment."""
     found = []
-    for folder in Path("/proc").iterdir():
-        if not folder.name.isdigit():
-            continue
+    for process in stack.cluster.processes_of_pods():
         try:
-            command = (folder / "cmdline").read_bytes()
-            environment = (folder / "environ").read_bytes()
+            command = Path(f"/proc/{process}/cmdline").read_bytes()
+            environment = Path(f"/proc/{process}/environ").read_bytes()
         except OSError:
-            continue
+            continue  # it has ended
         if b"python" in command and f"ULLAGE_IDENTITY={pod}\0".encode() in environment:
-            found.append(int(folder.name))
+            found.append(process)
     return found

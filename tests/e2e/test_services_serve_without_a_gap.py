@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 from demo.images import image_name
-from e2e.stack import Json, Stack, eventually, share
+from e2e.stack import PATIENT, Json, Stack, eventually, share
 
+ANSWER_S = 60
+"""After that a client takes its request for dropped."""
 SERVER = """
 import http.server, signal, sys, threading
 class Answer(http.server.BaseHTTPRequestHandler):
@@ -39,7 +41,7 @@ def _service(name: str, namespace: str, version: str = "one", **spec: Any) -> Js
         "imagePullPolicy": "Never",
         "command": ["python3", "-c", SERVER, version],
         "ports": [{"containerPort": 8080}],
-        "readinessProbe": {"httpGet": {"path": "/", "port": 8080}, "periodSeconds": 1},
+        "readinessProbe": {"httpGet": {"path": "/", "port": 8080}, "periodSeconds": 1} | PATIENT,
         "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}},
     }
     container |= spec.pop("container", {})
@@ -102,7 +104,7 @@ class Load(threading.Thread):
     def run(self) -> None:
         while not self._done.is_set():
             try:
-                with urllib.request.urlopen(self.url, timeout=5) as response:
+                with urllib.request.urlopen(self.url, timeout=ANSWER_S) as response:
                     self.answers.append(response.read().decode())
             except (urllib.error.URLError, OSError) as error:
                 self.errors.append(repr(error))
@@ -110,7 +112,7 @@ class Load(threading.Thread):
 
     def finish(self) -> None:
         self._done.set()
-        self.join(timeout=10)
+        self.join(timeout=2 * ANSWER_S)
 
 
 def test_a_service_answers_and_scales(stack: Stack, namespace: str) -> None:
@@ -118,7 +120,8 @@ def test_a_service_answers_and_scales(stack: Stack, namespace: str) -> None:
     status = _ready(stack, "web", namespace, 1)
     assert status["phase"] == "Ready"
     assert status["endpoint"]
-    assert _get(_address(stack, "web", namespace)) == "one"
+    url = _address(stack, "web", namespace)
+    eventually(lambda: _get(url) == "one", within_s=30, what="the replica's own answer")
     scale = ["scale", "inferencedeployments.ullage.dev", "web", "--namespace", namespace]
     stack.cluster.kubectl(*scale, "--replicas", "2")
     assert len(_ready(stack, "web", namespace, 2)["placement"]) == 2
@@ -134,7 +137,7 @@ def test_a_rolling_update_drops_no_request(stack: Stack, namespace: str, replica
     _ready(stack, "web", namespace, replicas)
     load = Load(_address(stack, "web", namespace))
     load.start()
-    time.sleep(1)
+    eventually(lambda: "one" in load.answers, within_s=30, what="the old version answers")
     stack.apply(_service("web", namespace, "two", replicas=replicas))
 
     def updated() -> bool:

@@ -67,7 +67,7 @@ def examples(stack: Stack, namespace: str) -> str:
     return namespace
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800, func_only=True)
 @pytest.mark.parametrize("mode", ["fast", "decide"])
 def test_the_examples_are_played_to_their_end(stack: Stack, examples: str, mode: str) -> None:
     before = _specs(stack, examples)
@@ -107,7 +107,7 @@ def priced(stack: Stack) -> Iterator[str]:
         stack.patch(kind, model, "", {"spec": {"pricePerHour": None}})
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800, func_only=True)
 @pytest.mark.usefixtures("examples")
 def test_a_price_of_the_cluster_is_one_of_the_simulation(stack: Stack, priced: str) -> None:
     done = _simulated(stack, "--policy", "min-cost")

@@ -2,24 +2,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pools on a real cluster: spot first, on-demand when a deadline needs it, machines for orders.
 
-Machines of pools are the cluster's own nodes, which belong to a pool by a label; they come and go
-by a generated preemption trace. What orders buy is made by an autoscaler in small.
+Machines of pools are the cluster's own nodes, which belong to a pool by a label. What orders
+buy is made by an autoscaler in small.
 """
 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from demo.images import image_name
-from demo.install import install
+from demo.install import NAMESPACE, install
 from demo.progress import Progress
 from e2e.stack import Stack, busy_template, eventually, training_job, whole_device
-from fakes.provisioner import Provisioner, is_order, preemptions
+from fakes.provisioner import Provisioner, is_order
 
 Json = dict[str, Any]
 LABEL = "example.com/capacity"
@@ -106,8 +105,6 @@ def test_spot_is_taken_first_and_on_demand_when_it_is_gone(market: Stack, namesp
     market.apply(deadline_job(namespace, "60m", "30m"))
     market.job_reaches("in-time", namespace, "Running")
     assert runs_on(market, "in-time", namespace) == {SPOT_NODE}
-    up_s = next(preemptions(seed=1, mean_up_s=5, seconds=600))
-    time.sleep(min(up_s, 15))
     belongs(market, SPOT_NODE, None)
     market.cluster.kubectl(
         "delete", "pod", "in-time-0", "--namespace", namespace, "--grace-period=0", "--force"
@@ -117,8 +114,7 @@ def test_spot_is_taken_first_and_on_demand_when_it_is_gone(market: Stack, namesp
         within_s=120,
         what="the job on on-demand",
     )
-    told = {one["reason"] for one in market.events(namespace, "in-time")}
-    assert {"PoolAcquired", "FallbackToOnDemand"} <= told
+    market.tells(namespace, "in-time", "PoolAcquired", "FallbackToOnDemand")
     assert market.job("in-time", namespace).get("restarts", 0) == 0
 
 
@@ -154,6 +150,11 @@ def test_a_deleted_pool_leaves_running_work_alone(market: Stack, namespace: str)
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
     assert "deletionTimestamp" not in after["metadata"]
     assert market.job("stays", namespace)["phase"] == "Running"
+
+
+def _finalizers(stack: Stack, name: str) -> list[str]:
+    held = stack.get(POOLS, name)
+    return held["metadata"].get("finalizers", []) if held else []
 
 
 def test_an_order_is_unschedulable_until_its_machine_comes(market: Stack, namespace: str) -> None:
@@ -205,3 +206,54 @@ def test_an_order_is_unschedulable_until_its_machine_comes(market: Stack, namesp
         eventually(lambda: not orders(), within_s=60, what="the order gone with its job")
     finally:
         market.cluster.kubectl("delete", "node", name)
+
+
+@pytest.mark.parametrize("killed", ["never", "requested", "held", "deleted"])
+def test_a_deleted_pool_ends_after_what_is_on_its_way(
+    market: Stack, namespace: str, killed: str
+) -> None:
+    install(
+        market.cluster, Progress(), settings={"ULLAGE_DECIDE_ORDER_IMAGE": image_name("operator")}
+    )
+
+    def reached(step: str) -> None:
+        if step == killed:
+            market.cluster.kubectl(
+                "delete", "pod", market.leader(), "--namespace", NAMESPACE,
+                "--grace-period=0", "--force",
+            )  # fmt: skip
+
+    def orders() -> list[Json]:
+        return [pod for pod in market.pods(namespace) if is_order(pod)]
+
+    name = f"ends-{killed}"
+    market.cluster.kubectl("delete", POOLS, "spot")
+    market.apply(pool(name, "1.00", spot=True, most=3))
+    market.apply(
+        training_job(
+            "asks",
+            namespace,
+            busy_template(3600),
+            gpu=whole_device(),
+            work={"steps": 1000},
+            cost={"objective": "CostPerWork", "onDemandFallback": False},
+        )
+    )
+    eventually(orders, within_s=60, what="an order")
+    reached("requested")
+    eventually(
+        lambda: _finalizers(market, name) == ["ullage.dev/life"],
+        within_s=120,
+        what="the pool is held while an order is out",
+    )
+    assert _finalizers(market, "backup") == [], "nothing is on its way to it"
+    reached("held")
+    market.cluster.kubectl("delete", POOLS, name, "--wait=false")
+    reached("deleted")
+    eventually(
+        lambda: market.get(POOLS, name) is None and not orders(),
+        within_s=120,
+        what="the pool and its order are gone",
+    )
+    if killed == "never":
+        assert "PoolEnds" in {event["reason"] for event in market.events("default", name)}

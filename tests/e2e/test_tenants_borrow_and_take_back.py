@@ -32,7 +32,7 @@ def owner(stack: Stack, namespace: str) -> Iterator[str]:
         "metadata": {"name": "default"},
         "spec": {"tenants": [tenant("borrower", namespace), tenant("owner", other)]},
     }
-    stack.cluster.kubectl("create", "namespace", other)
+    stack.create_namespace(other)
     try:
         stack.apply(policy)
         yield other

@@ -20,7 +20,7 @@ def test_an_upgrade_and_its_rollback_keep_everything_running(stack: Stack, names
     stack.job_reaches("through", namespace, "Running")
     assert stack.holdings(namespace) == before
     stack.books_balance()
-    stack.cluster.helm("rollback", RELEASE, "--namespace", NAMESPACE, "--wait", "--timeout", "3m")
+    stack.cluster.helm("rollback", RELEASE, "--namespace", NAMESPACE, "--wait", "--timeout", "15m")
     stack.books_balance()
     assert stack.holdings(namespace) == before
 

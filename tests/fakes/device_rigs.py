@@ -15,16 +15,20 @@ from pathlib import Path
 from typing import Protocol
 
 from fakes.cgroup_tree import CgroupTree, run_hook
+from fakes.clock import FakeClock
 from fakes.host_reader import HostReader
-from fakes.nvml import FakeGpu, FakeNvml, PidNamespace
+from fakes.nvml import FakeGpu, FakeMig, FakeNvml, PidNamespace
 from fakes.nvml_faults import NvmlFaults
 from ullage.api.contract import Backend
 from ullage_node.devices.emulated import EmulatedDevices, EmulatedDriver, EmulatedProbe
 from ullage_node.devices.emulated_hook import HookScript
+from ullage_node.devices.nvidia.device_files import MINORS
 from ullage_node.devices.nvidia.driver import NvidiaDriver
 from ullage_node.devices.nvidia.known import MpsShares, NvidiaDevices
-from ullage_node.devices.nvidia.nvml import NvmlThread
+from ullage_node.devices.nvidia.mig import HostMig, MigReader
+from ullage_node.devices.nvidia.nvml import NvmlSession, NvmlThread
 from ullage_node.devices.nvidia.probe import NvidiaProbe
+from ullage_node.line_socket import LineServer
 from ullage_node.model.devices import (
     BoundSlice,
     ContainerBinding,
@@ -222,3 +226,45 @@ class NvidiaRig(NvmlFaults):
         given = {part.gpu for part in binding.slices}
         other = next(fake for gpu, fake in self.fakes.items() if gpu not in given)
         other.processes[self._running[binding.key]] = 1
+
+
+MIG_MINORS = """config 1
+monitor 2
+gpu0/gi1/access 12
+gpu0/gi1/ci0/access 13
+gpu0/gi5/access 48
+gpu0/gi5/ci0/access 49
+"""
+
+
+class MigRig(NvidiaRig):
+    """The first GPU in MIG mode with two MIG devices, the others as they were.
+
+    With a ``socket`` the agent may see no MIG device and asks there.
+    """
+
+    def __init__(self, base: Path, socket: Path | None = None) -> None:
+        super().__init__(base)
+        self.socket = socket
+        self.clock = FakeClock()
+        self.gpu = self.fakes[self.gpus[0]]
+        self.small = FakeMig.of(self.gpu, 1, "1g.10gb", 9_728)
+        self.large = FakeMig.of(self.gpu, 5, "3g.40gb", 40_192)
+        self.large.sm_count = 60
+        minors = self.tree.paths.proc_root / MINORS
+        minors.parent.mkdir(parents=True)
+        minors.write_text(MIG_MINORS)
+
+    def open(self) -> DeviceBackend:
+        reader = HostReader(NvmlThread(self.nvml))
+        api = self.nvml.seen_from(PidNamespace(), mig=self.socket is None)
+        gpus = NvidiaDevices(api, MpsShares(None), reader)
+        if self.socket is not None:
+            gpus.mig = HostMig(self.socket)
+        probe = NvidiaProbe(gpus, clock=self.clock.monotonic)
+        return DeviceBackend(probe=probe, driver=NvidiaDriver(gpus, self.tree.paths))
+
+    def reader(self) -> LineServer:
+        """The process that may see MIG devices, at the socket."""
+        assert self.socket is not None
+        return LineServer(self.socket, MigReader(NvmlSession(NvmlThread(self.nvml))).answer)

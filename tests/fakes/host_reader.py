@@ -7,12 +7,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ullage_node.devices.nvidia.host_processes import ProcessesUnseen, ProcessReader
+from ullage_node.devices.nvidia.nvml import NvmlSession, NvmlThread
 from ullage_node.devices.nvidia.read import Usage
 from ullage_node.line_socket import Unanswered
 
 
 class HostReader(ProcessReader):
     """Asked directly; the socket and the proof of the numbers have tests of their own."""
+
+    def __init__(self, thread: NvmlThread) -> None:
+        super().__init__(NvmlSession(thread))
 
     async def look(self, uuids: Sequence[str]) -> Usage:
         try:

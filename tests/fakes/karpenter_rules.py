@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""For which pods Karpenter 1.12 buys a node, and what it refuses.
+"""For which pods Karpenter 1.15 buys a node, and what it refuses.
 
-Each rule names its source in sigs.k8s.io/karpenter v1.12.0; the contract test holds them to the
+Each rule names its source in sigs.k8s.io/karpenter v1.15.0; the contract test holds them to the
 real one. Left out: claims of volumes, resource claims, limits and weights of NodePools.
 """
 

@@ -47,6 +47,8 @@ class Endpoint:
     channel: grpc.aio.Channel
     stub: Any
     pre_start: bool = False
+    prefers: bool = False
+    """Wants to be asked before each allocation which of the free devices are best."""
     stopped: bool = False
     devices: dict[str, str] = field(default_factory=dict)
     stream: asyncio.Task[None] | None = None
@@ -126,6 +128,7 @@ class FakeKubelet:
         endpoint = Endpoint(channel=channel, stub=stub_of(DEVICE_PLUGIN, channel))
         options = await endpoint.stub.GetDevicePluginOptions(plugin_pb2.Empty(), timeout=30)
         endpoint.pre_start = options.pre_start_required
+        endpoint.prefers = options.get_preferred_allocation_available
         if self.endpoint is not None:
             self._old.append(self.endpoint)  # the newest wins; the old stream is not closed
         self.endpoint = endpoint

@@ -21,6 +21,7 @@ from fakes.kubelet import FakeKubelet
 from fakes.kubelet_backend import FakeDevices
 from fakes.kubelet_runtime import Created, FakeRuntime
 from fakes.kubelet_state import KubeletPod
+from fakes.proc_tree import a_process
 from fakes.scratch import fast_directory
 from ullage.api.contract import DesiredSlice, ObservedSlice, SliceKey
 from ullage.ports import EVENT, GPU_NODE, POD
@@ -286,6 +287,7 @@ class NodeRig:
 
     def run_process(self, pod: KubeletPod) -> None:
         """The container has a process on its device."""
+        a_process(self.settings.paths.proc_root, 4711)
         self.devices.pids[ContainerKey(pod_uid=pod.uid, container=CONTAINER)] = (4711,)
 
     def end_process(self, pod: KubeletPod) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from ullage.api.contract import LANE_SOCKET
 from ullage.api.lanes import LINE_MAX, Hello, Message, decode, encode
+from ullage_node.devices.processes import identified
 from ullage_node.lanes.device import Idle
 from ullage_node.lanes.members import Member
 from ullage_node.lanes.reports import Report
@@ -21,7 +23,7 @@ from ullage_node.lanes.server import Device, LaneServer, Tenant
 from ullage_node.model import switching
 from ullage_node.model.devices import ContainerKey
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 IDLE = Idle(idle_s=0.05, busy_s=0.5, least_resident_s=0.05)
 PROGRAM = """
 import json, os, sys, time
@@ -53,7 +55,7 @@ class LaneRig:
     switch: switching.ProcessSwitch | None = None
     idle: Idle = IDLE
     pids: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """Processes that are seen on the device, where they are not number 2."""
+    """Processes that are seen on the device, where they are not this one."""
     server: LaneServer = field(init=False)
 
     def __post_init__(self) -> None:
@@ -71,8 +73,10 @@ class LaneRig:
         if tenant is None:
             return None
         key = ContainerKey(pod_uid=job, container="main")
-        pids = self.pids.get(job, (2,))
-        return switching.Program(key=key, pids=pids, memory_mib=tenant.member.persistent_mib)
+        processes = identified(Path("/proc"), self.pids.get(job, (os.getpid(),)))
+        return switching.Program(
+            key=key, processes=processes, memory_mib=tenant.member.persistent_mib
+        )
 
     async def hold(
         self, job: str, persistent_mib: int = 0, ephemeral_mib: int = 0, **more: int

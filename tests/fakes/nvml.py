@@ -177,15 +177,28 @@ class PidNamespace:
 class SeenFrom:
     """The library as a process of a namespace gets it: processes that have no number are left out.
 
-    No call fails: the driver leaves them out in silence.
+    No call fails: the driver leaves them out in silence. Without the right to them there are no MIG
+    devices.
     """
 
-    def __init__(self, nvml: FakeNvml, namespace: PidNamespace) -> None:
+    def __init__(self, nvml: FakeNvml, namespace: PidNamespace, *, mig: bool) -> None:
         self._nvml = nvml
         self._namespace = namespace
+        self._mig = mig
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._nvml, name)
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, device: object, index: int) -> object:
+        return self._shown(self._nvml.nvmlDeviceGetMigDeviceHandleByIndex(device, index))
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> object:
+        return self._shown(self._nvml.nvmlDeviceGetHandleByUUID(uuid))
+
+    def _shown(self, handle: object) -> object:
+        if isinstance(handle, FakeMig) and not self._mig:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+        return handle
 
     def nvmlDeviceGetComputeRunningProcesses(self, handle: object) -> list[FakeProcess]:
         return self._numbered(self._nvml.nvmlDeviceGetComputeRunningProcesses(handle))
@@ -222,9 +235,9 @@ class FakeNvml:
         """While set to an event, every call waits for it: a driver that hangs."""
         self._events: deque[FakeEvent] = deque()
 
-    def seen_from(self, namespace: PidNamespace) -> SeenFrom:
-        """The same driver, called from another PID namespace."""
-        return SeenFrom(self, namespace)
+    def seen_from(self, namespace: PidNamespace, *, mig: bool = True) -> SeenFrom:
+        """The same driver, called from another PID namespace, with or without MIG devices."""
+        return SeenFrom(self, namespace, mig=mig)
 
     def raise_xid(self, gpu: FakeGpu, xid: int) -> None:
         """The driver reports a critical error; who did not register never hears of it.

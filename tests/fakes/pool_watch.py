@@ -12,7 +12,7 @@ from ullage.cluster.records.pod_shape import Resources, Taint
 from ullage.cluster.records.pool import CapacityType, PoolRecord, PoolStatus
 from ullage.cluster.records.snapshot import NodeRecord, Snapshot
 from ullage.engines.capacity.price import PriceRecord, Quote
-from ullage.scheduling.capacity.hazard import Learning
+from ullage.scheduling.capacity.hazard import Learning, observed
 from ullage.scheduling.capacity.pool_status import current
 from ullage.scheduling.capacity.prices import PriceNews
 from ullage.scheduling.inventory.instances import Sighting, Watch, look
@@ -85,7 +85,8 @@ class PoolWatch:
         )
         self._watch, sightings = look(self._watch, snapshot, [written], self.now)
         seen = sightings[self.pool.uid]
-        self.status = current(self.pool, self.status, seen, self.news, self.now, self.learning)
+        known = observed(self.pool, self.status, seen, self.now, self.learning)
+        self.status = current(self.pool, self.status, known, self.news, self.now, self.learning)
         return seen
 
     def hold(self, *nodes: NodeRecord, hours: float, step_s: float = 300.0) -> None:

@@ -23,6 +23,8 @@ from ullage.app.operator import Operator, Surroundings
 from ullage.app.settings import Settings
 from ullage.app.solver import Solver
 from ullage.cluster.records.snapshot import Snapshot
+from ullage.handlers.frame import Frame, Register
+from ullage.handlers.session import Send
 from ullage.kube.client import K8sCluster
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
@@ -104,6 +106,13 @@ class Running:
         ]
 
 
+class NoFrame(Frame):
+    """No thread: it would not follow the time of the loop."""
+
+    async def run(self, send: Send, register: Register) -> None:
+        await asyncio.Event().wait()
+
+
 class World:
     """The API server, two nodes with their agents, and replicas; watches that one leads at most."""
 
@@ -128,6 +137,7 @@ class World:
                 clock=LoopClock(),
                 solver=InlineSolver,
                 learner=InlineLearner,
+                frame=NoFrame,
             ),
         )
         running = Running(name, client, operator, asyncio.create_task(operator.work()))

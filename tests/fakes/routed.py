@@ -16,6 +16,7 @@ import aiohttp
 
 from fakes.batch_server import BatchServer
 from fakes.grpc_batch_server import GrpcBatchServer
+from fakes.triton_server import TritonServer
 from ullage.engines.batching.chooser import Rules
 from ullage_run.router.dispatcher import Dispatcher
 from ullage_run.router.server import Server
@@ -91,7 +92,7 @@ async def until(true: Callable[[], bool], within_s: float = 30.0) -> None:
 
 @asynccontextmanager
 async def routed(
-    *backends: BatchServer | GrpcBatchServer | Backend,
+    *backends: BatchServer | GrpcBatchServer | TritonServer | Backend,
     limits: Limits | None = None,
     rules: Rules | None = None,
     up: int | None = None,

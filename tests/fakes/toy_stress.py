@@ -257,6 +257,7 @@ class StressRun:
         if pod is not None and record is not None:
             kept = tuple(one for one in record.desired if one.key.pod_uid != pod.uid)
             self.toy.gpu_nodes[pod.node] = replace(record, desired=kept)
+            self.toy.edited_out.add(pod.uid)
 
     def _lose_node(self) -> None:
         self.toy.lose_node(self._node())

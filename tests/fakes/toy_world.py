@@ -65,6 +65,8 @@ class ToyWorld:
         self.pinned: dict[str, str] = {}
         self.silent: set[str] = set()
         """Nodes that do not answer any more, though no one noticed yet."""
+        self.edited_out: set[str] = set()
+        """Pods whose slices someone edited out of the spec while they ran, by uid."""
         self._numbers = 0
         for index in range(self.shape.nodes):
             self.add_node(f"node-{index}")

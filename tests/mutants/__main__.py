@@ -16,6 +16,7 @@ from typing import Final
 from mutants import (
     admission,
     adoption,
+    advice,
     allocation,
     blame,
     buying,
@@ -26,6 +27,7 @@ from mutants import (
     lanes,
     quota,
     scaling,
+    stops,
     tuning,
     turns,
 )
@@ -38,10 +40,12 @@ SUBJECTS: Final[Mapping[str, Sequence[Mutant]]] = {
     "enforcement": enforcement.MUTANTS,
     "blame": blame.MUTANTS,
     "adoption": adoption.MUTANTS,
+    "advice": advice.MUTANTS,
     "allocation": allocation.MUTANTS,
     "buying": buying.MUTANTS,
     "turns": turns.MUTANTS,
     "charges": charges.MUTANTS,
+    "stops": stops.MUTANTS,
     "quota": quota.MUTANTS,
     "tuning": tuning.MUTANTS,
     "katib": katib.MUTANTS,

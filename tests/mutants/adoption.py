@@ -21,10 +21,54 @@ LIVES: Final = (
     "tests/unit/scheduling/test_adopted_pods_in_any_order.py",
 )
 STORED: Final = (*PROJECTED, *LIVES)
+RUNS: Final = ("tests/unit/cluster/test_a_gang_is_of_one_run.py",)
+GANGS: Final = "operator/ullage/cluster/cache/adopted.py"
 MUTATED: Final = ("tests/unit/webhook/test_the_webhook_prepares_pods_as_the_policy_does.py",)
 REVIEWED: Final = ("tests/unit/webhook/test_the_webhook_answers_reviews_within_bounds.py",)
 
 MUTANTS: Final = (
+    Mutant(
+        "a run with as many pods as its gang counts is a gang of its own",
+        GANGS,
+        "len(pods) >= adopted.terms.replicas > 1",
+        "len(pods) > adopted.terms.replicas > 1",
+        RUNS,
+    ),
+    Mutant(
+        "a run is over with its last pod",
+        GANGS,
+        "            self._whole.discard(run)\n",
+        "            pass\n",
+        RUNS,
+    ),
+    Mutant(
+        "pods of a run that is over count for no one",
+        "operator/ullage/cluster/records/snapshot.py",
+        "return sum(controller in live for controller in ended) % size",
+        "return sum(bool(live) for _ in ended) % size",
+        RUNS,
+    ),
+    Mutant(
+        "a whole wave is over",
+        "operator/ullage/cluster/records/snapshot.py",
+        "return sum(controller in live for controller in ended) % size",
+        "return sum(controller in live for controller in ended)",
+        RUNS,
+    ),
+    Mutant(
+        "each revision of a Deployment is a gang",
+        PROJECTION,
+        '_ONE_REVISION: Final = ("apps", "ReplicaSet")',
+        '_ONE_REVISION: Final = ("apps", "Deployment")',
+        RUNS,
+    ),
+    Mutant(
+        "pods of one revision agree",
+        GANGS,
+        "return adopted.revision != lead.revision and (same_slots or not adopted.gated)",
+        "return same_slots or not adopted.gated",
+        RUNS,
+    ),
     Mutant(
         "a pod asks for a share or for devices",
         PROJECTION,
@@ -119,7 +163,7 @@ MUTANTS: Final = (
     Mutant(
         "pods that ended well are not waited for",
         LIFE,
-        "wanted = unit.replicas - len(let_go) - ended_well",
+        "wanted = unit.replicas - len(let_go) - ended_well(unit, everyone)",
         "wanted = unit.replicas - len(let_go)",
         LIVES,
     ),

@@ -59,8 +59,8 @@ MUTANTS: Final = (
     Mutant(
         "a class that is isolated shares with itself alone",
         f"{INVENTORY}/trust_domains.py",
-        "/class/{workload.workload_class}",
-        "/class/",
+        "{_APART}{namespace}/{workload.workload_class}",
+        "{_APART}{namespace}/",
         BLAME,
     ),
     Mutant(

@@ -38,5 +38,42 @@ EQUIVALENT: Final[Mapping[tuple[str, str, str], str]] = {
         "alone = float((left / shape.rate.max(axis=1)).max())",
         "left / shape.rate.max(axis=1) -> (left * shape.rate.max(axis=1))",
     ): "a unit of time: the answer is divided by it again",
+    (
+        "operator/ullage/cli/profiles.py",
+        "if isinstance(given, dict) and isinstance(taken, dict):",
+        "isinstance(given, dict) and isinstance(taken, dict)"
+        " -> (isinstance(given, dict) or isinstance(taken, dict))",
+    ): "the schema took one as the other: both are objects, or none is",
+    (
+        "operator/ullage/engines/admission/decision.py",
+        "weighed.sort(key=lambda pair: (-round(pair[0].net / TOLERANCE), pair[0].percent))",
+        "0 -> (1)",
+    ): "an option and what it weighs have the same percent",
+    (
+        "operator/ullage/engines/admission/margin.py",
+        "for one, mean, sd in zip(tenants, forecast.mean, forecast.sd, strict=True):",
+        "True -> (False)",
+    ): "a forecast has a number of each tenant",
+    (
+        "operator/ullage/simulate/choosers.py",
+        "free[kept] = max(0, free[kept] - job.gang)",
+        "max(0, free[kept] - job.gang) -> (min(0, free[kept] - job.gang))",
+    ): "less is free than the job needs, and no one fits into less than nothing",
+    (
+        "operator/ullage/engines/devicechoice/fit.py",
+        "return float(np.mean(np.abs(list(errors.values())))) if errors else 0.0",
+        "0.0 -> (1.0)",
+    ): "designs are compared with one another: all have errors, or none has",
+    (
+        "deviceplugin/ullage_node/telemetry/pace.py",
+        "while len(self._marks) > 2 and _enough(self._marks[1], mark):",
+        "len(self._marks) > 2 -> (len(self._marks) >= 2)",
+    ): "of two marks the second is the newest, and never enough before itself",
+    (
+        "operator/ullage/scheduling/prediction/risk.py",
+        "percent = verdict.tenants[-1].percent if verdict.tenants else 0",
+        "verdict.tenants[-1].percent if verdict.tenants else 0"
+        " -> (0 if verdict.tenants else verdict.tenants[-1].percent)",
+    ): "beside others the text of a refusal says the share; only one for a job alone is read",
 }
 """By file, the line, and what stands instead of what."""

@@ -4,10 +4,12 @@
 
 from __future__ import annotations
 
+import compileall
 import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +19,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SOURCES: Final = ("operator", "deviceplugin", "runtime")
+LOOK_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,8 @@ class Copy:
     """A copy of the code, and the tests on it."""
 
     folder: Path
+    around: Sequence[str] = ()
+    """Words before those of pytest: a program that runs it."""
 
     @contextmanager
     def changed(self, file: str, text: str) -> Iterator[None]:
@@ -71,11 +76,10 @@ class Copy:
             TimeoutExpired: they took longer.
             RuntimeError: they did not run: no such test, or pytest was stopped.
         """
-        path = os.pathsep.join(str(self.folder / source) for source in SOURCES)
         done = subprocess.run(
-            (sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests),
+            (*self.around, sys.executable, "-m", "pytest", "-qx", "-p", "no:cacheprovider", *tests),
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
+            env=self._env(),
             capture_output=True,
             timeout=most_s,
             check=False,
@@ -84,11 +88,57 @@ class Copy:
             raise RuntimeError(done.stdout.decode() + done.stderr.decode())
         return done
 
+    def lines_of(self, module: str, text: str, *words: str) -> Iterator[str]:
+        """Run a module on the copy, and read what it writes, line by line, as it comes.
+
+        Args:
+            module: Its arguments: a file with the text, the words, and the file to write to.
+            text: For the file.
+            words: Of the command line.
+
+        Raises:
+            RuntimeError: it ended with an error.
+        """
+        reads, writes = self.folder / "input", self.folder / "lines"
+        reads.write_text(text, encoding="utf-8")
+        writes.touch()
+        with (self.folder / "output").open("w+b") as output, writes.open(encoding="utf-8") as lines:
+            process = subprocess.Popen(
+                (*self.around, sys.executable, "-m", module, str(reads), *words, str(writes)),
+                cwd=ROOT,
+                env=self._env(),
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+            try:
+                rest, ended = "", False
+                while not ended:
+                    ended = process.poll() is not None
+                    *whole, rest = (rest + lines.read()).split("\n")
+                    yield from whole
+                    time.sleep(LOOK_S)
+            finally:
+                process.kill()
+                process.wait()
+            if process.returncode:
+                output.seek(0)
+                raise RuntimeError(output.read().decode())
+
+    def _env(self) -> dict[str, str]:
+        path = os.pathsep.join(str(self.folder / source) for source in SOURCES)
+        return {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join((path, str(ROOT / "tests"))),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+
 
 @contextmanager
-def copied() -> Iterator[Copy]:
-    """A copy of the code, gone afterwards."""
+def copied(around: Sequence[str] = ()) -> Iterator[Copy]:
+    """A copy of the code, gone afterwards; its tests are run by a program, where one is named."""
     with TemporaryDirectory() as folder:
         for source in SOURCES:
             shutil.copytree(ROOT / source, Path(folder) / source)
-        yield Copy(Path(folder))
+            # read compiled by every run; what a change made is never kept compiled
+            compileall.compile_dir(Path(folder) / source, quiet=2)
+        yield Copy(Path(folder), around)

@@ -4,13 +4,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
 import sys
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Final, Self
 
@@ -22,7 +25,7 @@ from mutants.mutant import ROOT
 MAP: Final = ROOT / "build" / "mutants" / "tests.json"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Recording:
     """Tests by file and line, and the seconds of each test."""
 
@@ -32,8 +35,27 @@ class Recording:
     @classmethod
     def read(cls) -> Self:
         """The last recording; empty without one."""
-        said = json.loads(MAP.read_text(encoding="utf-8")) if MAP.exists() else {}
-        return cls(lines=said.get("lines", {}), seconds=said.get("seconds", {}))
+        if not MAP.exists():
+            return cls(lines={}, seconds={})
+        kept = json.loads(MAP.read_text(encoding="utf-8"))
+        tests = list(kept["seconds"])
+        return cls(
+            lines={
+                file: {at: [tests[number] for number in numbers] for at, numbers in by_line.items()}
+                for file, by_line in kept["lines"].items()
+            },
+            seconds=kept["seconds"],
+        )
+
+    def keep(self) -> None:
+        """Write it: tests by their numbers, since most lines have thousands."""
+        number = {test: at for at, test in enumerate(self.seconds)}
+        lines = {
+            file: {at: [number[test] for test in tests] for at, tests in by_line.items()}
+            for file, by_line in self.lines.items()
+        }
+        body = {"lines": lines, "seconds": self.seconds}
+        MAP.write_text(json.dumps(body, separators=(",", ":")), encoding="utf-8")
 
     def of_those_that_exist(self) -> Self:
         """Without tests that were renamed or removed since."""
@@ -42,6 +64,8 @@ class Recording:
         done = subprocess.run(
             (sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:xdist", *there),
             cwd=ROOT,
+            # every trial reads the tests compiled
+            env={**os.environ, "PYTHONDONTWRITEBYTECODE": ""},
             capture_output=True,
             text=True,
             check=True,
@@ -56,15 +80,32 @@ class Recording:
         return type(self)(lines=lines, seconds=seconds)
 
     def of_line(self, file: str, line: int) -> list[str]:
-        """Tests that run a line, the quickest first."""
-        return self._quickest(self.lines.get(file, {}).get(str(line), ()))
+        """Tests that run a line, of each file of tests the most specific one first, and so on.
+
+        A test is the more specific, the fewer lines it runs.
+        """
+        return self._specific(self.lines.get(file, {}).get(str(line), ()))
 
     def of_file(self, file: str) -> list[str]:
-        """Tests that run any line of a file, the quickest first."""
-        return self._quickest(test for one in self.lines.get(file, {}).values() for test in one)
+        """Tests that run any line of a file, in the same order."""
+        by_line = self.lines.get(file, {}).values()
+        return self._specific(test for tests in by_line for test in tests)
 
-    def _quickest(self, tests: Iterator[str] | Sequence[str]) -> list[str]:
-        return sorted(set(tests), key=lambda test: (self.seconds.get(test, 0.0), test))
+    def _specific(self, tests: Iterable[str]) -> list[str]:
+        seen: Counter[str] = Counter()
+        places: list[tuple[int, int, str]] = []
+        for breadth, test in sorted((self.breadth[test], test) for test in set(tests)):
+            file = test.partition("::")[0]
+            places.append((seen[file], breadth, test))
+            seen[file] += 1
+        return [test for _, _, test in sorted(places)]
+
+    @cached_property
+    def breadth(self) -> Mapping[str, int]:
+        """How many lines a test runs."""
+        return Counter(
+            test for by_line in self.lines.values() for tests in by_line.values() for test in tests
+        )
 
 
 @dataclass(slots=True, eq=False)
@@ -72,7 +113,8 @@ class _Recorder:
     """Tells coverage which test is on."""
 
     measured: coverage.Coverage
-    seconds: dict[str, float]
+    seconds: dict[str, float] = field(default_factory=dict)
+    failed: set[str] = field(default_factory=set)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
@@ -81,38 +123,60 @@ class _Recorder:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0.0) + report.duration
+        if report.failed:
+            self.failed.add(report.nodeid)
 
 
 def record(files: Sequence[str], tests: Sequence[str]) -> Recording:
-    """Run tests, and add what they run to the recording.
+    """Run tests, and add what they run to the recording; several may be at it at a time.
+
+    A test that fails can tell nothing of a change: it is left out, and named.
 
     Raises:
-        SystemExit: a test fails.
+        SystemExit: tests did not run.
     """
     os.chdir(ROOT)
     measured = coverage.Coverage(data_file=None, include=[str(ROOT / file) for file in files])
-    recorder = _Recorder(measured, {})
+    recorder = _Recorder(measured)
     measured.start()
-    failed = pytest.main(
+    code = pytest.main(
         ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "timeout=900", *tests],
         plugins=[recorder],
     )
     measured.stop()
-    if failed:
-        raise SystemExit(int(failed))
-    before, data = Recording.read(), measured.get_data()
-    lines: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
-    for name in data.measured_files():
-        file = str(Path(name).relative_to(ROOT))
-        for line, contexts in data.contexts_by_lineno(name).items():
-            lines[file][str(line)] |= set(contexts) & recorder.seconds.keys()
-    for file, old in before.lines.items():
-        for line, told in old.items():
-            lines[file][line] |= set(told) - recorder.seconds.keys()
-    found = Recording(
-        lines={file: {at: sorted(one) for at, one in here.items()} for file, here in lines.items()},
-        seconds={**before.seconds, **recorder.seconds},
-    )
+    if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        raise SystemExit(int(code))
+    for test in sorted(recorder.failed):
+        print(f"left out, it fails: {test}")
+    kept = recorder.seconds.keys() - recorder.failed
+    with _alone():
+        before, data = Recording.read(), measured.get_data()
+        lines: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+        for name in data.measured_files():
+            file = str(Path(name).relative_to(ROOT))
+            for line, contexts in data.contexts_by_lineno(name).items():
+                lines[file][str(line)] |= set(contexts) & kept
+        for file, old in before.lines.items():
+            for line, others in old.items():
+                lines[file][line] |= set(others) - recorder.seconds.keys()
+        recording = Recording(
+            lines={
+                file: {at: sorted(tests) for at, tests in by_line.items()}
+                for file, by_line in lines.items()
+            },
+            seconds={
+                **{test: s for test, s in before.seconds.items() if test not in recorder.failed},
+                **{test: s for test, s in recorder.seconds.items() if test in kept},
+            },
+        )
+        recording.keep()
+    return recording
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """No other recorder reads and writes the recording meanwhile."""
     MAP.parent.mkdir(parents=True, exist_ok=True)
-    MAP.write_text(json.dumps({"lines": found.lines, "seconds": found.seconds}), encoding="utf-8")
-    return found
+    with MAP.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,11 +35,9 @@ class Neighbour:
         port: Of its webhooks; the next two are those of its metrics and its health.
         narrowed: What its own installation narrows its webhooks for pods by.
         wide: Resources that the same holds for.
-        config: API group and version of its configuration; empty = it has flags instead.
+        config: API group and version of its configuration.
         settings: More of its configuration.
         certificates: Folder where it looks for certificates, whatever its configuration says.
-        prepare: Makes what must be there before it starts.
-        webhooks: Name that it expects of its webhook configuration.
     """
 
     tool: str
@@ -47,30 +45,17 @@ class Neighbour:
     port: int
     narrowed: Json = field(default_factory=dict)
     wide: tuple[str, ...] = ("pods",)
-    config: str = ""
+    config: str
     settings: Json = field(default_factory=dict)
     certificates: Path | None = None
-    prepare: Callable[[LocalCluster, Path], None] | None = None
-    webhooks: str = ""
 
     def configuration_name(self, kind: str) -> str:
         """Of its webhook configuration of a kind, ``mutating`` or ``validating``."""
-        return self.webhooks or f"{self.tool}-{kind}"
+        return f"{self.tool}-{kind}"
 
 
 def _of_pods_labelled(key: str) -> Json:
     return {"objectSelector": {"matchExpressions": [{"key": key, "operator": "Exists"}]}}
-
-
-def _prepare_trainer(cluster: LocalCluster, folder: Path) -> None:
-    """Its certificates as a Secret; it would make others that name no address."""
-    files = {name: folder / name for name in CERTIFICATES}
-    data = {name: base64.b64encode(path.read_bytes()).decode() for name, path in files.items()}
-    place = {"name": "kubeflow-trainer-webhook-cert", "namespace": "kubeflow-system"}
-    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kubeflow-system"}}
-    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": place, "data": data}
-    _apply(cluster, space)
-    _apply(cluster, secret)
 
 
 JOBSET = Neighbour(
@@ -89,15 +74,15 @@ LEADER_WORKER_SET = Neighbour(
 )
 TRAINER = Neighbour(
     tool="trainer",
+    config="config.trainer.kubeflow.org/v1alpha1",
     pod_label="jobset.sigs.k8s.io/jobset-name",
+    settings={"certManagement": {"enable": False}},
     port=19643,
     certificates=Path("/tmp/k8s-webhook-server/serving-certs"),
-    prepare=_prepare_trainer,
-    webhooks="validator.trainer.kubeflow.org",
 )
 KUEUE = Neighbour(
     tool="kueue",
-    config="config.kueue.x-k8s.io/v1beta1",
+    config="config.kueue.x-k8s.io/v1beta2",
     pod_label="kueue.x-k8s.io/queue-name",
     narrowed={
         "namespaceSelector": {
@@ -133,8 +118,6 @@ def controller(cluster: LocalCluster, neighbour: Neighbour, folder: Path) -> Ite
     authority = _certificate(folder)
     cluster.kubectl("apply", "--server-side", "--filename", str(program.parent / "crds.yaml"))
     cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
-    if neighbour.prepare is not None:
-        neighbour.prepare(cluster, folder)
     for body in _webhooks(neighbour, program.parent / "webhooks.yaml", authority):
         _apply(cluster, body)
     words = [str(program), *_arguments(neighbour, folder)]
@@ -174,28 +157,16 @@ def _apply(cluster: LocalCluster, body: Json) -> None:
 
 
 def _certificate(folder: Path) -> str:
-    """Make a certificate for the loopback address, its own authority; returns it as the API does.
-
-    The names are those that Trainer asks of the certificate in its Secret.
-    """
-    names = (
-        "IP:127.0.0.1",
-        "DNS:kubeflow-trainer-ca",
-        "DNS:kubeflow-trainer-controller-manager.kubeflow-system.svc",
-    )
+    """A certificate for the loopback address, its own authority, as the API wants it."""
     subprocess.run(
         [
             "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "400",
-            "-subj", "/CN=neighbours", "-addext", f"subjectAltName={','.join(names)}",
+            "-subj", "/CN=neighbours", "-addext", "subjectAltName=IP:127.0.0.1",
             "-keyout", str(folder / "tls.key"), "-out", str(folder / "tls.crt"),
         ],
         check=True,
         capture_output=True,
     )  # fmt: skip
-    # Trainer reads keys of the traditional form only
-    key = str(folder / "tls.key")
-    words = ["openssl", "rsa", "-traditional", "-in", key, "-out", key]
-    subprocess.run(words, check=True, capture_output=True)
     for kind in ("crt", "key"):
         (folder / f"ca.{kind}").write_bytes((folder / f"tls.{kind}").read_bytes())
     return base64.b64encode((folder / "tls.crt").read_bytes()).decode()
@@ -203,19 +174,19 @@ def _certificate(folder: Path) -> str:
 
 def _arguments(neighbour: Neighbour, folder: Path) -> list[str]:
     """What its program is started with."""
-    health = f"127.0.0.1:{neighbour.port + 2}"
-    if not neighbour.config:
-        flags = f"--webhook-server-port={neighbour.port}", f"--health-probe-bind-address={health}"
-        return list(flags)
+    webhook: Json = {"host": "127.0.0.1", "port": neighbour.port}
+    own: Json = neighbour.settings
+    if "certManagement" not in own:  # Trainer's word, which has no folder of certificates
+        webhook["certDir"] = str(folder)
+        own = {"internalCertManagement": {"enable": False}, **own}
     body = {
         "apiVersion": neighbour.config,
         "kind": "Configuration",
         "leaderElection": {"leaderElect": False},
-        "internalCertManagement": {"enable": False},
-        "webhook": {"host": "127.0.0.1", "port": neighbour.port, "certDir": str(folder)},
+        "webhook": webhook,
         "metrics": {"bindAddress": f"127.0.0.1:{neighbour.port + 1}"},
-        "health": {"healthProbeBindAddress": health},
-        **neighbour.settings,
+        "health": {"healthProbeBindAddress": f"127.0.0.1:{neighbour.port + 2}"},
+        **own,
     }
     path = folder / "config.yaml"
     path.write_text(json.dumps(body))

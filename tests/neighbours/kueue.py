@@ -15,7 +15,7 @@ QUEUE: Final = "kueue.x-k8s.io/queue-name"
 GROUP: Final = "kueue.x-k8s.io/pod-group-name"
 GROUP_SIZE: Final = "kueue.x-k8s.io/pod-group-total-count"
 GATE: Final = "kueue.x-k8s.io/admission"
-VERSION: Final = "kueue.x-k8s.io/v1beta1"
+VERSION: Final = "kueue.x-k8s.io/v1beta2"
 
 
 def flavor(name: str, labels: Mapping[str, str]) -> Json:

@@ -18,6 +18,8 @@ from neighbours.alert_cases import CASES, Case
 
 RULES: Final = CHART / "rules" / "ullage.yaml"
 LEADER: Final = 'ullage_leader{instance="a"}'
+OF_NO_REPLICA: Final = "workload_namespace:"
+"""Recorded series, without the instance."""
 FIRING: Final = 'count by (alertname) (ALERTS{alertstate="firing"})'
 
 
@@ -26,9 +28,21 @@ def promtool() -> Path:
     return LocalCluster().tool("promtool", component="prometheus")
 
 
+def _placed(series: str) -> str:
+    """A series as it is scraped: of the replica that leads, where it names none."""
+    name, brace, labels = series.partition("{")
+    if "instance=" in series or name.startswith(OF_NO_REPLICA):
+        return series
+    if brace:
+        return f'{name}{{instance="a",{labels}'
+    name, _, values = series.partition(" ")
+    return f'{name}{{instance="a"}} {values}'
+
+
 def play(series: tuple[str, ...], minutes: int, firing: set[str]) -> Json:
     """A test of promtool: after so long exactly these alerts fire."""
-    given = [one.rsplit("} ", 1) if "{" in one else one.split(" ", 1) for one in series]
+    given = [_placed(one) for one in series]
+    given = [one.rsplit("} ", 1) if "{" in one else one.split(" ", 1) for one in given]
     inputs = [
         {"series": name + ("}" if "{" in name else ""), "values": values} for name, values in given
     ]

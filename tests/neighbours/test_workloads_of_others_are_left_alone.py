@@ -77,7 +77,7 @@ def a_train_job(namespace: str, labels: Json = NONE, seconds: int = 3) -> Json:
             "labels": {"trainer.kubeflow.org/framework": "torch"},
         },
         "spec": {
-            "mlPolicy": {"numNodes": 2, "torch": {"numProcPerNode": "auto"}},
+            "mlPolicy": {"numNodes": 2, "torch": {}},
             "template": {"spec": {"replicatedJobs": [job]}},
         },
     }
@@ -85,7 +85,10 @@ def a_train_job(namespace: str, labels: Json = NONE, seconds: int = 3) -> Json:
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
         "kind": "TrainJob",
         "metadata": {"name": "theirs", "namespace": namespace},
-        "spec": {"runtimeRef": {"name": "plain", "kind": "TrainingRuntime"}},
+        "spec": {
+            "runtimeRef": {"name": "plain", "kind": "TrainingRuntime"},
+            "trainer": {"numProcPerNode": 1},
+        },
     }
     return {"apiVersion": "v1", "kind": "List", "items": [runtime, job]}
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -43,6 +44,47 @@ def deleted(stack: Stack, namespace: str) -> bool:
     return True
 
 
+def patched_train_job(namespace: str, trainer: Json) -> Json:
+    """A TrainJob that labels its pods by a patch of its runtime, to be judged and not to run."""
+    pod = {"template": {"spec": {"template": {"metadata": {"labels": LABELS}}}}, "name": "node"}
+    patch = {"template": {"spec": {"replicatedJobs": [pod]}}}
+    found = a_train_job(namespace)["items"][1]
+    found["metadata"]["name"] = "judged"
+    found["spec"] |= {
+        "trainer": trainer,
+        "runtimePatches": [{"manager": "example.org/user", "trainingRuntimeSpec": patch}],
+    }
+    return found
+
+
+def warnings(stack: Stack, body: Json) -> str:
+    """What the API server warns of, of an object that it takes."""
+    words = ("apply", "--dry-run=server", "--filename", "-")
+    return stack.cluster.kubectl(*words, stdin=json.dumps(body)).stderr
+
+
+def test_a_train_job_of_a_process_a_cpu_is_warned_of(
+    stack: Stack, namespace: str, tmp_path: Path
+) -> None:
+    try:
+        with ExitStack() as running:
+            for neighbour in (JOBSET, TRAINER):
+                folder = tmp_path / neighbour.tool
+                folder.mkdir()
+                running.enter_context(controller(stack.cluster, neighbour, folder))
+            runtime = a_train_job(namespace, LABELS)["items"][0]
+            eventually(lambda: applied(stack, runtime), within_s=60, what="webhooks answer")
+            remedy = "write spec.trainer.numProcPerNode: 1"
+            assert remedy in warnings(stack, runtime)
+            assert remedy in warnings(stack, patched_train_job(namespace, {"numNodes": 1}))
+            right = patched_train_job(namespace, {"numProcPerNode": 1})
+            assert remedy not in warnings(stack, right)
+            assert remedy not in warnings(stack, a_train_job(namespace)["items"][0])
+    finally:
+        for neighbour in (JOBSET, TRAINER):
+            remove_webhooks(stack.cluster, neighbour)
+
+
 def why(stack: Stack, namespace: str, word: str) -> str:
     words = ["--kubeconfig", str(stack.cluster.kubeconfig), "why", word, "-n", namespace]
     return CliRunner().invoke(app, words).output
@@ -79,6 +121,10 @@ def test_pods_of_a_neighbour_run_under_shares_say_where_and_end(
             for pod in pods:
                 name = pod["metadata"]["name"]
                 assert neighbours[-1].pod_label in pod["metadata"]["labels"]
+                variables = pod["spec"]["containers"][0].get("env", [])
+                processes = [one for one in variables if one["name"] == "PET_NPROC_PER_NODE"]
+                assert all(one["value"] == "1" for one in processes), "one device, one process"
+                assert bool(processes) == (TRAINER in neighbours)
                 assert 20 <= given[name]["percent"] <= 30
                 said = why(stack, namespace, asked or f"pod/{name}")
                 assert "Placed" in said

@@ -123,7 +123,7 @@ PLACES = st.builds(
     replace,
     _places(TENANTS),
     model=st.integers(0, 1),
-    health=st.sampled_from([0, 0, 0, 0, 1, 2]),
+    health=st.sampled_from([0, 0, 0, 0, 1, 2, 4]),
     modes=st.sampled_from([3, 3, 3, 1, 2]),
     mps=_rarely(1, 0),
     suspends=st.sampled_from([0, 1]),
@@ -176,6 +176,7 @@ def by_hand(place: Place, asked: Asked) -> Reason | None:
     percent = sum(one.percent for one in here)
     measured_alone = any(one.unmeasured for one in here)
     broken = {
+        Reason.NODE_LEAVES: place.health == 4,
         Reason.NODE_UNHEALTHY: place.health == 2,
         Reason.DEVICE_UNHEALTHY: place.health == 1,
         Reason.MODE_UNSUPPORTED: not place.modes & MODE_BIT[asked.mode],

@@ -13,17 +13,23 @@ from hypothesis import strategies as st
 from builders import a_device, a_slice, reported
 from builders_raw import (
     owner_reference,
+    raw_adopted_pod,
+    raw_claim,
     raw_deployment,
     raw_foreign_pod,
     raw_gpu_node,
     raw_job,
     raw_kube_service,
+    raw_namespace,
     raw_node,
     raw_pod,
+    raw_pod_group,
     raw_policy,
     raw_pool,
     raw_service,
+    raw_storage_class,
     raw_tuning_job,
+    raw_volume,
 )
 from fakes.examples import examples
 from ullage.api.contract import SlicePhase
@@ -63,10 +69,21 @@ def member(name: str, turn: int) -> Raw:
     )
 
 
+def grouped_pod(name: str, turn: int) -> Raw:
+    """A pod of another controller that is placed with a PodGroup."""
+    spec = {"schedulingGroup": {"podGroupName": "a"}}
+    return raw_adopted_pod(f"theirs-{name}", gated=turn != 2, spec=spec)
+
+
+PODS: tuple[Callable[[str, int], Raw], ...] = (
+    member, member, grouped_pod, grouped_pod, serving_pod, serving_pod,
+)  # fmt: skip
+
+
 # One maker per stream: an object of this name in its version number ``turn``.
 MAKERS: dict[Stream, Callable[[str, int], Raw]] = {
     streams.NODES: lambda name, turn: raw_node(name, managed=turn % 3 != 0, ready=turn % 2 == 0),
-    streams.PODS: lambda name, turn: serving_pod(name, turn) if turn >= 4 else member(name, turn),
+    streams.PODS: lambda name, turn: PODS[turn](name, turn),
     streams.FOREIGN_PODS: lambda name, turn: raw_foreign_pod(
         f"web-{name}",
         node=NAMES[turn % 3],
@@ -96,6 +113,11 @@ MAKERS: dict[Stream, Callable[[str, int], Raw]] = {
         name, max=turn, status={"nodes": turn, "exposureHours": f"{turn}.5"}
     ),
     streams.TUNING_JOBS: lambda name, turn: raw_tuning_job(name, parallelism=1 + turn),
+    streams.NAMESPACES: lambda name, turn: raw_namespace(name, turn=str(turn)),
+    streams.CLAIMS: lambda name, turn: raw_claim(name, volume=f"pv-{name}" if turn > 2 else ""),
+    streams.VOLUMES: lambda name, turn: raw_volume(f"pv-{name}", node=NAMES[turn % 3]),
+    streams.STORAGE_CLASSES: lambda name, turn: raw_storage_class(provisioner=f"{name}-{turn}"),
+    streams.POD_GROUPS: lambda name, turn: raw_pod_group(name, turn % 3),
 }
 
 

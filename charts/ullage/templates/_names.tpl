@@ -68,23 +68,6 @@ seccompProfile: {type: RuntimeDefault}
   value: all
 - name: NVIDIA_DRIVER_CAPABILITIES
   value: utility
-{{- if .Values.node.mig.enabled }}
-- name: NVIDIA_MIG_MONITOR_DEVICES
-  value: all
-{{- end }}
-{{- end }}
-
-{{- /* uid 0 and what the container toolkit asks of who may see MIG devices. */ -}}
-{{- define "ullage.rootForDriver" -}}
-{{- if and (eq .Values.node.backend "nvidia") .Values.node.mig.enabled -}}
-runAsUser: 0
-readOnlyRootFilesystem: true
-# the toolkit lets no container without SYS_ADMIN monitor MIG devices
-capabilities: {drop: [ALL], add: [SYS_ADMIN]}
-seccompProfile: {type: RuntimeDefault}
-{{- else -}}
-{{- include "ullage.rootWithoutPower" . -}}
-{{- end -}}
 {{- end }}
 
 {{- /* uid 0 and nothing beyond it. */ -}}
@@ -128,6 +111,50 @@ seccompProfile: {type: RuntimeDefault}
 {{- /* Secret of the certificate that serves the webhook. */ -}}
 {{- define "ullage.webhookSecret" -}}
 {{ .Values.admissionPolicy.adoption.webhook.tlsSecret | default (printf "%s-webhook" (include "ullage.fullname" .)) }}
+{{- end }}
+
+{{- /* A certificate of cert-manager for a Service, if it is asked for: (list root name secret values). */ -}}
+{{- define "ullage.certificate" -}}
+{{- $root := index . 0 }}{{ $name := index . 1 }}{{ $asked := index . 3 }}
+{{- if $asked.enabled }}
+{{- if not $asked.issuerRef }}
+---
+apiVersion: cert-manager.io/v1
+kind: Issuer
+metadata:
+  name: {{ $name }}
+  namespace: {{ $root.Release.Namespace }}
+  labels: {{- include "ullage.labels" $root | nindent 4 }}
+spec:
+  selfSigned: {}
+{{- end }}
+---
+apiVersion: cert-manager.io/v1
+kind: Certificate
+metadata:
+  name: {{ $name }}
+  namespace: {{ $root.Release.Namespace }}
+  labels: {{- include "ullage.labels" $root | nindent 4 }}
+spec:
+  secretName: {{ index . 2 }}
+  dnsNames: [{{ $name }}.{{ $root.Release.Namespace }}.svc]
+  issuerRef: {{- toYaml ($asked.issuerRef | default (dict "kind" "Issuer" "name" $name)) | nindent 4 }}
+{{- end }}
+{{- end }}
+
+{{- /* Whether the API server asks for warnings: where there is a certificate to answer with. */ -}}
+{{- define "ullage.warns" -}}
+{{- with .Values.admission }}
+{{- if or .certManager.enabled (and .tlsSecret .caBundle) }}yes
+{{- else if .tlsSecret }}{{ fail "admission.tlsSecret: give its authority as admission.caBundle, or set admission.certManager.enabled" }}
+{{- else if .caBundle }}{{ fail "admission.caBundle: name the Secret with tls.crt and tls.key as admission.tlsSecret" }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* Secret of the certificate that serves warnings. */ -}}
+{{- define "ullage.admissionSecret" -}}
+{{ .Values.admission.tlsSecret | default (printf "%s-admission" (include "ullage.fullname" .)) }}
 {{- end }}
 
 {{- /* CEL: whether a pod or its template bears a label that shares devices. */ -}}

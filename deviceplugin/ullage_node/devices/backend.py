@@ -9,7 +9,7 @@ reads no cgroup file of the emulation.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
@@ -36,6 +36,7 @@ class BackendOptions:
         paths: Where to read and write.
         overhead_mib: Memory that a context costs on a shared GPU beside its tenant's.
         suspends: Programs that share a lane may be suspended, where the devices permit it.
+        mig: The reader of processes is asked for MIG devices.
     """
 
     node_name: str
@@ -43,6 +44,7 @@ class BackendOptions:
     paths: BackendPaths = field(default_factory=BackendPaths)
     overhead_mib: int = 512
     suspends: bool = False
+    mig: bool = False
 
 
 def _nvidia(options: BackendOptions) -> DeviceBackend:
@@ -53,6 +55,8 @@ def _nvidia(options: BackendOptions) -> DeviceBackend:
     from ullage_node.devices.nvidia.host_processes import DIRECTORY, HostProcesses
     from ullage_node.devices.nvidia.host_processes import SOCKET as PROCESSES_SOCKET
     from ullage_node.devices.nvidia.known import MpsShares, NvidiaDevices
+    from ullage_node.devices.nvidia.mig import SOCKET as MIG_SOCKET
+    from ullage_node.devices.nvidia.mig import HostMig
     from ullage_node.devices.nvidia.nvml import load_nvml
     from ullage_node.devices.nvidia.probe import NvidiaProbe
     from ullage_node.mps.client import MpsClient
@@ -63,6 +67,8 @@ def _nvidia(options: BackendOptions) -> DeviceBackend:
         options.paths.run_dir / DIRECTORY / PROCESSES_SOCKET, options.paths.proc_root
     )
     gpus = NvidiaDevices(load_nvml(), MpsShares(port), processes)
+    if options.mig:
+        gpus.mig = HostMig(options.paths.run_dir / DIRECTORY / MIG_SOCKET)
     if options.suspends:
         gpus.checkpoint = HostCheckpoint(options.paths.run_dir / DIRECTORY / CHECKPOINT_SOCKET)
     return DeviceBackend(
@@ -77,7 +83,8 @@ def _emulated(options: BackendOptions) -> DeviceBackend:
     from ullage_node.devices.emulated_hook import HookScript
 
     cores = EmulatedDevices(options.node_name, options.paths)
-    hook = HookScript(paths=options.paths)
+    # the hook runs on the host, where its processes are not below the agent's mount of them
+    hook = HookScript(paths=replace(options.paths, proc_root=Path("/proc")))
     return DeviceBackend(
         probe=EmulatedProbe(cores, hook, contexts=options.contexts, suspends=options.suspends),
         driver=EmulatedDriver(cores, hook, options.paths),

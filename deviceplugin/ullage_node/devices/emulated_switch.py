@@ -41,6 +41,7 @@ class EmulatedSwitch:
 
     async def _move(self, program: Program) -> None:
         seconds = min(program.memory_mib / MIB_PER_SECOND, LONGEST_SECONDS)
-        problem = await self._stand_still(program.key, program.pids, seconds)
+        pids = tuple(process.pid for process in program.processes)
+        problem = await self._stand_still(program.key, pids, seconds)
         if problem:
             raise SwitchFailed(f"it could not be stopped: {problem}")

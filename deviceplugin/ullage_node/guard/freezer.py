@@ -8,6 +8,7 @@ one deadline for all containers of a request. It decides nothing and remembers n
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -21,6 +22,8 @@ from ullage_node.guard.finder import Kind, Place, members
 
 DEADLINE_SECONDS: Final = 0.5
 POLL_SECONDS: Final = 0.001
+HELD_MOST: Final = 256
+"""Processes that are held by descriptors at a time."""
 STOPPED: Final = frozenset("Tt")
 DEAD: Final = frozenset("ZX")
 
@@ -104,11 +107,19 @@ class Freezer:
             raise FreezeFailed(f"{place.folder}: {error}") from error
 
     def _signal(self, place: Place, number: signal.Signals) -> None:
-        for pid in members(place):
-            try:
-                os.kill(pid, number)
-            except ProcessLookupError:
-                continue  # it ended meanwhile
+        """Signal every process, held by a descriptor: its number may be another one's by now."""
+        pids = sorted(members(place))
+        for first in range(0, len(pids), HELD_MOST):
+            with contextlib.ExitStack() as held:
+                handles: dict[int, int] = {}
+                for pid in pids[first : first + HELD_MOST]:
+                    with contextlib.suppress(ProcessLookupError):  # it ended meanwhile
+                        handles[pid] = os.pidfd_open(pid)
+                        held.callback(os.close, handles[pid])
+                # those that are still listed are what the descriptors hold, or have ended
+                for pid in members(place) & handles.keys():
+                    with contextlib.suppress(ProcessLookupError):
+                        signal.pidfd_send_signal(handles[pid], number)
 
     def _wait(self, places: Collection[Place], *, frozen: bool) -> None:
         deadline = self.clock() + self.deadline_seconds

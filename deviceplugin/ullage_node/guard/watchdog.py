@@ -28,6 +28,9 @@ GRACE_SECONDS: Final = 1.0
 """How much later than the guard the watchdog releases what is overdue."""
 TRIES: Final = 20
 """How often it tries to release what does not run at once, half a second apart."""
+FORK_TRIES: Final = 60
+FORK_PAUSE_SECONDS: Final = 1.0
+"""Between two tries to start the guard while the kernel refuses a process."""
 
 _log: Final = Log(__name__)
 
@@ -57,9 +60,12 @@ def under_watchdog(keeper: Keeper) -> Lifeline:
     """Become the guard: the caller continues as a child, this process watches it and exits.
 
     Call it before there are threads or an event loop.
+
+    Raises:
+        OSError: the kernel refuses a process for longer than a shortage lasts.
     """
     here, there = os.pipe()
-    guard = os.fork()
+    guard = _forked()
     if guard == 0:
         os.close(here)
         return Lifeline(there)
@@ -71,8 +77,22 @@ def under_watchdog(keeper: Keeper) -> Lifeline:
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, pass_on)
     code = watch(here, keeper, end_guard=lambda: os.kill(guard, signal.SIGKILL))
+    os.waitid(os.P_PID, guard, os.WEXITED | os.WNOWAIT)
+    for name in (signal.SIGTERM, signal.SIGINT):  # from here on its number may be another one's
+        signal.signal(name, signal.SIG_IGN)
     _, status = os.waitpid(guard, 0)
     sys.exit(code or abs(os.waitstatus_to_exitcode(status)))
+
+
+def _forked() -> int:
+    """What ``fork`` gives; tried for a while, since to end over it would be a loop of starts."""
+    for _ in range(FORK_TRIES - 1):
+        try:
+            return os.fork()
+        except OSError as error:
+            _log.warning("no process can be started, tried again", why=str(error))
+            time.sleep(FORK_PAUSE_SECONDS)
+    return os.fork()
 
 
 def watch(

@@ -10,39 +10,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, cast
 
 import structlog
 
 from ullage.api.contract import WireError
 from ullage.api.lanes import LINE_MAX, LaneRefusal, Message, Refused, decode, encode
+from ullage_node.lanes.allowance import Allowance
 from ullage_node.lanes.peers import Peer, peer_of
 
 GREETING_SECONDS: Final = 10.0
 """How long a connection may be silent before it greets."""
-LINES_PER_SECOND: Final = 1000.0
-LINES_BURST: Final = 200.0
-"""A step takes two lines; who says more waits, and no one else."""
+LINES_AT_ONCE: Final = 8
+"""Before other connections have their turn."""
 UNREAD_MOST: Final = 64 << 10
 """Bytes of answers that a program may leave unread."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
-
-
-@dataclass(slots=True)
-class Pace:
-    """Lines that a container may say now; a bucket that fills with time."""
-
-    left: float = LINES_BURST
-    since: float = 0.0
-
-    def wait_s(self, now: float) -> float:
-        """Take one line; how long its reader waits before the next."""
-        grown = max(0.0, now - self.since) * LINES_PER_SECOND
-        self.left = min(LINES_BURST, self.left + grown) - 1
-        self.since = now
-        return max(0.0, -self.left / LINES_PER_SECOND)
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -50,7 +34,7 @@ class Connection(asyncio.BufferedProtocol):
 
     Args:
         job: The container, for logs.
-        pace: Of the container.
+        allowance: Of the container.
         clock: Seconds.
         opened: Told that a process connected.
         heard: Told what it says; ``OSError`` and ``ValueError`` end the connection.
@@ -63,7 +47,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(
         self,
         job: str,
-        pace: Pace,
+        allowance: Allowance,
         clock: Callable[[], float],
         *,
         opened: Callable[[Connection], None],
@@ -71,14 +55,14 @@ class Connection(asyncio.BufferedProtocol):
         closed: Callable[[Connection], None],
     ) -> None:
         self._job = job
-        self._pace = pace
+        self._allowance = allowance
         self._clock = clock
         self._opened, self._heard, self._closed = opened, heard, closed
         self._buffer = bytearray(LINE_MAX)
         self._filled = 0
         self._known = False
         self._silent: asyncio.TimerHandle | None = None
-        self._paused: asyncio.TimerHandle | None = None
+        self._paused: asyncio.Handle | None = None
         self._transport: asyncio.Transport
 
     @property
@@ -143,11 +127,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def _read(self) -> None:
         """Hear the lines that are whole, as fast as the pace allows."""
+        heard = 0
         while not self.closing and (line := self._line()):
             self._hear(line)
-            if wait_s := self._pace.wait_s(self._clock()):
+            heard += 1
+            wait_s = self._allowance.lines.wait_s(self._clock())
+            if wait_s or heard == LINES_AT_ONCE:
                 self._transport.pause_reading()
-                self._paused = _later(wait_s, self._go_on)
+                self._paused = _later(wait_s, self._go_on) if wait_s else _soon(self._go_on)
                 return
         if self._filled == len(self._buffer):
             self._end(f"the line has more than {LINE_MAX} bytes")
@@ -181,7 +168,10 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.close()
 
     def _end(self, why: str) -> None:
-        _log.info("lane connection ends", job=self._job, why=why)
+        allowance = self._allowance
+        if allowance.logs_now(self._clock()):
+            unlogged, allowance.unlogged = allowance.unlogged, 0
+            _log.info("lane connection ends", job=self._job, why=why, unlogged=unlogged)
         self.abort()
 
 
@@ -189,6 +179,10 @@ def _later(seconds: float, then: Callable[[], None]) -> asyncio.TimerHandle:
     return asyncio.get_running_loop().call_later(seconds, then)
 
 
-def _stop(timer: asyncio.TimerHandle | None) -> None:
+def _soon(then: Callable[[], None]) -> asyncio.Handle:
+    return asyncio.get_running_loop().call_soon(then)
+
+
+def _stop(timer: asyncio.Handle | None) -> None:
     if timer is not None:
         timer.cancel()

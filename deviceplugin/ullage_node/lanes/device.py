@@ -31,6 +31,7 @@ from ullage_node.lanes.members import PATIENCE_S, Job, Member
 from ullage_node.lanes.programs import Programs, Send, Turn
 from ullage_node.lanes.reports import Fault, Report
 from ullage_node.model.lanes import LaneReading
+from ullage_node.model.processes import ProcessId
 
 STALL_LEAST_S: Final = 1.0
 """No step is called stalled before."""
@@ -123,9 +124,9 @@ class DeviceLanes:
         return {job: one.session for job, one in self.jobs.items() if one.session}
 
     @property
-    def pids(self) -> dict[str, tuple[int, ...]]:
+    def processes(self) -> dict[str, tuple[ProcessId, ...]]:
         """Processes of those that were suspended, by job."""
-        return {job: one.pids for job, one in self.jobs.items() if one.pids}
+        return {job: one.processes for job, one in self.jobs.items() if one.processes}
 
     @property
     def members(self) -> tuple[Member, ...]:

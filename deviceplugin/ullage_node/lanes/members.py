@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ullage.engines.lanes.records import Lease
+from ullage_node.model.processes import ProcessId
 
 PATIENCE_S: Final = 0.005
 """How long a lane waits for the job whose turn it is; a loop over batches is back sooner."""
@@ -69,5 +70,5 @@ class Job:
     persistent_peak_mib: int = 0
     ephemeral_peak_mib: int = 0
     """What it reported at most; no more than the device has."""
-    pids: tuple[int, ...] = ()
-    """Its processes that held memory when it was suspended, by the host's numbers."""
+    processes: tuple[ProcessId, ...] = ()
+    """Those that held memory when it was suspended, by the host's numbers."""

@@ -12,12 +12,15 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import structlog
 
 from ullage.engines.lanes.records import Order, Resume
+from ullage_node.devices.processes import lives
+from ullage_node.model.processes import ProcessId
 from ullage_node.model.switching import ProcessSwitch, Program, SwitchFailed
 
 DEADLINE_SECONDS: Final = 300.0
@@ -43,24 +46,24 @@ class Moves:
         """The container of a job, with its processes as they are seen now."""
         self.proc_root = Path("/proc")
 
-    def pids(self, job: str) -> tuple[int, ...]:
+    def processes(self, job: str) -> tuple[ProcessId, ...]:
         """The processes of a job that are seen on its device now."""
-        found = self.find(job)
-        return found.pids if found is not None else ()
+        program = self.find(job)
+        return program.processes if program is not None else ()
 
-    def lives(self, pids: Sequence[int]) -> bool:
+    def lives(self, processes: Sequence[ProcessId]) -> bool:
         """Whether any of these processes is still there."""
-        return any((self.proc_root / str(pid)).exists() for pid in pids)
+        return any(lives(self.proc_root, process) for process in processes)
 
-    def begin(self, device: str, order: Order, pids: tuple[int, ...]) -> None:
+    def begin(self, device: str, order: Order, processes: tuple[ProcessId, ...]) -> None:
         """Carry out an order; never waits.
 
         Args:
             device: UUID.
             order: Of its lanes.
-            pids: The processes of the container, as they were when it was suspended.
+            processes: Those of the container, as they were when it was suspended.
         """
-        task = asyncio.get_running_loop().create_task(self._carry_out(device, order, pids))
+        task = asyncio.get_running_loop().create_task(self._carry_out(device, order, processes))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -71,25 +74,28 @@ class Moves:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _carry_out(self, device: str, order: Order, pids: tuple[int, ...]) -> None:
+    async def _carry_out(self, device: str, order: Order, processes: tuple[ProcessId, ...]) -> None:
         back = isinstance(order, Resume)
         async with self._locks[device]:
-            problem = await self._try(order, pids, back=back)
-        said = {"job": order.job, "device": device, "processes": len(pids)}
+            problem = await self._try(order, processes, back=back)
+        said = {"job": order.job, "device": device, "processes": len(processes)}
         if problem:
             _log.warning("resume failed" if back else "suspend failed", why=problem, **said)
         else:
             _log.info("resumed" if back else "suspended", **said)
         self._done(device, order, problem)
 
-    async def _try(self, order: Order, pids: tuple[int, ...], *, back: bool) -> str:
+    async def _try(self, order: Order, processes: tuple[ProcessId, ...], *, back: bool) -> str:
         """Why an order could not be carried out; empty = it was."""
         program = self.find(order.job)
         if self.switch is None:
             return "this node suspends no processes any more"
-        if program is None or not pids:
+        if program is None or not processes:
             return "no process of the container is seen on the device"
-        moved = Program(key=program.key, pids=pids, memory_mib=program.memory_mib)
+        alive = tuple(process for process in processes if lives(self.proc_root, process))
+        if not alive:
+            return "the processes of the container have ended"
+        moved = replace(program, processes=alive)
         try:
             async with asyncio.timeout(DEADLINE_SECONDS):
                 await (self.switch.resume(moved) if back else self.switch.suspend(moved))

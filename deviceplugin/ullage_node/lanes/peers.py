@@ -11,16 +11,13 @@ from __future__ import annotations
 import os
 import select
 import socket
-import struct
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-from ullage_node.devices.cgroups import pod_uid_of, read_text
+from ullage_node.line_socket import credentials_of
 
 SO_PEERPIDFD: Final = 77
 """Of Linux 6.5; Python 3.11 has no name for it."""
-_CREDENTIALS: Final = struct.Struct("3i")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +52,7 @@ def peer_of(connection: socket.socket) -> Peer:
     Raises:
         OSError: the kernel does not say.
     """
-    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    pid, uid, _ = _CREDENTIALS.unpack(raw)
+    pid, uid = credentials_of(connection)
     return Peer(pid=pid, uid=uid, pidfd=_pidfd(connection, pid))
 
 
@@ -69,13 +65,3 @@ def _pidfd(connection: socket.socket, pid: int) -> int:
         return os.pidfd_open(pid) if pid > 0 else -1
     except OSError:
         return -1
-
-
-def pod_of(proc_root: Path, pid: int) -> str | None:
-    """UID of the pod that a process runs in; ``None`` = it cannot be told, or it is in none.
-
-    Args:
-        proc_root: The host's ``/proc``.
-        pid: The process there; 0 = it has no number.
-    """
-    return pod_uid_of(read_text(proc_root / str(pid) / "cgroup") or "") if pid > 0 else None

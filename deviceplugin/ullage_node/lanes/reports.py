@@ -23,6 +23,7 @@ class Fault(StrEnum):
     SUSPEND_FAILED = "SuspendFailed"
     RESTORE_REFUSED = "RestoreRefused"
     RESTORE_FAILED = "RestoreFailed"
+    UNKEPT = "LanesNotWritten"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,9 +12,12 @@ it greets again.
 
 from __future__ import annotations
 
+import errno
 import os
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import repeat
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -33,6 +36,7 @@ from ullage.engines.lanes.state import Memory
 from ullage_node.files import read_bounded, write_whole
 from ullage_node.lanes.device import DeviceLanes
 from ullage_node.lanes.members import Member
+from ullage_node.model.processes import ProcessId
 
 MOST_BYTES: Final = 4 << 20
 VERSION: Final = 2
@@ -41,19 +45,22 @@ WITHOUT_LEASES: Final = 1
 PAGE_BYTES: Final = 4096
 TIMES_SECONDS: Final = 1.0
 """How old the times that jobs waited and ran may be, after a restart."""
+_NOT_OURS: Final = frozenset({errno.EFBIG, errno.EINVAL, errno.ELOOP})
+"""Too large, no plain file, a link."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
     """The lanes of a device, and the process that greeted for each job (its session).
 
-    ``pids`` are the processes of those that were suspended, by the host's numbers.
+    ``processes`` are those of the jobs that were suspended; start 0 = the agent was of an
+    earlier version, which kept numbers alone.
     """
 
     table: TableRecord
     members: tuple[Member, ...]
     sessions: Mapping[str, str]
-    pids: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    processes: Mapping[str, tuple[ProcessId, ...]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -85,13 +92,29 @@ class SavedLanes:
         Raises:
             OSError: they could not be written; what stood there still stands.
         """
-        shape = (lanes.table.shape, lanes.members, lanes.sessions, lanes.pids)
+        shape = (lanes.table.shape, lanes.members, lanes.sessions, lanes.processes)
         kept = self._kept.get(device)
-        if kept is not None and kept.shape == shape and now - kept.since_s < TIMES_SECONDS:
+        page = None
+        if kept is not None and kept.shape == shape:
             page = _page(kept.edition, lanes.table.running())
-            if page is not None:
-                os.pwrite(kept.leases, page, 0)
+        if kept is not None and page is not None:
+            _write_page(kept.leases, page)
+            if now - kept.since_s < TIMES_SECONDS:
                 return
+        try:
+            self._keep_whole(device, lanes, kept, shape, now)
+        except OSError:
+            if page is None:
+                raise  # else only the times are older than they should be
+
+    def _keep_whole(
+        self,
+        device: str,
+        lanes: DeviceLanes,
+        kept: _Kept | None,
+        shape: tuple[object, ...],
+        now: float,
+    ) -> None:
         edition = os.urandom(8).hex()
         body = {
             "version": VERSION,
@@ -99,7 +122,8 @@ class SavedLanes:
             "table": lanes.table.record(),
             "members": lanes.members,
             "sessions": lanes.sessions,
-            "pids": lanes.pids,
+            "pids": {job: [one.pid for one in held] for job, held in lanes.processes.items()},
+            "starts": {job: [one.start for one in held] for job, held in lanes.processes.items()},
         }
         if kept is None:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -110,25 +134,28 @@ class SavedLanes:
     def read(self, device: str) -> Saved | None:
         """What was kept of a device; ``None`` = nothing, or nothing that can be used.
 
-        Files of a newer version are of no use: its programs are not known, so they are refused
-        until they have ended.
+        Raises:
+            OSError: the files are there and cannot be read now.
         """
         try:
-            body = orjson.loads(read_bounded(self._file(device), MOST_BYTES))
+            body = orjson.loads(_content(self._file(device), MOST_BYTES))
             if body["version"] not in (VERSION, WITHOUT_LEASES):
                 return None
             table = _table(body["table"])
+            starts = defaultdict(lambda: repeat(0), body.get("starts", {}))
             running = self._running(device, str(body.get("edition")))
             return Saved(
                 table=table if running is None else running_in(table, running),
                 members=tuple(Member(**one) for one in body["members"]),
                 sessions={str(job): str(said) for job, said in body["sessions"].items()},
-                pids={
-                    str(job): tuple(int(pid) for pid in pids)
+                processes={
+                    str(job): tuple(map(ProcessId, map(int, pids), map(int, starts[job])))
                     for job, pids in body.get("pids", {}).items()
                 },
             )
-        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        except FileNotFoundError:
+            return None
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             return None
 
     def remove(self, device: str) -> None:
@@ -152,7 +179,7 @@ class SavedLanes:
             OSError, ValueError, LookupError, TypeError: they cannot be read.
         """
         try:
-            body = orjson.loads(read_bounded(self._leases(device), PAGE_BYTES))
+            body = orjson.loads(_content(self._leases(device), PAGE_BYTES))
         except FileNotFoundError:
             return None
         if body.get("edition") != edition:
@@ -164,8 +191,8 @@ class SavedLanes:
         )
 
     def _open(self, device: str) -> int:
-        """The file of leases, without any."""
-        write_whole(self._leases(device), b"{}", mode=0o600, sync=False)
+        """The file of leases, without any; its page is taken now, so that a full disk has it."""
+        write_whole(self._leases(device), b"{}".ljust(PAGE_BYTES), mode=0o600, sync=False)
         return os.open(self._leases(device), os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
 
     def _file(self, device: str) -> Path:
@@ -173,6 +200,31 @@ class SavedLanes:
 
     def _leases(self, device: str) -> Path:
         return self.path / f"{quote(device, safe='')}.leases"
+
+
+def _content(path: Path, most: int) -> bytes:
+    """What a file of ours holds.
+
+    Raises:
+        OSError: it cannot be read now, as where descriptors run out.
+        ValueError: it is no file that we wrote.
+    """
+    try:
+        return read_bounded(path, most)
+    except OSError as error:
+        if error.errno in _NOT_OURS:
+            raise ValueError(str(error)) from error
+        raise
+
+
+def _write_page(handle: int, page: bytes) -> None:
+    """Write a page in place.
+
+    Raises:
+        OSError: it was not written, or not as a whole.
+    """
+    if os.pwrite(handle, page, 0) != len(page):
+        raise OSError(errno.ENOSPC, "only a part of the leases was written")
 
 
 def _page(edition: str, running: RunningRecord) -> bytes | None:

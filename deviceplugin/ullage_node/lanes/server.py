@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -28,16 +27,20 @@ from ullage.api.contract import LANE_SOCKET, ObservedLane
 from ullage.api.lanes import IterationPolicy, LaneRefusal, Message
 from ullage.engines.lanes.records import Order, Suspend
 from ullage.engines.lanes.safety import UnsafeLanes
-from ullage_node.devices.cgroups import CgroupUnreadable
-from ullage_node.lanes.connection import Connection, Pace
+from ullage_node.devices.processes import identified, pod_of
+from ullage_node.lanes.allowance import Allowance
+from ullage_node.lanes.connection import Connection
 from ullage_node.lanes.device import DeviceLanes, Idle
+from ullage_node.lanes.listener import Listener
 from ullage_node.lanes.members import Member
 from ullage_node.lanes.moves import Moves
-from ullage_node.lanes.peers import Peer, pod_of
+from ullage_node.lanes.outbox import Outbox
+from ullage_node.lanes.peers import Peer
 from ullage_node.lanes.programs import Turn
-from ullage_node.lanes.reports import Report
+from ullage_node.lanes.reports import Fault, Report
 from ullage_node.lanes.saved import SavedLanes
 from ullage_node.model.lanes import LaneReading
+from ullage_node.model.processes import ProcessId
 
 CONNECTIONS_MOST: Final = 8
 """Of one container."""
@@ -60,8 +63,8 @@ class _Place:
     pod_uid: str
     device: str
     folder: Path
-    pace: Pace
-    server: asyncio.Server | None = None
+    allowance: Allowance
+    listener: Listener | None = None
     connections: set[Connection] = field(default_factory=set)
     speaker: Connection | None = None
     """The connection of the process that greeted."""
@@ -105,7 +108,8 @@ class LaneServer:
         self._saved = SavedLanes(root / STATE)
         self._began = clock()
         self._places: dict[str, _Place] = {}
-        self._outbox: list[tuple[str, Message]] = []
+        self._sent: list[tuple[str, Message]] = []
+        self._outboxes: dict[str, Outbox[Connection]] = {}
         self._unseen: dict[str, float] = {}
         """Jobs to suspend of which no process was seen, and since when."""
         self._ended_steps: set[str] = set()
@@ -156,7 +160,7 @@ class LaneServer:
         A device without a container that shares a lane needs none of this and gets nothing.
 
         Raises:
-            OSError: a socket could not be made.
+            OSError: a socket could not be made, or what was kept of a device cannot be read now.
         """
         now = self._clock()
         wanted = {
@@ -178,11 +182,12 @@ class LaneServer:
             self._deliver(name)
         for name, one in wanted.items():
             lanes = self.devices[name]
+            before = lanes.members
             for each in one.tenants:
                 lanes.hold(each.member, now)
                 if each.member.shares and each.slot:
-                    await self._open_place(name, each)
-            self._deliver(name)
+                    self._open_place(name, each)
+            self._deliver(name, changed=lanes.members != before)
 
     def _restarting(self, job: str) -> None:
         place = self._places.get(job)
@@ -202,6 +207,11 @@ class LaneServer:
                 continue  # its processes hold nothing of the device, and live
             if process is None or process.pidfd < 0 or process.ended:
                 self._gone(place)
+
+    def unkept(self, device: str) -> str:
+        """Why the lanes of a device cannot be written, so that nothing is granted; empty = none."""
+        outbox = self._outboxes.get(device)
+        return outbox.problem if outbox is not None else ""
 
     @property
     def readings(self) -> dict[str, LaneReading]:
@@ -247,14 +257,14 @@ class LaneServer:
         now = self._clock()
         for name, lanes in self.devices.items():
             lanes.tick(now)
+            if name in self._ended_steps or self.unkept(name):
+                self._keep(name)  # else the next agent would wait for an idle program
             self._deliver(name)
-            if name in self._ended_steps:  # else the next agent would wait for an idle program
-                self._keep(name, lanes)
 
     def _begin(self, name: str, device: Device, now: float) -> DeviceLanes:
         lanes = DeviceLanes(
             capacity_mib=device.memory_mib,
-            send=lambda job, message: self._outbox.append((job, message)),
+            send=lambda job, message: self._sent.append((job, message)),
             lives=self._lives,
             policy=self.policy,
             enforce=device.counts_only,
@@ -264,23 +274,38 @@ class LaneServer:
         if saved is not None:
             try:
                 lanes.restore(saved.table, saved.members, saved.sessions, now)
-                for job, pids in saved.pids.items():
+                for job, processes in saved.processes.items():
                     if job in lanes.jobs:
-                        lanes.jobs[job].pids = pids
+                        lanes.jobs[job].processes = self._known(processes)
             except (ValueError, UnsafeLanes) as error:
                 _log.warning("kept lanes are of no use", device=name, why=str(error))
-        self.devices[name] = lanes
+        self._add(name, lanes)
         return lanes
+
+    def _add(self, name: str, lanes: DeviceLanes) -> None:
+        self.devices[name] = lanes
+        self._outboxes[name] = Outbox(
+            lanes=lanes,
+            keep=lambda: self._saved.keep(name, lanes, self._clock()),
+            listener=self._speaker,
+            say=Connection.say,
+            begin=lambda order: self.moves.begin(name, order, lanes.jobs[order.job].processes),
+        )
+
+    def _speaker(self, job: str) -> Connection | None:
+        place = self._places.get(job)
+        return place.speaker if place is not None else None
 
     def _forget_device(self, name: str) -> None:
         lanes = self.devices.pop(name)
+        del self._outboxes[name]
         for job in lanes.jobs:
             self._close_place(job)
         self._saved.remove(name)
 
     # -- sockets ---------------------------------------------------------------------------------
 
-    async def _open_place(self, device: str, tenant: Tenant) -> None:
+    def _open_place(self, device: str, tenant: Tenant) -> None:
         job = tenant.member.job
         place = self._places.get(job)
         folder = self.folder(tenant.slot)
@@ -288,26 +313,26 @@ class LaneServer:
             return
         self._close_place(job)
         path = self.prepare(job, tenant.slot) / LANE_SOCKET
-        path.unlink(missing_ok=True)
         place = _Place(
             job=job,
             pod_uid=tenant.pod_uid,
             device=device,
             folder=folder,
-            pace=Pace(since=self._clock()),
+            allowance=Allowance(self._clock()),
         )
-        place.server = await asyncio.get_running_loop().create_unix_server(
+        place.listener = Listener(
+            path,
+            place.allowance.dials,
+            self._clock,
             lambda: Connection(
                 job,
-                place.pace,
+                place.allowance,
                 self._clock,
                 opened=partial(self._opened, place),
                 heard=partial(self._hear, place),
                 closed=partial(self._hang_up, place),
             ),
-            path=str(path),
         )
-        os.chmod(path, 0o666)  # users of containers have any number
         self._places[job] = place
 
     def _close_place(self, job: str) -> None:
@@ -315,8 +340,8 @@ class LaneServer:
         place = self._places.pop(job, None)
         if place is None:
             return
-        if place.server is not None:
-            place.server.close()
+        if place.listener is not None:
+            place.listener.close()
         for connection in tuple(place.connections):
             connection.abort()
         self._unwatch(place)
@@ -333,10 +358,7 @@ class LaneServer:
         if len(place.connections) > CONNECTIONS_MOST:
             said = f"the container has {CONNECTIONS_MOST} connections already"
             return LaneRefusal.BUSY, said
-        try:
-            pod = pod_of(self._proc_root, peer.pid)
-        except CgroupUnreadable:
-            pod = None  # the folder alone says whose it is
+        pod = pod_of(self._proc_root, peer.pid)  # where it is not told the folder says whose it is
         if pod not in (None, place.pod_uid):
             return LaneRefusal.FOREIGN_PROCESS, f"process {peer.pid} is of pod {pod}"
         return None
@@ -432,21 +454,16 @@ class LaneServer:
 
     # -- answers ---------------------------------------------------------------------------------
 
-    def _deliver(self, device: str) -> None:
+    def _deliver(self, device: str, *, changed: bool = False) -> None:
         """Keep what was granted, then tell it."""
-        lanes = self.devices[device]
-        outbox, self._outbox = self._outbox, []
-        orders = self._ready(lanes)
-        if orders or any(isinstance(message, wire.Grant | wire.InLane) for _, message in outbox):
-            self._keep(device, lanes)
-        if any(isinstance(message, wire.Done) for _, message in outbox):
+        lanes, outbox = self.devices[device], self._outboxes[device]
+        sent, self._sent = self._sent, []
+        if any(isinstance(message, wire.Done) for _, message in sent):
             self._ended_steps.add(device)
-        for order in orders:
-            self.moves.begin(device, order, lanes.jobs[order.job].pids)
-        for job, message in outbox:
-            place = self._places.get(job)
-            if place is not None and place.speaker is not None:
-                place.speaker.say(message)
+        before = outbox.problem
+        if outbox.deliver(sent, self._ready(lanes), changed=changed):
+            self._ended_steps.discard(device)
+        self._tell_unkept(device, before)
         while lanes.reports:
             self.on_report(lanes.reports.popleft())
         while lanes.turns:
@@ -466,9 +483,9 @@ class LaneServer:
             known, now = lanes.jobs[order.job], self._clock()
             if isinstance(order, Suspend):
                 # those that may be suspended already are seen no more
-                known.pids = known.pids or self.moves.pids(order.job)
+                known.processes = known.processes or self.moves.processes(order.job)
                 since = self._unseen.setdefault(order.job, now)
-                if not known.pids and now - since < UNSEEN_SECONDS:
+                if not known.processes and now - since < UNSEEN_SECONDS:
                     lanes.orders.append(order)
                     continue
             self._unseen.pop(order.job, None)
@@ -479,21 +496,41 @@ class LaneServer:
         lanes = self.devices.get(device)
         if lanes is not None:
             lanes.carried_out(order, problem, self._clock())
-            self._keep(device, lanes)
-            self._deliver(device)
+            self._deliver(device, changed=True)
 
-    def _suspended(self, place: _Place) -> tuple[int, ...]:
+    def _known(self, processes: tuple[ProcessId, ...]) -> tuple[ProcessId, ...]:
+        """Processes that were kept; an earlier version of the agent kept their numbers alone."""
+        return tuple(
+            process
+            for kept in processes
+            for process in ((kept,) if kept.start else identified(self._proc_root, (kept.pid,)))
+        )
+
+    def _suspended(self, place: _Place) -> tuple[ProcessId, ...]:
         """The processes of a container that is suspended; empty = it is not."""
         lanes = self.devices.get(place.device)
         away = lanes is not None and lanes.is_away(place.job)
-        return lanes.jobs[place.job].pids if lanes is not None and away else ()
+        return lanes.jobs[place.job].processes if lanes is not None and away else ()
 
-    def _keep(self, device: str, lanes: DeviceLanes) -> None:
-        self._ended_steps.discard(device)
-        try:
-            self._saved.keep(device, lanes, self._clock())
-        except OSError as error:
-            _log.error("lanes cannot be kept", device=device, why=str(error))
+    def _keep(self, device: str) -> None:
+        outbox = self._outboxes[device]
+        before = outbox.problem
+        if outbox.kept():
+            self._ended_steps.discard(device)
+        self._tell_unkept(device, before)
+
+    def _tell_unkept(self, device: str, before: str) -> None:
+        """Tell what changed: once when a device's lanes cannot be written, once when they can."""
+        problem = self._outboxes[device].problem
+        if bool(problem) == bool(before):
+            return
+        if not problem:
+            _log.info("lanes are kept again, and grants are told", device=device)
+            return
+        _log.error("lanes cannot be kept, so nothing is granted", device=device, why=problem)
+        text = f"no step is granted until the node can write down whose turn it is: {problem}"
+        for job in self.devices[device].jobs:
+            self.on_report(Report(job=job, fault=Fault.UNKEPT, message=text))
 
     def _wake(self) -> None:
         """Wake up when the first grant that no program heard of ends."""

@@ -32,7 +32,7 @@ def carried_out(programs: Programs, order: Order, problem: str, now: float) -> N
     known, done = programs.jobs[order.job], not problem
     moved = programs.table.memory.residents[order.job]
     if done is not isinstance(order, Suspend):
-        known.pids = ()
+        known.processes = ()
     if isinstance(order, Suspend):
         kept = known.persistent_peak_mib + known.member.context_mib
         changes = programs.table.has_left(order.order, now, done=done, holds_mib=kept)

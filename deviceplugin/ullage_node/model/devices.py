@@ -29,22 +29,34 @@ The agent calls ``ullage_node.devices.backend.BACKENDS`` to get one.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final, Protocol
+from typing import Annotated, Final, Protocol, TypeAlias
 
 from ullage.api.codec import Wire
-from ullage.api.contract import JsonObject, NodeCheck, ObservedDevice, Proof, Reason, SliceKey
+from ullage.api.contract import (
+    JsonObject,
+    NodeCheck,
+    ObservedDevice,
+    Proof,
+    Reason,
+    SliceKey,
+    WireError,
+    bounded,
+    quoted,
+    text,
+)
 from ullage.api.wire_fields import (
     KEPT,
     NEEDED,
-    Embedded,
+    Flag,
     Kind,
-    Name,
     Text,
     Whole,
+    between,
     known_word,
     strings,
 )
@@ -156,35 +168,90 @@ class ContainerBinding:
         return tuple(part.slot for part in self.slices)
 
 
-_MOUNT_OPTIONS: Final = ("bind", "nosuid", "nodev")
-_READ_ONLY: Final = Embedded(
-    lambda raw: "ro" in strings(raw, "options"),
-    lambda read_only: {"options": [*_MOUNT_OPTIONS, "ro" if read_only else "rw"]},
-)
+READ_WRITE: Final = ("bind", "nosuid", "nodev", "rw")
+READ_ONLY: Final = ("bind", "nosuid", "nodev", "ro")
+"""Options of a mount."""
+_UINT32_MAX: Final = 2**32 - 1
 _STRINGS: Final = Kind(strings, list, ())
+
+
+def _matching(pattern: str, words: str) -> Kind:
+    """A text of this form, which ``words`` describe in an error."""
+    form = re.compile(pattern)
+
+    def read(raw: JsonObject, field: str) -> str:
+        stated = text(raw, field)
+        if not form.fullmatch(stated):
+            raise WireError(f"{field}: {quoted(stated)} is no {words}")
+        return stated
+
+    return Kind(read, absent="")
+
+
+def _group_ids(raw: JsonObject, field: str) -> tuple[int, ...]:
+    """Group ids; 0 says nothing, as for the runtime."""
+    stated = raw[field]
+    if not isinstance(stated, list):
+        raise WireError(f"{field}: expected a list of group ids")
+    return tuple(gid for item in stated if (gid := bounded({field: item}, field, 0, _UINT32_MAX)))
+
+
+_Path: TypeAlias = Annotated[str, _matching(r"[^\0]+", "path"), NEEDED]
+_Id: TypeAlias = Annotated[int, between(0, _UINT32_MAX)]
+"""Of a user or a group; also a device number, or a file's mode."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceNode(Wire):
-    """A device file of the host that the container gets; empty permissions mean ``rwm``."""
+    """A device file of the host that the container gets.
 
-    path: Name
+    What is not said the runtime takes from the file on the host. Empty permissions mean ``rwm``.
+    """
+
+    path: _Path
     host_path: Text = ""
-    permissions: Text = ""
+    kind: Annotated[str, _matching("[bcup]?", "type of a device file"), "type"] = ""
+    major: _Id = 0
+    minor: _Id = 0
+    file_mode: _Id | None = None
+    permissions: Annotated[str, _matching("[rwm]*|none", "permission of a device file")] = ""
+    uid: _Id | None = None
+    gid: _Id | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BindMount(Wire):
-    """A host path that the container gets."""
+    """A host path that the container gets; ``kind`` is the file system's type, "" = a bind."""
 
-    host_path: Name
-    container_path: Name
-    read_only: Annotated[bool, _READ_ONLY] = False
+    host_path: _Path
+    container_path: _Path
+    options: Annotated[tuple[str, ...], _STRINGS] = READ_WRITE
+    kind: Annotated[Text, "type"] = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetDevice(Wire):
+    """A network interface that moves from the host into the container."""
+
+    host_interface_name: _Path
+    name: _Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntelRdt(Wire):
+    """Shares of the CPU's cache and memory bandwidth, as the OCI runtime specification says."""
+
+    class_id: Annotated[Text, "closID"] = ""
+    l3_cache: Annotated[Text, "l3CacheSchema"] = ""
+    bandwidth: Annotated[Text, "memBwSchema"] = ""
+    schemata: Annotated[tuple[str, ...], _STRINGS] = ()
+    enable_monitoring: Flag = False
 
 
 class HookStage(StrEnum):
     """When the runtime calls a hook (names of the OCI runtime specification)."""
 
+    PRESTART = "prestart"
     CREATE_RUNTIME = "createRuntime"
     CREATE_CONTAINER = "createContainer"
     START_CONTAINER = "startContainer"
@@ -192,25 +259,33 @@ class HookStage(StrEnum):
     POSTSTOP = "poststop"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hook(Wire):
-    """A program of the host that the runtime calls; ``args`` starts with the program's name."""
-
-    stage: Annotated[HookStage, known_word(HookStage), "hookName", NEEDED]
-    path: Name
-    args: Annotated[tuple[str, ...], _STRINGS] = ()
-    env: Annotated[tuple[str, ...], _STRINGS] = ()
-    timeout_seconds: Annotated[Whole, "timeout", KEPT] = 5
+def _assignments(raw: JsonObject, field: str) -> tuple[str, ...]:
+    """Lines NAME=VALUE; a runtime takes no file with another line."""
+    for line in strings(raw, field):
+        if line.find("=") < 1:
+            raise WireError(f"{field}: {quoted(line)} is no NAME=VALUE")
+    return strings(raw, field)
 
 
 def _variables(raw: JsonObject, field: str) -> dict[str, str]:
-    pairs = (line.partition("=") for line in strings(raw, field))
+    pairs = (line.partition("=") for line in _assignments(raw, field))
     return {name: value for name, _, value in pairs}
 
 
 _ENV: Final = Kind(
     _variables, lambda env: [f"{name}={value}" for name, value in sorted(env.items())], {}
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hook(Wire):
+    """A program of the host that the runtime calls; ``args`` starts with the program's name."""
+
+    stage: Annotated[HookStage, known_word(HookStage), "hookName", NEEDED]
+    path: _Path
+    args: Annotated[tuple[str, ...], _STRINGS] = ()
+    env: Annotated[tuple[str, ...], Kind(_assignments, list, ())] = ()
+    timeout_seconds: Annotated[Whole, "timeout", KEPT] = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,8 +298,12 @@ class ContainerEdits(Wire):
 
     env: Annotated[Mapping[str, str], _ENV] = field(default_factory=dict)
     device_nodes: tuple[DeviceNode, ...] = ()
+    net_devices: tuple[NetDevice, ...] = ()
     mounts: tuple[BindMount, ...] = ()
     hooks: tuple[Hook, ...] = ()
+    additional_gids: Annotated[tuple[int, ...], Kind(_group_ids, list, ())] = ()
+    """Groups of the container's processes beside their own, such as that of a device file."""
+    intel_rdt: IntelRdt | None = None
 
 
 class AttachState(StrEnum):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ullage_node.model.devices import ContainerKey
+from ullage_node.model.processes import ProcessId
 
 StandStill = Callable[[ContainerKey, tuple[int, ...], float], Awaitable[str]]
 """Lets a container with these processes stand still for so many seconds; "" = it did."""
@@ -22,12 +23,12 @@ class SwitchFailed(Exception):
 class Program:
     """A container that is suspended or resumed.
 
-    ``pids`` are the host's numbers of all its processes that hold memory of the device, as they
-    were before it was suspended; ``memory_mib`` is what moves, by its owner's word.
+    ``processes`` are all that hold memory of the device, by the host's numbers, as they were before
+    it was suspended; ``memory_mib`` is what moves, by its owner's word.
     """
 
     key: ContainerKey
-    pids: tuple[int, ...]
+    processes: tuple[ProcessId, ...]
     memory_mib: int
 
 

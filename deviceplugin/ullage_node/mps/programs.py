@@ -135,6 +135,8 @@ async def _spawn(call: Call, *, stdin: int, output: int) -> asyncio.subprocess.P
         )
     except OSError as error:
         raise ProgramMissing(f"{call.words[0]}: {error.strerror}") from error
+    except RuntimeError as error:  # no thread to wait in
+        raise ProgramMissing(f"{call.words[0]}: {error}") from error
 
 
 async def _kill(process: asyncio.subprocess.Process) -> None:

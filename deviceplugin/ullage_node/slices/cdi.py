@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +32,7 @@ from ullage.api.contract import (
 )
 from ullage_node.files import read_bounded, remove_temporaries, write_whole
 from ullage_node.model.devices import (
+    READ_ONLY,
     BindMount,
     ContainerBinding,
     ContainerEdits,
@@ -39,7 +40,11 @@ from ullage_node.model.devices import (
 from ullage_node.slices.desired import read_decision
 
 CDI_VERSION: Final = "0.6.0"
-"""Oldest version with annotations on devices; containerd 1.7 and CRI-O 1.28 read it."""
+"""Oldest version with annotations on devices; containerd 1.7.13 and CRI-O 1.28 read it."""
+CDI_VERSION_OF_GROUPS: Final = "0.7.0"
+"""Oldest version with groups and ``intelRdt``; containerd 1.7.24 and 2.0 read it."""
+CDI_VERSION_OF_NETWORKS: Final = "1.1.0"
+"""Oldest version with network interfaces and ``schemata``; containerd 2.2 reads it."""
 ANNOTATION: Final = "ullage.dev/slice"
 FILE_PREFIX: Final = "ullage.dev-"
 FILE_NAME: Final = re.compile(r"^ullage\.dev-(slot-\d{2,4})\.json$")
@@ -86,13 +91,8 @@ def render(
         own[ENV_LANE] = f"{LANE_MOUNT}/{LANE_SOCKET}"
         own[ENV_LANE_MEMORY] = f"{first.persistent_mib},{first.ephemeral_mib}"
         # the folder and not the socket, which is another one after a restart of the agent
-        mounts.append(BindMount(host_path=str(lane), container_path=LANE_MOUNT, read_only=True))
-    whole = ContainerEdits(
-        env={**edits.env, **own},
-        device_nodes=edits.device_nodes,
-        mounts=(*edits.mounts, *mounts),
-        hooks=edits.hooks,
-    )
+        mounts.append(BindMount(host_path=str(lane), container_path=LANE_MOUNT, options=READ_ONLY))
+    whole = replace(edits, env={**edits.env, **own}, mounts=(*edits.mounts, *mounts))
     others = ContainerEdits(env=whose)
     return {
         part.slot: _file(part.slot, others if position else whole, decided[part.index])
@@ -106,8 +106,19 @@ def _file(slot: str, edits: ContainerEdits, decided: DesiredSlice) -> bytes:
         "annotations": {ANNOTATION: json.dumps(decided.to_wire(), sort_keys=True)},
         "containerEdits": edits.to_wire(),
     }
-    body = {"cdiVersion": CDI_VERSION, "kind": CDI_KIND, "devices": [device]}
+    body = {"cdiVersion": version_for(edits), "kind": CDI_KIND, "devices": [device]}
     return json.dumps(body, separators=(",", ":")).encode()
+
+
+def version_for(edits: ContainerEdits) -> str:
+    """The oldest version that has these edits: a runtime refuses files of versions after its own.
+
+    It refuses a file, too, that holds fields which its version does not have.
+    """
+    rdt = edits.intel_rdt
+    if edits.net_devices or (rdt and (rdt.schemata or rdt.enable_monitoring)):
+        return CDI_VERSION_OF_NETWORKS
+    return CDI_VERSION_OF_GROUPS if edits.additional_gids or rdt else CDI_VERSION
 
 
 @dataclass(frozen=True, slots=True)

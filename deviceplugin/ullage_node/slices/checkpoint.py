@@ -36,6 +36,7 @@ from ullage.api.contract import (
     whole,
 )
 from ullage.process.faults import fault_text
+from ullage.process.threads import in_thread
 from ullage_node.files import read_bounded, remove_temporaries, write_whole
 from ullage_node.model.devices import ContainerBinding
 from ullage_node.model.slices import HeldSlice
@@ -234,7 +235,7 @@ class Saver:
             if not self.enabled or state == self._saved:
                 return
             # fsync may take long on a busy disk; the event loop must not wait for it.
-            await asyncio.to_thread(save, self._path, state)
+            await in_thread(save, self._path, state)
             self._saved = state
             self.writes += 1
 

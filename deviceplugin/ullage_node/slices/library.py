@@ -21,7 +21,7 @@ from typing import Final
 import structlog
 
 from ullage.api.contract import LIBRARY_MOUNT
-from ullage_node.model.devices import BindMount
+from ullage_node.model.devices import READ_ONLY, BindMount
 
 FOLDER: Final = "python"
 """Below the state directory."""
@@ -78,7 +78,7 @@ class Library:
         if self._folder is None or not self._folder.is_dir():
             return ()
         return (
-            BindMount(host_path=str(self._folder), container_path=LIBRARY_MOUNT, read_only=True),
+            BindMount(host_path=str(self._folder), container_path=LIBRARY_MOUNT, options=READ_ONLY),
         )
 
     def remove(self) -> None:

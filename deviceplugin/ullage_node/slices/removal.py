@@ -23,6 +23,8 @@ from typing import Final
 
 import structlog
 
+from ullage.process.threads import in_thread
+
 PASS_ENTRIES: Final = 5_000
 """Entries of one pass; about 50 ms."""
 PAUSE_SECONDS: Final = 0.5
@@ -62,7 +64,7 @@ class Trash:
         """Empty the trash whenever something is in it, until cancelled."""
         while True:
             self._filled.clear()
-            while not await asyncio.to_thread(self.empty):
+            while not await in_thread(self.empty):
                 await asyncio.sleep(PAUSE_SECONDS)
             await self._filled.wait()
 
@@ -73,7 +75,7 @@ class Trash:
             TimeoutError: there is more than can be removed in that time.
         """
         deadline = time.monotonic() + seconds
-        while not await asyncio.to_thread(self.empty):
+        while not await in_thread(self.empty):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{self.path}: more to remove than fits into {seconds:.0f} s")
 

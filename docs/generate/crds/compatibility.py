@@ -30,7 +30,7 @@ FIXED: Final = (
     "x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-map-type",
 )  # fmt: skip
 """Words of a schema of which any change counts: what is narrower cannot be read off them."""
-WIDER: Final = {("format", "int32", "int64"), ("nullable", None, True)}
+WIDER: Final = (("format", "int32", "int64"), ("nullable", None, True))
 """Changes of these words that take nothing away."""
 
 

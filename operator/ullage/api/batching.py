@@ -38,6 +38,8 @@ class RouterLimits(Model):
     """Requests that may wait; one more is answered 429."""
     queue_memory: Annotated[Quantity, Field(json_schema_extra=validations(BODY_POSITIVE))] = "256Mi"
     """Memory of requests that wait or run."""
+    stream_seconds: Annotated[int, Field(ge=1, le=86_400, json_schema_extra=_INT32)] = 3_600
+    """Time for an answer that comes in parts, from its first one; then it breaks off."""
 
 
 class RouterPods(Model):

@@ -90,6 +90,12 @@ class Wire:
         return found
 
 
+def wire_names(record: type[Wire]) -> frozenset[str]:
+    """The names of a record's fields on the wire; what is embedded is not among them."""
+    shape = _own(record).shape  # type: ignore[arg-type]  # a class has a hash
+    return frozenset(name for name, _, _ in shape.fields if name)
+
+
 @cache
 def _own(record: type[Any]) -> Codec[Any]:
     return derived(record)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, StrictInt, StrictStr
 
 from ullage.api.base import (
     AGE,
@@ -17,7 +17,13 @@ from ullage.api.base import (
     Resource,
     condition_column,
 )
-from ullage.api.rules import ACCELERATOR_NAME, DEVICE_MEMORY_POSITIVE, validations
+from ullage.api.decimals import DecimalNumber
+from ullage.api.rules import (
+    ACCELERATOR_NAME,
+    DEVICE_MEMORY_POSITIVE,
+    PRICE_NOT_NEGATIVE,
+    validations,
+)
 
 Rate = Annotated[float, Field(ge=1, le=1e18)]
 
@@ -54,10 +60,10 @@ class DeviceProfileSpec(Model):
     memory_bytes_per_second: Rate | None = None
     """Memory bandwidth of the device."""
     price_per_hour: (
-        Annotated[str, Field(max_length=16, pattern=r"^[0-9]{1,6}(\.[0-9]{1,6})?$")] | None
+        Annotated[StrictInt | StrictStr, DecimalNumber(rule=PRICE_NOT_NEGATIVE, whole=6)] | None
     ) = None
-    """Price of one device per hour, as a quoted decimal number, in the same currency for every
-    type. Recommendations by cost need it."""
+    """Price of one device per hour in the same currency for every type, a fraction in quotes: 3 or
+    "2.48". Recommendations by cost need it."""
 
 
 class DeviceProfile(Resource):

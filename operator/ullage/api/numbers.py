@@ -11,7 +11,7 @@ import re
 from decimal import Decimal
 from typing import Final
 
-from ullage.api.readers import JsonObject, WireError, quoted, text
+from ullage.api.readers import JsonObject, WireError, as_written, quoted
 
 
 def six_digits(value: float) -> float:
@@ -55,14 +55,14 @@ def needed(raw: JsonObject, field: str, most: float = MOST) -> float:
 
 
 def decimal(raw: JsonObject, field: str) -> float | None:
-    """A decimal string of at most nine digits before the point; absent or null is ``None``.
+    """A decimal of at most nine digits before the point; absent or null is ``None``.
 
     Raises:
         WireError: it is something else.
     """
     if raw.get(field) is None:
         return None
-    stated = text(raw, field)
+    stated = as_written(raw, field)
     if not _DECIMAL.fullmatch(stated):
         raise WireError(f"{field}: {quoted(stated)} is no decimal number such as 1.5")
     return float(stated)

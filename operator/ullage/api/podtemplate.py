@@ -8,7 +8,7 @@ declaring the whole pod would tie us to one Kubernetes version.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 
@@ -21,17 +21,38 @@ from ullage.api.rules import (
     RESTART_NEVER,
     validations,
 )
+from ullage.api.template_bounds import (
+    MOST_AMOUNTS,
+    MOST_GATES,
+    MOST_MOUNTS,
+    MOST_NODE_TERMS,
+    MOST_PORTS,
+    MOST_SECRETS,
+    MOST_SELECTED,
+    MOST_TOLERATIONS,
+    MOST_VARIABLES,
+    MOST_VOLUMES,
+)
 from ullage.api.words import Inject
 
 _CONTAINERS = list_map("name")
 
 
+def _atomic(most: int) -> Any:
+    """A list of at most so many; server-side apply merges none of it, as of unknown fields."""
+    return Field(max_length=most, json_schema_extra={"x-kubernetes-list-type": "atomic"})
+
+
+class ListEntry(OpenModel):
+    """As in Kubernetes."""
+
+
 class ContainerResources(OpenModel):
     """What a container may use."""
 
-    limits: Annotated[dict[str, Amount], Field(max_length=64)] | None = None
+    limits: Annotated[dict[str, Amount], Field(max_length=MOST_AMOUNTS)] | None = None
     """Most of each resource. Devices are requested in spec.gpu, never here."""
-    requests: Annotated[dict[str, Amount], Field(max_length=64)] | None = None
+    requests: Annotated[dict[str, Amount], Field(max_length=MOST_AMOUNTS)] | None = None
     """Amount of each resource that the node must have free."""
 
 
@@ -44,6 +65,12 @@ class Container(OpenModel):
     """Name of the container."""
     resources: ContainerResources | None = None
     """What the container may use, as in Kubernetes."""
+    env: Annotated[tuple[ListEntry, ...], _atomic(MOST_VARIABLES)] | None = None
+    """Variables of the container; more of them fit a ConfigMap and envFrom."""
+    ports: Annotated[tuple[ListEntry, ...], _atomic(MOST_PORTS)] | None = None
+    """Ports of the container."""
+    volume_mounts: Annotated[tuple[ListEntry, ...], _atomic(MOST_MOUNTS)] | None = None
+    """Where volumes are mounted in the container."""
 
 
 class TemplateMetadata(OpenModel):
@@ -55,6 +82,38 @@ class TemplateMetadata(OpenModel):
         Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=64)] | None
     ) = None
     """Labels of the pods; ours are added."""
+
+
+class NodeSelectorTerm(OpenModel):
+    """A term of a required node affinity, as in Kubernetes."""
+
+    match_expressions: Annotated[tuple[ListEntry, ...], _atomic(MOST_NODE_TERMS)] | None = None
+    """Requirements on labels of the node."""
+    match_fields: Annotated[tuple[ListEntry, ...], _atomic(MOST_NODE_TERMS)] | None = None
+    """Requirements on fields of the node."""
+
+
+class NodeSelector(OpenModel):
+    """A required node affinity, as in Kubernetes."""
+
+    node_selector_terms: (
+        Annotated[tuple[NodeSelectorTerm, ...], _atomic(MOST_NODE_TERMS)] | None
+    ) = None
+    """Terms, one of which must hold."""
+
+
+class AffinityToNodes(OpenModel):
+    """The affinity of a pod to nodes, as in Kubernetes."""
+
+    required_during_scheduling_ignored_during_execution: NodeSelector | None = None
+    """What must hold of a node."""
+
+
+class Affinity(OpenModel):
+    """The affinity of a pod, as in Kubernetes."""
+
+    node_affinity: AffinityToNodes | None = None
+    """To nodes."""
 
 
 class TemplatePodSpec(OpenModel):
@@ -71,6 +130,22 @@ class TemplatePodSpec(OpenModel):
     """Containers that run before the others; they get no device."""
     restart_policy: Annotated[str, Field(max_length=16)] | None = None
     """Restart policy of the containers; best left out."""
+    node_selector: (
+        Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=MOST_SELECTED)]
+        | None
+    ) = None
+    """Labels that a node must have."""
+    affinity: Affinity | None = None
+    """Affinity of the pod, as in Kubernetes."""
+    tolerations: Annotated[tuple[ListEntry, ...], _atomic(MOST_TOLERATIONS)] | None = None
+    """Taints that the pod tolerates; one toleration with operator Exists and no key stands for
+    all."""
+    volumes: Annotated[tuple[ListEntry, ...], _atomic(MOST_VOLUMES)] | None = None
+    """Volumes of the pod."""
+    image_pull_secrets: Annotated[tuple[ListEntry, ...], _atomic(MOST_SECRETS)] | None = None
+    """Secrets with which images are pulled."""
+    scheduling_gates: Annotated[tuple[ListEntry, ...], _atomic(MOST_GATES)] | None = None
+    """Gates of others that the pod waits for."""
 
 
 class TrainingPodSpec(TemplatePodSpec):

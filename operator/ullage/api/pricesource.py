@@ -10,9 +10,10 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Final
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, StrictInt, StrictStr
 
 from ullage.api.base import Count, Model, ObjectName, list_map
+from ullage.api.decimals import DecimalNumber
 from ullage.api.rule import Rule
 from ullage.api.rules import (
     HTTP_ONE_ANSWER,
@@ -20,14 +21,7 @@ from ullage.api.rules import (
     validations,
 )
 
-PoolPrice = Annotated[
-    str,
-    Field(
-        max_length=16,
-        pattern=r"^[0-9]{1,6}(\.[0-9]{1,6})?$",
-        json_schema_extra=validations(PRICE_POSITIVE),
-    ),
-]
+PoolPrice = Annotated[StrictInt | StrictStr, DecimalNumber(rule=PRICE_POSITIVE, whole=6)]
 Row = Annotated[str, Field(min_length=1, max_length=253)]
 
 
@@ -63,7 +57,7 @@ class StaticPrice(Model):
     """A price stated in the pool."""
 
     price_per_hour: PoolPrice
-    """Price of one whole instance per hour, as a quoted decimal number."""
+    """Price of one whole instance per hour, a fraction in quotes: 3 or "3.06"."""
 
 
 class ConfigMapPrice(Model):

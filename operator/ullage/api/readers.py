@@ -24,6 +24,7 @@ QUOTED: Final = 64
 """Characters that an error quotes of a value from outside."""
 
 
+_LONG_BITS: Final = 64
 _DECIMAL: Final = re.compile(r"-?[0-9]{1,9}(\.[0-9]{1,12})?")
 
 
@@ -102,6 +103,22 @@ def bounded(raw: JsonObject, field: str, least: int, most: int, default: int | N
     return value
 
 
+def as_written(raw: JsonObject, field: str) -> str:
+    """A decimal field of a spec as text: a whole number, or a decimal one in quotes.
+
+    Raises:
+        WireError: it is something else; a fraction without quotes is told its remedy.
+    """
+    value = raw.get(field)
+    if isinstance(value, int) and not isinstance(value, bool):
+        if value.bit_length() > _LONG_BITS:  # JSON bounds none, and Python writes none so long
+            raise WireError(f"{field}: so large a value is no decimal number such as 1.5")
+        return str(value)
+    if isinstance(value, float):
+        raise WireError(f'{field}: write a number with a fraction in quotes, as "{value:g}"')
+    return text(raw, field)
+
+
 def decimal_text(raw: JsonObject, field: str) -> str:
     """Read a figure of a status, a plain decimal of at most 9 + 12 digits; absent is empty.
 
@@ -138,7 +155,8 @@ def objects(raw: JsonObject, field: str) -> list[JsonObject]:
     value = raw.get(field)
     if value is None:
         return []
-    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+    # types are compared without a step of Python for each entry: users choose how many there are
+    if not isinstance(value, list) or {*map(type, value)} - {dict}:
         raise WireError(f"{field}: expected a list of objects")
     return value
 

@@ -108,7 +108,8 @@ DEADLINE_HOLDS_WORK: Final = Rule(
 )
 BUDGET_WITH_OBJECTIVE: Final = Rule(
     name="budget-with-objective",
-    rule="!has(self.budgetPerHour) || (has(self.objective) && double(self.budgetPerHour) > 0.0)",
+    rule="!has(self.budgetPerHour) || (has(self.objective) "
+    "&& double(string(self.budgetPerHour)) > 0.0)",
     message="cost.budgetPerHour bounds what cost.objective chooses: it must be above 0, and "
     "objective must be set",
     field=".budgetPerHour",
@@ -227,11 +228,24 @@ DEVICE_MEMORY_POSITIVE: Final = Rule(
     rule=at_least("1Mi"),
     message="spec.memory must be an amount of at least 1Mi: write it with a unit such as 80Gi",
 )
+_NOT_NEGATIVE: Final = "string(self).matches('^[0-9]{1,9}([.][0-9]{1,6})?$')"
+_ABOVE_ZERO: Final = f"{_NOT_NEGATIVE} && double(string(self)) > 0.0"
+_A_PRICE: Final = "string(self).matches('^[0-9]{1,6}([.][0-9]{1,6})?$')"
+DECIMAL_NOT_NEGATIVE: Final = Rule(
+    name="decimal-not-negative",
+    rule=_NOT_NEGATIVE,
+    message='must be a number of at least 0, a fraction in quotes: 12 or "12.5"',
+)
+PRICE_NOT_NEGATIVE: Final = Rule(
+    name="price-not-negative",
+    rule=_A_PRICE,
+    message='a price must be a number of at least 0, a fraction in quotes: 3 or "3.06"',
+)
 SLOWDOWN_AT_LEAST_ONE: Final = Rule(
     name="slowdown-at-least-one",
-    rule="self.matches('^[0-9]+([.][0-9]+)?$') && double(self) >= 1.0",
-    message='slo.maxSlowdown must be a quoted decimal number of at least 1: "1.3" means at most '
-    "30 % slower than alone on the whole device",
+    rule="string(self).matches('^[0-9]{1,4}([.][0-9]{1,4})?$') && double(string(self)) >= 1.0",
+    message='slo.maxSlowdown must be a number of at least 1, a fraction in quotes: "1.3" means at '
+    "most 30 % slower than alone on the whole device",
 )
 ONE_OBJECTIVE: Final = Rule(
     name="one-objective",
@@ -241,8 +255,8 @@ ONE_OBJECTIVE: Final = Rule(
 )
 THROUGHPUT_POSITIVE: Final = Rule(
     name="throughput-positive",
-    rule="self.matches('^[0-9]+([.][0-9]+)?$') && double(self) > 0.0",
-    message="slo.minThroughput must be a quoted decimal number above 0, in steps per second: "
+    rule=_ABOVE_ZERO,
+    message="slo.minThroughput must be a number above 0 in steps per second, a fraction in quotes: "
     '"12.5"',
 )
 RESIZE_NEEDS_CHECKPOINT: Final = Rule(
@@ -271,14 +285,15 @@ PERCENTILE_IN_RANGE: Final = Rule(
 )
 RATE_POSITIVE: Final = Rule(
     name="rate-positive",
-    rule="self.matches('^[0-9]+([.][0-9]+)?$') && double(self) > 0.0",
-    message='load.requestsPerSecond must be a quoted decimal number above 0: "12.5"; leave load '
-    "out to let Ullage measure it",
+    rule=_ABOVE_ZERO,
+    message='load.requestsPerSecond must be a number above 0, a fraction in quotes: "12.5"; leave '
+    "load out to let Ullage measure it",
 )
 ARRIVALS_NOT_NEGATIVE: Final = Rule(
     name="arrivals-not-negative",
-    rule="self.matches('^[0-9]+([.][0-9]+)?$')",
-    message='load.cv2 must be a quoted decimal number of at least 0: "1" for independent arrivals',
+    rule=_NOT_NEGATIVE,
+    message="load.cv2 must be a number of at least 0, a fraction in quotes: 1 for independent "
+    "arrivals",
 )
 ACCELERATOR_KEY: Final = Rule(
     name="accelerator-key",
@@ -530,8 +545,8 @@ POOL_SELECTS_NODES: Final = Rule(
 )
 PRICE_POSITIVE: Final = Rule(
     name="price-positive",
-    rule="self.matches('^[0-9]+([.][0-9]+)?$') && double(self) > 0.0",
-    message='a price must be a quoted decimal number above 0, such as "3.06"',
+    rule=f"{_A_PRICE} && double(string(self)) > 0.0",
+    message='a price must be a number above 0, a fraction in quotes: 3 or "3.06"',
 )
 HTTP_ONE_ANSWER: Final = Rule(
     name="http-one-answer",

@@ -6,13 +6,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import StrictInt, StrictStr
 
 from ullage.api.base import Model
-from ullage.api.rules import ARRIVALS_NOT_NEGATIVE, RATE_POSITIVE, validations
+from ullage.api.decimals import DecimalNumber
+from ullage.api.rules import ARRIVALS_NOT_NEGATIVE, RATE_POSITIVE
 from ullage.api.words import OnViolation, Resizable
-
-_DECIMAL = r"^[0-9]{1,9}(\.[0-9]{1,6})?$"
 
 
 class SharingRules(Model):
@@ -47,16 +46,8 @@ class TrainingSharing(SharingRules):
 class Load(Model):
     """Offered load of the whole service."""
 
-    requests_per_second: Annotated[
-        str,
-        Field(max_length=16, pattern=_DECIMAL, json_schema_extra=validations(RATE_POSITIVE)),
-    ]
-    """Requests per second over all replicas, as a quoted decimal number."""
-    cv2: Annotated[
-        str,
-        Field(
-            max_length=16, pattern=_DECIMAL, json_schema_extra=validations(ARRIVALS_NOT_NEGATIVE)
-        ),
-    ] = "1"
+    requests_per_second: Annotated[StrictInt | StrictStr, DecimalNumber(rule=RATE_POSITIVE)]
+    """Requests per second over all replicas, a fraction in quotes: 40 or "12.5"."""
+    cv2: Annotated[StrictInt | StrictStr, DecimalNumber(rule=ARRIVALS_NOT_NEGATIVE)] = "1"
     """Squared coefficient of variation of the times between requests: "1" for independent
     arrivals, more for bursts, "0" for evenly spaced requests."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, StrictInt, StrictStr
 
 from ullage.api.base import (
     AGE,
@@ -20,6 +20,7 @@ from ullage.api.base import (
     Resource,
     condition_column,
 )
+from ullage.api.decimals import DecimalNumber
 from ullage.api.durations import duration
 from ullage.api.gpurequest import Accelerators, GPURequest, TrustDomain
 from ullage.api.podtemplate import Runtime, TrainingTemplate
@@ -32,6 +33,7 @@ from ullage.api.rules import (
     DEADLINE_NEEDS_FALLBACK,
     DEADLINE_POSITIVE,
     DEADLINE_WITH_OBJECTIVE,
+    DECIMAL_NOT_NEGATIVE,
     DELAY_COST_NEEDS_ELASTICITY,
     DELAY_COST_OBJECTIVE,
     DIRTY_POSITIVE,
@@ -139,7 +141,7 @@ class Elasticity(Model):
     """The copy of the state; needed in tiers."""
 
 
-Price = Annotated[str, Field(max_length=16, pattern=r"^[0-9]{1,9}(\.[0-9]{1,6})?$")]
+Price = Annotated[StrictInt | StrictStr, DecimalNumber(rule=DECIMAL_NOT_NEGATIVE)]
 
 
 class Cost(Model):
@@ -162,8 +164,8 @@ class Cost(Model):
     otherwise. Absent = the recommendation minimises the quantity without a cap, and Ullage chooses
     no pools."""
     max_cost: Price | None = None
-    """Maximum cost of the whole training, as a quoted decimal number in the currency of the
-    prices."""
+    """Maximum cost of the whole training in the currency of the prices, a fraction in quotes:
+    500 or "99.5"."""
     max_time: Annotated[str, duration(MAX_TIME_POSITIVE)] | None = None
     """Maximum run time of the whole training, such as `60h` or `1h30m`."""
     deadline: Annotated[str, duration(DEADLINE_POSITIVE)] | None = None
@@ -173,12 +175,12 @@ class Cost(Model):
     """Undisturbed run time of the whole training on a pool of speed 1, such as `48h`; absent =
     spec.work.steps at the known speed of the class."""
     budget_per_hour: Price | None = None
-    """Maximum cost of the job's instances per hour, as a quoted decimal number; with an
+    """Maximum cost of the job's instances per hour, a fraction in quotes: 12 or "7.5"; with an
     objective."""
     delay_cost_per_hour: Price | None = None
-    """Cost to its owner of each hour until the job ends, as a quoted decimal number in the currency
-    of the prices; with objective CostPerWork and elasticity. Ullage then chooses the number of
-    members together with the pools, so that instances and delay cost least per unit of work; "0"
+    """Cost to its owner of each hour until the job ends in the currency of the prices, a fraction
+    in quotes: 3 or "2.5"; with objective CostPerWork and elasticity. Ullage then chooses the number
+    of members together with the pools, so that instances and delay cost least per unit of work; 0
     asks for the cheapest size, as does an objective without it."""
     allow_spot: bool = True
     """The job may run on capacity that the provider can take back."""
@@ -193,30 +195,18 @@ class TrainingObjective(Model):
 
     max_slowdown: (
         Annotated[
-            str,
-            Field(
-                max_length=16,
-                pattern=r"^[0-9]{1,4}(\.[0-9]{1,4})?$",
-                json_schema_extra=validations(SLOWDOWN_AT_LEAST_ONE),
-            ),
+            StrictInt | StrictStr, DecimalNumber(rule=SLOWDOWN_AT_LEAST_ONE, whole=4, places=4)
         ]
         | None
     ) = None
-    """Maximum slowdown of a step against running alone on the whole device, as a quoted decimal
-    number: "1.3" allows 30 % more time. Neighbours that would break it are not admitted."""
+    """Maximum slowdown of a step against running alone on the whole device, a fraction in
+    quotes: 2 or "1.3", which allows 30 % more time. Neighbours that would break it are not
+    admitted."""
     min_throughput: (
-        Annotated[
-            str,
-            Field(
-                max_length=16,
-                pattern=r"^[0-9]{1,9}(\.[0-9]{1,6})?$",
-                json_schema_extra=validations(THROUGHPUT_POSITIVE),
-            ),
-        ]
-        | None
+        Annotated[StrictInt | StrictStr, DecimalNumber(rule=THROUGHPUT_POSITIVE)] | None
     ) = None
-    """Minimum steps per second of each member, as a quoted decimal number; replaces maxSlowdown.
-    It needs a measured or declared speed alone on the device."""
+    """Minimum steps per second of each member, a fraction in quotes: 40 or "12.5"; replaces
+    maxSlowdown. It needs a measured or declared speed alone on the device."""
 
 
 class Work(Model):

@@ -286,7 +286,7 @@ def strings(raw: JsonObject, field: str) -> tuple[str, ...]:
     value = raw.get(field)
     if value is None:
         return ()
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+    if not isinstance(value, list) or {*map(type, value)} - {str}:
         raise WireError(f"{field}: expected a list of strings")
     return tuple(value)
 

@@ -20,7 +20,10 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 from ullage.app.health import HealthView, health_problems, readiness_problems
 from ullage.app.replay import Inputs, parts
+from ullage.process.connections import sent
+from ullage.process.listener import Listener
 from ullage.process.secure_metrics import SecureMetrics
+from ullage.process.threads import in_thread
 
 log = structlog.get_logger("ullage.http")
 
@@ -57,7 +60,7 @@ class Endpoints:
         self._one = asyncio.Lock()
         self._page = b""
         self._page_at = float("-inf")
-        self._runners: list[web.AppRunner] = []
+        self._listeners: list[Listener] = []
         self.port = 0
         self.debug_port = 0
         self.debug_host = LOOPBACK
@@ -95,8 +98,8 @@ class Endpoints:
         """Close all ports."""
         if self._secure is not None:
             await self._secure.stop()
-        for runner in self._runners:
-            await runner.cleanup()
+        for listener in self._listeners:
+            await listener.stop()
 
     async def _listen(
         self,
@@ -107,21 +110,20 @@ class Endpoints:
         """The port that was taken, where 0 leaves the choice open."""
         app = web.Application()
         app.add_routes([web.get(path, answer) for path, answer in routes])
-        runner = web.AppRunner(app, access_log=None)
-        self._runners.append(runner)
-        await runner.setup()
-        await web.TCPSite(runner, host=host, port=port).start()
-        return int(runner.addresses[0][1])
+        listener = Listener(app, name="debug" if host == LOOPBACK else "probes and metrics")
+        self._listeners.append(listener)
+        await listener.start(port, host)
+        return listener.port
 
-    async def _health(self, _: web.Request) -> web.Response:
-        return _answer(health_problems(self._view()))
+    async def _health(self, request: web.Request) -> web.StreamResponse:
+        return await sent(request, _answer(health_problems(self._view())))
 
-    async def _ready(self, _: web.Request) -> web.Response:
-        return _answer(readiness_problems(self._view()))
+    async def _ready(self, request: web.Request) -> web.StreamResponse:
+        return await sent(request, _answer(readiness_problems(self._view())))
 
-    async def _scrape(self, _: web.Request) -> web.Response:
+    async def _scrape(self, request: web.Request) -> web.StreamResponse:
         headers = {"Content-Type": CONTENT_TYPE_LATEST}
-        return web.Response(body=self._metrics_page(), headers=headers)
+        return await sent(request, web.Response(body=self._metrics_page(), headers=headers))
 
     def _metrics_page(self) -> bytes:
         """Figures of this second: asking often costs nothing."""
@@ -155,7 +157,7 @@ class Endpoints:
 
     async def _send(self, made: Iterator[bytes], write: Callable[[bytes], Awaitable[None]]) -> None:
         """Sends chunk by chunk, each made in a thread, so that the event loop stays free."""
-        while chunk := await asyncio.to_thread(_chunk, made):
+        while chunk := await in_thread(_chunk, made):
             await write(chunk)
 
 

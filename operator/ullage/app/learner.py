@@ -21,7 +21,7 @@ import structlog
 
 from ullage.app.fit_schedule import FitSchedule, FitState, Pace
 from ullage.app.fit_worker import Answer, Fit, FitTask, Key, fit_in_worker, settle_in
-from ullage.app.separate_process import end_at_once, separate_process
+from ullage.app.separate_process import ProcessRefused, end_at_once, separate_process, submit
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.engines.admission.model import LearnedModel
 from ullage.ports import Clock
@@ -106,8 +106,12 @@ class Learner:
         return not self._looked or self._schedule.rebuilding
 
     def start(self) -> None:
-        """Start the process before it is needed."""
-        self._ready().submit(settle_in, niceness=0)
+        """Start the process before it is needed; where that is refused, the next lesson tries."""
+        try:
+            submit(self._ready(), settle_in, niceness=0)
+        except ProcessRefused as error:
+            self.close()  # and not only the pool: what was sent to it is lost
+            log.warning("the learner's process is not started", error=str(error))
 
     def wake(self) -> None:
         """Look at once."""
@@ -198,7 +202,10 @@ class Learner:
         Raises:
             LessonFailed: see its text.
         """
-        self._ready()
+        try:
+            self._ready()
+        except ProcessRefused as error:
+            raise self._refused(error) from error
         whole = self._fresh
         if whole:
             self._schedule.send_all()
@@ -215,7 +222,7 @@ class Learner:
 
     async def _call(self, payload: bytes) -> bytes:
         try:
-            future, self._busy = self._ready().submit(self._work, payload), True
+            future, self._busy = submit(self._ready(), self._work, payload), True
             async with asyncio.timeout(self._deadline_s):
                 answer = await asyncio.wrap_future(future)
             self._busy = False
@@ -224,6 +231,8 @@ class Learner:
             self.stats.late += 1
             self.close()
             raise LessonFailed(f"no model within {self._deadline_s:g} s") from None
+        except ProcessRefused as error:
+            raise self._refused(error) from error
         except BrokenProcessPool as error:
             self.stats.crashes += 1
             self.close()
@@ -235,6 +244,11 @@ class Learner:
             self.stats.refused += 1
             self._fresh, self._busy = True, False
             raise LessonFailed(f"{type(error).__name__}: {error}") from error
+
+    def _refused(self, error: ProcessRefused) -> LessonFailed:
+        self.stats.crashes += 1
+        self.close()
+        return LessonFailed(str(error))
 
     def _ready(self) -> Executor:
         if self._pool is None:

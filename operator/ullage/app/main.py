@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Entry point of the operator's image: ``run``, ``retire`` and ``serve``."""
+"""Entry point of the operator's image: ``run``, ``retire``, ``release`` and ``serve``."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from importlib.metadata import version
 import structlog
 
 from ullage.app.operator import Operator
+from ullage.app.release import release
 from ullage.app.retire import retire, set_retired
 from ullage.app.settings import Settings, settings_from
 from ullage.kube.client import K8sCluster
@@ -47,6 +48,8 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("run", help="decide for the cluster (settings come from ULLAGE_*)")
     leave = commands.add_parser("retire", help="take every node out, before an uninstall")
     leave.add_argument("--timeout", type=float, default=60.0, help="seconds to wait for the nodes")
+    free = commands.add_parser("release", help="let every object go, after an uninstall")
+    free.add_argument("--timeout", type=float, default=60.0, help="seconds to try")
     back = commands.add_parser("serve", help="take every node in again, after an install")
     back.add_argument("--timeout", type=float, default=60.0, help="seconds to try")
     return parser
@@ -59,8 +62,17 @@ async def _command(options: argparse.Namespace, settings: Settings) -> None:
             await Operator(settings, cluster).run()
         elif options.command == "retire":
             await retire(cluster, timeout_s=options.timeout)
+        elif options.command == "release":
+            await _release(cluster, options.timeout)
         else:
             await _serve(cluster, options.timeout)
+
+
+async def _release(cluster: K8sCluster, timeout_s: float) -> None:
+    """Take our finalizers away, until none has come back."""
+    async with asyncio.timeout(timeout_s):
+        names = await release(cluster)
+    log.info("objects released", changed=names)
 
 
 async def _serve(cluster: K8sCluster, timeout_s: float) -> None:

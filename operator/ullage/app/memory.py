@@ -22,6 +22,8 @@ from typing import Final
 
 import structlog
 
+from ullage.process.threads import in_thread
+
 log = structlog.get_logger("ullage.memory")
 
 EVERY_S: Final = 60.0
@@ -64,11 +66,11 @@ async def give_back() -> None:
     for number in itertools.count(1):
         await asyncio.sleep(EVERY_S)
         freeze_survivors()
-        await asyncio.to_thread(trim, 0)
+        await in_thread(trim, 0)
         if resident_bytes() > GROWN * least or not number % WHOLE_EVERY:
             gc.unfreeze()
             freeze_survivors()
-            await asyncio.to_thread(trim, 0)
+            await in_thread(trim, 0)
             least = resident_bytes()
         least = min(least, resident_bytes())
 

@@ -10,7 +10,6 @@ On SIGTERM it hands its Lease over.
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import socket
 import uuid
@@ -34,7 +33,6 @@ from ullage.app.http import LOOPBACK, Endpoints
 from ullage.app.learner import Learner, own_process
 from ullage.app.memory import give_back
 from ullage.app.operator_figures import ReplicaFigures
-from ullage.app.pool_service import Hooks, PoolService
 from ullage.app.replica import Counters, Replica
 from ullage.app.settings import LeaseSettings, Settings
 from ullage.app.solver import Solver
@@ -44,8 +42,14 @@ from ullage.app.trigger import Trigger
 from ullage.app.tuning_service import TuningHooks, TuningService
 from ullage.app.web_page import WebPage
 from ullage.cluster.cache.cluster import ClusterState
+from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.values.streams import STREAMS
 from ullage.engines.admission.model import LearnedModel
+from ullage.handlers.admission import Admission, refuse
+from ullage.handlers.frame import STUCK, Frame
+from ullage.handlers.kinds import FOLLOWED, KINDS
+from ullage.handlers.mirror import Mirror
+from ullage.handlers.pool_watch import PoolWatch
 from ullage.kube.backoff import Backoff
 from ullage.kube.client import K8sCluster
 from ullage.kube.clock import SystemClock
@@ -98,11 +102,13 @@ class Surroundings:
         clock: Time.
         solver: Makes what decides, from the deadline of a decision in seconds.
         learner: Makes the process that learns.
+        frame: Makes kopf, from what it lists and watches.
     """
 
     clock: Clock = field(default_factory=SystemClock)
     solver: Callable[[float], Solver] = Solver
     learner: Callable[[], Executor] = own_process
+    frame: Callable[[Mirror], Frame] = Frame
 
 
 class Operator:
@@ -126,7 +132,6 @@ class Operator:
         self.replica = self._make_replica(around)
         self.trigger, self.lease = self.replica.trigger, self.replica.lease
         self.term = Term(self.replica)
-        self.pools = self._make_pools()
         self.tunings = TuningService(
             self.replica.state,
             TuningHooks(synced=self.replica.synced, epoch=self.replica.epoch, submit=self._submit),
@@ -141,7 +146,6 @@ class Operator:
             self.replica,
             term=lambda: self.term,
             loop_lag_s=lambda: self.pulse.lag_s,
-            pools=self.pools.figures,
             suggestions=self.suggestions.figures,
         )
         self.endpoints = self._make_endpoints()
@@ -182,13 +186,15 @@ class Operator:
     async def _work(self) -> None:
         supervisor, replica = self.replica.supervisor, self.replica
         async with asyncio.TaskGroup() as tasks:
-            running = [
+            # apart from the others: its faults make no replica unhealthy
+            running = [tasks.create_task(Supervisor().run("admission", self._warn))]
+            running += [
                 tasks.create_task(supervisor.run(name, work))
                 for name, work in (
                     ("pulse", lambda: self.pulse.run(replica.api_backpressure.since)),
                     ("self-test", self._self_test),
                     ("memory", give_back),
-                    ("pools", self.pools.run),
+                    ("pools", replica.pool_watch.run),
                     ("tunings", self.tunings.run),
                     ("suggestions", self.suggestions.run),
                     ("leadership", self._lead),
@@ -229,6 +235,17 @@ class Operator:
         await self._tested.wait()
         await reflector.run()
 
+    async def _warn(self) -> None:
+        """Warn those who write our kinds, leading or not."""
+        http, replica = self._settings.http, self.replica
+
+        async def look() -> Snapshot | None:
+            return replica.state.freeze(replica.clock.now()) if replica.synced() else None
+
+        if http.admission_port:
+            admission = Admission(look, Path(http.admission_dir), http.admission_port)
+            await Frame(Mirror(admission.kinds)).run(refuse, admission.register)
+
     # -- leading ---------------------------------------------------------------------------------
 
     async def _lead(self) -> None:
@@ -239,7 +256,6 @@ class Operator:
             term = self.term
             async with AsyncExitStack() as end:  # every step of it, whatever fails, the last first
                 end.push_async_callback(self.lease.release)
-                end.callback(self.pools.end_term)
                 end.callback(self.suggestions.forget)
                 end.callback(self.tunings.end_term)
                 end.callback(self.replica.state.end_term)
@@ -327,7 +343,8 @@ class Operator:
             obstacle=stats.obstacle,
             cycles_failing_s=self.term.loop.streak.own_seconds(now),
             behind={r.stream.name: why for r in reflectors if (why := r.problem())},
-            stuck={r.stream.name: why for r in reflectors if (why := r.stuck())},
+            stuck={r.stream.name: why for r in reflectors if (why := r.stuck())}
+            | ({"kopf": STUCK} if replica.frame.stuck else {}),
             failing_tasks=replica.supervisor.failing(),
         )
 
@@ -347,6 +364,7 @@ class Operator:
     def _make_replica(self, around: Surroundings) -> Replica:
         settings, clock = self._settings, around.clock
         state = ClusterState(effect_of, complain=Complaints(clock), check_pool=check)
+        mirror = Mirror(KINDS, FOLLOWED)
         trigger = Trigger(
             idle_s=settings.trigger.idle_seconds,
             max_s=settings.trigger.max_seconds,
@@ -360,7 +378,13 @@ class Operator:
             clock=clock,
             state=state,
             reflectors=[
-                Reflector(stream, source=self._cluster, sink=state, clock=clock, poke=trigger.poke)
+                Reflector(
+                    stream,
+                    source=self._cluster,
+                    sink=mirror.tee(stream, state),
+                    clock=clock,
+                    poke=trigger.poke,
+                )
                 for stream in STREAMS
             ],
             lease=Lease(
@@ -376,6 +400,9 @@ class Operator:
             api_backpressure=ApiBackpressure(self._traffic, clock),
             supervisor=Supervisor(clock.monotonic),
             counters=Counters(),
+            mirror=mirror,
+            frame=around.frame(mirror),
+            pool_watch=PoolWatch(state, synced=lambda: self.replica.synced(), clock=clock),
             solver=around.solver(settings.decide.deadline_seconds),
             learner=self._make_learner(around),
         )
@@ -398,23 +425,6 @@ class Operator:
     def _publish(self, models: Mapping[str, LearnedModel]) -> None:
         self.replica.state.set_models(models)
         self.trigger.poke("model")
-
-    def _make_pools(self) -> PoolService:
-        hooks = Hooks(
-            synced=self.replica.synced,
-            epoch=self.replica.epoch,
-            submit=self._submit,
-            poke=self.trigger.poke,
-        )
-        return PoolService(
-            self._cluster,
-            self.replica.state,
-            hooks,
-            clock=self.replica.clock,
-            settings=self._settings.price,
-            namespace=self._settings.lease.namespace,
-            environment=os.environ,
-        )
 
     def _submit(self, actions: Sequence[Action]) -> None:
         self.term.writer.submit(actions)

@@ -22,7 +22,7 @@ from ullage.metrics.collector import OperatorFigures, StreamFigures
 from ullage.metrics.cost import CostFigures, CostSums
 from ullage.metrics.devices import DeviceFigures, device_figures
 from ullage.metrics.inventory import InventoryFigures, inventory_figures
-from ullage.metrics.pools import PoolFigures
+from ullage.metrics.pools import PoolFigures, pool_figures
 from ullage.metrics.quota import QuotaFigures, quota_figures
 from ullage.metrics.scaling import ScalingFigures, scaling_figures
 from ullage.metrics.sharing import ModelFigures, SharingFigures
@@ -46,14 +46,12 @@ class ReplicaFigures:
         *,
         term: Callable[[], Term],
         loop_lag_s: Callable[[], float],
-        pools: Callable[[Snapshot], PoolFigures],
         suggestions: Callable[[], SuggestionFigures],
     ) -> None:
         """``term`` gives the present leadership, or the one that is prepared."""
         self._replica = replica
         self._term = term
         self._loop_lag_s = loop_lag_s
-        self._pools = pools
         self._suggestions = suggestions
         self._parties = TenantLabels()
         currency = replica.settings.price.currency
@@ -120,6 +118,15 @@ class ReplicaFigures:
             ),
             pools=guard("pools", lambda: self._pools(snapshot), PoolFigures()),
             devices=guard("devices", lambda: self._devices(snapshot), DeviceFigures()),
+        )
+
+    def _pools(self, snapshot: Snapshot) -> PoolFigures:
+        replica = self._replica
+        return pool_figures(
+            snapshot.pools.values(),
+            dict(replica.counters.price_answers),
+            replica.pool_watch.failures,
+            replica.settings.price.currency,
         )
 
     def _turns(self, snapshot: Snapshot, workloads: Sequence[WorkloadRecord]) -> TurnFigures:

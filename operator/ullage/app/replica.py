@@ -8,6 +8,7 @@ Nothing here may outlive a leadership wrongly: what was assumed, queued or learn
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -20,6 +21,9 @@ from ullage.app.solver import Solver
 from ullage.app.trigger import Trigger
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.snapshot import Snapshot
+from ullage.handlers.frame import Frame
+from ullage.handlers.mirror import Mirror
+from ullage.handlers.pool_watch import PoolWatch
 from ullage.kube.lease import Lease
 from ullage.kube.reflector import Reflector
 from ullage.kube.writer.writer import WriterStats
@@ -37,6 +41,8 @@ class Counters:
     outcomes: Outcomes = field(default_factory=Outcomes)
     guard: SectionGuard = field(default_factory=SectionGuard)
     """Figures that could not be gathered."""
+    price_answers: Counter[str] = field(default_factory=Counter)
+    """Questions for prices of pools by result: read, unreadable or unreachable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +50,9 @@ class Replica:
     """One process of the operator.
 
     Attributes:
+        mirror: Objects with lives, for kopf.
+        pool_watch: What instances of pools do; it looks on a standby, too.
+        frame: kopf; it runs in a leadership alone.
         solver: Its child stays warm while another replica leads.
         learner: As well; it runs in a leadership alone.
     """
@@ -58,6 +67,9 @@ class Replica:
     api_backpressure: ApiBackpressure
     supervisor: Supervisor
     counters: Counters
+    mirror: Mirror
+    frame: Frame
+    pool_watch: PoolWatch
     solver: Solver
     learner: Learner
 

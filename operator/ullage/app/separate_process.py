@@ -6,14 +6,47 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
+from typing import ParamSpec, TypeVar
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
+
+
+class ProcessRefused(Exception):
+    """The kernel starts no process, thread or pipe now; a later try may have one."""
 
 
 def separate_process(settle_in: Callable[[], None] | None = None) -> ProcessPoolExecutor:
-    """One process, started with the first task; ``settle_in`` runs in it before."""
+    """One process, started with the first task; ``settle_in`` runs in it before.
+
+    Raises:
+        ProcessRefused: there is not even room for what talks to it.
+    """
     # spawn: a fork would copy the threads' locks of this process in an unknown state
     context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(1, mp_context=context, initializer=settle_in)
+    try:
+        return ProcessPoolExecutor(1, mp_context=context, initializer=settle_in)
+    except OSError as error:
+        raise ProcessRefused(_text(error)) from error
+
+
+def submit(
+    pool: Executor, work: Callable[Given, Result], /, *args: Given.args, **kwargs: Given.kwargs
+) -> Future[Result]:
+    """Give the process a task; the first one starts it.
+
+    Raises:
+        BrokenExecutor: the process has died.
+        ProcessRefused: it could not be started; the pool was ended, for half of it may be there.
+    """
+    try:
+        return pool.submit(work, *args, **kwargs)
+    except BrokenExecutor:
+        raise
+    except (OSError, RuntimeError) as error:  # a process or pipe, a thread
+        end_at_once(pool)
+        raise ProcessRefused(_text(error)) from error
 
 
 def end_at_once(pool: Executor) -> None:
@@ -22,3 +55,7 @@ def end_at_once(pool: Executor) -> None:
         for process in list((pool._processes or {}).values()):
             process.kill()
     pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _text(error: Exception) -> str:
+    return f"no process can be started, tried again later: {error}"

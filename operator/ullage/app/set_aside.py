@@ -4,13 +4,15 @@
 
 Who is at fault is mostly known from the failure itself. Where it is not (a dead process, a hang in
 native code), it is searched for by halves, one decision at a time; those decisions are good for
-all that take part. What is set aside is tried again when it was edited, or after a while.
+all that take part. Work is searched first, and where a decision is late nothing else is: neither a
+node nor a policy is set aside because work is slow. What is set aside is tried again when it was
+edited, or after a while.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -46,19 +48,30 @@ class Search:
     """Finds the first object, in an order, with which decisions fail, by halves.
 
     Args:
-        order: All objects, those that changed lately last.
-        unchanged: How many of them had not changed since a decision was good.
+        order: All objects: what others rest on, then work; of each those that changed lately last.
+        work: Place of the first that is work. The first probe leaves out all work, and where it is
+            at fault every probe is a good decision for the rest.
+        boundaries: Places that halves begin at where they can: the first that changed since a
+            decision was good.
         confirm: Whether the object found must also fail alone: a decision that ran out of time is
             no proof against the one that was added last.
     """
 
-    def __init__(self, order: Sequence[Subject], unchanged: int, *, confirm: bool) -> None:
-        """The first probe is made without any object: is it the fault of one at all?"""
+    def __init__(
+        self,
+        order: Sequence[Subject],
+        work: int = 0,
+        boundaries: Collection[int] = (),
+        *,
+        confirm: bool,
+    ) -> None:
         self._order = order
-        self._unchanged = unchanged
+        self._work = work
+        self._boundaries = boundaries
         self._confirm = confirm
         self._low, self._high = 0, len(order)
-        self._probe = 0
+        self._probe = work if work < len(order) else 0
+        self._first = True
         self._alone = False
         self.over = not order
         self.found: Subject | None = None
@@ -67,11 +80,13 @@ class Search:
     def paused(self) -> Sequence[Subject]:
         """Objects that the next decision leaves out."""
         if self._alone:
-            return (*self._order[: self._high - 1], *self._order[self._high :])
+            least = self._work if self._high > self._work else 0
+            return (*self._order[least : self._high - 1], *self._order[self._high :])
         return self._order[self._probe :]
 
     def ended(self, *, good: bool) -> None:
         """A decision without what is paused was made, or failed."""
+        first, self._first = self._first, False
         if self._alone:
             self.over, self.found = True, None if good else self._order[self._high - 1]
             return
@@ -82,9 +97,12 @@ class Search:
             return
         else:
             self._high = self._probe
+            if first:  # it is no work; is it the fault of any object at all?
+                self._probe = 0
+                return
         if self._high - self._low > 1:
-            inside = self._low < self._unchanged < self._high
-            self._probe = self._unchanged if inside else (self._low + self._high) // 2
+            inside = [one for one in self._boundaries if self._low < one < self._high]
+            self._probe = inside[0] if inside else (self._low + self._high) // 2
         elif self._confirm:
             self._alone = True
         else:
@@ -143,6 +161,17 @@ class SetAside:
         self.probes = any(table not in _WORK for table, _ in paused)
         return (*told.values(), *(_paused(one) for one in paused if one not in told))
 
+    def without_probing(self, snapshot: Snapshot, now: float) -> tuple[Fault, ...] | None:
+        """What a decision is made without that is carried out while a search goes on.
+
+        All that is set aside, those included that may not be at fault; ``None`` = what fails is
+        not known yet, so there is no such decision.
+        """
+        if self.searching and not self._suspects:
+            return None
+        self.of(snapshot, now)
+        return tuple(held.fault for held in self._held.values() if held.until > now)
+
     def news(self) -> Sequence[Fault]:
         """What was set aside since the last question."""
         news, self._news = self._news, []
@@ -168,6 +197,7 @@ class SetAside:
 
     def _suspect(self, snapshot: Snapshot, fresh: Sequence[Fault]) -> None:
         """Look for what many have in common: what they all look at may be at fault, not they."""
+        fresh = [one for one in fresh if not one.late]  # slow work says nothing about machines
         kinds = Counter(_kind(one) for one in fresh)
         alike = [one for one in fresh if kinds[_kind(one)] == max(kinds.values())]
         suspects = frozenset(one.subject for one in alike)
@@ -180,10 +210,12 @@ class SetAside:
         ]
         if not order:
             return
-        self._search, self._suspects = Search(order, 0, confirm=False), suspects
+        self._search, self._suspects = Search(order, confirm=False), suspects
         self._cause, self._hurries = alike[0].text, True
 
-    def failed(self, snapshot: Snapshot, now: float, cause: str, *, answered: bool) -> bool:
+    def failed(
+        self, snapshot: Snapshot, now: float, cause: str, *, answered: bool, late: bool = False
+    ) -> bool:
         """A decision failed; says whether the next one may tell more.
 
         Args:
@@ -191,6 +223,7 @@ class SetAside:
             now: The moment.
             cause: What is known of it.
             answered: It raised; else it was late, or its process died.
+            late: It was late: only work is searched.
         """
         self._found = False
         if self._search is not None:
@@ -204,9 +237,8 @@ class SetAside:
         self._silent = 0 if answered else self._silent + 1
         if now < self._rests_until or (not answered and self._silent < CHANCES):
             return False
-        order, unchanged = self._ordered(snapshot)
-        log.warning("search for the object at fault", objects=len(order), cause=cause)
-        self._search = Search(order, unchanged, confirm=not answered)
+        self._search = self._begun(snapshot, late=late, confirm=not answered)
+        log.warning("search for the object at fault", cause=cause)
         self._cause, self._hurries = cause, answered
         return not self._search.over
 
@@ -257,15 +289,24 @@ class SetAside:
             "set aside", table=fault.table, key=fault.key, error=fault.text, trace=fault.trace
         )
 
-    def _ordered(self, snapshot: Snapshot) -> tuple[list[Subject], int]:
-        """Every object, those that changed since the last good decision last."""
-        everything = [subject for subject in subjects(snapshot) if subject not in self._held]
-        if self._good is None:
-            return everything, 0
-        changed = _changed(self._good, snapshot)
-        # work last: probes that leave out work alone are good decisions for the rest
-        order = sorted(everything, key=lambda one: (one in changed, one[0] in _WORK))
-        return order, sum(one not in changed for one in everything)
+    def _begun(self, snapshot: Snapshot, *, late: bool, confirm: bool) -> Search:
+        """A search among all objects, or among work where a decision was only late."""
+        changed = _changed(self._good, snapshot) if self._good is not None else set()
+        others, work = list[Subject](), list[Subject]()
+        for subject in subjects(snapshot):
+            if subject in self._held:
+                continue
+            if subject[0] in _WORK:
+                work.append(subject)
+            elif not late:
+                others.append(subject)
+        order, boundaries = list[Subject](), list[int]()
+        for part in (others, work):
+            part.sort(key=lambda one: one in changed)
+            unchanged = sum(one not in changed for one in part) if self._good is not None else 0
+            boundaries.append(len(order) + unchanged)
+            order += part
+        return Search(order, len(others), boundaries, confirm=confirm)
 
 
 def _kind(fault: Fault) -> str:

@@ -144,6 +144,10 @@ class HttpSettings:
     web_proxy: bool = False
     """The web page listens on all addresses, for the API server's proxy; it authenticates no one.
     """
+    admission_port: int = 0
+    """Port where the API server asks for warnings about our kinds, over TLS; 0 = none are given."""
+    admission_dir: str = "/etc/ullage/admission"
+    """Folder of its certificate, `tls.crt` and `tls.key`; read again when they change."""
     debug_port: int = 8082
     """Port of /debug/snapshot, on the pod's loopback alone (`kubectl port-forward`); 0 = none."""
 

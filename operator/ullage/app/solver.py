@@ -20,7 +20,7 @@ import structlog
 
 from ullage.api.contract import Reason
 from ullage.app.memory import freeze_survivors
-from ullage.app.separate_process import end_at_once, separate_process
+from ullage.app.separate_process import ProcessRefused, end_at_once, separate_process, submit
 from ullage.app.set_aside import SetAside
 from ullage.app.transfer import Packer, Unpacker, pack_answer, unpack_answer
 from ullage.app.watchdog import Watchdog
@@ -147,8 +147,11 @@ class Solver:
         self.crashes = 0
 
     def start(self) -> None:
-        """Start the child before it is needed."""
-        self._ready()
+        """Start the child before it is needed; where that is refused, the next question tries."""
+        try:
+            self._ready()
+        except SolverNotStarted as error:
+            log.warning("the decision's process is not started", error=str(error))
 
     def pid(self) -> int | None:
         """Process id of the child, when it runs."""
@@ -165,9 +168,10 @@ class Solver:
 
         Raises:
             SolverTimeout: no answer within the deadline.
-            SolverCrashed: the child died, or the decision raised.
+            SolverCrashed: the child died or could not be started, or the decision raised.
         """
         began = time.monotonic()
+        good: tuple[Plan, tuple[Action, ...]] | None = None
         while True:
             known = replace(settings, aside=self.aside.of(snapshot, now))
             try:
@@ -176,18 +180,40 @@ class Solver:
                 raise
             except (SolverTimeout, SolverCrashed) as error:
                 raised = isinstance(error, SolverRaised)
-                again = self.aside.failed(snapshot, now, str(error), answered=raised) and raised
+                late = isinstance(error, SolverTimeout)
+                again = (
+                    self.aside.failed(snapshot, now, str(error), answered=raised, late=late)
+                    and raised
+                )
                 if not again or time.monotonic() - began >= self._deadline_s:
                     raise
                 continue
+            probed = self.aside.probes
+            if not probed:
+                good = plan, actions
             self.aside.decided(snapshot, plan.faults, now)
             if self.aside.hurries and time.monotonic() - began < self._deadline_s:
                 continue
+            if probed:
+                plan, actions = good or await self._not_probing(snapshot, now, settings, plan)
             news = self.aside.news()
             if self.aside.searching or news:
                 plan = replace(plan, wake_at=min(plan.wake_at or now + RECHECK_S, now + RECHECK_S))
-            done = () if self.aside.probes else actions
-            return plan, (*done, *_fault_events(snapshot, news, settings.epoch))
+            return plan, (*actions, *_fault_events(snapshot, news, settings.epoch))
+
+    async def _not_probing(
+        self, snapshot: Snapshot, now: float, settings: DecideSettings, probe: Plan
+    ) -> tuple[Plan, tuple[Action, ...]]:
+        """A decision that is carried out while a search goes on; the probe's plan where none is.
+
+        Raises:
+            SolverTimeout: no answer within the deadline.
+            SolverCrashed: the child died, or the decision raised.
+        """
+        aside = self.aside.without_probing(snapshot, now)
+        if aside is None:
+            return probe, ()
+        return await self._once(snapshot, now, replace(settings, aside=aside))
 
     async def _once(
         self, snapshot: Snapshot, now: float, settings: DecideSettings
@@ -195,8 +221,9 @@ class Solver:
         payload = self._packer.pack(snapshot, now, settings)
         await self._free()
         deadline_s = self._deadline_s * (FRESH_FACTOR if self._fresh else 1)
+        pool = self._ready()
         try:
-            self._under_way = future = self._ready().submit(self._work, payload)
+            self._under_way = future = submit(pool, self._work, payload)
             async with asyncio.timeout(deadline_s):
                 answer = await asyncio.wrap_future(future)
         except TimeoutError:
@@ -207,6 +234,8 @@ class Solver:
             self.crashes += 1
             self._replace()
             raise SolverCrashed(f"the decision's process died: {error}") from error
+        except ProcessRefused as error:
+            raise self._refused(error) from error
         except asyncio.CancelledError:
             self._packer.reset()
             raise
@@ -222,8 +251,8 @@ class Solver:
     def _tidy(self) -> Future[None] | None:
         """Let the child collect before the next question; a dead one is found by that question."""
         try:
-            return self._ready().submit(tidy)
-        except BrokenProcessPool:
+            return submit(self._ready(), tidy)
+        except (BrokenProcessPool, SolverNotStarted, ProcessRefused):
             return None
 
     def forget(self) -> None:
@@ -265,11 +294,24 @@ class Solver:
         self._under_way = None
 
     def _ready(self) -> ProcessPoolExecutor:
+        """The child, started where there is none.
+
+        Raises:
+            SolverNotStarted: the kernel refuses a process.
+        """
         if self._pool is None:
-            self._pool = separate_process()
-            self._under_way = self._pool.submit(_warm)
-            self._fresh = True
+            try:
+                pool = separate_process()
+                self._under_way = submit(pool, _warm)
+            except ProcessRefused as error:
+                raise self._refused(error) from error
+            self._pool, self._fresh = pool, True
         return self._pool
+
+    def _refused(self, error: ProcessRefused) -> SolverNotStarted:
+        self.crashes += 1
+        self.close()
+        return SolverNotStarted(str(error))
 
     def _replace(self) -> None:
         self.close()

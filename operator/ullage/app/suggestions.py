@@ -20,7 +20,7 @@ from typing import Final
 
 import structlog
 
-from ullage.app.separate_process import end_at_once, separate_process
+from ullage.app.separate_process import ProcessRefused, end_at_once, separate_process, submit
 from ullage.app.suggestion_worker import Suggested, settle_in, suggest_in_worker
 from ullage.engines.tuning.suggestions import (
     ObservedTrial,
@@ -248,13 +248,17 @@ class SuggestionService:
         try:
             if self._pool is None:
                 self._pool = self._executor()
-            future = self._pool.submit(self._work, payload)
+            future = submit(self._pool, self._work, payload)
             async with asyncio.timeout(self._deadline_s):
                 said = await asyncio.wrap_future(future)
         except TimeoutError:
             self.stats.late += 1
             self.close()
             raise SuggestionFailed(f"no suggestion within {self._deadline_s:g} s") from None
+        except ProcessRefused as error:
+            self.stats.crashes += 1
+            self.close()
+            raise SuggestionFailed(str(error)) from error
         except BrokenProcessPool as error:
             self.stats.crashes += 1
             self.close()

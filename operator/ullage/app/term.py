@@ -16,6 +16,7 @@ from ullage.app.coordinator_service import CoordinatorService
 from ullage.app.device_models import ModelTeller
 from ullage.app.foreign_pods import ForeignPodReporter
 from ullage.app.known_devices import known_devices
+from ullage.app.lives import Lives
 from ullage.app.loop import DecisionLoop
 from ullage.app.replica import Replica
 from ullage.app.router_service import RouterService
@@ -59,6 +60,7 @@ class Term:
             stats=replica.counters.loop,
             guard=replica.counters.guard,
         )
+        self._lives = Lives(replica, self.writer.submit)
         self._models = ModelTeller(known_devices())
         self._foreign = ForeignPodReporter()
         self._coordinator_service = CoordinatorService(
@@ -97,6 +99,7 @@ class Term:
             supervised("models", self._tell_models)
             supervised("leads", self._coordinator_service.run)
             supervised("routers", self._router_service.run)
+            supervised("kopf", self._lives.run)
 
     async def close(self) -> None:
         """End what ``run`` leaves behind: nothing of this leadership goes on after this."""

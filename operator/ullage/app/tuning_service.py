@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -142,10 +142,11 @@ class TuningService:
         if not jobs:
             return
         snapshot = self._state.freeze(self._clock.now())
-        runs = _runs_by_tuning(snapshot.workloads.values())
         for at in sorted(jobs):
             job = jobs[at]
-            around = _around(snapshot, job, runs.get(job.ref.uid, {}), epoch)
+            uids = self._state.trials_of(job.ref.uid)
+            runs = [run for uid in uids if (run := snapshot.workloads.get(uid)) is not None]
+            around = _around(snapshot, job, runs, epoch)
             found = self._suggested.get(job.ref.uid, ())
             around = replace(around, suggested={one.trial: one.point for one in found})
             done = self._done.get(job.ref.uid)
@@ -253,23 +254,12 @@ def _resize_is_on_its_way(job: TuningRecord, told: _Told | None, now: float) -> 
     )
 
 
-def _runs_by_tuning(
-    workloads: Iterable[WorkloadRecord],
-) -> Mapping[str, dict[str, WorkloadRecord]]:
-    """TrainingJobs of trials, by uid of the TuningJob and by name."""
-    found: dict[str, dict[str, WorkloadRecord]] = {}
-    for one in workloads:
-        if one.trial is not None:
-            found.setdefault(one.trial.tuning_uid, {})[one.ref.name] = one
-    return found
-
-
 def _around(
-    snapshot: Snapshot, job: TuningRecord, runs: Mapping[str, WorkloadRecord], epoch: int
+    snapshot: Snapshot, job: TuningRecord, runs: Iterable[WorkloadRecord], epoch: int
 ) -> Around:
     space = job.ref.namespace
     return Around(
-        runs={name: run for name, run in runs.items() if run.ref.namespace == space},
+        runs={run.ref.name: run for run in runs if run.ref.namespace == space},
         refused={
             name: refused
             for (kind, namespace, name), refused in snapshot.refused_writes.items()

@@ -3,7 +3,8 @@
 """Interrupts work on one object that keeps a decision busy, so that others are decided in time.
 
 Looks now and then, by the time that the process computes, at what is being looked at. It counts no
-waiting, so a crowded machine puts the blame on no object.
+waiting, so a crowded machine puts the blame on no object. Only what tenants write is interrupted: a
+node that takes long has the work of many on it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from types import FrameType
 from typing import Final, Self
 
 from ullage.cluster.records.snapshot import Snapshot
-from ullage.scheduling.model.faults import Late, Subject, looked_at
+from ullage.scheduling.model.faults import TENANTS, Late, Subject, looked_at
 
 PATIENCE_S: Final = 0.8
 """Time for one object: a thousand times what the largest takes; four such fit a decision."""
@@ -49,6 +50,8 @@ class Watchdog:
             Late: it is the same object for too long.
         """
         subject = looked_at(_stack(frame), self._snapshot, given_alone=True)
+        if subject is None or subject[0] not in TENANTS:
+            subject = None
         if subject is None or subject != self._subject:
             self._subject, self._ticks = subject, 0
             return

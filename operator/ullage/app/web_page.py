@@ -17,6 +17,9 @@ import orjson
 from aiohttp import web
 
 from ullage.cluster.records.snapshot import Snapshot
+from ullage.process.connections import sent
+from ullage.process.listener import Listener
+from ullage.process.threads import in_thread
 from ullage.web.state import page_state
 
 STATE_S: Final = 2.0
@@ -51,7 +54,7 @@ class WebPage:
         self._one = asyncio.Lock()
         self._made = b""
         self._made_at = float("-inf")
-        self._runner: web.AppRunner | None = None
+        self._listener: Listener | None = None
         self._local = True
         self.port = 0
 
@@ -65,15 +68,14 @@ class WebPage:
         app = web.Application()
         app.add_routes([web.get(path, self._file) for path in FILES])
         app.add_routes([web.get("/state.json", self._answer)])
-        self._runner = web.AppRunner(app, access_log=None)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, host=host, port=port).start()
-        self.port = int(self._runner.addresses[0][1])
+        self._listener = Listener(app, name="web page")
+        await self._listener.start(port, host)
+        self.port = self._listener.port
 
     async def stop(self) -> None:
         """Close the port."""
-        if self._runner is not None:
-            await self._runner.cleanup()
+        if self._listener is not None:
+            await self._listener.stop()
 
     def _check(self, request: web.Request) -> None:
         """No site may reach a forwarded port by a name of its own that leads to loopback."""
@@ -81,20 +83,22 @@ class WebPage:
         if self._local and name not in LOCAL_NAMES and request.host not in LOCAL_NAMES:
             raise web.HTTPForbidden(text="ask for localhost\n")
 
-    async def _file(self, request: web.Request) -> web.Response:
+    async def _file(self, request: web.Request) -> web.StreamResponse:
         self._check(request)
         body, kind = self._files[request.path]
-        return web.Response(body=body, content_type=kind, charset="utf-8", headers=HEADERS)
+        answer = web.Response(body=body, content_type=kind, charset="utf-8", headers=HEADERS)
+        return await sent(request, answer)
 
-    async def _answer(self, request: web.Request) -> web.Response:
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
         self._check(request)
         loop = asyncio.get_running_loop()
         async with self._one:
             if loop.time() - self._made_at >= STATE_S:
-                self._made = await asyncio.to_thread(_made, self._snapshot(), self._currency)
+                self._made = await in_thread(_made, self._snapshot(), self._currency)
                 self._made_at = loop.time()
             made = self._made
-        return web.Response(body=made, content_type="application/json", headers=HEADERS)
+        answer = web.Response(body=made, content_type="application/json", headers=HEADERS)
+        return await sent(request, answer)
 
 
 def _made(snapshot: Snapshot, currency: str) -> bytes:

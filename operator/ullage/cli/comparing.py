@@ -8,7 +8,8 @@ import sys
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from time import monotonic
+from typing import Final, TypeVar
 
 from rich import box
 from rich.console import Console
@@ -22,13 +23,20 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from ullage.simulate.progress import Follow
+from ullage.cli.forms import TERMINAL
+from ullage.simulate.progress import Follow, Tell
 
 Found = TypeVar("Found")
+BAR: Final = 40
+"""Characters of the longest bar."""
+_QUIET_S: Final = 10.0
+"""Seconds after which a line tells of less than a tenth (not measured)."""
 
 
 def followed(compare: Callable[[Follow], Found], console: Console) -> Found:
-    """Compare, with a progress bar for each piece of work."""
+    """Compare, with a progress bar for each piece of work; in a pipe with lines."""
+    if not console.is_terminal:
+        return compare(partial(_in_lines, console))
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bar:
 
@@ -43,7 +51,8 @@ def tell(
     notes: Iterable[str],
     json_file: str,
     as_json: Callable[[], str],
-    pictures: Callable[[], Iterable[Path]] | None,
+    plot: str,
+    draw: Callable[[Path], Iterable[Path]],
 ) -> None:
     """Print the table and write what was asked for.
 
@@ -52,7 +61,12 @@ def tell(
         notes: Below it.
         json_file: Where the JSON goes; ``-`` = standard output, empty = nowhere.
         as_json: Makes it.
-        pictures: Draws them; ``None`` = none were asked for.
+        plot: Where pictures go: ``terminal``, a file, a folder; empty = nowhere.
+        draw: Draws them into a file or folder.
+
+    Raises:
+        NoPlotter: pictures were asked for and matplotlib is missing.
+        OSError: a file cannot be written.
     """
     out = Console(highlight=False, stderr=json_file == "-")
     out.print(table)
@@ -62,8 +76,29 @@ def tell(
         sys.stdout.write(as_json())
     elif json_file:
         Path(json_file).write_text(as_json(), encoding="utf-8")
-    for path in pictures() if pictures is not None else ():
-        out.print(f"wrote {path}", markup=False)
+    if plot == TERMINAL:
+        out.print(bars_of(table))
+    elif plot:
+        for path in draw(Path(plot)):
+            out.print(f"wrote {path}", markup=False)
+
+
+def bars_of(table: Table) -> Table:
+    """The first figure of each line of a table, as bars of text."""
+    names, figures = (list(column.cells) for column in table.columns[:2])
+    most = max((_number(figure) for figure in figures), default=0.0) or 1.0
+    shown = Table(box=box.SIMPLE_HEAD, padding=(0, 1))
+    shown.add_column(table.columns[0].header, no_wrap=True)
+    shown.add_column("", no_wrap=True)
+    shown.add_column(table.columns[1].header, justify="right", no_wrap=True)
+    for name, figure in zip(names, figures, strict=True):
+        shown.add_row(name, "█" * round(BAR * _number(figure) / most) or "▏", figure)
+    return shown
+
+
+def _number(figure: object) -> float:
+    """A figure of a table, with or without ``%``."""
+    return float(str(figure).rstrip("%"))
 
 
 def figures_table(
@@ -82,6 +117,21 @@ def figures_table(
     for name in numbers:
         table.add_column(name, justify="right", no_wrap=True)
     return table
+
+
+def _in_lines(console: Console, name: str, length: int) -> Tell:
+    """Tells progress where nothing can be drawn over: each tenth, and what moves in between."""
+    console.print(f"{name}: begun, {length:,} to do", markup=False)
+    told, told_at = 0, monotonic()
+
+    def tell(done: int) -> None:
+        nonlocal told, told_at
+        tenth, now = 10 * done // max(1, length), monotonic()
+        if tenth > told or now - told_at >= _QUIET_S:
+            told, told_at = tenth, now
+            console.print(f"{name}: {done:,} of {length:,}", markup=False)
+
+    return tell
 
 
 def _show(bar: Progress, task: TaskID, done: int) -> None:

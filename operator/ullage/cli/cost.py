@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +20,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ullage.cli.forms import CostBy as By
 from ullage.cli.tables import BAD, GOOD, QUIET, age, table_of
 from ullage.cluster.records.snapshot import PolicyRecord, WorkloadRecord
 from ullage.scheduling.accounting.bills import Bill, bill_of, party_of, total
@@ -28,7 +28,6 @@ from ullage.scheduling.accounting.bills import Bill, bill_of, party_of, total
 if TYPE_CHECKING:
     from ullage.simulate.plotter import Axes
 
-TERMINAL: Final = "terminal"
 NOTHING: Final = (
     "nothing has a price: give DeviceProfiles a pricePerHour, or make CapacityPools with a"
     " priceSource"
@@ -45,20 +44,6 @@ _COLUMNS: Final = (
 _EXPECTED: Final = "TO SAVE"
 """Shown where it is known of someone: it needs chosen pools, and the work that is left."""
 _BAR: Final = 40
-
-
-class By(StrEnum):
-    """Grouping of a line."""
-
-    JOB = "job"
-    TENANT = "tenant"
-
-
-class Output(StrEnum):
-    """Output format."""
-
-    TABLE = "table"
-    JSON = "json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,19 +129,19 @@ def bars(found: Sequence[Line]) -> RenderableType:
     return shown
 
 
-def picture(found: Sequence[Line], path: Path) -> Path:
-    """Spent beside on-demand, as a PNG.
+def picture(found: Sequence[Line], where: Path) -> Path:
+    """Spent beside on-demand, as a PNG: the file ``where``, or ``cost.png`` in that folder.
 
     Raises:
         NoPlotter: matplotlib is missing.
         OSError: the file cannot be written.
     """
-    from ullage.simulate.plotter import plotter, saved
+    from ullage.simulate.plotter import place, plotter, saved
 
     plots = plotter()
     figure, axes = plots.subplots(1, 1, figsize=(7.2, 1.2 + 0.5 * max(1, len(found))))
     _draw(axes, found)
-    return saved(plots, figure, path)
+    return saved(plots, figure, place(where, "cost"))
 
 
 def _draw(axes: Axes, found: Sequence[Line]) -> None:

@@ -29,6 +29,7 @@ from ullage.api.contract import (
 from ullage.api.reasons import Reason
 from ullage.api.times import moment_of
 from ullage.cli.adoption_policy import labels_are_read
+from ullage.cli.held_back import deletions_end
 from ullage.cli.prerequisites import (
     RESOURCE_SLICE,
     RUNTIME_CLASS,
@@ -83,8 +84,11 @@ async def examine(target: Target, node: str, now: float) -> tuple[Examined, ...]
         found = await examined(api, node, now)
         if node or not found:
             return found
-        check = await labels_are_read(api, target.namespace_or(""))
-        return (Examined(node=CLUSTER, checks=(check,)), *found)
+        checks = (
+            await labels_are_read(api, target.namespace_or("")),
+            await deletions_end(api, now),
+        )
+        return (Examined(node=CLUSTER, checks=checks), *found)
 
 
 async def examined(cluster: ClusterPort, node: str, now: float) -> tuple[Examined, ...]:

@@ -107,8 +107,11 @@ async def as_allowed(
         try:
             async for page in cluster.list_paged(stream.kind, stream.selector):
                 items += page.items
+        except NotFound:
+            if not stream.optional:
+                raise
         except Forbidden as error:
-            if stream not in optional:
+            if stream not in optional and not stream.optional:
                 raise
             refused[stream.kind.kind] = error.message
             continue

@@ -3,67 +3,38 @@
 """``kubectl ullage``: what runs, why something waits, who shares which device.
 
 Reads only, but for ``profile import``, which writes one WorkloadProfile, and ``drain``, which
-writes one taint of a Node.
+writes one taint of a Node. Each command imports what it needs when it runs: the shell waits for
+every start of this program, also for completions and ``--help``.
 """
 
 from __future__ import annotations
 
-import asyncio
-import difflib
-import os
-import sys
-import time
-from collections.abc import Callable, Collection, Coroutine, Sequence
-from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Group, RenderableType
 
-from ullage.api.contract import WireError
-from ullage.api.reasons import Reason
-from ullage.cli import cost as costs
-from ullage.cli import doctor as nodes
-from ullage.cli import drain as draining
-from ullage.cli import (
-    owners,
-    profiles,
-    recommend,
-    simulate,
-    tables,
-    tables_policy,
-    tables_tuning,
-    traces,
-    tuning,
+from ullage.cli.forms import PLOT, TERMINAL, CostBy, CostOutput, Output, TraceKind, TrialOutput
+from ullage.cli.simulate_options import (
+    Inputs,
+    Lanes,
+    Live,
+    Play,
+    Serving,
+    Spot,
+    Tuning,
+    takes,
 )
-from ullage.cli.look import (
-    WORKLOADS,
-    inside,
-    isolation_of,
-    look,
-    look_as_allowed,
-    quota_held,
-    save,
-    workloads,
-)
-from ullage.cli.output import Output, console_for, workloads_as
-from ullage.cli.tables_scaling import scaling
+from ullage.cli.simulate_options import Output as Told
 from ullage.cli.target import Target
-from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
-from ullage.cluster.values.streams import (
-    CAPACITY_POOLS,
-    DEVICE_PROFILES,
-    GPU_NODES,
-    PODS,
-    SCHEDULING_POLICIES,
-    STREAMS,
-    TRAINING_JOBS,
-    WORKLOAD_PROFILES,
-    Stream,
-)
-from ullage.kube.credentials import CredentialsError
-from ullage.ports import ApiError, ClusterPort, Forbidden, NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import RenderableType
+
+    from ullage.cli.tuning import TuningView
+    from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
 
 app = typer.Typer(
     name="kubectl ullage",
@@ -73,14 +44,8 @@ app = typer.Typer(
 )
 MOST_SHOWN = 10
 """Pods that one answer explains."""
-console = console_for()
-problems = console_for("stderr")
-
-Answer = TypeVar("Answer")
-
 profile = typer.Typer(help="Carry what was learned of a class of work from cluster to cluster.")
 app.add_typer(profile, name="profile", no_args_is_help=True)
-app.command("simulate")(simulate.command)
 
 Namespace = Annotated[
     str, typer.Option("--namespace", "-n", help="Namespace; the context's when absent.")
@@ -88,8 +53,6 @@ Namespace = Annotated[
 Everywhere = Annotated[bool, typer.Option("--all-namespaces", "-A", help="All namespaces.")]
 Form = Annotated[Output, typer.Option("--output", "-o", help="Form of the answer.")]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Print it again when it changes.")]
-WATCH_S = 2.0
-"""Seconds between two looks of ``--watch``."""
 
 
 @app.callback(invoke_without_command=True)
@@ -106,9 +69,11 @@ def configure(
 ) -> None:
     """Read what holds for every command."""
     if show_version:
-        console.print(version("ullage"))
+        from importlib.metadata import version
+
+        typer.echo(version("ullage"))
         raise typer.Exit
-    path = kubeconfig or os.path.expanduser("~/.kube/config")
+    path = kubeconfig or str(Path("~/.kube/config").expanduser())
     context.obj = Target(kubeconfig=path, context=cluster_context, namespace=namespace)
 
 
@@ -121,21 +86,32 @@ def status(
     watch: Watch = False,
 ) -> None:
     """Every workload in one line: phase, reason, place, share, predicted and observed slowdown."""
+    import time
+
+    from ullage.cli import access, tables
+    from ullage.cli.look import WORKLOADS, inside, workloads
+    from ullage.cli.output import workloads_as
+    from ullage.cli.seen import with_pods
+    from ullage.cluster.values.streams import GPU_NODES, PODS, SCHEDULING_POLICIES
+
     if watch and not output.for_people:
-        _fail("--watch prints tables only")
-    wanted = list(inside((*WORKLOADS, PODS), _one_or_all(context, namespace, everywhere)))
+        access.fail("--watch prints tables only")
+    wanted = list(inside((*WORKLOADS, PODS), access.one_or_all(context, namespace, everywhere)))
     pods, wide = wanted[-1], output is Output.WIDE
+    wanted.append(GPU_NODES)
+    optional = (pods, GPU_NODES, SCHEDULING_POLICIES)
     if not output.for_people:
-        sys.stdout.write(workloads_as(workloads(_allowed(context, wanted, (pods,))), output))
+        found = workloads(with_pods(access.allowed(context, wanted, optional)))
+        typer.echo(workloads_as(found, output), nl=False)
         return
     if wide:
         wanted.append(SCHEDULING_POLICIES)
 
     def shown() -> RenderableType:
-        seen = _allowed(context, wanted, (pods, SCHEDULING_POLICIES))
+        seen = with_pods(access.allowed(context, wanted, optional))
         return tables.overview(workloads(seen), time.time(), wide=wide, policy=seen.policy)
 
-    _shown(shown, watch)
+    access.shown(shown, watch)
 
 
 @app.command()
@@ -144,70 +120,144 @@ def why(
     name: Annotated[
         str,
         typer.Argument(
-            help="Name of a TrainingJob or InferenceDeployment; or pod/NAME, deploy/NAME,"
-            " job/NAME, … of pods that share devices by a label."
+            help="Name of a TrainingJob or InferenceDeployment; or tj/NAME, infd/NAME, tune/NAME"
+            " of one kind; or pod/NAME, deploy/NAME, job/NAME, … of pods that share devices by a"
+            " label."
         ),
     ],
     namespace: Namespace = "",
     output: Form = Output.TABLE,
 ) -> None:
     """Why a workload is where it is, or waits; what binds, by how much, and what would help."""
-    namespace = _inside(context, namespace)
-    if "/" in name:
-        return _why_pods(context, name, namespace, output)
-    profiles = inside((WORKLOAD_PROFILES,), namespace)
-    seen = _look(context, (*inside(WORKLOADS, namespace, name), *profiles))
-    found = workloads(seen)
+    from ullage.cli import access
+    from ullage.cli.kinds import WORDS, split
+    from ullage.cli.look import WORKLOADS, inside, workloads
+    from ullage.cluster.values.streams import PODS, WORKLOAD_PROFILES
+
+    namespace = access.namespace_of(context, namespace)
+    word, bare = split(name)
+    kind = WORDS.get(word, "")
+    if kind == "TuningJob":
+        return _why_search(context, bare, namespace, output)
+    streams = [stream for stream in WORKLOADS if kind in ("", stream.kind.kind)]
+    if not streams or (word and not kind):
+        return _why_pods(context, word, bare, namespace, output)
+    pods, profiles = inside((PODS, WORKLOAD_PROFILES), namespace)
+    wanted = [*inside(streams, namespace, access.name_of(bare)), pods, profiles]
+    seen = access.allowed(context, wanted, (pods, profiles))
+    found = [one for one in workloads(seen) if one.kind in {stream.kind.kind for stream in streams}]
     if not found:
-        _fail(f"no TrainingJob or InferenceDeployment {name} in namespace {namespace}")
+        kinds = " or ".join(stream.kind.kind for stream in streams)
+        access.fail(f"no {kinds} {bare} in namespace {namespace}")
     return _explained(seen, found, output)
 
 
+def _why_search(context: typer.Context, name: str, namespace: str, output: Output) -> None:
+    """Where a search stands; its trials are TrainingJobs that can be asked for themselves."""
+    import time
+
+    from ullage.cli import access, tables_tuning, tuning
+
+    found = _search(context, namespace, access.name_of(name))
+    if output is Output.NAME:
+        typer.echo(f"tuningjob/{found.record.ref.name}")
+    elif output.for_people:
+        wide = output is Output.WIDE
+        access.console.print(tables_tuning.search(found, time.time(), wide=wide))
+    else:
+        typer.echo(tuning.for_scripts(found, TrialOutput(output)), nl=False)
+
+
 def _explained(seen: Snapshot, found: Sequence[WorkloadRecord], output: Output) -> None:
+    from ullage.cli import access, tables
+    from ullage.cli.look import isolation_of
+    from ullage.cli.output import workloads_as
+    from ullage.cli.seen import ends
+    from ullage.cli.tables_scaling import scaling
+
     if not output.for_people:
-        sys.stdout.write(workloads_as(found, output))
+        typer.echo(workloads_as(found, output), nl=False)
         return
     for workload in found[:MOST_SHOWN]:
-        console.print(tables.why(workload, isolation_of(seen, workload)))
+        told = tables.why(workload, isolation_of(seen, workload), tuple(ends(seen, workload)))
+        access.console.print(told)
         if workload.scaling is not None and workload.status.scaling is not None:
-            console.print(scaling(workload.scaling, workload.status.scaling))
+            access.console.print(scaling(workload.scaling, workload.status.scaling))
     if len(found) > MOST_SHOWN:
-        console.print(f"and {len(found) - MOST_SHOWN} more")
+        access.console.print(f"and {len(found) - MOST_SHOWN} more")
 
 
-def _why_pods(context: typer.Context, asked: str, namespace: str, output: Output) -> None:
+def _why_pods(context: typer.Context, word: str, name: str, namespace: str, output: Output) -> None:
     """Why pods of other controllers are where they are; those that wait come first."""
-    word, _, name = asked.partition("/")
-    kind = owners.WORDS.get(word.lower())
+    from ullage.cli import access, owners, tables
+    from ullage.cli.kinds import words_of
+    from ullage.cli.look import workloads
+    from ullage.cli.seen import with_pods
+
+    kind = owners.WORDS.get(word)
     if kind is None:
-        _fail(f"{word} is none of {', '.join(owners.WORDS)}")
-    seen = _answered(lambda: owners.look_for(_target(context), kind, namespace, name))
+        words = (
+            *(
+                word
+                for of in ("TrainingJob", "InferenceDeployment", "TuningJob")
+                for word in words_of(of)
+            ),
+            *owners.WORDS,
+        )
+        access.fail(f"{word} is none of {', '.join(words)}")
+    name = access.name_of(name)
+    seen = access.answered(
+        lambda: owners.look_for(access.target_of(context), kind, namespace, name)
+    )
+    seen = with_pods(seen)
     found = sorted(workloads(seen), key=tables.is_placed)
     if not found:
-        _fail(
-            f"no pod of {kind} {name} in namespace {namespace} runs or waits for a device; does its"
+        access.fail(
+            f"no pod of {kind} {name} in namespace {namespace} asks for a device; does its"
             " template bear the label ullage.dev/share or ullage.dev/devices?"
         )
     _explained(seen, found, output)
+    if output.for_people and not tables.is_placed(found[0]):
+        waits = found[0].ref
+        before = access.asked(
+            context, lambda api: owners.predecessors(api, waits.namespace, waits.name)
+        )
+        if before:
+            access.console.print(tables.behind_predecessors(waits.name, before))
 
 
 @app.command()
 def top(context: typer.Context, watch: Watch = False) -> None:
     """Every device and its tenants: share, phase, slowdown predicted and observed, risk used."""
+    import time
+
+    from ullage.cli import access, tables
+    from ullage.cli.look import WORKLOADS
+    from ullage.cli.seen import with_pods
+    from ullage.cluster.values.streams import GPU_NODES, PODS
+
     wanted = (GPU_NODES, PODS, *WORKLOADS)
-    _shown(lambda: tables.top(_look(context, wanted), time.time()), watch)
+    access.shown(lambda: tables.top(with_pods(access.look_at(context, wanted)), time.time()), watch)
 
 
 @app.command()
 def doctor(
     context: typer.Context,
-    node: Annotated[str, typer.Argument(help="Name of a node; all of them when absent.")] = "",
+    node: Annotated[
+        str, typer.Argument(help="Name of a node, also node/NAME or gn/NAME; all when absent.")
+    ] = "",
 ) -> None:
     """What each node needs and has, and what mends it; exit status 1 where a check failed."""
-    found = _answered(lambda: nodes.examine(_target(context), node, time.time()))
+    import time
+
+    from ullage.cli import access
+    from ullage.cli import doctor as nodes
+
+    node = access.name_of(node, "GPUNode", "Node") if node else ""
+    found = access.answered(lambda: nodes.examine(access.target_of(context), node, time.time()))
     if node and not found:
-        _fail(f"Ullage has no node {node}: kubectl label node {node} ullage.dev/node=true")
-    console.print(nodes.table(found))
+        access.fail(f"Ullage has no node {node}: kubectl label node {node} ullage.dev/node=true")
+    access.console.print(nodes.table(found))
     if any(one.failed for one in found):
         raise typer.Exit(code=1)
 
@@ -215,7 +265,7 @@ def doctor(
 @app.command()
 def drain(
     context: typer.Context,
-    node: Annotated[str, typer.Argument(help="Name of the node.")],
+    node: Annotated[str, typer.Argument(help="Name of the node, also node/NAME or gn/NAME.")],
     undo: Annotated[bool, typer.Option(help="Let the node take work again.")] = False,
     wait: Annotated[bool, typer.Option(help="Until no slice is left.")] = True,
     timeout: Annotated[
@@ -223,23 +273,29 @@ def drain(
     ] = 600.0,
 ) -> None:
     """Move work that shares devices off a node: jobs save first, replicas are replaced first."""
-    if not _asked(context, lambda api: draining.has_agent(api, node)):
-        _fail(f"no GPUNode {node}; is its Node labelled ullage.dev/node=true?")
-    changed = _asked(context, lambda api: draining.mark(api, node, drain=not undo))
+    import time
+
+    from ullage.cli import access
+    from ullage.cli import drain as draining
+
+    node = access.name_of(node, "GPUNode", "Node")
+    if not access.asked(context, lambda api: draining.has_agent(api, node)):
+        access.fail(f"no GPUNode {node}; is its Node labelled ullage.dev/node=true?")
+    changed = access.asked(context, lambda api: draining.mark(api, node, drain=not undo))
     if undo:
-        console.print(f"{node} takes work again" if changed else f"{node} was not draining")
+        access.console.print(f"{node} takes work again" if changed else f"{node} was not draining")
         return
     end, told = time.monotonic() + timeout, ""
     while True:
-        left = _asked(context, lambda api: draining.left_on(api, node))
+        left = access.asked(context, lambda api: draining.left_on(api, node))
         if (said := left.text(node)) != told:
-            console.print(said, markup=False)
+            access.console.print(said, markup=False)
             told = said
         if not left.pods or not wait:
             return
         if time.monotonic() >= end:
-            _fail(f"{node} is not empty after {timeout:g} s; it goes on draining")
-        time.sleep(WATCH_S)
+            access.fail(f"{node} is not empty after {timeout:g} s; it goes on draining")
+        time.sleep(access.WATCH_S)
 
 
 @app.command("support-bundle")
@@ -250,15 +306,20 @@ def support_bundle(
     ] = Path("ullage-support.tar.gz"),
 ) -> None:
     """Write what decisions are made from into an archive, without environments and secrets."""
-    from ullage.cli.support_bundle import write
+    import time
 
-    seen = _look(context, STREAMS)
-    checked = _answered(lambda: nodes.examine(_target(context), "", time.time()))
+    from ullage.cli import access
+    from ullage.cli import doctor as nodes
+    from ullage.cli.support_bundle import write
+    from ullage.cluster.values.streams import STREAMS
+
+    seen = access.look_at(context, STREAMS)
+    checked = access.answered(lambda: nodes.examine(access.target_of(context), "", time.time()))
     try:
         write(file, seen, nodes.table(checked))
     except OSError as error:
-        _fail(f"{file}: {error.strerror or error}")
-    console.print(f"wrote {file}", markup=False)
+        access.fail(f"{file}: {error.strerror or error}")
+    access.console.print(f"wrote {file}", markup=False)
 
 
 @app.command()
@@ -266,74 +327,92 @@ def cost(
     context: typer.Context,
     namespace: Namespace = "",
     everywhere: Everywhere = False,
-    by: Annotated[costs.By, typer.Option(help="One line for each.")] = costs.By.JOB,
-    plot: Annotated[str, typer.Option(help="A file to draw to (PNG), or `terminal`.")] = "",
+    by: Annotated[CostBy, typer.Option(help="One line for each.")] = CostBy.JOB,
+    plot: Annotated[str, typer.Option(help=PLOT)] = "",
     output: Annotated[
-        costs.Output, typer.Option("--output", "-o", help="How it is told.")
-    ] = costs.Output.TABLE,
+        CostOutput, typer.Option("--output", "-o", help="Form of the answer.")
+    ] = CostOutput.TABLE,
 ) -> None:
     """What work cost, what on-demand would have taken, what was saved, what losses took."""
-    namespaced = inside(WORKLOADS, _one_or_all(context, namespace, everywhere))
-    seen = _allowed(context, [*namespaced, SCHEDULING_POLICIES], (SCHEDULING_POLICIES,))
+    import time
+
+    from ullage.cli import access
+    from ullage.cli import cost as costs
+    from ullage.cli.look import WORKLOADS, inside, workloads
+    from ullage.cluster.values.streams import SCHEDULING_POLICIES
+
+    namespaced = inside(WORKLOADS, access.one_or_all(context, namespace, everywhere))
+    seen = access.allowed(context, [*namespaced, SCHEDULING_POLICIES], (SCHEDULING_POLICIES,))
     now = time.time()
     found = costs.lines(workloads(seen), by, now, seen.policy)
-    if output is costs.Output.JSON:
-        sys.stdout.write(costs.to_json(found, by, now))
+    if output is CostOutput.JSON:
+        typer.echo(costs.to_json(found, by, now), nl=False)
     else:
-        console.print(costs.table(found, by))
-    told = problems if output is costs.Output.JSON else console
-    if plot == costs.TERMINAL:
+        access.console.print(costs.table(found, by))
+    told = access.problems if output is CostOutput.JSON else access.console
+    if plot == TERMINAL:
         told.print(costs.bars(found))
     elif plot:
         try:
             told.print(f"wrote {costs.picture(found, Path(plot))}", markup=False)
         except (OSError, RuntimeError) as error:
-            _fail(str(error))
+            access.fail(str(error))
 
 
 @app.command("tuning")
 def show_tuning(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="Name of a TuningJob.")],
+    name: Annotated[str, typer.Argument(help="Name of a TuningJob, also tune/NAME.")],
     namespace: Namespace = "",
     output: Annotated[
-        tuning.Output, typer.Option("--output", "-o", help="Form of the answer.")
-    ] = tuning.Output.TABLE,
+        TrialOutput, typer.Option("--output", "-o", help="Form of the answer.")
+    ] = TrialOutput.TABLE,
     watch: Watch = False,
-    plot: Annotated[
-        str, typer.Option(help="A file to draw learning curves to (PNG), or `terminal`.")
-    ] = "",
+    plot: Annotated[str, typer.Option(help=PLOT)] = "",
 ) -> None:
     """Trials of a search: parameters, epoch, value, share, state, and the best one so far."""
-    if (watch or plot == costs.TERMINAL) and not output.for_people:
-        _fail("--watch and --plot terminal go with tables only")
-    namespace = _inside(context, namespace)
+    import time
+
+    from rich.console import Group
+
+    from ullage.cli import access, tables_tuning, tuning
+
+    if (watch or plot == TERMINAL) and not output.for_people:
+        access.fail("--watch and --plot terminal go with tables only")
+    namespace, name = access.namespace_of(context, namespace), access.name_of(name, "TuningJob")
     if not output.for_people:
-        sys.stdout.write(tuning.for_scripts(_search(context, namespace, name), output))
+        typer.echo(tuning.for_scripts(_search(context, namespace, name), output), nl=False)
     else:
 
         def shown() -> RenderableType:
             found = _search(context, namespace, name)
-            table = tables_tuning.search(found, time.time(), wide=output is tuning.Output.WIDE)
-            return Group(table, tables_tuning.curves(found)) if plot == costs.TERMINAL else table
+            table = tables_tuning.search(found, time.time(), wide=output is TrialOutput.WIDE)
+            return Group(table, tables_tuning.curves(found)) if plot == TERMINAL else table
 
-        _shown(shown, watch)
-    if plot not in ("", costs.TERMINAL):
-        told = console if output.for_people else problems
+        access.shown(shown, watch)
+    if plot not in ("", TERMINAL):
+        told = access.console if output.for_people else access.problems
         try:
             path = tables_tuning.picture(_search(context, namespace, name), Path(plot))
         except (OSError, RuntimeError) as error:
-            _fail(str(error))
+            access.fail(str(error))
         told.print(f"wrote {path}", markup=False)
 
 
-def _search(context: typer.Context, namespace: str, name: str) -> tuning.TuningView:
+def _search(context: typer.Context, namespace: str, name: str) -> TuningView:
+    import time
+
+    from ullage.api.contract import WireError
+    from ullage.cli import access, tuning
+
     try:
-        found = _asked(context, lambda api: tuning.look_for(api, namespace, name, time.time()))
+        found = access.asked(
+            context, lambda api: tuning.look_for(api, namespace, name, time.time())
+        )
     except WireError as error:
-        _fail(f"TuningJob {name} cannot be read: {error}")
+        access.fail(f"TuningJob {name} cannot be read: {error}")
     if found is None:
-        _fail(f"no TuningJob {name} in namespace {namespace}")
+        access.fail(f"no TuningJob {name} in namespace {namespace}")
     return found
 
 
@@ -349,26 +428,40 @@ def explain(
     ],
 ) -> None:
     """What a reason or a condition means; or `policy`: promised against received time."""
+    from ullage.cli import printing
+
     if reason.lower() == "policy":
-        seen = _look(context, (TRAINING_JOBS, SCHEDULING_POLICIES, DEVICE_PROFILES, CAPACITY_POOLS))
-        held = (
-            _asked(context, quota_held) if any(one.quota for one in seen.policy.tenants) else None
-        )
-        console.print(tables_policy.policy(seen, time.time(), held))
-        return
-    said = tables.explanation(reason)
-    if said is None:
-        words = [item.value for item in Reason]
-        near = difflib.get_close_matches(reason, words, n=3, cutoff=0.4)
-        hint = f"; did you mean {', '.join(near)}?" if near else ""
-        _fail(f"no reason or condition {reason!r}{hint}")
-    console.print(said)
+        return _divided(context)
+    try:
+        printing.console.print(printing.explanation(reason))
+    except ValueError as error:
+        printing.fail(str(error))
+
+
+def _divided(context: typer.Context) -> None:
+    """How the cluster's time is divided."""
+    import time
+
+    from ullage.cli import access, tables_policy
+    from ullage.cli.look import quota_held
+    from ullage.cluster.values.streams import (
+        CAPACITY_POOLS,
+        DEVICE_PROFILES,
+        SCHEDULING_POLICIES,
+        TRAINING_JOBS,
+    )
+
+    wanted = (TRAINING_JOBS, SCHEDULING_POLICIES, DEVICE_PROFILES, CAPACITY_POOLS)
+    seen = access.look_at(context, wanted)
+    has_quota = any(one.quota for one in seen.policy.tenants)
+    held = access.asked(context, quota_held) if has_quota else None
+    access.console.print(tables_policy.policy(seen, time.time(), held))
 
 
 @app.command("recommend")
 def recommend_accelerator(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="Name of a TrainingJob.")] = "",
+    name: Annotated[str, typer.Argument(help="Name of a TrainingJob, also tj/NAME.")] = "",
     file: Annotated[
         typer.FileText | None,
         typer.Option("--file", "-f", help="A manifest instead; - = stdin."),
@@ -376,36 +469,54 @@ def recommend_accelerator(
     namespace: Namespace = "",
 ) -> None:
     """Which accelerator serves a job best: time, cost, bounds, and why others do not."""
+    from ullage.cli import access, recommend
+    from ullage.cli.look import inside
+    from ullage.cluster.values.streams import (
+        CAPACITY_POOLS,
+        DEVICE_PROFILES,
+        GPU_NODES,
+        TRAINING_JOBS,
+        WORKLOAD_PROFILES,
+    )
+
     if bool(name) == (file is not None):
-        _fail("give the name of a TrainingJob, or a manifest with -f")
-    namespace = _inside(context, namespace)
+        access.fail("give the name of a TrainingJob, or a manifest with -f")
+    namespace = access.namespace_of(context, namespace)
+    name = access.name_of(name, "TrainingJob") if name else ""
     jobs = inside((TRAINING_JOBS,), namespace, name) if name else ()
     prices = (DEVICE_PROFILES, CAPACITY_POOLS)
-    seen = _look(context, (GPU_NODES, *prices, WORKLOAD_PROFILES, *jobs))
+    seen = access.look_at(context, (GPU_NODES, *prices, WORKLOAD_PROFILES, *jobs))
     job: WorkloadRecord | None = next(iter(seen.workloads.values()), None)
     if file is not None:
         try:
             job = recommend.job_of(file.read(), namespace)
         except recommend.ManifestError as error:
-            _fail(str(error))
+            access.fail(str(error))
     if job is None:
-        _fail(f"no TrainingJob {name} in namespace {namespace}")
-    console.print(recommend.recommendation(seen, job))
+        access.fail(f"no TrainingJob {name} in namespace {namespace}")
+    access.console.print(recommend.recommendation(seen, job))
 
 
 @profile.command("export")
 def export_profile(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="Name of a WorkloadProfile.")],
+    name: Annotated[str, typer.Argument(help="Name of a WorkloadProfile, also wp/NAME.")],
     namespace: Namespace = "",
 ) -> None:
     """Print a profile with everything that was measured, as YAML that import takes."""
-    namespace = _inside(context, namespace)
-    seen = _look(context, inside((WORKLOAD_PROFILES,), namespace, name))
+    from ullage.cli import access, profiles
+    from ullage.cli.look import inside
+    from ullage.cluster.values.streams import WORKLOAD_PROFILES
+
+    namespace, name = (
+        access.namespace_of(context, namespace),
+        access.name_of(name, "WorkloadProfile"),
+    )
+    seen = access.look_at(context, inside((WORKLOAD_PROFILES,), namespace, name))
     found = seen.profiles.get((namespace, name))
     if found is None:
-        _fail(f"no WorkloadProfile {name} in namespace {namespace}")
-    sys.stdout.write(profiles.to_yaml(profiles.exported(found)))
+        access.fail(f"no WorkloadProfile {name} in namespace {namespace}")
+    typer.echo(profiles.to_yaml(profiles.exported(found)), nl=False)
 
 
 @profile.command("import")
@@ -421,7 +532,7 @@ def import_profile(
         bool, typer.Option(help="Take rows of devices that this cluster does not know.")
     ] = False,
     trace: Annotated[
-        traces.TraceKind | None,
+        TraceKind | None,
         typer.Option("--from", help="The file is a trace of this form (JSON, also gzipped)."),
     ] = None,
     workload_class: Annotated[
@@ -436,13 +547,16 @@ def import_profile(
     ] = None,
 ) -> None:
     """Create or replace a profile with the rows of a file, or complete one from a trace."""
-    namespace = _inside(context, namespace)
-    known = None if unknown_accelerators else _known_accelerators(context)
+    from ullage.cli import access, profiles, traces
+    from ullage.cli.look import save
+
+    namespace = access.namespace_of(context, namespace)
+    known = None if unknown_accelerators else access.known_accelerators(context)
     data = file.read(traces.MOST_BYTES + 1)
     try:
         if trace is None:
             body = profiles.read(data.decode("utf-8", "replace"), name, namespace, known)
-            done = _answered(lambda: save(_target(context), body))
+            done = access.answered(lambda: save(access.target_of(context), body))
         else:
             said = traces.Traced(
                 kind=trace,
@@ -452,108 +566,20 @@ def import_profile(
                 steps=steps,
             )
             body, found = traces.profile_of(data, said, name, namespace, known)
-            done = _answered(lambda: save(_target(context), body, traces.joined))
-            console.print(traces.told(found))
+            done = access.answered(lambda: save(access.target_of(context), body, traces.joined))
+            access.console.print(traces.told(found))
     except profiles.ProfileError as error:
-        _fail(str(error))
-    console.print(f"workloadprofile {namespace}/{name} {done}")
+        access.fail(str(error))
+    access.console.print(f"workloadprofile {namespace}/{name} {done}")
 
 
-def _target(context: typer.Context) -> Target:
-    target: Target = context.obj
-    return target
+@app.command()
+@takes(Inputs, Play, Spot, Serving, Lanes, Tuning, Live, Told)
+def simulate(context: typer.Context, **given: object) -> None:
+    """Try policies on a trace, or on the jobs of this cluster, before switching one on."""
+    from ullage.cli.simulate import answered
 
-
-def _inside(context: typer.Context, stated: str) -> str:
-    """The namespace that a command speaks of."""
-    try:
-        return _target(context).namespace_or(stated)
-    except CredentialsError as error:
-        _fail(str(error))
-
-
-def _one_or_all(context: typer.Context, stated: str, everywhere: bool) -> str:
-    """Namespace to read; "" = all namespaces."""
-    if everywhere and (stated or _target(context).namespace):
-        _fail("give a namespace with -n, or all of them with -A")
-    return "" if everywhere else _inside(context, stated)
-
-
-def _shown(render: Callable[[], RenderableType], watch: bool) -> None:
-    """Print it once; or each time that it reads differently, until the user ends it."""
-    before = ""
-    while True:
-        with console.capture() as printed:
-            console.print(render())
-        if printed.get() != before:
-            if before and console.is_terminal:
-                console.clear()
-            before = printed.get()
-            sys.stdout.write(before)
-            sys.stdout.flush()
-        if not watch:
-            return
-        time.sleep(WATCH_S)
-
-
-_WITHOUT: Final = {
-    PODS.kind.kind: "without pods that share devices by a label",
-    SCHEDULING_POLICIES.kind.kind: "the tenant is the one that work names, else its namespace",
-}
-
-
-def _allowed(
-    context: typer.Context, wanted: list[Stream], optional: Collection[Stream]
-) -> Snapshot:
-    """A look without what the user may not list and need not see; left out from now on."""
-    seen, refused = _answered(lambda: look_as_allowed(_target(context), wanted, optional))
-    for kind, message in refused.items():
-        problems.print(f"{_WITHOUT[kind]}: {message}", markup=False)
-    wanted[:] = [stream for stream in wanted if stream.kind.kind not in refused]
-    return seen
-
-
-def _known_accelerators(context: typer.Context) -> set[str] | None:
-    """Accelerators of the cluster; ``None`` where the user may not list them."""
-
-    async def looked() -> set[str] | None:
-        try:
-            return profiles.accelerators(await look(_target(context), (GPU_NODES, DEVICE_PROFILES)))
-        except Forbidden as error:
-            problems.print(f"accelerators are not checked: {error.message}")
-            return None
-
-    return _answered(looked)
-
-
-def _look(context: typer.Context, wanted: Sequence[Stream]) -> Snapshot:
-    return _answered(lambda: look(_target(context), wanted))
-
-
-def _asked(
-    context: typer.Context, ask: Callable[[ClusterPort], Coroutine[None, None, Answer]]
-) -> Answer:
-    async def asked() -> Answer:
-        async with _target(context).connect() as api:
-            return await ask(api)
-
-    return _answered(asked)
-
-
-def _answered(ask: Callable[[], Coroutine[None, None, Answer]]) -> Answer:
-    try:
-        return asyncio.run(ask())
-    except NotFound:
-        _fail("this cluster does not know Ullage's kinds: install the chart ullage-crds")
-    except Forbidden as error:
-        _fail(f"not allowed: {error.message}")
-    except (ApiError, CredentialsError) as error:
-        _fail(str(error))
-
-
-def _fail(text: str) -> NoReturn:
-    problems.print(f"error: {text}", style="red", markup=False)
-    raise typer.Exit(code=1)
+    answered(context.obj, given)
 
 
 def run() -> None:

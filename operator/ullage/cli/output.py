@@ -8,42 +8,13 @@ Statuses are those of the API, field by field.
 from __future__ import annotations
 
 import json
-import os
-import sys
 from collections.abc import Sequence
-from enum import StrEnum
 
 import yaml
-from rich.console import Console
 
+from ullage.cli.forms import Output
 from ullage.cluster.codecs.status import status_to_wire
-from ullage.cluster.records.snapshot import WorkloadRecord
-
-_UNFOLDED = 4096
-"""Width without a terminal: each row of a table is one line."""
-
-
-class Output(StrEnum):
-    """Form of an answer."""
-
-    TABLE = "table"
-    WIDE = "wide"
-    JSON = "json"
-    YAML = "yaml"
-    NAME = "name"
-
-    @property
-    def for_people(self) -> bool:
-        """Whether it is a table."""
-        return self in (Output.TABLE, Output.WIDE)
-
-
-def console_for(stream: str = "stdout") -> Console:
-    """A console that folds lines on a terminal, and not in a pipe or a file."""
-    error = stream == "stderr"
-    terminal = (sys.stderr if error else sys.stdout).isatty()
-    width = None if terminal or os.environ.get("COLUMNS") else _UNFOLDED
-    return Console(stderr=error, highlight=False, width=width)
+from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
 
 
 def workloads_as(found: Sequence[WorkloadRecord], output: Output) -> str:
@@ -67,9 +38,11 @@ def workloads_as(found: Sequence[WorkloadRecord], output: Output) -> str:
 
 
 def _body(workload: WorkloadRecord) -> dict[str, object]:
-    ref = workload.ref
+    ref, kind = workload.ref, workload.kind
+    # pods are told as jobs are: with their nodes, devices and end
+    form = WorkloadKind.TRAINING_JOB if kind is WorkloadKind.POD else kind
     return {
-        "kind": workload.kind.value,
+        "kind": kind.value,
         "metadata": {"namespace": ref.namespace, "name": ref.name, "uid": ref.uid},
-        "status": status_to_wire(workload.kind, workload.status),
+        "status": status_to_wire(form, workload.status),
     }

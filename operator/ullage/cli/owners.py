@@ -76,6 +76,38 @@ async def pods_of(cluster: ClusterPort, kind: str, namespace: str, name: str) ->
     return state.freeze(now)
 
 
+async def predecessors(cluster: ClusterPort, namespace: str, name: str) -> list[str]:
+    """Pods of other revisions of the Deployment that made a pod, which run; by name.
+
+    Args:
+        cluster: asked with the rights of the user.
+        namespace: of the pod.
+        name: of the pod.
+
+    Raises:
+        ApiError: the API server refused or did not answer.
+    """
+    try:
+        pod = await cluster.get(ports.POD, name, namespace=namespace)
+    except NotFound:
+        return []
+    holder = identity(pod).controller
+    deployment = await _above(cluster, holder, namespace) if holder is not None else None
+    if holder is None or deployment is None or deployment.kind != "Deployment":
+        return []
+    above: dict[tuple[str, str], Controller | None] = {}
+    running: list[str] = []
+    selector = replace(streams.PODS.selector, namespace=namespace, fields="status.phase=Running")
+    async for page in cluster.list_paged(ports.POD, selector):
+        for raw in page.items:
+            meta = identity(raw)
+            of_another = meta.controller is not None and meta.controller.name != holder.name
+            if of_another and not meta.deleting:
+                wanted = (deployment.kind, deployment.name)
+                running += [meta.name] if await _belongs(cluster, raw, wanted, above) else []
+    return sorted(running)
+
+
 async def _belongs(
     cluster: ClusterPort,
     raw: JsonObject,

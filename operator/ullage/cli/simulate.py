@@ -9,6 +9,7 @@ imported when the command runs: other commands start without them.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,7 +36,6 @@ from ullage.cli.simulate_options import (
     Spot,
     Tuning,
     of,
-    takes,
 )
 
 if TYPE_CHECKING:
@@ -44,43 +44,46 @@ if TYPE_CHECKING:
     from ullage.simulate.comparison import Asked, Comparison
 
 
-@takes(Inputs, Play, Spot, Serving, Lanes, Tuning, Live, Output)
-def command(context: typer.Context, **given: object) -> None:
-    """Try policies on a trace, or on the jobs of this cluster, before switching one on."""
+def answered(target: Target, given: Mapping[str, object]) -> None:
+    """Answer the command that its options ask for; a fault of theirs ends it with exit status 1.
+
+    Args:
+        target: The cluster, where one is asked for.
+        given: Options by the names of their fields.
+    """
     inputs, play, spot = of(Inputs, given), of(Play, given), of(Spot, given)
     live, output = of(Live, given), of(Output, given)
     problems = Console(stderr=True, highlight=False)
-    folder = Path(output.plot) if output.plot else None
     try:
         if spot.spot:
             bought = simulate_spot.watched(simulate_spot.asked_for(inputs, play, spot), problems)
-            simulate_spot.show(bought, output.json_file, folder, each=output.each)
+            simulate_spot.show(bought, output.json_file, output.plot, each=output.each)
             return
         serving = of(Serving, given)
         if serving.requests:
             served = simulate_requests.question(serving, play.seed)
             answer = simulate_requests.watched(served, problems)
-            simulate_requests.show(answer, output.json_file, folder)
+            simulate_requests.show(answer, output.json_file, output.plot)
             return
         lanes = of(Lanes, given)
         if lanes.lanes:
             asked = simulate_lanes.question(lanes, play.jobs)
             shared = simulate_lanes.watched(asked, problems)
-            simulate_lanes.show(shared, output.json_file, folder)
+            simulate_lanes.show(shared, output.json_file, output.plot)
             return
         tuning = of(Tuning, given)
         if tuning.tuning:
             trials = simulate_tuning.question(tuning, play)
             ended = simulate_tuning.watched(trials, problems)
-            simulate_tuning.show(ended, output.json_file, folder)
+            simulate_tuning.show(ended, output.json_file, output.plot)
             return
         if live.submit:
-            told = simulate_submit.submission(context.obj, live.submit, live.snapshot)
+            told = simulate_submit.submission(target, live.submit, live.snapshot)
             simulate_submit.show(told, output.json_file)
             return
-        seen = _live(context.obj) if live.from_cluster else _saved(live.snapshot)
+        seen = _live(target) if live.from_cluster else _saved(live.snapshot)
         found = watched(asked_for(inputs, play, seen), problems)
-        show(found, output.json_file, folder, each=output.each)
+        show(found, output.json_file, output.plot, each=output.each)
     except (ValueError, RuntimeError, OSError) as error:
         problems.print(f"error: {error}", style="red", markup=False)
         raise typer.Exit(code=1) from error
@@ -165,7 +168,7 @@ def table_of(found: Comparison) -> Table:
     return table
 
 
-def show(found: Comparison, json_file: str, folder: Path | None, *, each: bool) -> None:
+def show(found: Comparison, json_file: str, plot: str, *, each: bool) -> None:
     """Print the table and write what was asked for.
 
     Raises:
@@ -173,18 +176,18 @@ def show(found: Comparison, json_file: str, folder: Path | None, *, each: bool) 
     """
     from ullage.simulate.comparison import to_json
 
-    def pictures() -> tuple[Path, ...]:
+    def pictures(where: Path) -> tuple[Path, ...]:
         from ullage.simulate.plots import draw
 
-        assert folder is not None
-        return draw(found.outcomes, folder, found.trace.name)
+        return draw(found.outcomes, where, found.trace.name)
 
     tell(
         table_of(found),
         found.trace.notes,
         json_file,
         lambda: to_json(found, jobs=each),
-        pictures if folder is not None else None,
+        plot,
+        pictures,
     )
 
 

@@ -93,7 +93,7 @@ def notes_of(found: LaneAnswer) -> tuple[str, ...]:
     return (*found.question.notes, never)
 
 
-def show(found: LaneAnswer, json_file: str, folder: Path | None) -> None:
+def show(found: LaneAnswer, json_file: str, plot: str) -> None:
     """Print the table and write what was asked for.
 
     Raises:
@@ -101,16 +101,16 @@ def show(found: LaneAnswer, json_file: str, folder: Path | None) -> None:
     """
     from ullage.simulate.lanes import to_json
 
-    def pictures() -> tuple[Path, ...]:
+    def pictures(where: Path) -> tuple[Path, ...]:
         from ullage.simulate.plots_lanes import draw
 
-        assert folder is not None
-        return draw(found, folder)
+        return draw(found, where)
 
     tell(
         table_of(found),
         notes_of(found),
         json_file,
         partial(to_json, found),
-        pictures if folder is not None else None,
+        plot,
+        pictures,
     )

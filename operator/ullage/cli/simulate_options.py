@@ -15,6 +15,8 @@ from typing import Annotated, TypeVar, get_type_hints
 
 import typer
 
+from ullage.cli.forms import PLOT
+
 Group = TypeVar("Group")
 
 
@@ -225,7 +227,7 @@ class Output:
 
     json_file: Annotated[str, typer.Option("--json", help="Write the figures; - = stdout.")] = ""
     each: Annotated[bool, typer.Option(help="Every job in the JSON, too.")] = False
-    plot: Annotated[str, typer.Option(help="Folder for pictures (PNG).")] = ""
+    plot: Annotated[str, typer.Option(help=PLOT)] = ""
 
 
 def takes(*groups: type[object]) -> Callable[[Callable[..., None]], Callable[..., None]]:

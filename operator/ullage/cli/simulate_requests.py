@@ -131,7 +131,7 @@ def table_of(found: ServingAnswer) -> Table:
     return table
 
 
-def show(found: ServingAnswer, json_file: str, folder: Path | None) -> None:
+def show(found: ServingAnswer, json_file: str, plot: str) -> None:
     """Print the table and write what was asked for.
 
     Raises:
@@ -139,11 +139,10 @@ def show(found: ServingAnswer, json_file: str, folder: Path | None) -> None:
     """
     from ullage.simulate.serving import to_json
 
-    def pictures() -> tuple[Path, ...]:
+    def pictures(where: Path) -> tuple[Path, ...]:
         from ullage.simulate.plots_serving import draw
 
-        assert folder is not None
-        return draw(found, folder)
+        return draw(found, where)
 
     notes = () if found.best is not None else ("no configuration keeps the objective",)
     tell(
@@ -151,5 +150,6 @@ def show(found: ServingAnswer, json_file: str, folder: Path | None) -> None:
         notes,
         json_file,
         partial(to_json, found),
-        pictures if folder is not None else None,
+        plot,
+        pictures,
     )

@@ -96,7 +96,7 @@ def table_of(found: Comparison) -> Table:
     return table
 
 
-def show(found: Comparison, json_file: str, folder: Path | None, *, each: bool) -> None:
+def show(found: Comparison, json_file: str, plot: str, *, each: bool) -> None:
     """Print the table and write what was asked for.
 
     Raises:
@@ -104,16 +104,16 @@ def show(found: Comparison, json_file: str, folder: Path | None, *, each: bool) 
     """
     from ullage.simulate.spot.comparison import to_json
 
-    def pictures() -> tuple[Path, ...]:
+    def pictures(where: Path) -> tuple[Path, ...]:
         from ullage.simulate.spot.plots import draw
 
-        assert folder is not None
-        return draw(found, folder)
+        return draw(found, where)
 
     tell(
         table_of(found),
         found.notes,
         json_file,
         lambda: to_json(found, each=each),
-        pictures if folder is not None else None,
+        plot,
+        pictures,
     )

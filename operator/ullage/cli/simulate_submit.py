@@ -19,7 +19,9 @@ from rich.text import Text
 
 from ullage.api.contract import JsonObject, section
 from ullage.cli import tables
-from ullage.cli.output import Output, console_for, workloads_as
+from ullage.cli.forms import Output
+from ullage.cli.output import workloads_as
+from ullage.cli.printing import console_for
 from ullage.cli.recommend import ManifestError, document_of, job_of
 from ullage.cluster.codecs.objects import optional_text
 

@@ -92,7 +92,7 @@ def table_of(found: TuningAnswer) -> Table:
     return table
 
 
-def show(found: TuningAnswer, json_file: str, folder: Path | None) -> None:
+def show(found: TuningAnswer, json_file: str, plot: str) -> None:
     """Print the table and write what was asked for.
 
     Raises:
@@ -100,16 +100,16 @@ def show(found: TuningAnswer, json_file: str, folder: Path | None) -> None:
     """
     from ullage.simulate.tuning import to_json
 
-    def pictures() -> tuple[Path, ...]:
+    def pictures(where: Path) -> tuple[Path, ...]:
         from ullage.simulate.plots_tuning import draw
 
-        assert folder is not None
-        return draw(found, folder)
+        return draw(found, where)
 
     tell(
         table_of(found),
         (),
         json_file,
         partial(to_json, found),
-        pictures if folder is not None else None,
+        plot,
+        pictures,
     )

@@ -20,8 +20,9 @@ from rich.console import Console, RenderableType
 
 from ullage.api.times import rfc3339
 from ullage.app.replay import to_json
+from ullage.cli.forms import Output
 from ullage.cli.look import workloads
-from ullage.cli.output import Output, workloads_as
+from ullage.cli.output import workloads_as
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.scheduling.model.plan import DecideSettings
 

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from rich.console import Group, RenderableType
@@ -12,10 +12,16 @@ from rich.table import Table
 from rich.text import Text
 
 from ullage.api.contract import DesiredSlice, ObservedDevice, Reason
-from ullage.api.explanations.all import CONDITIONS, REASONS
+from ullage.api.explanations.all import REASONS
 from ullage.api.reasons import ConditionType
 from ullage.api.times import rfc3339
-from ullage.cluster.records.snapshot import GPUNodeRecord, PolicyRecord, Snapshot, WorkloadRecord
+from ullage.cluster.records.snapshot import (
+    GPUNodeRecord,
+    PodRecord,
+    PolicyRecord,
+    Snapshot,
+    WorkloadRecord,
+)
 from ullage.cluster.records.spec_fields import Elasticity
 from ullage.cluster.records.status import (
     AllocationRecord,
@@ -34,6 +40,8 @@ from ullage.engines.lanes.explain import lane_line
 from ullage.scheduling.accounting.bills import party_of
 
 GOOD, BAD, QUIET = "green", "red", "dim"
+MOST_PODS: Final = 10
+"""Pods whose ends one answer shows."""
 SILENT_SECONDS: Final = 180.0
 """Age of a heartbeat after which an agent counts as down."""
 PHASE_STYLES: Mapping[str, str] = {
@@ -150,12 +158,30 @@ def is_placed(workload: WorkloadRecord) -> bool:
     return condition is not None and condition.status == "True"
 
 
-def why(workload: WorkloadRecord, isolation: Condition | None = None) -> RenderableType:
-    """Why a workload is where it is, or waits: decision, what binds, what helps.
+def behind_predecessors(pod: str, running: Sequence[str]) -> Text:
+    """What a pod of a rollout waits for, where its Deployment keeps older pods until it is ready.
+
+    Args:
+        pod: the pod that waits.
+        running: pods of other revisions, at least one.
+    """
+    more = f" and {len(running) - 1} more" if len(running) > 1 else ""
+    return Text(
+        f"{running[0]}{more} of the same Deployment may hold what {pod} needs, and a rollout with"
+        " surge keeps them until it is ready: strategy.rollingUpdate with maxSurge: 0 and"
+        " maxUnavailable: 1 lets them go first"
+    )
+
+
+def why(
+    workload: WorkloadRecord, isolation: Condition | None = None, ends: Sequence[PodRecord] = ()
+) -> RenderableType:
+    """Why a workload is where it is, waits, or ended: decision, what binds, what helps.
 
     Args:
         workload: the workload.
         isolation: why its class shares devices with itself alone, ``None`` = it does not.
+        ends: its pods that ended badly, whose container was started again, or waits.
     """
     status = workload.status
     title = Text.assemble(
@@ -173,11 +199,21 @@ def why(workload: WorkloadRecord, isolation: Condition | None = None) -> Rendera
             "what helps": REASONS[Reason.CLASS_FAULTED].what_to_do,
         }
         parts.append(facts(rows))
-    if status.decision is None:
+    finished = status.condition(ConditionType.FINISHED)
+    ended = finished is not None and finished.status == "True"
+    admitted = finished if ended else status.condition(ConditionType.ADMITTED)
+    if admitted is not None and (ended or status.decision is None):
+        parts.append(_ruled(admitted))
+        if not ended:
+            return Group(*parts)
+    elif status.decision is None:
         parts.append(Text("no decision was made yet; is the operator running?"))
         return Group(*parts)
-    parts.append(_decision(status.decision))
-    if status.decision.refusals:
+    else:
+        parts.append(_decision(status.decision))
+    if ends:
+        parts.append(_ends(ends))
+    if status.decision is not None and status.decision.refusals and not ended:
         parts.append(_refusals(status.decision))
     if status.scheduling.exclusions:
         parts.append(_exclusions(status.scheduling.exclusions))
@@ -192,6 +228,35 @@ def why(workload: WorkloadRecord, isolation: Condition | None = None) -> Rendera
     if status.conditions:
         parts.append(_conditions(status.conditions))
     return Group(*parts)
+
+
+def _ruled(condition: Condition) -> Table:
+    """What a condition says where there is no decision, or none that matters any more."""
+    try:
+        helps = REASONS[Reason(condition.reason)].what_to_do
+    except ValueError:  # of another version of the operator
+        helps = ""
+    return facts(
+        {
+            "reason": condition.reason,
+            "": Text(condition.message),
+            "since": rfc3339(condition.since) if condition.since else "",
+            "what helps": helps,
+        }
+    )
+
+
+def _ends(pods: Sequence[PodRecord]) -> Table:
+    """How pods ended, or what their containers wait for."""
+    table = table_of("POD", "NODE", "RESTARTS", "HOW IT IS")
+    for pod in pods[:MOST_PODS]:
+        how = f"{pod.waiting_reason}: {pod.waiting_message}".rstrip(": ")
+        how = pod.how_it_ended if pod.stage.finished else how or pod.stage.value
+        how += f"; before: {pod.last_end}" if pod.last_end else ""
+        table.add_row(pod.name, pod.node or "-", str(pod.container_restarts), Text(how))
+    if len(pods) > MOST_PODS:
+        table.add_row(f"and {len(pods) - MOST_PODS} more", "", "", "")
+    return table
 
 
 def _decision(decision: DecisionRecord) -> Table:
@@ -316,9 +381,12 @@ def top(snapshot: Snapshot, now: float) -> RenderableType:
     """One line per device, and under it one per tenant."""
     owners = {uid: pod.owner.name for uid, pod in snapshot.pods.items()}
     sharing = {
-        placement.key.pod_uid: workload.status.sharing
+        uid: workload.status.sharing
         for workload in snapshot.workloads.values()
-        for placement in workload.status.placement
+        for uid in (
+            *(placement.key.pod_uid for placement in workload.status.placement),
+            *(member.pod.uid for member in workload.adopted),
+        )
     }
     table = table_of(
         "NODE", "DEVICE", "TENANT", "PERCENT", "MEMORY", "PHASE",
@@ -382,21 +450,6 @@ def _device(
 
 def _phase(node: GPUNodeRecord, tenant: DesiredSlice) -> str:
     return next((seen.phase.value for seen in node.observed if seen.key == tenant.key), "Wanted")
-
-
-def explanation(word: str) -> RenderableType | None:
-    """Meaning of a reason or condition and what to do; ``None`` for an unknown word."""
-    for reason in Reason:
-        if reason.value.lower() == word.lower():
-            said = REASONS[reason]
-            return Group(
-                Text(reason.value, style="bold"), said.meaning, Text(said.what_to_do, style=GOOD)
-            )
-    for type_ in ConditionType:
-        if type_.value.lower() == word.lower():
-            about = CONDITIONS[type_]
-            return Group(Text(f"condition {type_.value}", style="bold"), about.true_when)
-    return None
 
 
 def spend(record: SpendRecord) -> RenderableType:

@@ -207,19 +207,19 @@ def _line(curve: Sequence[tuple[int, float]], first: int, last: int) -> Sequence
     return found
 
 
-def picture(found: TuningView, path: Path) -> Path:
-    """The same curves as a PNG.
+def picture(found: TuningView, where: Path) -> Path:
+    """The same curves as a PNG: the file ``where``, or ``curves.png`` in that folder.
 
     Raises:
         NoPlotter: matplotlib is missing.
         OSError: the file cannot be written.
     """
-    from ullage.simulate.plotter import plotter, saved
+    from ullage.simulate.plotter import place, plotter, saved
 
     plots = plotter()
     figure, axes = plots.subplots(1, 1, figsize=(7.2, 4.2))
     _draw(axes, found)
-    return saved(plots, figure, path)
+    return saved(plots, figure, place(where, "curves"))
 
 
 def _draw(axes: Axes, found: TuningView) -> None:

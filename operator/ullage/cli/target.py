@@ -7,9 +7,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from ullage.kube.client import K8sCluster
-from ullage.kube.credentials import find_credentials, namespace_of
+if TYPE_CHECKING:
+    from ullage.kube.client import K8sCluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +30,8 @@ class Target:
         Raises:
             CredentialsError: none is named, and the kubeconfig cannot be read.
         """
+        from ullage.kube.credentials import namespace_of
+
         return stated or self.namespace or namespace_of(self.kubeconfig, self.context)
 
     @asynccontextmanager
@@ -39,6 +42,9 @@ class Target:
             CredentialsError: no usable credentials.
             ApiError: the API server refused or did not answer.
         """
+        from ullage.kube.client import K8sCluster
+        from ullage.kube.credentials import find_credentials
+
         credentials = await find_credentials(self.kubeconfig, self.context)
         async with K8sCluster(credentials, user_agent="kubectl-ullage") as api:
             yield api

@@ -11,12 +11,12 @@ import gzip
 import zlib
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
-from enum import StrEnum
 from io import BytesIO
 from typing import Final
 
 from ullage.api.contract import API_VERSION, accelerator_key
 from ullage.api.numbers import six_digits
+from ullage.cli.forms import TraceKind
 from ullage.cli.profiles import ProfileError, checked
 from ullage.cluster.codecs.speed import op_table_to_wire
 from ullage.cluster.records.profile import OpRow, OpTable
@@ -27,13 +27,6 @@ from ullage.engines.profiles.traces import Trace, TracedOp, TraceError
 MOST_BYTES: Final = 256 * 2**20
 """Of the JSON, unpacked; some hundreds of steps of a large model."""
 GZIP: Final = b"\x1f\x8b"
-
-
-class TraceKind(StrEnum):
-    """Formats of traces that are read."""
-
-    KINETO = "kineto"
-    CHAKRA = "chakra"
 
 
 READERS: Final[Mapping[TraceKind, Callable[[str, int | None], Trace]]] = {

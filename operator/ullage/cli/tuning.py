@@ -20,6 +20,7 @@ from typing import Final
 import yaml
 
 from ullage.api.contract import LABEL_TUNING, Reason
+from ullage.cli.forms import TrialOutput as Output
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.codecs.tuning import tuning_status_to_wire
 from ullage.cluster.projection.tuning import project_tuning_job
@@ -30,21 +31,6 @@ from ullage.cluster.values.streams import TRAINING_JOBS, TUNING_JOBS, Stream
 from ullage.ports import ClusterPort, JsonObject, Selector
 from ullage.scheduling.model.phases import OVER, Phase
 from ullage.scheduling.tuning.search import Search, Texts
-
-
-class Output(StrEnum):
-    """Form of the answer."""
-
-    TABLE = "table"
-    WIDE = "wide"
-    JSON = "json"
-    YAML = "yaml"
-    CSV = "csv"
-
-    @property
-    def for_people(self) -> bool:
-        """Whether it is a table."""
-        return self in (Output.TABLE, Output.WIDE)
 
 
 class TrialState(StrEnum):

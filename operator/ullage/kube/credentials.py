@@ -8,7 +8,6 @@ directory over the service account. Never logs a token.
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -18,6 +17,8 @@ from typing import Any, Final
 from kubernetes.aio import config
 from kubernetes.aio.client import Configuration
 from kubernetes.aio.config import incluster_config
+
+from ullage.process.threads import in_thread
 
 _config: Any = config
 _incluster: Any = incluster_config
@@ -74,7 +75,7 @@ def in_cluster(
         ) from error
 
     async def renew() -> None:
-        await asyncio.to_thread(loader.load_and_set, configuration)
+        await in_thread(loader.load_and_set, configuration)
 
     return Credentials(configuration=configuration, source="service account", renew=renew)
 

@@ -17,7 +17,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from ullage.cluster.values.readable import MOST_LEVELS, TOO_DEEP, UNREADABLE, shown, too_deep
+from ullage.cluster.values.readable import MOST_LEVELS, TOO_DEEP, UNREADABLE, outsized, shown
 from ullage.ports import JsonObject
 
 _NAMED: Final = 2
@@ -212,7 +212,9 @@ def _encodable(item: JsonObject, path: str, levels: int) -> tuple[dict[str, obje
                 kept[key], inner = _encodable(value, f"{field}.", levels - 1)
                 faults += inner
             else:
-                faults.append(f"{shown(field)}: {TOO_DEEP if too_deep(value) else str(error)}")
+                faults.append(
+                    f"{shown(field)}: {TOO_DEEP if outsized(value) == TOO_DEEP else str(error)}"
+                )
         else:
             kept[key] = value
     return kept, faults

@@ -27,10 +27,11 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Permission:
-    """One verb on one resource or subresource."""
+    """One verb on one resource or subresource, and what it is for."""
 
     kind: Kind
     verb: str
+    why: str
     subresource: str = ""
     scope: Scope = Scope.CLUSTER
 
@@ -45,55 +46,116 @@ class Permission:
         return f'{self.verb} {self.resource} in API group "{self.kind.group}"{where}'
 
 
-def _reads() -> Iterable[Permission]:
+_FOLLOWED: Final = "a decision is made of all of them as they are"
+_LOOK_FIRST: Final = "whose it is, before a name that is taken is written to"
+
+_HELD: Final = "the finalizer by which {}; a policy allows no other change"
+
+_VERBS: Final[Mapping[Kind, Mapping[str, str]]] = {
+    ports.POD: {
+        "get": _LOOK_FIRST,
+        "create": "members of gangs, replicas, routers and what orders nodes",
+        "delete": "members that are preempted, suspended, scaled in or replaced",
+        "patch": "the node, the scheduling gate and the annotations of labelled pods",
+    },
+    ports.DEPLOYMENT: {
+        "get": _LOOK_FIRST,
+        "create": "the router of an InferenceDeployment",
+        "patch": "a change of the router's settings",
+        "delete": "a router that its service asks for no more",
+    },
+    ports.SERVICE: {
+        "get": _LOOK_FIRST,
+        "create": "the address of a gang's coordinator, of replicas and of a router",
+        "patch": "a change of its ports or selector",
+        "delete": "one that nothing asks for any more",
+    },
+    ports.SECRET: {"create": "the token of a job in tiers, which is never read back"},
+    ports.NETWORK_POLICY: {"create": "who may reach the members of a job in tiers"},
+    ports.GPU_NODE: {
+        "create": "one for each node with devices",
+        "patch": "the slices that a node is to give",
+    },
+    ports.NODE: {
+        "get": "its taints as they are, since many write them",
+        "patch": "the taint of a node that is drained or was ordered",
+    },
+    ports.WORKLOAD_PROFILE: {"create": "what a class of workloads needs and how fast it is"},
+    ports.DEVICE_PROFILE: {"create": "what an accelerator is and what was learned of it"},
+    ports.TRAINING_JOB: {
+        "get": _LOOK_FIRST,
+        "create": "the trials of a TuningJob",
+        "delete": "trials that ended early",
+        "patch": _HELD.format("members save before their lead goes"),
+    },
+    ports.TUNING_JOB: {"patch": _HELD.format("results are counted before trials go")},
+    ports.INFERENCE_DEPLOYMENT: {"patch": _HELD.format("a router drains before its replicas go")},
+    ports.CAPACITY_POOL: {"patch": _HELD.format("requested nodes come or go before their pool")},
+    ports.EVENT: {
+        "get": "the count of one that a replica before this one wrote",
+        "create": "what owners are told",
+        "patch": "one that is told again",
+    },
+}
+
+_STATUS: Final[Mapping[Kind, str]] = {
+    ports.TRAINING_JOB: "phase, conditions and what was predicted and observed",
+    ports.INFERENCE_DEPLOYMENT: "phase, conditions and what was predicted and observed",
+    ports.SCHEDULING_POLICY: "whether decisions come, quota in use",
+    ports.WORKLOAD_PROFILE: "what was observed of the class",
+    ports.DEVICE_PROFILE: "the model that was learned, for the next start",
+    ports.CAPACITY_POOL: "nodes that are ordered, prices",
+    ports.TUNING_JOB: "trials and their outcome",
+    ports.POD: "why a labelled pod waits",
+}
+
+_LEASE: Final = {
+    "get": "who leads",
+    "create": "the first replica of an installation leads",
+    "update": "a leader renews, another one takes over",
+}
+
+
+def _followed() -> Iterable[Permission]:
     kinds = {stream.kind.plural: stream.kind for stream in STREAMS}
     return (
-        Permission(kind=kind, verb=verb)
+        Permission(kind=kind, verb=verb, why=_FOLLOWED)
         for kind in kinds.values()
-        for verb in ("get", "list", "watch")
+        for verb in ("list", "watch")
     )
 
 
-def _writes() -> Iterable[Permission]:
-    verbs: Mapping[Kind, tuple[str, ...]] = {
-        ports.POD: ("create", "delete", "patch"),
-        # deleted where a service asks for a router no more
-        ports.DEPLOYMENT: ("create", "delete", "patch"),
-        ports.SERVICE: ("create", "delete", "patch"),
-        # of jobs in tiers; what is in a Secret is never read back
-        ports.SECRET: ("create",),
-        ports.NETWORK_POLICY: ("create",),
-        ports.GPU_NODE: ("create", "patch"),
-        ports.NODE: ("patch",),
-        ports.WORKLOAD_PROFILE: ("create",),
-        ports.DEVICE_PROFILE: ("create",),
-        # of the trials of TuningJobs
-        ports.TRAINING_JOB: ("create", "delete"),
-        ports.EVENT: ("get", "create", "patch"),
-    }
-    return (Permission(kind=kind, verb=verb) for kind, all_ in verbs.items() for verb in all_)
-
-
-_STATUS: Final = (
-    ports.TRAINING_JOB,
-    ports.INFERENCE_DEPLOYMENT,
-    ports.SCHEDULING_POLICY,
-    ports.WORKLOAD_PROFILE,
-    ports.DEVICE_PROFILE,
-    ports.CAPACITY_POOL,
-    ports.TUNING_JOB,
-    ports.POD,
-)
-
 REQUIRED_VERBS: Final[tuple[Permission, ...]] = (
-    *_reads(),
-    *_writes(),
-    Permission(kind=ports.POD, verb="create", subresource="eviction"),
-    Permission(kind=ports.INFERENCE_DEPLOYMENT, verb="update", subresource="scale"),
-    *(Permission(kind=kind, verb="patch", subresource="status") for kind in _STATUS),
-    Permission(kind=ports.CONFIG_MAP, verb="get", scope=Scope.OWN_NAMESPACE),
+    *_followed(),
     *(
-        Permission(kind=ports.LEASE, verb=verb, scope=Scope.OWN_NAMESPACE)
-        for verb in ("get", "create", "update")
+        Permission(kind=kind, verb=verb, why=why)
+        for kind, verbs in _VERBS.items()
+        for verb, why in verbs.items()
+    ),
+    Permission(
+        kind=ports.POD,
+        verb="create",
+        subresource="eviction",
+        why="pods of others leave a node as their disruption budgets allow",
+    ),
+    Permission(
+        kind=ports.INFERENCE_DEPLOYMENT,
+        verb="update",
+        subresource="scale",
+        why="the number of replicas that the load asks for",
+    ),
+    *(
+        Permission(kind=kind, verb="patch", subresource="status", why=why)
+        for kind, why in _STATUS.items()
+    ),
+    Permission(
+        kind=ports.CONFIG_MAP,
+        verb="get",
+        scope=Scope.OWN_NAMESPACE,
+        why="a table of prices that a CapacityPool names",
+    ),
+    *(
+        Permission(kind=ports.LEASE, verb=verb, scope=Scope.OWN_NAMESPACE, why=why)
+        for verb, why in _LEASE.items()
     ),
 )

@@ -30,6 +30,7 @@ from ullage.ports import (
     Clock,
     Gone,
     JsonObject,
+    NotFound,
     Throttled,
     Unavailable,
     WatchEvent,
@@ -47,6 +48,8 @@ UNSYNCED_S: Final = 60.0
 FROZEN_S: Final = 165.0
 """Every request ends in less time, so a stream that neither hears nor fails for so long is stuck;
 three watches of 55 s."""
+ABSENT_S: Final = 60.0
+"""How soon to look again for a kind that the API server does not serve."""
 STORM_S: Final = 10.0
 """Two lists that are needed within this time are one too many."""
 PATIENT_MOST_S: Final = 60.0
@@ -197,8 +200,10 @@ class Reflector:
         self._stirred_at = self._clock.monotonic()
         while True:
             try:
-                await self._list()
-                await self._follow()
+                if await self._list():
+                    await self._follow()
+                else:
+                    await self._sleep(ABSENT_S)
             except Gone as error:
                 # One is normal after a compaction or a restart; one after another is a storm.
                 now = self._clock.monotonic()
@@ -210,13 +215,22 @@ class Reflector:
 
     # Listing.
 
-    async def _list(self) -> None:
-        items, version = await self._pages("")
+    async def _list(self) -> bool:
+        """List all; says whether the API server serves the kind, as it must if not optional."""
+        served = True
+        try:
+            items, version = await self._pages("")
+        except NotFound:
+            if not self.stream.optional:
+                raise
+            served, items, version = False, Packed(), ""
+            self._heard()
         if self._listed:
             self.relists_total += 1
         self._hand_over(items, version)
         self._listed = True
         self._next_resync = self._clock.monotonic() + self._times.resync_s
+        return served
 
     async def _pages(self, at_version: str) -> tuple[Packed, str]:
         items, version = Packed(), ""

@@ -26,6 +26,7 @@ from ullage import ports
 from ullage.ports import ApiError, ClusterPort
 from ullage.prices.identity import Identities, NoIdentity, signed
 from ullage.prices.source import Fetch, Paging
+from ullage.process.threads import in_thread
 
 CONFIG_MAP: Final = "configmap:"
 LARGEST_BYTES: Final = 2 * 2**20
@@ -127,7 +128,7 @@ class Fetcher:
         if fetch.url.startswith(CONFIG_MAP):
             return await self._config_map(fetch.url.removeprefix(CONFIG_MAP))
         if urlsplit(fetch.url).scheme not in ("http", "https"):
-            return await asyncio.to_thread(self._file, fetch.url)
+            return await in_thread(self._file, fetch.url)
         headers: dict[str, str] = {}
         if fetch.signed_for is not None:
             now_s = self._now()
@@ -144,7 +145,7 @@ class Fetcher:
         url = fetch.url
         for _ in range(MOST_PAGES):
             body = await self._get(replace(fetch, url=url))
-            page = await asyncio.to_thread(_page, body, paging)
+            page = await in_thread(_page, body, paging)
             if page is None:
                 return body
             rows, token = page

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -12,12 +11,11 @@ from typing import Final
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from ullage.process.tls_listener import LOOK_S, TLSListener
+from ullage.process.connections import sent
+from ullage.process.listener import LOOK_S, TLSListener
 from ullage.process.token_access import TokenAccess
 
 PATH: Final = "/metrics"
-SEND_S: Final = 30.0
-"""A reader who takes longer for a page is cut off."""
 
 
 class SecureMetrics:
@@ -57,15 +55,5 @@ class SecureMetrics:
         if verdict.status != 200:
             challenge = {"WWW-Authenticate": "Bearer"} if verdict.status == 401 else {}
             return web.Response(status=verdict.status, text=verdict.text, headers=challenge)
-        return await _sent(request, self._page())
-
-
-async def _sent(request: web.Request, page: bytes) -> web.StreamResponse:
-    response = web.Response(body=page, headers={"Content-Type": CONTENT_TYPE_LATEST})
-    try:
-        async with asyncio.timeout(SEND_S):
-            await response.prepare(request)
-            await response.write_eof()
-    except TimeoutError:
-        raise ConnectionResetError("the reader of the metrics was too slow") from None
-    return response
+        headers = {"Content-Type": CONTENT_TYPE_LATEST}
+        return await sent(request, web.Response(body=self._page(), headers=headers))

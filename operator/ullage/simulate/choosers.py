@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
@@ -26,17 +26,26 @@ from ullage.engines.allocation.model import (
     Throughputs,
     TypeView,
 )
-from ullage.engines.allocation.round_records import Members, RoundJob, RoundSettings, RoundState
+from ullage.engines.allocation.round_records import (
+    Cell,
+    Members,
+    RoundJob,
+    RoundSettings,
+    RoundState,
+)
 from ullage.engines.allocation.rounds import (
     TICK_S,
+    Filled,
     are_patient,
+    fill_round,
     keeps_turn,
     next_end,
     next_round,
     rounds_passed,
+    worth_of_staying,
 )
-from ullage.scheduling.timeslicing.division import retold
 from ullage.scheduling.timeslicing.problem import on_grid
+from ullage.simulate.books import Books
 from ullage.simulate.policies import Policy
 from ullage.simulate.trace import Fleet, TraceJob
 from ullage.simulate.work import Costs, Work
@@ -44,6 +53,10 @@ from ullage.simulate.work import Costs, Work
 _OLDEST: Final = 1e9
 """Seconds; age of a job that came first, where only the order of ages counts."""
 _PERCENT: Final = 100
+_SPARE_CLAIMS: Final = 16
+"""Claims beyond one a device that a round is planned with at first (not measured)."""
+_MORE: Final = 4
+"""Times as many claims where those were too few (not measured)."""
 
 Runs = Mapping[Members, str]
 
@@ -80,13 +93,14 @@ class Queue:
         patience_s: As the operator's FIFO: the fastest type that has room first, and for the first
             job that waited longer than this as many devices of its best type are kept as it needs;
             ``None`` = neither.
+        waiting: A heap for each size of gang and set of types: who fits is a matter of these.
     """
 
     strict: bool = False
     patience_s: float | None = None
     active: dict[str, Work] = field(default_factory=dict)
     runs: dict[Members, str] = field(default_factory=dict)
-    waiting: list[tuple[int, str]] = field(default_factory=list)
+    waiting: dict[tuple[int, tuple[str, ...]], list[tuple[int, str]]] = field(default_factory=dict)
     solves: int = 0
 
     def due_s(self, now: float) -> float:
@@ -96,7 +110,7 @@ class Queue:
     def arrive(self, work: Work) -> None:
         """It queues up."""
         self.active[work.job.name] = work
-        heapq.heappush(self.waiting, (work.order, work.job.name))
+        self._queue(work)
 
     def leave(self, name: str) -> None:
         """Its devices are free."""
@@ -107,32 +121,41 @@ class Queue:
         """They take their old place in the queue."""
         del self.runs[members]
         for name in members:
-            heapq.heappush(self.waiting, (self.active[name].order, name))
+            self._queue(self.active[name])
 
     def choose(self, active: Mapping[str, Work], up: Mapping[str, int], now: float) -> Runs:
         """Those that run, and from the queue as many as fit."""
         free = dict(up)
         for (name,), kind in self.runs.items():
             free[kind] -= active[name].job.gang
-        passed: list[tuple[int, str]] = []
+        # those behind one that does not fit and is like it do not fit either
+        heads = [(queue[0], alike) for alike, queue in self.waiting.items() if queue]
+        heapq.heapify(heads)
         holder = ""
-        while self.waiting and any(free.values()):
-            job = active[self.waiting[0][1]].job
-            fits = [one for one, n in free.items() if n >= job.gang and job.speeds[one] > 0]
+        while heads and any(free.values()):
+            (_, name), alike = heads[0]
+            job, queue = active[name].job, self.waiting[alike]
+            fits = [kind for kind, n in free.items() if n >= job.gang and job.speeds[kind] > 0]
             if fits:
-                heapq.heappop(self.waiting)
+                heapq.heappop(queue)
                 kind = fits[0] if self.patience_s is None else max(fits, key=job.speeds.__getitem__)
                 free[kind] -= job.gang
-                self.runs[(job.name,)] = kind
+                self.runs[(name,)] = kind
             elif self.strict:
                 break
+            if fits and queue:
+                heapq.heapreplace(heads, (queue[0], alike))
             else:
-                if not holder and self._waited_too_long(job, now):
-                    holder = job.name
-                    _keep_for(job, up, free)
-                passed.append(heapq.heappop(self.waiting))
-        self.waiting = sorted(passed + self.waiting) if passed else self.waiting
+                heapq.heappop(heads)
+            if not fits and not holder and self._waited_too_long(job, now):
+                holder = name
+                _keep_for(job, up, free)
         return self.runs
+
+    def _queue(self, work: Work) -> None:
+        job = work.job
+        alike = job.gang, tuple(kind for kind, speed in job.speeds.items() if speed > 0)
+        heapq.heappush(self.waiting.setdefault(alike, []), (work.order, job.name))
 
     def _waited_too_long(self, job: TraceJob, now: float) -> bool:
         return self.patience_s is not None and now - job.arrival_s > self.patience_s
@@ -180,8 +203,8 @@ class Rounds:
     waits: bool = False
     """Whether anyone waits."""
     _round: int = -1
-    _told: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
     _kinds: tuple[str, ...] = ()
+    _books: Books = field(init=False)
     _views: dict[str, JobView] = field(default_factory=dict)
     _asking: dict[str, RoundJob] = field(default_factory=dict)
     _rates: dict[str, tuple[float, ...]] = field(default_factory=dict)
@@ -189,6 +212,7 @@ class Rounds:
     def __post_init__(self) -> None:
         """Take types in the operator's order: equal optima are told apart by it."""
         self._kinds = tuple(sorted(self.fleet.devices))
+        self._books = Books(kinds=self._kinds, settings=self.settings)
         order = [list(self.fleet.devices).index(kind) for kind in self._kinds]
         self.pairs = tuple(
             replace(
@@ -225,11 +249,13 @@ class Rounds:
             checkpointable=job.checkpointable,
             restart_s=self.costs.restart_s,
         )
+        self._books.arrive(self._views[job.name], self._rates[job.name])
         self.stale = True
 
     def leave(self, name: str) -> None:
         """New fractions are due."""
         del self._views[name], self._asking[name], self._rates[name]
+        self._books.leave(name)
         self.began.pop(name, None)
         self.passed_since.pop(name, None)
         self.stale = True
@@ -244,41 +270,130 @@ class Rounds:
     def choose(self, active: Mapping[str, Work], up: Mapping[str, int], now: float) -> Runs:
         """The next round."""
         number = math.floor((now + TICK_S) / self.settings.round_s)
+        self._books.gather()
         self.stale |= self.policy.follows_progress and number != self._round
         if self.stale or self.allocation is None:
-            assert self.policy.solve is not None
-            self.allocation = self._as_told(self.policy.solve(self._problem(active, now)))
+            self.allocation = self._as_told(self._divided(active, now))
             self.solves, self.stale, self._round = self.solves + 1, False, number
         late = {
             name: rounds_passed(since, now, self.settings)
             for name, since in self.passed_since.items()
         }
-        plan = next_round(
-            replace(self.state, skipped=late),
-            self.allocation,
-            up,
-            now,
-            jobs=self._asked(active, late, now),
-            settings=self.settings,
-        )
-        before, self.state, self.waits = self.state.running, plan.state, bool(plan.waiting)
-        self._begin(before, late, now)
-        return plan.state.running
+        turns = self._turns(active, late, now)
+        before = self.state.running
+        if self.pairs:
+            self.state = next_round(
+                replace(self.state, skipped=late),
+                self.allocation,
+                up,
+                now,
+                jobs=[turns.get(name, self._asking[name]) for name in active],
+                settings=self.settings,
+            ).state
+            passed: Collection[str] = self.state.skipped
+        else:
+            filled = self._filled_by_head(turns, late, up, now)
+            self.state = RoundState(running={run.members: run.type for run in filled.runs})
+            passed = filled.passed
+        self.waits = sum(len(members) for members in self.state.running) < len(active)
+        self._begin(before, (*late, *passed), now)
+        return self.state.running
 
-    def _as_told(self, found: Allocation) -> Allocation:
+    def _filled_by_head(
+        self,
+        turns: Mapping[str, RoundJob],
+        late: Mapping[str, int],
+        up: Mapping[str, int],
+        now: float,
+    ) -> Filled:
+        """The next round, filled by no more of those that wait than it takes to fill it."""
+        books = self._books
+        running = {who: kind for who, kind in self.state.running.items() if who[0] in self._asking}
+        books.book(now, running)
+        stays_s = {
+            (who, kind): worth_of_staying(who, turns, self.settings)
+            for who, kind in running.items()
+        }
+        limit = self.settings.gang_skip_limit
+        overdue = {name for name, count in late.items() if count >= limit}
+        count = sum(up.values()) + _SPARE_CLAIMS
+        while True:
+            everyone = 2 * count >= len(books.names)
+            claims = frozenset() if everyone else frozenset(books.head(count, stays_s))
+            fills = books.most_owed(count) if overdue and not everyone else set[str]()
+            few = {*turns, *late, *fills, *(name for (name,), _ in claims)}
+            names = books.names if everyone else books.by_arrival(few)
+            filled = fill_round(
+                books.of(names, running, late),
+                up,
+                known={name: turns.get(name) or self._asking[name] for name in names},
+                settings=self.settings,
+            )
+            if everyone or self._is_full(filled, up, claims, turns, overdue, fills):
+                return filled
+            count *= _MORE
+
+    def _is_full(
+        self,
+        filled: Filled,
+        up: Mapping[str, int],
+        claims: Set[Cell],
+        turns: Mapping[str, RoundJob],
+        overdue: Set[str],
+        fills: Set[str],
+    ) -> bool:
+        """Whether a round filled by the head of the queue is that of the whole queue.
+
+        It is if those that come first in any case took all devices: the others come too late.
+
+        Args:
+            filled: By the head.
+            up: Devices.
+            claims: The most urgent ones.
+            turns: Jobs that run; those that cannot be stopped come before any claim.
+            overdue: Jobs that were passed over too often, which come before any claim.
+            fills: Jobs that come first where devices would idle, after those that run.
+        """
+        promised, idle = dict(up), dict(up)
+        for kept in filled.reserved:
+            promised[kept.type] -= kept.devices
+        for run in filled.runs:
+            (name,), kind = run.members, run.type
+            gang = self._asking[name].gang
+            idle[kind] -= gang
+            if run.spare:
+                first = name in fills or name in turns
+            else:
+                promised[kind] -= gang
+                stays = run.kept and not turns[name].checkpointable
+                first = stays or name in overdue or (run.members, kind) in claims
+            if not first:
+                return False
+        return not any(idle.values()) and not any(promised.values())
+
+    def _divided(self, active: Mapping[str, Work], now: float) -> Allocation:
+        """The policy's fractions: by arrays alone where that is possible."""
+        books, policy = self._books, self.policy
+        if policy.divide is not None and not self.tenants and not self.pairs:
+            sizes = np.array([self.fleet.devices[kind] / self.fleet.parts for kind in self._kinds])
+            fractions = policy.divide(books.gang, books.weight, books.rates, sizes)
+            if fractions is not None:
+                return Allocation(jobs=tuple(books.names), types=self._kinds, fractions=fractions)
+        assert policy.solve is not None
+        return policy.solve(self._problem(active, now))
+
+    def _as_told(self, solved: Allocation) -> Allocation:
         """The fractions as jobs are told them; what stayed about the same stays."""
-        if found.pairs:
-            return found
-        before, self._told = self._told, {}
-        rows: list[list[float]] = []
-        for name, row in zip(found.jobs, found.fractions.tolist(), strict=True):
-            said = retold(before.get(name, ()), dict(zip(found.types, row, strict=True)))
-            self._told[name], parts = said, dict(said)
-            rows.append([float(parts.get(kind, "0")) for kind in found.types])
-        table = np.array(rows, float).reshape(found.fractions.shape)
-        return replace(found, fractions=table)
+        if solved.pairs:
+            return solved
+        fresh, names = solved.fractions, self._books.names
+        if list(solved.jobs) != names:  # a kept answer names no newcomers, and some who left
+            at = {name: row for row, name in enumerate(solved.jobs)}
+            nothing = np.zeros((1, len(solved.types)))
+            fresh = np.concatenate([fresh, nothing])[[at.get(name, -1) for name in names]]
+        return replace(solved, jobs=tuple(names), fractions=self._books.tell(fresh))
 
-    def _begin(self, before: Runs, late: Mapping[str, int], now: float) -> None:
+    def _begin(self, before: Runs, passed: Iterable[str], now: float) -> None:
         """Turns begin and end, and with them the time in which others were passed by."""
         now_on = {name: (who, kind) for who, kind in self.state.running.items() for name in who}
         stays: set[str] = set()
@@ -291,25 +406,24 @@ class Rounds:
         self.began = {name: self.began.get(name, now) if name in stays else now for name in now_on}
         self.passed_since = {
             name: self.passed_since.get(name, now)
-            for name in (*late, *self.state.skipped)
+            for name in passed
             if name not in now_on and name in self._asking
         }
 
-    def _asked(
+    def _turns(
         self, active: Mapping[str, Work], late: Mapping[str, int], now: float
-    ) -> list[RoundJob]:
-        """Who takes part; one whose turn is not over is not stopped."""
-        found: list[RoundJob] = []
+    ) -> dict[str, RoundJob]:
+        """Those that run; one whose turn is not over is not stopped."""
+        turns: dict[str, RoundJob] = {}
         patient = are_patient(late.values(), self.settings)
-        for name, work in active.items():
+        for name, began in self.began.items():
             asking = self._asking[name]
-            began = self.began.get(name)
-            if began is not None and keeps_turn(began, now, self.settings, patient=patient):
+            if keeps_turn(began, now, self.settings, patient=patient):
                 asking = asking._replace(checkpointable=False)
-            elif work.kind and not self.costs.saves_on_stop:
-                asking = asking._replace(unsaved_s=work.unsaved_s(now, self.costs))
-            found.append(asking)
-        return found
+            elif not self.costs.saves_on_stop:
+                asking = asking._replace(unsaved_s=active[name].unsaved_s(now, self.costs))
+            turns[name] = asking
+        return turns
 
     def _problem(self, active: Mapping[str, Work], now: float) -> Problem:
         queues = any(tenant.inner is Inner.FIFO for tenant in self.tenants)

@@ -26,6 +26,7 @@ from ullage.simulate.outcome import JobOutcome, Outcome
 from ullage.simulate.policies import AGNOSTIC_LAS, Policy, chosen
 from ullage.simulate.progress import Follow, Tell
 from ullage.simulate.reading import Reading
+from ullage.simulate.side_by_side import run_side_by_side
 from ullage.simulate.speeds import SpeedTable, built_in, read_speeds
 from ullage.simulate.trace import WHOLE, Fleet, Trace, TraceError, fitted, in_parts
 from ullage.simulate.work import Costs
@@ -34,6 +35,8 @@ PUBLISHED: Final = "gavel"
 SYNTHETIC: Final = "synthetic"
 FAST: Final = "fast"
 DECIDE: Final = "decide"
+MANY_JOBS: Final = 5_000
+"""From here on policies run side by side: starting a process costs what a few hundred jobs do."""
 _SYNTHETIC_JOBS: Final = 200
 
 
@@ -100,17 +103,25 @@ def compare(asked: Asked, follow: Follow) -> Comparison:
         raise TraceError(f"--mode {asked.mode}: there are {FAST} and {DECIDE}")
     if asked.mode == DECIDE and asked.packing and asked.snapshot is not None:
         raise TraceError("--packing: jobs of a cluster say so themselves (sharing.allowPacking)")
+    read = follow("reading", 1)
     table = _table(asked)
     rules = _rules(asked)
     settings = _settings(asked, rules)
     trace, fleet = _subject(asked, table, settings.rounds.round_s)
+    read(1)
     _refuse_parts(asked, trace)
     _refuse_quota(asked, rules)
     if asked.packing:
         settings = replace(settings, pairs=table.pairs(tuple(fleet.devices)))
     comparison = Comparison(trace=trace, fleet=fleet, settings=settings, mode=asked.mode)
     wanted = asked.policies or ((rules.objective,) if asked.rules else ("las",))
-    for policy in [one for one in chosen(wanted, asked.against) if _runs(one, asked)]:
+    policies = [policy for policy in chosen(wanted, asked.against) if _runs(policy, asked)]
+    if asked.mode == FAST and len(trace.jobs) >= MANY_JOBS and len(policies) > 1:
+        names = [policy.name for policy in policies]
+        tells = {name: follow(name, len(trace.jobs)) for name in names}
+        comparison.outcomes += run_side_by_side(names, trace, fleet, settings, tells)
+        return comparison
+    for policy in policies:
         tell = follow(policy.name, len(trace.jobs))
         comparison.outcomes.append(_run(asked, comparison, policy, rules, tell))
     return comparison

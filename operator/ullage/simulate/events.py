@@ -281,8 +281,9 @@ class _Cluster:
 
     def _decide(self) -> None:
         crowd = len(self.active)
-        for work in self.active.values():
-            work.book(self.now, crowd)
+        for members in self.runs:  # who waits has nothing to book
+            for name in members:
+                self.active[name].book(self.now, crowd)
         wanted = self.chooser.choose(self.active, self.failures.up(), self.now)
         for members, kind in list(self.runs.items()):
             if wanted.get(members) != kind:

@@ -21,12 +21,12 @@ POINTS: Final = 400
 """Of a curve over time."""
 
 
-def draw(outcomes: Sequence[Outcome], folder: Path, title: str) -> tuple[Path, ...]:
+def draw(outcomes: Sequence[Outcome], where: Path, title: str) -> tuple[Path, ...]:
     """Write one PNG for each panel, and one with all of them.
 
     Args:
         outcomes: One per policy, in the order of the legend.
-        folder: Where to; made where it is missing.
+        where: A file that ends in ``.png`` for the one with all, or a folder for each of them.
         title: Above the one with all.
 
     Returns:
@@ -35,7 +35,7 @@ def draw(outcomes: Sequence[Outcome], folder: Path, title: str) -> tuple[Path, .
     Raises:
         NoPlotter: matplotlib is missing.
     """
-    return drawn(PANELS, outcomes, folder, title, "overview")
+    return drawn(PANELS, outcomes, where, title, "overview")
 
 
 def _utilisation(axes: Axes, outcomes: Sequence[Outcome]) -> None:

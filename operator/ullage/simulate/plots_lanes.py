@@ -18,13 +18,13 @@ MINUTE: Final = 60.0
 PERCENT: Final = 100
 
 
-def draw(found: LaneAnswer, folder: Path) -> tuple[Path, ...]:
+def draw(found: LaneAnswer, where: Path) -> tuple[Path, ...]:
     """Write one PNG for each panel, and one with all of them.
 
     Raises:
         NoPlotter: matplotlib is missing.
     """
-    return drawn(PANELS, found, folder, found.question.name, "lanes")
+    return drawn(PANELS, found, where, found.question.name, "lanes")
 
 
 def _residents(axes: Axes, found: LaneAnswer) -> None:

@@ -17,13 +17,13 @@ from ullage.simulate.serving import HOUR, ServingAnswer, rates
 POINTS: Final = 240
 
 
-def draw(found: ServingAnswer, folder: Path) -> tuple[Path, ...]:
+def draw(found: ServingAnswer, where: Path) -> tuple[Path, ...]:
     """Write one PNG for each panel, and one with all of them.
 
     Raises:
         NoPlotter: matplotlib is missing.
     """
-    return drawn(PANELS, found, folder, found.question.name, "serving")
+    return drawn(PANELS, found, where, found.question.name, "serving")
 
 
 def _load(axes: Axes, found: ServingAnswer) -> None:

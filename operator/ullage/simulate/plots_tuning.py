@@ -15,13 +15,13 @@ from ullage.simulate.tuning import HOUR, OURS, TuningAnswer, in_use, labels
 COLOURS: Final = ("#c6dbef", "#9ecae1", "#4292c6", "#08519c", "#fdae6b", "#e6550d", "#a63603")
 
 
-def draw(found: TuningAnswer, folder: Path) -> tuple[Path, ...]:
+def draw(found: TuningAnswer, where: Path) -> tuple[Path, ...]:
     """Write one PNG for each panel, and one with all of them.
 
     Raises:
         NoPlotter: matplotlib is missing.
     """
-    return drawn(PANELS, found, folder, found.question.name, "tuning")
+    return drawn(PANELS, found, where, found.question.name, "tuning")
 
 
 def _widths(axes: Axes, found: TuningAnswer) -> None:

@@ -78,16 +78,17 @@ def plotter() -> ModuleType:
 
 
 def drawn(
-    panels: Mapping[str, Callable[[Axes, T], None]], found: T, folder: Path, title: str, whole: str
+    panels: Mapping[str, Callable[[Axes, T], None]], found: T, where: Path, title: str, whole: str
 ) -> tuple[Path, ...]:
-    """Write one PNG for each of four panels, and one with all of them.
+    """Write one PNG for each of four panels, and one with all of them; or this one alone.
 
     Args:
         panels: Draw on axes, by the name of their file.
         found: What they draw.
-        folder: Where to; made where it is missing.
+        where: A file that ends in ``.png`` for the one with all, or a folder for each of them;
+            made where it is missing.
         title: Above the one with all.
-        whole: Name of its file.
+        whole: Name of its file in a folder.
 
     Returns:
         The files.
@@ -96,18 +97,29 @@ def drawn(
         NoPlotter: matplotlib is missing.
     """
     plots = plotter()
-    folder.mkdir(parents=True, exist_ok=True)
+    whole_file = place(where, whole)
     files = []
-    for name, panel in panels.items():
+    for name, panel in panels.items() if whole_file != where else ():
         figure, axes = plots.subplots(1, 1, figsize=(6.4, 4.0))
         panel(axes, found)
-        files.append(saved(plots, figure, folder / f"{name}.png"))
+        files.append(saved(plots, figure, place(where, name)))
     figure, grid = plots.subplots(2, 2, figsize=(11.0, 7.2))
     for axes, panel in zip((one for row in grid for one in row), panels.values(), strict=True):
         panel(axes, found)
     figure.suptitle(title, fontsize=11)
-    files.append(saved(plots, figure, folder / f"{whole}.png"))
+    files.append(saved(plots, figure, whole_file))
     return tuple(files)
+
+
+def place(where: Path, name: str) -> Path:
+    """The file of a picture: ``where`` if that ends in ``.png``, else one in the folder ``where``.
+
+    Raises:
+        OSError: the folder cannot be made.
+    """
+    path = where if where.suffix == ".png" else where / f"{name}.png"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
 
 
 def saved(plots: ModuleType, figure: object, path: Path) -> Path:

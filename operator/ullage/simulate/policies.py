@@ -18,6 +18,7 @@ import numpy as np
 
 from ullage.engines.allocation.model import (
     Allocation,
+    Floats,
     Problem,
     Throughputs,
 )
@@ -27,6 +28,7 @@ from ullage.simulate.priorities import Victims
 from ullage.simulate.trace import TraceError
 
 Solve = Callable[[Problem], Allocation]
+Divide = Callable[[Floats, Floats, Floats, Floats], Floats | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +38,8 @@ class Policy:
     Attributes:
         name: On the command line and in the table.
         solve: Fractions of time; ``None`` = a plain queue without them.
+        divide: The same fractions by gangs, weights, speeds and devices alone, without a program;
+            ``None``, or its answer is ``None``, where that is not possible.
         aware: It knows which type is quicker for whom.
         baseline: It is always shown beside the others.
         follows_progress: Its fractions depend on steps left or on age, not on the jobs alone.
@@ -47,6 +51,7 @@ class Policy:
 
     name: str
     solve: Solve | None
+    divide: Divide | None = None
     aware: bool = True
     baseline: bool = False
     follows_progress: bool = False
@@ -66,14 +71,19 @@ def equal_parts(problem: Problem) -> Allocation:
     """Every job gets an equal part of every type, even if another could use it better."""
     gangs = np.array([job.gang for job in problem.jobs], float)
     sizes = np.array([kind.devices for kind in problem.types], float)
-    part = sizes[None, :] / len(problem.jobs) / gangs[:, None]
-    part = np.where(problem.throughputs.rates > 0, part, 0.0)
-    part /= np.maximum(part.sum(axis=1, keepdims=True), 1.0)
     return Allocation(
         jobs=tuple(job.name for job in problem.jobs),
         types=tuple(kind.name for kind in problem.types),
-        fractions=part,
+        fractions=_equal(gangs, gangs, problem.throughputs.rates, sizes),
     )
+
+
+def _equal(gang: Floats, weight: Floats, rates: Floats, sizes: Floats) -> Floats:
+    """Fractions of equal parts; weights count for nothing."""
+    part = sizes[None, :] / len(gang) / gang[:, None]
+    part = np.where(rates > 0, part, 0.0)
+    divided: Floats = part / np.maximum(part.sum(axis=1, keepdims=True), 1.0)
+    return divided
 
 
 def _agnostic_las(problem: Problem) -> Allocation:
@@ -89,6 +99,7 @@ def _aware(objective: Objective) -> Policy:
     return Policy(
         name=_NAMES.get(objective) or re.sub("(?<=[a-z])(?=[A-Z])", "-", objective).lower(),
         solve=partial(allocate, objective),
+        divide=max_min.by_weight if objective is Objective.MAX_MIN_FAIRNESS else None,
         objective=objective,
         follows_progress=entry.clocked,
         priced=entry.costed,
@@ -98,8 +109,16 @@ def _aware(objective: Objective) -> Policy:
 FIFO: Final = Policy(name="fifo", solve=None, aware=False, baseline=True)
 FIFO_FASTEST: Final = Policy(name="fifo-fastest", solve=None)
 """The operator's own FIFO."""
-ISOLATED: Final = Policy(name="isolated", solve=equal_parts, aware=False, baseline=True)
-AGNOSTIC_LAS: Final = Policy(name="agnostic-las", solve=_agnostic_las, aware=False, baseline=True)
+ISOLATED: Final = Policy(
+    name="isolated", solve=equal_parts, divide=_equal, aware=False, baseline=True
+)
+AGNOSTIC_LAS: Final = Policy(
+    name="agnostic-las",
+    solve=_agnostic_las,
+    divide=max_min.by_weight,
+    aware=False,
+    baseline=True,
+)
 BASELINES: Final = (FIFO, ISOLATED, AGNOSTIC_LAS)
 NONE: Final = "none"
 """Compared with nothing."""

@@ -31,20 +31,31 @@ def answer(body: bytes) -> bytes:
     Raises:
         WireError: the body is no review.
     """
-    uid, request = _request(body)
-    response: dict[str, object] = {"uid": uid, "allowed": True}
+    uid, request = request_of(body)
+    more: dict[str, object] = {}
     try:
         patch = mutation(_new_pod(request))
     except WireError as error:
-        response["warnings"] = [f"not prepared to share devices: {error}"[:LONGEST_WARNING]]
+        more["warnings"] = [f"not prepared to share devices: {error}"[:LONGEST_WARNING]]
     else:
         if patch:
             encoded = base64.b64encode(orjson.dumps(patch)).decode()
-            response |= {"patchType": "JSONPatch", "patch": encoded}
+            more |= {"patchType": "JSONPatch", "patch": encoded}
+    return allowed(uid, more)
+
+
+def allowed(uid: str, more: JsonObject) -> bytes:
+    """The answer that lets an object through, with warnings or a patch."""
+    response = {"uid": uid, "allowed": True, **more}
     return orjson.dumps({"apiVersion": VERSION, "kind": KIND, "response": response})
 
 
-def _request(body: bytes) -> tuple[str, JsonObject]:
+def request_of(body: bytes) -> tuple[str, JsonObject]:
+    """The uid of a review, and what is asked.
+
+    Raises:
+        WireError: the body is no review.
+    """
     try:
         review = orjson.loads(body)
     except orjson.JSONDecodeError as error:  # deep nesting is one, too

@@ -1,15 +1,15 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Serves the webhook over TLS.
+"""Serves reviews over TLS, within bounds.
 
-It knows nothing and asks no one, so any replica answers, and whoever else reaches the port learns
-nothing. What is refused here the API server lets through unprepared (``failurePolicy: Ignore``).
+That of pods knows nothing and asks no one, so any replica answers, and whoever else reaches the
+port learns nothing. What is refused here the API server lets through (``failurePolicy: Ignore``).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -18,7 +18,8 @@ import structlog
 from aiohttp import web
 
 from ullage.api.readers import WireError
-from ullage.process.tls_listener import LOOK_S, TLSListener
+from ullage.process.connections import MOST_WAITING
+from ullage.process.listener import LOOK_S, TLSListener
 from ullage.webhook.review import answer
 
 log = structlog.get_logger("ullage.webhook")
@@ -33,18 +34,41 @@ READ_S: Final = 4.0
 """A review that comes more slowly is given up before the API server gives up."""
 COME_AGAIN: Final = {"Retry-After": "1"}
 
+Reply = Callable[[bytes], Awaitable[bytes]]
+"""Answers a review; ``WireError`` = it is none."""
+
+
+async def prepared(body: bytes) -> bytes:
+    """The answer to the review of a pod.
+
+    Raises:
+        WireError: the body is no review.
+    """
+    return answer(body)
+
 
 class WebhookServer:
     """One listener; ``start`` and ``stop`` once each."""
 
-    def __init__(self, folder: Path, *, look_s: float = LOOK_S, read_s: float = READ_S) -> None:
-        """``folder`` holds ``tls.crt`` and ``tls.key``."""
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        path: str = PATH,
+        reply: Reply = prepared,
+        look_s: float = LOOK_S,
+        read_s: float = READ_S,
+    ) -> None:
+        """``folder`` holds ``tls.crt`` and ``tls.key``; ``path`` is where reviews are posted."""
+        self._reply = reply
         self._read_s = read_s
         self._requests = 0
         self._held_bytes = 0
         app = web.Application()
-        app.add_routes([web.post(PATH, self._mutate), web.get("/healthz", self._health)])
-        self._listener = TLSListener(app, folder, name="webhook", look_s=look_s)
+        app.add_routes([web.post(path, self._review), web.get("/healthz", self._health)])
+        self._listener = TLSListener(
+            app, folder, name="webhook", look_s=look_s, most_waiting=MOST_WAITING
+        )
 
     @property
     def port(self) -> int:
@@ -62,10 +86,10 @@ class WebhookServer:
     async def _health(self, _: web.Request) -> web.Response:
         return web.Response(text="ok\n")
 
-    async def _mutate(self, request: web.Request) -> web.Response:
+    async def _review(self, request: web.Request) -> web.Response:
         async with self._read(request) as body:
             try:
-                answered = answer(body)
+                answered = await self._reply(body)
             except WireError as error:
                 log.warning("no review", error=str(error), peer=request.remote)
                 return web.Response(status=400, text=f"{error}\n")

@@ -9,8 +9,10 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 
 from ullage.engines.batching.waiting import Request
+from ullage_run.binary_tensors import Body
 from ullage_run.router.generation import Generate, GenerationKey, TokenMeter
 from ullage_run.router.open_inference import InferRequest
+from ullage_run.router.paths import ready_path_of
 from ullage_run.router.replicas import Stream
 from ullage_run.router.run_times import app_of
 
@@ -28,7 +30,7 @@ class Answer:
     """Where the body comes in parts."""
 
 
-Translate = Callable[[bytes], bytes]
+Translate = Callable[[bytes], Body]
 """Makes of a replica's answer what the client's protocol has for it, or raises MalformedAnswer."""
 
 
@@ -65,11 +67,21 @@ class Call:
     """For a client who speaks another protocol than the replicas."""
     generated: Generated | None = None
     """Where it is a request for text, before generative servers."""
+    raw_apart: bool | None = None
+    """Whether its inputs are raw, where that keeps it from others; ``None`` = it does not."""
+    _ready_path: str | None = field(init=False, default=None)
     due_s: float = field(init=False)
     """Its deadline; that of ``request`` is later while it is held for want of a replica."""
 
     def __post_init__(self) -> None:
         self.due_s = self.request.deadline_s
+
+    @property
+    def ready_path(self) -> str:
+        """The path that says whether its model is ready; empty where there is none."""
+        if self._ready_path is None:
+            self._ready_path = ready_path_of(self.path)
+        return self._ready_path
 
     @property
     def app(self) -> str:

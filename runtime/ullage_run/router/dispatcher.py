@@ -7,7 +7,9 @@ request runs once more, alone and elsewhere, so that one that kills its server m
 the others are answered with an error at once. Before that, a batch of idempotent requests is sent
 again as it is where a kept connection ended without an answer: replicas close idle connections,
 and that is no failure. A batch that a replica refuses (4xx), or whose answer
-cannot be read, runs again one by one, so that only the request at fault has that answer.
+cannot be read, runs again one by one, so that only the request at fault has that answer. Where a
+replica says that a model is not ready, nothing ran: its requests wait again, and that replica gets
+none for this model until it says otherwise.
 """
 
 from __future__ import annotations
@@ -15,11 +17,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import re
 import time
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from multidict import CIMultiDict
+
+from ullage_run.binary_tensors import HEADER, Body, json_bytes_of
 from ullage_run.router.arrivals import Arrivals
 from ullage_run.router.calls import Answer, Call
 from ullage_run.router.following import Unknown, addresses_of_name
@@ -28,8 +34,13 @@ from ullage_run.router.generation_times import GenerationTimes
 from ullage_run.router.generations import REFRESH_S, Generations
 from ullage_run.router.grpc_replicas import GrpcConnections
 from ullage_run.router.http_replicas import HttpConnections
-from ullage_run.router.metrics import Result, RouterMetrics
-from ullage_run.router.open_inference import MalformedAnswer, UnreadableAnswer, error_body
+from ullage_run.router.metrics import Result, RouterMetrics, Split
+from ullage_run.router.open_inference import (
+    Asked,
+    MalformedAnswer,
+    UnreadableAnswer,
+    error_body,
+)
 from ullage_run.router.replicas import (
     OK,
     Broken,
@@ -63,6 +74,17 @@ LEAVES_EARLY: Final = 0.05
 at most so long, and by so much of its time (not measured)."""
 SILENT_PROBES: Final = 3
 """Probes in a row without an answer that take a replica out; it may just be busy."""
+APART_S: Final = 60.0
+"""Raw and JSON inputs share no batch for so long after a replica refused one of both."""
+MODELS: Final = 32
+"""Models of which it is kept that a replica was not ready for them."""
+NOT_READY: Final = re.compile(rb"not (?:yet )?ready", re.IGNORECASE)
+"""How a server's 503 says that a model is not."""
+SAID_BYTES: Final = 1024
+MOST_RETRY_AFTER_S: Final = 60
+"""Clients of OpenAI's library come again after half a second where they are told more than 60 s
+(below 3.0), or give up above 120 s (since)."""
+ENCODED: Final = "Content-Encoding"
 HANG_FACTOR: Final = 4.0
 """A batch that takes so many times the longest that was seen counts as hanging."""
 LEAST_HANG_S: Final = 0.05
@@ -97,6 +119,8 @@ class Dispatcher:
         """Since when the first of the requests waits that wait for a replica to be ready."""
         self.wake_s = 0.0
         """How long the last one waited; 0 = none has."""
+        self._slow_models: dict[str, None] = {}
+        """Paths that say whether a model is ready, of those that once were not."""
         for backend in settings.backends:
             self._join(backend)
         self.metrics = RouterMetrics(
@@ -111,6 +135,10 @@ class Dispatcher:
         self._connections = _connections(settings)
         self._tasks: set[asyncio.Task[None]] = set()
         self._running: set[asyncio.Task[None]] = set()
+        self._exchanges: dict[int, asyncio.Task[None]] = {}
+        """What asks a replica alone, by the number of the request: its client may leave."""
+        self._apart_until_s = -math.inf
+        self._was_looked_up = False
         self._batches = 0
         self._asked = False
         self._stopped = False
@@ -146,6 +174,11 @@ class Dispatcher:
         return self.fault is None and any(replica.up for replica in self.replicas)
 
     @property
+    def asleep(self) -> bool:
+        """Whether there is no replica at all, and the next request is what one is started for."""
+        return self.fault is None and self._was_looked_up and not self.replicas
+
+    @property
     def idle(self) -> bool:
         """Whether nothing waits or runs."""
         return not self.queue and not self._running
@@ -170,11 +203,12 @@ class Dispatcher:
     def submit(self, call: Call) -> None:
         """Take a call in, or answer at once why not."""
         self.arrivals.arrived(self.now_s())
-        if not self.ready:
+        if not self._ready_for(call):
             self._hold(call)
+        self._set_form(call)
         if not self.queue.offer(call):
             if not self.ready:
-                self._refuse(call, UNAVAILABLE, "no replica is ready", Result.DROPPED)
+                self._refuse_unready(call)
                 return
             text = f"{len(self.queue)} requests wait already; come again later"
             self._refuse(call, TOO_MANY, text, Result.DROPPED)
@@ -184,8 +218,7 @@ class Dispatcher:
     def gone(self, call: Call) -> None:
         """The client of a call has left; one who left at the deadline had no answer in time."""
         waited = self.queue.remove(call)
-        if self._generations is not None:
-            self._generations.leave(call)
+        self._leave(call)
         now, arrival_s = self.now_s(), call.request.arrival_s
         if now >= call.due_s - min(LEAVES_EARLY_S, LEAVES_EARLY * (call.due_s - arrival_s)):
             result = Result.DROPPED if waited else Result.LATE
@@ -193,12 +226,20 @@ class Dispatcher:
 
     def gone_midway(self, call: Call) -> None:
         """The client of an answer that comes in parts has left before its end."""
-        if self._generations is not None:
-            self._generations.leave(call)
+        self._leave(call)
+
+    def _leave(self, call: Call) -> None:
+        """Its replica need not go on, if it works for this client alone."""
+        exchange = self._exchanges.get(call.number)
+        if exchange is not None:
+            exchange.cancel()
 
     async def ask_any(self, method: str, path: str) -> Answer:
-        """Ask a replica beside the queue, for what is no work: health and metadata."""
-        error = "no replica is ready"
+        """Ask a replica beside the queue, for what is no work: health and metadata.
+
+        Where a model is ready at one replica, it is ready.
+        """
+        error, unready = "no replica is ready", None
         for replica in [one for one in self.replicas if one.up]:
             try:
                 reply = await self._connections.ask(
@@ -207,8 +248,11 @@ class Dispatcher:
             except (NotDelivered, Broken) as problem:
                 error = str(problem)
             else:
-                return Answer(status=reply.status, body=reply.body, headers=reply.headers)
-        return _error(UNAVAILABLE, error, retry_after_s=1)
+                answer = Answer(status=reply.status, body=reply.body, headers=reply.headers)
+                if reply.status != UNAVAILABLE:
+                    return answer
+                unready = unready or answer
+        return unready or _error(UNAVAILABLE, error, retry_after_s=1)
 
     def _keep(self, part: Coroutine[object, object, None]) -> asyncio.Task[None]:
         """Run a part that has no end."""
@@ -228,6 +272,7 @@ class Dispatcher:
             backend=backend,
             times=self._times[where],
             most_in_flight=settings.in_flight,
+            unready_models=set(self._slow_models),
         )
         self._joined += 1
         self.replicas = (*self.replicas, replica)
@@ -265,6 +310,7 @@ class Dispatcher:
             except Unknown as error:
                 log.warning("%s: %s; the replicas stay as they were", named.url, error)
             else:
+                self._was_looked_up = True
                 for replica in self.replicas:
                     if replica.backend.url not in urls:
                         log.info("replica %s has gone", replica.backend.url)
@@ -313,7 +359,9 @@ class Dispatcher:
             replica = least_loaded(candidates, now)
             if replica is None:
                 return
-            picked = self.queue.pick(replica.times.chooser, now, replica.number)
+            picked = self.queue.pick(
+                replica.times.chooser, now, replica.number, replica.unready_models
+            )
             if picked is None:
                 passed.add(replica.number)
                 continue
@@ -351,9 +399,7 @@ class Dispatcher:
     ) -> None:
         began, streams = self.now_s(), Streams(calls[0])
         try:
-            if self._generations is not None and not self._generations.began(
-                replica, number, calls[0]
-            ):
+            if calls[0].infer is None and not self._exchanges_alone(replica, number, calls[0]):
                 return
             reply = await self._ask(replica, f"ullage-{number}", calls, began, streams)
             took = self.now_s() - began
@@ -362,11 +408,12 @@ class Dispatcher:
                 if not streams.stream.left:
                     replica.times.add([calls[0].request.app], took)
                 self._learn_of(replica, calls[0], began, whole=not streams.stream.left, parts=True)
+            elif reply.status == UNAVAILABLE and await self._is_unready(replica, calls[0], reply):
+                self._wait_for_model(replica, calls)
             elif reply.status >= SERVER_ERROR:
                 self._failed(replica, calls, f"it answered {reply.status}", reply=reply)
             elif len(calls) > 1 and reply.status != OK:
-                for call in calls:
-                    self._again(call)
+                self._refused_batch(calls)
             else:
                 self._answer(replica, calls, reply, f"ullage-{number}")
                 if reply.status == OK:
@@ -377,14 +424,13 @@ class Dispatcher:
         except NotDelivered as error:
             self._undelivered(replica, calls, str(error))
         except UnreadableAnswer:
-            for call in calls:  # whose answer it is shows when each runs alone
-                self.metrics.retried()
-                self._again(call)
+            self._split(calls, Split.UNREADABLE)  # whose answer it is shows when each runs alone
         except (Broken, MalformedAnswer) as error:
             if streams.stream is not None:
                 self._streamed(streams)
                 self.metrics.lost()
-                self._mark_down(replica, str(error))
+                if not streams.stream.overdue:
+                    self._mark_down(replica, str(error))
                 return
             if not isinstance(error, KeptConnectionEnded):
                 self._mark_down(replica, str(error))
@@ -402,11 +448,79 @@ class Dispatcher:
                 self._refuse(call, SERVER_ERROR, f"the router failed: {error}", Result.FAILED)
         finally:
             del replica.ends_s[number]
+            self._exchanges.pop(calls[0].number, None)
             if self._generations is not None:
-                self._generations.ended(replica, number, calls[0])
+                self._generations.ended(replica, number)
             self._in_flight -= len(calls)
             self.arrivals.worked(self.now_s())
             self._soon()
+
+    def _exchanges_alone(self, replica: Replica, number: int, call: Call) -> bool:
+        """The current task asks for one client, who may end it; ``False`` = the client has left."""
+        task = asyncio.current_task()
+        if task is not None:
+            self._exchanges[call.number] = task
+        if self._generations is not None:
+            self._generations.began(replica, number, call)
+        return not call.answer.done()
+
+    async def _is_unready(self, replica: Replica, call: Call, reply: Reply) -> bool:
+        """Whether a replica's 503 says that a model is not ready, so that nothing ran."""
+        path = call.ready_path
+        if not path or not self._keeps(path):
+            return False
+        if NOT_READY.search(reply.body[:SAID_BYTES]):
+            return True
+        return await self._model_is_unready(replica, path)
+
+    async def _model_is_unready(self, replica: Replica, path: str) -> bool:
+        try:
+            within_s = max(1.0, self._settings.probe_s)
+            reply = await self._connections.ask(replica, "GET", path, {}, b"", within_s)
+        except (NotDelivered, Broken):
+            return path in replica.unready_models
+        return reply.status == UNAVAILABLE
+
+    def _keeps(self, path: str) -> bool:
+        """Keep a model that is slow to be ready; ``False`` = too many are kept already."""
+        known = self._slow_models
+        if path not in known and len(known) >= MODELS:
+            waited_for = {one for replica in self.replicas for one in replica.unready_models}
+            ready = next((one for one in known if one not in waited_for), None)
+            if ready is None:
+                return False
+            del known[ready]
+        known[path] = None
+        return True
+
+    def _wait_for_model(self, replica: Replica, calls: tuple[Call, ...]) -> None:
+        """The replica ran nothing: all wait again, for one at which their model is ready.
+
+        They are held as those are that come later, so none ends because its time is nearly up when
+        the model is ready.
+        """
+        path = calls[0].ready_path
+        if path not in replica.unready_models:
+            log.warning("replica %s is not ready for %s", replica.backend.url, path)
+        replica.unready_models.add(path)
+        for call in calls:
+            if not call.answer.done():
+                if not self._ready_for(call):
+                    self._hold(call)
+                self.queue.put(call)
+
+    def _ready_for(self, call: Call) -> bool:
+        """Whether a replica is, for its model."""
+        return self.fault is None and any(
+            one.up and not (one.unready_models and call.ready_path in one.unready_models)
+            for one in self.replicas
+        )
+
+    def _refuse_unready(self, call: Call) -> None:
+        text = "no replica is ready"
+        if self.ready:
+            text = f"{text} for this model ({call.ready_path[:256]})"
+        self._refuse(call, UNAVAILABLE, text, Result.DROPPED)
 
     async def _ask(
         self,
@@ -419,7 +533,8 @@ class Dispatcher:
         first = calls[0]
         headers, body = first.headers, first.body
         if len(calls) > 1:
-            body = self._wire.join([call.body for call in calls], batch_id)
+            joined = self._wire.join(_asked(calls), batch_id)
+            headers, body = _labelled(headers, joined), joined.data
         within = self._within_s(replica, calls, now_s)
 
         def begun(reply: Reply, stream: Stream) -> None:
@@ -427,7 +542,7 @@ class Dispatcher:
             if first.generated is not None:
                 meter = first.generated.meter
                 stream.look = lambda part: meter.take(part, self.now_s())
-                stream.abandon = lambda: self.gone_midway(first)
+            stream.abandon = lambda: self.gone_midway(first)
             if first.answer.done():  # its client went before it began
                 stream.leave()
             first.give(Answer(status=reply.status, body=b"", headers=reply.headers, stream=stream))
@@ -491,22 +606,30 @@ class Dispatcher:
         self, replica: Replica, calls: tuple[Call, ...], reply: Reply, batch_id: str
     ) -> None:
         if len(calls) == 1:
-            bodies = [reply.body]
-        else:
-            infers = [call.infer for call in calls if call.infer is not None]
-            bodies = self._wire.part(reply.body, infers, batch_id)
-        now = self.now_s()
+            if calls[0].infer is not None and reply.status == OK and ENCODED not in reply.headers:
+                self._wire.check(reply.body, _json_bytes(reply))
+            answer = Answer(status=reply.status, body=reply.body, headers=reply.headers)
+            self._answer_one(replica, calls[0], answer)
+            return
+        requests = [asked.infer for asked in _asked(calls)]
+        bodies = self._wire.part(reply.body, _json_bytes(reply), requests, batch_id)
         for call, body in zip(calls, bodies, strict=True):
-            headers = reply.headers if len(calls) == 1 else JSON
-            met = self._in_time_s(replica, call, body, now) <= call.due_s
-            answer = Answer(status=reply.status, body=body, headers=headers)
-            if call.translate is not None and reply.status == OK:
-                try:
-                    answer = Answer(status=OK, body=call.translate(body), headers=JSON)
-                except MalformedAnswer as error:
-                    self._refuse(call, BAD_GATEWAY, str(error), Result.FAILED)
-                    continue
-            self._give(call, answer, Result.MET if met else Result.LATE)
+            if body is None:  # what its client gets is for the replica to say
+                self._split([call], Split.OUTPUT)
+            else:
+                answer = Answer(status=reply.status, body=body.data, headers=body.headers)
+                self._answer_one(replica, call, answer)
+
+    def _answer_one(self, replica: Replica, call: Call, answer: Answer) -> None:
+        met = self._in_time_s(replica, call, answer.body, self.now_s()) <= call.due_s
+        if call.translate is not None and answer.status == OK:
+            try:
+                body = call.translate(answer.body)
+            except MalformedAnswer as error:
+                self._refuse(call, BAD_GATEWAY, str(error), Result.FAILED)
+                return
+            answer = Answer(status=OK, body=body.data, headers=body.headers)
+        self._give(call, answer, Result.MET if met else Result.LATE)
 
     def _in_time_s(self, replica: Replica, call: Call, body: bytes, now_s: float) -> float:
         """When there was what the deadline of a call is about: its answer, or its first token.
@@ -556,6 +679,35 @@ class Dispatcher:
         others = any(one.up for one in self.replicas if one is not replica)
         return call.idempotent and call.avoid is None and others
 
+    def _refused_batch(self, calls: tuple[Call, ...]) -> None:
+        """Find whose request a replica refuses: by how inputs are written, then one by one.
+
+        A replica that reads no raw tensors would refuse those of JSON beside them, too.
+        """
+        if len({call.infer.raw for call in calls if call.infer is not None}) > 1:
+            self._apart_until_s = self.now_s() + APART_S
+            self._split(calls, Split.REFUSED, alone=False)
+        else:
+            self._split(calls, Split.REFUSED)
+
+    def _split(self, calls: Sequence[Call], why: Split, *, alone: bool = True) -> None:
+        """Run a batch again: each request alone, or else those together that are written alike."""
+        self.metrics.split(why)
+        for call in calls:
+            if call.answer.done():
+                continue
+            self.metrics.retried()
+            if alone:
+                self._again(call)
+            else:
+                self._set_form(call)
+                self.queue.put(call)
+
+    def _set_form(self, call: Call) -> None:
+        """Keep a request from others that are written in another way, while replicas mind."""
+        apart = call.infer is not None and self.now_s() < self._apart_until_s
+        call.raw_apart = call.infer.raw if apart and call.infer is not None else None
+
     def _again(self, call: Call) -> None:
         """It waits again, for a batch of its own."""
         if not call.answer.done():
@@ -598,6 +750,8 @@ class Dispatcher:
                 silent += 1
                 busy = isinstance(problem, TooLate) and silent < SILENT_PROBES
                 ready, error = busy and replica.up, str(problem)
+            if ready:
+                await self._look_for_models(replica)
             if ready and not replica.up:
                 log.info("replica %s is up", replica.backend.url)
                 replica.up = True
@@ -606,6 +760,21 @@ class Dispatcher:
             elif not ready:
                 self._mark_down(replica, error)
             await asyncio.sleep(settings.probe_s)
+
+    async def _look_for_models(self, replica: Replica) -> None:
+        """See which models are ready now; one that comes up is asked for all that were slow."""
+        if not replica.up:
+            replica.unready_models.update(self._slow_models)
+        paths = sorted(replica.unready_models)
+        if not paths:
+            return
+        looks = [self._model_is_unready(replica, path) for path in paths]
+        for path, is_unready in zip(paths, await asyncio.gather(*looks), strict=True):
+            if not is_unready:
+                log.info("replica %s is ready for %s", replica.backend.url, path)
+                replica.unready_models.discard(path)
+                self._woke()
+                self._soon()
 
     async def _learn(self) -> None:
         while True:
@@ -623,21 +792,51 @@ class Dispatcher:
         while True:
             await asyncio.sleep(EXPIRE_S)
             for call in self.queue.expired(self.now_s()):
-                if self.ready:
+                if self._ready_for(call):
                     self._refuse(call, TOO_MANY, "its deadline passed", Result.DROPPED)
                 elif self._hold(call):
                     self.queue.put(call)
                 else:
-                    self._refuse(call, UNAVAILABLE, "no replica is ready", Result.DROPPED)
+                    self._refuse_unready(call)
 
 
 def _connections(settings: Settings) -> Connections:
     if settings.over_grpc:
         return GrpcConnections(settings.limits)
-    return HttpConnections(settings.limits.answer_bytes)
+    return HttpConnections(settings.limits.answer_bytes, settings.limits.stream_s)
+
+
+def _asked(calls: Sequence[Call]) -> list[Asked]:
+    return [Asked(call.body, call.infer) for call in calls if call.infer is not None]
+
+
+def _labelled(headers: Mapping[str, str], joined: Body) -> Mapping[str, str]:
+    """The headers of a batch's first request, about the batch."""
+    if HEADER not in headers and not joined.json_bytes:
+        return headers
+    own = CIMultiDict(headers)
+    own.pop(HEADER, None)
+    own.update(joined.headers)
+    return own
+
+
+def _json_bytes(reply: Reply) -> int:
+    """Where the JSON of an answer ends; 0 = it is nothing else.
+
+    Raises:
+        MalformedAnswer: it does not say so in numbers.
+    """
+    try:
+        return json_bytes_of(reply.headers.get(HEADER), len(reply.body))
+    except ValueError as error:
+        raise MalformedAnswer(f"the replica's answer is malformed: {error}") from None
 
 
 def _error(status: int, text: str, *, retry_after_s: int) -> Answer:
     """An answer of the router's own."""
-    again = {"Retry-After": str(retry_after_s)} if status in (TOO_MANY, UNAVAILABLE) else {}
+    again = {}
+    if status in (TOO_MANY, UNAVAILABLE):
+        again["Retry-After"] = str(min(retry_after_s, MOST_RETRY_AFTER_S))
+        if retry_after_s > MOST_RETRY_AFTER_S:
+            text = f"{text}; it may take {retry_after_s} s"
     return Answer(status=status, body=error_body(text), headers={**JSON, **again}, error=text)

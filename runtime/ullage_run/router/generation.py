@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -22,6 +23,18 @@ from ullage_run.tensors import object_of
 
 GENERATES: Final = re.compile(r"(?:/v1)?/(?:chat/)?completions")
 """Paths of requests for text."""
+ERRORS: Final[Mapping[int, tuple[str, str]]] = {
+    400: ("invalid_request_error", "invalid_request"),
+    408: ("invalid_request_error", "request_timeout"),
+    413: ("invalid_request_error", "request_too_large"),
+    429: ("rate_limit_error", "rate_limit_exceeded"),
+    501: ("invalid_request_error", "not_implemented"),
+    502: ("server_error", "bad_gateway"),
+    503: ("server_error", "service_unavailable"),
+    504: ("server_error", "gateway_timeout"),
+}
+"""Type and code of an error by its status."""
+SERVER_ERROR: Final = ("server_error", "internal_error")
 CHOICES: Final = 128
 """Answers to one request that are counted, at most."""
 _BOUNDS: Final = ("max_completion_tokens", "max_tokens")
@@ -121,6 +134,13 @@ def read(body: bytes) -> Generate:
         streamed=request.get("stream") is True,
         prompt_bytes=len(body),
     )
+
+
+def error_body(status: int, text: str) -> bytes:
+    """The error object of OpenAI's API: its clients show nothing but ``message``."""
+    kind, code = ERRORS.get(status, SERVER_ERROR)
+    message = text.encode("utf-8", "replace").decode()
+    return orjson.dumps({"error": {"message": message, "type": kind, "code": code, "param": None}})
 
 
 def _whole(value: object) -> int:

@@ -39,8 +39,6 @@ class Generations:
     settings: Settings
     lengths: AnswerLengths = field(default_factory=AnswerLengths)
     _running: dict[Replica, dict[int, Generated]] = field(default_factory=dict)
-    _exchanges: dict[int, asyncio.Task[object]] = field(default_factory=dict)
-    """What asks a replica, by the number of the request."""
 
     def times(self) -> GenerationTimes:
         """What is learned on a device that no replica had before."""
@@ -53,29 +51,18 @@ class Generations:
         """The name under which a request waits: wild names of models are all as one unknown."""
         return self.lengths.named(key).text
 
-    def began(self, replica: Replica, number: int, call: Call) -> bool:
-        """The current task is about to ask a replica; ``False`` = no client waits any more."""
-        task = asyncio.current_task()
-        if call.generated is None or task is None:
-            return True
-        call.generated.beside = len(replica.ends_s)
-        self._running.setdefault(replica, {})[number] = call.generated
-        self._exchanges[call.number] = task
-        return not call.answer.done()
+    def began(self, replica: Replica, number: int, call: Call) -> None:
+        """A replica is about to be asked."""
+        if call.generated is not None:
+            call.generated.beside = len(replica.ends_s)
+            self._running.setdefault(replica, {})[number] = call.generated
 
-    def ended(self, replica: Replica, number: int, call: Call) -> None:
+    def ended(self, replica: Replica, number: int) -> None:
         """Its exchange is over, however it went."""
         running = self._running.get(replica, {})
         running.pop(number, None)
         if not running:
             self._running.pop(replica, None)
-        self._exchanges.pop(call.number, None)
-
-    def leave(self, call: Call) -> None:
-        """The client of a request is gone: the replica need not go on."""
-        exchange = self._exchanges.get(call.number)
-        if exchange is not None:
-            exchange.cancel()
 
     def learn(
         self, replica: Replica, generated: Generated, began_s: float, *, whole: bool, streamed: bool

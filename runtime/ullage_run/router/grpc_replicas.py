@@ -36,6 +36,8 @@ METHODS: Final = ("ServerReady", "ServerMetadata", "ModelReady", "ModelMetadata"
 TOO_LONG: Final = "larger than max"
 """How gRPC says that it takes an answer for too long, with the code of a server that is busy."""
 NOT_READY: Final = 503
+NOT_READY_TEXT: Final = "not ready"
+"""How a server says that its model is not, with the code of a connection that ended."""
 NOT_FOUND: Final = 404
 MILLISECONDS: Final = 1000
 
@@ -180,6 +182,9 @@ def _refusal(error: grpc.aio.AioRpcError) -> Reply:
         Broken: the code says that there is no answer.
     """
     code, text = error.code(), error.details() or ""
+    headers = {"Content-Type": "application/json"}
+    if code is grpc.StatusCode.UNAVAILABLE and NOT_READY_TEXT in text.lower():
+        return Reply(status=NOT_READY, headers=headers, body=error_body(text))
     if code in (
         grpc.StatusCode.UNAVAILABLE,
         grpc.StatusCode.CANCELLED,
@@ -188,5 +193,4 @@ def _refusal(error: grpc.aio.AioRpcError) -> Reply:
         raise Broken(f"the connection ended: {text or code.name}") from None
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED and TOO_LONG in text:
         raise Broken(f"the answer is too long: {text}") from None
-    headers = {"Content-Type": "application/json"}
     return Reply(status=status_of(code), headers=headers, body=error_body(text))

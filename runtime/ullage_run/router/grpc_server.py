@@ -175,13 +175,14 @@ class GrpcServer:
     async def _ready(
         self, _: messages.ServerReadyRequest, __: Context
     ) -> messages.ServerReadyResponse:
-        return messages.ServerReadyResponse(ready=self._dispatcher.ready and not self._draining)
+        ready = self._submission.takes_requests and not self._draining
+        return messages.ServerReadyResponse(ready=ready)
 
     async def _model_ready(
         self, asked: messages.ModelReadyRequest, context: Context
     ) -> messages.ModelReadyResponse:
         path = await _path(asked, context, "ready")
-        answer = await self._dispatcher.ask_any("GET", path)
+        answer = await self._submission.about("GET", path, self._dispatcher.now_s())
         return messages.ModelReadyResponse(ready=answer.status == OK)
 
     async def _server_metadata(
@@ -195,7 +196,7 @@ class GrpcServer:
         return model_metadata(await self._metadata(await _path(asked, context, ""), context))
 
     async def _metadata(self, path: str, context: Context) -> bytes:
-        answer = await self._dispatcher.ask_any("GET", path)
+        answer = await self._submission.about("GET", path, self._dispatcher.now_s())
         if answer.status != OK:
             await _abort(context, answer)
         return answer.body

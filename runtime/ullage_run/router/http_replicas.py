@@ -71,9 +71,10 @@ class Idle:
 class HttpConnections:
     """Connections to all replicas, kept open and used again; ``open`` and ``close`` once each."""
 
-    def __init__(self, answer_bytes: int) -> None:
-        """No answer may be longer than ``answer_bytes``."""
+    def __init__(self, answer_bytes: int, stream_s: float) -> None:
+        """No answer may have more bytes, or come in parts for longer, than this says."""
         self._answer_bytes = answer_bytes
+        self._stream_s = stream_s
         self._idle: dict[int, deque[Idle]] = {}
 
     async def open(self) -> None:
@@ -103,7 +104,7 @@ class HttpConnections:
         """One exchange; ``path`` is sent as it is.
 
         An answer that comes in parts is handed on part by part where ``begun`` is given: each may
-        take as long as the whole of another answer.
+        take as long as the whole of another answer, and all of them as long as a stream may.
 
         A server may close a kept connection just when a request goes out on it. Then the request
         is sent once more on a new connection, if its method is safe or ``again`` says that it may
@@ -166,7 +167,8 @@ class HttpConnections:
             given = end_to_end(message.headers)
             if begun is not None and _comes_in_parts(message):
                 reply = Reply(status=message.code, headers=given, body=b"")
-                whole = await _handed_on(content, reply, begun, limit, within_s)
+                end_s = asyncio.get_running_loop().time() + self._stream_s
+                whole = await _handed_on(content, reply, begun, limit, within_s, end_s)
                 return reply
             body = await self._body(message, content)
             whole = True
@@ -281,10 +283,12 @@ async def _handed_on(
     begun: Begun,
     limit: asyncio.Timeout,
     idle_s: float,
+    end_s: float,
 ) -> bool:
     """Hand an answer on, part by part; ``False`` = its client left, so it ends there, too.
 
-    It begins with its first part: until then a failure is one of the whole exchange.
+    It begins with its first part: until then a failure is one of the whole exchange. No part may
+    take longer than ``idle_s``, none comes after ``end_s`` on the loop's clock.
     """
     stream, whole = Stream(), False
     now_s = asyncio.get_running_loop().time
@@ -294,21 +298,23 @@ async def _handed_on(
         return True
     begun(reply, stream)
     try:
+        _renew(limit, end_s)
         await stream.put(first)
-        _renew(limit, now_s() + idle_s)
+        _renew(limit, min(now_s() + idle_s, end_s))
         async for part in parts:
-            _renew(limit, None)  # how long the client may take is the server's to say
+            _renew(limit, end_s)  # how long the client may take is the server's to say
             await stream.put(part)
             if stream.left:
                 return False
-            _renew(limit, now_s() + idle_s)
+            _renew(limit, min(now_s() + idle_s, end_s))
         whole = True
     finally:
+        stream.overdue = not whole and now_s() >= end_s
         stream.end(broken=not whole)
     return True
 
 
-def _renew(limit: asyncio.Timeout, until_s: float | None) -> None:
+def _renew(limit: asyncio.Timeout, until_s: float) -> None:
     """Move a time-out that has not ended this task yet."""
     if not limit.expired():
         limit.reschedule(until_s)

@@ -9,16 +9,17 @@ and parted as they are, so requests of different form have different keys.
 from __future__ import annotations
 
 import math
-import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import orjson
 from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
+from ullage_run.binary_tensors import Body
 from ullage_run.router.open_inference import (
     STATEFUL,
+    Asked,
     InferRequest,
     MalformedAnswer,
     MalformedRequest,
@@ -28,16 +29,8 @@ from ullage_run.router.proto.open_inference_pb2 import (
     ModelInferRequest,
     ModelInferResponse,
 )
-from ullage_run.tensors import DIMENSIONS, TENSORS
+from ullage_run.tensors import BYTES, DIMENSIONS, ELEMENT_BYTES, TENSORS, byte_strings
 
-BYTES: Final = "BYTES"
-ELEMENT_BYTES: Final[Mapping[str, int]] = {
-    **dict.fromkeys(("BOOL", "INT8", "UINT8"), 1),
-    **dict.fromkeys(("INT16", "UINT16", "FP16", "BF16"), 2),
-    **dict.fromkeys(("INT32", "UINT32", "FP32"), 4),
-    **dict.fromkeys(("INT64", "UINT64", "FP64"), 8),
-}
-"""Bytes of a raw element; those of BYTES tell their own length."""
 CONTENTS: Final[Mapping[str, str]] = {
     "BOOL": "bool_contents",
     **dict.fromkeys(("INT8", "INT16", "INT32"), "int_contents"),
@@ -49,7 +42,6 @@ CONTENTS: Final[Mapping[str, str]] = {
     BYTES: "bytes_contents",
 }
 """The field of a data type; those of 16-bit floats are always raw."""
-LENGTH: Final = struct.Struct("<I")
 
 Slice = Callable[[ModelInferResponse, int, int], None]
 """Puts the elements of these rows into an answer."""
@@ -150,23 +142,6 @@ def _check_typed(tensor: ModelInferRequest.InferInputTensor, elements: int) -> N
         raise ValueError(f".contents has more than {name}")
 
 
-def byte_strings(raw: bytes) -> Iterable[tuple[int, int]]:
-    """Where each element of raw BYTES begins behind its length, and where it ends.
-
-    Raises:
-        ValueError: an element is longer than what is there.
-    """
-    at, end = 0, len(raw)
-    while at < end:
-        start = at + LENGTH.size
-        if start > end:
-            raise ValueError(" has raw elements that are cut off")
-        at = start + LENGTH.unpack_from(raw, at)[0]
-        if at > end:
-            raise ValueError(" has raw elements that are cut off")
-        yield start, at
-
-
 def parameters_of(parameters: Mapping[str, InferParameter]) -> dict[str, list[str | None]]:
     """What tells parameters apart: kind and value of each."""
     found: dict[str, list[str | None]] = {}
@@ -189,9 +164,9 @@ def _has_unknown(message: ModelInferRequest) -> bool:
     return any(len(UnknownFieldSet(part)) for part in parts)
 
 
-def join(bodies: Sequence[bytes], batch_id: str) -> bytes:
-    """One request of all rows, in order; the bodies were read before and have one key."""
-    messages = [ModelInferRequest.FromString(body) for body in bodies]
+def join(requests: Sequence[Asked], batch_id: str) -> Body:
+    """One request of all rows, in order; they were read before and have one key."""
+    messages = [ModelInferRequest.FromString(asked.body) for asked in requests]
     joined = messages[0]
     raw = [b"".join(parts) for parts in zip(*(m.raw_input_contents for m in messages), strict=True)]
     joined.id = batch_id
@@ -201,20 +176,35 @@ def join(bodies: Sequence[bytes], batch_id: str) -> bytes:
             for message in messages[1:]:
                 tensor.contents.MergeFrom(message.inputs[at].contents)
     joined.raw_input_contents[:] = raw
-    return joined.SerializeToString()
+    return Body(joined.SerializeToString())
 
 
-def part(answer: bytes, requests: Sequence[InferRequest], batch_id: str) -> list[bytes]:
+def check(answer: bytes, _: int) -> None:
+    """Check the answer to a request that ran alone, which is passed on as it is.
+
+    Raises:
+        MalformedAnswer: it is no answer of the protocol.
+    """
+    _answered(answer)
+
+
+def _answered(answer: bytes) -> ModelInferResponse:
+    try:
+        return ModelInferResponse.FromString(answer)
+    except DecodeError:
+        raise MalformedAnswer("the replica's answer is no ModelInferResponse") from None
+
+
+def part(
+    answer: bytes, _: int, requests: Sequence[InferRequest], batch_id: str
+) -> list[Body | None]:
     """The answer of each request, in the order in which they were joined.
 
     Raises:
         MalformedAnswer: it has other rows than were asked for, is the answer to another request,
             or is none of the protocol.
     """
-    try:
-        message = ModelInferResponse.FromString(answer)
-    except DecodeError:
-        raise MalformedAnswer("the replica's answer is no ModelInferResponse") from None
+    message = _answered(answer)
     if message.id and message.id != batch_id:
         raise MalformedAnswer("the replica answered another request than it was asked")
     asked = sum(request.rows for request in requests)
@@ -228,7 +218,8 @@ def part(answer: bytes, requests: Sequence[InferRequest], batch_id: str) -> list
             name = tensor.name[:64]
             raise MalformedAnswer(f"the replica gave {rows} rows of output {name!r} for {asked}")
         slices.append(_raw_slice(tensor, raw[at]) if raw else _typed_slice(tensor, at))
-    answers, first = [], 0
+    answers: list[Body | None] = []
+    first = 0
     for request in requests:
         own = ModelInferResponse(
             model_name=message.model_name, model_version=message.model_version, id=request.id or ""
@@ -242,7 +233,7 @@ def part(answer: bytes, requests: Sequence[InferRequest], batch_id: str) -> list
                 parameters=tensor.parameters,
             )
             put(own, first, first + request.rows)
-        answers.append(own.SerializeToString())
+        answers.append(Body(own.SerializeToString()))
         first += request.rows
     return answers
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import math
 import re
+import zlib
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,6 +17,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMessage
 from multidict import CIMultiDict, CIMultiDictProxy
 
+from ullage_run.binary_tensors import HEADER, Body, json_bytes_of
 from ullage_run.router import generation, infer_messages, open_inference, translation
 from ullage_run.router.calls import Translate
 from ullage_run.router.generation import GENERATES, Generate
@@ -29,7 +31,17 @@ from ullage_run.router.settings import Limits, Settings
 APP: Final = re.compile(r"[A-Za-z0-9._-]{1,63}")
 TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 TRACESTATE_BYTES: Final = 512
-BINARY: Final = "Inference-Header-Content-Length"
+ENCODINGS: Final[Mapping[str, int]] = {
+    "gzip": zlib.MAX_WBITS | 16,
+    "x-gzip": zlib.MAX_WBITS | 16,
+    "deflate": zlib.MAX_WBITS,
+}
+"""Content encodings of requests that are read, and how zlib calls them."""
+UNPACKED_AT_ONCE: Final = 1 << 18
+"""Bytes that are decompressed before others have their turn."""
+ALL_RAW_BYTES: Final = "0"
+"""The length of the JSON where a body is one raw tensor and nothing else (an extension of Triton):
+its shape is not said, so it runs alone."""
 IDEMPOTENCY: Final = "Idempotency-Key"
 REPEATABLE: Final = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE"})
 """Idempotent by RFC 9110, section 9.2.2."""
@@ -108,12 +120,16 @@ class Intake:
         app = self._app(request.headers.get(settings.app_header))
         deadline_s = arrived_s + self._allowed_s(request.headers.get(settings.deadline_header))
         body = await self._body(request, held)
-        infers = request.method == "POST" and INFER.fullmatch(request.path)
-        if infers and not (BINARY in request.headers or "Content-Encoding" in request.headers):
-            read = self._read_json(request.raw_path, body)
-            return self._taken(read, request.raw_path, request.headers, app, deadline_s)
+        if request.method == "POST" and INFER.fullmatch(request.path):
+            encoding = request.headers.get("Content-Encoding", "").strip().lower()
+            header = request.headers.get(HEADER)
+            if (not encoding or encoding in ENCODINGS) and header != ALL_RAW_BYTES:
+                if encoding:
+                    body = await self._unpacked(encoding, body, held)
+                read = self._read_json(request.raw_path, body, header)
+                return self._taken(read, request.raw_path, request.headers, app, deadline_s)
         if settings.over_grpc:
-            text = "the replicas speak gRPC: only JSON of the Open Inference Protocol is passed on"
+            text = "the replicas speak gRPC: only the Open Inference Protocol is passed on"
             raise Refused(501, text, Refusal.MALFORMED)
         generate = self._generate(request, body)
         named = settings.deadline_header in request.headers
@@ -192,7 +208,7 @@ class Intake:
         infer = read.infer
         return Taken(
             path=path,
-            headers=self._passed_on(given, passed),
+            headers=self._passed_on(given, passed, infer.json_bytes),
             body=read.body,
             app=app,
             deadline_s=deadline_s,
@@ -203,22 +219,23 @@ class Intake:
             translate=read.translate,
         )
 
-    def _read_json(self, path: str, body: bytes) -> Read:
+    def _read_json(self, path: str, body: bytes, header: str | None) -> Read:
         """The protocol's request of an HTTP client, as its replicas take it."""
         try:
-            infer = open_inference.read(body)
+            json_bytes = json_bytes_of(header, len(body))
+            infer = open_inference.read(body, json_bytes)
             if not self.settings.over_grpc:
                 return Read(body=body, infer=infer)
             model = ModelPath.of(path)
             if model is None or model.what != "infer":
                 raise MalformedRequest("the path names no model")
-            message = translation.request_of_json(body, model.name, model.version)
+            message = translation.request_of_json(body, model.name, model.version, json_bytes)
             return Read(
                 body=message,
                 infer=infer_messages.read(message),
-                translate=translation.json_of_answer,
+                translate=partial(translation.body_of_answer, wanted=infer.wanted),
             )
-        except MalformedRequest as error:
+        except ValueError as error:
             raise Refused(400, str(error), Refusal.MALFORMED) from None
 
     def _read_message(self, body: bytes) -> tuple[Read, str]:
@@ -236,13 +253,15 @@ class Intake:
             return Read(
                 body=text,
                 infer=open_inference.read(text),
-                translate=partial(translation.answer_of_json, raw=raw),
+                translate=lambda answer: Body(translation.answer_of_json(answer, raw=raw)),
             ), model.text
         except MalformedRequest as error:
             raise Refused(400, str(error), Refusal.MALFORMED) from None
 
-    def _passed_on(self, given: Given, passed: tuple[str, ...]) -> CIMultiDict[str]:
-        headers = CIMultiDict({"Content-Type": "application/json"})
+    def _passed_on(
+        self, given: Given, passed: tuple[str, ...], json_bytes: int
+    ) -> CIMultiDict[str]:
+        headers = CIMultiDict(Body(b"", json_bytes).headers)
         named = zip(self.settings.pass_headers, passed, strict=True)
         headers.extend((name, value) for name, value in named if value)
         for name in ("traceparent", "tracestate"):
@@ -301,6 +320,29 @@ class Intake:
             text = f"the body cannot be read: {error}"
             raise Refused(400, text, Refusal.MALFORMED) from None
         return bytes(body)
+
+    async def _unpacked(self, encoding: str, body: bytes, held: Held) -> bytes:
+        """A body without its content encoding; what it holds grows with it."""
+        limits, unpacked = self.settings.limits, bytearray()
+        unpack = zlib.decompressobj(ENCODINGS[encoding])
+        try:
+            while not unpack.eof:
+                piece = unpack.decompress(body, UNPACKED_AT_ONCE)
+                body = unpack.unconsumed_tail
+                if not piece and not body:
+                    break
+                unpacked += piece
+                if len(unpacked) > limits.body_bytes:
+                    raise _too_large(limits)
+                held.take(len(unpacked))
+                await asyncio.sleep(0)
+        except zlib.error as error:
+            text = f"the body is not what Content-Encoding {encoding} says: {error}"
+            raise Refused(400, text, Refusal.MALFORMED) from None
+        if not unpack.eof or unpack.unused_data:
+            text = f"the body is not one whole stream of Content-Encoding {encoding}"
+            raise Refused(400, text, Refusal.MALFORMED)
+        return bytes(unpacked)
 
 
 @dataclass(slots=True, kw_only=True)

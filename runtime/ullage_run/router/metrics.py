@@ -34,6 +34,15 @@ class Refusal(StrEnum):
     FULL = "full"
 
 
+class Split(StrEnum):
+    """Why a batch runs once more, in parts."""
+
+    REFUSED = "refused"
+    UNREADABLE = "unreadable"
+    OUTPUT = "output"
+    """For one of its requests: its output has no place in the JSON that its client wants."""
+
+
 class RouterMetrics:
     """Counts what happens; ``registry`` is served as ``/metrics``.
 
@@ -125,6 +134,14 @@ class RouterMetrics:
         self._lost = Counter(
             "ullage_batches_failed", "Batches that a replica did not answer.", registry=registry
         )
+        self._splits = Counter(
+            "ullage_batches_split",
+            "Batches whose requests ran once more, apart, by reason.",
+            ["reason"],
+            registry=registry,
+        )
+        for reason in Split:
+            self._splits.labels(reason.value)
         for name, text, value in (
             ("ullage_queue_length", "Requests that wait.", waiting),
             ("ullage_requests_in_flight", "Requests that replicas have.", in_flight),
@@ -172,6 +189,10 @@ class RouterMetrics:
     def lost(self) -> None:
         """Count a batch that was not answered."""
         self._lost.inc()
+
+    def split(self, reason: Split) -> None:
+        """Count a batch whose requests run once more, apart."""
+        self._splits.labels(reason.value).inc()
 
     def ran(self, size: int, predicted_s: float | None, seconds: float) -> None:
         """Count a batch that was answered."""

@@ -1,24 +1,40 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Open Inference Protocol v2 as JSON: reads a request, joins several to one, parts the answer.
+"""Open Inference Protocol v2 over HTTP: reads a request, joins several to one, parts the answer.
 
 Requests may share a batch when everything but the number of rows is equal: model, version, names,
-data types, the shape behind the first dimension, parameters, requested outputs. Data are checked
-whole where a request comes in, so that a wrong one harms no other.
+data types, the shape behind the first dimension, parameters, requested outputs. How tensors are
+written, as JSON or as raw bytes behind it, is each client's own choice: a batch with one raw input
+has all of them raw, and every answer is written as its client wants it. Data are checked whole
+where a request comes in, so that a wrong one harms no other.
 
 The shapes are those of the published protocol (Open Inference Protocol, REST, "Inference").
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
 import orjson
 
-from ullage_run.tensors import Tensor, object_of, tensors_of
+from ullage_run.binary_tensors import (
+    ALL_RAW,
+    AS_JSON,
+    ONE_RAW,
+    Body,
+    Rows,
+    Wanted,
+    parted,
+    raw_of,
+    tensor_object,
+    wanted_of,
+    written,
+)
+from ullage_run.tensors import Tensor, check_depth, object_of, tensors_of
 
 ANY: Final[dict[str, frozenset[type] | None]] = {}
 """Answers are parted by shape alone: a server may have its own data types, and null for NaN."""
@@ -44,6 +60,8 @@ class InferRequest:
 
     ``rows`` is the first dimension of all inputs, 0 where they have none in common: then it runs
     alone. Requests of one ``key`` may share a batch. ``elements`` counts those of all inputs.
+    Over HTTP, ``json_bytes`` is the length of the JSON before raw tensors, 0 = the body is nothing
+    else; ``raw`` says whether an input is raw, ``wanted`` which outputs are to be.
     """
 
     id: str | None
@@ -51,71 +69,129 @@ class InferRequest:
     key: bytes
     elements: int
     stateful: bool
+    json_bytes: int = 0
+    raw: bool = False
+    wanted: Wanted = AS_JSON
 
 
-def read(body: bytes) -> InferRequest:
-    """Check a request's body whole.
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request as it waits: its body, and what was read of it."""
+
+    body: bytes
+    infer: InferRequest
+
+
+def read(body: bytes, json_bytes: int = 0) -> InferRequest:
+    """Check a request's body whole; ``json_bytes`` is the length of its JSON, 0 = all of it.
 
     Raises:
         MalformedRequest: it is no request of the protocol.
     """
     try:
-        return _read(body)
+        return _read(body, json_bytes)
     except orjson.JSONDecodeError as error:
         raise MalformedRequest(f"the body is no JSON: {error}") from None
     except ValueError as error:
         raise MalformedRequest(str(error)) from None
 
 
-def _read(body: bytes) -> InferRequest:
-    request = object_of(orjson.loads(body), "the body")
-    inputs = tensors_of(request.get("inputs"), "inputs")
+def _read(body: bytes, json_bytes: int) -> InferRequest:
+    parsed, behind = parted(body, json_bytes)
+    request = object_of(parsed, "the body")
+    inputs = tensors_of(request.get("inputs"), "inputs", behind=behind)
     parameters = object_of(request.get("parameters") or {}, "parameters")
+    check_depth(parameters, "parameters")
+    outputs = _requested(request.get("outputs"))
     first = {tensor.shape[0] if tensor.shape else 0 for tensor in inputs}
     rows = first.pop() if len(first) == 1 else 0
     stateful = STATEFUL in parameters
     about = [
-        parameters,
-        _requested(request.get("outputs")),
-        [[t.name, t.datatype, t.shape[1:], t.parameters] for t in inputs],
+        _without(parameters, ALL_RAW),
+        [_without_form(output) for output in outputs],
+        [[t.name, t.datatype, t.shape[1:], t.parameters or None] for t in inputs],
     ]
     return InferRequest(
         id=_id(request),
         rows=0 if stateful else rows,
         key=orjson.dumps(about, option=orjson.OPT_SORT_KEYS),
-        elements=sum(len(tensor.data) for tensor in inputs),
+        elements=sum(tensor.elements for tensor in inputs),
         stateful=stateful,
+        json_bytes=json_bytes,
+        raw=any(tensor.raw is not None for tensor in inputs),
+        wanted=wanted_of(parameters, outputs),
     )
 
 
-def join(bodies: Sequence[bytes], batch_id: str) -> bytes:
-    """One request of all rows, in order; the bodies were read before and have one key."""
-    parsed = [object_of(orjson.loads(body), "the body") for body in bodies]
-    inputs = [tensors_of(request["inputs"], "inputs") for request in parsed]
-    joined: dict[str, object] = {
-        name: parsed[0][name] for name in ("parameters", "outputs") if name in parsed[0]
-    }
+def join(requests: Sequence[Asked], batch_id: str) -> Body:
+    """One request of all rows, in order; they were read before and have one key."""
+    first: dict[str, object] = {}
+    inputs = []
+    for asked in requests:
+        parsed, behind = parted(asked.body, asked.infer.json_bytes)
+        request = object_of(parsed, "the body")
+        inputs.append(tensors_of(request["inputs"], "inputs", behind=behind))
+        first = first or request
+    wanted = [asked.infer.wanted for asked in requests]
+    joined = _about_all(first, wanted) if any(one.any_raw for one in wanted) else _about(first)
     joined["id"] = batch_id
-    joined["inputs"] = [_stacked(tensors) for tensors in zip(*inputs, strict=True)]
-    return orjson.dumps(joined)
+    stacked = list(zip(*inputs, strict=True))
+    if not any(asked.infer.raw for asked in requests):
+        joined["inputs"] = [
+            tensor_object(
+                tensors[0], _shape(tensors), data=list(chain.from_iterable(t.data for t in tensors))
+            )
+            for tensors in stacked
+        ]
+        return Body(orjson.dumps(joined))
+    raws = [b"".join(raw_of(tensor) for tensor in tensors) for tensors in stacked]
+    joined["inputs"] = [
+        tensor_object(tensors[0], _shape(tensors), raw_bytes=len(raw))
+        for tensors, raw in zip(stacked, raws, strict=True)
+    ]
+    return written(joined, raws)
 
 
-def _stacked(tensors: Sequence[Tensor]) -> dict[str, object]:
-    rows = sum(tensor.shape[0] for tensor in tensors)
-    first = tensors[0]
-    data = list(chain.from_iterable(tensor.data for tensor in tensors))
-    whole = Tensor(
-        name=first.name,
-        datatype=first.datatype,
-        shape=(rows, *first.shape[1:]),
-        data=data,
-        parameters=first.parameters,
-    )
-    return whole.part(0, rows)
+def _shape(tensors: Sequence[Tensor]) -> tuple[int, ...]:
+    return (sum(tensor.shape[0] for tensor in tensors), *tensors[0].shape[1:])
 
 
-def part(answer: bytes, requests: Sequence[InferRequest], batch_id: str) -> list[bytes]:
+def _about(request: Mapping[str, object]) -> dict[str, object]:
+    """What a batch has in common, all outputs as JSON."""
+    about: dict[str, object] = {}
+    parameters = _without(object_of(request.get("parameters") or {}, "parameters"), ALL_RAW)
+    if parameters:
+        about["parameters"] = parameters
+    if request.get("outputs") is not None:
+        about["outputs"] = [_without_form(output) for output in _requested(request["outputs"])]
+    return about
+
+
+def _about_all(request: Mapping[str, object], wanted: Sequence[Wanted]) -> dict[str, object]:
+    """The same; each output is raw that one of them wants so."""
+    about = _about(request)
+    if any(one.others for one in wanted):
+        about["parameters"] = {**object_of(about.get("parameters", {}), ""), ALL_RAW: True}
+    for output in _requested(about.get("outputs")):
+        raw = any(one.raw(str(output.get("name"))) for one in wanted)
+        own = object_of(output.get("parameters", {}), "")
+        output["parameters"] = {**own, ONE_RAW: raw}
+    return about
+
+
+def part(
+    answer: bytes, json_bytes: int, requests: Sequence[InferRequest], batch_id: str
+) -> list[Body | None]:
     """The answer of each request, in the order in which they were joined.
+
+    Args:
+        answer: Of the replica.
+        json_bytes: The length of its JSON, 0 = all of it.
+        requests: What was joined.
+        batch_id: Under this name.
+
+    Returns:
+        ``None`` where an output has no place in the JSON that its client wants.
 
     Raises:
         UnreadableAnswer: it is no JSON.
@@ -123,48 +199,99 @@ def part(answer: bytes, requests: Sequence[InferRequest], batch_id: str) -> list
             or is none of the protocol.
     """
     try:
-        body = object_of(orjson.loads(answer), "the answer")
-        outputs = tensors_of(body.get("outputs"), "outputs", ANY)
+        parsed, behind = parted(answer, json_bytes)
+        body = object_of(parsed, "the answer")
+        outputs = tensors_of(body.get("outputs"), "outputs", ANY, behind)
         answered = _id(body)
+        asked = sum(request.rows for request in requests)
+        for tensor in outputs:
+            rows = tensor.shape[0] if tensor.shape else 0
+            if rows != asked:
+                raise ValueError(f"{rows} rows of output {tensor.name[:64]!r} for {asked}")
+        tensors = [Rows(tensor) for tensor in outputs]
     except orjson.JSONDecodeError as error:
         raise UnreadableAnswer(f"the replica's answer is no JSON: {error}") from None
     except ValueError as error:
         raise MalformedAnswer(f"the replica's answer is malformed: {error}") from None
     if answered is not None and answered != batch_id:
         raise MalformedAnswer("the replica answered another request than it was asked")
-    asked = sum(request.rows for request in requests)
-    for tensor in outputs:
-        rows = tensor.shape[0] if tensor.shape else 0
-        if rows != asked:
-            raise MalformedAnswer(
-                f"the replica gave {rows} rows of output {tensor.name[:64]!r} for {asked}"
-            )
     kept: dict[str, object] = {
         name: body[name] for name in ("model_name", "model_version", "parameters") if name in body
     }
-    answers, first = [], 0
+    answers: list[Body | None] = []
+    first = 0
     for request in requests:
         own = dict(kept)
         if request.id is not None:
             own["id"] = request.id
-        own["outputs"] = [tensor.part(first, request.rows) for tensor in outputs]
-        answers.append(orjson.dumps(own))
+        answers.append(_own(own, tensors, first, request))
         first += request.rows
     return answers
 
 
+def _own(
+    fields: dict[str, object], tensors: Sequence[Rows], first: int, request: InferRequest
+) -> Body | None:
+    try:
+        parts = [
+            rows.part(first, request.rows, raw=request.wanted.raw(rows.tensor.name))
+            for rows in tensors
+        ]
+    except ValueError:
+        return None
+    fields["outputs"] = [described for described, _ in parts]
+    try:
+        return written(fields, [raw for _, raw in parts])
+    except orjson.JSONEncodeError as error:
+        raise MalformedAnswer(f"the replica's answer is malformed: {error}") from None
+
+
+def check(answer: bytes, json_bytes: int) -> None:
+    """Check the answer to a request that ran alone, which is passed on as it is.
+
+    A number that is none (NaN), which the strict parser refuses, is between replica and client.
+
+    Raises:
+        MalformedAnswer: it is no answer of the protocol.
+    """
+    try:
+        try:
+            parsed, _ = parted(answer, json_bytes)
+        except orjson.JSONDecodeError:
+            parsed = json.loads(answer[:json_bytes] if json_bytes else answer)
+        if not isinstance(object_of(parsed, "it").get("outputs"), list):
+            raise ValueError("outputs is a list of tensors")
+    except (ValueError, RecursionError) as error:
+        raise MalformedAnswer(f"the replica's answer is malformed: {error}") from None
+
+
 def error_body(text: str) -> bytes:
-    """The protocol's error object."""
-    return orjson.dumps({"error": text})
+    """The protocol's error object; a text that is no Unicode keeps what is."""
+    return orjson.dumps({"error": text.encode("utf-8", "replace").decode()})
 
 
-def _requested(value: object) -> object:
+def _requested(value: object) -> list[dict[str, object]]:
     """The outputs that are asked for, as they are; they only must be equal in a batch."""
     if value is None:
-        return None
+        return []
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         raise ValueError("outputs is a list of objects")
+    check_depth(value, "outputs")
     return value
+
+
+def _without(values: Mapping[str, object], name: str) -> Mapping[str, object]:
+    return {key: value for key, value in values.items() if key != name} if values else values
+
+
+def _without_form(output: Mapping[str, object]) -> dict[str, object]:
+    """A requested output without how it is written."""
+    parameters = output.get("parameters")
+    if not isinstance(parameters, dict):
+        return dict(output)
+    own = _without(parameters, ONE_RAW)
+    rest = {key: value for key, value in output.items() if key != "parameters"}
+    return {**rest, "parameters": own} if own else rest
 
 
 def _id(body: dict[str, object]) -> str | None:

@@ -13,6 +13,13 @@ INFER: Final = re.compile(r"/v2/models/[^/?]+(?:/versions/[^/?]+)?/infer")
 MODELS: Final = re.compile(r"/v2(?:/models/[^/?]+(?:/versions/[^/?]+)?(?:/ready)?)?/?")
 READY: Final = "/v2/health/ready"
 SERVER: Final = "/v2"
+OPENAI: Final = re.compile(
+    r"(?:/openai)?/v1/(?!models/[^/]+:(?:predict|explain|classify|regress)$).*"
+    r"|/(?:chat/)?completions"
+)
+"""Paths of OpenAI's API; under ``/v1/models`` those of its predecessor's verbs are none."""
+_PREDICT: Final = re.compile(r"(/v1/models/[^/?:]+):(?:predict|explain)")
+"""Paths of the protocol before: KServe serves both."""
 _MODEL: Final = re.compile(
     r"/v2/models/(?P<name>[^/?]+)(?:/versions/(?P<version>[^/?]+))?(?:/(?P<what>ready|infer))?/?"
 )
@@ -42,3 +49,15 @@ class ModelPath:
         if self.version:
             path += f"/versions/{quote(self.version, safe='')}"
         return f"{path}/{self.what}" if self.what else path
+
+
+def ready_path_of(path: str) -> str:
+    """The path that says whether the model is ready that a path on the wire asks to infer.
+
+    Empty where the path asks for something else.
+    """
+    path = path.partition("?")[0]
+    if INFER.fullmatch(path):
+        return path.removesuffix("infer") + "ready"
+    predict = _PREDICT.fullmatch(path)
+    return predict[1] if predict else ""

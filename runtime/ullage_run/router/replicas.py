@@ -70,6 +70,8 @@ class Stream:
         """The client takes no more: the replica may stop."""
         self.broken = False
         """The replica did not send all of it."""
+        self.overdue = False
+        """It took longer than an answer may."""
         self.look: Callable[[bytes], None] | None = None
         """Sees each part as it comes."""
         self.abandon: Callable[[], None] | None = None
@@ -125,6 +127,8 @@ class Replica:
     up: bool = False
     cache_full: bool = False
     """Its KV cache is used above the limit, so it gets no new requests."""
+    unready_models: set[str] = field(default_factory=set)
+    """Paths that say whether a model is ready, of those for which it is not: it gets none."""
     ends_s: dict[int, float] = field(default_factory=dict)
     """When each batch that runs is predicted to end, on the router's clock."""
     ran: int = 0

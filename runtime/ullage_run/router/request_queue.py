@@ -8,7 +8,7 @@ The group of the earliest deadline is served first; inside a group the chooser d
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, Protocol
@@ -51,6 +51,8 @@ class RequestQueue:
     _groups: dict[Hashable, Waiting] = field(init=False, default_factory=dict)
     _calls: dict[int, Call] = field(init=False, default_factory=dict)
     _heap: list[tuple[float, int]] = field(init=False, default_factory=list)
+    _aside: dict[str, list[tuple[float, int]]] = field(init=False, default_factory=dict)
+    """Heaps of those that were found while their model was not ready at some replica."""
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -78,7 +80,7 @@ class RequestQueue:
         group = self._groups.setdefault(_group(call), Waiting())
         group.add(call.request)
         self._calls[call.number] = call
-        if len(self._heap) > 2 * len(self._calls) + STALE:
+        if self._marks() > 2 * len(self._calls) + STALE:
             self._sweep()
         heapq.heappush(self._heap, (call.request.deadline_s, call.number))
 
@@ -94,34 +96,66 @@ class RequestQueue:
         self._left((call,))
         return True
 
-    def pick(self, chooser: ChoosesNext, now_s: float, replica: int) -> Picked | None:
-        """What a replica runs now; ``None`` when nothing waits that it may run."""
+    def pick(
+        self,
+        chooser: ChoosesNext,
+        now_s: float,
+        replica: int,
+        unready: Collection[str] = (),
+    ) -> Picked | None:
+        """What a replica runs now; ``None`` when nothing waits that it may run.
+
+        Args:
+            chooser: Decides among the requests of one group.
+            now_s: On the router's clock.
+            replica: Its number.
+            unready: Models for which it is not ready, by their paths.
+        """
         passed: list[tuple[float, int]] = []
         found = None
-        while self._heap and found is None:
-            mark = self._heap[0]
+        while found is None:
+            heap = min(self._open_heaps(unready), default=None)
+            if heap is None:
+                break
+            mark = heap[0]
             call = self._calls.get(mark[1])
-            if call is not None and call.avoid != replica:
-                found = call
+            if call is None:
+                heapq.heappop(heap)
+            elif unready and heap is self._heap and call.ready_path in unready:
+                # moved once: a queue of one model hides others no longer than that
+                heapq.heappush(self._aside.setdefault(call.ready_path, []), heapq.heappop(heap))
+            elif call.avoid == replica:
+                passed.append(heapq.heappop(heap))
             else:
-                heapq.heappop(self._heap)
-                if call is not None:
-                    passed.append(mark)
+                found = call
         for mark in passed:
             heapq.heappush(self._heap, mark)
         return None if found is None else self._choose(_group(found), chooser, now_s)
 
+    def _open_heaps(self, unready: Collection[str]) -> Iterator[list[tuple[float, int]]]:
+        """Heaps that hold something for a replica; of two the one with the earliest mark is less.
+
+        Those of a list compare by their first marks.
+        """
+        if self._heap:
+            yield self._heap
+        for model, heap in self._aside.items():
+            if heap and model not in unready:
+                yield heap
+
     def expired(self, now_s: float) -> tuple[Call, ...]:
         """Take out what is past its deadline."""
         gone: list[Call] = []
-        while self._heap and self._heap[0][0] <= now_s:
-            call = self._calls.get(heapq.heappop(self._heap)[1])
-            if call is not None:
-                group = self._groups[_group(call)]
-                past = int(group.deadline_s.searchsorted(now_s, side="right"))
-                calls = tuple(self._calls[taken.number] for taken in group.take(range(past)))
-                self._left(calls)
-                gone += calls
+        for heap in (self._heap, *self._aside.values()):
+            while heap and heap[0][0] <= now_s:
+                call = self._calls.get(heapq.heappop(heap)[1])
+                if call is not None:
+                    group = self._groups[_group(call)]
+                    past = int(group.deadline_s.searchsorted(now_s, side="right"))
+                    calls = tuple(self._calls[taken.number] for taken in group.take(range(past)))
+                    self._left(calls)
+                    gone += calls
+        self._aside = {model: heap for model, heap in self._aside.items() if heap}
         return tuple(gone)
 
     def apps(self) -> set[str]:
@@ -144,11 +178,17 @@ class RequestQueue:
             if key in self._groups and not self._groups[key]:
                 del self._groups[key]
 
+    def _marks(self) -> int:
+        return len(self._heap) + sum(map(len, self._aside.values()))
+
     def _sweep(self) -> None:
-        self._heap = [mark for mark in self._heap if mark[1] in self._calls]
-        heapq.heapify(self._heap)
+        for heap in (self._heap, *self._aside.values()):
+            heap[:] = [mark for mark in heap if mark[1] in self._calls]
+            heapq.heapify(heap)
 
 
 def _group(call: Call) -> Hashable:
     """A call alone is a group of its own."""
-    return call.number if call.group is None else (call.group, call.avoid)
+    if call.group is None:
+        return call.number
+    return call.group, call.avoid, call.raw_apart

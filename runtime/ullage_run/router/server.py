@@ -8,11 +8,13 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Final
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from ullage_run.router import generation
 from ullage_run.router.calls import Answer
 from ullage_run.router.dispatcher import JSON, Dispatcher
 from ullage_run.router.grpc_server import GrpcServer
@@ -20,7 +22,7 @@ from ullage_run.router.intake import Held, Intake, Refused
 from ullage_run.router.load_page import LOAD_PATH, load_page
 from ullage_run.router.metrics import Refusal
 from ullage_run.router.open_inference import error_body
-from ullage_run.router.paths import MODELS
+from ullage_run.router.paths import MODELS, OPENAI
 from ullage_run.router.replicas import Stream
 from ullage_run.router.settings import Address, Addresses, Settings
 from ullage_run.router.submission import Submission
@@ -32,12 +34,6 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 LARGE_BYTES: Final = 64 * 1024
 """An answer above it does not fit into a socket's buffer, so its client must take it in."""
 EVENTS: Final = "text/event-stream"
-BROKEN_OFF: Final = (
-    b'\n\ndata: {"error":{"message":"the replica failed; the answer ends here",'
-    b'"type":"server_error","code":502}}\n\n'
-)
-"""The last event of an answer that breaks off; a part of an event before it is ended by the lines.
-"""
 PAGE_S: Final = 1.0
 LINGER_S: Final = 1.0
 """For the rest of a body that was refused."""
@@ -154,19 +150,20 @@ class Server:
             try:
                 answer = await self._answer(request, arrived_s)
             except Refused as refused:
-                return self._refuse(refused)
+                return self._refuse(request, refused)
+            if answer.error:
+                answer = replace(answer, body=_error_body(request, answer.status, answer.error))
             return await self._send(request, answer)
         finally:
             self._open -= 1
 
-    def _refuse(self, refused: Refused) -> web.Response:
+    def _refuse(self, request: web.BaseRequest, refused: Refused) -> web.Response:
         self._dispatcher.metrics.refused(refused.reason)
         headers = dict(JSON)
         if refused.reason is Refusal.FULL:
             headers["Retry-After"] = "1"
-        response = web.Response(
-            status=refused.status, body=error_body(str(refused)), headers=headers
-        )
+        body = _error_body(request, refused.status, str(refused))
+        response = web.Response(status=refused.status, body=body, headers=headers)
         if refused.reason is not Refusal.MALFORMED:
             response.force_close()
         return response
@@ -203,7 +200,7 @@ class Server:
             if not stream.broken:
                 await response.write_eof()
             else:
-                await self._broken_off(request, response)
+                await self._broken_off(request, response, stream)
         except TimeoutError:
             self._dispatcher.metrics.refused(Refusal.SLOW)
             if request.transport is not None:
@@ -212,11 +209,21 @@ class Server:
             stream.leave()
         return response
 
-    async def _broken_off(self, request: web.BaseRequest, response: web.StreamResponse) -> None:
-        """End an answer whose replica did not; clients of generative servers are told why."""
-        if self._settings.generative is not None and response.content_type == EVENTS:
-            async with asyncio.timeout(self._settings.limits.body_s):
-                await response.write(BROKEN_OFF)
+    async def _broken_off(
+        self, request: web.BaseRequest, response: web.StreamResponse, stream: Stream
+    ) -> None:
+        """End an answer whose replica did not; clients of OpenAI's API are told why.
+
+        The blank lines end a part of an event that was there before.
+        """
+        if response.content_type == EVENTS and OPENAI.fullmatch(request.path):
+            limits = self._settings.limits
+            status, text = 502, "the replica failed; the answer ends here"
+            if stream.overdue:
+                status, text = 504, f"the answer took more than {limits.stream_s:g} s; it ends here"
+            event = b"\n\ndata: " + generation.error_body(status, text) + b"\n\n"
+            async with asyncio.timeout(limits.body_s):
+                await response.write(event)
         if request.transport is not None:
             request.transport.abort()
 
@@ -226,15 +233,22 @@ class Server:
         match request.path:
             case "/v2/health/live":
                 return Answer(status=200, body=b'{"live":true}', headers=JSON)
-            case "/v2/health/ready" if self._dispatcher.ready and not self._draining:
-                return Answer(status=200, body=b'{"ready":true}', headers=JSON)
             case "/v2/health/ready":
-                return Answer(status=503, body=b'{"ready":false}', headers=JSON)
+                is_ready = self._submission.takes_requests and not self._draining
+                body = b'{"ready":true}' if is_ready else b'{"ready":false}'
+                return Answer(status=200 if is_ready else 503, body=body, headers=JSON)
         if request.method in ("GET", "HEAD") and MODELS.fullmatch(request.path):
-            return await self._dispatcher.ask_any(request.method, request.raw_path)
+            return await self._submission.about(request.method, request.raw_path, arrived_s)
         held = Held(queue=self._dispatcher.queue)
         try:
             taken = await self._intake.take(request, arrived_s, held)
             return await self._submission.answer(request.method, taken, arrived_s)
         finally:
             held.give_back()
+
+
+def _error_body(request: web.BaseRequest, status: int, text: str) -> bytes:
+    """What the router itself says, in the form that clients of the path read."""
+    if OPENAI.fullmatch(request.path):
+        return generation.error_body(status, text)
+    return error_body(text)

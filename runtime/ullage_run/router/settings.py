@@ -35,7 +35,8 @@ class Limits:
     """What one client, and all together, may take.
 
     ``body_s`` is the time that a client has for its body and for taking an answer in, ``answer_s``
-    that of a replica for its answer; ``longest_s`` is the latest deadline that may be asked for.
+    that of a replica for its answer and for each part of one that comes in parts, ``stream_s`` that
+    for all parts; ``longest_s`` is the latest deadline that may be asked for.
     """
 
     body_bytes: int = 4 * MIB
@@ -46,6 +47,7 @@ class Limits:
     body_s: float = 10.0
     idle_s: float = 75.0
     answer_s: float = 30.0
+    stream_s: float = 3600.0
     longest_s: float = 60.0
 
 
@@ -182,6 +184,12 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--connections", type=_one_or_more, default=limits.connections)
     made.add_argument("--body-seconds", type=_positive, default=limits.body_s)
     made.add_argument("--answer-seconds", type=_positive, default=limits.answer_s)
+    made.add_argument(
+        "--stream-seconds",
+        type=_positive,
+        default=limits.stream_s,
+        help="for an answer that comes in parts, from its first one; then it breaks off",
+    )
     made.add_argument("--longest-ms", type=_positive, default=1e3 * limits.longest_s)
     made.add_argument("--linger-seconds", type=_not_negative, default=5.0, help="after SIGTERM")
     made.add_argument("--drain-seconds", type=_positive, default=30.0, help="then it ends")
@@ -228,6 +236,7 @@ def settings_of(given: argparse.Namespace) -> Settings:
             connections=given.connections,
             body_s=given.body_seconds,
             answer_s=given.answer_seconds,
+            stream_s=given.stream_seconds,
             longest_s=given.longest_ms / 1e3,
         ),
     )

@@ -7,13 +7,17 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+import orjson
+
 from ullage.engines.batching.chooser import Policy
 from ullage.engines.batching.histogram import LEAST_SAMPLES
 from ullage.engines.batching.waiting import Request
 from ullage_run.router.calls import Answer, Call, Generated
-from ullage_run.router.dispatcher import Dispatcher
+from ullage_run.router.dispatcher import JSON, Dispatcher
 from ullage_run.router.generation import GenerationKey
-from ullage_run.router.intake import Taken
+from ullage_run.router.intake import DEFAULT_APP, Taken
+from ullage_run.router.paths import ModelPath
+from ullage_run.router.replicas import OK
 from ullage_run.router.run_times import key_of
 from ullage_run.router.settings import Settings
 
@@ -50,6 +54,40 @@ class Submission:
                 self._probing[call.app] -= 1
             if not call.answer.done() or call.answer.cancelled():
                 self._dispatcher.gone(call)
+
+    @property
+    def takes_requests(self) -> bool:
+        """Whether a request would be served: now, or by the replica that is started for it.
+
+        A client that waits for this before its first request would else never wake a service.
+        """
+        return self._dispatcher.ready or self._dispatcher.asleep
+
+    async def about(self, method: str, path: str, arrived_s: float) -> Answer:
+        """The answer to a question about server or model, asked of a replica beside the queue.
+
+        While none is ready it waits as any request does, and wakes a service that sleeps. Whether
+        a model is ready is answered at once, for probes are no work.
+        """
+        dispatcher, model = self._dispatcher, ModelPath.of(path)
+        probes = model is not None and model.what == "ready"
+        if dispatcher.ready or (probes and not dispatcher.asleep):
+            return await dispatcher.ask_any(method, path)
+        if model is not None and probes:
+            body = orjson.dumps({"name": model.name, "ready": True})
+            return Answer(status=OK, body=body, headers=JSON)
+        taken = Taken(
+            path=path,
+            headers={},
+            body=b"",
+            app=DEFAULT_APP,
+            deadline_s=arrived_s + self._settings.objective_s,
+            idempotent=True,
+            infer=None,
+            group=None,
+            elements=0,
+        )
+        return await self.answer(method, taken, arrived_s)
 
     def _call(self, method: str, taken: Taken, arrived_s: float) -> Call:
         self._number += 1

@@ -10,12 +10,24 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import orjson
 from google.protobuf.message import DecodeError
 
-from ullage_run.router.infer_messages import BYTES, CONTENTS, LENGTH, byte_strings
+from ullage_run.binary_tensors import (
+    ALL_RAW,
+    AS_JSON,
+    ONE_RAW,
+    Body,
+    Wanted,
+    parted,
+    raw_of,
+    tensor_object,
+    written,
+)
+from ullage_run.router.infer_messages import CONTENTS
 from ullage_run.router.open_inference import (
     ANY,
     MalformedAnswer,
@@ -29,7 +41,7 @@ from ullage_run.router.proto.open_inference_pb2 import (
     ModelMetadataResponse,
     ServerMetadataResponse,
 )
-from ullage_run.tensors import Tensor, object_of, tensors_of
+from ullage_run.tensors import BYTES, LENGTH, Tensor, bounds_of, byte_strings, object_of, tensors_of
 
 RAW: Final[Mapping[str, str]] = {
     **dict(zip(("BOOL", "INT8", "INT16", "INT32", "INT64"), "?bhiq", strict=True)),
@@ -42,32 +54,41 @@ MOST_INT64: Final = 2**63 - 1
 Parameters = Mapping[str, InferParameter]
 
 
-def request_of_json(body: bytes, model: str, version: str) -> bytes:
-    """The message of a JSON request that was read before.
+def request_of_json(body: bytes, model: str, version: str, json_bytes: int = 0) -> bytes:
+    """The message of a request over HTTP that was read before.
+
+    Args:
+        body: Of the request.
+        model: Its name.
+        version: Its version, or nothing.
+        json_bytes: The length of its JSON, where raw tensors may stand behind; 0 = all of it.
 
     Raises:
         MalformedRequest: a value has no place in a message.
     """
-    request = object_of(orjson.loads(body), "the body")
+    parsed, behind = parted(body, json_bytes)
+    request = object_of(parsed, "the body")
     try:
         message = ModelInferRequest(
             model_name=model, model_version=version, id=str(request.get("id") or "")
         )
-        _fill(message.parameters, object_of(request.get("parameters") or {}, "parameters"))
+        parameters = object_of(request.get("parameters") or {}, "parameters")
+        _fill(message.parameters, parameters, ALL_RAW)
         requested = request.get("outputs") or []
         for output in requested if isinstance(requested, list) else []:
             added = message.outputs.add(name=_text(output.get("name"), "outputs[].name"))
-            _fill(added.parameters, object_of(output.get("parameters") or {}, "parameters"))
-        tensors = tensors_of(request.get("inputs"), "inputs")
-        raw = any(tensor.datatype not in CONTENTS for tensor in tensors)
+            own = object_of(output.get("parameters") or {}, "parameters")
+            _fill(added.parameters, own, ONE_RAW)
+        tensors = tensors_of(request.get("inputs"), "inputs", behind=behind)
+        raw = any(tensor.raw is not None or tensor.datatype not in CONTENTS for tensor in tensors)
         for tensor in tensors:
             put = message.inputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
             _fill(put.parameters, tensor.parameters or {})
             if raw:
-                message.raw_input_contents.append(_raw(tensor))
+                message.raw_input_contents.append(bytes(raw_of(tensor)))
             else:
                 _type(put.contents, tensor)
-    except (ValueError, TypeError, OverflowError, struct.error) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise MalformedRequest(f"the replicas speak gRPC: {error}") from None
     return message.SerializeToString()
 
@@ -101,11 +122,11 @@ def json_of_request(message: ModelInferRequest) -> bytes:
     return orjson.dumps(body)
 
 
-def json_of_answer(answer: bytes) -> bytes:
-    """The JSON of a replica's answer; a number that is none is null.
+def body_of_answer(answer: bytes, wanted: Wanted = AS_JSON) -> Body:
+    """What a client over HTTP gets of a replica's answer; in JSON a number that is none is null.
 
     Raises:
-        MalformedAnswer: it breaks the protocol, or has no place in JSON.
+        MalformedAnswer: it breaks the protocol, or has no place in the JSON that is wanted.
     """
     try:
         message = ModelInferResponse.FromString(answer)
@@ -119,18 +140,36 @@ def json_of_answer(answer: bytes) -> bytes:
             body["id"] = message.id
         if message.parameters:
             body["parameters"] = _parameters(message.parameters)
-        body["outputs"] = [
-            {
-                **_described(tensor),
-                "datatype": tensor.datatype,
-                "shape": list(tensor.shape),
-                "data": _data(tensor, raw[at] if raw else None, finite=False),
-            }
+        parts = [
+            _written_output(tensor, raw[at] if raw else None, wanted.raw(tensor.name))
             for at, tensor in enumerate(message.outputs)
         ]
-        return orjson.dumps(body)
+        body["outputs"] = [described for described, _ in parts]
+        return written(body, [behind for _, behind in parts])
     except (ValueError, DecodeError) as error:
         raise MalformedAnswer(f"the replica's answer is malformed: {error}") from None
+
+
+def _written_output(
+    output: ModelInferResponse.InferOutputTensor, raw: bytes | None, is_raw: bool
+) -> tuple[dict[str, object], bytes | memoryview | None]:
+    tensor = Tensor(
+        name=output.name,
+        datatype=output.datatype,
+        shape=tuple(output.shape),
+        data=[],
+        parameters=_parameters(output.parameters) or None,
+    )
+    if not is_raw:
+        data = _data(output, raw, finite=False)
+        return tensor_object(tensor, tensor.shape, data=data), None
+    if raw is not None:
+        bounds_of(raw, tensor.datatype, tensor.elements, f"output {tensor.name[:64]!r}")
+    elif tensor.datatype == BYTES:
+        raw = b"".join(LENGTH.pack(len(one)) + one for one in output.contents.bytes_contents)
+    else:
+        raw = _raw(replace(tensor, data=list(_data(output, None, finite=False))))
+    return tensor_object(tensor, tensor.shape, raw_bytes=len(raw)), raw
 
 
 def answer_of_json(answer: bytes, *, raw: bool) -> bytes:
@@ -300,8 +339,13 @@ def _type(contents: InferTensorContents, tensor: Tensor) -> None:
     getattr(contents, CONTENTS[tensor.datatype]).extend(values)
 
 
-def _fill(parameters: MutableMapping[str, InferParameter], values: Mapping[str, object]) -> None:
+def _fill(
+    parameters: MutableMapping[str, InferParameter], values: Mapping[str, object], less: str = ""
+) -> None:
+    """Write parameters, less the one that is about HTTP only."""
     for name, value in values.items():
+        if name == less:
+            continue
         match value:
             case bool():
                 parameters[name].bool_param = value

@@ -11,21 +11,27 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ullage_run.binary_tensors import Body
 from ullage_run.router import infer_messages, open_inference
-from ullage_run.router.open_inference import InferRequest
+from ullage_run.router.open_inference import Asked, InferRequest
 from ullage_run.router.settings import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wire:
-    """Joins the bodies of a batch, and parts its answer."""
+    """Joins the requests of a batch, and parts its answer; checks that of one that ran alone."""
 
-    join: Callable[[Sequence[bytes], str], bytes]
-    part: Callable[[bytes, Sequence[InferRequest], str], list[bytes]]
+    join: Callable[[Sequence[Asked], str], Body]
+    part: Callable[[bytes, int, Sequence[InferRequest], str], list[Body | None]]
+    check: Callable[[bytes, int], None]
 
 
-JSON_WIRE: Final = Wire(join=open_inference.join, part=open_inference.part)
-GRPC_WIRE: Final = Wire(join=infer_messages.join, part=infer_messages.part)
+JSON_WIRE: Final = Wire(
+    join=open_inference.join, part=open_inference.part, check=open_inference.check
+)
+GRPC_WIRE: Final = Wire(
+    join=infer_messages.join, part=infer_messages.part, check=infer_messages.check
+)
 
 
 def wire_of(settings: Settings) -> Wire:

@@ -65,3 +65,27 @@ async def test_owners_are_followed_inside_the_namespace(
     seen = await owners.pods_of(cluster, kind, "a", name)
     assert {one.ref.name for one in seen.workloads.values()} == found
     assert {one.ref.namespace for one in seen.workloads.values()} <= {"a"}
+
+
+async def test_a_pod_of_a_rollout_names_those_that_have_to_go_after_it(
+    api: FakeApiServer, cluster: K8sCluster
+) -> None:
+    fill(api)
+    revision = raw_meta("web-2", "a", ownerReferences=[holder("Deployment", "web")])
+    api.put(ports.REPLICA_SET, {"metadata": revision, "spec": {}})
+    for name, phase in (
+        ("web-2-new", "Pending"),
+        ("web-2-twin", "Running"),
+        ("web-1-x", "Running"),
+        ("web-1-y", "Succeeded"),
+    ):
+        pod = raw_adopted_pod(
+            name,
+            namespace="a",
+            controller=holder("ReplicaSet", name[:5]),
+            meta={"uid": f"uid-a-{name}"},
+        )
+        api.put(ports.POD, {**pod, "status": {"phase": phase}})
+    assert await owners.predecessors(cluster, "a", "web-2-new") == ["web-1-x"]
+    for name in ("bare", "nightly-1-x", "orphan", "none"):
+        assert await owners.predecessors(cluster, "a", name) == [], name

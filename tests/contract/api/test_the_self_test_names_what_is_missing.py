@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import pytest
 
-from docs.generate.rights import role_rules
-from fakes.apiserver import RESOURCES, FakeApiServer, Rule, make_cluster
+from fakes.apiserver import RESOURCES, FakeApiServer, make_cluster
+from fakes.apiserver.roles import operator_rules
 from ullage.cluster.values.streams import STREAMS
 from ullage.kube.client import K8sCluster
-from ullage.kube.permissions import REQUIRED_VERBS, Scope
+from ullage.kube.permissions import REQUIRED_VERBS
 from ullage.kube.self_test import SelfTestFailed, run_self_test
 from ullage.ports import GPU_NODE, TRAINING_JOB, Unavailable
 
@@ -18,23 +18,8 @@ OWN = "ullage-system"
 USER = f"system:serviceaccount:{OWN}:ullage-operator"
 
 
-def rules() -> list[Rule]:
-    """The roles of the table, as an API server applies them."""
-    return [
-        Rule(
-            group=rule["apiGroups"][0],
-            resource=resource,
-            verbs=tuple(rule["verbs"]),
-            namespace=OWN if scope is Scope.OWN_NAMESPACE else "",
-        )
-        for scope in Scope
-        for rule in role_rules(scope)
-        for resource in rule["resources"]
-    ]
-
-
 async def test_the_roles_of_the_table_are_enough(api: FakeApiServer, cluster: K8sCluster) -> None:
-    api.access.allow_only(rules())
+    api.access.allow_only(operator_rules(OWN))
     assert await run_self_test(cluster, namespace=OWN) == "system:admin"
 
 
@@ -50,7 +35,7 @@ async def test_every_denied_verb_is_named(api: FakeApiServer, cluster: K8sCluste
 async def test_the_lease_is_wanted_in_the_own_namespace_alone(
     api: FakeApiServer, cluster: K8sCluster
 ) -> None:
-    api.access.allow_only(rules())
+    api.access.allow_only(operator_rules(OWN))
     with pytest.raises(SelfTestFailed, match=r"update leases .* in the operator's namespace"):
         await run_self_test(cluster, namespace="elsewhere")
 
@@ -100,7 +85,7 @@ async def test_an_unreachable_server_is_no_failed_self_test(
 async def test_the_table_covers_every_call_of_the_streams() -> None:
     granted = {(p.kind, p.verb) for p in REQUIRED_VERBS if not p.subresource}
     for stream in STREAMS:
-        assert {(stream.kind, verb) for verb in ("get", "list", "watch")} <= granted
+        assert {(stream.kind, verb) for verb in ("list", "watch")} <= granted
 
 
 async def test_a_denied_verb_is_refused_with_its_name(

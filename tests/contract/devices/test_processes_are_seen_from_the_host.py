@@ -27,10 +27,10 @@ from ullage_node.devices.nvidia.host_processes import (
     HostProcesses,
     ProcessesUnseen,
     ProcessReader,
-    identity,
 )
-from ullage_node.devices.nvidia.nvml import NvmlApi, NvmlThread
+from ullage_node.devices.nvidia.nvml import NvmlApi, NvmlSession, NvmlThread
 from ullage_node.devices.nvidia.read import GpuProcess, read_processes
+from ullage_node.devices.processes import identity
 from ullage_node.line_socket import LineServer, exchange
 
 A, B = "GPU-aaaa", "GPU-bbbb"
@@ -74,12 +74,12 @@ import asyncio, sys
 from pathlib import Path
 from fakes.nvml import FakeGpu, FakeNvml
 from ullage_node.devices.nvidia.host_processes import ProcessReader
-from ullage_node.devices.nvidia.nvml import NvmlThread
+from ullage_node.devices.nvidia.nvml import NvmlSession, NvmlThread
 from ullage_node.line_socket import LineServer
 
 async def serve():
     nvml = FakeNvml(FakeGpu(uuid="GPU-aaaa", minor=0, processes={9001: 64}))
-    async with LineServer(Path(sys.argv[1]), ProcessReader(NvmlThread(nvml)).answer):
+    async with LineServer(Path(sys.argv[1]), ProcessReader(NvmlSession(NvmlThread(nvml))).answer):
         print("serves", flush=True)
         await asyncio.Event().wait()
 
@@ -130,7 +130,7 @@ class TestOnThisKernel:
 async def serving(place: Path, nvml: FakeNvml, proc: Path) -> AsyncIterator[Path]:
     nvml.initialised = 0
     socket = place / "processes" / "p.sock"
-    async with LineServer(socket, ProcessReader(NvmlThread(nvml), proc).answer):
+    async with LineServer(socket, ProcessReader(NvmlSession(NvmlThread(nvml)), proc).answer):
         yield socket
 
 

@@ -42,6 +42,13 @@ async def test_only_names_are_allocated(rig: NodeRig) -> None:
     assert rig.kubelet.cdi_names[pod.uid, CONTAINER] == (f"ullage.dev/slot={slot}",)
 
 
+async def test_kubelet_asks_before_each_start_and_never_which_slot(rig: NodeRig) -> None:
+    await rig.start_agent()
+    endpoint = rig.kubelet.endpoint
+    assert endpoint is not None
+    assert (endpoint.pre_start, endpoint.prefers) == (True, False)
+
+
 async def test_registers_again_after_a_kubelet_restart(rig: NodeRig) -> None:
     await rig.start_agent()
     pod = await rig.placed_pod()

@@ -12,6 +12,7 @@ import pytest
 
 from builders_raw import raw_template
 from fakes.apiserver import FakeApiServer, make_cluster
+from fakes.apiserver.roles import operator_rules
 from fakes.plain_decision import plain_decision
 from fakes.small_world import Cluster, Decision, Wall, products_decision
 from ullage import ports
@@ -34,6 +35,8 @@ def _share(least: int, most: int) -> dict[str, Any]:
 async def _world() -> AsyncIterator[tuple[Cluster, K8sCluster]]:
     wall = Wall()
     async with FakeApiServer(wall=wall.now) as server, make_cluster(server.url) as port:
+        # what is not in the operator's roles is refused: they are as small as its work allows
+        server.access.allow_only(operator_rules("ullage-system"))
         cluster = Cluster(server, wall)
         cluster.add_node("node-1")
         cluster.add_node("node-2")

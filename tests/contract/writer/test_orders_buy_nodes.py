@@ -319,3 +319,17 @@ async def test_a_new_leader_orders_nothing_twice(running: Running) -> None:
         await converge(second, market)
         assert len(market.orders()) == 1
         await second.stop()
+
+
+@pytest.mark.parametrize("most", [1, 0])
+async def test_requests_beyond_a_bound_that_was_lowered_are_taken_back(
+    running: Running, most: int
+) -> None:
+    async with running(replicas=1, broken=True) as (brain, market):
+        market.server.put(ports.TRAINING_JOB, a_job("second", 1))
+        await converge(brain, market)
+        assert len(market.orders()) == 2
+        market.server.edit(ports.CAPACITY_POOL, "spot-a", {"spec": {"max": most}})
+        await converge(brain, market)
+        assert len(market.orders()) == most
+        assert brain.failures == []

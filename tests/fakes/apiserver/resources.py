@@ -35,7 +35,7 @@ class Resource:
         return self.kind.group == "ullage.dev"
 
 
-NAMESPACE = Kind(group="", version="v1", plural="namespaces", kind="Namespace", namespaced=False)
+NAMESPACE = ports.NAMESPACE
 CRD = Kind(
     group="apiextensions.k8s.io",
     version="v1",
@@ -49,6 +49,9 @@ RESOURCES: tuple[Resource, ...] = (
     Resource(kind=ports.NODE, short=("no",), status=True),
     Resource(kind=ports.POD, short=("po",), status=True),
     Resource(kind=ports.SERVICE, short=("svc",), status=True),
+    Resource(kind=ports.CLAIM, short=("pvc",), status=True),
+    Resource(kind=ports.VOLUME, short=("pv",), status=True),
+    Resource(kind=ports.STORAGE_CLASS, short=("sc",)),
     Resource(kind=ports.EVENT, short=("ev",)),
     Resource(kind=ports.CONFIG_MAP, short=("cm",)),
     Resource(kind=ports.SECRET),
@@ -56,6 +59,7 @@ RESOURCES: tuple[Resource, ...] = (
     Resource(kind=ports.DEPLOYMENT, short=("deploy",), status=True, scale=True),
     Resource(kind=ports.REPLICA_SET, short=("rs",), status=True, scale=True),
     Resource(kind=ports.JOB, status=True),
+    Resource(kind=ports.POD_GROUP, status=True),
     Resource(kind=ports.LEASE),
     Resource(kind=RESOURCE_SLICE),
     Resource(kind=RUNTIME_CLASS),

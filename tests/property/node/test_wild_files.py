@@ -19,12 +19,20 @@ from fakes.scratch import fast_directory
 from property.node.test_wild_objects_of_the_api import SLICE
 from ullage.api.contract import STEP_LAYOUT, StepRecord, WireError
 from ullage_node.devices.emulated_config import ConfigInvalid, parse_config
+from ullage_node.devices.nvidia.cdi import CdiUnusable, ToolkitSpecifications
+from ullage_node.devices.nvidia.read import NvidiaDevice
 from ullage_node.files import read_bounded
 from ullage_node.guard import protocol
 from ullage_node.guard.journal import Entry, Journal
 from ullage_node.guard.machine import GuardMachine
 from ullage_node.guard.windows import StepWindows
-from ullage_node.model.devices import Attachment, AttachState, ContainerBinding, ContainerKey
+from ullage_node.model.devices import (
+    Attachment,
+    AttachState,
+    ContainerBinding,
+    ContainerEdits,
+    ContainerKey,
+)
 from ullage_node.model.guard import Freeze, Subject, Tenant
 from ullage_node.slices.cdi import ANNOTATION, CDIDirectory
 from ullage_node.slices.checkpoint import (
@@ -180,6 +188,47 @@ def test_a_wild_device_file_is_refused_in_words() -> None:
             continue
         except Exception as error:
             raise AssertionError(f"seed {seed}") from error
+
+
+def test_a_wild_specification_of_the_toolkit_harms_no_device_of_another_file() -> None:
+    folder = fast_directory()
+    (folder / "a-nvidia.json").write_text(json.dumps(toolkit_file("GPU-1", "/dev/nvidia1")))
+    specifications = ToolkitSpecifications((folder,))
+    files = {f"GPU-{n}": (f"/dev/nvidia{n}",) for n in range(2)}
+    mine, other = (
+        NvidiaDevice(uuid=uuid, product_name="", memory_mib=1, minor=0, mig=False) for uuid in files
+    )
+    for seed in wild.seeds(200):
+        path = folder / "nvidia.json"
+        path.write_bytes(texts(random.Random(seed), toolkit_file("GPU-0", "/dev/nvidia0")))
+        os.utime(path, ns=(seed, seed))
+        try:
+            edits = specifications.edits((mine,), files)
+        except CdiUnusable as refused:
+            lines = f"{refused}; {refused.remedy}".splitlines()
+        else:
+            lines = [""]
+            assert edits is None or ContainerEdits.from_wire(edits.to_wire()) == edits, seed
+        assert len(lines) == 1, seed
+        sound = specifications.edits((other,), files)
+        assert sound is not None, seed
+        assert sound.device_nodes, seed
+
+
+def toolkit_file(name: str, path: str) -> dict[str, Any]:
+    own = {
+        "deviceNodes": [{"path": path, "major": 195, "fileMode": 432, "gid": 44}],
+        "hooks": [{"hookName": "createContainer", "path": "/bin/h", "args": ["h"], "env": ["A=1"]}],
+        "mounts": [{"hostPath": "/a", "containerPath": "/b", "options": ["ro", "rbind"]}],
+        "netDevices": [{"hostInterfaceName": "ib0", "name": "net1"}],
+        "intelRdt": {"closID": "gpu", "schemata": ["L3:0=f"], "enableMonitoring": True},
+        "additionalGids": [44],
+        "env": ["A=1"],
+    }
+    devices = [{"name": name, "annotations": {"a": "b"}, "containerEdits": own}]
+    shared = {"deviceNodes": [{"path": "/dev/nvidiactl"}], "additionalGids": [27]}
+    kind = {"cdiVersion": "1.1.0", "kind": "nvidia.com/gpu"}
+    return {**kind, "devices": devices, "containerEdits": shared}
 
 
 @pytest.mark.parametrize("kind", ["fifo", "directory", "link", "socket", "device", "large"])

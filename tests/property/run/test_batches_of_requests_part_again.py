@@ -4,23 +4,29 @@
 
 from __future__ import annotations
 
+import math
+import struct
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ullage_run.binary_tensors import DTYPES, Body, values_of
 from ullage_run.router.open_inference import (
+    Asked,
     MalformedAnswer,
     MalformedRequest,
     join,
     part,
     read,
 )
-from ullage_run.tensors import KINDS
+from ullage_run.tensors import KINDS, Tensor
 
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "BOOL": st.booleans(),
@@ -74,15 +80,24 @@ def flat(data: Any) -> list[Any]:
     return list(data)
 
 
+def waiting(bodies: list[dict[str, Any]]) -> list[Asked]:
+    """Requests in JSON as they wait."""
+    raw = [orjson.dumps(body) for body in bodies]
+    return [Asked(one, read(one)) for one in raw]
+
+
 @pytest.mark.slow
 @given(bodies())
 def test_each_gets_its_own_rows(asked: list[dict[str, Any]]) -> None:
-    raw = [orjson.dumps(body) for body in asked]
-    requests = [read(one) for one in raw]
+    waits = waiting(asked)
+    requests = [one.infer for one in waits]
     assert all(one.key == other.key for one, other in pairwise(requests))
-    joined = orjson.loads(join(raw, "batch"))
-    parts = part(orjson.dumps(answered(joined)), requests, "batch")
-    for body, own in zip(asked, map(orjson.loads, parts), strict=True):
+    joined = join(waits, "batch")
+    assert not joined.json_bytes
+    parts = part(orjson.dumps(answered(orjson.loads(joined.data))), 0, requests, "batch")
+    for body, one in zip(asked, parts, strict=True):
+        assert one is not None
+        own = orjson.loads(one.data)
         assert own.get("id") == body.get("id")
         assert len(own["outputs"]) == len(body["inputs"])
         for mine, sent in zip(own["outputs"], body["inputs"], strict=True):
@@ -90,16 +105,150 @@ def test_each_gets_its_own_rows(asked: list[dict[str, Any]]) -> None:
             assert mine["data"] == flat(sent["data"])
 
 
+RAW_VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "BOOL": st.booleans(),
+    "BYTES": st.text(max_size=4),
+    "FP16": st.floats(width=16, allow_nan=False),
+    "FP32": st.floats(width=32, allow_nan=False),
+    "FP64": st.floats(allow_nan=False),
+    "INT64": st.integers(-(2**63), 2**63 - 1),
+    "UINT8": st.integers(0, 255),
+}
+
+
+@dataclass
+class Client:
+    """What one client sends, and wants."""
+
+    rows: int
+    values: list[Any]
+    sends_raw: bool
+    wants: bool | None
+    """Raw or not; ``None`` = it does not say."""
+    names: bool
+    """It says so of the output that it names."""
+
+    def asked(self, datatype: str, names: bool) -> Asked:
+        tensor: dict[str, Any] = {"name": "x", "datatype": datatype, "shape": [self.rows, 2]}
+        raw = b""
+        if self.sends_raw:
+            raw = raw_bytes(datatype, self.values)
+            tensor["parameters"] = {"binary_data_size": len(raw)}
+        else:
+            tensor["data"] = self.values
+        body: dict[str, Any] = {"inputs": [tensor]}
+        output: dict[str, Any] = {"name": "y"}
+        if self.wants is not None:
+            if names and self.names:
+                output["parameters"] = {"binary_data": self.wants}
+            else:
+                body["parameters"] = {"binary_data_output": self.wants}
+        if names:
+            body["outputs"] = [output]
+        head = orjson.dumps(body)
+        json_bytes = len(head) if raw else 0
+        return Asked(head + raw, read(head + raw, json_bytes))
+
+
+def raw_bytes(datatype: str, values: list[Any]) -> bytes:
+    if datatype == "BYTES":
+        texts = [text.encode() for text in values]
+        return b"".join(struct.pack("<I", len(text)) + text for text in texts)
+    return np.array(values, DTYPES[datatype]).tobytes()
+
+
+@st.composite
+def clients(draw: st.DrawFn) -> tuple[str, bool, list[Client]]:
+    datatype = draw(st.sampled_from(sorted(RAW_VALUES)))
+    found = []
+    for _ in range(draw(st.integers(1, 5))):
+        rows = draw(st.integers(1, 3))
+        values = draw(st.lists(RAW_VALUES[datatype], min_size=2 * rows, max_size=2 * rows))
+        finite = all(not isinstance(one, float) or math.isfinite(one) for one in values)
+        raw = draw(st.booleans()) or not finite
+        wants = draw(st.sampled_from([True, False, None]))
+        found.append(Client(rows, values, raw, wants, draw(st.booleans())))
+    return datatype, draw(st.booleans()), found
+
+
+@given(clients())
+def test_each_gets_its_own_rows_in_its_own_form(story: tuple[str, bool, list[Client]]) -> None:
+    datatype, names, asking = story
+    waits = [client.asked(datatype, names) for client in asking]
+    requests = [one.infer for one in waits]
+    assert len({one.key for one in requests}) == 1, "the form keeps none apart"
+    joined = join(waits, "batch")
+    assert bool(joined.json_bytes) == any(client.sends_raw for client in asking)
+    answer, json_bytes = served(joined)
+    assert bool(json_bytes) == any(client.wants for client in asking)
+    for client, body in zip(asking, part(answer, json_bytes, requests, "batch"), strict=True):
+        assert body is not None
+        assert bool(body.json_bytes) is bool(client.wants)
+        [output] = orjson.loads(body.data[: body.json_bytes or None])["outputs"]
+        assert (output["name"], output["shape"]) == ("y", [client.rows, 2])
+        if client.wants:
+            raw = body.data[body.json_bytes :]
+            assert output["parameters"] == {"binary_data_size": len(raw)}
+            assert raw == raw_bytes(datatype, client.values)
+        else:
+            assert "parameters" not in output
+            finite = [
+                None if isinstance(one, float) and not math.isfinite(one) else one
+                for one in client.values
+            ]
+            assert [one is None for one in output["data"]] == [one is None for one in finite]
+            said, sent = (
+                [one for one in data if one is not None] for data in (output["data"], finite)
+            )
+            assert raw_bytes(datatype, said) == raw_bytes(datatype, sent)
+
+
+def served(joined: Body) -> tuple[bytes, int]:
+    """A server that reads and writes raw tensors, and gives its input back as ``y``."""
+    asked = orjson.loads(joined.data[: joined.json_bytes or None])
+    [tensor] = asked["inputs"]
+    datatype = tensor["datatype"]
+    raw = joined.data[joined.json_bytes :] if joined.json_bytes else b""
+    raw = raw or raw_bytes(datatype, tensor["data"])
+    output: dict[str, Any] = {"name": "y", "datatype": datatype, "shape": tensor["shape"]}
+    wants = asked.get("parameters", {}).get("binary_data_output", False)
+    for named in asked.get("outputs", []):
+        wants = named.get("parameters", {}).get("binary_data", wants)
+    if wants:
+        output["parameters"] = {"binary_data_size": len(raw)}
+        head = orjson.dumps({"outputs": [output], "id": "batch"})
+        return head + raw, len(head)
+    output["data"] = tensor.get("data")
+    if output["data"] is None:
+        kind = Tensor(name="y", datatype=datatype, shape=(1,), data=[], parameters=None)
+        output["data"] = values_of(kind, memoryview(raw))
+    body = {"outputs": [output], "id": "batch"}
+    return orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY), 0
+
+
 @given(bodies(), st.data())
 def test_an_answer_with_other_rows_is_refused(asked: list[dict[str, Any]], data: Any) -> None:
-    raw = [orjson.dumps(body) for body in asked]
-    requests = [read(one) for one in raw]
-    joined = orjson.loads(join(raw, "batch"))
-    answer = answered(joined)
+    waits = waiting(asked)
+    answer = answered(orjson.loads(join(waits, "batch").data))
     tensor = data.draw(st.sampled_from(answer["outputs"]))
     tensor["shape"][0] += data.draw(st.sampled_from([-1, 1]))
     with pytest.raises(MalformedAnswer):
-        part(orjson.dumps(answer), requests, "batch")
+        part(orjson.dumps(answer), 0, [one.infer for one in waits], "batch")
+
+
+@given(clients(), st.integers(-3, 3).filter(bool))
+def test_raw_bytes_that_are_not_those_of_the_shape_are_refused(
+    story: tuple[str, bool, list[Client]], more: int
+) -> None:
+    datatype, names, asking = story
+    asked = replace(asking[0], sends_raw=True).asked(datatype, names)
+    end = len(asked.body) + more
+    with pytest.raises(MalformedRequest):
+        read((asked.body + b"xxx")[:end], asked.infer.json_bytes)
+    joined = join([asked], "batch")
+    changed = (joined.data + b"xxx")[: len(joined.data) + more]
+    with pytest.raises(MalformedAnswer):
+        part(changed.replace(b"inputs", b"outputs"), joined.json_bytes + 1, [asked.infer], "")
 
 
 WILD = st.recursive(
@@ -145,7 +294,7 @@ def test_wild_objects_are_refused_or_can_be_joined(value: Any) -> None:
     except (MalformedRequest, orjson.JSONEncodeError):
         return
     if request.rows:
-        again = read(join([body, body], "batch"))
+        again = read(join([Asked(body, request)] * 2, "batch").data)
         assert again.rows == 2 * request.rows
         assert again.key == request.key
 
@@ -154,4 +303,4 @@ def test_wild_objects_are_refused_or_can_be_joined(value: Any) -> None:
 def test_wild_answers_are_refused(answer: bytes, asked: list[dict[str, Any]]) -> None:
     requests = [read(orjson.dumps(body)) for body in asked]
     with pytest.raises(MalformedAnswer):
-        part(answer, requests, "batch")
+        part(answer, 0, requests, "batch")

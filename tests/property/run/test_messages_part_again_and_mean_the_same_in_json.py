@@ -20,7 +20,7 @@ from ullage_run.router.open_inference import MalformedAnswer, MalformedRequest
 from ullage_run.router.proto.open_inference_pb2 import ModelInferRequest, ModelInferResponse
 from ullage_run.router.translation import (
     answer_of_json,
-    json_of_answer,
+    body_of_answer,
     json_of_request,
     request_of_json,
 )
@@ -86,15 +86,21 @@ def answered(asked: ModelInferRequest) -> ModelInferResponse:
     return answer
 
 
+def waiting(bodies: list[bytes]) -> list[open_inference.Asked]:
+    return [open_inference.Asked(body, read(body)) for body in bodies]
+
+
 @given(messages())
 def test_each_gets_its_own_rows(asked: list[ModelInferRequest]) -> None:
     bodies = [one.SerializeToString() for one in asked]
     requests = [read(one) for one in bodies]
     assert all(one.key == other.key for one, other in pairwise(requests))
-    joined = message_of(join(bodies, "batch"))
+    joined = message_of(join(waiting(bodies), "batch").data)
     assert about(joined).rows == sum(one.rows for one in requests)
-    parts = part(answered(joined).SerializeToString(), requests, "batch")
-    assert [ModelInferResponse.FromString(one) for one in parts] == [answered(one) for one in asked]
+    parts = part(answered(joined).SerializeToString(), 0, requests, "batch")
+    assert [ModelInferResponse.FromString(one.data) for one in parts if one] == [
+        answered(one) for one in asked
+    ]
 
 
 @given(messages(), st.sampled_from([-1, 1]), st.data())
@@ -102,10 +108,10 @@ def test_an_answer_with_other_rows_is_refused(
     asked: list[ModelInferRequest], more: int, data: st.DataObject
 ) -> None:
     bodies = [one.SerializeToString() for one in asked]
-    answer = answered(message_of(join(bodies, "batch")))
+    answer = answered(message_of(join(waiting(bodies), "batch").data))
     data.draw(st.sampled_from(list(answer.outputs))).shape[0] += more
     with pytest.raises(MalformedAnswer):
-        part(answer.SerializeToString(), [read(one) for one in bodies], "batch")
+        part(answer.SerializeToString(), 0, [read(one) for one in bodies], "batch")
 
 
 @given(messages(), st.integers(0, 9), st.data())
@@ -113,7 +119,7 @@ def test_an_answer_with_other_elements_is_refused(
     asked: list[ModelInferRequest], more: int, data: st.DataObject
 ) -> None:
     bodies = [one.SerializeToString() for one in asked]
-    answer = answered(message_of(join(bodies, "batch")))
+    answer = answered(message_of(join(waiting(bodies), "batch").data))
     at = data.draw(st.integers(0, len(answer.outputs) - 1))
     if answer.raw_output_contents:
         answer.raw_output_contents[at] += bytes(4 * more + 1)
@@ -121,7 +127,7 @@ def test_an_answer_with_other_elements_is_refused(
         contents = getattr(answer.outputs[at].contents, CONTENTS[answer.outputs[at].datatype])
         contents.append(contents[0])
     with pytest.raises(MalformedAnswer):
-        part(answer.SerializeToString(), [read(one) for one in bodies], "batch")
+        part(answer.SerializeToString(), 0, [read(one) for one in bodies], "batch")
 
 
 @given(messages(), PARAMETERS)
@@ -139,7 +145,7 @@ def test_json_says_the_same_there_and_back(
         _elements(body)
     ] * 2
     answer = answered(request)
-    said = json_of_answer(answer.SerializeToString())
+    said = body_of_answer(answer.SerializeToString()).data
     raw = bool(request.raw_input_contents)
     assert ModelInferResponse.FromString(answer_of_json(said, raw=raw)) == answer
 
@@ -166,7 +172,7 @@ def test_a_changed_message_is_refused_or_can_be_joined(
     except MalformedRequest:
         return
     if request.rows:
-        again = read(join([bytes(body)] * 2, "batch"))
+        again = read(join(waiting([bytes(body)] * 2), "batch").data)
         assert again.rows == 2 * request.rows
         assert again.key == request.key
     with suppress(MalformedRequest):
@@ -176,8 +182,8 @@ def test_a_changed_message_is_refused_or_can_be_joined(
 @given(st.binary(), messages())
 def test_wild_answers_are_refused_or_parted(answer: bytes, asked: list[ModelInferRequest]) -> None:
     with suppress(MalformedAnswer):
-        part(answer, [about(one) for one in asked], "batch")
+        part(answer, 0, [about(one) for one in asked], "batch")
     with suppress(MalformedAnswer):
-        json_of_answer(answer)
+        body_of_answer(answer)
     with suppress(MalformedAnswer):
         answer_of_json(answer, raw=False)

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -31,6 +32,8 @@ def values(node: dict[str, Any]) -> st.SearchStrategy[Any]:
             return st.integers(0, 10**15 - 1) | st.decimals("0.001", "99.9", places=3).map(str)
         if node["pattern"] == PERCENTILE_PATTERN:
             return st.integers(1, 99) | st.decimals("0.001", "99.999", places=3).map(str)
+        if not re.search(node["pattern"], "4Gi"):  # a decimal number
+            return st.integers(1, 9999) | st.decimals("1", "999.9", places=3).map(str)
         return st.integers(0, 2**40) | st.from_regex(r"[1-9][0-9]{0,5}(Ki|Mi|Gi)", fullmatch=True)
     match node["type"]:
         case "boolean":

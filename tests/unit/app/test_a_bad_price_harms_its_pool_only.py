@@ -5,25 +5,31 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from typing import cast
 
 import pytest
 
+from builders_raw import raw_pool
 from fakes.clock import FakeClock
+from fakes.pool_scaling import Replica, reference
 from fakes.pool_watch import a_pool
 from ullage.api.contract import Reason
-from ullage.app.pools import PoolKeeper
-from ullage.app.prices import PriceLoop
+from ullage.app.effects import effect_of
+from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.pool import (
     PoolRecord,
     PoolStatus,
     PriceSpec,
 )
-from ullage.cluster.records.snapshot import Snapshot
+from ullage.cluster.values import streams
 from ullage.engines.capacity.price import Quote
-from ullage.prices.fetcher import Unreachable
+from ullage.handlers import pool_watch
+from ullage.prices.asked import Prices
+from ullage.prices.fetcher import Fetcher, Unreachable
 from ullage.prices.source import Fetch, PriceUnreadable, Where, checked, moment, price
-from ullage.scheduling.capacity import pool_status
 from ullage.scheduling.capacity.prices import price_fresh
+from ullage.scheduling.model.plan import SetPoolStatus
 
 NOW_S = 1_800_000_000.0
 DEEP = b"[" * 200_000
@@ -70,25 +76,36 @@ SOURCES = (
 )
 
 
-def a_market(*pools: PoolRecord, body: bytes = b"", fault: Exception | None = None) -> PriceLoop:
-    """A loop whose sources answer these bytes, or raise."""
+class Market:
+    """Prices whose sources answer these bytes, or raise."""
 
-    class Answers:
-        async def get(self, fetch: Fetch | None) -> bytes:
-            if fetch is None:
-                return b""
-            if fault is not None:
-                raise fault
-            return body
+    def __init__(
+        self, *pools: PoolRecord, body: bytes = b"", fault: Exception | None = None
+    ) -> None:
+        self.pools, self.body, self.fault = pools, body, fault
+        self.clock = FakeClock(NOW_S)
+        self.answers: Counter[str] = Counter()
+        self.prices = Prices(
+            cast("Fetcher", self),
+            lambda: pools,
+            clock=self.clock,
+            where=Where(namespace="house", file_root="/prices"),
+            period_s=300.0,
+            answers=self.answers,
+        )
 
-    clock = FakeClock()
-    clock.advance(NOW_S)
-    where = Where(namespace="house", file_root="/prices")
-    return PriceLoop(Answers(), lambda: pools, clock=clock, where=where, period_s=300.0)
+    async def get(self, fetch: Fetch | None) -> bytes:
+        if fetch is not None and self.fault is not None:
+            raise self.fault
+        return b"" if fetch is None else self.body
+
+    async def round(self) -> None:
+        for pool in self.pools:
+            await self.prices.ask(pool)
 
 
-def told(loop: PriceLoop, name: str = "bad") -> tuple[bool, Reason, str]:
-    found = price_fresh(PoolStatus(), loop.news[f"uid-{name}"], NOW_S)
+def told(market: Market, name: str = "bad") -> tuple[bool, Reason, str]:
+    found = price_fresh(PoolStatus(), market.prices.news(f"uid-{name}"), NOW_S)
     assert found is not None
     return found.holds, found.reason, found.message
 
@@ -100,41 +117,41 @@ def well() -> PoolRecord:
 @pytest.mark.parametrize("source", SOURCES, ids=lambda one: str(one.type))
 @pytest.mark.parametrize("number", range(len(WILD)))
 async def test_a_wild_answer_is_no_price_or_a_sane_one(source: PriceSpec, number: int) -> None:
-    loop = a_market(a_pool("bad", price_source=source), well(), body=WILD[number])
-    await loop.round()
-    holds, reason, message = told(loop)
-    quote = loop.news["uid-bad"].record.quote
+    market = Market(a_pool("bad", price_source=source), well(), body=WILD[number])
+    await market.round()
+    holds, reason, message = told(market)
+    quote = market.prices.news("uid-bad").record.quote  # type: ignore[union-attr]
     if quote is None:
         assert (holds, reason) == (False, Reason.PRICE_UNREADABLE)
         assert 0 < len(message) <= 300
     else:
         assert 0 < quote.price_per_hour <= 1e6
-        assert 0 <= quote.at_s <= loop._clock.now()
-    assert told(loop, "well")[0]
+        assert 0 <= quote.at_s <= market.clock.now()
+    assert told(market, "well")[0]
 
 
 @pytest.mark.parametrize("fault", [ValueError("bad port"), RecursionError(), KeyError("x")])
 async def test_an_exception_of_asking_is_told_to_the_pool(fault: Exception) -> None:
-    loop = a_market(a_pool("bad", price_source=SOURCES[0]), well(), fault=fault)
-    await loop.round()
-    assert told(loop)[1] is Reason.PRICE_UNREACHABLE
-    assert type(fault).__name__ in told(loop)[2]
-    assert loop.figures.answers == {"unreachable": 1, "read": 1}
+    market = Market(a_pool("bad", price_source=SOURCES[0]), well(), fault=fault)
+    await market.round()
+    assert told(market)[1] is Reason.PRICE_UNREACHABLE
+    assert type(fault).__name__ in told(market)[2]
+    assert market.answers == {"unreachable": 1, "read": 1}
 
 
 async def test_a_long_reason_is_cut() -> None:
-    loop = a_market(a_pool("bad", price_source=SOURCES[0]), fault=Unreachable("x" * 10**6))
-    await loop.round()
-    assert len(told(loop)[2]) <= 300
+    market = Market(a_pool("bad", price_source=SOURCES[0]), fault=Unreachable("x" * 10**6))
+    await market.round()
+    assert len(told(market)[2]) <= 300
 
 
 async def test_a_source_that_no_request_can_be_made_for_is_told() -> None:
     source = PriceSpec(type="HTTP", options={"url": 7})
-    loop = a_market(a_pool("bad", price_source=source), well())
-    await loop.round()
-    await loop.round()
-    assert told(loop, "well")[0]
-    assert not told(loop)[0]
+    market = Market(a_pool("bad", price_source=source), well())
+    await market.round()
+    await market.round()
+    assert told(market, "well")[0]
+    assert not told(market)[0]
 
 
 @pytest.mark.parametrize("at_s", [math.inf, -math.inf, math.nan, -1.0, NOW_S + 301])
@@ -159,27 +176,32 @@ def test_what_is_no_time_is_refused(value: object) -> None:
         moment(value, "it")
 
 
-def test_a_pool_that_cannot_be_looked_at_is_told_and_the_others_are_kept(
+async def test_a_pool_that_cannot_be_looked_at_is_told_and_the_others_are_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    really = pool_status.observed
+    really = pool_watch.observed
 
     def observed(pool: PoolRecord, *rest: object) -> PoolStatus:
         if pool.name == "bad":
             raise OverflowError("math range error")
         return really(pool, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(pool_status, "observed", observed)
-    keeper = PoolKeeper()
-    pools = {one.name: one for one in (a_pool("bad"), a_pool("well"))}
-    for moment_s in (1.0, 6.0, 11.0):
-        snapshot = Snapshot(version=1, taken_at=NOW_S + moment_s)
-        keeper.look(snapshot, pools, {}, is_leader=True)
-        writes = {one.target.name: one for one in keeper.writes(pools, NOW_S + moment_s, epoch=3)}
-        if moment_s == 1.0:
+    monkeypatch.setattr(pool_watch, "observed", observed)
+    state, clock = ClusterState(effect_of), FakeClock(NOW_S)
+    for name in ("bad", "well"):
+        state.upsert(streams.CAPACITY_POOLS, raw_pool(name), 0.0)
+    replica = Replica(state, clock)
+    for again in (False, True, True):
+        clock.advance(5.0)
+        with pytest.raises(OverflowError):
+            await replica.scaling.scale(reference("bad", "uid-bad"))
+        await replica.scaling.scale(reference("well", "uid-well"))
+        writes = {one.target.name: one for one in replica.writes if isinstance(one, SetPoolStatus)}
+        replica.writes.clear()
+        if again:
+            assert not writes, "the same is not written again"
+        else:
             assert writes.keys() == {"bad", "well"}
             (condition,) = writes["bad"].status.conditions
             assert condition.reason == Reason.DECISION_FAILED
-        else:
-            assert not writes, "the same is not written again"
-    assert keeper.failures == 3
+    assert replica.watch.failures == 3

@@ -130,6 +130,17 @@ def test_points_of_one_question_are_those_of_single_questions() -> None:
     assert tuple(single) == together
 
 
+@pytest.mark.parametrize("module", ["ullage.app.main", "ullage.app.operator", "ullage.app.solver"])
+def test_neither_who_leads_nor_who_decides_holds_the_library(module: str) -> None:
+    """It is loaded by the process that draws points, and by no other."""
+    script = f"import sys, {module}; assert 'optuna' not in sys.modules"
+    subprocess.run(
+        [sys.executable, "-c", script],
+        check=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+
+
 def test_another_process_suggests_the_same_and_opens_no_database() -> None:
     request = SuggestionRequest(
         space=SPACE, seed=1, trials=(20, 21), observed=history(20), maximise=False

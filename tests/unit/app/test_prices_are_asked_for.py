@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import replace
+from typing import cast
 
 import orjson
 import pytest
@@ -13,14 +15,14 @@ import pytest
 from fakes.clock import FakeClock
 from fakes.pool_watch import a_pool
 from ullage.api.contract import Reason
-from ullage.app.prices import PriceLoop
 from ullage.cluster.records.pool import (
     CapacityType,
     PoolRecord,
     PoolStatus,
     PriceSpec,
 )
-from ullage.prices.fetcher import Unreachable
+from ullage.prices.asked import Prices
+from ullage.prices.fetcher import Fetcher, Unreachable
 from ullage.prices.source import Fetch, Where
 from ullage.scheduling.capacity.prices import PriceNews, price_fresh
 
@@ -39,16 +41,18 @@ class Market:
         self.pools = list(pools)
         self.table: dict[str, object] = {"a": 1.0, "b": 2.0}
         self.down = ""
+        self.hangs = False
         self.asked: list[str] = []
         self.kept: frozenset[str] = frozenset()
         self.most_at_once = self.now_open = 0
         self.clock = FakeClock()
-        self.loop = PriceLoop(
-            self,
+        self.prices = Prices(
+            cast("Fetcher", self),
             lambda: self.pools,
             clock=self.clock,
             where=Where(namespace="house", file_root="/etc/ullage/prices"),
             period_s=300.0,
+            answers=Counter(),
         )
 
     async def get(self, fetch: Fetch | None) -> bytes:
@@ -56,6 +60,8 @@ class Market:
             return b""
         self.asked.append(fetch.url)
         self.kept = fetch.paging.keep if fetch.paging is not None else frozenset()
+        if self.hangs:
+            await asyncio.Event().wait()
         self.now_open += 1
         self.most_at_once = max(self.most_at_once, self.now_open)
         await asyncio.sleep(0)
@@ -66,15 +72,15 @@ class Market:
 
     async def round(self, after_s: float = 0.0) -> None:
         self.clock.advance(after_s)
-        await self.loop.round()
+        await asyncio.gather(*(self.prices.ask(pool) for pool in self.pools))
 
     def price(self, name: str) -> float | None:
-        news = self.loop.news.get(f"uid-{name}")
+        news = self.prices.news(f"uid-{name}")
         quote = news.record.quote if news is not None else None
         return None if quote is None else quote.price_per_hour
 
     def said(self, pool: PoolRecord) -> tuple[bool, Reason, str]:
-        news = self.loop.news[pool.uid]
+        news = self.prices.news(pool.uid)
         found = price_fresh(PoolStatus(), news, self.clock.now())
         assert found is not None
         return found.holds, found.reason, found.message
@@ -180,6 +186,20 @@ async def test_a_new_source_is_asked_at_once_and_measured_by_nothing_before() ->
     assert market.price("a") == 30.0
 
 
+async def test_a_question_that_is_cancelled_is_asked_by_the_others() -> None:
+    first, other = asking("a"), asking("b")
+    market = Market(first, other)
+    market.hangs = True
+    task = asyncio.create_task(market.prices.ask(first))
+    while not market.asked:
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    market.hangs = False
+    await market.prices.ask(other)
+    assert (market.price("a"), market.price("b")) == (1.0, 2.0)
+
+
 async def test_one_bad_row_does_not_hold_up_the_others() -> None:
     bad, good = asking("a"), asking("b")
     market = Market(bad, good)
@@ -252,8 +272,9 @@ async def test_pools_that_go_are_forgotten() -> None:
     market = Market(asking("a"), asking("b"))
     await market.round()
     market.pools = market.pools[1:]
-    await market.round(after_s=1.0)
-    assert set(market.loop.news) == {"uid-b"}
+    await market.round(after_s=301.0)
+    assert market.prices.news("uid-a") is None
+    assert market.prices.news("uid-b") is not None
 
 
 def test_before_the_first_answer_nothing_is_claimed() -> None:

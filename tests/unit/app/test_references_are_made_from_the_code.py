@@ -97,8 +97,9 @@ def test_choices_of_a_setting_are_those_it_takes() -> None:
 def test_every_verb_stands_on_the_page_of_rights() -> None:
     page = (ROOT / "docs/reference/rbac.md").read_text(encoding="utf-8")
     for permission in REQUIRED_VERBS:
-        (row, *_) = [line for line in page.splitlines() if f"`{permission.resource}`" in line]
-        assert permission.verb in row
+        rows = [line for line in page.splitlines() if f"`{permission.resource}`" in line]
+        assert permission.verb in rows[0]
+        assert any(permission.verb in row and permission.why in row for row in rows), "its reason"
 
 
 def test_metrics_are_named_as_prometheus_names_them() -> None:

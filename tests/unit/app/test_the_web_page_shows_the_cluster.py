@@ -18,7 +18,7 @@ import aiohttp
 import pytest
 
 from builders import NOW, a_gpu_node, a_job, a_node, a_slice, a_snapshot, gpu
-from ullage.api.contract import Reason
+from ullage.api.contract import Health, Reason
 from ullage.app.web_page import FILES, WebPage
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
 from ullage.cluster.records.status import (
@@ -27,6 +27,7 @@ from ullage.cluster.records.status import (
     Sharing,
     SpendRecord,
 )
+from ullage.scheduling.model.plan import HEARTBEAT_MAX_AGE_S
 from ullage.web.state import LONGEST_TEXT, MOST_ROWS, page_state
 
 SCRIPT = "<script>document.title='broken'</script><img src=x onerror=\"document.title='broken'\">"
@@ -88,6 +89,28 @@ def test_the_queue_is_told_by_need_with_reason_and_what_helps() -> None:
     first = queue["items"][0]
     assert (first["reason"], first["message"], first["ageSeconds"]) == ("NoCapacity", "no room", 5)
     assert first["whatHelps"]
+
+
+def test_devices_that_are_not_well_come_first_then_by_node() -> None:
+    nodes = [a_gpu_node(name, devices=2) for name in ("node-1", "node-2")]
+    second = nodes[1]
+    sick = replace(second.devices[1], health=Health.UNHEALTHY)
+    nodes[1] = replace(second, devices=(second.devices[0], sick))
+    snapshot = a_snapshot(a_node("node-1"), a_node("node-2"), *nodes)
+    devices = shown(snapshot)["devices"]["items"]
+    assert [(one["node"], one["health"]) for one in devices] == [
+        ("node-2", "Unhealthy"),
+        ("node-1", "Healthy"),
+        ("node-1", "Healthy"),
+        ("node-2", "Healthy"),
+    ]
+    assert [one["headroomPercent"] for one in devices] == [0, 100, 100, 100]
+    silent = [replace(nodes[0], heartbeat=NOW - HEARTBEAT_MAX_AGE_S - 1)]
+    late = shown(a_snapshot(a_node("node-1"), *silent))["devices"]["items"]
+    assert {one["health"] for one in late} == {"Silent"}
+    on_time = [replace(nodes[0], heartbeat=NOW - HEARTBEAT_MAX_AGE_S)]
+    heard = shown(a_snapshot(a_node("node-1"), *on_time))["devices"]["items"]
+    assert {one["health"] for one in heard} == {"Healthy"}
 
 
 def test_a_lane_counts_once_however_many_take_turns_in_it() -> None:

@@ -13,18 +13,20 @@ from dataclasses import replace
 
 import pytest
 
-from builders import NOW, a_gpu_node, a_job, a_snapshot
+from builders import NOW, a_gpu_node, a_job, a_node, a_snapshot
 from ullage.app import solver as solver_module
 from ullage.app.set_aside import CHANCES, FIRST_S, MOST_S, REST_S, Search, SetAside
 from ullage.app.solver import Solver, SolverCrashed, solve
 from ullage.app.transfer import unpack_answer
 from ullage.app.watchdog import Watchdog
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
+from ullage.scheduling.cycle.decide import decide
+from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.lifecycle import training
 from ullage.scheduling.model.faults import WORKLOADS, Fault, Subject
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
-from ullage.scheduling.model.plan import DecideSettings, Plan
+from ullage.scheduling.model.plan import Action, CreatePod, DecideSettings, Plan
 from ullage.scheduling.model.view import View
 
 SETTINGS = DecideSettings(epoch=1)
@@ -128,15 +130,56 @@ def test_a_decision_that_is_late_once_starts_no_search() -> None:
     assert memory.aside.searching
 
 
-def test_a_probe_without_machines_does_nothing_and_one_without_work_serves_the_rest() -> None:
-    memory, kinds = Memory(answered=False), list[bool]()
-    while not memory.aside.in_force():
-        memory.decide(cluster("bad"))
+def probes_until_found(memory: Memory, snapshot: Snapshot, bad: str, **how: bool) -> list[bool]:
+    """Whether each decision of a search leaves out machines or settings and so does nothing."""
+    kinds = list[bool]()
+    for _ in range(40):
+        left_out = {one.key for one in memory.aside.of(snapshot, memory.now)}
         if memory.aside.searching:
-            memory.aside.of(cluster("bad"), memory.now)
             kinds.append(memory.aside.probes)
-    assert kinds[0], "the first probe is made without anything"
-    assert False in kinds
+        if bad not in left_out:
+            memory.aside.failed(snapshot, memory.now, "no", answered=False, **how)
+        else:
+            told = [one for one in memory.aside.of(snapshot, memory.now) if one.text]
+            memory.aside.decided(snapshot, told, memory.now)
+        if memory.aside.in_force():
+            return kinds
+    raise AssertionError("it is never found")
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_every_decision_of_a_search_among_work_serves_the_rest(late: bool) -> None:
+    memory, snapshot = Memory(answered=False), cluster("bad", jobs=40)
+    kinds = probes_until_found(memory, snapshot, BAD, late=late)
+    assert kinds
+    assert True not in kinds
+    assert memory.aside.in_force() == {WORKLOADS: 1}
+
+
+def test_a_machine_is_searched_for_once_work_is_not_at_fault() -> None:
+    memory, snapshot = Memory(answered=False), cluster(jobs=40)
+    kinds = probes_until_found(memory, snapshot, "node-1")
+    assert kinds[:2] == [False, True]
+    assert memory.aside.in_force() == {"gpu_nodes": 1}
+
+
+@pytest.mark.parametrize("jobs", [0, 40])
+def test_decisions_that_are_late_set_no_machine_and_no_policy_aside(jobs: int) -> None:
+    aside, snapshot, now = SetAside(), cluster(jobs=jobs), NOW
+    for _ in range(60):
+        assert not [one for one in aside.of(snapshot, now) if one.table != WORKLOADS]
+        aside.failed(snapshot, now, "no decision within 5 s", answered=False, late=True)
+        assert not aside.in_force()
+        now += REST_S / 10
+
+
+def test_two_that_are_late_alike_are_set_aside_and_nothing_is_searched() -> None:
+    aside, snapshot = SetAside(), cluster(*"ab")
+    text = "Late: not decided within 0.8 s of computing"
+    late = [Fault(table=WORKLOADS, key=f"uid-one-{name}", text=text, late=True) for name in "ab"]
+    aside.decided(snapshot, late, NOW)
+    assert not aside.searching
+    assert aside.in_force() == {WORKLOADS: 2}
 
 
 def test_an_object_that_was_edited_is_tried_again_at_once() -> None:
@@ -228,6 +271,37 @@ def unattributed(payload: bytes) -> bytes:
     if BAD not in {one.key for one in settings.aside}:
         raise RuntimeError("a matrix is singular")
     return solve(payload)
+
+
+async def test_decisions_are_carried_out_while_a_common_cause_is_searched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nodes = [a_gpu_node(f"node-{at}") for at in range(40)]
+    kube_nodes = [a_node(one.name) for one in nodes]
+    snapshot = a_snapshot(
+        *nodes, *kube_nodes, *(a_job(name, "one") for name in "ab"), a_job("new", "two")
+    )
+    solver, searching = Solver(deadline_s=0.0), 0  # each run has time for one decision
+
+    async def fails_alike(
+        snapshot: Snapshot, now: float, settings: DecideSettings
+    ) -> tuple[Plan, tuple[Action, ...]]:
+        left_out = {one.key for one in settings.aside}
+        bad = [uid for uid in ("uid-one-a", "uid-one-b") if uid not in left_out]
+        found = tuple(Fault(table=WORKLOADS, key=uid, text="ValueError: odd") for uid in bad)
+        plan = decide(snapshot, now, replace(settings, aside=(*settings.aside, *found)))
+        return plan, diff(plan, snapshot)
+
+    monkeypatch.setattr(solver, "_once", fails_alike)
+    for _ in range(20):
+        _, actions = await solver.run(snapshot, NOW, SETTINGS)
+        made = {one.owner.name for one in actions if isinstance(one, CreatePod)}
+        assert made == {"new"}
+        searching += solver.aside.searching
+        if not solver.aside.searching:
+            break
+    assert searching
+    assert solver.aside.in_force() == {WORKLOADS: 2}
 
 
 def dies(payload: bytes) -> bytes:

@@ -56,6 +56,18 @@ def test_the_cheapest_configuration_that_keeps_it_is_named(trace: Path) -> None:
     assert 4 <= fixed["mostReplicas"] <= 6
 
 
+def test_without_a_price_there_are_hours_and_no_dollars(tmp_path: Path) -> None:
+    short = tmp_path / "requests.csv"
+    short.write_text("arrival_s\n" + "\n".join(f"{at / 8}" for at in range(480)) + "\n", "utf-8")
+    half = HALF.removesuffix(",price=4")
+    code, out, _ = run("--requests", str(short), "--slo", SLO, "--replica", half, "--json", "-")
+    assert code == 0
+    lines = json.loads(out)["outcomes"]
+    assert [one["dollars"] for one in lines] == [None, None]
+    keeps = [one for one in lines if one["attainment"] >= 0.99]
+    assert [one for one in lines if one["best"]] == [min(keeps, key=lambda one: one["deviceHours"])]
+
+
 @pytest.mark.slow
 def test_the_same_seed_gives_the_same_figures(trace: Path) -> None:
     words = ("--requests", str(trace), "--slo", SLO, "--replica", HALF, "--json", "-")

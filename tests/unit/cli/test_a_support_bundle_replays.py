@@ -17,7 +17,7 @@ from builders import NOW, a_gpu_node, a_job, a_node, a_snapshot
 from builders_raw import raw_job
 from ullage.api.contract import CheckState, NodeCheck
 from ullage.app.replay import from_json
-from ullage.cli import doctor, main
+from ullage.cli import access, doctor, main
 from ullage.cluster.codecs.objects import Sharer
 from ullage.cluster.projection.workload import project_workload
 from ullage.cluster.records.snapshot import Snapshot, WorkloadKind
@@ -54,7 +54,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Snapshot:
     async def examine(*_: object) -> tuple[doctor.Examined, ...]:
         return (doctor.Examined(node="node-1", checks=(CHECK,)),)
 
-    monkeypatch.setattr(main, "_look", look)
+    monkeypatch.setattr(access, "look_at", look)
     monkeypatch.setattr(doctor, "examine", examine)
     return seen
 

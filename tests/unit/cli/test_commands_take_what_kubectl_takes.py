@@ -16,12 +16,14 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from builders import a_job, a_snapshot
-from ullage.cli import main
+from ullage.cli import access, main
+from ullage.cli.kinds import SHORT, words_of
 from ullage.cli.target import Target
 from ullage.cluster.records.snapshot import Snapshot
-from ullage.cluster.values.streams import SCHEDULING_POLICIES, Stream
+from ullage.cluster.values.streams import GPU_NODES, SCHEDULING_POLICIES, Stream
 from ullage.kube.credentials import CredentialsError
 
+CRDS = Path(__file__).parents[3] / "crds"
 RUNNER = CliRunner()
 CONFIG = {
     "apiVersion": "v1",
@@ -49,7 +51,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
 
     async def look(_: object, wanted: Sequence[Stream]) -> Snapshot:
-        of_namespaces = [one for one in wanted if one != SCHEDULING_POLICIES]
+        of_namespaces = [one for one in wanted if one not in (SCHEDULING_POLICIES, GPU_NODES)]
         found.extend({one.selector.namespace for one in of_namespaces})
         job = a_job("train", namespace="team-a").status(phase="Running").record
         return a_snapshot(job)
@@ -69,8 +71,8 @@ def allow_all(
     ) -> tuple[Snapshot, dict[str, str]]:
         return await look(target, wanted), {}
 
-    monkeypatch.setattr(main, "look", look)
-    monkeypatch.setattr(main, "look_as_allowed", as_allowed)
+    monkeypatch.setattr(access, "look", look)
+    monkeypatch.setattr(access, "look_as_allowed", as_allowed)
 
 
 @pytest.mark.parametrize(
@@ -151,8 +153,8 @@ def test_a_watched_table_is_printed_when_it_changes(
         return a_snapshot(a_job("train").status(phase=phase).record)
 
     allow_all(monkeypatch, look)
-    monkeypatch.setattr(main, "WATCH_S", 0.0)
-    monkeypatch.setattr(main, "console", Console(width=200))
+    monkeypatch.setattr(access, "WATCH_S", 0.0)
+    monkeypatch.setattr(access, "console", Console(width=200))
     told = RUNNER.invoke(main.app, ["--kubeconfig", kubeconfig, "status", "-w"])
     assert told.stdout.count("train") == 2
     assert told.stdout.index("Pending") < told.stdout.index("Running")
@@ -161,7 +163,7 @@ def test_a_watched_table_is_printed_when_it_changes(
 @pytest.mark.parametrize(
     ("words", "kind", "told"),
     [
-        (("status", "-o", "name"), "Pod", "without pods that share devices by a label"),
+        (("status", "-o", "name"), "Pod", "without pods, and those that share devices by a label"),
         (("status", "-o", "wide"), "SchedulingPolicy", "the tenant is the one that work names"),
         (("cost",), "SchedulingPolicy", "the tenant is the one that work names"),
     ],
@@ -179,7 +181,7 @@ def test_what_the_user_may_not_list_is_said_and_the_rest_is_shown(
         assert kind in {stream.kind.kind for stream in wanted if stream in optional}
         return a_snapshot(a_job("train").record), {kind: 'User "u" cannot list it'}
 
-    monkeypatch.setattr(main, "look_as_allowed", look)
+    monkeypatch.setattr(access, "look_as_allowed", look)
     found = RUNNER.invoke(main.app, ["--kubeconfig", kubeconfig, *words])
     assert found.exit_code == 0, found.output
     said = " ".join(found.stderr.split())
@@ -190,7 +192,7 @@ def test_what_the_user_may_not_list_is_said_and_the_rest_is_shown(
 @pytest.mark.slow
 def test_a_pipe_gets_one_line_for_each_row() -> None:
     script = (
-        "from ullage.cli.output import console_for\n"
+        "from ullage.cli.printing import console_for\n"
         "from ullage.cli.tables import table_of\n"
         "table = table_of('A', 'B')\n"
         "table.add_row('a' * 100, 'b' * 100)\n"
@@ -200,3 +202,79 @@ def test_a_pipe_gets_one_line_for_each_row() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, env={}
     )
     assert len(done.stdout.splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("asked_for", "streams"),
+    [
+        ("train", {"TrainingJob", "InferenceDeployment"}),
+        ("tj/train", {"TrainingJob"}),
+        ("TrainingJob/train", {"TrainingJob"}),
+        ("trainingjobs.ullage.dev/train", {"TrainingJob"}),
+        ("infd/train", {"InferenceDeployment"}),
+    ],
+)
+def test_a_kind_and_a_name_ask_for_one_kind(
+    kubeconfig: str, monkeypatch: pytest.MonkeyPatch, asked_for: str, streams: set[str]
+) -> None:
+    wanted: list[Stream] = []
+
+    async def look(_: object, streams: Sequence[Stream]) -> Snapshot:
+        wanted.extend(streams)
+        return a_snapshot(a_job("train", namespace="team-a").status(phase="Running").record)
+
+    allow_all(monkeypatch, look)
+    told = RUNNER.invoke(main.app, ["--kubeconfig", kubeconfig, "why", asked_for])
+    named = {one.kind.kind for one in wanted if one.selector.fields == "metadata.name=train"}
+    assert named == streams
+    found = "TrainingJob" in streams
+    assert told.exit_code == (0 if found else 1)
+    assert ("team-a/train" in told.output) is found
+
+
+@pytest.mark.parametrize("command", ["tuning", "why"])
+@pytest.mark.parametrize("word", ["tune", "tuningjob", "TuningJobs"])
+def test_a_search_is_asked_for_by_kind_and_name(
+    kubeconfig: str, monkeypatch: pytest.MonkeyPatch, command: str, word: str
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(access, "asked", lambda *_: asked.append("looked"))
+    told = RUNNER.invoke(main.app, ["--kubeconfig", kubeconfig, command, f"{word}/s"])
+    assert "no TuningJob s in namespace team-a" in told.output
+    assert asked == ["looked"]
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("tuning", "tj/s"), "'tj/s': write NAME, or one of tune, tuningjob, tuningjobs before"),
+        (("drain", "tj/n"), "write NAME, or one of gn, gpunode, gpunodes, no, node, nodes before"),
+        (("recommend", "tune/s"), "write NAME, or one of tj, trainingjob, trainingjobs before"),
+        (("why", "tj/"), "write NAME"),
+        (("why", "wp/x"), "wp is none of tj, trainingjob, trainingjobs, infd"),
+        (("why", "x/y"), "x is none of tj"),
+    ],
+)
+def test_a_name_of_another_kind_is_refused_with_the_words_that_go(
+    kubeconfig: str, words: tuple[str, ...], complaint: str
+) -> None:
+    told = RUNNER.invoke(main.app, ["--kubeconfig", kubeconfig, *words])
+    assert told.exit_code == 1
+    assert complaint in " ".join(told.output.split())
+
+
+def test_short_names_are_those_of_the_definitions() -> None:
+    for path in sorted(CRDS.glob("*.yaml")):
+        names = yaml.safe_load(path.read_text())["spec"]["names"]
+        kind = names["kind"]
+        if kind in SHORT:
+            assert words_of(kind) == (names["shortNames"][0], names["singular"], names["plural"])
+
+
+def test_help_names_the_short_names() -> None:
+    for command, short in (
+        ("why", "tj/NAME"), ("why", "infd/NAME"), ("why", "tune/NAME"), ("tuning", "tune/NAME"),
+        ("recommend", "tj/NAME"), ("drain", "gn/NAME"), ("doctor", "gn/NAME"),
+    ):  # fmt: skip
+        told = RUNNER.invoke(main.app, [command, "--help"], env={"COLUMNS": "200"})
+        assert short in told.output, command

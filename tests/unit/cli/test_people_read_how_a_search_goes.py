@@ -25,10 +25,11 @@ from ullage.api.contract import (
     LABEL_TRIAL,
     LABEL_TUNING,
 )
-from ullage.cli import main, tables_tuning
+from ullage.cli import access, main, tables_tuning
+from ullage.cli.forms import TrialOutput as Output
 from ullage.cli.tables_tuning import MOST_CURVES, MOST_ROWS, plain, sparkline
 from ullage.cli.target import Target
-from ullage.cli.tuning import Output, TrialState, TuningView, for_scripts, look_for
+from ullage.cli.tuning import TrialState, TuningView, for_scripts, look_for
 from ullage.cluster.values.names import trial_run_name
 from ullage.ports import TRAINING_JOB, TUNING_JOB, Kind, Page, Selector
 
@@ -337,7 +338,7 @@ A_SEARCH = raw_tuning_job(status={"phase": "Running", "results": NINE})
 
 
 def test_the_command_prints_a_table_and_curves(told: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(main, "console", Console(width=200))
+    monkeypatch.setattr(access, "console", Console(width=200))
     answer = told("digits", "--plot", "terminal", objects=[A_SEARCH])
     assert answer.exit_code == 0, answer.output
     assert "TuningJob default/digits" in answer.output
@@ -380,7 +381,7 @@ def test_a_watched_search_is_printed_when_it_changes(
         if next(looks) == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(main.time, "sleep", no_sleep)
+    monkeypatch.setattr(access.time, "sleep", no_sleep)
     answer = told("digits", "--watch", objects=[A_SEARCH])
     assert answer.output.count("TuningJob default/digits") == 1
 

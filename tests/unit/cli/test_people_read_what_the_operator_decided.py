@@ -23,7 +23,7 @@ from builders import (
     reported,
 )
 from ullage.api.contract import Reason, SlicePhase
-from ullage.cli import tables
+from ullage.cli import printing, tables
 from ullage.cli.look import isolation_of
 from ullage.cli.main import app
 from ullage.cluster.records.snapshot import PodStage
@@ -165,7 +165,7 @@ def test_a_silent_node_is_marked() -> None:
 
 @pytest.mark.parametrize("word", ["PercentLimit", "percentlimit", "Admitted"])
 def test_explain_knows_reasons_and_conditions(word: str) -> None:
-    assert _text(tables.explanation(word)).strip()
+    assert _text(printing.explanation(word)).strip()
 
 
 def test_an_unknown_word_is_answered_with_the_nearest() -> None:

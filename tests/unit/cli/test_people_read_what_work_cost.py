@@ -14,8 +14,8 @@ from rich.console import Console, RenderableType
 from typer.testing import CliRunner
 
 from builders import NOW, a_job, a_service, a_snapshot
-from ullage.cli import cost, main
-from ullage.cli.cost import By
+from ullage.cli import access, cost, main
+from ullage.cli.forms import CostBy as By
 from ullage.cluster.records.snapshot import PolicyRecord, Snapshot, WorkloadRecord
 from ullage.cluster.records.status import Account, Progress, SpendRecord
 from ullage.cluster.values.streams import SCHEDULING_POLICIES, Stream
@@ -167,7 +167,7 @@ def test_the_command_asks_for_one_namespace_or_all(monkeypatch: pytest.MonkeyPat
         asked.extend(one.selector.namespace for one in wanted if one not in optional)
         return the_cluster()
 
-    monkeypatch.setattr(main, "_allowed", look)
+    monkeypatch.setattr(access, "allowed", look)
     words = ["cost", "-n", "default", "--by", "tenant", "-o", "json", "--plot", "terminal"]
     told = RUNNER.invoke(main.app, words)
     assert told.exit_code == 0, told.output

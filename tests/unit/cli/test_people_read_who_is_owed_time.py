@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -152,6 +153,28 @@ def test_prices_show_what_the_promise_costs_and_what_is_not_kept() -> None:
     assert "1.00" in row(text, "slow", "50.0%")
     assert "1 are not kept" in text
     assert "deadline is not kept: TooSlow" in text
+
+
+def test_a_part_of_a_device_costs_its_part_of_the_price() -> None:
+    books = AllocationRecord(since=NOW - 100, fractions=(("fast", "0.5"),))
+    half = a_job("half").fractional(25, 50).gang(3).status(phase="Running", allocation=books)
+    whole = a_job("whole").exclusive(2).status(phase="Running", allocation=books)
+    price = replace(a_device_profile("fast"), price_per_hour=8.0)
+    policy = a_policy(objective="MinCostSLO", last_solve=SOLVE)
+    text = shown(a_snapshot(half, whole, policy, price))
+    assert "6.00" in row(text, "default/half")  # 3 members, half a device each, half of the time
+    assert "8.00" in row(text, "default/whole")  # 2 devices, half of the time
+    assert "14.00 an hour, all jobs together" in text
+
+
+@pytest.mark.parametrize(("result", "colour"), [("Optimal", "32"), ("Infeasible", "31")])
+def test_a_division_that_failed_stands_out(result: str, colour: str) -> None:
+    snapshot = a_snapshot(a_policy(objective="SJF", last_solve=replace(SOLVE, result=result)))
+    console = Console(width=200, force_terminal=True, color_system="standard")
+    with console.capture() as capture:
+        console.print(tables_policy.policy(snapshot, NOW))
+    (line,) = [line for line in capture.get().splitlines() if result in line]
+    assert f"\x1b[{colour}m{result}" in line
 
 
 def test_a_missing_price_is_shown_where_the_objective_stands() -> None:

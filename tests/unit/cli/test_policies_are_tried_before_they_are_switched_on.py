@@ -5,14 +5,18 @@
 from __future__ import annotations
 
 import importlib
+import io
 import json
 import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
+from ullage.cli import comparing
 from ullage.cli.main import app
+from ullage.simulate.progress import Follow
 
 RUNNER = CliRunner()
 SMALL = ("simulate", "--trace", "gavel", "--jobs", "6", "--cluster", "v100=2,k80=4")
@@ -162,3 +166,42 @@ def test_a_deadline_that_cannot_be_kept_is_refused_in_words() -> None:
     found = RUNNER.invoke(app, [*SPOT[:-6], "--deadline", "48"], env={"COLUMNS": "400"})
     assert found.exit_code == 1
     assert "too early" in " ".join(found.output.split())
+
+
+def test_progress_is_told_in_a_pipe_from_the_first_moment() -> None:
+    done = RUNNER.invoke(app, [*SMALL, "--policy", "las", "--against", "none"])
+    assert done.exit_code == 0
+    lines = done.stderr.splitlines()
+    assert lines[0] == "reading: begun, 1 to do"
+    assert any(line.endswith("6 of 6") for line in lines), lines
+
+
+def test_a_long_tenth_is_told_of_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([0.0, 1.0, 12.0, 13.0])
+    monkeypatch.setattr(comparing, "monotonic", lambda: next(clock))
+    console = Console(file=io.StringIO(), width=80)
+
+    def compare(follow: Follow) -> None:
+        tell = follow("las", 1000)
+        for done in (1, 2, 3):
+            tell(done)
+
+    comparing.followed(compare, console)
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue().splitlines() == ["las: begun, 1,000 to do", "las: 2 of 1,000"]
+
+
+def test_terminal_draws_bars_and_a_file_gets_all_in_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = [*SMALL, "--policy", "las", "--against", "none", "--plot"]
+    drawn = RUNNER.invoke(app, [*words, "terminal"])
+    assert "█" in drawn.stdout
+    recorder = _Plotter()
+    for name in ("matplotlib", "matplotlib.pyplot"):
+        monkeypatch.setitem(sys.modules, name, recorder)
+    told = RUNNER.invoke(app, [*words, str(tmp_path / "new" / "one.png")], env={"COLUMNS": "300"})
+    assert told.exit_code == 0, told.output
+    assert [line for line in told.stdout.splitlines() if line.startswith("wrote")] == [
+        f"wrote {tmp_path / 'new' / 'one.png'}"
+    ]

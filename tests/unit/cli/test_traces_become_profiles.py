@@ -14,9 +14,10 @@ import pytest
 from builders_raw import raw_meta
 from fakes.cluster_port import FakeCluster
 from ullage.cli import traces
+from ullage.cli.forms import TraceKind
 from ullage.cli.look import saved
 from ullage.cli.profiles import ProfileError, exported, read, to_yaml
-from ullage.cli.traces import Traced, TraceKind, joined, profile_of, told
+from ullage.cli.traces import Traced, joined, profile_of, told
 from ullage.cluster.projection.rest import project_profile
 from ullage.ports import WORKLOAD_PROFILE
 

@@ -10,7 +10,14 @@ from typing import Any
 
 import pytest
 
-from builders_raw import owner_reference, raw_adopted_pod, raw_foreign_pod, raw_job, raw_pod
+from builders_raw import (
+    owner_reference,
+    raw_adopted_pod,
+    raw_foreign_pod,
+    raw_job,
+    raw_pod,
+    raw_pod_group,
+)
 from ullage.api.adoption import KEYS, AdoptionKey
 from ullage.api.contract import GPUMode, Reason
 from ullage.api.reasons import ConditionType
@@ -62,6 +69,87 @@ def a_gang(*names: str, size: str = "2", namespace: str = "default", **more: Any
         raw_adopted_pod(name, namespace=namespace, keys=keys, notes={"gang-size": size}, **more)
         for name in names
     ]
+
+
+def grouped(*names: str, **more: Any) -> list[Raw]:
+    """Pods that name the PodGroup ``theirs``."""
+    spec = {"schedulingGroup": {"podGroupName": "theirs"}}
+    return [raw_adopted_pod(name, spec=spec, **more) for name in names]
+
+
+def with_group(pods: list[Raw], *groups: Raw) -> ClusterState:
+    state = a_state(*pods)
+    state.replace(streams.POD_GROUPS, list(groups), 0.0)
+    return state
+
+
+class TestSchedulingGroups:
+    """Pods that name a PodGroup of Kubernetes start as its gang."""
+
+    def test_pods_of_a_group_are_one_gang_of_at_least_its_fewest(self) -> None:
+        state = with_group(grouped("a"), raw_pod_group(fewest=2))
+        (unit,) = state.freeze(0.0).workloads.values()
+        assert (unit.ref.name, unit.replicas, unit.invalid) == ("theirs", 2, "")
+        for pod in grouped("b", "c"):
+            state.upsert(streams.PODS, pod, 1.0)
+        (unit,) = state.freeze(1.0).workloads.values()
+        assert unit.replicas == 3, "all that are there start together"
+        assert {one.pod.name for one in unit.adopted} == {"a", "b", "c"}
+        assert not any(one.too_many for one in unit.adopted)
+        assert {pod.owner for pod in state.freeze(1.0).pods.values()} == {unit.ref}
+
+    def test_a_gang_that_has_started_waits_for_no_one(self) -> None:
+        runs = grouped("a", gated=False, node="node-1", phase="Running")
+        state = with_group([*runs, *grouped("b")], raw_pod_group(fewest=3))
+        (unit,) = state.freeze(0.0).workloads.values()
+        assert unit.replicas == 2
+        done = grouped("c", gated=False, node="node-1", phase="Succeeded")
+        state.upsert(streams.PODS, done[0], 1.0)
+        (unit,) = state.freeze(1.0).workloads.values()
+        assert unit.replicas == 3, "what has ended well counts, as for every gang"
+
+    def test_a_group_that_is_no_gang_leaves_its_pods_alone(self) -> None:
+        found = with_group(grouped("a", "b"), raw_pod_group(fewest=0)).freeze(0.0).workloads
+        assert {unit.ref.name for unit in found.values()} == {"a", "b"}
+        assert all(unit.replicas == 1 and not unit.invalid for unit in found.values())
+
+    def test_a_pod_waits_for_its_group_and_follows_its_changes(self) -> None:
+        state = a_state(*grouped("a", "b"))
+        for unit in state.freeze(0.0).workloads.values():
+            assert "there is no PodGroup theirs: create it" in unit.invalid
+        for fewest, names in ((2, {"theirs"}), (0, {"a", "b"}), (2, {"theirs"})):
+            state.upsert(streams.POD_GROUPS, raw_pod_group(fewest=fewest), 1.0)
+            found = state.freeze(1.0).workloads.values()
+            assert {unit.ref.name for unit in found} == names
+            assert not any(unit.invalid for unit in found)
+        state.upsert(streams.POD_GROUPS, raw_pod_group(fewest=4), 2.0)
+        assert [unit.replicas for unit in state.freeze(2.0).workloads.values()] == [4]
+        state.remove(streams.POD_GROUPS, raw_pod_group(), 3.0)
+        assert all(unit.invalid for unit in state.freeze(3.0).workloads.values())
+        for pod in grouped("a", "b"):
+            state.remove(streams.PODS, pod, 4.0)
+        assert not state.freeze(4.0).workloads
+
+    def test_the_label_of_a_gang_counts_more(self) -> None:
+        spec = {"schedulingGroup": {"podGroupName": "theirs"}}
+        pods = a_gang("a", "b", spec=spec)
+        (unit,) = with_group(pods, raw_pod_group(fewest=3)).freeze(0.0).workloads.values()
+        assert (unit.ref.name, unit.replicas) == ("g", 2)
+
+    def test_groups_of_other_namespaces_are_others(self) -> None:
+        spec = {"schedulingGroup": {"podGroupName": "theirs"}}
+        pods = [*grouped("a", "b"), raw_adopted_pod("c", namespace="other", spec=spec)]
+        found = with_group(pods, raw_pod_group(fewest=2)).freeze(0.0).workloads.values()
+        assert {(unit.ref.namespace, unit.ref.name) for unit in found} == {
+            ("default", "theirs"),
+            ("other", "c"),
+        }
+
+    def test_a_group_that_cannot_be_read_is_as_it_was(self) -> None:
+        state = with_group(grouped("a", "b"), raw_pod_group(fewest=2))
+        state.upsert(streams.POD_GROUPS, raw_pod_group(fewest=2**31 - 1), 1.0)
+        assert "minCount" in state.projection_messages["podgroups"]
+        assert [unit.replicas for unit in state.freeze(1.0).workloads.values()] == [2]
 
 
 def told_again(state: ClusterState, raw: Raw, status: WorkloadStatus, unit: str) -> Raw:

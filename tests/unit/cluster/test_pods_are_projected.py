@@ -8,7 +8,7 @@ import pytest
 
 from builders_raw import CREATED_S, owner_reference, raw_foreign_pod, raw_pod
 from ullage.api.contract import GATE, LABEL_LEAD, LABEL_ORDER, SLOT_RESOURCE
-from ullage.cluster.codecs.objects import Sharer
+from ullage.cluster.codecs.objects import LINE_LIMIT, Sharer
 from ullage.cluster.projection.pod import project_foreign, project_pod
 from ullage.cluster.records.snapshot import PodRecord, PodStage
 
@@ -210,3 +210,50 @@ def test_foreign_pods_count_only_while_they_are_bound_and_alive() -> None:
     assert (use.node, use.requests.cpu_milli, use.requests.pods) == ("node-1", 2000, 1)
     assert project_foreign(raw_foreign_pod(phase="Succeeded"), share)[1] is None
     assert project_foreign(raw_foreign_pod(node=""), share)[1] is None
+
+
+def failed(**terminated: object) -> PodRecord:
+    """A failed pod whose device container left this."""
+    container = {"name": "main", "restartCount": 3, "state": {"terminated": terminated}}
+    return pod(gated=False, node="n", phase="Failed", status={"containerStatuses": [container]})
+
+
+@pytest.mark.parametrize(
+    ("terminated", "text"),
+    [
+        ({"exitCode": 1, "reason": "Error"}, "exit code 1"),
+        ({"exitCode": 137, "reason": "OOMKilled"}, "exit code 137 (OOMKilled)"),
+        (
+            {"exitCode": 1, "reason": "Error", "message": "epoch 3\nValueError:  bad shape\n\n"},
+            "exit code 1: ValueError: bad shape",
+        ),
+        ({"exitCode": 2, "message": "\x1b[31mred\x1b[0m"}, "exit code 2: ?[31mred?[0m"),
+    ],
+)
+def test_a_failed_pod_says_how_it_ended(terminated: dict[str, object], text: str) -> None:
+    record = failed(**terminated)
+    assert record.how_it_ended == text
+    assert record.container_restarts == 3
+
+
+def test_a_container_that_was_started_again_says_how_it_ended_before() -> None:
+    ended_before = {"exitCode": 137, "reason": "OOMKilled", "message": ""}
+    container = {
+        "name": "main",
+        "restartCount": 4,
+        "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s"}},
+        "lastState": {"terminated": ended_before},
+    }
+    record = pod(gated=False, node="n", phase="Running", status={"containerStatuses": [container]})
+    assert (record.last_end, record.container_restarts) == ("exit code 137 (OOMKilled)", 4)
+    assert record.exit_code is None
+
+
+def test_a_long_last_line_is_cut() -> None:
+    assert len(failed(exitCode=1, message="x" * 100_000).last_line) == LINE_LIMIT
+
+
+def test_a_pod_that_kubelet_ended_says_its_word() -> None:
+    said = {"reason": "Evicted", "message": "The node was low on resource: memory."}
+    record = pod(gated=False, node="n", phase="Failed", status=said)
+    assert record.how_it_ended == ("no exit code (Evicted): The node was low on resource: memory.")

@@ -31,6 +31,7 @@ HARMLESS: Final[dict[str, str]] = {
     "service-scaling-without-maximum": "as above",
     "profile-row-twice": "one of the two rows counts",
     "profile-with-op-twice": "both count, in the order of the list",
+    "device-price-of-a-million": "a price as any other",
     "profile-device-as-product-name": "no device has that key",
     "profile-with-unknown-counter": "it is told and nothing else",
     "job-accelerator-twice": "the same type twice is that type",

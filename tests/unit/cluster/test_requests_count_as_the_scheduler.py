@@ -4,11 +4,17 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
+from typing import Any
+
 import pytest
 
 from ullage.api.contract import SLOT_RESOURCE, WireError
-from ullage.cluster.projection.pod_shape import pod_requests, pod_shape
+from ullage.cluster.projection.pod_shape import MOST_RESOURCES, pod_requests, pod_shape
 from ullage.cluster.records.pod_shape import NodeAffinity, Requirement, SelectorTerm, Toleration
+
+Json = dict[str, Any]
 
 
 def box(cpu: str, name: str = "c", **more: object) -> dict[str, object]:
@@ -127,3 +133,49 @@ def test_selectors_tolerations_and_affinity_are_read() -> None:
 def test_which_parents_of_the_affinity_exist(affinity: object, expected: NodeAffinity) -> None:
     shape = pod_shape({"containers": [box("1")], "affinity": affinity})
     assert shape.affinity == expected
+
+
+def test_of_too_many_resources_those_that_every_node_has_still_count() -> None:
+    limits = {f"a.example/{at}": "1" for at in range(1000)}
+    limits |= {"cpu": "2", "memory": "1Gi", SLOT_RESOURCE: "1"}
+    more = {f"b.example/{at}": "1" for at in range(1000)} | {"memory": "1Gi"}
+    amounts = pod_requests(
+        {
+            "containers": [{"name": "c", "resources": {"limits": limits}}],
+            "initContainers": [
+                {"name": "s", "restartPolicy": "Always", "resources": {"limits": more}}
+            ],
+        }
+    )
+    assert (amounts["cpu"], amounts["memory"], amounts[SLOT_RESOURCE]) == (2000, 2 << 30, 1)
+    assert len(amounts) <= MOST_RESOURCES + 4
+
+
+def a_container(draw: random.Random) -> Json:
+    names = draw.sample(("a", "b", "c"), draw.randrange(4))
+    requests = {name: str(draw.randrange(5)) for name in names}
+    more = {"restartPolicy": "Always"} if draw.random() < 0.5 else {}
+    return {"name": "c", "resources": {"requests": requests}, **more}
+
+
+def plainly(spec: Json) -> Counter[str]:
+    """The most of each resource at any moment: an init container beside sidecars, or all."""
+    running: Counter[str] = Counter()
+    most: Counter[str] = Counter()
+    together = [{**container, "restartPolicy": "Always"} for container in spec["containers"]]
+    for container in [*spec["initContainers"], *together]:
+        requests = container["resources"]["requests"]
+        now = running + Counter({name: int(amount) for name, amount in requests.items()})
+        most |= now
+        running = now if container.get("restartPolicy") == "Always" else running
+    return most
+
+
+def test_sidecars_count_beside_whatever_starts_after_them() -> None:
+    draw = random.Random(1)
+    for _ in range(500):
+        spec = {
+            field: [a_container(draw) for _ in range(draw.randrange(5))]
+            for field in ("containers", "initContainers")
+        }
+        assert +Counter(pod_requests(spec)) == plainly(spec), spec

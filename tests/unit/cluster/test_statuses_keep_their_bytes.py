@@ -103,6 +103,16 @@ def test_a_status_is_written_byte_for_byte_as_before(name: str) -> None:
     assert canonical(write(read(golden["stored"]))) == canonical(golden["stored"])
 
 
+@pytest.mark.parametrize("name", ["trainingjob", "inferencedeployment"])
+def test_a_status_from_before_images_were_counted_reads_and_keeps_its_bytes(name: str) -> None:
+    golden = json.loads((FOLDER / f"{name}.json").read_text())
+    stored, (read, write) = golden["stored"], CODECS[name]
+    del stored["scheduling"]["pullFailures"], stored["scheduling"]["pullAgainAt"]
+    golden["record"]["scheduling"] |= {"pull_failures": 0, "pull_again_at": 0.0}
+    assert canonical(asdict(read(stored))) == canonical(golden["record"])
+    assert canonical(write(read(stored))) == canonical(stored)
+
+
 @pytest.mark.parametrize("name", CODECS)
 def test_a_value_of_another_type_is_named_as_before(name: str) -> None:
     golden = json.loads((FOLDER / f"{name}.json").read_text())

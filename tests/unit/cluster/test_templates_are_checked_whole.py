@@ -4,12 +4,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from builders_children import fleet_body, member_body
 from builders_raw import Raw, raw_job, raw_service, raw_template
+from fakes.node_affinity import REQUIRED
+from fakes.spec_numbers import spec_schemas
 from ullage.api.contract import (
     ANNOTATION_WORLD_SIZE,
     LABEL_CLASS,
@@ -18,10 +21,23 @@ from ullage.api.contract import (
     LABEL_ORDER,
     Reason,
 )
+from ullage.api.template_bounds import (
+    MOST_AMOUNTS,
+    MOST_GATES,
+    MOST_MOUNTS,
+    MOST_NODE_TERMS,
+    MOST_PORTS,
+    MOST_SECRETS,
+    MOST_SELECTED,
+    MOST_TOLERATIONS,
+    MOST_VARIABLES,
+    MOST_VOLUMES,
+)
 from ullage.cluster.codecs.objects import Sharer
 from ullage.cluster.projection.template import MOST_BYTES
 from ullage.cluster.projection.workload import project_workload
 from ullage.cluster.records.snapshot import WorkloadKind
+from ullage.cluster.values.readable import MOST_PARTS
 from ullage.kube.manifests.children import service_body
 from ullage.scheduling.model.plan import ApplyService
 
@@ -131,6 +147,72 @@ def test_class_and_family_are_the_users_to_set() -> None:
 def test_a_wild_field_is_named_with_its_path(template: Raw, where: str) -> None:
     assert where in said(template)
     assert bool(where) is bool(said(template))
+
+
+def in_pod(field: str, entry: Raw) -> Callable[[int], Raw]:
+    return lambda most: raw_template(**{field: [dict(entry, name=f"n{at}") for at in range(most)]})
+
+
+def in_container(field: str, entry: Raw) -> Callable[[int], Raw]:
+    return lambda most: container(**{field: [dict(entry, name=f"n{at}") for at in range(most)]})
+
+
+def with_terms(*terms: Raw) -> Raw:
+    return raw_template(affinity={"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": list(terms)}}})
+
+
+REQUIREMENT: Raw = {"key": "zone", "operator": "Exists"}
+IN_AFFINITY = "spec.affinity.nodeAffinity.nodeSelectorTerms"
+LENGTHS: dict[str, tuple[int, Callable[[int], Raw]]] = {
+    "spec.tolerations": (MOST_TOLERATIONS, in_pod("tolerations", {"operator": "Exists"})),
+    "spec.volumes": (MOST_VOLUMES, in_pod("volumes", {"emptyDir": {}})),
+    "spec.imagePullSecrets": (MOST_SECRETS, in_pod("imagePullSecrets", {})),
+    "spec.schedulingGates": (MOST_GATES, in_pod("schedulingGates", {})),
+    "spec.containers": (16, in_pod("containers", {"image": "a"})),
+    "spec.nodeSelector": (
+        MOST_SELECTED,
+        lambda most: raw_template(nodeSelector={f"k{at}": "v" for at in range(most)}),
+    ),
+    "spec.containers[0].env": (MOST_VARIABLES, in_container("env", {})),
+    "spec.containers[0].ports": (MOST_PORTS, in_container("ports", {"containerPort": 1})),
+    "spec.containers[0].volumeMounts": (MOST_MOUNTS, in_container("volumeMounts", {})),
+    "spec.containers[0].resources.limits": (
+        MOST_AMOUNTS,
+        lambda most: container(resources={"limits": {f"a.b/r{at}": "1" for at in range(most)}}),
+    ),
+    IN_AFFINITY: (
+        MOST_NODE_TERMS,
+        lambda most: with_terms(*[{"matchExpressions": [REQUIREMENT]}] * most),
+    ),
+    f"{IN_AFFINITY}[1].matchFields": (
+        MOST_NODE_TERMS,
+        lambda most: with_terms({}, {"matchFields": [REQUIREMENT] * most}),
+    ),
+}
+
+
+@pytest.mark.parametrize("field", LENGTHS)
+def test_a_list_has_as_many_entries_as_the_schema_takes(field: str) -> None:
+    most, template = LENGTHS[field]
+    assert not said(template(most))
+    assert f"template.{field}: {most + 1} entries, at most {most}" in said(template(most + 1))
+
+
+@pytest.mark.parametrize("field", LENGTHS)
+def test_the_schema_has_the_same_bounds(field: str) -> None:
+    """The API server refuses what would be found invalid."""
+    schema: Any = spec_schemas()["TrainingJob"]["properties"]["template"]
+    for step in field.replace("nodeAffinity", f"nodeAffinity.{REQUIRED}").split("."):
+        schema = schema["properties"][step.partition("[")[0]]
+        schema = schema["items"] if "[" in step else schema
+    assert LENGTHS[field][0] == schema.get("maxItems", schema.get("maxProperties"))
+
+
+def test_lists_that_no_one_reads_are_bounded_together() -> None:
+    assert not said(raw_template(other=[{}] * (MOST_PARTS - 100)))
+    assert f"template: more than {MOST_PARTS} objects" in said(
+        raw_template(other=[[]] * MOST_PARTS)
+    )
 
 
 @pytest.mark.parametrize("kind", [JOB, SERVICE])

@@ -8,25 +8,32 @@ import pytest
 
 from builders import NOW, a_device, a_slice, reported
 from builders_raw import (
+    raw_claim,
     raw_deployment,
     raw_device_profile,
     raw_foreign_pod,
     raw_gpu_node,
     raw_job,
     raw_kube_service,
+    raw_namespace,
     raw_node,
     raw_pod,
+    raw_pod_group,
     raw_policy,
     raw_pool,
     raw_profile,
     raw_service,
+    raw_storage_class,
     raw_tuning_job,
+    raw_volume,
 )
 from ullage.api.contract import SlicePhase
 from ullage.app.effects import effect_of
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.snapshot import PodStage, PolicyRecord
 from ullage.cluster.values import streams
+
+USES = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
 
 
 @pytest.fixture
@@ -37,7 +44,7 @@ def state() -> ClusterState:
 def test_every_stream_reaches_its_place(state: ClusterState) -> None:
     everything = {
         streams.NODES: raw_node(),
-        streams.PODS: raw_pod(),
+        streams.PODS: raw_pod(spec=USES),
         streams.FOREIGN_PODS: raw_foreign_pod(),
         streams.TRAINING_JOBS: raw_job(),
         streams.INFERENCE_DEPLOYMENTS: raw_service(),
@@ -49,6 +56,11 @@ def test_every_stream_reaches_its_place(state: ClusterState) -> None:
         streams.TUNING_JOBS: raw_tuning_job(),
         streams.DEPLOYMENTS: raw_deployment(),
         streams.SERVICES: raw_kube_service(),
+        streams.NAMESPACES: raw_namespace(),
+        streams.CLAIMS: raw_claim(volume="pv-1"),
+        streams.VOLUMES: raw_volume(),
+        streams.STORAGE_CLASSES: raw_storage_class(),
+        streams.POD_GROUPS: raw_pod_group(),
     }
     for stream, item in everything.items():
         assert state.upsert(stream, item, 1.0), f"{stream.name} pokes"
@@ -63,13 +75,17 @@ def test_every_stream_reaches_its_place(state: ClusterState) -> None:
     assert set(snapshot.pools) == {"spot-a"}
     assert set(snapshot.deployments) == {("default", "serve")}
     assert set(snapshot.services) == {("default", "serve")}
+    assert set(snapshot.claims) == {("default", "data")}
+    assert set(snapshot.namespaces) == {"default"}
+    assert set(snapshot.pods_around) == {"node-1"}
     assert snapshot.policy.round_seconds == 60
     assert set(state.counts().values()) == {1}
     assert pickle.loads(pickle.dumps(snapshot)) == snapshot
     for stream, item in everything.items():
         assert not state.upsert(stream, item, 3.0), f"{stream.name} is the same as before"
     version = state.version
-    for stream, item in everything.items():
+    # claims and volumes matter while a pod uses them
+    for stream, item in sorted(everything.items(), key=lambda pair: pair[0] is streams.PODS):
         assert state.remove(stream, item, 4.0), f"{stream.name} pokes when it goes"
     assert state.version > version
     empty = state.freeze(5.0)

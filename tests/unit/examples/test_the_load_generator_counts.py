@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import ClassVar
 
 import pytest
 
@@ -39,10 +41,32 @@ class AlwaysThree(BaseHTTPRequestHandler):
         pass
 
 
+class Sleeping(AlwaysThree):
+    """A router before a service at zero: a question about its model wakes it, no health check."""
+
+    asked = 0
+    probed: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.probed.append(self.path)
+        self._answer(200, b"{}")
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        type(self).asked += 1
+        self._answer(200, b'{"outputs": [{"data": [3]}]}')
+
+
 @pytest.fixture
 def url() -> Iterator[str]:
     AlwaysThree.asked = 0
-    with HTTPServer(("127.0.0.1", 0), AlwaysThree) as server:
+    with served(AlwaysThree) as found:
+        yield found
+
+
+@contextmanager
+def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    with HTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield f"http://127.0.0.1:{server.server_address[1]}"
@@ -66,6 +90,16 @@ def test_errors_accuracy_and_latency_are_reported(
     assert 0 < seen["accuracy"] < 0.5
     assert "10 x ValueError: status 500: oops" in printed.err
     assert AlwaysThree.asked == 40, "nothing is tried again"
+
+
+def test_a_service_without_a_replica_is_woken_by_a_question_about_its_model(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with served(Sleeping) as url:
+        words = ["--batched", "--url", url, "--requests", "4", "--workers", "1", "--wait", "0"]
+        assert load.main(words) == 0
+    assert figures(capsys.readouterr().out)["requests"] == 4
+    assert (Sleeping.asked, Sleeping.probed) == (4, ["/v2/models/digits"])
 
 
 def test_errors_fail_the_run_only_if_asked(url: str) -> None:

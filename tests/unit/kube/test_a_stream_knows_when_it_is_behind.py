@@ -7,13 +7,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 
+import pytest
 from structlog.testing import capture_logs
 
 from fakes.virtual_time import LoopClock, run_virtual
-from ullage.cluster.values.streams import GPU_NODES, Stream
+from ullage.cluster.values.streams import GPU_NODES, POD_GROUPS, Stream
 from ullage.kube.answers import WatchStalled
-from ullage.kube.reflector import FROZEN_S, UNSYNCED_S, Reflector
-from ullage.ports import JsonObject, Kind, Page, Selector, Throttled, Unavailable, WatchEvent
+from ullage.kube.reflector import ABSENT_S, FROZEN_S, UNSYNCED_S, Reflector
+from ullage.ports import (
+    JsonObject,
+    Kind,
+    NotFound,
+    Page,
+    Selector,
+    Throttled,
+    Unavailable,
+    WatchEvent,
+)
 
 WATCH_END_S = 55.0
 """Time limit of the client on a watch that its server does not end."""
@@ -30,6 +40,7 @@ class Server:
         self.hung = False
         self.throttled_s = 0.0
         self.sink_fails = False
+        self.serves = True
         self.lists = 0
         self.watches: list[int] = []
         """Seconds that each watch was asked to last."""
@@ -57,6 +68,8 @@ class Server:
             await asyncio.Event().wait()
         self._answer()
         self.lists += 1
+        if not self.serves:
+            raise NotFound(404, "the server could not find the requested resource")
         yield Page(items=[], resource_version="1")
 
     async def watch(
@@ -166,6 +179,33 @@ def test_a_server_that_is_away_at_the_start_is_waited_for() -> None:
         server.return_()
         await asyncio.sleep(BACK_S)
         assert reflector.synced
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    with capture_logs():
+        run_virtual(main())
+
+
+@pytest.mark.parametrize(
+    ("stream", "synced"), [(POD_GROUPS, True), (GPU_NODES, False)], ids=lambda one: str(one)
+)
+def test_a_kind_that_need_not_be_served_holds_up_nothing(stream: Stream, synced: bool) -> None:
+    async def main() -> None:
+        server = Server()
+        server.serves = False
+        reflector = Reflector(
+            stream, source=server, sink=server, clock=LoopClock(), poke=lambda _: None, seed=1
+        )
+        task = asyncio.create_task(reflector.run())
+        await asyncio.sleep(1.0)
+        assert reflector.synced is synced
+        assert await synced_throughout(reflector, 4 * ABSENT_S) is synced
+        assert server.lists <= 6, "it is seldom asked for"
+        assert not server.watches
+        server.serves = True
+        await asyncio.sleep(ABSENT_S)
+        assert reflector.synced
+        assert server.watches, "a kind that is served later is watched from then on"
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 

@@ -39,8 +39,9 @@ ELSEWHERE: Final[Mapping[str, str]] = {
 """Programs that nothing in this repository can check, each with the reason."""
 BUILT_IN: Final = _words(
     "all cm configmap configmaps customresourcedefinitions crd crds daemonset daemonsets deploy "
-    "deployment deployments event events job jobs lease leases namespace namespaces node nodes pod "
-    "pods resourcequota resourceslices runtimeclasses secret secrets service services statefulset "
+    "deployment deployments event events job jobs lease leases namespace namespaces node nodes "
+    "persistentvolumeclaim persistentvolumeclaims pod pods pvc resourcequota resourceslices "
+    "runtimeclasses secret secrets service services statefulset "
     "workloads.kueue.x-k8s.io"
 )
 _SELECTS: Final = _words("-n --namespace -A --all-namespaces -l --selector --field-selector")

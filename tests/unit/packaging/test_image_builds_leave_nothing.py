@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import signal
 import subprocess
 import sys
@@ -42,6 +43,30 @@ def test_a_build_that_fails_says_why_and_leaves_no_storage(tree: list[tuple[str,
     with pytest.raises(CommandFailed, match="the build is broken"):
         images.build_all(Progress())
     assert not images.STORAGE.exists()
+
+
+def test_a_base_is_pulled_and_built_upon_by_its_digest(
+    tree: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = f"registry.example/python:3.11@sha256:{'a' * 64}"
+    monkeypatch.setattr(images, "_wheels", lambda *_: None)
+    with pytest.raises(CommandFailed, match="the build is broken"):
+        images.build_all(Progress(), base=base)
+    pull, build = tree
+    assert (pull[5], pull[-1]) == ("pull", base)
+    assert f"BASE={base}" in build
+    assert images.base_of("amd64", base) == ("registry.example/python:3.11", "a" * 64)
+    assert images.build_key(base) != images.build_key()
+
+
+def test_a_base_that_is_made_has_the_checksum_of_its_archive(
+    tree: list[tuple[str, ...]],
+) -> None:
+    archive = images._base_archive("amd64")
+    archive.parent.mkdir(parents=True)
+    archive.write_bytes(b"base")
+    name, checksum = images.base_of("amd64")
+    assert (name, checksum) == ("debootstrap:bookworm", hashlib.sha256(b"base").hexdigest())
 
 
 def test_what_a_killed_build_left_goes_first(tree: list[tuple[str, ...]]) -> None:

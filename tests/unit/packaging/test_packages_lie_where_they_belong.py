@@ -151,7 +151,7 @@ def test_the_agent_runs_without_the_operators_libraries() -> None:
 def test_the_operator_runs_without_our_models_or_a_second_client() -> None:
     loaded = _loaded([], "", "ullage.app.main")
     assert "kubernetes.aio" in loaded
-    assert not {name.split(".")[0] for name in loaded} & {"kubernetes_asyncio", "pykube", "kopf"}
+    assert not {name.split(".")[0] for name in loaded} & {"kubernetes_asyncio", "pykube"}
     assert not {"ullage.api.base", "ullage.api.trainingjob"} & loaded
 
 

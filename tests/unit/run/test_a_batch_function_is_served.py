@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 
 from fakes.routed import routed, until
+from fakes.triton_server import LENGTH, raw_of
 from ullage_run import serving
 from ullage_run.serving import BatchFunction, ModelServer
 
@@ -80,6 +81,49 @@ async def test_arrays_come_in_and_go_out_by_name() -> None:
                 "outputs": [tensor("y", "FP32", [2, 2], [3.0, 4.0, 6.0, 8.0])],
             },
         )
+
+
+RAW: dict[str, list[Any]] = {
+    "BOOL": [True, False],
+    "BYTES": ["", "ä"],
+    "FP16": [0.5, -2.0],
+    "FP32": [1.5, float("nan")],
+    "INT64": [2**63 - 1, -1],
+    "UINT8": [0, 255],
+}
+
+
+@pytest.mark.parametrize("datatype", sorted(RAW))
+@pytest.mark.parametrize("wants", [True, False])
+async def test_raw_tensors_come_in_and_go_out(datatype: str, wants: bool) -> None:
+    raw = raw_of(datatype, RAW[datatype])
+    about = {"name": "x", "datatype": datatype, "shape": [2], "parameters": {}}
+    about["parameters"] = {"binary_data_size": len(raw)}
+    head = json.dumps({"inputs": [about], "parameters": {"binary_data_output": wants}}).encode()
+    async with served(lambda inputs: {"y": inputs["x"]}) as one:
+        url, headers = f"{one.url}/v2/models/double/infer", {LENGTH: str(len(head))}
+        async with one.client.post(url, data=head + raw, headers=headers) as answer:
+            assert answer.status == 200
+            body = await answer.read()
+    if wants:
+        length = int(answer.headers[LENGTH])
+        [output] = json.loads(body[:length])["outputs"]
+        assert output["parameters"] == {"binary_data_size": len(raw)}
+        assert body[length:] == raw
+    else:
+        assert LENGTH not in answer.headers
+        same = [None if value != value else value for value in RAW[datatype]]
+        assert json.loads(body)["outputs"][0]["data"] == same
+
+
+async def test_raw_bfloat16_is_refused_for_numpy_has_none() -> None:
+    about = {"name": "x", "datatype": "BF16", "shape": [1], "parameters": {"binary_data_size": 2}}
+    head = json.dumps({"inputs": [about]}).encode()
+    async with served(doubled) as one:
+        url, headers = f"{one.url}/v2/models/double/infer", {LENGTH: str(len(head))}
+        async with one.client.post(url, data=head + bytes(2), headers=headers) as answer:
+            assert answer.status == 400
+            assert "NumPy has no BF16" in (await answer.json())["error"]
 
 
 @pytest.mark.parametrize("datatype", sorted(serving.DTYPES))

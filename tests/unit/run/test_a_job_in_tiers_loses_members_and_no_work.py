@@ -192,6 +192,33 @@ def test_who_has_notice_hands_over_and_nothing_is_lost() -> None:
         assert len(set(gone.steps)) == len(gone.steps)
 
 
+@pytest.mark.parametrize("moment", ["before", "between", "after"])
+def test_all_who_leave_together_end_with_the_whole_state_and_nothing_is_lost(moment: str) -> None:
+    """As a deletion or a preemption asks them to; those that come later go on from there."""
+    struck = threading.Event()
+
+    def strike(one: ToyMember, step: int, now: str) -> None:
+        if step >= 10 and now == moment and not struck.is_set():
+            struck.set()
+            for other in job.members:
+                other.leave()
+
+    with ToyJob() as job:
+        members = crew(job, strike).values()
+        for one in members:
+            one.thread.join(20)
+        assert {one.ending for one in members} == {Ending.MOVED}
+        owners = [one for one in members if one.group.shards]
+        (at,) = {one.group.step for one in owners}
+        state = {shard: value for one in owners for shard, value in one.state.shards.items()}
+        assert state == expected(at)
+        assert job.store.held().committed == at
+        for name in ("r9", "s7", "s8", "s9"):
+            job.member(name, until=STEPS, reliable=name == "r9")
+        assert job.finish() == expected(STEPS)
+        assert {one["lostSteps"] for one in job.seen("Recovered")} == {0}
+
+
 def test_who_dies_while_it_takes_over_leaves_the_state_where_it_was() -> None:
     """The maps of before hold again: who was about to give its shards away still has them."""
     joined, heard, struck = threading.Event(), threading.Event(), threading.Event()

@@ -406,3 +406,30 @@ def test_jax_waits_for_what_is_under_way() -> None:
     arrays = [SimpleNamespace(block_until_ready=lambda: waited.append("ready"))]
     lanes.JAX(SimpleNamespace(live_arrays=lambda: arrays)).finish()
     assert waited == ["ready"]
+
+
+def test_tries_come_apart_and_rest_longer_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    parts: set[float] = set()
+    for _ in range(20):
+        slept.clear()
+        pause, pauses = lanes.RETRY_LEAST_S, []
+        for _ in range(8):
+            pauses.append(pause)
+            pause = lanes._wait(pause, None)
+        assert pauses == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
+        assert all(rest / 2 <= took <= rest for took, rest in zip(slept, pauses, strict=True))
+        parts |= {took / rest for took, rest in zip(slept, pauses, strict=True)}
+    assert len(parts) > 100
+
+
+def test_no_try_follows_the_end_of_the_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    monkeypatch.setattr(time, "monotonic", lambda: 10.0)
+    with pytest.raises(TimeoutError, match="within the patience"):
+        lanes._wait(1.0, 10.0)
+    assert slept == []
+    lanes._wait(1.0, 10.1)
+    assert len(slept) == 1

@@ -22,7 +22,7 @@ from ullage_run.coordinator_status import MOST_ASKERS, StatusServer
 from ullage_run.doorway import MOST_STRANGERS
 from ullage_run.frames import Frame, Kind
 from ullage_run.handshake import NONCE_BYTES, Role, introduce
-from ullage_run.orders import Identity
+from ullage_run.orders import MAX_ORDER_BYTES, Identity
 from ullage_run.roster import Roster
 from ullage_run.state_store import StateStoreServer, Store
 
@@ -181,6 +181,20 @@ def test_wild_frames_end_their_own_connection_at_most(
         if seed % 50 == 0:
             is_served(server, at, request)
     is_served(server, at, request)
+
+
+@pytest.mark.parametrize(("kind", "heard"), [(Kind.PART, True), (Kind.DONE, False)])
+def test_only_parts_are_large(roster: Roster, kind: Kind, heard: bool) -> None:
+    link = greet("roster", roster.address)
+    join(link)
+    assert roster.hear(20.0) is not None
+    with contextlib.suppress(OSError):
+        frames.send(link, Frame(kind=kind), bytes(MAX_ORDER_BYTES + 1))
+    said = roster.hear(20.0)
+    assert said is not None
+    assert len(said.data) == (MAX_ORDER_BYTES + 1 if heard else 0)
+    assert (said.frame is None) is not heard  # who says too much is gone
+    link.close()
 
 
 def wild_frame(dice: random.Random) -> bytes:

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -17,15 +19,18 @@ from builders import (
     a_job,
     a_node,
     a_pod,
+    a_slice,
     a_snapshot,
+    gpu,
 )
 from fakes.deciding import decided_on
 from fakes.toy_pools import PoolPlay, a_pool, aim
-from ullage.cluster.records.snapshot import PodRecord, PodStage
+from ullage.cluster.records.snapshot import PodRecord, PodStage, WorkloadRecord
 from ullage.cluster.records.spec_fields import TierTerms
-from ullage.scheduling.capacity.separate_pools import apart_pools, cheapest
+from ullage.scheduling.capacity.separate_pools import apart_pools, bound, cheapest
 from ullage.scheduling.inventory.reliable_machines import held_to
 from ullage.scheduling.model.plan import CreatePod, DecideSettings, DeletePod
+from ullage.scheduling.model.view import Held, Member
 
 POOLS = (
     a_pool("steady", 8.0, spot=False),
@@ -47,6 +52,29 @@ def play(**nodes: int) -> PoolPlay:
     for name, count in nodes.items():
         found.give(name.replace("_", "-"), count)
     return found
+
+
+def test_a_choice_is_about_all_but_reliable_members_on_machines_that_stay() -> None:
+    tiers = job(reliable=2).build()
+    places = ("steady", "spot-a", "steady", "spot-a", "")
+    members = []
+    for rank, pool in enumerate(places):
+        pod = a_pod(f"train-{rank}", owner=tiers, rank=rank)
+        wanted = a_slice(pod, device=gpu(f"node-of-{pool}"), percent=100)
+        held = Held(node=f"node-of-{pool}", slice=wanted, seen=None, since=NOW)
+        members.append(Member(pod=pod, held=(held,) if pool else ()))
+    market: Any = SimpleNamespace(
+        view=SimpleNamespace(snapshot=SimpleNamespace(pools={one.name: one for one in POOLS})),
+        pool_of={f"node-of-{pool}": pool for pool in places if pool},
+    )
+
+    def ranks(*chosen: str, of: WorkloadRecord = tiers) -> list[int]:
+        return [one.pod.rank for one in bound(of, members, chosen, market)]
+
+    assert ranks("spot-b") == [1, 2, 3, 4]  # the first is reliable and stays
+    assert ranks("spot-b", "steady-b") == [0, 1, 2, 3, 4]  # all go where the others go
+    assert ranks() == [0, 1, 2, 3, 4]
+    assert ranks("spot-b", of=a_job().exclusive().gang(5).build()) == [0, 1, 2, 3, 4]
 
 
 def test_spot_is_chosen_and_reliable_members_are_on_machines_that_stay() -> None:

@@ -14,19 +14,28 @@ from builders import (
     WorkloadBuilder,
     a_gpu_node,
     a_job,
+    a_pod,
+    a_service,
     a_slice,
+    an_adopted,
     gpu,
     reported,
 )
 from fakes.deciding import decided
 from ullage.api.contract import Reason, SlicePhase
+from ullage.cluster.records.snapshot import PodStage
 from ullage.cluster.records.status import (
     MOST_EXCLUSIONS,
     DecisionRecord,
     Exclusion,
     SchedulingState,
 )
-from ullage.scheduling.inventory.exclusions import EXCLUDED_S
+from ullage.scheduling.inventory.exclusions import (
+    EXCLUDED_S,
+    STUCK_FIRST_S,
+    STUCK_FORGOTTEN_S,
+    STUCK_MOST_S,
+)
 
 DEVICE = gpu("node-1", 0)
 
@@ -107,3 +116,68 @@ def test_a_refusal_is_remembered_once_and_the_oldest_is_forgotten() -> None:
     assert (new.reason, new.gpu, new.since) == (Reason.RESERVATION_REFUSED, DEVICE, NOW)
     again = job.status(phase="Pending", scheduling=state)
     assert decided(again, pod, node, at=NOW + 1).status(again).scheduling == state
+
+
+def a_stuck_pod(kind: str, *before: Exclusion) -> tuple[Part, ...]:
+    """A pod that kube-scheduler did not take to node-1 in its time, beside a second node."""
+    owner = {"job": a_job("train"), "service": a_service("train"), "pods": an_adopted("train")}[
+        kind
+    ]
+    owner = owner.fractional(20, 20).status(
+        phase="Starting", scheduling=SchedulingState(exclusions=before)
+    )
+    pod = a_pod("train-0", owner=owner.build(), stage=PodStage.UNSCHEDULED, since=NOW - 600)
+    pod = replace(pod, gates=(), controlled=kind == "pods", rank=0 if kind == "job" else -1)
+    held = a_slice(pod, device=DEVICE, percent=20)
+    node = a_gpu_node("node-1", devices=2, desired=[held], observed=[reported(held)])
+    return owner, pod, node, a_gpu_node("node-2", devices=1)
+
+
+def stuck_for(lasts_s: float, ended: float = NOW - 100, node: str = "node-1") -> Exclusion:
+    return Exclusion(
+        reason=Reason.STUCK_UNSCHEDULED,
+        node=node,
+        gpu=gpu(node),
+        since=ended - lasts_s,
+        until=ended,
+        message="",
+    )
+
+
+@pytest.mark.parametrize("kind", ["job", "service", "pods"])
+def test_a_node_that_a_pod_was_not_taken_to_is_left_out_for_a_minute(kind: str) -> None:
+    found = decided(*a_stuck_pod(kind))
+    (new,) = found.status("train").scheduling.exclusions
+    assert (new.reason, new.node, new.since, new.until) == (
+        Reason.STUCK_UNSCHEDULED, "node-1", NOW, NOW + STUCK_FIRST_S,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("before", "lasts_s"),
+    [
+        ((stuck_for(60.0),), 120.0),
+        ((stuck_for(60.0), stuck_for(480.0)), 960.0),
+        ((stuck_for(3000.0),), STUCK_MOST_S),
+        ((stuck_for(480.0, NOW - STUCK_FORGOTTEN_S),), STUCK_FIRST_S),
+        ((stuck_for(480.0, node="node-2"),), STUCK_FIRST_S),
+    ],
+)
+def test_it_is_left_out_for_twice_as_long_each_time(
+    before: tuple[Exclusion, ...], lasts_s: float
+) -> None:
+    found = decided(*a_stuck_pod("job", *before))
+    new = found.status("train").scheduling.exclusions[-1]
+    assert new.until - new.since == lasts_s
+    kept = [one for one in before if one.node != "node-1"]
+    assert list(found.status("train").scheduling.exclusions[:-1]) == kept
+
+
+def test_the_whole_node_is_left_out_until_its_time_is_over() -> None:
+    job = a_waiting_job(stuck_for(60.0, NOW + 30))
+    both = (replace(a_gpu_node("node-1", devices=2), heartbeat=NOW + 30),)
+    parts = (job, *job.pods(), *both)
+    assert decided(*parts).places() == {}
+    assert decided(*parts, at=NOW + 30).places() == {"train-0": [DEVICE]}
+    elsewhere = a_gpu_node("node-2", devices=1)
+    assert decided(*parts, elsewhere).places() == {"train-0": [gpu("node-2", 0)]}

@@ -38,6 +38,7 @@ from ullage.scheduling.model.plan import CreateProfile, EvictPod, SetProfile
 
 HOUR = 3600.0
 BAD, GOOD = "bad", "good"
+ALONE = "faulted a device lately and shares devices with itself alone for a while"
 
 
 def suspect(
@@ -151,6 +152,7 @@ def test_a_faulting_class_joins_no_one_and_the_reason_says_so() -> None:
     found = running_beside(newcomer, sharing("good", GOOD), fault())
     assert placed(found) == {"good-0"}
     assert found.decision(newcomer).reason is Reason.TRUST_DOMAIN
+    assert f"its class bad {ALONE}" in found.decision(newcomer).message
 
 
 def test_no_one_joins_a_faulting_class_and_what_runs_stays() -> None:
@@ -158,7 +160,34 @@ def test_no_one_joins_a_faulting_class_and_what_runs_stays() -> None:
     found = running_beside(newcomer, resident, fault())
     assert placed(found) == {"bad-0"}
     assert not found.all(EvictPod)
-    assert "namespace/default/class/bad" in found.decision(newcomer).message
+    assert f"class bad on it {ALONE}" in found.decision(newcomer).message
+
+
+@pytest.mark.parametrize(("domain", "says"), [("team", True), ("namespace/theirs", False)])
+def test_the_faulting_class_of_another_namespace_is_not_named(domain: str, says: bool) -> None:
+    """Where no domain is shared its fault explains nothing."""
+    policy = a_policy(trust_domains={"team": frozenset({"mine", "theirs"})})
+    newcomer = sharing("good", GOOD, "mine").trusting("team")
+    resident = sharing("bad-one", BAD, "theirs").trusting(domain)
+    guilty = fault(suspect(BAD, namespace="theirs"))
+    message = running_beside(newcomer, resident, guilty, policy=policy).decision(newcomer).message
+    assert (f"a class on it {ALONE}" in message) is says
+    assert ("this workload belongs to team" in message) is not says
+    assert "theirs" not in message
+    assert "class bad" not in message
+
+
+def test_beside_a_faulting_class_and_another_the_class_is_told() -> None:
+    """Both ran there before the fault, and both stay."""
+    newcomer = sharing("new", GOOD)
+    there = [sharing(name, name).status(phase="Running") for name in (GOOD, BAD)]
+    pods = [one.pods(stage=PodStage.RUNNING, node="node-1")[0] for one in there]
+    held = [a_slice(pod, percent=30) for pod in pods]
+    observed = [reported(one, SlicePhase.ATTACHED) for one in held]
+    node = a_node(fault(), desired=held, observed=observed)
+    found = decided(node, *there, *pods, newcomer, *newcomer.pods(), a_policy())
+    assert placed(found) == {"bad-0", "good-0"}
+    assert f"class bad on it {ALONE}" in found.decision(newcomer).message
 
 
 def test_a_faulting_class_shares_with_itself() -> None:

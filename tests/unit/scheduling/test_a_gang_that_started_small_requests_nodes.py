@@ -37,8 +37,8 @@ LONG_AGO = NOW - 3 * HOLD_S
 LEAST, MOST = 2, 4
 
 
-def waiting(budget: float | None = None) -> list[Part]:
-    gang = a_job().exclusive(2).elastic(LEAST, MOST)
+def waiting(budget: float | None = None, most: int = MOST) -> list[Part]:
+    gang = a_job().exclusive(2).elastic(LEAST, most)
     gang = gang.with_(cost=aim(budget_per_hour=budget), work_steps=10**9)
     size = SizeRecord(since=NOW - 60, reason=Reason.SIZED, message="two of four")
     gang = gang.status(phase="Pending", replicas=LEAST, observed_generation=1, size=size)
@@ -106,6 +106,7 @@ def a_request(number: int, node: str = "", age_s: float = 60.0) -> PodRecord:
 
 def test_a_gang_that_waits_requests_its_greatest_size_at_once() -> None:
     assert len(requests(plan(*waiting()))) == MOST
+    assert len(requests(plan(*waiting(most=LEAST + 1)))) == LEAST + 1
     out = [a_request(at) for at in range(LEAST)]
     assert len(requests(plan(*waiting(), *out))) == MOST - LEAST
 

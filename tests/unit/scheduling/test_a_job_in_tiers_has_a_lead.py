@@ -28,7 +28,8 @@ from ullage.api.contract import LABEL_POOL, DesiredSlice, Reason, SlicePhase
 from ullage.cluster.records.snapshot import GPUNodeRecord, PodRecord, PodStage, ServiceRecord
 from ullage.cluster.records.spec_fields import TierTerms
 from ullage.cluster.records.tier import CoordinatorReport
-from ullage.scheduling.model.plan import ApplyService, CreatePod, DeletePod, UngatePod
+from ullage.scheduling.lifecycle.coordinator import ENDS_WITHIN_S
+from ullage.scheduling.model.plan import ApplyService, CreatePod, DeletePod, EvictPod, UngatePod
 
 TERMS = TierTerms(reliable=1, state_bytes=1 << 30)
 
@@ -155,6 +156,8 @@ def test_a_name_that_vanished_is_made_again() -> None:
         ),
         (a_coordinator(PodStage.FAILED, exit_code=137), 1, "stateBytes"),
         (a_coordinator(PodStage.FAILED, exit_code=1, disrupted=True), 0, "is gone"),
+        (a_coordinator(PodStage.STOPPED, exit_code=0, deleting=True), 0, "is gone"),
+        (a_coordinator(PodStage.STOPPED, exit_code=0, disrupted=True), 0, "is gone"),
     ],
 )
 def test_a_lost_lead_means_another_start(
@@ -253,7 +256,7 @@ def test_a_lead_outlives_a_restart_of_its_members() -> None:
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_it_goes_when_the_job_ends(phase: str) -> None:
-    ended = job(phase=phase, completion_time=NOW - 5)
+    ended = job(phase=phase, completion_time=NOW - ENDS_WITHIN_S)
     assert [one.pod.name for one in decided(ended, a_coordinator()).all(DeletePod)] == [
         "train-lead"
     ]
@@ -261,11 +264,31 @@ def test_it_goes_when_the_job_ends(phase: str) -> None:
     assert decided(ended, left).all(DeletePod) == [], "its log stays readable"
 
 
+def test_it_has_a_moment_to_end_by_itself_when_its_members_have_ended() -> None:
+    """Deleted in that moment, its log would be gone with it."""
+    done = ran()
+    members = [replace(pod, exit_code=0) for pod in done.pods(PodStage.SUCCEEDED, since=NOW)]
+    just_now = decided(done, *members, a_coordinator(), named())
+    assert just_now.status(done).phase == "Succeeded"
+    assert just_now.all(DeletePod) == []
+    assert just_now.plan.wake_at == NOW + ENDS_WITHIN_S
+    soon = job(phase="Succeeded", completion_time=NOW - ENDS_WITHIN_S + 1)
+    assert decided(soon, a_coordinator()).all(DeletePod) == []
+
+
 def test_it_goes_when_the_job_is_suspended() -> None:
     paused = job(phase="Suspended").suspended()
     assert [one.pod.name for one in decided(paused, a_coordinator()).all(DeletePod)] == [
         "train-lead"
     ]
+
+
+def test_members_of_a_job_that_is_suspended_end_before_their_lead() -> None:
+    paused = job(phase="Running", start_time=NOW - 100).suspended()
+    found = running(a_coordinator(), named(), built=paused)
+    gone = {one.pod.name for one in (*found.all(DeletePod), *found.all(EvictPod))}
+    assert gone == {"train-0", "train-1"}
+    assert found.status(paused).phase == "Suspending"
 
 
 def test_a_lead_on_a_silent_node_is_not_waited_for() -> None:

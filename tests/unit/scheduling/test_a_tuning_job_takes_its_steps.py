@@ -179,9 +179,9 @@ def test_a_grid_has_as_many_trials_as_points() -> None:
     assert len(tried) == 4
 
 
-def test_a_deleted_search_asks_for_nothing() -> None:
+def test_a_search_that_is_over_and_deleted_asks_for_nothing() -> None:
     world = TuningWorld(a_search())
-    world.carry_out()
+    world.finish()
     step = next_step(replace(world.job, deleting=True), Around(runs=world.runs, now=1.0, epoch=1))
     assert (step.creates, step.deletes, step.status) == ((), (), world.job.status)
 
@@ -240,3 +240,43 @@ def test_a_thousand_trials_end_with_few_training_jobs_at_a_time() -> None:
             world.end(name)
     assert most <= MOST_KEPT + 2 * 50
     assert len(counted(world.job)) == 1_000
+
+
+def deleted(world: TuningWorld, **more: bool) -> TuningWorld:
+    world.job = replace(world.job, deleting=True, **more)
+    return world
+
+
+def test_a_search_that_is_deleted_counts_what_exists_and_stops_the_rest() -> None:
+    world = TuningWorld(a_search(parallelism=4))
+    world.carry_out()
+    world.end("digits-t0002-e1")
+    step = deleted(world).step()
+    assert (step.creates, step.asks) == ((), None)
+    assert [(one.trial, one.epoch, one.value) for one in step.status.results] == [(2, 1, 2.01)]
+    assert step.status.best_trial is not None
+    assert step.status.best_trial.name == "digits-t0002"
+    assert step.status.trials.running == 0
+    others = [f"digits-t000{n}-e1" for n in (0, 1, 3)]
+    assert [one.owner.name for one in step.deletes] == others, "a result is not counted yet"
+    world.delete(step)
+    world.write(step)
+    again = world.step()
+    assert again.status == world.job.status
+    assert again.deletes == ()
+
+
+def test_a_search_that_is_deleted_writes_nothing_where_nothing_was_brought() -> None:
+    world = TuningWorld(a_search(parallelism=2))
+    world.carry_out()
+    step = deleted(world).step()
+    assert step.status == world.job.status
+    assert len(step.deletes) == 2
+
+
+def test_trials_of_a_search_stay_whose_author_keeps_them() -> None:
+    world = TuningWorld(a_search(parallelism=2))
+    world.carry_out()
+    world.end("digits-t0000-e1")
+    step = deleted(world, orphans=True).step()
+    assert (step.status, step.creates, step.deletes) == (world.job.status, (), ())

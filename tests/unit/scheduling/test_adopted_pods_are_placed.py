@@ -13,7 +13,9 @@ from builders import (
     WorkloadBuilder,
     a_gpu_node,
     a_job,
+    a_node,
     a_pod,
+    a_shape,
     a_slice,
     an_adopted,
     gpu,
@@ -21,12 +23,13 @@ from builders import (
 )
 from fakes.deciding import Decided, decided
 from ullage.api.contract import GATE, Reason, SlicePhase
-from ullage.cluster.codecs.pod_status import kept_in_pods
+from ullage.cluster.codecs.pod_status import MOST_BYTES, kept_in_pods, scheduling_annotation
 from ullage.cluster.records.snapshot import AdoptedMember, PodRecord, PodStage
 from ullage.cluster.values.device_ref import DeviceRef
 from ullage.scheduling.inventory.timeouts import Trouble
 from ullage.scheduling.lifecycle import adopted
 from ullage.scheduling.model.plan import (
+    ApplyGPUNode,
     CreatePod,
     DeletePod,
     Emit,
@@ -232,6 +235,63 @@ def test_a_stuck_bare_pod_is_left_alone_and_told() -> None:
     status, reason, message = admitted(found, WEB)
     assert (status, reason) == ("False", Reason.STUCK_UNSCHEDULED)
     assert "create it again yourself" in message
+    assert found.slices() == [], "it keeps no slice that it cannot use"
+    later = decided(WEB, *pods, a_gpu_node())
+    assert later.slices() == []
+    assert admitted(later, WEB)[1] == Reason.STUCK_UNSCHEDULED
+
+
+def test_a_bare_pod_that_is_bound_late_gets_a_slice_on_its_node() -> None:
+    (pod,) = stuck(pods_of(WEB), controlled=False)
+    bound = replace(pod, stage=PodStage.BOUND, node="node-2", shape=a_shape(cpu=40))
+    small = a_node("node-2", cpu=64)
+    found = decided(WEB, bound, a_gpu_node("node-1"), a_gpu_node("node-2"), small)
+    assert [node for node, _ in found.slices()] == ["node-2"]
+    assert found.all(UngatePod) == found.all(EvictPod) == found.all(DeletePod) == []
+
+
+def without_image(pods: tuple[PodRecord, ...], reason: str = "ImagePullBackOff") -> PodRecord:
+    """Bound long ago, and its image does not come."""
+    (pod,) = pods
+    return replace(
+        pod,
+        stage=PodStage.BOUND,
+        gates=(),
+        node="node-1",
+        stage_since=NOW - 600,
+        controlled=False,
+        waiting_reason=reason,
+        waiting_message="manifest unknown",
+    )
+
+
+def test_a_bare_pod_whose_image_does_not_come_gives_its_share_back_and_is_told() -> None:
+    pod = without_image(pods_of(WEB))
+    found = decided(WEB, pod, holding((pod,)))  # type: ignore[arg-type]
+    assert found.all(EvictPod) == found.all(DeletePod) == []
+    assert found.slices() == [], "others may have the share meanwhile"
+    status, reason, message = admitted(found, WEB)
+    assert (status, reason) == ("False", Reason.IMAGE_PULL_FAILED)
+    assert "manifest unknown" in message
+    assert "gets one on its node again once kubelet has the image" in message
+    later = decided(WEB, pod, a_gpu_node())
+    assert later.slices() == []
+    assert admitted(later, WEB)[1:] == (reason, message)
+
+
+def test_a_bare_pod_whose_image_came_late_gets_a_share_on_its_node() -> None:
+    pod = without_image(pods_of(WEB), "CreateContainerConfigError")
+    found = decided(WEB, pod, a_gpu_node("node-1"), a_gpu_node("node-2"))
+    assert [node for node, _ in found.slices()] == ["node-1"]
+    assert found.all(EvictPod) == found.all(DeletePod) == []
+
+
+def test_a_bare_pod_keeps_its_share_where_a_container_uses_it_and_another_lacks_its_image() -> None:
+    pod = without_image(pods_of(WEB))
+    found = decided(WEB, pod, holding((pod,), SlicePhase.ATTACHED))  # type: ignore[arg-type]
+    assert found.all(ApplyGPUNode) == []
+    assert admitted(found, WEB)[1] == Reason.IMAGE_PULL_FAILED
+    assert "create it again yourself" in admitted(found, WEB)[2]
 
 
 def test_a_stuck_bare_pod_that_saves_its_work_is_evicted() -> None:
@@ -340,3 +400,21 @@ def test_a_pod_on_its_way_out_is_not_told_and_gives_its_reservation_back() -> No
     found = decided(WEB, pod, holding((pod,)))  # type: ignore[arg-type]
     assert found.slices() == []
     assert found.all(TellPod) == []
+
+
+@pytest.mark.parametrize(("size", "observed"), [(1, "1.25"), (2, "")])
+def test_pods_keep_what_they_hold_and_gangs_nothing_that_moves(size: int, observed: str) -> None:
+    unit = WEB if size == 1 else a_gang(size, size)
+    pods = pods_of(unit, size, stage=PodStage.RUNNING, node="node-1")
+    held = [a_slice(pod, percent=30) for pod in pods]
+    seen = [
+        replace(reported(one, SlicePhase.ATTACHED), step_micros=15_000, solo_step_micros=12_000)
+        for one in held
+    ]
+    node = a_gpu_node(devices=size, desired=held, observed=seen)
+    for told in decided(unit, *pods, node).all(TellPod):
+        sharing = told.status.sharing
+        assert sharing is not None
+        assert (sharing.percent, sharing.observed) == (30, observed)
+        assert sharing.predicted
+        assert len(scheduling_annotation(told.status)) <= MOST_BYTES

@@ -25,10 +25,11 @@ from fakes.deciding import SETTINGS, Decided, decided
 from ullage.api.contract import LatencyObjective, ObservedLoad, Reason, SlicePhase
 from ullage.cluster.codecs.status import as_stored
 from ullage.cluster.records.router import RouterLoad
-from ullage.cluster.records.snapshot import PodStage, WorkloadKind
+from ullage.cluster.records.snapshot import GPUNodeRecord, PodRecord, PodStage, WorkloadKind
 from ullage.cluster.records.spec_fields import Batching, ReplicaBounds
 from ullage.cluster.records.status import ScalingHistory, ScalingRecord
 from ullage.scheduling.lifecycle.scaling import BIN_S, SETTLE_S
+from ullage.scheduling.lifecycle.sleeping import STARTS_WITHIN_S
 from ullage.scheduling.model.plan import ScaleWorkload
 
 IDLE_S = 60
@@ -178,6 +179,35 @@ def test_it_stays_while_clients_reach_replicas_past_the_router() -> None:
     assert scaling(found, service).chosen.replicas == 1
 
 
+def test_while_its_replica_starts_it_is_not_idle() -> None:
+    """A new service is ready once before it sleeps, however long its image takes to come."""
+    service = sleeper()
+    since = NOW - 900 + LAUNCH_S
+    almost = since + IDLE_S - 1
+    assert scaling(cycle(service, quiet(almost), almost), service).chosen.replicas == 1
+    now = since + IDLE_S
+    record = scaling(cycle(service, quiet(now, 10 * IDLE_S), now), service)
+    assert record.reason is Reason.SCALED_TO_ZERO
+    assert f"no request for {IDLE_S} s" in record.message, "counted from the first answer"
+
+
+def test_a_replica_that_never_answers_keeps_its_device_for_a_time_only() -> None:
+    service = sleeper()
+    most = NOW - 900 + STARTS_WITHIN_S + IDLE_S
+    found = cycle(service, quiet(most - 1), most - 1, ready=False)
+    assert scaling(found, service).chosen.replicas == 1
+    found = cycle(service, quiet(most), most, ready=False)
+    assert scaling(found, service).reason is Reason.SCALED_TO_ZERO
+
+
+def test_without_a_pod_it_has_not_begun_to_be_idle() -> None:
+    service = sleeper()
+    parts = [part for part in world(service) if not isinstance(part, PodRecord | GPUNodeRecord)]
+    told = {service.build().ref.uid: quiet(NOW)}
+    found = decided(service, *parts, at=NOW, settings=WITH_IMAGE, routers=told)
+    assert scaling(found, service).chosen.replicas == 1
+
+
 def test_a_service_that_wakes_slower_than_requests_wait_keeps_its_replica_and_says_so() -> None:
     service = sleeper(hold_s=29)
     record = scaling(cycle(service, quiet(NOW)), service)
@@ -265,7 +295,8 @@ def test_the_time_to_wake_counts_where_it_was_seen() -> None:
 def test_a_container_that_was_started_again_did_not_take_so_long_to_start() -> None:
     service = sleeper()
     known = stored(service, cycle(service, quiet(NOW, 1.0)))
-    found = cycle(known, quiet(NOW + BIN_S), NOW + BIN_S, launch_s=890.0)
+    later = NOW + 2 * IDLE_S
+    found = cycle(known, quiet(later), later, launch_s=890.0)
     assert scaling(found, known).reason is Reason.SCALED_TO_ZERO
     assert scaling(found, known).launch_seconds == LAUNCH_S
 

@@ -100,6 +100,15 @@ def test_it_has_the_time_to_answer_what_it_holds_before_it_ends(hold_s: int) -> 
     assert settings.linger_s + settings.drain_s < grace <= settings.hold_s + 60
 
 
+def test_it_may_take_its_time_to_start_and_none_to_be_alive() -> None:
+    (container,) = pod()["containers"]
+    start, life = container["startupProbe"], container["livenessProbe"]
+    assert start["httpGet"] == life["httpGet"]
+    assert start["periodSeconds"] * start["failureThreshold"] >= 60
+    assert "initialDelaySeconds" not in life
+    assert life["periodSeconds"] * life.get("failureThreshold", 3) <= 30
+
+
 def test_it_takes_no_pod_away_before_another_is_ready() -> None:
     body: Any = router_deployment(action(), template())
     assert body["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
@@ -121,6 +130,7 @@ def test_its_pods_do_not_change_with_their_number() -> None:
     body=st.integers(1024, 2**30),
     more=st.integers(0, 2**30),
     queue=st.integers(1, 100_000),
+    stream_s=st.integers(1, 86_400),
     objective_ms=st.integers(1, 3_600_000),
     port=st.integers(1, 65_535),
 )
@@ -132,6 +142,7 @@ def test_whatever_the_schema_takes_the_router_takes(
     body: int,
     more: int,
     queue: int,
+    stream_s: int,
     objective_ms: int,
     port: int,
 ) -> None:
@@ -140,7 +151,9 @@ def test_whatever_the_schema_takes_the_router_takes(
         sizes=tuple(sizes),
         in_flight=in_flight,
         hold_s=hold_s,
-        limits=RouterLimits(body_bytes=body, queue=queue, queue_bytes=body + more),
+        limits=RouterLimits(
+            body_bytes=body, queue=queue, queue_bytes=body + more, stream_s=stream_s
+        ),
     )
     made: Any = router_deployment(
         action(batching, objective_ms), template(ports=[{"containerPort": port}])
@@ -157,6 +170,7 @@ def test_whatever_the_schema_takes_the_router_takes(
     assert settings.limits.body_bytes == body
     assert settings.limits.queue_bytes == body + more
     assert settings.limits.queue_calls == queue
+    assert settings.limits.stream_s == stream_s
     assert settings.limits.connections > queue
     addresses = addresses_of(given_)
     ports = {

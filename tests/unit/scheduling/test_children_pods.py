@@ -66,11 +66,15 @@ def test_the_device_container_gets_its_slots_and_keeps_its_resources() -> None:
     }
 
 
-def test_other_containers_and_gates_stay_as_they_are() -> None:
+def test_other_containers_keep_the_end_of_their_log_and_else_stay_as_gates_do() -> None:
     template = raw_template(schedulingGates=[{"name": "other/gate"}])
-    template["spec"]["containers"].append({"name": "log", "image": "log"})
+    log = {"name": "log", "image": "log"}
+    mute = {"name": "mute", "image": "mute", "terminationMessagePolicy": "File"}
+    template["spec"]["containers"] += [log, mute]
     pod = body(template)
-    assert pod["spec"]["containers"][1] == {"name": "log", "image": "log"}
+    # a member ends with whichever container fails, so the end of each log is kept
+    kept = {"terminationMessagePolicy": "FallbackToLogsOnError"}
+    assert pod["spec"]["containers"][1:] == [log | kept, mute]
     assert [gate["name"] for gate in pod["spec"]["schedulingGates"]] == ["other/gate", GATE]
 
 

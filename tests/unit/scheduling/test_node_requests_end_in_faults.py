@@ -88,6 +88,24 @@ def failed_launches(*parts: Part) -> int:
     return seen[POOL.uid].failed
 
 
+def launching(*parts: Part) -> int:
+    """Instances that are on their way, as the pool's watch counts them."""
+    return look(Watch(), world(*parts), [POOL], NOW)[1][POOL.uid].launching
+
+
+def test_what_is_on_its_way_is_counted_once_and_what_failed_is_not() -> None:
+    young, booting = NOW - 30, replace(bought(created=NOW - 20), ready=False, ready_since=NOW - 20)
+    waits, second = a_request(created=young), a_request(1, created=young)
+    assert launching(*waiting(2), waits, second) == 2
+    assert launching(*waiting(2), waits, second, booting) == 2
+    assert launching(*waiting(), booting) == 1
+    served = bought(created=NOW - 20)
+    assert launching(*waiting(), served, a_request(node="new", created=young)) == 1
+    assert launching(*waiting(), served) == 0
+    assert launching(*waiting(), a_request()) == 0
+    assert launching(replace(booting, created=NOW - LAUNCH_S, ready_since=NOW - LAUNCH_S)) == 0
+
+
 def test_a_machine_of_another_type_is_a_failed_launch_that_says_what_came() -> None:
     node = bought(unschedulable=True)
     parts = [*waiting(), node, speaks(model="tesla-t4"), a_request(node="new")]

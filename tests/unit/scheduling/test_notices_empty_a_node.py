@@ -105,7 +105,7 @@ def test_the_taints_of_others_keep_new_work_away_and_can_pass(key: str) -> None:
     found = decided(job, a_pod(), holding("node-1"), node)
     assert found.places() == {}
     assert key in found.condition(job, "Admitted").message
-    assert found.condition(job, "Admitted").reason == Reason.NODE_UNHEALTHY
+    assert found.condition(job, "Admitted").reason == Reason.NODE_LEAVES
 
 
 def test_a_whole_gang_is_asked_to_checkpoint_and_starts_again_uncounted() -> None:

@@ -80,7 +80,7 @@ def test_an_agent_that_is_silent_for_three_periods_gets_nothing() -> None:
 
 def test_a_node_that_retires_or_cannot_bind_late_takes_nothing() -> None:
     reason, message = _refused(a_job(), a_gpu_node(retire=True))
-    assert (reason, "retired" in message) == (Reason.NODE_UNHEALTHY, True)
+    assert (reason, "retired" in message) == (Reason.NODE_LEAVES, True)
     late = Condition(type="LateBinding", status="False", reason="CDIUnavailable")
     reason, message = _refused(a_job(), replace(a_gpu_node(), conditions=(late,)))
     assert (reason, "CDIUnavailable" in message) == (Reason.NODE_UNHEALTHY, True)

@@ -76,6 +76,18 @@ def test_of_what_holds_others_only_the_new_ones_travel() -> None:
     assert found.devices[1] is before.gpu_nodes["node-1"].devices[1]
 
 
+def test_one_entry_of_many_costs_next_to_nothing() -> None:
+    packer = Packer()
+    keys = [SliceKey(pod_uid=f"pod-{at}", container="main", index=0) for at in range(500)]
+    times = {key: NOW + at for at, key in enumerate(keys)}
+    node = replace(FIRST.gpu_nodes["node-1"], desired_since=times)
+    first = replace(FIRST, gpu_nodes={"node-1": node})
+    whole = packer.pack(first, NOW, SETTINGS)
+    later = replace(node, desired_since={**times, keys[7]: NOW + 9_999})
+    changed = packer.pack(replace(first, version=2, gpu_nodes={"node-1": later}), NOW, SETTINGS)
+    assert len(changed) * 10 < len(whole)
+
+
 def test_a_receiver_that_missed_a_piece_says_so() -> None:
     packer, unpacker = Packer(), Unpacker()
     packer.pack(FIRST, NOW, SETTINGS)

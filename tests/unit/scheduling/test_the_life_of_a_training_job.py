@@ -23,6 +23,7 @@ from fakes.deciding import Decided, decided, told
 from ullage.api.contract import Reason, SlicePhase
 from ullage.cluster.records.snapshot import GPUNodeRecord, PodRecord, PodStage, RefusedWrite
 from ullage.cluster.records.status import Condition, Exclusion, SchedulingState
+from ullage.scheduling.assignment import nominate
 from ullage.scheduling.model.plan import (
     ApplyService,
     CreatePod,
@@ -84,6 +85,21 @@ def test_pods_are_created_by_rank_and_a_gang_gets_a_service() -> None:
     service = found.one(ApplyService)
     assert (service.name, service.headless) == (WORKERS, True)
     assert not decided(a_gpu_node(), a_job()).all(ApplyService)
+
+
+@pytest.mark.parametrize(
+    ("others", "first"),
+    [
+        ([a_job("low").aged(900), a_job("high").priority(5)], "high-0"),
+        ([a_job("young").aged(10), a_job("old").aged(20)], "old-0"),
+        ([a_job("b").aged(10), a_job("a").aged(10)], "a-0"),
+    ],
+)
+def test_who_is_first_in_line_gets_its_pods_first(
+    others: list[WorkloadBuilder], first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nominate, "MOST_SEATED", 1)
+    assert [one.name for one in decided(a_gpu_node(), *others).all(CreatePod)] == [first]
 
 
 def test_pods_on_their_way_are_not_created_twice() -> None:

@@ -115,6 +115,17 @@ def test_a_broken_objective_ends_a_trial_at_once_and_the_budget_of_the_class() -
     assert "ProbationRolledBack" in [reason for reason, _ in found.events()]
 
 
+def test_a_trial_that_is_rolled_back_says_by_how_much_an_objective_was_missed() -> None:
+    above = {
+        "phase": SlicePhase.VIOLATING,
+        "reason": Reason.ABOVE_OBJECTIVE.value,
+        "step_micros": 41_000,
+        "solo_step_micros": 10_000,
+    }
+    job, found = _trial(victim=above)
+    assert "default/strict-0 (4.10x, 3.00x allowed)" in found.condition(job, "Admitted").message
+
+
 def test_a_load_of_its_own_is_nobodys_fault() -> None:
     above = {"phase": SlicePhase.VIOLATING, "reason": Reason.SELF_VIOLATING.value}
     _, found = _trial(victim=above)
@@ -142,6 +153,9 @@ def test_whom_the_guard_blames_starts_elsewhere_and_stays_away_for_a_while() -> 
     again = decided(STRICT, calm, job, *job.pods(), _only(node, first), LEARNED)
     assert "train-0" not in again.places()
     assert Reason.INTERFERING in {one.reason for one in again.decision(job).refusals}
+    assert again.decision(job).reason is Reason.INTERFERING, "what binds is said, and not the place"
+    assert again.condition(job, "Admitted").reason == Reason.INTERFERING
+    assert "must leave this device" in again.decision(job).message
     later = NOW + EXCLUDED_S[Reason.PROBATION_ROLLED_BACK] + 1
     fresh = replace(_only(node, first), heartbeat=later)
     back = decided(STRICT, calm, job, *job.pods(), fresh, LEARNED, at=later)

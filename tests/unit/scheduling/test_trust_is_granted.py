@@ -98,7 +98,10 @@ def test_what_runs_without_a_grant_stays_and_shares_with_no_one() -> None:
     assert [one.pod_namespace for _, one in found.slices()] == ["tenant-b"]
     reason, message = refused(found, newcomer)
     assert reason is Reason.TRUST_DOMAIN
-    assert "shared inside namespace/tenant-b/vision" in message
+    assert "tenant-b" not in message, "the refusal names no other tenant"
+    assert "a device is shared inside one trust domain" in message
+    assert "wait for an empty device or one of your namespace" in message
+    assert "your administrator can" in message
     assert not [one for one in found.actions if "Evict" in type(one).__name__]
 
 
@@ -117,3 +120,12 @@ def test_the_refusal_stays_the_same_while_nothing_changes() -> None:
     again = decided(a_gpu_node(), a_policy(), told)
     assert replace(again.decision(told)) == first.decision(newcomer)
     assert not again.actions
+
+
+def test_the_slice_of_a_pod_that_is_just_gone_is_told_as_that() -> None:
+    _there, _pod, node = running("tenant-b")
+    newcomer = job("tenant-a")
+    found = decided(node, granted("tenant-a"), newcomer, *newcomer.pods())
+    reason, message = refused(found, newcomer)
+    assert "unknown" not in message
+    assert "a pod that is just gone" in message, reason

@@ -12,6 +12,7 @@ from builders import NOW, a_deployment, a_gpu_node, a_job, a_pod, a_service, a_s
 from fakes.deciding import SETTINGS, Decided, decided, decided_on
 from ullage.api.contract import Reason, SlicePhase
 from ullage.cluster.records.snapshot import PodStage
+from ullage.cluster.records.status import SchedulingState
 from ullage.scheduling.model.plan import CreatePod, DecideSettings, DeletePod, EvictPod
 
 UNSCHEDULED = PodStage.UNSCHEDULED
@@ -79,10 +80,78 @@ def test_what_the_node_says_is_said_first() -> None:
     assert "Draining: slot-03 has clients" in _restarts(late, Reason.STUCK_NOT_STARTED)
 
 
-@pytest.mark.parametrize("why", ["ErrImagePull", "ImagePullBackOff", "ContainerCreating"])
+@pytest.mark.parametrize("why", ["ContainerCreating", "PodInitializing"])
 def test_a_slow_image_is_not_stuck(why: str) -> None:
     found = _job(BOUND, since=NOW - 6000, waiting=(why, ""))
     assert found.status("train").phase == "Starting"
+
+
+NOT_PULLED = (
+    *("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"),
+    *("ImageInspectError", "RegistryUnavailable", "SignatureValidationFailed"),
+)
+
+
+@pytest.mark.parametrize("why", NOT_PULLED)
+def test_a_share_goes_back_after_a_minute_without_its_image(why: str) -> None:
+    waiting = (why, "registry.example/train:typo: not found")
+    early = _job(BOUND, since=NOW - 59, waiting=waiting)
+    assert early.status("train").phase == "Starting"
+    late = _job(BOUND, since=NOW - 60, waiting=waiting)
+    message = _restarts(late, Reason.IMAGE_PULL_FAILED)
+    assert f"train-0 did not get its image on node-1: {why}: registry.example/train:typo" in message
+    assert Reason.IMAGE_PULL_FAILED in [reason for reason, _ in late.events()]
+    told = late.status("train")
+    assert told.retry_at == told.scheduling.pull_again_at == NOW + 60
+    assert told.scheduling.pull_failures == 1
+
+
+@pytest.mark.parametrize(("before", "wait_s"), [(0, 60), (1, 120), (2, 240), (3, 300), (99, 300)])
+def test_each_pull_in_a_row_that_fails_doubles_the_wait(before: int, wait_s: float) -> None:
+    scheduling = SchedulingState(pull_failures=before)
+    job = a_job().status(phase="Starting", scheduling=scheduling)
+    waiting = ("ImagePullBackOff", "not found")
+    pod = a_pod(
+        "train-0", owner=job.build(), stage=BOUND, node="node-1", since=NOW - 60, waiting=waiting
+    )
+    held = a_slice(pod, percent=100)
+    node = a_gpu_node(devices=1, desired=[held], observed=[reported(held, SlicePhase.RESERVED)])
+    told = decided(job, pod, node).status("train")
+    assert told.retry_at == NOW + wait_s
+    assert told.scheduling.pull_failures == before + 1
+
+
+def test_a_start_that_got_its_image_ends_the_row() -> None:
+    scheduling = SchedulingState(pull_failures=2, pull_again_at=NOW - 5)
+    job = a_job().status(phase="Starting", scheduling=scheduling)
+    pod = a_pod("train-0", owner=job.build(), stage=PodStage.RUNNING, node="node-1")
+    held = a_slice(pod, percent=100)
+    node = a_gpu_node(devices=1, desired=[held], observed=[reported(held, SlicePhase.ATTACHED)])
+    told = decided(job, pod, node).status("train")
+    assert (told.phase, told.scheduling.pull_failures) == ("Running", 0)
+
+
+def test_a_replica_without_its_image_goes_and_the_next_one_waits() -> None:
+    waiting = ("ImagePullBackOff", "not found")
+    found = _service(BOUND, since=NOW - 60, waiting=waiting)
+    assert [one.reason for one in found.all(DeletePod)] == [Reason.IMAGE_PULL_FAILED]
+    told = found.status("serve")
+    assert "did not get its image" in found.condition("serve", "Degraded").message
+    assert told.scheduling.pull_again_at == NOW + 60
+
+    service = a_service().status(
+        phase="Pending", scheduling=told.scheduling, template_hash=told.template_hash
+    )
+    record = service.build()
+    fresh = a_pod("serve-2", owner=record, stage=PodStage.GATED)
+    fresh = replace(fresh, template_hash=told.template_hash)
+    world = (service, fresh, a_gpu_node(devices=1), a_deployment(record, surge=1, unavailable=0))
+    held = decided(*world)
+    assert not held.slices()
+    assert held.condition("serve", "Admitted").reason == Reason.IMAGE_PULL_FAILED
+    assert decided(*world, at=NOW + 60).slices()
+    mended = replace(fresh, template_hash="another")
+    assert decided(*(mended if one is fresh else one for one in world)).slices()
 
 
 def test_a_refusal_for_good_before_the_start_is_acted_on_at_once() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from ullage.engines.capacity.records import CapacityType
-from ullage.simulate.spot.comparison import Asked, Comparison, compare, to_json
+from ullage.simulate.spot.comparison import Asked, Comparison, Outcome, compare, to_json
 from ullage.simulate.spot.market import ON_DEMAND, Market, Series, generate, market
 from ullage.simulate.spot.play import Counts, Job, Run, play, restarts
 from ullage.simulate.spot.readers import read_series
@@ -174,3 +174,57 @@ def test_hazards_are_known_from_the_past_alone() -> None:
     assert whole.hazard[0, :40].tolist() == cut.hazard[0].tolist()
     assert whole.hazard[0, 51] > whole.hazard[0, 49]
     assert whole.pools(0)[0].capacity_type is CapacityType.SPOT
+
+
+def ended(hours: float, dollars: float, **more: object) -> Run:
+    made: dict[str, object] = {"held": (0, 0), "since": [0, 0], "first": 0, "paid_s": [0.0, 0.0]}
+    return Run(**(made | {"elapsed_s": 3600 * hours, "dollars": dollars} | more))  # type: ignore[arg-type]
+
+
+def test_figures_are_means_over_the_starts_beside_on_demand() -> None:
+    outcome = Outcome(
+        policy="some",
+        runs=(ended(6, 20, evictions=1, starts=2, lost=1800), ended(8, 40, evictions=2, starts=5)),
+        spot_s=(3600, 7200),
+        on_demand_s=(0, 1800),
+        late_s=(0.0, 900.0),
+    )
+    figures = outcome.figures(work_h=5, on_demand=40)
+    assert figures == pytest.approx(
+        {
+            "starts": 2,
+            "dollars": 30,
+            "dollars_per_work_h": 6,
+            "vs_on_demand": 0.75,
+            "saved": 0.25,
+            "spot_instance_h": 1.5,
+            "on_demand_instance_h": 0.25,
+            "mean_h": 7,
+            "max_h": 8,
+            "p99_h": 7.98,
+            "late": 1,
+            "worst_late_h": 0.25,
+            "evictions": 1.5,
+            "job_starts": 3.5,
+            "lost_work_h": 0.25,
+        }
+    )
+
+
+def test_after_the_traces_spot_is_gone_and_the_last_price_holds_on() -> None:
+    trace = Series(name="a", tick_s=600, up=np.array([True] * 3), price=np.array([1.0, 2.0, 4.0]))
+    here = market([trace], 3.0)
+    assert [here.gives(tick)[0] for tick in (2, 3, 9)] == [True, False, False]
+    assert here.gives(9)[1]
+    assert [here.prices(tick)[0] for tick in (1, 2, 3, 9)] == [2.0, 4.0, 4.0, 4.0]
+
+
+def test_notes_say_what_a_loss_takes() -> None:
+    def notes(**changes: object) -> str:
+        return " ".join(compared(with_(starts=1, policies=(), **changes)).notes)
+
+    assert "announced 120 s before: a checkpoint of 30 s saves the work" in notes()
+    assert "falls back to the last checkpoint (900 s)" in notes(notice_s=0.0, checkpoint_s=900.0)
+    never = notes(notice_s=0.0, checkpoint_s=0.0, deadline_h=40.0)
+    assert "(none but when asked to stop)" in never
+    assert "drawn by the seed" in notes()

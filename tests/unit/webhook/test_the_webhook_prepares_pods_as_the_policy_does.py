@@ -51,6 +51,12 @@ def test_a_pod_that_comes_again_is_not_changed_again(seed: int) -> None:
         assert prepared(once) == once
 
 
+def test_a_pod_on_a_node_gets_no_gate_so_that_the_policy_can_say_what_to_write() -> None:
+    """The API server takes no gate beside spec.nodeName and says so before any policy is asked."""
+    found = parts(prepared(new_pod(SHARE, nodeName="node-2")))
+    assert (found.gates, found.slots) == ([], {"main": ("1", "1")})
+
+
 def test_labels_decide_and_nothing_else() -> None:
     for pod in generated(300, seed=7):
         asks = {"ullage.dev/share", "ullage.dev/devices"} & pod["metadata"]["labels"].keys()

@@ -39,7 +39,8 @@ class FirstHour:
     ``unable`` says why cuda-checkpoint suspends no program, "" = it does, ``None`` = it is off;
     ``suspends`` are the devices where it may. ``shares`` and ``wholes`` are the newest readings of
     containers that ran. ``toolkit`` = the container toolkit's specification knows the devices,
-    ``toolkit_problem`` why it is unusable.
+    ``toolkit_problem`` why it is unusable, ``toolkit_remedy`` what mends that; ``toolkit_remarks``
+    name what of its files is not handed on.
     """
 
     driver: Driver
@@ -56,6 +57,8 @@ class FirstHour:
     suspends: Sequence[str] = ()
     toolkit: bool = False
     toolkit_problem: str = ""
+    toolkit_remedy: str = ""
+    toolkit_remarks: Sequence[str] = ()
 
     @property
     def shared(self) -> tuple[str, ...]:
@@ -233,12 +236,13 @@ def _checkpoint(hour: FirstHour) -> tuple[NodeCheck, ...]:
 def _toolkit(hour: FirstHour) -> NodeCheck:
     name = "ContainerToolkit"
     if hour.toolkit_problem:
-        return _check(name, _FAILED, hour.toolkit_problem, _GENERATE)
+        return _check(name, _FAILED, hour.toolkit_problem, hour.toolkit_remedy or _GENERATE)
     if hour.toolkit:
-        return _check(name, _OK, "its CDI specification knows every GPU of this node")
+        said = ("its CDI specification knows every GPU of this node", *hour.toolkit_remarks)
+        return _check(name, _OK, "; ".join(said))
     text = "no CDI specification knows every GPU: containers get device files alone"
     remedy = f"{_GENERATE}, or runtimeClassName: nvidia"
-    return _check(name, _OPEN, text, remedy)
+    return _check(name, _OPEN, "; ".join((text, *hour.toolkit_remarks)), remedy)
 
 
 def _serving(hour: FirstHour) -> tuple[Server, ...]:

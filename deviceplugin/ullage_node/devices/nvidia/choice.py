@@ -75,7 +75,7 @@ def choose(device: NvidiaDevice, driver: Driver, installed: Installed | None, wh
     if device.mig:
         return _whole(
             "it is in MIG mode and no MIG device of it is seen: create some (nvidia-smi mig -cgi "
-            "PROFILES -C), let the agent see them (chart value node.mig.enabled), or turn MIG off"
+            "PROFILES -C), let them be read (chart value node.mig.enabled), or turn MIG off"
         )
     if device.parent:
         return _whole("")  # as it should be: MPS inside a MIG device is not used

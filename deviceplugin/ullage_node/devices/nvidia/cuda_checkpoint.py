@@ -24,7 +24,10 @@ from pathlib import Path
 from typing import Final
 
 from ullage.api.contract import JsonObject, WireError, text
+from ullage.api.readers import LARGEST
+from ullage_node.devices.processes import identified, lives
 from ullage_node.line_socket import Unanswered, ask
+from ullage_node.model.processes import ProcessId
 from ullage_node.model.switching import Program, SwitchFailed
 
 SOCKET: Final = "checkpoint.sock"
@@ -63,9 +66,14 @@ class CudaCheckpoint:
     """Runs the program at ``path``; nothing of a request becomes part of a path or a shell line."""
 
     path: Path
+    proc_root: Path = Path("/proc")
 
     async def answer(self, raw: JsonObject) -> Mapping[str, object]:
-        """Answer one request, ``{"verb": ..., "pids": [...]}``: ``{"problem": ""}`` = it is done.
+        """Answer one request: ``{"problem": ""}`` = it is done.
+
+        Args:
+            raw: ``{"verb": ..., "pids": [...], "starts": [...]}``; an agent of an earlier version
+                gives no starts.
 
         Raises:
             WireError: it is no request.
@@ -73,14 +81,14 @@ class CudaCheckpoint:
         said = text(raw, "verb")
         if said not in tuple(Verb):
             raise WireError(f"verb: {said!r} is none")
-        verb, pids = Verb(said), _pids(raw.get("pids", []))
+        verb, processes = Verb(said), self._processes(raw)
         try:
             if verb is Verb.ABLE:
                 await self.able()
             elif verb is Verb.SUSPEND:
-                await self.suspend(pids)
+                await self.suspend(processes)
             else:
-                await self.resume(pids)
+                await self.resume(processes)
         except SwitchFailed as error:
             return {"problem": str(error)}
         return {"problem": ""}
@@ -93,58 +101,86 @@ class CudaCheckpoint:
         """
         await self._run("--help", seconds=ABLE_SECONDS)
 
-    async def suspend(self, pids: Sequence[int]) -> None:
+    async def suspend(self, processes: Sequence[ProcessId]) -> None:
         """Take these processes off their GPU, all or none; one that is off already stays so.
+
+        One that has ended holds nothing, and a process that has its number now is left alone.
 
         Raises:
             SwitchFailed: one cannot be; all are back, as far as they come.
         """
-        locked: list[int] = []
+        alive = self._alive(processes)
+        locked: list[ProcessId] = []
         try:
-            for pid in pids:
-                if await self.state(pid) is not CudaState.CHECKPOINTED:
-                    await self._act("lock", pid, "--timeout", str(LOCK_MS))
-                    locked.append(pid)
-            for pid in locked:
-                await self._act("checkpoint", pid)
+            for process in alive:
+                if await self.state(process) is not CudaState.CHECKPOINTED:
+                    await self._act("lock", process, "--timeout", str(LOCK_MS))
+                    locked.append(process)
+            for process in locked:
+                await self._act("checkpoint", process)
         except SwitchFailed:
-            for pid in pids:  # what they had is theirs until we say that it is free
+            for process in alive:  # what they had is theirs until we say that it is free
                 with contextlib.suppress(SwitchFailed):
-                    await self._back(pid)
+                    await self._back(process)
             raise
 
-    async def resume(self, pids: Sequence[int]) -> None:
+    async def resume(self, processes: Sequence[ProcessId]) -> None:
         """Bring these processes back, whose memory is free; one that is back already stays so.
 
         Raises:
-            SwitchFailed: one cannot be.
+            SwitchFailed: one cannot be, or all have ended.
         """
-        for pid in pids:
-            await self._back(pid)
+        for process in self._alive(processes):
+            await self._back(process)
 
-    async def state(self, pid: int) -> CudaState:
+    async def state(self, process: ProcessId) -> CudaState:
         """How a process is.
 
         Raises:
-            SwitchFailed: the program does not say.
+            SwitchFailed: the program does not say, or the process has ended.
         """
-        said = await self._run("--get-state", "--pid", str(pid), seconds=LOCK_MS / 1000)
+        said = await self._on(process, "--get-state", seconds=LOCK_MS / 1000)
         word = said.strip().rpartition(" ")[2].lower()
         if word not in tuple(CudaState):
-            raise SwitchFailed(f"process {pid}: its state is {said.strip()[:SAID_MOST]!r}")
+            raise SwitchFailed(f"process {process.pid}: its state is {said.strip()[:SAID_MOST]!r}")
         return CudaState(word)
 
-    async def _back(self, pid: int) -> None:
-        state = await self.state(pid)
-        if state is CudaState.FAILED:
-            raise SwitchFailed(f"process {pid} is lost: CUDA could not restore it")
-        if state is CudaState.CHECKPOINTED:
-            await self._act("restore", pid)
-        if state is not CudaState.RUNNING:
-            await self._act("unlock", pid)
+    def _alive(self, processes: Sequence[ProcessId]) -> list[ProcessId]:
+        alive = [process for process in processes if lives(self.proc_root, process)]
+        if processes and not alive:
+            raise SwitchFailed("its processes have ended")
+        return alive
 
-    async def _act(self, action: str, pid: int, *more: str) -> None:
-        await self._run("--action", action, "--pid", str(pid), *more, seconds=MOVE_SECONDS)
+    async def _back(self, process: ProcessId) -> None:
+        state = await self.state(process)
+        if state is CudaState.FAILED:
+            raise SwitchFailed(f"process {process.pid} is lost: CUDA could not restore it")
+        if state is CudaState.CHECKPOINTED:
+            await self._act("restore", process)
+        if state is not CudaState.RUNNING:
+            await self._act("unlock", process)
+
+    async def _act(self, action: str, process: ProcessId, *more: str) -> None:
+        await self._on(process, "--action", action, *more, seconds=MOVE_SECONDS)
+
+    async def _on(self, process: ProcessId, *words: str, seconds: float) -> str:
+        """Run the program, which knows a process by its number alone, on this one.
+
+        Raises:
+            SwitchFailed: as :meth:`_run`, or the process has ended.
+        """
+        if not lives(self.proc_root, process):
+            raise SwitchFailed(f"process {process.pid} has ended")
+        return await self._run(*words, "--pid", str(process.pid), seconds=seconds)
+
+    def _processes(self, raw: JsonObject) -> tuple[ProcessId, ...]:
+        pids = _numbers(raw, "pids", least=2)
+        if "starts" not in raw:
+            return identified(self.proc_root, pids)
+        starts = _numbers(raw, "starts", least=0)
+        if len(starts) != len(pids):
+            raise WireError("starts: expected one for each of pids")
+        return tuple(map(ProcessId, pids, starts))
 
     async def _run(self, *words: str, seconds: float) -> str:
         """What the program prints.
@@ -162,8 +198,8 @@ class CudaCheckpoint:
                 env={"PATH": os.environ.get("PATH", "")}
                 | {key: os.environ[key] for key in ("LD_LIBRARY_PATH",) if key in os.environ},
             )
-        except OSError as error:
-            raise SwitchFailed(f"{self.path} cannot be run: {error.strerror}") from error
+        except (OSError, RuntimeError) as error:  # no file, no process; no thread to wait in
+            raise SwitchFailed(f"{self.path} cannot be run: {error}") from error
         try:
             async with asyncio.timeout(seconds):
                 raw, _ = await process.communicate()
@@ -199,7 +235,7 @@ class HostCheckpoint:
         Raises:
             SwitchFailed: they still hold their memory.
         """
-        await self._ask(Verb.SUSPEND, program.pids, ANSWER_SECONDS)
+        await self._ask(Verb.SUSPEND, program.processes, ANSWER_SECONDS)
 
     async def resume(self, program: Program) -> None:
         """Bring them back.
@@ -207,10 +243,14 @@ class HostCheckpoint:
         Raises:
             SwitchFailed: what they hold is not known.
         """
-        await self._ask(Verb.RESUME, program.pids, ANSWER_SECONDS)
+        await self._ask(Verb.RESUME, program.processes, ANSWER_SECONDS)
 
-    async def _ask(self, verb: Verb, pids: tuple[int, ...], seconds: float) -> None:
-        request = {"verb": verb.value, "pids": list(pids)}
+    async def _ask(self, verb: Verb, processes: tuple[ProcessId, ...], seconds: float) -> None:
+        request = {
+            "verb": verb.value,
+            "pids": [process.pid for process in processes],
+            "starts": [process.start for process in processes],
+        }
         try:
             answer = await ask(self._socket, request, seconds, "cuda-checkpoint")
             problem = text(answer, "problem")
@@ -220,9 +260,10 @@ class HostCheckpoint:
             raise SwitchFailed(problem)
 
 
-def _pids(raw: object) -> tuple[int, ...]:
-    if not isinstance(raw, list) or len(raw) > PIDS_MOST:
-        raise WireError(f"pids: expected at most {PIDS_MOST}")
-    if not all(type(pid) is int and 1 < pid < 1 << 31 for pid in raw):
-        raise WireError("pids: expected process ids above 1")
-    return tuple(raw)
+def _numbers(raw: JsonObject, field: str, *, least: int) -> tuple[int, ...]:
+    numbers = raw.get(field, [])
+    if not isinstance(numbers, list) or len(numbers) > PIDS_MOST:
+        raise WireError(f"{field}: expected at most {PIDS_MOST}")
+    if not all(type(number) is int and least <= number <= LARGEST for number in numbers):
+        raise WireError(f"{field}: expected whole numbers from {least} on")
+    return tuple(numbers)

@@ -19,7 +19,13 @@ from typing import Final
 
 from ullage.api.contract import STEPS_FILE, Backend, NodeCheck, Reason, WireError
 from ullage_node.devices.cgroups import CgroupUnreadable, controller_paths, pod_uid_of, read_text
-from ullage_node.devices.nvidia.cdi import CdiUnusable, ToolkitSpecifications, merge, plain_edits
+from ullage_node.devices.nvidia.cdi import (
+    CdiUnusable,
+    Survey,
+    ToolkitSpecifications,
+    merge,
+    plain_edits,
+)
 from ullage_node.devices.nvidia.checks import FirstHour, checks_of
 from ullage_node.devices.nvidia.choice import MPS_BACKENDS, WHOLE_PERCENT
 from ullage_node.devices.nvidia.device_files import FilesUnknown, files_of, read_minors
@@ -84,11 +90,13 @@ class NvidiaDriver:
     def checks(self) -> tuple[NodeCheck, ...]:
         """See :mod:`ullage_node.devices.nvidia.checks`."""
         known = self._devices.known
-        toolkit, problem = False, ""
+        survey, problem, remedy = Survey(edits=None), "", ""
         try:
             devices = tuple(known.values())
-            toolkit = self._toolkit.edits(devices, self._files(devices)) is not None
-        except (CdiUnusable, FilesUnknown, OSError) as error:
+            survey = self._toolkit.survey(devices, self._files(devices))
+        except CdiUnusable as error:
+            problem, remedy = str(error), error.remedy
+        except (FilesUnknown, OSError) as error:
             problem = str(error)
         return checks_of(
             FirstHour(
@@ -104,8 +112,10 @@ class NvidiaDriver:
                 wholes=self._seen_of(whole=True),
                 unable=self._devices.unable,
                 suspends=tuple(uuid for uuid in known if self._devices.suspends(uuid)),
-                toolkit=toolkit,
+                toolkit=survey.edits is not None,
                 toolkit_problem=problem,
+                toolkit_remedy=remedy,
+                toolkit_remarks=survey.remarks,
             )
         )
 
@@ -136,7 +146,10 @@ class NvidiaDriver:
             )
         try:
             whole = self._whole_edits(devices)
-        except (CdiUnusable, FilesUnknown) as error:
+        except CdiUnusable as error:
+            text = f"{error}; {error.remedy}"
+            raise PrepareRefused(Reason.CDI_UNAVAILABLE, text) from error
+        except FilesUnknown as error:
             raise PrepareRefused(Reason.CDI_UNAVAILABLE, str(error)) from error
         if all(part.percent == WHOLE_PERCENT for part in binding.slices):
             await self._clear(binding)

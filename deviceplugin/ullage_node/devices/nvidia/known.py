@@ -10,7 +10,7 @@ its tenants did not change because a container restarted or a program was slow. 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -20,8 +20,9 @@ from ullage.api.contract import Backend, MpsState, MpsStatus
 from ullage_node.devices.nvidia.choice import MPS_BACKENDS, WHOLE_PERCENT, Choice, Driver, choose
 from ullage_node.devices.nvidia.cuda_checkpoint import HostCheckpoint
 from ullage_node.devices.nvidia.host_processes import ProcessesUnseen, ProcessSource
-from ullage_node.devices.nvidia.nvml import NvmlApi, NvmlError, NvmlThread
-from ullage_node.devices.nvidia.read import NvidiaDevice, Usage, explain
+from ullage_node.devices.nvidia.mig import MigSource, MigUnseen
+from ullage_node.devices.nvidia.nvml import NvmlApi, NvmlThread
+from ullage_node.devices.nvidia.read import NvidiaDevice, Usage
 from ullage_node.model.devices import ContainerBinding, ContainerKey
 from ullage_node.mps.client import MpsClient, MpsUnreachable
 from ullage_node.mps.records import INDEX_MAX, Installed, Order, Report, Server
@@ -43,6 +44,8 @@ class NvidiaDevices:
         self._processes = processes
         self.unseen: str | None = None
         """Why processes are not seen, "" = they are, ``None`` = not checked yet."""
+        self.mig: MigSource | None = None
+        """Who reads MIG devices; ``None`` = this process itself, those that it may see."""
         self.checkpoint: HostCheckpoint | None = None
         """The way to cuda-checkpoint; ``None`` = programs are not suspended."""
         self.unable: str | None = None
@@ -61,6 +64,29 @@ class NvidiaDevices:
             raise
         self.unseen = ""
         return usage
+
+    async def with_parts(self, seen: Sequence[NvidiaDevice]) -> tuple[NvidiaDevice, ...]:
+        """These GPUs, those in MIG mode replaced by their MIG devices.
+
+        If the reader does not answer, the MIG devices that were known are kept: work runs on them.
+
+        Raises:
+            MigUnseen: the reader does not answer, and a GPU in MIG mode was never read before.
+        """
+        cut = [gpu for gpu in seen if gpu.mig]
+        if self.mig is None or not cut:
+            return tuple(seen)
+        try:
+            parts = await self.mig.parts(cut)
+        except MigUnseen:
+            known = self.known.values()
+            if not {gpu.uuid for gpu in cut} <= {device.gpu for device in known if device.in_mig}:
+                raise
+            parts = {
+                gpu.uuid: tuple(device for device in known if device.parent == gpu.uuid)
+                for gpu in cut
+            }
+        return tuple(device for gpu in seen for device in parts.get(gpu.uuid) or (gpu,))
 
     async def ask_checkpoint(self) -> None:
         """See whether cuda-checkpoint can be run, where it is to be."""
@@ -233,8 +259,3 @@ class MpsShares:
                     )
                 )
         return wanted
-
-
-def said(error: Exception) -> str:
-    """Text of a failure of NVML, or of the wait for it."""
-    return explain(error) if isinstance(error, NvmlError) else str(error)

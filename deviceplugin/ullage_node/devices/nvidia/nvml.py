@@ -12,6 +12,7 @@ stand-in in tests. Nothing else may import ``pynvml``.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import queue
 import threading
 from collections.abc import Callable, Sequence
@@ -148,7 +149,8 @@ class NvmlThread:
         """Run ``work`` on the thread and answer what it returns or raises.
 
         Raises:
-            NvmlStuck: no answer within the deadline, or an earlier call still hangs.
+            NvmlStuck: no answer within the deadline, an earlier call still hangs, or there is no
+                thread to make it in.
         """
         async with self._turn:
             if not self._answered():
@@ -181,12 +183,49 @@ class NvmlThread:
 
         if self._thread is None:
             self._jobs = queue.SimpleQueue()
-            self._thread = threading.Thread(
-                target=_serve, args=(self._jobs,), name="nvml", daemon=True
-            )
-            self._thread.start()
+            thread = threading.Thread(target=_serve, args=(self._jobs,), name="nvml", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                raise NvmlStuck(f"NVML cannot be called: no thread ({error})") from error
+            self._thread = thread
         self._jobs.put(job)
         return future
+
+
+class NvmlSession:
+    """The library for callers that keep no handle between two calls; opened by the first of them.
+
+    All callers share it: the library counts its users, and connects to a reloaded driver only after
+    the last of them has closed it.
+    """
+
+    def __init__(self, thread: NvmlThread) -> None:
+        self._thread = thread
+        self._open = False
+        self._opening = asyncio.Lock()
+
+    async def call(self, work: Callable[[NvmlApi], Result]) -> Result:
+        """Run ``work`` on the thread, with the library open.
+
+        Raises:
+            NvmlError: the driver does not answer.
+            NvmlStuck: as :meth:`NvmlThread.call`.
+        """
+        async with self._opening:
+            if not self._open:
+                await self._thread.call(lambda api: api.nvmlInit())
+                self._open = True
+        return await self._thread.call(work)
+
+    async def close(self) -> None:
+        """Let go of the library, so that the next call opens it again; never raises."""
+        async with self._opening:
+            if self._open:
+                self._open = False
+                # a reloaded driver refuses the call; a driver that hangs fails the next one
+                with contextlib.suppress(NvmlError, NvmlStuck):
+                    await self._thread.call(lambda api: api.nvmlShutdown())
 
 
 def _yes() -> bool:

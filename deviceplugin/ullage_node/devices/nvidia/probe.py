@@ -26,7 +26,8 @@ from ullage.api.contract import (
 from ullage.api.xids import MAX_XID
 from ullage_node.devices.nvidia.choice import Driver, modes_of
 from ullage_node.devices.nvidia.host_processes import ProcessesUnseen
-from ullage_node.devices.nvidia.known import NvidiaDevices, said
+from ullage_node.devices.nvidia.known import NvidiaDevices
+from ullage_node.devices.nvidia.mig import MigUnseen
 from ullage_node.devices.nvidia.nvml import NvmlApi, NvmlError, NvmlStuck
 from ullage_node.devices.nvidia.read import (
     CriticalErrors,
@@ -34,6 +35,7 @@ from ullage_node.devices.nvidia.read import (
     Fault,
     NvidiaDevice,
     drain_events,
+    failure_text,
     gpu_of,
     open_events,
     read_inventory,
@@ -54,6 +56,10 @@ TOLD_MOST: Final = 256
 THROTTLED_SECONDS: Final = 60.0
 """How long heat or power may hold a device's clocks down before it counts as a fault."""
 
+PARTS_SECONDS: Final = 30.0
+"""How long the reader of MIG devices may be away before these count as not well: it is started
+again, or replaced in an upgrade."""
+
 
 class NvidiaProbe:
     """Says which GPUs are there and how they are."""
@@ -70,6 +76,8 @@ class NvidiaProbe:
         self._told: deque[FaultEvent] = deque(maxlen=TOLD_MOST)
         self._settled_at = -math.inf
         self._slowed_since: dict[str, float] = {}
+        self._part_states: Mapping[str, DeviceState] = {}
+        self._parts_read_at = -math.inf
 
     async def start(self) -> None:
         """Open the library, again when it was open.
@@ -91,15 +99,20 @@ class NvidiaProbe:
         forgotten, as is the GPU itself while they stand for it.
 
         Raises:
-            BackendUnavailable: the driver does not answer, or never showed a GPU.
+            BackendUnavailable: the driver does not answer or never showed a GPU, or the MIG devices
+                of a GPU were never read.
         """
         try:
-            found = await self._devices.thread.call(read_inventory)
+            itself = self._devices.mig is None
+            seen = await self._devices.thread.call(lambda api: read_inventory(api, parts=itself))
+            found = await self._devices.with_parts(seen)
             self._know(found)
             await self._watch(found)
             faults = await self._faults()
         except (NvmlError, NvmlStuck) as error:
             raise _unavailable(Reason.DEVICE_LOST, error) from error
+        except MigUnseen as error:
+            raise BackendUnavailable(Reason.DEVICE_UNHEALTHY, str(error)) from error
         if not self._devices.known:
             raise BackendUnavailable(
                 Reason.DEVICE_LOST,
@@ -127,7 +140,7 @@ class NvidiaProbe:
         try:
             faults = await self._faults()
         except (NvmlError, NvmlStuck) as error:
-            text = said(error)
+            text = failure_text(error)
             soft = Fault(hard=False, reason=Reason.DEVICE_UNHEALTHY, message=text)
             faults = dict.fromkeys(self._devices.known, soft)
         else:
@@ -225,15 +238,20 @@ class NvidiaProbe:
             NvmlStuck: it hangs.
         """
         known, events = dict(self._devices.known), self._events
-        uuids = sorted({name for device in known.values() for name in (device.uuid, device.gpu)})
+        names = {name for device in known.values() for name in (device.uuid, device.gpu)}
+        parts = {uuid for uuid, device in known.items() if device.parent and self._devices.mig}
+        uuids = sorted(names - parts)
 
         def look(api: NvmlApi) -> tuple[dict[str, DeviceState], CriticalErrors]:
             seen = CriticalErrors() if events is None else drain_events(api, events)
             return {uuid: read_state(api, uuid) for uuid in uuids}, seen
 
         begun = self._clock()
-        states, seen = await self._devices.thread.call(look)
+        (states, seen), part_states = await asyncio.gather(
+            self._devices.thread.call(look), self._part_states_of(sorted(parts))
+        )
         self._note(seen, begun)
+        states |= part_states
         faults = {uuid: fault for uuid, s in states.items() if (fault := self._judge(uuid, s))}
         faults |= self._reported
         return {
@@ -241,6 +259,19 @@ class NvidiaProbe:
             for uuid, device in known.items()
             if faults.keys() & set(device.faulty_as)
         }
+
+    async def _part_states_of(self, uuids: Sequence[str]) -> Mapping[str, DeviceState]:
+        """How MIG devices are; while their reader is away for a moment, how they were."""
+        if self._devices.mig is None or not uuids:
+            return {}
+        try:
+            self._part_states = await self._devices.mig.states(uuids)
+            self._parts_read_at = self._clock()
+        except MigUnseen as error:
+            if self._clock() - self._parts_read_at > PARTS_SECONDS:
+                soft = Fault(hard=False, reason=Reason.DEVICE_UNHEALTHY, message=str(error))
+                return dict.fromkeys(uuids, DeviceState(fault=soft))
+        return {uuid: self._part_states[uuid] for uuid in uuids if uuid in self._part_states}
 
     def _judge(self, uuid: str, state: DeviceState) -> Fault | None:
         """A device's fault: its own, or clocks held down for too long."""
@@ -292,4 +323,4 @@ def _close(api: NvmlApi, events: object | None) -> None:
 
 
 def _unavailable(reason: Reason, error: Exception) -> BackendUnavailable:
-    return BackendUnavailable(reason, said(error))
+    return BackendUnavailable(reason, failure_text(error))

@@ -97,6 +97,11 @@ class NvidiaDevice:
         return self.parent or self.uuid
 
     @property
+    def in_mig(self) -> bool:
+        """Whether it is a MIG device, or a GPU in MIG mode."""
+        return self.mig or bool(self.parent)
+
+    @property
     def faulty_as(self) -> tuple[str, ...]:
         """Names under which a fault of it is known: its own, its GPU's, its part's."""
         if self.instance is None:
@@ -146,10 +151,13 @@ class Usage:
     unread: Mapping[str, str]
 
 
-def read_inventory(api: NvmlApi) -> tuple[NvidiaDevice, ...]:
+def read_inventory(api: NvmlApi, *, parts: bool = True) -> tuple[NvidiaDevice, ...]:
     """Every device that answers, in the driver's order; one that is lost is left out.
 
-    The MIG devices of a GPU stand for it.
+    Args:
+        api: The library.
+        parts: The MIG devices of a GPU stand for it, those that this process may see; else no one
+            looks for them.
 
     Raises:
         NvmlError: the driver itself does not answer.
@@ -159,11 +167,24 @@ def read_inventory(api: NvmlApi) -> tuple[NvidiaDevice, ...]:
         try:
             handle = api.nvmlDeviceGetHandleByIndex(index)
             device = replace(_describe(api, handle), index=index)
-            devices += (_mig_devices(api, handle, device) if device.mig else ()) or (device,)
+            devices += (_mig_devices(api, handle, device) if parts and device.mig else ()) or (
+                device,
+            )
         except NvmlError as error:
             if _code(error) not in _HARD_ERRORS:
                 raise
     return tuple(devices)
+
+
+def read_parts(api: NvmlApi, uuid: str) -> tuple[NvidiaDevice, ...]:
+    """The MIG devices of a GPU; none where it is not in MIG mode.
+
+    Raises:
+        NvmlError: the GPU or the driver does not answer.
+    """
+    handle = api.nvmlDeviceGetHandleByUUID(uuid)
+    gpu = _describe(api, handle)
+    return _mig_devices(api, handle, gpu) if gpu.mig else ()
 
 
 def _describe(api: NvmlApi, handle: object) -> NvidiaDevice:
@@ -381,6 +402,11 @@ def explain(error: Exception) -> str:
     }
     hint = hints.get(_code(error), "see nvidia-smi and the kernel log")
     return f"NVML: {error}; {hint}"
+
+
+def failure_text(error: Exception) -> str:
+    """Text of a failure of NVML, or of the wait for it."""
+    return explain(error) if isinstance(error, NvmlError) else str(error)
 
 
 def _fault_of(error: Exception) -> Fault:

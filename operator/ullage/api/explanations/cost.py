@@ -221,6 +221,11 @@ SPENDING: Final[Mapping[Reason, Explanation]] = {
         "Wait a few minutes. If no node arrives, read the Events of the placeholder pod and the "
         "autoscaler's log.",
     ),
+    Reason.POOL_ENDS: say(
+        "The CapacityPool is deleted: nothing more is requested of it, and it stays until the "
+        "instances that were requested are ready or given up.",
+        "Nothing; after 15 minutes it goes without them.",
+    ),
     Reason.LAUNCH_FAILED: say(
         "A requested node did not arrive in time; the pool counts a launch failure.",
         "Read the message and the autoscaler's log. Usual causes: quota, capacity of the zone, or "

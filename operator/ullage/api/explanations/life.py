@@ -50,6 +50,14 @@ LIFE: Final[Mapping[Reason, Explanation]] = {
         "The pod is bound, but its container did not start in time; the operator places it again.",
         "Read the pod's events and the slice's reason in the GPUNode.",
     ),
+    Reason.IMAGE_PULL_FAILED: say(
+        "The image of a container could not be pulled for a minute. The pod goes, and its share "
+        "with it; the next try waits a minute, then twice as long each time, five minutes at most. "
+        "A bare pod stays: it gives its share back, and gets one on its node again once kubelet "
+        "has the image.",
+        "The message has what the registry answered. Mend the image's name or tag, or the pull "
+        "secret, and create the workload again.",
+    ),
     Reason.PREEMPTED: say(
         "A workload of higher priority, or one that is owed more time, needed the devices. This "
         "workload was asked to checkpoint and waits for its turn.",
@@ -100,8 +108,10 @@ LIFE: Final[Mapping[Reason, Explanation]] = {
         "Read the log of the failed pod, correct the cause and create the job again.",
     ),
     Reason.EXIT_CODE: say(
-        "A member ended with an exit code that failurePolicy.retryExitCodes does not retry.",
-        "Read the log of the failed pod, or add the code to retryExitCodes.",
+        "A member ended with an exit code other than 0. The message has the code, kubelet's word "
+        "for it, and the last line that the program left.",
+        "Read the log of the failed pod. OOMKilled: raise the container's memory limit. A code "
+        "that another start may cure: add it to failurePolicy.retryExitCodes.",
     ),
     Reason.COMPLETED: say("The work finished without an error.", "Nothing."),
     Reason.WITHIN_OBJECTIVE: say("The observed slowdown is within the objective.", "Nothing."),

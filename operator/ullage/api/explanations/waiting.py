@@ -41,6 +41,45 @@ WAITING: Final[Mapping[Reason, Explanation]] = {
         "cannot send the pod to the chosen node.",
         "Remove matchFields and empty terms from the template's required node affinity.",
     ),
+    Reason.HOST_PORT_TAKEN: say(
+        "Containers of the pod take a port of their node (hostPort), and on the nodes that would "
+        "do another pod has it.",
+        "Wait until that pod ends, leave hostPort out and use a Service, or add nodes.",
+    ),
+    Reason.VOLUME_NOT_READY: say(
+        "A PersistentVolumeClaim of the pod can be used on no node now: it does not exist, is not "
+        "bound yet, or is for one pod (ReadWriteOncePod) and another uses it.",
+        "The message names the claim: `kubectl describe pvc` says what it waits for.",
+    ),
+    Reason.VOLUME_ELSEWHERE: say(
+        "The volume of a PersistentVolumeClaim is not reached from the nodes that would do, or "
+        "none can be bound or made for it there.",
+        "Compare the node affinity of the PersistentVolume, or allowedTopologies of its "
+        "StorageClass, with the nodes that have devices; wait for a device on a node that "
+        "reaches it.",
+    ),
+    Reason.SPREAD_UNEVEN: say(
+        "A topologySpreadConstraint with whenUnsatisfiable DoNotSchedule would not hold on the "
+        "nodes that have room.",
+        "The message names the domain and both counts: wait for room in the others, raise "
+        "maxSkew, or use ScheduleAnyway. With minDomains and nodeAffinityPolicy Honor no domain "
+        "takes more than maxSkew pods: use nodeAffinityPolicy Ignore.",
+    ),
+    Reason.POD_AFFINITY: say(
+        "The pod requires others near it (podAffinity), and where devices are free there are none.",
+        "Start those pods first, on nodes of a domain with devices, or make the term preferred.",
+    ),
+    Reason.POD_ANTI_AFFINITY: say(
+        "The pod excludes others (podAntiAffinity), or they exclude it, and where devices are free "
+        "there is one of them.",
+        "Wait until it ends, add nodes, or make the term preferred.",
+    ),
+    Reason.POD_RULES_TOO_LARGE: say(
+        "The pod has more terms of affinity, spread constraints, tolerations, resources, ports or "
+        "claims than are judged of one pod, so no node is known to be right for it.",
+        "The message names the field, how many there are and how many are judged: use fewer, or a "
+        "label that stands for them.",
+    ),
     Reason.UNKNOWN_ACCELERATOR: say(
         "An entry of spec.accelerators is neither a DeviceProfile nor a device of any node.",
         "Use a key that `kubectl get gpunodes.ullage.dev -o yaml` shows under devices[].model, "
@@ -113,8 +152,11 @@ WAITING: Final[Mapping[Reason, Explanation]] = {
         "Wait, or lower spec.replicas; the message counts the members that fit.",
     ),
     Reason.PODS_MISSING: say(
-        "Pods share the label ullage.dev/gang, and fewer exist than ullage.dev/gang-size says.",
-        "Create the others, or correct ullage.dev/gang-size in the template; the message counts.",
+        "Pods share the label ullage.dev/gang or a PodGroup, and fewer exist than "
+        "ullage.dev/gang-size or the PodGroup's minCount says. Pods of another run or revision of "
+        "the controller do not count.",
+        "Create the others, or correct that number; the message counts. A Deployment in a rolling "
+        "update creates them together with spec.strategy.type Recreate.",
     ),
     Reason.GANG_COMPLETE: say(
         "More pods share the label ullage.dev/gang than ullage.dev/gang-size says; the youngest of"
@@ -130,6 +172,11 @@ WAITING: Final[Mapping[Reason, Explanation]] = {
         "them.",
         "Nothing at first. If it repeats, look at the node agent's pod and the heartbeat of the "
         "GPUNode.",
+    ),
+    Reason.NODE_LEAVES: say(
+        "The node is being drained, retired or taken back by its owner, so it takes nothing new. "
+        "Nothing is wrong with it.",
+        "Wait for another node. `kubectl ullage drain NODE --undo` ends a drain.",
     ),
     Reason.NODE_UNHEALTHY: say(
         "The node is not ready, or its agent has not reported for three heartbeats.",
@@ -170,6 +217,18 @@ WAITING: Final[Mapping[Reason, Explanation]] = {
         "allow fewer, lower batching.limits.queue or raise the limit of their container runtime.",
     ),
     Reason.ROUTER_SERVES: say("The router takes requests.", "Nothing."),
+    Reason.ROUTER_DRAINS: say(
+        "The InferenceDeployment is deleted: its router answers what it holds, then replicas go.",
+        "Nothing; after two minutes the rest goes without it.",
+    ),
+    Reason.LEAD_ENDS: say(
+        "The TrainingJob in tiers is deleted: its members save and end, then the lead goes.",
+        "Nothing; after two minutes the rest goes in any order.",
+    ),
+    Reason.TRIALS_STOP: say(
+        "The TuningJob is deleted: its trials stop, and results that exist are counted first.",
+        "Nothing; after a minute the rest goes in any order.",
+    ),
     Reason.RESIZE_PENDING: say(
         "The work runs with a share or amount of memory that differs from spec.gpu; a running "
         "container is never resized.",

@@ -17,9 +17,14 @@ from ullage.api.reasons import ConditionType
 from ullage.cluster.cache.assume import StatusSet
 from ullage.cluster.cache.stores import Context
 from ullage.cluster.cache.table import Table
-from ullage.cluster.projection.adopted import AdoptedPod
+from ullage.cluster.projection.adopted import AdoptedPod, run_of
 from ullage.cluster.records.pod_shape import PodShape
-from ullage.cluster.records.snapshot import AdoptedMember, WorkloadRecord
+from ullage.cluster.records.snapshot import (
+    AdoptedMember,
+    ObjectRef,
+    WorkloadRecord,
+    ended_in_wave,
+)
 from ullage.cluster.records.status import Exclusion, SchedulingState, WorkloadStatus
 from ullage.cluster.values.bounded import Memo
 
@@ -34,17 +39,71 @@ class AdoptedPods:
         self,
         context: Context,
         workloads: Table[str, WorkloadRecord],
+        groups: Table[tuple[str, str], int],
         judge_claims: Callable[[str], None],
     ) -> None:
-        """``judge_claims`` is told of every unit that comes or goes, by its uid."""
+        """``judge_claims`` is told of every unit that comes or goes, by its uid.
+
+        ``groups`` are the PodGroups of Kubernetes, with the fewest pods that start together.
+        """
         self._context = context
         self._workloads = workloads
+        self._groups = groups
         self._judge_claims = judge_claims
         self._pods: dict[str, AdoptedPod] = {}
         self._units: dict[str, set[str]] = {}
         self._inherited: Memo[tuple[str, str, str], tuple[Exclusion, ...]] = Memo(INHERITED_BYTES)
         self._changed: set[str] = set()
         """Units that are not as the table shows them."""
+        self._runs: dict[tuple[str, str], set[str]] = {}
+        """Pods of gangs, by uid of the gang's name and of their controller."""
+        self._run_of: dict[str, tuple[str, str]] = {}
+        """The same by pod."""
+        self._whole: set[tuple[str, str]] = set()
+        """Runs that are a gang by themselves."""
+
+    def join(self, adopted: AdoptedPod) -> tuple[AdoptedPod, Sequence[str]]:
+        """A pod in the gang that it belongs to.
+
+        A controller that has had as many pods as the gang counts is a gang by itself, until the
+        last of them is gone: a run of a CronJob has nothing to do with the run before. Pods of
+        controllers with fewer form one gang.
+
+        Returns:
+            The pod, and the uids of the others that belong to the same gang from now on.
+        """
+        uid, gang = adopted.pod.uid, adopted.terms.ref
+        run = (gang.uid, adopted.controller)
+        if self._run_of.get(uid) != run:
+            self._leave(uid)
+        if not (adopted.gang and adopted.controller) or gang.uid != _pool_uid(gang):
+            return adopted, ()
+        self._run_of[uid] = run
+        pods = self._runs.setdefault(run, set())
+        pods.add(uid)
+        moved: Sequence[str] = ()
+        if run not in self._whole and len(pods) >= adopted.terms.replicas > 1:
+            self._whole.add(run)
+            moved = sorted(pods - {uid})
+        return (_in_run(adopted) if run in self._whole else adopted), moved
+
+    def move_to_run(self, uid: str) -> AdoptedPod | None:
+        """A pod in the gang that its controller's pods are by themselves; ``None`` = no pod."""
+        held = self._pods.get(uid)
+        if held is None:
+            return None
+        moved = _in_run(held)
+        self.put(moved)
+        return moved
+
+    def _leave(self, uid: str) -> None:
+        run = self._run_of.pop(uid, None)
+        if run is None:
+            return
+        self._runs[run].discard(uid)
+        if not self._runs[run]:
+            del self._runs[run]
+            self._whole.discard(run)
 
     def put(self, adopted: AdoptedPod) -> bool:
         """Keep a pod as it is now; says whether a decision could see more than its own word."""
@@ -53,7 +112,7 @@ class AdoptedPods:
         if held == adopted:
             return False
         if held is not None and held.terms.ref.uid != adopted.terms.ref.uid:
-            self.drop(uid)
+            self._forget(uid)
         if adopted.leaving:
             self._remember(adopted)
         self._pods[uid] = adopted
@@ -61,8 +120,20 @@ class AdoptedPods:
         self._touch(adopted.terms.ref.uid)
         return held is None or replace(held, status=adopted.status) != adopted
 
+    def move(self, uid: str, unit: ObjectRef) -> None:
+        """Put a pod into a unit, also its own, of whose PodGroup something changed."""
+        held = self._pods.get(uid)
+        if held is not None:
+            self.put(replace(held, terms=replace(held.terms, ref=unit)))
+            self._touch(unit.uid)
+
     def drop(self, uid: str) -> None:
         """Let a pod go, if it is one of these."""
+        self._leave(uid)
+        self._forget(uid)
+
+    def _forget(self, uid: str) -> None:
+        """Take a pod out of its unit."""
         held = self._pods.pop(uid, None)
         if held is None:
             return
@@ -77,14 +148,16 @@ class AdoptedPods:
         """Bring the table of workloads up to date."""
         changed, self._changed = self._changed, set()
         for unit in sorted(changed):
-            pods = [self._pods[uid] for uid in self._units.get(unit, ())]
-            pods = [one for one in pods if not one.finished]
+            everyone = [self._pods[uid] for uid in self._units.get(unit, ())]
+            pods = [one for one in everyone if not one.finished]
             before = self._workloads.get(unit)
             if not pods:
                 self._let_go(unit)
                 continue
             pods.sort(key=_place)
-            record = _unit(pods, self._inherited.get(_kind_of_work(pods[0])) or ())
+            ended = [one.controller for one in everyone if one.succeeded]
+            inherited = self._inherited.get(_kind_of_work(pods[0])) or ()
+            record = _unit(pods, ended, self._groups, inherited)
             self._context.overlay.drop(StatusSet(uid=unit, status=record.status))
             if record != before:
                 self._workloads.put(unit, record)
@@ -122,14 +195,62 @@ def _kind_of_work(adopted: AdoptedPod) -> tuple[str, str, str]:
     return adopted.pod.namespace, adopted.controller, adopted.terms.workload_class
 
 
-def _unit(pods: Sequence[AdoptedPod], inherited: tuple[Exclusion, ...]) -> WorkloadRecord:
+def _terms(
+    lead: AdoptedPod,
+    pods: Sequence[AdoptedPod],
+    ended: int,
+    groups: Table[tuple[str, str], int],
+) -> WorkloadRecord:
+    """What pods of one unit ask for, by one of them, with as many members as a PodGroup has.
+
+    The fewest of a PodGroup bind while none of them was let go, as for the scheduler of
+    Kubernetes; those that come later join the others. ``ended`` have done their work.
+    """
+    if not lead.group:
+        return lead.terms
+    fewest = groups.get((lead.pod.namespace, lead.group))
+    if fewest is None:
+        text = f"spec.schedulingGroup: there is no PodGroup {lead.group}: create it"
+        return replace(lead.terms, invalid=lead.terms.invalid or text)
+    started = not all(one.gated for one in pods)
+    return replace(lead.terms, replicas=max(1 if started else fewest, len(pods) + ended))
+
+
+def _pool_uid(gang: ObjectRef) -> str:
+    """Uid of a gang to which pods of any controller belong."""
+    return f"gang/{gang.namespace}/{gang.name}"
+
+
+def _in_run(adopted: AdoptedPod) -> AdoptedPod:
+    """A pod in the gang that its controller's pods are by themselves."""
+    ref = run_of(replace(adopted.terms.ref, uid=_pool_uid(adopted.terms.ref)), adopted.controller)
+    return replace(adopted, terms=replace(adopted.terms, ref=ref))
+
+
+def _unit(
+    pods: Sequence[AdoptedPod],
+    ended: Sequence[str],
+    groups: Table[tuple[str, str], int],
+    inherited: tuple[Exclusion, ...],
+) -> WorkloadRecord:
     """The workload of some pods, at least one, in the order of their places.
 
     One that was told nothing yet begins without the devices that failed those before it. Where
     not all of them tell the same status it counts as not told, and is told again.
+
+    Args:
+        pods: Those that have not ended.
+        ended: Controllers of those that ended well.
+        groups: The PodGroups of Kubernetes, with the fewest pods that start together.
+        inherited: Devices that failed those before.
     """
-    first = pods[0].terms
-    whole, others = pods[: first.replicas], pods[first.replicas :]
+    lead = _leading(pods)
+    live = {one.controller for one in pods}
+    terms = _terms(lead, pods, sum(controller in live for controller in ended), groups)
+    first = replace(terms, created=pods[0].terms.created)
+    let_go = sum(not one.gated for one in pods)
+    room = max(let_go, first.replicas - ended_in_wave(first.replicas, ended, live))
+    whole, others = pods[:room], pods[room:]
     fresh = WorkloadStatus(scheduling=SchedulingState(exclusions=inherited))
     told = next((one.status for one in whole if one.status.observed_generation), fresh)
     members = (
@@ -139,17 +260,43 @@ def _unit(pods: Sequence[AdoptedPod], inherited: tuple[Exclusion, ...]) -> Workl
     if not all(one.told for one in members):
         told = replace(told, observed_generation=0)
     record = replace(first, adopted=members, status=told)
-    invalid = next((one for one in pods if one.terms.invalid), None)
-    if invalid is not None:
-        return _refused(record, f"{invalid.pod.name}: {invalid.terms.invalid}")
-    other = next((one for one in pods if _asked(one.terms) != _asked(first)), None)
+    complaints = ((lead, first.invalid), *((one, one.terms.invalid) for one in pods))
+    for complaining, complaint in complaints:
+        if complaint:
+            return _refused(record, f"{complaining.pod.name}: {complaint}")
+    asked = _asked(lead.terms)
+    other = next(
+        (one for one in pods if _asked(one.terms) != asked and not _may_differ(one, lead)), None
+    )
     if other is not None:
         return _refused(
             record,
-            f"{pods[0].pod.name} and {other.pod.name} of one gang ask for different things: give"
+            f"{lead.pod.name} and {other.pod.name} of one gang ask for different things: give"
             " all its pods the same keys of ullage.dev",
         )
     return record
+
+
+def _leading(pods: Sequence[AdoptedPod]) -> AdoptedPod:
+    """The pod whose terms are those of the gang: the first, or the newest of a newer revision.
+
+    A StatefulSet replaces its pods one after the other: who comes is placed by the new terms, and
+    who runs keeps what it has until then.
+    """
+    newest = max(
+        (one for one in pods if one.gated and one.revision),
+        key=lambda one: (one.terms.created, one.pod.name),
+        default=pods[0],
+    )
+    return newest if newest.revision != pods[0].revision else pods[0]
+
+
+def _may_differ(adopted: AdoptedPod, lead: AdoptedPod) -> bool:
+    """Whether a pod of another revision may ask for something else; its slots are its own."""
+    if not adopted.revision or adopted.controller != lead.controller:
+        return False
+    same_slots = adopted.terms.gpu.count == lead.terms.gpu.count
+    return adopted.revision != lead.revision and (same_slots or not adopted.gated)
 
 
 def _knows(adopted: AdoptedPod) -> bool:

@@ -9,7 +9,7 @@ result may depend on the order in which different streams speak.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Final
 
@@ -26,7 +26,7 @@ from ullage.cluster.cache.assume import (
     WorkloadLeaving,
 )
 from ullage.cluster.cache.own import GPUNodeStore, NodeStore, WorkloadStore
-from ullage.cluster.cache.pods import PodStore
+from ullage.cluster.cache.pods import PodGroupStore, PodStore
 from ullage.cluster.cache.pools import CheckPool, PoolStore
 from ullage.cluster.cache.refusals import RefusalKey, Refusals
 from ullage.cluster.cache.stores import (
@@ -42,6 +42,7 @@ from ullage.cluster.cache.stores import (
 )
 from ullage.cluster.cache.table import Table
 from ullage.cluster.cache.view import Overlaid, seen_gpu_node, seen_pod, seen_workload
+from ullage.cluster.cache.volumes import Volumes
 from ullage.cluster.projection.pod_template import Blueprint, Seen
 from ullage.cluster.projection.rest import (
     project_deployment,
@@ -49,6 +50,7 @@ from ullage.cluster.projection.rest import (
     project_service,
 )
 from ullage.cluster.projection.tuning import project_tuning_job
+from ullage.cluster.records.pod_rules import Labels
 from ullage.cluster.records.pod_shape import Resources
 from ullage.cluster.records.pool import PoolRecord, PoolStatus
 from ullage.cluster.records.router import RouterLoad, RouterPod
@@ -98,9 +100,10 @@ class ClusterState:
             context.complain = complain
         self._nodes = NodeStore(streams.NODES.name, context)
         self._gpu_nodes = GPUNodeStore(streams.GPU_NODES.name, context)
-        self._foreign = ForeignStore(streams.FOREIGN_PODS.name, context, self._is_ours)
+        self._foreign = ForeignStore(streams.FOREIGN_PODS.name, context, self._counts)
         self._workloads: Table[str, WorkloadRecord] = Table()
         self._pods = PodStore(streams.PODS.name, context, self._workloads, self._foreign)
+        self._pod_groups = PodGroupStore(streams.POD_GROUPS.name, context, self._pods)
         self._jobs = self._workload_store(streams.TRAINING_JOBS, WorkloadKind.TRAINING_JOB)
         self._services = self._workload_store(
             streams.INFERENCE_DEPLOYMENTS, WorkloadKind.INFERENCE_DEPLOYMENT
@@ -126,6 +129,7 @@ class ClusterState:
             lambda held: held.ref.uid,
         )
         self._tunings.tells = ports.TUNING_JOB.kind
+        self._volumes = Volumes(context, self._has_rules)
         stores = (
             self._nodes,
             self._gpu_nodes,
@@ -140,6 +144,11 @@ class ClusterState:
             self._policies,
             self._pools,
             self._tunings,
+            self._volumes.namespaces,
+            self._volumes.claims,
+            self._volumes.volumes,
+            self._volumes.classes,
+            self._pod_groups,
         )
         self._stores = {store.stream: store for store in stores}
         self._seen_pod = Overlaid(self._overlay, (PodUngated, PodLeaving), seen_pod)
@@ -180,9 +189,9 @@ class ClusterState:
         self._routers = loads
         self._context.touch()
 
-    def set_pools(self, told: Mapping[str, PoolStatus]) -> bool:
-        """Sets the known state of pools, by uid; returns whether anything is new."""
-        return self._pools.tell(told)
+    def set_pool(self, uid: str, status: PoolStatus) -> bool:
+        """Sets the known state of a pool; returns whether it is new."""
+        return self._pools.tell(uid, status)
 
     # -- what is assumed ---------------------------------------------------------------------
 
@@ -237,7 +246,7 @@ class ClusterState:
         """
         self._overlay.clear()
         self._refusals.clear()
-        self._pools.tell({})
+        self._pools.forget_told()
         self._models, self._coordinators, self._routers = {}, {}, {}
         self._context.touch()
 
@@ -283,6 +292,14 @@ class ClusterState:
         """Pods that lead jobs in tiers as the watch shows them, by uid of the job; no snapshot."""
         return {pod.owner.uid: pod for pod in self._pods.coordinators() if pod.owner.uid}
 
+    def pods_of(self, uid: str) -> Sequence[PodRecord]:
+        """Pods of ours of a TrainingJob, its lead and orders included, as watched; no snapshot."""
+        return self._pods.of(uid)
+
+    def trials_of(self, uid: str) -> Set[str]:
+        """Uids of TrainingJobs that name a TuningJob of this uid as theirs; no snapshot."""
+        return self._jobs.trials.get(uid, frozenset())
+
     def routers_of_sleepers(self) -> Mapping[str, Sequence[RouterPod]]:
         """Routers of services that may have no replica, by uid of the service; no snapshot."""
         found: dict[str, list[RouterPod]] = {}
@@ -292,6 +309,11 @@ class ClusterState:
             if service is not None and service.batching is not None and service.may_sleep:
                 found.setdefault(uid, []).append(pod)
         return found
+
+    def router_pods(self, namespace: str, service: str) -> int:
+        """Bound pods that say they route requests of a service and have not ended; no snapshot."""
+        pods = self._foreign.routers.values()
+        return sum((pod.namespace, pod.service) == (namespace, service) for pod in pods)
 
     def foreign_pods(self) -> Mapping[str, ForeignPod]:
         """Pods that claim a workload which did not create them, by uid; in no snapshot."""
@@ -334,6 +356,9 @@ class ClusterState:
     # -- parts of freeze ---------------------------------------------------------------------
 
     def _build(self, now: float) -> Snapshot:
+        found = (self._pods.table.get(uid) for uid in sorted(self._pods.ruled))
+        ruled = [pod for pod in found if pod is not None]
+        pods_around = self._foreign.alike(all_pods=bool(ruled))
         return Snapshot(
             version=self.version,
             taken_at=now,
@@ -342,6 +367,9 @@ class ClusterState:
             pods=self._seen_pods(),
             foreign_use=self._foreign_use(),
             slot_holders=self._slot_holders(),
+            pods_around=pods_around,
+            namespaces=self._namespaces() if pods_around or ruled else {},
+            claims=self._volumes.shown(ruled),
             workloads=self._seen_workloads(),
             deployments=self._deployments.table.view(),
             services=self._kube_services.table.view(),
@@ -401,6 +429,17 @@ class ClusterState:
             if pod.fault and not pod.leaving
         )
         return {(space, service): fault for space, service, _, fault in sorted(faults)}
+
+    def _has_rules(self) -> bool:
+        """Whether any pod of ours has rules about other pods, ports or volumes."""
+        return bool(self._pods.ruled)
+
+    def _counts(self, node: str) -> bool:
+        """Whether other people's pods on a node matter: with rules, those of any node do."""
+        return self._is_ours(node) or self._has_rules()
+
+    def _namespaces(self) -> Mapping[str, Labels]:
+        return self._volumes.namespaces.table.view()
 
     def _is_ours(self, node: str) -> bool:
         return self._nodes.managed(node) or self._gpu_nodes.table.get(node) is not None

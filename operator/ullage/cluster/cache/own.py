@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from ullage.api.contract import DesiredSlice, WireError
 from ullage.cluster.cache.assume import SlicesSet, StatusSet, WorkloadLeaving
-from ullage.cluster.cache.pods import PodStore
+from ullage.cluster.cache.pods import PodStore, drop_from
 from ullage.cluster.cache.stores import Context, PlainStore, Store, name_of, uid_of
 from ullage.cluster.cache.table import Table
 from ullage.cluster.cache.view import seen_gpu_node, seen_workload
@@ -177,6 +177,8 @@ class WorkloadStore(Store[str]):
         self._table = table
         self._pods = pods
         self._mine: set[str] = set()
+        self.trials: dict[str, set[str]] = {}
+        """Uids of TrainingJobs by the uid of the TuningJob that they name."""
 
     def __len__(self) -> int:
         return len(self._mine)
@@ -208,6 +210,9 @@ class WorkloadStore(Store[str]):
             self._pods.adopt(record.ref.namespace, record.ref.name, uid)
         if record != held:
             self._table.put(uid, record)
+            self._forget_trial(held)
+            if record.trial is not None:
+                self.trials.setdefault(record.trial.tuning_uid, set()).add(uid)
         if held is None:
             self._pods.judge_claims(uid)
         if record != held or retry or settled:
@@ -227,6 +232,7 @@ class WorkloadStore(Store[str]):
         self.context.refusals.owner_changed(key, None)
         if record is None:
             return False
+        self._forget_trial(record)
         self._pods.judge_claims(key)
         ref = record.ref
         if self._kind is WorkloadKind.INFERENCE_DEPLOYMENT:
@@ -235,6 +241,10 @@ class WorkloadStore(Store[str]):
                 self._pods.adopt(ref.namespace, ref.name, "")
         self.context.touch()
         return True
+
+    def _forget_trial(self, record: WorkloadRecord | None) -> None:
+        if record is not None and record.trial is not None:
+            drop_from(self.trials, record.trial.tuning_uid, record.ref.uid)
 
     def _settle(self, record: WorkloadRecord) -> bool:
         """End what was assumed and is seen now; says whether anything was."""

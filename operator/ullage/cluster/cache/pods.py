@@ -9,22 +9,36 @@ names, in the pod's own namespace. No result depends on which stream speaks firs
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from ullage.api.contract import GATE, SLOT_RESOURCE
 from ullage.cluster.cache.adopted import AdoptedPods
 from ullage.cluster.cache.assume import PodCreated, PodLeaving, PodUngated
-from ullage.cluster.cache.stores import Context, ForeignStore, Store, uid_of
+from ullage.cluster.cache.stores import (
+    Context,
+    ForeignStore,
+    PlainStore,
+    Store,
+    full_name_of,
+    uid_of,
+)
 from ullage.cluster.cache.table import Table
 from ullage.cluster.cache.view import seen_pod
-from ullage.cluster.projection.adopted import project_adopted
+from ullage.cluster.projection.adopted import (
+    AdoptedPod,
+    group_unit,
+    project_adopted,
+    read_pod_group,
+)
 from ullage.cluster.projection.ownership import Claim
 from ullage.cluster.projection.pod import ForeignUse, project_pod
 from ullage.cluster.records.snapshot import (
     ForeignPod,
+    ObjectRef,
     PodRecord,
+    PodStage,
     WorkloadKind,
     WorkloadRecord,
 )
@@ -33,6 +47,8 @@ from ullage.ports import JsonObject
 Key = TypeVar("Key", bound=Hashable)
 
 POD: Final = "Pod"
+GroupName: TypeAlias = tuple[str, str]
+"""Namespace and name of a PodGroup."""
 
 
 class PodStore(Store[str]):
@@ -60,7 +76,14 @@ class PodStore(Store[str]):
         self._services: dict[tuple[str, str], str] = {}
         self._serving: dict[tuple[str, str], set[str]] = {}
         self._coordinators: set[str] = set()
-        self.adopted = AdoptedPods(context, workloads, self.judge_claims)
+        self.ruled: set[str] = set()
+        """Pods of ours that are not over and have rules about others, by uid."""
+        self._group_of: dict[str, GroupName] = {}
+        """PodGroup that a pod names, by the pod's uid."""
+        self._grouped: dict[GroupName, set[str]] = {}
+        self.groups: Table[GroupName, int] = Table()
+        """Fewest pods of each PodGroup that start together; 0 = each alone."""
+        self.adopted = AdoptedPods(context, workloads, self.groups, self.judge_claims)
 
     def __len__(self) -> int:
         return len(self.table) + len(self._foreign)
@@ -72,6 +95,11 @@ class PodStore(Store[str]):
     def coordinators(self) -> Iterable[PodRecord]:
         """Pods that lead jobs in tiers, found without looking at the others."""
         found = (self.table.get(uid) for uid in self._coordinators)
+        return [pod for pod in found if pod is not None]
+
+    def of(self, uid: str) -> Sequence[PodRecord]:
+        """Pods that claim a TrainingJob and may, found without looking at the others."""
+        found = (self.table.get(pod) for pod in self._claimed.get(uid, ()))
         return [pod for pod in found if pod is not None]
 
     def foreign(self) -> Mapping[str, ForeignPod]:
@@ -91,13 +119,20 @@ class PodStore(Store[str]):
         held = self.table.get(uid)
         before = seen_pod(held, self.context.overlay) if held is not None else None
         record, claim = self._projected(raw, now, held, before)
+        adopted: AdoptedPod | None = None
+        moved: Sequence[str] = ()
+        if not claim.against and record.owner.kind == WorkloadKind.POD:
+            adopted, moved = self.adopted.join(project_adopted(raw, record, self.context.share))
+            record = replace(record, owner=self.context.share(adopted.terms.ref))
         self._unindex(uid)
         self._index(uid, record, claim)
         changed = self._keep(record, claim.against or self._contradicted(record), before)
-        if claim.against or record.owner.kind != WorkloadKind.POD:
+        if adopted is None:
             self.adopted.drop(uid)
             return changed
-        return self.adopted.put(project_adopted(raw, record, self.context.share)) or changed
+        for other in moved:
+            self._move(other)
+        return self.adopted.put(adopted) or bool(moved) or changed
 
     def drop(self, key: str) -> bool:
         """Let a pod go."""
@@ -106,6 +141,15 @@ class PodStore(Store[str]):
         if self._foreign.pop(key, None) is not None:
             return self._others.count_besides(key, None)
         return self._let_go(key)
+
+    def _move(self, uid: str) -> None:
+        """A pod belongs to another gang of the same name."""
+        record, moved = self.table.get(uid), self.adopted.move_to_run(uid)
+        if record is None or moved is None:
+            return
+        self._unindex(uid)
+        self._claimed.setdefault(moved.terms.ref.uid, set()).add(uid)
+        self.table.put(uid, replace(record, owner=self.context.share(moved.terms.ref)))
 
     def adopt(self, namespace: str, name: str, uid: str) -> None:
         """The InferenceDeployment of this name has this uid now (empty: there is none)."""
@@ -118,6 +162,22 @@ class PodStore(Store[str]):
             if record is not None and record.owner.uid != uid:
                 self.table.put(pod_uid, self._owned(record, uid))
                 self.context.touch()
+
+    def regroup(self, name: GroupName) -> None:
+        """The PodGroup of this name came, went or changed: with whom are its pods placed?"""
+        for uid in tuple(self._grouped.get(name, ())):
+            record = self._known(uid)
+            if record is None:
+                continue
+            alone = ObjectRef(
+                kind=WorkloadKind.POD, namespace=record.namespace, name=record.name, uid=uid
+            )
+            before, owned = self.table.get(uid), self._placed_with(record, name, alone)
+            if owned != record:
+                drop_from(self._claimed, record.owner.uid, uid)
+                self._claimed.setdefault(owned.owner.uid, set()).add(uid)
+                self._keep(owned, self._contradicted(owned), before)
+            self.adopted.move(uid, owned.owner)
 
     def judge_claims(self, uid: str) -> None:
         """The workload of this uid came or went: whose are the pods that claim it?"""
@@ -135,6 +195,9 @@ class PodStore(Store[str]):
         """Remember whom the pod asks about when workloads come and go."""
         if claim.against:
             return
+        if claim.group:
+            self._group_of[uid] = name = (record.namespace, claim.group)
+            self._grouped.setdefault(name, set()).add(uid)
         if claim.replica:
             self._serving.setdefault((record.namespace, record.owner.name), set()).add(uid)
         else:
@@ -142,10 +205,13 @@ class PodStore(Store[str]):
 
     def _unindex(self, uid: str) -> None:
         """Forget whom the pod asked about, as far as it is known."""
+        name = self._group_of.pop(uid, None)
+        if name is not None:
+            drop_from(self._grouped, name, uid)
         record = self._known(uid)
         if record is not None:
-            _remove(self._serving, (record.namespace, record.owner.name), uid)
-            _remove(self._claimed, record.owner.uid, uid)
+            drop_from(self._serving, (record.namespace, record.owner.name), uid)
+            drop_from(self._claimed, record.owner.uid, uid)
 
     def _known(self, uid: str) -> PodRecord | None:
         """The pod, ours or not."""
@@ -171,6 +237,10 @@ class PodStore(Store[str]):
         settled = self._settle(record)
         if record != self.table.get(uid):
             self.table.put(uid, record)
+            if record.rules is not None and not record.stage.finished:
+                self.ruled.add(uid)
+            else:
+                self.ruled.discard(uid)
             if record.lead:
                 self._coordinators.add(uid)
             else:
@@ -183,6 +253,7 @@ class PodStore(Store[str]):
     def _let_go(self, uid: str) -> bool:
         """Take a pod out of those that are ours; says whether it was one."""
         self._coordinators.discard(uid)
+        self.ruled.discard(uid)
         self.context.overlay.drop_target(PodUngated, uid)
         self.context.overlay.drop_target(PodLeaving, uid)
         self.context.node_refusals.forget(uid)
@@ -203,6 +274,11 @@ class PodStore(Store[str]):
         ]
         return any(settled)
 
+    def _placed_with(self, record: PodRecord, name: GroupName, alone: ObjectRef) -> PodRecord:
+        """The pod as one of its PodGroup's gang; alone where that is none, or not there."""
+        owner = group_unit(*name) if self.groups.get(name) else alone
+        return replace(record, owner=self.context.share(owner))
+
     def _owned(self, record: PodRecord, uid: str) -> PodRecord:
         return replace(record, owner=self.context.share(replace(record.owner, uid=uid)))
 
@@ -214,10 +290,48 @@ class PodStore(Store[str]):
         if claim.replica and not claim.against:
             key = (record.namespace, record.owner.name)
             record = self._owned(record, self._services.get(key, ""))
+        record = _as_it_ended(record, held)
+        if claim.group and not claim.against:
+            record = self._placed_with(record, (record.namespace, claim.group), claim.owner)
         for earlier in (held, before):
             if earlier is not None and earlier.stage is record.stage:
                 return replace(record, stage_since=earlier.stage_since), claim
         return record, claim
+
+
+class PodGroupStore(PlainStore[GroupName, int]):
+    """PodGroups of Kubernetes: whose pods start together, and how many at least."""
+
+    def __init__(self, stream: str, context: Context, pods: PodStore) -> None:
+        """``pods`` are regrouped with every change."""
+        super().__init__(stream, context, full_name_of, read_pod_group)
+        self.table = pods.groups
+        self._pods = pods
+
+    def put(self, raw: JsonObject, now: float) -> bool:
+        """Keep a group as it is now."""
+        changed = super().put(raw, now)
+        if changed:
+            self._pods.regroup(self.key(raw))
+        return changed
+
+    def drop(self, key: GroupName) -> bool:
+        """Let a group go."""
+        gone = super().drop(key)
+        if gone:
+            self._pods.regroup(key)
+        return gone
+
+
+def _as_it_ended(record: PodRecord, held: PodRecord | None) -> PodRecord:
+    """A pod that was seen to end by itself stays so, though it is deleted afterwards."""
+    if held is None or not held.stage.finished:
+        return record
+    if held.stage is PodStage.SUCCEEDED and record.stage is PodStage.STOPPED:
+        return replace(record, stage=held.stage, report=held.report)
+    if held.stage is record.stage is PodStage.FAILED:
+        return replace(record, disrupted=held.disrupted)
+    return record
 
 
 def _use_of(record: PodRecord) -> ForeignUse | None:
@@ -227,13 +341,13 @@ def _use_of(record: PodRecord) -> ForeignUse | None:
     requests = record.shape.requests
     holds = any(name == SLOT_RESOURCE and amount for name, amount in requests.extended)
     holder = f"{record.namespace}/{record.name}" if holds else ""
-    return ForeignUse(node=record.node, requests=requests, slot_holder=holder)
+    return ForeignUse(node=record.node, requests=requests, slot_holder=holder, traits=record.traits)
 
 
-def _remove(index: dict[Key, set[str]], key: Key, uid: str) -> None:
-    """Take a pod out of an index, and an entry that is empty then."""
-    pods = index.get(key)
-    if pods is not None:
-        pods.discard(uid)
-        if not pods:
+def drop_from(index: dict[Key, set[str]], key: Key, uid: str) -> None:
+    """Take a uid out of an index, and an entry that is empty then."""
+    uids = index.get(key)
+    if uids is not None:
+        uids.discard(uid)
+        if not uids:
             del index[key]

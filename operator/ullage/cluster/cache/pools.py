@@ -34,7 +34,7 @@ class PoolStore(PlainStore[str, PoolRecord]):
             return pool
 
         super().__init__(stream, context, name_of, project, lambda held: held.uid)
-        self._told: Mapping[str, PoolStatus] = {}
+        self._told: dict[str, PoolStatus] = {}
         self._seen: dict[str, tuple[PoolRecord, PoolStatus, PoolRecord]] = {}
         self._view: dict[str, PoolRecord] = {}
 
@@ -51,13 +51,19 @@ class PoolStore(PlainStore[str, PoolRecord]):
         """Every pool as the API shows it, status included."""
         return self.table.view()
 
-    def tell(self, told: Mapping[str, PoolStatus]) -> bool:
-        """Sets the known state, by uid of the pool; returns whether anything is new."""
-        if told == self._told:
+    def tell(self, uid: str, status: PoolStatus) -> bool:
+        """Sets the known state of a pool; returns whether it is new."""
+        if self._told.get(uid) == status:
             return False
-        self._told = dict(told)
+        there = {pool.uid for pool in self.table.values()}
+        self._told = {uid: told for uid, told in self._told.items() if uid in there}
+        self._told[uid] = status
         self.context.touch()
         return True
+
+    def forget_told(self) -> None:
+        """The API alone is believed."""
+        self._told = {}
 
     def seen(self) -> Mapping[str, PoolRecord]:
         """Every pool as decisions see it: the very same records as long as nothing changes.

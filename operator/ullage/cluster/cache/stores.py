@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Final, Generic, TypeVar
 
 from ullage import ports
@@ -34,6 +35,7 @@ from ullage.cluster.projection.pod_template import Seen
 from ullage.cluster.projection.policy import project_policy
 from ullage.cluster.projection.rest import project_profile
 from ullage.cluster.projection.router_pod import project_router_pod
+from ullage.cluster.records.pod_rules import AlikePods
 from ullage.cluster.records.pod_shape import Resources
 from ullage.cluster.records.router import RouterPod
 from ullage.cluster.records.snapshot import (
@@ -381,6 +383,7 @@ class ForeignStore(Store[str]):
         self.table = ForeignTable()
         self._besides = ForeignTable()
         self._wanted = wanted
+        self._shown: dict[str, tuple[AlikePods, ...]] = {}
         self.unprepared: dict[str, ForeignPod] = {}
         """Pods whose labels ask for a device, and that no admission policy prepared; by uid."""
         self.routers: dict[str, RouterPod] = {}
@@ -406,17 +409,17 @@ class ForeignStore(Store[str]):
         else:
             self.unprepared[uid] = unprepared
         routes = self._route(uid, project_router_pod(raw) if use is not None else None)
-        return self._touch_if_wanted(self.table.put(uid, use)) or routes
+        return self._count(self.table, uid, use) or routes
 
     def drop(self, key: str) -> bool:
         """Count a pod no more."""
         self.unprepared.pop(key, None)
         routes = self._route(key, None)
-        return self._touch_if_wanted(self.table.put(key, None)) or routes
+        return self._count(self.table, key, None) or routes
 
     def count_besides(self, uid: str, use: ForeignUse | None) -> bool:
         """Count a pod of another stream that turned out to be foreign (``None`` = no more)."""
-        return self._touch_if_wanted(self._besides.put(uid, use))
+        return self._count(self._besides, uid, use)
 
     def use(self, node: str) -> Resources | None:
         """Requests of foreign pods on a node; ``None`` where none runs."""
@@ -432,6 +435,21 @@ class ForeignStore(Store[str]):
         abstract_set = self.table.slot_holders(node) | self._besides.slot_holders(node)
         return tuple(sorted(abstract_set)[:HOLDERS_NAMED])
 
+    def alike(self, *, all_pods: bool) -> dict[str, tuple[AlikePods, ...]]:
+        """Pods by node as rules look at them; else only on nodes with some that repel others."""
+        tables = (self.table, self._besides)
+        nodes = {
+            node for table in tables for node in (table.nodes() if all_pods else table.repelling())
+        }
+        found: dict[str, tuple[AlikePods, ...]] = {}
+        for node in sorted(nodes):
+            parts = [part for table in tables if (part := table.alike(node))]
+            alike = parts[0] if len(parts) == 1 else tuple(chain.from_iterable(parts))
+            before = self._shown.get(node)
+            found[node] = before if before is not None and before == alike else alike
+        self._shown = found
+        return found
+
     def _route(self, uid: str, pod: RouterPod | None) -> bool:
         """Keep a router as it is now; says whether what decisions see of it is new."""
         before = self.routers.pop(uid, None)
@@ -442,8 +460,12 @@ class ForeignStore(Store[str]):
         self.context.touch()
         return True
 
-    def _touch_if_wanted(self, nodes: set[str]) -> bool:
-        visible = any(self._wanted(node) for node in nodes)
+    def _count(self, table: ForeignTable, uid: str, use: ForeignUse | None) -> bool:
+        """Count a pod as it is now; says whether a decision could see the change."""
+        repels = table.repels(uid)
+        nodes = table.put(uid, use)
+        repels = bool(nodes) and (repels or table.repels(uid))
+        visible = repels or any(self._wanted(node) for node in nodes)
         if visible:
             self.context.touch()
         return visible

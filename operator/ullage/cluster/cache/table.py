@@ -9,6 +9,7 @@ from collections.abc import Hashable, Iterable, Mapping, Set
 from typing import Generic, TypeVar
 
 from ullage.cluster.projection.pod import ForeignUse
+from ullage.cluster.records.pod_rules import AlikePods, PodTraits
 from ullage.cluster.records.pod_shape import Resources
 
 Key = TypeVar("Key", bound=Hashable)
@@ -72,6 +73,11 @@ class ForeignTable:
         self._sums: dict[str, Counter[str]] = {}
         self._built: dict[str, Resources] = {}
         self._holders: dict[str, set[str]] = {}
+        self._traits: dict[str, dict[str, PodTraits]] = {}
+        """By node, then uid."""
+        self._alike: dict[str, tuple[AlikePods, ...]] = {}
+        self._repelling: Counter[str] = Counter()
+        """By node: pods that keep others away."""
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -88,10 +94,12 @@ class ForeignTable:
         touched = set()
         if before is not None:
             self._count(before, -1)
+            self._look(uid, before, -1)
             touched.add(before.node)
             del self._pods[uid]
         if use is not None:
             self._count(use, 1)
+            self._look(uid, use, 1)
             touched.add(use.node)
             self._pods[uid] = use
         return touched
@@ -119,6 +127,46 @@ class ForeignTable:
     def slot_holders(self, node: str) -> Set[str]:
         """Pods on a node that ask for device slots, by namespace and name."""
         return self._holders.get(node, frozenset())
+
+    def repels(self, uid: str) -> bool:
+        """Whether a pod keeps others away."""
+        use = self._pods.get(uid)
+        return use is not None and use.traits is not None and bool(use.traits.anti_affinity)
+
+    def nodes(self) -> Iterable[str]:
+        """Nodes with pods that rules can look at."""
+        return self._traits.keys()
+
+    def repelling(self) -> Iterable[str]:
+        """Nodes with pods that keep others away."""
+        return self._repelling.keys()
+
+    def alike(self, node: str) -> tuple[AlikePods, ...]:
+        """The pods on a node as rules look at them, those that are alike together."""
+        known = self._alike.get(node)
+        if known is None:
+            counts = Counter(self._traits.get(node, {}).values())
+            known = tuple(AlikePods(traits=one, count=count) for one, count in counts.items())
+            known = self._alike[node] = tuple(sorted(known, key=repr))
+        return known
+
+    def _look(self, uid: str, use: ForeignUse, sign: int) -> None:
+        """Note what rules can look at of a pod, or that it is gone."""
+        traits = use.traits
+        if traits is None:
+            return
+        self._alike.pop(use.node, None)
+        on_node = self._traits.setdefault(use.node, {})
+        if sign > 0:
+            on_node[uid] = traits
+        else:
+            del on_node[uid]
+        if traits.anti_affinity:
+            self._repelling[use.node] += sign
+            if not self._repelling[use.node]:
+                del self._repelling[use.node]
+        if not on_node:
+            del self._traits[use.node]
 
     def _count(self, use: ForeignUse, sign: int) -> None:
         self._built.pop(use.node, None)

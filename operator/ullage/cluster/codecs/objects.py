@@ -211,9 +211,21 @@ def is_domain(name: str) -> bool:
     return _DOMAIN.fullmatch(name) is not None
 
 
+LINE_LIMIT: Final = 200
+"""Characters of a line of a program's log that we repeat."""
+_LAST_BYTES: Final = 4096
+
+
 def short(value: str, limit: int = MESSAGE_LIMIT) -> str:
     """A foreign text cut to what a condition can show."""
     return value if len(value) <= limit else value[: limit - 1] + "…"
+
+
+def last_line(value: str) -> str:
+    """The last line of a foreign text that says something, fit to stand in a sentence of ours."""
+    lines = (" ".join(line.split()) for line in reversed(value[-_LAST_BYTES:].splitlines()))
+    line = next((line for line in lines if line), "")
+    return short("".join(one if one.isprintable() else "?" for one in line), LINE_LIMIT)
 
 
 def controller_of(metadata: JsonObject) -> Controller | None:

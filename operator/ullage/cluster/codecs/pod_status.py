@@ -19,7 +19,7 @@ from ullage.api.codec import derived
 from ullage.api.contract import JsonObject, Reason, objects
 from ullage.api.reasons import ConditionType
 from ullage.cluster.codecs.objects import condition_from_wire, condition_to_wire
-from ullage.cluster.records.status import Condition, DecisionRecord, WorkloadStatus
+from ullage.cluster.records.status import Condition, DecisionRecord, Sharing, WorkloadStatus
 
 MOST_BYTES: Final = 1024
 """Of the annotation."""
@@ -36,7 +36,7 @@ SHOWN: Final = (
 """Conditions that a pod has not anyway, in this order."""
 _PLAIN: Final = 1000
 """Characters of a message that certainly stays whole."""
-_KEPT: Final = ("phase", "decision", "scheduling")
+_KEPT: Final = ("phase", "decision", "scheduling", "sharing")
 _MEMORY: Final = derived(
     WorkloadStatus, [one.name for one in fields(WorkloadStatus) if one.name not in _KEPT]
 )
@@ -55,12 +55,14 @@ def kept_in_pods(status: WorkloadStatus) -> WorkloadStatus:
             {ANNOTATION_SCHEDULING: scheduling_annotation(status)},
             {"conditions": pod_conditions(status)},
         )
-    short = _shortened(status).decision
+    shortened = _shortened(status)
+    short = shortened.decision
     kept = WorkloadStatus(
         observed_generation=1,
         phase=status.phase,
         decision=None if short is None else _with_texts(short, conditions),
         scheduling=status.scheduling,
+        sharing=shortened.sharing,
         conditions=conditions,
     )
     return status if status == kept else kept
@@ -73,6 +75,8 @@ def scheduling_annotation(status: WorkloadStatus) -> str:
         excluded = kept.scheduling.exclusions
         if excluded:
             kept = replace(kept, scheduling=replace(kept.scheduling, exclusions=excluded[1:]))
+        elif kept.sharing is not None:
+            kept = replace(kept, sharing=None)
         else:
             kept = replace(kept, decision=None)
     return written
@@ -131,7 +135,7 @@ def _with_texts(decision: DecisionRecord, conditions: tuple[Condition, ...]) -> 
 
 def _shortened(status: WorkloadStatus) -> WorkloadStatus:
     """The status without what is told elsewhere."""
-    decision, scheduling = status.decision, status.scheduling
+    decision, scheduling, sharing = status.decision, status.scheduling, status.sharing
     return replace(
         status,
         decision=None
@@ -143,6 +147,15 @@ def _shortened(status: WorkloadStatus) -> WorkloadStatus:
             runner_up="",
             message="",
             refusals=tuple(replace(one, nearest="", message="") for one in decision.refusals),
+        ),
+        sharing=None
+        if sharing is None
+        else Sharing(
+            percent=sharing.percent,
+            memory_mib=sharing.memory_mib,
+            predicted=sharing.predicted,
+            predicted_upper=sharing.predicted_upper,
+            observed=sharing.observed,
         ),
         scheduling=replace(
             scheduling,

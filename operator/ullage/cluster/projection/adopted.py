@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import Final
 
 from ullage.api.adoption import KEYS, MOST_PODS, AdoptionKey
@@ -22,9 +23,11 @@ from ullage.api.contract import (
     JsonObject,
     LatencyObjective,
     WireError,
+    bounded,
     default_trust_domain,
     objects,
     section,
+    text,
 )
 from ullage.api.readers import quoted
 from ullage.cluster.codecs.objects import Meta, Sharer, identity, is_domain, word
@@ -39,16 +42,26 @@ from ullage.cluster.projection.spec import (
 )
 from ullage.cluster.projection.workload_class import class_key, family_key
 from ullage.cluster.records.pod_shape import PodShape
-from ullage.cluster.records.snapshot import ObjectRef, PodRecord, WorkloadKind, WorkloadRecord
+from ullage.cluster.records.snapshot import (
+    ObjectRef,
+    PodRecord,
+    PodStage,
+    WorkloadKind,
+    WorkloadRecord,
+)
 from ullage.cluster.records.spec_fields import GPURequest
 from ullage.cluster.records.status import WorkloadStatus
-from ullage.cluster.values.readable import complaint
+from ullage.cluster.values.readable import complaint, complete
 
 Said = Mapping[AdoptionKey, str]
 """Values of the keys that a pod bears."""
 _SHARE: Final = re.compile(r"([0-9]{1,3})(?:-([0-9]{1,3}))?")
 _METRIC: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]{0,199}")
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,6}")
+_ONE_REVISION: Final = ("apps", "ReplicaSet")
+_REVISION: Final = "controller-revision-hash"
+"""Label of pods of StatefulSets and DaemonSets."""
+_UID_MOST: Final = 64
 _TOO_FAR: Final = 2**40
 """Stands for a number that is none: every bound refuses it."""
 
@@ -68,16 +81,69 @@ class AdoptedPod:
     """It is being deleted, or has ended."""
     controller: str
     """uid of what creates another one in its place; empty where nothing does."""
+    succeeded: bool = False
+    """It ended well by itself."""
+    group: str = ""
+    """PodGroup of Kubernetes that it is placed with; empty where it names none, or a gang of
+    ours."""
+    gang: bool = False
+    """It belongs to a gang."""
+    revision: str = ""
+    """Of the template that its controller made it from, where one controller keeps several."""
 
 
 def unit_of(meta: Meta) -> ObjectRef:
     """The workload that an adopted pod belongs to: itself, or the gang in its own namespace.
 
-    A gang has no object, and a uid that no object can have.
+    A gang has no object, and a uid that no object can have. A ReplicaSet is one revision of its
+    Deployment: its pods are a gang of their own. Whose pods else are one, ``AdoptedPods`` knows.
     """
     gang = meta.labels.get(AdoptionKey.GANG.key, "")
     name, uid = (gang, f"gang/{meta.namespace}/{gang}") if gang else (meta.name, meta.uid)
-    return ObjectRef(kind=WorkloadKind.POD, namespace=meta.namespace, name=name, uid=uid)
+    ref = ObjectRef(kind=WorkloadKind.POD, namespace=meta.namespace, name=name, uid=uid)
+    holder = meta.controller
+    if gang and holder is not None and (holder.group, holder.kind) == _ONE_REVISION:
+        return run_of(ref, holder.uid)
+    return ref
+
+
+def run_of(gang: ObjectRef, controller: str) -> ObjectRef:
+    """The gang that the pods of one controller are by themselves.
+
+    Args:
+        gang: All pods of the gang's name.
+        controller: uid of the controller, as a pod says it.
+    """
+    known = controller if len(controller) <= _UID_MOST else sha256(controller.encode()).hexdigest()
+    return replace(gang, uid=f"{gang.uid}/{known}")
+
+
+def scheduling_group(meta: Meta, spec: JsonObject) -> str:
+    """The PodGroup that an adopted pod names; its label of a gang counts more.
+
+    Raises:
+        WireError: the field is malformed.
+    """
+    if AdoptionKey.GANG.key in meta.labels:
+        return ""
+    return text(section(spec, "schedulingGroup"), "podGroupName", "")
+
+
+def group_unit(namespace: str, group: str) -> ObjectRef:
+    """The workload of the pods of a PodGroup, with a uid that no object can have."""
+    uid = f"podgroup/{namespace}/{group}"
+    return ObjectRef(kind=WorkloadKind.POD, namespace=namespace, name=group, uid=uid)
+
+
+def read_pod_group(raw: JsonObject) -> int:
+    """Fewest pods of a PodGroup that start together; 0 = each of them alone.
+
+    Raises:
+        WireError: the object is malformed, or asks for more than a gang has here.
+    """
+    complete(raw)
+    gang = section(section(section(raw, "spec"), "schedulingPolicy"), "gang")
+    return bounded(gang, "minCount", 1, MOST_PODS) if gang else 0
 
 
 def device_container(meta: Meta, spec: JsonObject) -> int:
@@ -115,8 +181,12 @@ def project_adopted(raw: JsonObject, record: PodRecord, share: Sharer) -> Adopte
         status=read_pod_status(meta.annotations, section(raw, "status")),
         gated=GATE in record.gates,
         finished=record.stage.finished,
+        succeeded=record.stage is PodStage.SUCCEEDED,
         leaving=record.deleting or record.stage.finished,
-        controller=meta.controller.uid if meta.controller is not None else "",
+        controller=record.controller,
+        gang=AdoptionKey.GANG.key in meta.labels,
+        group=scheduling_group(meta, section(raw, "spec")),
+        revision=share(meta.labels.get(_REVISION, "") if record.controller else ""),
     )
 
 

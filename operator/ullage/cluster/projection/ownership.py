@@ -12,9 +12,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ullage.api.adoption import asks_to_share
-from ullage.api.contract import LABEL_KIND, LABEL_LEAD, LABEL_ORDER, LABEL_OWNER, LABEL_RANK
+from ullage.api.contract import (
+    LABEL_KIND,
+    LABEL_LEAD,
+    LABEL_ORDER,
+    LABEL_OWNER,
+    LABEL_RANK,
+    JsonObject,
+)
 from ullage.cluster.codecs.objects import Meta
-from ullage.cluster.projection.adopted import unit_of
+from ullage.cluster.projection.adopted import scheduling_group, unit_of
 from ullage.cluster.records.snapshot import ObjectRef, WorkloadKind
 from ullage.cluster.values.names import (
     MAX_RANK,
@@ -34,23 +41,30 @@ class Claim:
             controller's for a job's pod; a replica's is the ReplicaSet's business, hence empty.
             Adopted pods belong to themselves, or to their gang.
         replica: It belongs to an InferenceDeployment, by way of a ReplicaSet.
+        group: PodGroup of Kubernetes that an adopted pod names beside that.
         against: Why the operator cannot have caused this pod; empty where the pod is consistent.
     """
 
     owner: ObjectRef
     replica: bool = False
+    group: str = ""
     against: str = ""
 
 
-def read_claim(meta: Meta) -> Claim:
-    """Read whose pod it is from labels, controller and name."""
+def read_claim(meta: Meta, spec: JsonObject) -> Claim:
+    """Read whose pod it is from labels, controller and name.
+
+    Raises:
+        WireError: the scheduling group is malformed.
+    """
     kind, name = meta.labels.get(LABEL_KIND, ""), meta.labels.get(LABEL_OWNER, "")
     replica = kind == WorkloadKind.INFERENCE_DEPLOYMENT
     if replica:
         against = _against_replica(meta, name)
     elif kind == WorkloadKind.POD:
         against = "" if asks_to_share(meta.labels) else "no label of it asks for a device"
-        return Claim(owner=unit_of(meta), against=against)
+        group = scheduling_group(meta, spec)
+        return Claim(owner=unit_of(meta), group=group, against=against)
     elif kind == WorkloadKind.TRAINING_JOB:
         against = _against_child(meta, name)
     else:

@@ -31,6 +31,7 @@ from ullage.cluster.codecs.objects import (
     Sharer,
     condition_true,
     identity,
+    last_line,
     optional_text,
     optional_whole,
     read_meta,
@@ -39,8 +40,10 @@ from ullage.cluster.codecs.objects import (
 )
 from ullage.cluster.projection.adopted import device_container
 from ullage.cluster.projection.ownership import Claim, read_claim
+from ullage.cluster.projection.pod_rules import foreign_traits, labels_of, pod_rules
 from ullage.cluster.projection.pod_shape import pod_requests, pod_shape, resources_of
 from ullage.cluster.records.metrics import EpochValue, read_report
+from ullage.cluster.records.pod_rules import PodTraits
 from ullage.cluster.records.pod_shape import Resources
 from ullage.cluster.records.snapshot import (
     ForeignPod,
@@ -48,6 +51,7 @@ from ullage.cluster.records.snapshot import (
     PodRecord,
     PodStage,
     WorkloadKind,
+    end_text,
 )
 from ullage.cluster.values.names import number_of
 from ullage.cluster.values.readable import complete
@@ -55,6 +59,11 @@ from ullage.cluster.values.readable import complete
 _RACE_REASONS: Final = frozenset({"UnexpectedAdmissionError", "NodeAffinity"})
 _RACE_PREFIX: Final = "OutOf"
 _GATED_REASON: Final = "SchedulingGated"
+CLOCKS_APART_S: Final = 10.0
+"""How far the clocks of nodes and API server may differ (not measured). A pod that ended less than
+this before it was asked to end counts as stopped: running it again loses less than not doing so."""
+MOST_WORD: Final = 64
+"""Characters of kubelet's word for an end."""
 _STARTING: Final = "PodInitializing"
 """What a container waits for while init containers run: the reason stands at those."""
 
@@ -67,6 +76,8 @@ class ForeignUse:
     requests: Resources
     slot_holder: str = ""
     """Namespace and name of the pod, where it asks for device slots."""
+    traits: PodTraits | None = None
+    """What rules of others look at; ``None`` = it cannot be read."""
 
 
 def _gates(spec: JsonObject) -> tuple[str, ...]:
@@ -85,23 +96,56 @@ def _stage(phase: str, gates: tuple[str, ...], node: str) -> PodStage:
     return PodStage.RUNNING if phase == "Running" else PodStage.BOUND
 
 
-def _exit_code(status: JsonObject, device: str) -> int | None:
-    """Exit code of the device container; where it has none or 0, of the first that failed."""
-    device_code: int | None = None
-    failed: int | None = None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _End:
+    """How a container ended."""
+
+    code: int | None = None
+    reason: str = ""
+    line: str = ""
+    before: str = ""
+    restarts: int = 0
+
+
+def _end(status: JsonObject, device: str) -> _End:
+    """The end of the device container; where it has none or 0, of the first that failed.
+
+    Where no container tells one, kubelet's word for the end of the pod.
+    """
+    own: JsonObject = {}
+    failed: JsonObject = {}
+    restarts, before = 0, ""
     for field in ("initContainerStatuses", "containerStatuses"):
         for container in objects(status, field):
             ended = section(section(container, "state"), "terminated")
-            if not ended:
-                continue
-            code = whole(ended, "exitCode")
             if field == "containerStatuses" and container.get("name") == device:
-                device_code = code
-            if code and failed is None:
-                failed = code
-    if device_code:
-        return device_code
-    return device_code if failed is None else failed
+                own = ended
+                before = _before(container)
+                restarts = max(0, optional_whole(container, "restartCount"))
+            if ended and whole(ended, "exitCode") and not failed:
+                failed = ended
+    chosen = failed if failed and not own.get("exitCode") else own
+    if not chosen:
+        line = last_line(optional_text(status, "message"))
+        reason = short(optional_text(status, "reason"), MOST_WORD)
+        return _End(reason=reason, line=line, before=before, restarts=restarts)
+    code = whole(chosen, "exitCode")
+    return _End(
+        code=code,
+        reason=short(optional_text(chosen, "reason"), MOST_WORD),
+        line=last_line(optional_text(chosen, "message")) if code else "",
+        before=before,
+        restarts=restarts,
+    )
+
+
+def _before(container: JsonObject) -> str:
+    """How a container ended before it was started again; empty where it was not."""
+    ended = section(section(container, "lastState"), "terminated")
+    if not ended:
+        return ""
+    reason = short(optional_text(ended, "reason"), MOST_WORD)
+    return end_text(whole(ended, "exitCode"), reason, last_line(optional_text(ended, "message")))
 
 
 def _report(status: JsonObject, device: str) -> tuple[EpochValue, ...]:
@@ -147,6 +191,40 @@ def _ready_since(status: JsonObject) -> float:
     return 0.0
 
 
+def _ended_at(status: JsonObject) -> float:
+    """When the last container ended; 0 where none has, or no one can read when."""
+    ends = [
+        _moment(section(section(container, "state"), "terminated"), "finishedAt")
+        for container in objects(status, "containerStatuses")
+    ]
+    return max(ends, default=0.0)
+
+
+def _stop_asked(metadata: JsonObject, status: JsonObject) -> float | None:
+    """When deletion or disruption began; ``None`` = never, 0 = at a time that cannot be read.
+
+    The time in the object is when the grace of the deletion is over.
+    """
+    moments: list[float] = []
+    if metadata.get("deletionTimestamp"):
+        over = _moment(metadata, "deletionTimestamp")
+        moments.append(max(0.0, over - optional_whole(metadata, "deletionGracePeriodSeconds")))
+    moments.extend(
+        _moment(condition, "lastTransitionTime")
+        for condition in objects(status, "conditions")
+        if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True"
+    )
+    return min(moments, default=None)
+
+
+def _moment(raw: JsonObject, field: str) -> float:
+    """A time that only puts ends in order: one that cannot be read costs nothing else."""
+    try:
+        return seconds(raw.get(field), field)
+    except WireError:
+        return 0.0
+
+
 def project_pod(raw: JsonObject, now: float, share: Sharer) -> tuple[PodRecord, Claim]:
     """Read a pod with our label, and whose it claims to be.
 
@@ -155,7 +233,7 @@ def project_pod(raw: JsonObject, now: float, share: Sharer) -> tuple[PodRecord, 
     """
     meta = read_meta(raw)
     spec, status = section(raw, "spec"), section(raw, "status")
-    claim = read_claim(meta)
+    claim = read_claim(meta, spec)
     is_adopted = claim.owner.kind == WorkloadKind.POD
     shape = share(pod_shape(spec, device=device_container(meta, spec) if is_adopted else 0))
     gates = _gates(spec)
@@ -165,7 +243,13 @@ def project_pod(raw: JsonObject, now: float, share: Sharer) -> tuple[PodRecord, 
     lost_race = stage is PodStage.FAILED and (
         failed_why in _RACE_REASONS or failed_why.startswith(_RACE_PREFIX)
     )
+    ended_at, stop_asked = _ended_at(status), _stop_asked(section(raw, "metadata"), status)
+    ended_first = stop_asked is None or 0 < ended_at < stop_asked - CLOCKS_APART_S
+    if stage is PodStage.SUCCEEDED and not ended_first:
+        stage = PodStage.STOPPED
+    disrupted = lost_race or condition_true(status, "DisruptionTarget")
     waiting_reason, waiting_message = _waiting(status, shape.device_container)
+    end = _end(status, shape.device_container)
     coordinator = meta.labels.get(LABEL_LEAD) == "true"
     record = PodRecord(
         uid=meta.uid,
@@ -183,9 +267,13 @@ def project_pod(raw: JsonObject, now: float, share: Sharer) -> tuple[PodRecord, 
         ready_since=_ready_since(status),
         deleting=meta.deleting,
         priority=optional_whole(spec, "priority"),
-        disrupted=lost_race or condition_true(status, "DisruptionTarget"),
+        disrupted=disrupted or (stage is PodStage.FAILED and not ended_first),
         lost_race=lost_race,
-        exit_code=_exit_code(status, shape.device_container),
+        exit_code=end.code,
+        end_reason=share(end.reason) if stage.finished else "",
+        last_line=end.line if stage is PodStage.FAILED else "",
+        last_end=end.before,
+        container_restarts=end.restarts,
         waiting_reason=share(waiting_reason),
         waiting_message=waiting_message,
         scheduling_message=share(_scheduling_message(status)),
@@ -196,7 +284,12 @@ def project_pod(raw: JsonObject, now: float, share: Sharer) -> tuple[PodRecord, 
         grace_s=optional_whole(spec, "terminationGracePeriodSeconds", 30),
         world_size=max(0, number_of(meta.annotations.get(ANNOTATION_WORLD_SIZE, ""))),
         controlled=is_adopted and meta.controller is not None,
+        controller=share(meta.controller.uid if is_adopted and meta.controller else ""),
         report=_report(status, shape.device_container) if stage is PodStage.SUCCEEDED else (),
+        labels=labels_of(meta.labels, share),
+        rules=share(pod_rules(spec, namespace=meta.namespace, name=meta.name, labels=meta.labels)),
+        ended_at=ended_at if stage.finished else 0.0,
+        stop_asked=(stop_asked or 0.0) if stage.finished else 0.0,
     )
     return record, claim
 
@@ -219,7 +312,12 @@ def project_foreign(raw: JsonObject, share: Sharer) -> tuple[str, ForeignUse | N
     if requests.get(SLOT_RESOURCE):
         metadata = section(raw, "metadata")
         holder = f"{optional_text(metadata, 'namespace')}/{optional_text(metadata, 'name')}"
-    use = ForeignUse(node=node, requests=resources_of(requests, pods=1), slot_holder=holder)
+    traits: PodTraits | None = None
+    with suppress(WireError):  # what it takes of its node counts, whatever its rules are like
+        traits = foreign_traits(raw, share)
+    use = ForeignUse(
+        node=node, requests=resources_of(requests, pods=1), slot_holder=holder, traits=traits
+    )
     return uid, share(use)
 
 

@@ -3,15 +3,19 @@
 """A pod spec's demands on a node: requests as kube-scheduler counts them, selectors, tolerations.
 
 The same reader serves live pods and pod templates, so that a job is measured before its pods
-exist exactly as they are afterwards. It must never count less than kube-scheduler does.
+exist exactly as they are afterwards. It must never count less than kube-scheduler does, but of a
+pod that exceeds ``template_bounds`` or ``MOST_RESOURCES`` only the first entries are read: a
+template with more is refused, and a pod with more gets no place (``pod_rules``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import Final
 
 from ullage.api.contract import SLOT_RESOURCE, WireError, objects, section, text
+from ullage.api.template_bounds import MOST_NODE_TERMS, MOST_SELECTED, MOST_TOLERATIONS
 from ullage.cluster.codecs.objects import optional_text, string_map, strings, within
 from ullage.cluster.records.pod_shape import (
     NodeAffinity,
@@ -27,6 +31,10 @@ from ullage.ports import JsonObject
 Amounts = dict[str, int]
 
 _NAME_MAX: Final = 63
+MOST_RESOURCES: Final = 256
+"""Names that are counted of one pod (our choice): no node has as many."""
+_KEPT: Final = ("cpu", "memory", "ephemeral-storage", SLOT_RESOURCE)
+"""Resources that are counted whatever else there is."""
 _POD_LEVEL: Final = ("cpu", "memory")
 """Resources that pod-level requests may set; ``hugepages-*`` besides."""
 
@@ -34,13 +42,16 @@ _POD_LEVEL: Final = ("cpu", "memory")
 def read_amounts(raw: JsonObject, field: str) -> Amounts:
     """A map of resource name to amount; cpu in thousandths of a core, the rest whole.
 
+    Of more than ``MOST_RESOURCES`` the first are read, beside those that always count.
+
     Raises:
         WireError: an amount is no quantity.
     """
-    return {
-        name: counted(name, value, f"{field}[{name}]")
-        for name, value in section(raw, field).items()
-    }
+    stated = section(raw, field)
+    if len(stated) > MOST_RESOURCES:
+        chosen = (*_KEPT, *islice(stated, MOST_RESOURCES))
+        stated = {name: stated[name] for name in chosen if name in stated}
+    return {name: counted(name, value, f"{field}[{name}]") for name, value in stated.items()}
 
 
 def resources_of(amounts: Mapping[str, int], pods: int = 0) -> Resources:
@@ -69,14 +80,19 @@ def _container_requests(container: JsonObject) -> Amounts:
         raise WireError(f"container {container.get('name')}: resources.{error}") from error
 
 
+def _counts(total: Amounts, name: str) -> bool:
+    return name in total or len(total) < MOST_RESOURCES or name in _KEPT
+
+
 def _add(total: Amounts, more: Mapping[str, int]) -> None:
     for name, amount in more.items():
-        total[name] = total.get(name, 0) + amount
+        if _counts(total, name):
+            total[name] = total.get(name, 0) + amount
 
 
 def _raise_to(total: Amounts, floor: Mapping[str, int]) -> None:
     for name, amount in floor.items():
-        if amount > total.get(name, 0):
+        if amount > total.get(name, 0) and _counts(total, name):
             total[name] = amount
 
 
@@ -97,11 +113,11 @@ def _containers_requests(spec: JsonObject) -> Amounts:
         if container.get("restartPolicy") == "Always":
             _add(total, needs)
             _add(sidecars, needs)
-            _raise_to(starting, sidecars)
+            beside = {name: sidecars[name] for name in needs if name in sidecars}
         else:
-            step = dict(sidecars)
-            _add(step, needs)
-            _raise_to(starting, step)
+            beside = {name: amount + sidecars.get(name, 0) for name, amount in needs.items()}
+        # the others are as they were when a container last named them
+        _raise_to(starting, beside)
     _raise_to(total, starting)
     return total
 
@@ -135,11 +151,24 @@ def _requirement(raw: JsonObject) -> Requirement:
     )
 
 
+def _requirements(raw: JsonObject, field: str) -> tuple[Requirement, ...]:
+    return tuple(_requirement(item) for item in objects(raw, field)[:MOST_NODE_TERMS])
+
+
 def _term(raw: JsonObject) -> SelectorTerm:
     return SelectorTerm(
-        expressions=tuple(_requirement(item) for item in objects(raw, "matchExpressions")),
-        fields=tuple(_requirement(item) for item in objects(raw, "matchFields")),
+        expressions=_requirements(raw, "matchExpressions"),
+        fields=_requirements(raw, "matchFields"),
     )
+
+
+def selector_terms(selector: JsonObject) -> tuple[SelectorTerm, ...]:
+    """The terms of a node selector.
+
+    Raises:
+        WireError: it is malformed.
+    """
+    return tuple(_term(term) for term in objects(selector, "nodeSelectorTerms")[:MOST_NODE_TERMS])
 
 
 def node_affinity(spec: JsonObject) -> NodeAffinity:
@@ -159,13 +188,9 @@ def node_affinity(spec: JsonObject) -> NodeAffinity:
         required = node.get("requiredDuringSchedulingIgnoredDuringExecution")
         if required is None:
             return NodeAffinity(has_affinity=True, has_node_affinity=True)
-        terms = objects(
-            section(node, "requiredDuringSchedulingIgnoredDuringExecution"), "nodeSelectorTerms"
-        )
+        selector = section(node, "requiredDuringSchedulingIgnoredDuringExecution")
         return NodeAffinity(
-            has_affinity=True,
-            has_node_affinity=True,
-            required=tuple(_term(term) for term in terms),
+            has_affinity=True, has_node_affinity=True, required=selector_terms(selector)
         )
 
 
@@ -176,6 +201,11 @@ def _toleration(raw: JsonObject) -> Toleration:
         value=optional_text(raw, "value"),
         effect=optional_text(raw, "effect"),
     )
+
+
+def _node_selector(spec: JsonObject) -> tuple[tuple[str, str], ...]:
+    first = dict(islice(section(spec, "nodeSelector").items(), MOST_SELECTED))
+    return tuple(sorted(string_map({"nodeSelector": first}, "nodeSelector").items()))
 
 
 def _cpu_limit(container: JsonObject) -> int:
@@ -214,8 +244,10 @@ def pod_shape(spec: JsonObject, *, slots: int = 0, device: int = 0) -> PodShape:
         return PodShape(
             device_container=_container_name(containers[device]),
             requests=resources_of(amounts, pods=1),
-            node_selector=tuple(sorted(string_map(spec, "nodeSelector").items())),
+            node_selector=_node_selector(spec),
             affinity=node_affinity(spec),
-            tolerations=tuple(_toleration(item) for item in objects(spec, "tolerations")),
+            tolerations=tuple(
+                _toleration(item) for item in objects(spec, "tolerations")[:MOST_TOLERATIONS]
+            ),
             cpu_limit_milli=_cpu_limit(containers[device]),
         )

@@ -48,6 +48,7 @@ def project_pool(raw: JsonObject) -> PoolRecord:
         band = optional_text(prior, "advisorBand")
         if band and band not in BANDS:
             raise WireError(f"prior.advisorBand: {band!r} is none of {', '.join(BANDS)}")
+        most = _within(spec, "max", 0, 100_000)
         with within("priceSource"):
             source = _source(section(spec, "priceSource"))
         return PoolRecord(
@@ -60,7 +61,8 @@ def project_pool(raw: JsonObject) -> PoolRecord:
             accelerator=_accelerator(spec),
             gpus_per_instance=bounded(spec, "gpusPerInstance", 1, 64, 1),
             node_selector=_selector(spec),
-            most=_within(spec, "max", 0, 100_000),
+            # a pool that is being deleted gets no more instances
+            most=0 if section(raw, "metadata").get("deletionTimestamp") else most,
             notice_s=_within(spec, "noticeSeconds", 0, 86_400),
             price_source=source,
             advisor_band=BANDS.get(band),

@@ -9,7 +9,7 @@ value becomes condition ``Invalid`` with its path and no failure of a later step
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from ullage.api.contract import (
@@ -24,6 +24,18 @@ from ullage.api.contract import (
     text,
 )
 from ullage.api.readers import quoted
+from ullage.api.template_bounds import (
+    MOST_AMOUNTS,
+    MOST_GATES,
+    MOST_MOUNTS,
+    MOST_NODE_TERMS,
+    MOST_PORTS,
+    MOST_SECRETS,
+    MOST_SELECTED,
+    MOST_TOLERATIONS,
+    MOST_VARIABLES,
+    MOST_VOLUMES,
+)
 from ullage.cluster.codecs.objects import (
     bounded,
     optional_text,
@@ -34,7 +46,7 @@ from ullage.cluster.codecs.objects import (
 )
 from ullage.cluster.projection.pod_shape import read_amounts
 from ullage.cluster.records.snapshot import WorkloadKind
-from ullage.cluster.values.readable import TOO_DEEP, too_deep
+from ullage.cluster.values.readable import outsized
 
 MOST_BYTES: Final = 256 * 1024
 """Of a template as compact JSON."""
@@ -43,6 +55,23 @@ CONTAINER_MAX: Final = 63
 """Characters of a container's name."""
 INT32_MAX: Final = 2**31 - 1
 _RESTART: Final = {WorkloadKind.TRAINING_JOB: "Never", WorkloadKind.INFERENCE_DEPLOYMENT: "Always"}
+_POD_LENGTHS: Final = {
+    "containers": MOST_CONTAINERS,
+    "initContainers": MOST_CONTAINERS,
+    "imagePullSecrets": MOST_SECRETS,
+    "nodeSelector": MOST_SELECTED,
+    "schedulingGates": MOST_GATES,
+    "tolerations": MOST_TOLERATIONS,
+    "volumes": MOST_VOLUMES,
+}
+_CONTAINER_LENGTHS: Final = {
+    "env": MOST_VARIABLES,
+    "ports": MOST_PORTS,
+    "volumeMounts": MOST_MOUNTS,
+}
+_AMOUNT_LENGTHS: Final = dict.fromkeys(("limits", "requests"), MOST_AMOUNTS)
+_AFFINITY_LENGTHS: Final = {"nodeSelectorTerms": MOST_NODE_TERMS}
+_TERM_LENGTHS: Final = dict.fromkeys(("matchExpressions", "matchFields"), MOST_NODE_TERMS)
 _PROTOCOLS: Final = ("TCP", "UDP", "SCTP")
 _WORDS: Final = (
     "hostname",
@@ -51,17 +80,59 @@ _WORDS: Final = (
     "serviceAccountName",
     "subdomain",
 )
-_LISTS: Final = ("imagePullSecrets", "schedulingGates", "tolerations", "volumes")
+
+
+def check_lengths(template: JsonObject, field: str) -> None:
+    """Check how much stands in the lists that are read, before any of it is.
+
+    An object that is refused is looked at again with each of its events. What is no list at all is
+    found by :func:`check_template`.
+
+    Raises:
+        WireError: one has more entries than the CRD takes.
+    """
+    with within(f"{field}.spec"):
+        spec = _inside(template, "spec")
+        _shorter(spec, _POD_LENGTHS)
+        for place in ("containers", "initContainers"):
+            for index, container in enumerate(_entries(spec, place)):
+                with within(f"{place}[{index}]"):
+                    _shorter(container, _CONTAINER_LENGTHS)
+                    with within("resources"):
+                        _shorter(_inside(container, "resources"), _AMOUNT_LENGTHS)
+        with within("affinity.nodeAffinity"):
+            affinity = _inside(_inside(spec, "affinity"), "nodeAffinity")
+            required = _inside(affinity, "requiredDuringSchedulingIgnoredDuringExecution")
+            _shorter(required, _AFFINITY_LENGTHS)
+            for index, term in enumerate(_entries(required, "nodeSelectorTerms")):
+                with within(f"nodeSelectorTerms[{index}]"):
+                    _shorter(term, _TERM_LENGTHS)
+
+
+def _inside(raw: object, field: str) -> object:
+    return raw.get(field) if isinstance(raw, dict) else None
+
+
+def _entries(raw: object, field: str) -> Sequence[object]:
+    stated = _inside(raw, field)
+    return stated if isinstance(stated, list) else ()
+
+
+def _shorter(raw: object, lengths: Mapping[str, int]) -> None:
+    for field, most in lengths.items():
+        stated = _inside(raw, field)
+        if isinstance(stated, (list, dict)) and len(stated) > most:
+            raise WireError(f"{field}: {len(stated)} entries, at most {most}")
 
 
 def check_depth(template: JsonObject, field: str) -> None:
     """Check that a template may be walked at all; before anything else is done with it.
 
     Raises:
-        WireError: it is nested too deep.
+        WireError: it is nested too deep, or of too many parts.
     """
-    if too_deep(template):
-        raise WireError(f"{field}: {TOO_DEEP}")
+    if fault := outsized(template):
+        raise WireError(f"{field}: {fault}")
 
 
 def check_size(template_json: str, field: str) -> None:
@@ -93,8 +164,8 @@ def check_template(kind: WorkloadKind, template: JsonObject) -> None:
     with within("spec"):
         spec = section(template, "spec")
         names = [
-            *_each(spec, "containers", _container, most=MOST_CONTAINERS),
-            *_each(spec, "initContainers", _container, most=MOST_CONTAINERS),
+            *_each(spec, "containers", _container),
+            *_each(spec, "initContainers", _container),
         ]
         _distinct("containers", names)
         _pod(kind, spec)
@@ -103,8 +174,8 @@ def check_template(kind: WorkloadKind, template: JsonObject) -> None:
 def _pod(kind: WorkloadKind, spec: JsonObject) -> None:
     for field in _WORDS:
         word(spec, field)
-    for field in _LISTS:
-        _each(spec, field, _NAMED[field])
+    for field, check in _NAMED.items():
+        _each(spec, field, check)
     bounded(spec, "terminationGracePeriodSeconds", 0, INT32_MAX, 30)
     bounded(spec, "priority", -INT32_MAX, INT32_MAX, 0)
     string_map(spec, "nodeSelector")
@@ -167,7 +238,7 @@ def _nothing(raw: JsonObject) -> str:
     return ""
 
 
-_NAMED: Final[dict[str, Callable[[JsonObject], str]]] = {
+_NAMED: Final[Mapping[str, Callable[[JsonObject], str]]] = {
     "imagePullSecrets": _nothing,
     "schedulingGates": _needed,
     "tolerations": _toleration,
@@ -175,13 +246,9 @@ _NAMED: Final[dict[str, Callable[[JsonObject], str]]] = {
 }
 
 
-def _each(
-    raw: JsonObject, field: str, check: Callable[[JsonObject], str], most: int = MOST_BYTES
-) -> list[str]:
+def _each(raw: JsonObject, field: str, check: Callable[[JsonObject], str]) -> list[str]:
     """Check each entry of a list of objects; returns their names."""
     entries = objects(raw, field)
-    if len(entries) > most:
-        raise WireError(f"{field}: {len(entries)} entries, at most {most}")
     names = []
     for index, entry in enumerate(entries):
         with within(f"{field}[{index}]"):

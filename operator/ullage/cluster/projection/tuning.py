@@ -33,9 +33,15 @@ from ullage.cluster.projection.spec import (
     read_trust_domain,
 )
 from ullage.cluster.projection.suggestions import read_suggestions
-from ullage.cluster.projection.template import check_depth, check_size, check_template
+from ullage.cluster.projection.template import (
+    check_depth,
+    check_lengths,
+    check_size,
+    check_template,
+)
 from ullage.cluster.records.snapshot import ObjectRef, WorkloadKind
 from ullage.cluster.records.tuning import TRIAL_POOL, TrialPool, TuningRecord
+from ullage.cluster.values.lives import ORPHAN, finalizers_of
 from ullage.engines.tuning.algorithms import SearchTerms, trials_of
 from ullage.engines.tuning.search_space import (
     MOST_OPTIONS,
@@ -81,6 +87,7 @@ def project_tuning_job(raw: JsonObject) -> TuningRecord:
             generation=meta.generation,
             resource_version=meta.resource_version,
             deleting=meta.deleting,
+            orphans=ORPHAN in finalizers_of(raw),
             terms=_terms(spec),
             metric=_metric(spec),
             parallelism=bounded(spec, "parallelism", 1, 256, 8),
@@ -250,8 +257,9 @@ def _pool(spec: JsonObject) -> TrialPool | None:
 def _trial_template(spec: JsonObject) -> str:
     with within("trialTemplate"):
         stated = section(spec, "trialTemplate")
-        check_depth(stated, "template")
         template = section(stated, "template")
+        check_lengths(template, "template")
+        check_depth(stated, "template")
         made = canonical_json(stated)
         check_size(made, "trialTemplate")
         if not template:

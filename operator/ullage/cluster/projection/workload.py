@@ -54,7 +54,13 @@ from ullage.cluster.projection.spec import (
     read_steps,
     read_trust_domain,
 )
-from ullage.cluster.projection.template import INT32_MAX, check_depth, check_size, check_template
+from ullage.cluster.projection.template import (
+    INT32_MAX,
+    check_depth,
+    check_lengths,
+    check_size,
+    check_template,
+)
 from ullage.cluster.projection.trial import read_trial
 from ullage.cluster.projection.workload_class import class_key, family_key
 from ullage.cluster.records.pod_shape import PodShape
@@ -111,6 +117,7 @@ def _read_template(
     Raises:
         WireError: it is too deep or too long, has no containers, or something is malformed.
     """
+    check_lengths(template, "template")
     check_depth(template, "template")
     template_json = canonical_json(template)
     key = (kind, hashlib.sha256(template_json.encode()).digest(), slots, labels)

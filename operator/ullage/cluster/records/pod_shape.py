@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ullage.api.contract import Interruption as Interruption
@@ -56,11 +57,35 @@ class Toleration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirement:
-    """One expression of a node selector term."""
+    """One expression about labels."""
 
     key: str
     operator: str
     values: tuple[str, ...] = ()
+
+    def holds(self, labels: Mapping[str, str]) -> bool:
+        """Whether it holds of these labels; an unknown operator never does."""
+        value = labels.get(self.key)
+        match self.operator:
+            case "In":
+                return value is not None and value in self.values
+            case "NotIn":
+                return value is None or value not in self.values
+            case "Exists":
+                return value is not None
+            case "DoesNotExist":
+                return value is None
+            case "Gt" | "Lt":
+                return self._compares(value)
+            case _:
+                return False
+
+    def _compares(self, value: str | None) -> bool:
+        try:
+            have, bound = int(value or ""), int(self.values[0])
+        except (ValueError, IndexError):
+            return False
+        return have > bound if self.operator == "Gt" else have < bound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -114,6 +114,8 @@ class PoolStatus:
     rebalancing."""
     nodes: Annotated[Count, KEPT, INT32, Schema(default=0)] = 0
     """Ready instances without a termination notice."""
+    launching: Annotated[Count, INT32] = 0
+    """Instances that are requested or not ready yet; a deleted pool ends after them."""
     launches: LaunchRecord = field(default_factory=LaunchRecord)
     """Launch counts with exponential decay."""
     last_loss: LossRecord | None = None

@@ -8,9 +8,10 @@ dropped. Times are seconds since the epoch, memory is bytes or MiB as the name s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Final
 
 from ullage.api.contract import (
     DesiredSlice,
@@ -26,6 +27,7 @@ from ullage.api.contract import Interruption as Interruption
 from ullage.api.contract import InterruptionKind as InterruptionKind
 from ullage.api.lanes import IterationPolicy
 from ullage.cluster.records.metrics import EpochValue
+from ullage.cluster.records.pod_rules import AlikePods, ClaimRecord, Labels, PodRules, PodTraits
 from ullage.cluster.records.pod_shape import PodShape, Resources, Taint
 from ullage.cluster.records.pool import PoolRecord
 from ullage.cluster.records.profile import DeviceProfileRecord as DeviceProfileRecord
@@ -53,6 +55,8 @@ from ullage.cluster.records.tier import CoordinatorReport
 from ullage.engines.admission.model import LearnedModel
 from ullage.engines.allocation.policies import POLICIES
 
+_NO_RULES = PodRules()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectRef:
@@ -72,12 +76,26 @@ class PodStage(StrEnum):
     BOUND = "Bound"
     RUNNING = "Running"
     SUCCEEDED = "Succeeded"
+    """It ended with exit code 0 before anything asked it to end."""
+    STOPPED = "Stopped"
+    """It ended with exit code 0 after its deletion or disruption began: its work may go on."""
     FAILED = "Failed"
 
     @property
     def finished(self) -> bool:
         """Whether no process of the pod will run again."""
-        return self in (PodStage.SUCCEEDED, PodStage.FAILED)
+        return self in (PodStage.SUCCEEDED, PodStage.STOPPED, PodStage.FAILED)
+
+
+_PLAIN_ENDS: Final = ("", "Error", "Completed")
+"""Kubelet's words that say no more than the exit code."""
+
+
+def end_text(code: int | None, reason: str, line: str) -> str:
+    """The end of a container in words: exit code, kubelet's word for it, the last line."""
+    said = "no exit code" if code is None else f"exit code {code}"
+    word = f" ({reason})" if reason not in _PLAIN_ENDS else ""
+    return f"{said}{word}" + (f": {line}" if line else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,10 +124,18 @@ class PodRecord:
     deleting: bool = False
     priority: int = 0
     disrupted: bool = False
-    """Condition ``DisruptionTarget``, or lost to an admission race."""
+    """Condition ``DisruptionTarget``, lost to an admission race, or failed once it was deleted."""
     lost_race: bool = False
     """Failed at kubelet's admission (``UnexpectedAdmissionError``, ``OutOf*``)."""
     exit_code: int | None = None
+    end_reason: str = ""
+    """Kubelet's word for the end that ``exit_code`` is of, such as OOMKilled."""
+    last_line: str = ""
+    """The last line that a failed container left, in its termination message or log."""
+    last_end: str = ""
+    """How the device container ended before kubelet started it again, in words."""
+    container_restarts: int = 0
+    """How often kubelet started the device container again in this pod."""
     waiting_reason: str = ""
     waiting_message: str = ""
     scheduling_message: str = ""
@@ -126,8 +152,42 @@ class PodRecord:
     """Members of the elastic gang that it was made for; 0 = its gang is not elastic."""
     controlled: bool = False
     """A controller of others creates another one in its place, of an adopted pod."""
+    controller: str = ""
+    """uid of that controller."""
     report: tuple[EpochValue, ...] = ()
     """What the program reported by epoch, of a trial's pod that has ended."""
+    labels: Labels = ()
+    rules: PodRules | None = None
+    """What it demands of other pods, ports and volumes; ``None`` = nothing."""
+    ended_at: float = 0.0
+    """When the last container of a pod that has ended did so, by its node's clock; 0 = not said."""
+    stop_asked: float = 0.0
+    """When its deletion or disruption began, by the API's clock, of a pod that has ended; 0 =
+    never, or at a time that cannot be read."""
+
+    @property
+    def traits(self) -> PodTraits:
+        """What rules of other pods look at."""
+        rules = self.rules or _NO_RULES
+        return PodTraits(
+            namespace=self.namespace,
+            labels=self.labels,
+            anti_affinity=rules.anti_affinity,
+            ports=rules.ports,
+            claims=rules.claims,
+            leaving=self.deleting,
+            assumed=not self.node,
+        )
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it ended because others ended it, whatever its exit code."""
+        return self.stage is PodStage.STOPPED or (self.stage is PodStage.FAILED and self.disrupted)
+
+    @property
+    def how_it_ended(self) -> str:
+        """The end in words: exit code, kubelet's word for it, the last line."""
+        return end_text(self.exit_code, self.end_reason, self.last_line)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,6 +267,20 @@ class WorkloadKind(StrEnum):
     INFERENCE_DEPLOYMENT = "InferenceDeployment"
     POD = "Pod"
     """Pods of other controllers that share devices by their labels: one, or a gang of them."""
+
+
+def ended_in_wave(size: int, ended: Iterable[str], live: Collection[str]) -> int:
+    """Pods of a gang that have ended well and count as its members still.
+
+    A controller may run a gang again and again: pods of a controller none of whose pods lives
+    belong to a run that is over, and as many pods as the gang counts are a whole wave.
+
+    Args:
+        size: Pods of the gang.
+        ended: Controllers (uid) of its pods that ended well, one for each pod.
+        live: Controllers of its pods that have not ended.
+    """
+    return sum(controller in live for controller in ended) % size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -423,6 +497,13 @@ class Snapshot:
     """Requests of foreign bound pods, by node."""
     slot_holders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Some of other people's bound pods that hold device slots, by node."""
+    pods_around: Mapping[str, tuple[AlikePods, ...]] = field(default_factory=dict)
+    """Other people's bound pods by node; while no pod of ours has rules about others, only those
+    that keep others away."""
+    namespaces: Mapping[str, Labels] = field(default_factory=dict)
+    """Labels of namespaces, while rules look at any pods."""
+    claims: Mapping[tuple[str, str], ClaimRecord] = field(default_factory=dict)
+    """PersistentVolumeClaims that pods of ours use, by namespace and name."""
     workloads: Mapping[str, WorkloadRecord] = field(default_factory=dict)
     deployments: Mapping[tuple[str, str], DeploymentRecord] = field(default_factory=dict)
     services: Mapping[tuple[str, str], ServiceRecord] = field(default_factory=dict)

@@ -16,7 +16,7 @@ from typing import Annotated, Final, TypeAlias
 
 from ullage.api.codec import derived
 from ullage.api.contract import GPUMode, JsonObject, WireError, flag, section, text
-from ullage.api.readers import quoted, registered
+from ullage.api.readers import as_written, quoted, registered
 from ullage.api.wire_fields import KEPT, NEEDED, Kind, Percent, between, known_word, strings
 from ullage.api.words import (
     BatchingPolicy,
@@ -46,14 +46,14 @@ _DECIMAL: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
 
 
 def decimal(raw: JsonObject, field: str, least: float = 0.0) -> float | None:
-    """A decimal string of at least ``least``; absent is ``None``.
+    """A decimal of at least ``least``; absent is ``None``.
 
     Raises:
         WireError: it is something else.
     """
     if raw.get(field) is None:
         return None
-    stated = text(raw, field)
+    stated = as_written(raw, field)
     if not _DECIMAL.fullmatch(stated):
         raise WireError(f"{field}: {quoted(stated)} is no decimal number such as 1.5")
     if float(stated) < least:
@@ -253,6 +253,7 @@ class RouterLimits:
     body_bytes: Annotated[int, _bytes(1024), "body"] = 4 * 2**20
     queue: Annotated[int, between(1, 100_000)] = 10_000
     queue_bytes: Annotated[int, _bytes(1024), "queueMemory"] = 256 * 2**20
+    stream_s: Annotated[int, between(1, 86_400), "streamSeconds"] = 3_600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -201,7 +201,8 @@ class Exclusion:
     since: Moment
     """When it failed."""
     until: Time
-    """Until when it is left out; absent = with its whole node, until the node's agent reports."""
+    """Until when it is left out; absent = with its whole node, until the node's agent reports. For
+    reason StuckUnscheduled the whole node is left out, each time in a row for twice as long."""
     message: Annotated[str, cut(1024)]
     """What happened, in a sentence."""
 
@@ -209,6 +210,11 @@ class Exclusion:
     def device(self) -> DeviceRef:
         """The device that is left out."""
         return DeviceRef(self.node, self.gpu)
+
+    @property
+    def is_of_node(self) -> bool:
+        """Whether all devices of the node are left out."""
+        return not self.until or self.reason is Reason.STUCK_UNSCHEDULED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,6 +231,10 @@ class SchedulingState:
     """Preemptions in a row: each doubles the wait before the next start."""
     preempted_at: Time = 0.0
     """When the last preemption happened."""
+    pull_failures: Annotated[int, count(INT32_MAX)] = 0
+    """Starts in a row whose image could not be pulled: each doubles the wait before the next."""
+    pull_again_at: Time = 0.0
+    """When an image that could not be pulled is tried again."""
 
 
 NOTHING: Final = SchedulingState()

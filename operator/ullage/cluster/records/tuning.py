@@ -203,6 +203,8 @@ class TuningRecord:
     generation: int
     resource_version: str
     deleting: bool = False
+    orphans: bool = False
+    """Who deletes it keeps its trials."""
     terms: SearchTerms
     metric: str
     parallelism: int = 8

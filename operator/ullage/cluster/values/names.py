@@ -8,6 +8,7 @@ other name is none of the operator's, whatever it says of itself.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 MAX_RANK: Final = 4095
@@ -59,6 +60,7 @@ def trial_name(tuning: str, trial: int) -> str:
     return f"{tuning}-t{trial:04d}"
 
 
+@lru_cache(maxsize=4096)
 def trial_run_name(tuning: str, trial: int, until_epoch: int) -> str:
     """Name of the TrainingJob that runs a trial up to an epoch."""
     return f"{trial_name(tuning, trial)}-e{until_epoch}"

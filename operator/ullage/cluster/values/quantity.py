@@ -24,6 +24,8 @@ LONGEST_S: Final = LARGEST / 1e9
 _SECONDS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0}
 MOST_CHARACTERS: Final = 64
 """Of an amount or a duration; no real one comes near, and digits cost time and memory."""
+_DIGITS: Final = len(str(LARGEST))
+"""Fewer of them say no more than the largest amount."""
 
 _PLAIN: Final = re.compile(r"[0-9]+(\.[0-9]+)?(k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?")
 _NUMBER: Final = re.compile(
@@ -31,12 +33,12 @@ _NUMBER: Final = re.compile(
     r"(?:(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE])|[eE]([+-]?[0-9]{1,3}))?"
 )
 _BINARY: Final = ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
-_SCALE: Final[dict[str, Fraction]] = {
-    **{suffix: Fraction(1024 ** (power + 1)) for power, suffix in enumerate(_BINARY)},
-    **{suffix: Fraction(1000 ** (power + 1)) for power, suffix in enumerate("kMGTPE")},
-    "n": Fraction(1, 10**9),
-    "u": Fraction(1, 10**6),
-    "m": Fraction(1, 1000),
+_SCALE: Final[dict[str, tuple[int, int]]] = {
+    **{suffix: (1024 ** (power + 1), 1) for power, suffix in enumerate(_BINARY)},
+    **{suffix: (1000 ** (power + 1), 1) for power, suffix in enumerate("kMGTPE")},
+    "n": (1, 10**9),
+    "u": (1, 10**6),
+    "m": (1, 1000),
 }
 
 
@@ -46,27 +48,35 @@ def quantity(value: str) -> Fraction:
     Raises:
         WireError: it is no quantity, too long, negative, or above 2^63 - 1.
     """
+    return Fraction(*_ratio(value))
+
+
+def _ratio(value: str) -> tuple[int, int]:
     if len(value) > MOST_CHARACTERS:
         raise WireError(f"{quoted(value)} is no quantity: at most {MOST_CHARACTERS} characters")
     return _exact(value)
 
 
 @lru_cache(maxsize=4096)
-def _exact(value: str) -> Fraction:
+def _exact(value: str) -> tuple[int, int]:
+    """Dividend and divisor. A pod may hold ten thousand amounts, so no Fraction is made of each."""
     match = _NUMBER.fullmatch(value)
     if match is None:
         raise WireError(f"{value!r} is no quantity; write a number with a unit, as 500m or 2Gi")
     number, suffix, exponent = match.groups()
-    amount = Fraction(number)
+    before, _, after = number.partition(".")
+    amount, divisor = int(before + after), 10 ** len(after)
     if suffix:
-        amount *= _SCALE[suffix]
+        factor, part = _SCALE[suffix]
+        amount, divisor = amount * factor, divisor * part
     elif exponent:
-        amount *= Fraction(10) ** int(exponent)
+        power = int(exponent)
+        amount, divisor = amount * 10 ** max(power, 0), divisor * 10 ** max(-power, 0)
     if amount < 0:
         raise WireError(f"{value!r} is negative")
-    if amount > LARGEST:
+    if amount > LARGEST * divisor:
         raise WireError(f"{value!r} is above the largest amount that Kubernetes counts")
-    return amount
+    return amount, divisor
 
 
 def amount(value: object, field: str) -> Fraction:
@@ -75,12 +85,16 @@ def amount(value: object, field: str) -> Fraction:
     Raises:
         WireError: it is neither, or not readable; the text names ``field``.
     """
+    return Fraction(*_amount(value, field))
+
+
+def _amount(value: object, field: str) -> tuple[int, int]:
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise WireError(f"{field}: expected a quantity, got {type(value).__name__}")
     if isinstance(value, int) and abs(value) > LARGEST:
         raise WireError(f"{field}: the number does not fit 64 bits")
     try:
-        return quantity(value if isinstance(value, str) else repr(value))
+        return _ratio(value if isinstance(value, str) else repr(value))
     except WireError as error:
         raise WireError(f"{field}: {error}") from error
 
@@ -91,7 +105,10 @@ def counted(name: str, value: object, field: str) -> int:
     Raises:
         WireError: the value is no quantity.
     """
-    return ceil(amount(value, field) * (1000 if name == "cpu" else 1))
+    if type(value) is str and len(value) < _DIGITS and value.isascii() and value.isdecimal():
+        return int(value) * (1000 if name == "cpu" else 1)
+    dividend, divisor = _amount(value, field)
+    return -(-dividend * (1000 if name == "cpu" else 1) // divisor)
 
 
 def mib_up(value: object, field: str) -> int:

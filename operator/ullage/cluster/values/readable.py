@@ -8,6 +8,7 @@ sends that field, because it drops fields that a kind does not have.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Final
 
 from ullage.api.contract import WireError
@@ -18,22 +19,32 @@ UNREADABLE: Final = "ullage.dev/unreadable"
 """Field of an object that lacks what could not be decoded; its text says what and where."""
 MOST_LEVELS: Final = 64
 """Of objects and lists in one another; a pod template needs less than 20."""
+MOST_PARTS: Final = 16_384
+"""Objects and lists in one value: each costs time, however few bytes it has."""
+TOO_MANY: Final = f"more than {MOST_PARTS} objects and lists"
 TOO_DEEP: Final = f"nested more than {MOST_LEVELS} levels deep"
 
 
-def too_deep(value: object) -> bool:
-    """Whether objects and lists stand in one another deeper than ``MOST_LEVELS``."""
+def outsized(value: object) -> str:
+    """Why a value is not walked: it is nested too deep or has too many parts; empty = it may be."""
     level = [value] if isinstance(value, (dict, list)) else []
+    left = MOST_PARTS
     for _ in range(MOST_LEVELS):
-        level = [
+        held = (part.values() if isinstance(part, dict) else part for part in level)
+        inside = (
             inner
-            for one in level
-            for inner in (one.values() if isinstance(one, dict) else one)
+            for values in held
+            if not {dict, list}.isdisjoint(map(type, values))
+            for inner in values
             if isinstance(inner, (dict, list))
-        ]
+        )
+        level = list(islice(inside, left + 1))
+        left -= len(level)
+        if left < 0:
+            return TOO_MANY
         if not level:
-            return False
-    return bool(level)
+            return ""
+    return TOO_DEEP
 
 
 def complete(raw: JsonObject) -> None:

@@ -20,6 +20,8 @@ class Stream:
     name: str
     kind: Kind
     selector: Selector = field(default_factory=Selector)
+    optional: bool = False
+    """An API server need not serve the kind; where it does not, there are none."""
 
 
 NODES: Final = Stream(name="nodes", kind=ports.NODE)
@@ -43,6 +45,11 @@ DEPLOYMENTS: Final = Stream(
 SERVICES: Final = Stream(
     name="services", kind=ports.SERVICE, selector=Selector(labels=f"{LABEL_MANAGED}=true")
 )
+NAMESPACES: Final = Stream(name="namespaces", kind=ports.NAMESPACE)
+CLAIMS: Final = Stream(name="persistentvolumeclaims", kind=ports.CLAIM)
+VOLUMES: Final = Stream(name="persistentvolumes", kind=ports.VOLUME)
+STORAGE_CLASSES: Final = Stream(name="storageclasses", kind=ports.STORAGE_CLASS)
+POD_GROUPS: Final = Stream(name="podgroups", kind=ports.POD_GROUP, optional=True)
 
 STREAMS: Final[tuple[Stream, ...]] = (
     NODES,
@@ -58,6 +65,11 @@ STREAMS: Final[tuple[Stream, ...]] = (
     TUNING_JOBS,
     DEPLOYMENTS,
     SERVICES,
+    NAMESPACES,
+    CLAIMS,
+    VOLUMES,
+    STORAGE_CLASSES,
+    POD_GROUPS,
 )
 
 

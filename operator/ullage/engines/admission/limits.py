@@ -33,6 +33,7 @@ WHOLE_PERCENT: Final = 100
 HEALTHY: Final = 0
 DEVICE_UNHEALTHY: Final = 1
 NODE_UNHEALTHY: Final = 2
+NODE_LEAVES: Final = 4
 
 MODE_BIT: Final[Mapping[GPUMode, int]] = {GPUMode.EXCLUSIVE: 1, GPUMode.FRACTIONAL: 2}
 ALL_MODES: Final = sum(MODE_BIT.values())
@@ -130,7 +131,12 @@ class Request(Protocol):
 
 def node_answers(facts: Facts[N], request: Request) -> N:
     """Its node is ready and its agent is heard."""
-    return facts.health // NODE_UNHEALTHY
+    return facts.health % NODE_LEAVES // NODE_UNHEALTHY
+
+
+def node_stays(facts: Facts[N], request: Request) -> N:
+    """Its node is not being emptied."""
+    return facts.health // NODE_LEAVES
 
 
 def device_is_healthy(facts: Facts[N], request: Request) -> N:
@@ -207,6 +213,7 @@ class Short(Protocol):
 
 
 LIMITS: Final[tuple[tuple[Reason, Short], ...]] = (
+    (Reason.NODE_LEAVES, node_stays),
     (Reason.NODE_UNHEALTHY, node_answers),
     (Reason.DEVICE_UNHEALTHY, device_is_healthy),
     (Reason.MODE_UNSUPPORTED, mode_is_offered),

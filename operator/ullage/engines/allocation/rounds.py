@@ -9,7 +9,7 @@ that cannot save its work is never stopped; no device idles while a job that may
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
@@ -29,13 +29,13 @@ from ullage.engines.allocation.round_records import (
     Stop,
 )
 
-_NOTHING: Final = 1e-6
+NOTHING: Final = 1e-6
 """Fraction of time below which a promise is rounding."""
 _STAY_S: Final = 1e-3
 """Seconds in favour of the job that holds the devices already: equals do not change places."""
 
 
-_DIGITS: Final = 4
+DIGITS: Final = 4
 """Of urgencies in seconds: equals stay equal though their sums were rounded."""
 TICK_S: Final = 1e-3
 """Moments that differ by less are one: sums of times are rounded."""
@@ -73,6 +73,11 @@ class _Board:
     blocked: dict[str, set[str]] = field(default_factory=dict)
     passed: set[str] = field(default_factory=set)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether no device is left."""
+        return not any(devices > 0 for devices in self.free.values())
+
     def has_quota(self, claim: Claim, *, nominal: bool = False) -> bool:
         """Whether quota has room for a claim; ``nominal`` = without borrowing."""
         if self.quota is None:
@@ -89,7 +94,7 @@ class _Board:
         """
         if not self.placed.isdisjoint(claim.members):
             return False
-        if not stays and not self.has_quota(claim, nominal=nominal):
+        if self.quota is not None and not stays and not self.has_quota(claim, nominal=nominal):
             return False
         pool = self.settings.pool(claim.type)
         if claim.gang > self.free.get(pool, 0):
@@ -138,9 +143,47 @@ def next_round(
         The same plan for the same arguments.
     """
     known = {job.name: job for job in jobs}
-    board = _Board(free=dict(free), settings=settings, quota=quota)
     promised = promises(allocation, known)
     current = settle(state, now, known, promised, settings)
+    filled = fill_round(current, free, known=known, settings=settings, quota=quota)
+    return _plan(current, known, filled)
+
+
+class Filled(NamedTuple):
+    """The devices of a round as they are given.
+
+    Attributes:
+        runs: Who runs where, largest gang first.
+        passed: Jobs that a smaller one passed by, as far as they were looked at.
+        reserved: Devices kept for gangs.
+    """
+
+    runs: tuple[Run, ...]
+    passed: Set[str]
+    reserved: tuple[Reserved, ...]
+
+
+def fill_round(
+    current: RoundState,
+    free: Mapping[str, int],
+    *,
+    known: Mapping[str, RoundJob],
+    settings: RoundSettings,
+    quota: Quota | None = None,
+) -> Filled:
+    """Give the devices of a round whose time is booked already.
+
+    Args:
+        current: Settled at the beginning of the round.
+        free: As for ``next_round``.
+        known: Active jobs by name.
+        settings: Of the rounds.
+        quota: As for ``next_round``.
+
+    Returns:
+        The same for the same arguments.
+    """
+    board = _Board(free=dict(free), settings=settings, quota=quota)
     claims = rank(current, known, settings)
     for claim in claims:
         if claim.running and not all(known[name].checkpointable for name in claim.members):
@@ -151,12 +194,14 @@ def next_round(
         for claim in claims:
             board.take(claim, nominal=True)
     for claim in claims:
-        board.take(claim)
+        if board.take(claim) and board.is_full:
+            break  # no one else is placed, nor passed by
     for kept in reserved:
         board.free[settings.pool(kept.type)] += kept.devices
     passed = board.passed - board.placed
     _fill(current, known, board, {kept.job for kept in reserved})
-    return _plan(current, known, board, passed, reserved)
+    runs = sorted(board.runs, key=lambda run: (-known[run.members[0]].gang, run.members))
+    return Filled(runs=tuple(runs), passed=passed, reserved=reserved)
 
 
 def rounds_passed(since: float, now: float, settings: RoundSettings) -> int:
@@ -217,7 +262,7 @@ def promises(allocation: Allocation, known: Mapping[str, RoundJob]) -> dict[Cell
     Returns:
         Fraction of time, 0..1, by members and type.
     """
-    rows, columns = np.nonzero(allocation.fractions > _NOTHING)
+    rows, columns = np.nonzero(allocation.fractions > NOTHING)
     jobs, types = allocation.jobs, allocation.types
     values = allocation.fractions[rows, columns].tolist()
     cells = zip(rows.tolist(), columns.tolist(), values, strict=True)
@@ -242,7 +287,7 @@ def promises(allocation: Allocation, known: Mapping[str, RoundJob]) -> dict[Cell
     return {
         cell: value
         for cell, value in promised.items()
-        if value > _NOTHING and all(known[name].speeds.get(cell[1], 0.0) > 0 for name in cell[0])
+        if value > NOTHING and all(known[name].speeds.get(cell[1], 0.0) > 0 for name in cell[0])
     }
 
 
@@ -265,7 +310,7 @@ def settle(
         settings: Of the rounds.
     """
     elapsed = max(0.0, now - state.at_s) if state.promised or state.running else 0.0
-    most = MEMORY_ROUNDS * settings.round_s
+    most = most_owed_s(settings)
     received = {cell: s for cell, s in state.received_s.items() if _all_in(cell[0], known)}
     owed: dict[Cell, float] = {}
     # A job whose partner has left continues alone, on the same devices.
@@ -328,16 +373,31 @@ def order(
     for (members, kind), fraction in state.promised.items():
         urgency_s = state.owed_s[members, kind] + fraction * settings.round_s
         if state.running.get(members) == kind:
-            urgency_s += _worth_of_staying(members, known, settings)
-        found.append((-round(urgency_s, _DIGITS), -round(fraction, 9), members, kind))
+            urgency_s += worth_of_staying(members, known, settings)
+        found.append((-round(urgency_s, DIGITS), -round(fraction, 9), members, kind))
     found.sort()
     return found
 
 
-def _worth_of_staying(
+def most_owed_s(settings: RoundSettings) -> float:
+    """Seconds beyond which neither a debt nor a lead is remembered.
+
+    Args:
+        settings: Of the rounds.
+    """
+    return MEMORY_ROUNDS * settings.round_s
+
+
+def worth_of_staying(
     members: Iterable[str], known: Mapping[str, RoundJob], settings: RoundSettings
 ) -> float:
-    """Seconds that another must be owed more before these jobs are stopped for it."""
+    """Seconds that another must be owed more before these jobs are stopped for it.
+
+    Args:
+        members: Jobs that share devices.
+        known: All jobs by name.
+        settings: Of the rounds.
+    """
     cost = max([known[name].restart_s + known[name].unsaved_s for name in members])
     return _STAY_S + min(cost / settings.most_lost, 0.5 * MEMORY_ROUNDS * settings.round_s)
 
@@ -362,9 +422,13 @@ def _serve_skipped(
         (name for name, count in state.skipped.items() if count >= limit),
         key=lambda name: (-state.skipped[name], -known[name].gang, name),
     )
+    alone: dict[str, list[Claim]] = {name: [] for name in late}
+    for claim in claims:
+        if len(claim.members) == 1 and claim.members[0] in alone:
+            alone[claim.members[0]].append(claim)
     reserved = []
     for name in late:
-        own = [claim for claim in claims if claim.members == (name,)]
+        own = alone[name]
         own.sort(key=lambda claim: (-known[name].speeds[claim.type], claim.type))
         if not own or name in board.placed or any(board.take(claim) for claim in own):
             continue
@@ -385,7 +449,7 @@ def _fill(
 
     A job that cannot be stopped is not put where it has no promise: it would stay to its end.
     """
-    if not any(devices > 0 for devices in board.free.values()):
+    if board.is_full:
         return
     owed: dict[str, float] = {}
     for (members, _), seconds in state.owed_s.items():
@@ -421,14 +485,8 @@ def _spare(members: Members, kind: str, known: Mapping[str, RoundJob], *, runnin
     )
 
 
-def _plan(
-    state: RoundState,
-    known: Mapping[str, RoundJob],
-    board: _Board,
-    passed: set[str],
-    reserved: tuple[Reserved, ...],
-) -> RoundPlan:
-    runs = sorted(board.runs, key=lambda run: (-known[run.members[0]].gang, run.members))
+def _plan(state: RoundState, known: Mapping[str, RoundJob], filled: Filled) -> RoundPlan:
+    runs, passed, reserved = filled
     goes = {name: run.type for run in runs for name in run.members}
     kept = {run.members for run in runs if run.kept}
     stops = tuple(
@@ -447,7 +505,7 @@ def _plan(
         for name in members:
             due[name] += seconds
     return RoundPlan(
-        runs=tuple(runs),
+        runs=runs,
         stops=stops,
         waiting=tuple(sorted((n for n in known if n not in goes), key=lambda n: (-due[n], n))),
         reserved=reserved,

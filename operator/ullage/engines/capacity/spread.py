@@ -9,7 +9,6 @@ that an event took; without any event all of them are assumed.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Final
 
@@ -52,7 +51,4 @@ def replicas_to_survive(needed: int, pools: int) -> int:
         raise ValueError(f"no number of replicas is for {needed} needed in {pools} pools")
     if pools == 1:
         return needed
-    count = math.ceil(needed * pools / (pools - 1))
-    while count > needed and (count - 1) - math.ceil((count - 1) / pools) >= needed:
-        count -= 1
-    return count
+    return -(-needed * pools // (pools - 1))

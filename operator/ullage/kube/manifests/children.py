@@ -97,6 +97,14 @@ def _gate_and_slots(spec: Body, container: Body, slots: int) -> None:
     container["resources"] = resources
 
 
+def _keep_last_lines(spec: Body) -> None:
+    """Let kubelet keep the end of the log of a container that fails, to say why it did."""
+    spec["containers"] = [
+        {"terminationMessagePolicy": "FallbackToLogsOnError", **container}
+        for container in objects(spec, "containers")
+    ]
+
+
 def _literal(container: Body, name: str, default: str) -> str:
     """Value that the template itself gives a variable, else the default."""
     for entry in objects(container, "env"):
@@ -226,6 +234,7 @@ def pod_body(member: CreatePod, blueprint: Blueprint) -> Body:
         own |= join(member.owner, member.name, member.rank, blueprint.tiers, spec)
     if member.on:
         spec["affinity"] = narrowed(section(spec, "affinity"), member.on)
+    _keep_last_lines(spec)
     said = {ANNOTATION_TEMPLATE_HASH: blueprint.template_hash}
     if member.world_size:
         said[ANNOTATION_WORLD_SIZE] = str(members)

@@ -43,6 +43,9 @@ GENERATION_S: Final = 600
 MORE_CONNECTIONS: Final = 1_000
 """Connections beside those whose request waits."""
 PROBE_PATH: Final = "/v2/health/ready"
+START_S: Final = 120
+"""Until a router that never answered is started again, as the other pods of the operator."""
+_ALIVE: Final = {"path": "/v2/health/live", "port": "http"}
 _USER: Final = 65532
 
 
@@ -80,9 +83,15 @@ def router_deployment(action: ApplyRouter, template: JsonObject, uid: str = "") 
             "periodSeconds": 1,
             "timeoutSeconds": 2,
         },
+        # a busy node starts it slowly; it would be ended again and again before it answers
+        "startupProbe": {
+            "httpGet": _ALIVE,
+            "periodSeconds": 1,
+            "timeoutSeconds": 3,
+            "failureThreshold": START_S,
+        },
         "livenessProbe": {
-            "httpGet": {"path": "/v2/health/live", "port": "http"},
-            "initialDelaySeconds": 10,
+            "httpGet": _ALIVE,
             "periodSeconds": 10,
             "timeoutSeconds": 5,
         },
@@ -212,6 +221,7 @@ def _arguments(action: ApplyRouter, spec: JsonObject) -> list[str]:
         "--body-bytes": limits.body_bytes,
         "--queue": limits.queue,
         "--queue-bytes": limits.queue_bytes,
+        "--stream-seconds": limits.stream_s,
         "--connections": limits.queue + MORE_CONNECTIONS,
         "--longest-ms": max(LONGEST_MS, action.objective_ms),
         "--linger-seconds": LINGER_S,

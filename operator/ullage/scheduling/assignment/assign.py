@@ -34,6 +34,7 @@ from ullage.scheduling.timeslicing.serve import serve
 HIGHER_PRIORITY: Final = "which has a higher priority"
 NEEDED_BACK: Final = "whose load needs the devices back"
 """Why someone makes way, after the name of whom it is for."""
+EXTRA_MEMBERS: Final = "which waits for what only members beyond its fewest hold"
 
 
 def assign(context: CycleContext, nominated: Nominations, result: Assignments) -> None:
@@ -139,10 +140,11 @@ def _make_leave(
         job, headcount = sizing.jobs[lost], context.lifecycles[lost].headcount
         if headcount is not None:
             job = replace(job, replicas=headcount.members)
-        back = any(victim.given_back for victim in outcome.victims if victim.uid == lost)
-        message, sizing.changes[lost] = sizing.resizer.made_smaller(
-            job, count, name, NEEDED_BACK if back else HIGHER_PRIORITY
-        )
+        parts = [victim for victim in outcome.victims if victim.uid == lost]
+        cause = EXTRA_MEMBERS if any(part.extra for part in parts) else HIGHER_PRIORITY
+        if any(part.given_back for part in parts):
+            cause = NEEDED_BACK
+        message, sizing.changes[lost] = sizing.resizer.made_smaller(job, count, name, cause)
         if job.in_place:
             give_up(context, job, pods_of(outcome.victims, lost), message)
         else:

@@ -165,6 +165,9 @@ def _lasting(
         or any(member.held or view.lingering_nodes(member) for member in attempt.members)
     ):
         return None
+    rules = context.placer.occupancy.rules
+    if rules is not None and any(rules.ruled(member.pod) for member in attempt.members):
+        return None
     first, *others = [context.requests.of(workload, one.pod.shape) for one in attempt.members]
     return first if all(other is first for other in others) else None
 
@@ -176,7 +179,7 @@ def _create_all(context: CycleContext, sizing: Sizing, result: Assignments) -> N
     lacking.sort(key=lambda workload: (-workload.priority, workload.created, workload.ref.uid))
     budget = MOST_SEATED
     for job in lacking:
-        if budget <= 0:
+        if budget <= 0 or not sizing.may_count(job):
             result.entries.of(job.ref.uid).postponed = True
             continue
         budget -= _create(context, job, sizing, result)
@@ -200,8 +203,9 @@ def _create(context: CycleContext, job: WorkloadRecord, sizing: Sizing, result: 
         result.entries.of(job.ref.uid).outcome = Outcome(refused=Refused.for_good(infeasible))
         return 0
     job, life = sizing.create(job, context.lifecycles[job.ref.uid])
-    create_pods(context, job, life.missing, result)
-    return len(life.missing)
+    ranks = life.missing[:MOST_SEATED]  # the rest of a gang of thousands follows in the next cycle
+    create_pods(context, job, ranks, result)
+    return len(ranks)
 
 
 def attempt_of(
@@ -227,6 +231,11 @@ def attempt_of(
         device = life.passed_over.device
         if device is not None and device in context.inventory.site_index:
             avoid |= {context.inventory.site_index[device]}
+    bound = {member.pod.node for member in life.waiting if member.settled}
+    settled = {index[node] for node in bound if node in index}
+    if settled:
+        sites = enumerate(context.inventory.sites)
+        avoid |= {at for at, site in sites if site.node not in settled}
     return SchedulingAttempt(
         workload=workload,
         members=life.waiting,

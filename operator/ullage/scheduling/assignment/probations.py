@@ -107,12 +107,27 @@ def _outcome(record: GPUNodeRecord, wanted: DesiredSlice, elapsed_s: float) -> t
     trial = Trial(percent=wanted.percent, seconds=MOST_SECONDS)
     outcome = end_of_trial(windows, elapsed_s=elapsed_s, trial=trial)
     if broken:
-        names = ", ".join(f"{part.pod_namespace}/{part.pod_name}" for part in broken)
+        names = ", ".join(_by_how_much(part, reports.get(part.key)) for part in broken)
         return outcome, f"on trial for {elapsed_s:.0f} s, and the objective of {names} was broken"
     return outcome, (
         f"on trial for {elapsed_s:.0f} s, and too few windows were seen to tell whether every"
         " objective is kept"
     )
+
+
+def _by_how_much(part: DesiredSlice, seen: ObservedSlice | None) -> str:
+    """A tenant, and what its objective allows beside what its node saw."""
+    name = f"{part.pod_namespace}/{part.pod_name}"
+    if seen is None:
+        return name
+    if part.slo is not None and seen.latency_micros:
+        took = f"p{part.slo.percentile} {seen.latency_micros / 1000:.0f} ms"
+        return f"{name} ({took}, {part.slo.latency_ms} ms allowed)"
+    solo = part.solo_step_micros or seen.solo_step_micros
+    if part.max_slowdown_percent and solo and seen.step_micros:
+        took = f"{seen.step_micros / solo:.2f}x"
+        return f"{name} ({took}, {part.max_slowdown_percent / 100:.2f}x allowed)"
+    return name
 
 
 def _binds(desired_slice: DesiredSlice, trial: DesiredSlice) -> bool:

@@ -121,6 +121,7 @@ def observed(
         mean_lost_fraction=min(1.0, hazard.lost_sum / hazard.events) if hazard.events else None,
         launch_failures=launches.in_a_row,
         nodes=seen.nodes,
+        launching=seen.launching,
         launches=LaunchRecord(
             succeeded=launches.started, failed=launches.failed, failed_at_s=failed_at_s
         ),

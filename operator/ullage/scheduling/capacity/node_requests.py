@@ -47,6 +47,7 @@ _STANDS_APART: Final = (
     Reason.QUOTA_EXCEEDED,
 )
 """Reasons that no node would change."""
+_WAITS: Final = (PodStage.UNSCHEDULED, PodStage.GATED)
 _REASONS: Final = {Fate.UNUSED: Reason.POOL_RELEASED, Fate.FAILED: Reason.LAUNCH_FAILED}
 
 
@@ -135,6 +136,8 @@ class _Requests:
     named: set[tuple[str, str]] = field(default_factory=set)
     """Orders that this cycle gives."""
     _nodes: Mapping[str, Sequence[str]] | None = None
+    _taken: dict[str, int] = field(default_factory=dict)
+    """Nodes that are counted, by pool."""
 
     def review(self, order: PodRecord) -> None:
         """Take an order back that is not needed any more, or failed."""
@@ -164,7 +167,7 @@ class _Requests:
                     )
                 )
             return
-        if order.stage in (PodStage.UNSCHEDULED, PodStage.GATED):
+        if order.stage in _WAITS:
             self.out[order.order] = self.out.get(order.order, 0) + 1
         key = (order.owner.uid, order.order)
         self.mine[key] = self.mine.get(key, 0) + 1
@@ -186,6 +189,8 @@ class _Requests:
             return Reason.PLACED, "it runs, and needs no more members"
         if self._is_registered(order.node) and serves(self.view.snapshot, order):
             return Reason.PLACED, f"members hold slices on {order.node}"
+        if order.stage in _WAITS and self._is_full(self.view.snapshot.pools[order.order]):
+            return Reason.POOL_RELEASED, f"{order.order} may have fewer instances by now"
         if order.stage.finished:
             return Reason.LAUNCH_FAILED, f"the order {order.name} ended before its time"
         in_pool = [self.view.snapshot.nodes[name] for name in self._in_pool(order.order)]
@@ -304,8 +309,20 @@ class _Requests:
         market, out = self.capacity_choices.market, self.out.get(pool.name, 0)
         room = MOST_OUT - out
         if pool.most is not None and market is not None:
-            room = min(room, pool.most - len(market.nodes[pool.name]) - out)
+            nodes = max(len(market.nodes[pool.name]), self._counted(pool.name))
+            room = min(room, pool.most - nodes - out)
         return room
+
+    def _is_full(self, pool: PoolRecord) -> bool:
+        """Whether a pool may have no more than its nodes and the orders before this one."""
+        most, out = pool.most, self.out.get(pool.name, 0)
+        return most is not None and self._counted(pool.name) + out >= most
+
+    def _counted(self, pool: str) -> int:
+        """Nodes that no order waits for: any other may be the one of an order."""
+        if pool not in self._taken:
+            self._taken[pool] = sum(map(self._is_registered, self._in_pool(pool)))
+        return self._taken[pool]
 
     def _names(self, job: WorkloadRecord, nodes: int) -> Sequence[str]:
         """Names that no pod has yet."""

@@ -16,9 +16,8 @@ from ullage.api.reasons import ConditionType
 from ullage.cluster.codecs.pool import pool_as_stored
 from ullage.cluster.records.pool import PoolRecord, PoolStatus
 from ullage.cluster.records.snapshot import ObjectRef
-from ullage.scheduling.capacity.hazard import Learning, observed
+from ullage.scheduling.capacity.hazard import Learning
 from ullage.scheduling.capacity.prices import PriceNews, price_fresh, priced
-from ullage.scheduling.inventory.instances import Sighting
 from ullage.scheduling.model.conditions import Said, merged
 from ullage.scheduling.model.plan import SetPoolStatus
 
@@ -41,7 +40,7 @@ PRICED_EVERY_S: Final = 10_800.0
 def current(
     pool: PoolRecord,
     known: PoolStatus,
-    seen: Sighting,
+    seen: PoolStatus,
     news: PriceNews | None,
     now: float,
     learning: Learning,
@@ -50,13 +49,14 @@ def current(
 
     Args:
         pool: The pool as the API shows it.
-        known: Its status as of the last look.
-        seen: What happened since.
+        known: What was last said of it: price and conditions.
+        seen: What its instances did, prices and conditions aside.
         news: What asking its price source has brought; ``None`` = not asked yet.
         now: Seconds since the epoch.
         learning: How fast is forgotten, how much the prior weighs.
     """
-    status = priced(observed(pool, known, seen, now, learning), news)
+    seen = replace(seen, price=known.price, priced_at_s=known.priced_at_s)
+    status = priced(seen, news)
     price = price_fresh(status, news, now)
     kept = tuple(
         condition for condition in known.conditions if condition.type == ConditionType.PRICE_FRESH
@@ -127,6 +127,7 @@ def _happened(written: PoolStatus, status: PoolStatus) -> bool:
             one.launch_failures,
             one.available,
             one.nodes == 0,
+            one.launching == 0,
             one.launches.failed_at_s,
             one.last_loss,
             one.warned_at_s,

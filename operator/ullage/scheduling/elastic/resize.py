@@ -68,10 +68,15 @@ class Resizer:
     """Most members of a job for the sake of money, by uid; who may have all is not in it."""
     _later: list[Space] = field(default_factory=list)
 
-    def at_creation(self, job: WorkloadRecord) -> Size | None:
-        """The size to create pods for, when none is there; ``None`` = as it is."""
+    def at_creation(self, job: WorkloadRecord, others: frozenset[int]) -> Size | None:
+        """The size to create pods for, when none is there; ``None`` = as it is.
+
+        Args:
+            job: it has no pods.
+            others: devices that workloads of other namespaces wait for.
+        """
         bounds = _bounds(job)
-        room = self._when_all_left().members(job, bounds.max_replicas)
+        room = self._when_all_left().members(job, bounds.max_replicas, avoid=others)
         members = self._wanted(job, room)
         known = job.status.size
         if known is not None and (known.resumes or self.now - known.since < HOLD_S):
@@ -79,9 +84,11 @@ class Resizer:
             members = min(members, job.replicas)
         if known is not None and members == job.status.replicas:
             return None
-        if known is None:
-            return Size(members, self._record(Reason.SIZED, self._at_start(job, members, room)))
         text = self._at_start(job, members, room)
+        if others and room < bounds.min_replicas:
+            text = f"{_part(bounds, members)}: workloads of other namespaces wait for the rest"
+        if known is None:
+            return Size(members, self._record(Reason.SIZED, text))
         return self._changed(job, members, text, resumes=known.resumes)
 
     def at_ending(self, job: WorkloadRecord, life: LifecycleStep) -> tuple[LifecycleStep, Size]:
@@ -115,11 +122,17 @@ class Resizer:
             resumes=known.resumes if known is not None else 0.0,
         )
 
-    def when_seated(self, job: WorkloadRecord) -> Size | None:
+    def when_seated(
+        self, job: WorkloadRecord, contested: Callable[[], frozenset[int]]
+    ) -> Size | None:
         """A greater size for a gang that is about to start, where there is more room than it knew.
 
         Asked when its own members are in the occupancy. Not again at once: each time its pods are
         made again.
+
+        Args:
+            job: it has its places.
+            contested: devices that someone who waits could use one day.
         """
         bounds, known = _bounds(job), job.status.size
         missing = self._most(job) - job.replicas
@@ -127,7 +140,7 @@ class Resizer:
             return None  # it starts, and the rest joins
         if known is None or missing <= 0 or self.now - known.since < ROOM_LASTS_S:
             return None
-        members = job.replicas + self.space.members(job, missing)
+        members = job.replicas + self.space.members(job, missing, avoid=contested())
         if members == job.replicas:
             return None
         text = self._at_start(job, members, members)

@@ -60,6 +60,9 @@ class Sizing:
     leaves: list[tuple[WorkloadRecord, int]] = field(default_factory=list)
     without_room: set[str] = field(default_factory=set)
     jobs: Mapping[str, WorkloadRecord] = field(init=False)
+    _has_counted: bool = False
+    _created: dict[str, WorkloadRecord] = field(default_factory=dict)
+    """Gangs whose pods this cycle creates in another size than before, in that size."""
 
     def __post_init__(self) -> None:
         self.jobs = dict(self.view.index.those(self.view.index.elastic))
@@ -83,27 +86,68 @@ class Sizing:
                 if size is not None:
                     self.changes[uid] = size
 
+    def may_count(self, job: WorkloadRecord) -> bool:
+        """Whether this cycle counts how many members a gang could start with.
+
+        One gang after the other: two that count the same room get pods that are deleted again.
+        """
+        if job.elasticity is None or job.elasticity.max_replicas == job.elasticity.min_replicas:
+            return True
+        if self.resizer.space.placer.occupancy.effort.extra <= 0 or self._has_counted:
+            return False
+        return self.rounds is not None or not any(
+            is_modest(other) and self._is_untried(uid) for uid, other in self.jobs.items()
+        )
+
+    def _is_untried(self, uid: str) -> bool:
+        """Whether the pods of a gang are there and no decision was made about them."""
+        decision = self.jobs[uid].status.decision
+        untried = decision is not None and decision.reason is Reason.WAITING_FOR_DECISION
+        return untried and bool(self.lifecycles[uid].waiting)
+
     def create(
         self, job: WorkloadRecord, life: LifecycleStep
     ) -> tuple[WorkloadRecord, LifecycleStep]:
         """The job and what it needs, in the size that its pods are to be made for."""
         if job.elasticity is None or len(life.missing) < job.replicas:
             return job, life
-        size = self.resizer.at_creation(job)
+        size = self.resizer.at_creation(job, self._for_others(job))
         if size is None:
             return job, life
+        self._has_counted = self.rounds is None and size.replicas > job.elasticity.min_replicas
         self.changes[job.ref.uid] = size
         self.lifecycles[job.ref.uid] = life = replace(life, missing=tuple(range(size.replicas)))
-        return replace(job, replicas=size.replicas), life
+        self._created[job.ref.uid] = job = replace(job, replicas=size.replicas)
+        return job, life
+
+    def _for_others(self, job: WorkloadRecord) -> frozenset[int]:
+        """Devices that workloads of other namespaces could use which wait since a decision."""
+        requests, index = self.resizer.space.requests, self.resizer.space.placer.candidate_index
+        found: set[int] = set()
+        seen: set[int] = set()
+        for uid, life in self.lifecycles.items():
+            other = self.view.snapshot.workloads[uid]
+            if not life.waiting or other.ref.namespace == job.ref.namespace:
+                continue
+            if other.status.decision is None or other.priority < job.priority:
+                continue
+            request = requests.of(other, life.waiting[0].pod.shape)
+            if request.number not in seen:
+                seen.add(request.number)
+                found.update(index.reachable(request).nonzero()[0].tolist())
+        return frozenset(found)
 
     def coming(self) -> list[SchedulingAttempt]:
-        """Gangs between two starts, whose places are kept until their pods are there."""
+        """Gangs between two starts, whose places are kept until their pods are there.
+
+        Not while one backs off: others could have run there for minutes.
+        """
         if self.rounds is not None:
             return []  # turns keep the places of those who are on their way
         return [
             SchedulingAttempt(
-                workload=job,
-                members=self.resizer.space.phantoms(job),
+                workload=self._created.get(uid, job),
+                members=self.resizer.space.phantoms(self._created.get(uid, job)),
                 priority=priority_of(job, self.view.members_of(job)),
                 waiting_since=self.view.now,
                 returns=True,
@@ -113,7 +157,8 @@ class Sizing:
             if self.lifecycles[uid].phase in _BETWEEN
             and not self.lifecycles[uid].waiting
             and self.lifecycles[uid].reason is not Reason.WAITING_FOR_GATE
-            and uid not in self.changes
+            and (uid not in self.changes or uid in self._created)
+            and self.lifecycles[uid].retry_at <= self.view.now
             and resumes(job, self.view.now)
         ]
 
@@ -124,13 +169,14 @@ class Sizing:
         outcomes: dict[str, Outcome],
     ) -> None:
         """Gangs that wait get the size that there is room for, before anything of them starts."""
+        contested = cache(lambda: _contested(queue, attempts, outcomes))
         for attempt in attempts if self.jobs else ():
             uid, job = attempt.workload.ref.uid, attempt.workload
             outcome = outcomes.get(uid)
             if outcome is None or uid not in self.jobs or not self._is_unstarted(job):
                 continue
             if outcome.placements:
-                size = self.resizer.when_seated(job)
+                size = self.resizer.when_seated(job, contested)
                 if size is None:
                     continue
                 queue.placer.unseat(outcome.placements)

@@ -22,6 +22,7 @@ from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.inventory.reliable_machines import held_to, staying, terms_of
 from ullage.scheduling.inventory.resource_usage import charged
 from ullage.scheduling.model.view import Member
+from ullage.scheduling.placement.free_places import places
 from ullage.scheduling.placement.placement import NoRoom, Placement, Placer
 
 Narrow = Callable[[ResourceRequest, frozenset[int]], ResourceRequest]
@@ -38,6 +39,8 @@ class _Wanted:
     request: ResourceRequest
     tied: ResourceRequest | None = None
     first: int = 0
+    like: PodRecord | None = None
+    """Whose labels and rules they have, where any rule concerns them."""
 
     @property
     def key(self) -> tuple[int, int, int]:
@@ -52,7 +55,7 @@ class _Wanted:
                 phantom,
                 self.tied if self.tied and phantom.pod.rank < self.first else self.request,
             )
-            for phantom in phantoms(job, self.shape, most)
+            for phantom in phantoms(job, self.shape, most, self.like)
         ]
 
 
@@ -93,6 +96,8 @@ class Space:
         avoid |= excluded_devices(view, occupancy.inventory, job, known)
         shape = known[0].pod.shape if known else job.shape
         wanted = self._wanted(job, shape, avoid, reliable)
+        if known:
+            wanted = self._under_rules(wanted, job, known[0].pod)
         key = (*wanted.key, most, proven, None if only is None else frozenset(only))
         if self.known is None:
             return self._found(job, most, wanted, only, proven)
@@ -126,6 +131,15 @@ class Space:
         first = terms.reliable if reliable is None else reliable
         return _Wanted(shape, self.requests.of(job, shape, avoid), tied, first)
 
+    def _under_rules(self, wanted: _Wanted, job: WorkloadRecord, like: PodRecord) -> _Wanted:
+        """The same of members with the rules of one that is there."""
+        (phantom,) = phantoms(job, wanted.shape, 1, like)
+        request = self.requests.under_rules(wanted.request, phantom.pod)
+        if request is wanted.request:
+            return wanted
+        tied = wanted.tied and self.requests.under_rules(wanted.tied, phantom.pod)
+        return replace(wanted, request=request, tied=tied, like=like)
+
     def _on_machines_that_stay(self, shape: PodShape) -> PodShape:
         return self.requests.same(held_to(shape, staying(self.requests.view.snapshot.pools)))
 
@@ -137,9 +151,14 @@ class Space:
         only: Collection[int] | None,
         proven: bool,
     ) -> int:
-        unit, request, narrow = wanted.unit(job, most), wanted.request, self.narrow
-        if not unit:
+        request, narrow = wanted.request, self.narrow
+        most = self._within_free(job, most, request)
+        if not most:
             return 0
+        unit = wanted.unit(job, most)
+        rules = self.placer.occupancy.rules
+        if rules is not None and wanted.like is not None:
+            rules.pods.expect([placement.member.pod for placement in unit])
         if narrow is None:
             return self._count(unit, proven)
         models = self.placer.occupancy.inventory.models.values() if only is None else only
@@ -157,6 +176,14 @@ class Space:
             ),
             default=0,
         )
+
+    def _within_free(self, job: WorkloadRecord, most: int, request: ResourceRequest) -> int:
+        """As many of them as what is free could hold; those that share few beyond the fewest."""
+        most = min(most, places(self.placer.candidate_index, request))
+        bounds = job.elasticity
+        if bounds is None or request.exclusive or most <= bounds.min_replicas:
+            return max(most, 0)
+        return bounds.min_replicas + self.placer.occupancy.effort.counts(most - bounds.min_replicas)
 
     def later(self) -> Space:
         """The same when everything that is leaving has left."""
@@ -206,25 +233,27 @@ class Space:
         return {site for site in found if site is not None}
 
     def _count(self, unit: Sequence[Placement], proven: bool) -> int:
-        fits = self._fitting(unit, proven)
+        fits, most = self._fitting(unit, proven)
         if unit[0].request.exclusive or not 0 < fits < len(unit):
             return fits
         # held to smaller shares, more may sit on the same devices
-        least, over = fits, len(unit)
+        least, over = fits, most + 1
         while over - least > 1:
             middle = (least + over) // 2
-            if self._fitting(unit[:middle], proven) == middle:
+            if self._fitting(unit[:middle], proven)[0] == middle:
                 least = middle
             else:
                 over = middle
         return least
 
-    def _fitting(self, unit: Sequence[Placement], proven: bool) -> int:
+    def _fitting(self, unit: Sequence[Placement], proven: bool) -> tuple[int, int]:
+        """Members that fit at the largest shares, and as many as could at smaller ones."""
         found = self.placer.placement(unit, set(), explain=False)
         if isinstance(found, NoRoom):
-            return found.placed
+            return found.placed, max(found.placed, found.most)
         self.placer.unseat(found)
-        return sum(not (proven and placement.candidate.grant.trial) for placement in found)
+        fits = sum(not (proven and placement.candidate.grant.trial) for placement in found)
+        return fits, len(found)
 
 
 def other_models(inventory: Inventory, members: Sequence[Member]) -> frozenset[int]:
@@ -243,8 +272,13 @@ def other_models(inventory: Inventory, members: Sequence[Member]) -> frozenset[i
     return frozenset(unlike.nonzero()[0].tolist())
 
 
-def phantoms(job: WorkloadRecord, shape: PodShape, count: int) -> tuple[Member, ...]:
-    """Members whose pods are not there (yet): enough to find places for them."""
+def phantoms(
+    job: WorkloadRecord, shape: PodShape, count: int, like: PodRecord | None = None
+) -> tuple[Member, ...]:
+    """Members whose pods are not there (yet): enough to find places for them.
+
+    Those that are ``like`` one that is there have its rules, and count for one another.
+    """
     pod = PodRecord(
         uid="",
         namespace=job.ref.namespace,
@@ -256,7 +290,12 @@ def phantoms(job: WorkloadRecord, shape: PodShape, count: int) -> tuple[Member, 
         shape=shape,
         priority=job.priority,
     )
-    return tuple(Member(replace(pod, rank=rank), ()) for rank in range(count))
+    if like is None:
+        return tuple(Member(replace(pod, rank=rank), ()) for rank in range(count))
+    pod = replace(pod, labels=like.labels, rules=like.rules)
+    return tuple(
+        Member(replace(pod, rank=rank, uid=f"{job.ref.uid}~{rank}"), ()) for rank in range(count)
+    )
 
 
 def sites_of(placements: Collection[Placement]) -> list[int]:

@@ -28,6 +28,7 @@ from ullage.engines.lanes.assignment import (
     counted_percent,
 )
 from ullage.scheduling.feasibility.held_quota import HeldQuota, held_quota
+from ullage.scheduling.feasibility.pod_rules import RuleBoard, RuledPods, board_of
 from ullage.scheduling.inventory.inventory import Flags, Ints, Inventory
 from ullage.scheduling.inventory.node_fit import amounts, counted
 from ullage.scheduling.inventory.pairing import paired, runs_here, says_no
@@ -231,6 +232,7 @@ class OccupantCache:
     columns: dict[str, Ints] = field(default_factory=dict)
     lanes: dict[int, tuple[AssignedLane, ...]] = field(default_factory=dict)
     charges: Charges = field(default_factory=Charges)
+    ruled: RuledPods = field(default_factory=RuledPods)
 
     def stands(self, inventory: Inventory) -> bool:
         """Whether devices, models and trust domains may keep their numbers."""
@@ -275,6 +277,8 @@ class Occupancy:
         self.free: list[dict[str, int]] = []
         self.slot_holders: dict[int, str] = {}
         """By node: which pods of others hold device slots there, and how many, in words."""
+        self.rules: RuleBoard | None = None
+        """Rules of pods about others; ``None`` = no pod has any."""
         self.quota: HeldQuota | None = None
         """What tenants hold of their quota; ``None`` = no one has any."""
         self.log: list[int] = []
@@ -293,6 +297,8 @@ class Occupancy:
     def put(self, site: int, occupant: Occupant) -> None:
         """Add a slice to a device."""
         self.occupants[site] = (*self.occupants[site], occupant)
+        if self.rules is not None:
+            self.rules.put(occupant.pod_uid, self.inventory.sites[site].node)
         if self.quota is not None:
             self.quota.count(site, occupant.owner_uid, occupant.tenant.percent)
         self._recount(site)
@@ -303,6 +309,8 @@ class Occupancy:
         here = list(self.occupants[site])
         here.remove(occupant)
         self.occupants[site] = tuple(here)
+        if self.rules is not None:
+            self.rules.pods.lift(occupant.pod_uid)
         if self.quota is not None:
             self.quota.count(site, occupant.owner_uid, -occupant.tenant.percent)
         self._recount(site)
@@ -345,15 +353,17 @@ class Occupancy:
         occupancy._kinds, occupancy._alike = self._kinds, self._alike
         occupancy.occupants, occupancy.lanes = list(self.occupants), dict(self.lanes)
         quota = occupancy.quota = self.quota.copy() if self.quota is not None else None
+        rules = occupancy.rules = self.rules.copy() if self.rules is not None else None
         for site in np.flatnonzero(self.going).tolist():
             here = occupancy.occupants[site]
             occupancy.occupants[site] = tuple(
                 [occupant for occupant in here if not occupant.leaving]
             )
-            if quota is not None:
-                for occupant in here:
-                    if occupant.leaving:
-                        quota.count(site, occupant.owner_uid, -occupant.tenant.percent)
+            for occupant in here:
+                if occupant.leaving and quota is not None:
+                    quota.count(site, occupant.owner_uid, -occupant.tenant.percent)
+                if occupant.leaving and rules is not None:
+                    rules.pods.lift(occupant.pod_uid)
             occupancy._recount(site)
         occupancy.blocked = self.blocked.copy()
         occupancy.held = self.held.copy()
@@ -480,6 +490,8 @@ def occupancy_of(
     _seat_slices(view, occupancy, ledger, classes, cache, disturbed if stands else None)
     occupancy.quota = held_quota(view.snapshot, inventory, _held(occupancy))
     _note_departing(view, occupancy, cache.charges)
+    ruled = cache.ruled.update(view.snapshot.pods, view.changes)
+    occupancy.rules = board_of(view, inventory, ruled, occupancy.effort)
     occupancy.log.clear()
     return occupancy
 

@@ -12,13 +12,14 @@ from dataclasses import dataclass, field, replace
 
 from ullage.api.contract import GPUMode, Reason
 from ullage.cluster.records.pod_shape import PodShape
-from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
+from ullage.cluster.records.snapshot import PodRecord, WorkloadKind, WorkloadRecord
 from ullage.cluster.records.spec_fields import LaneMemory, Share
 from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.admission.records import Tenant
 from ullage.engines.quota.records import NO_TENANT
 from ullage.scheduling.feasibility.allowed_nodes import Place
 from ullage.scheduling.feasibility.occupancy import Occupancy
+from ullage.scheduling.feasibility.pod_rules import RuledPod
 from ullage.scheduling.feasibility.slices import LANE_PERCENT_MOST, has_objective, takes_turns
 from ullage.scheduling.inventory.held_shares import accelerators_asked, share_asked
 from ullage.scheduling.inventory.node_fit import amounts, is_pinned
@@ -80,6 +81,8 @@ class ResourceRequest:
     """Number of the tenant whose quota it counts against."""
     lane: LaneMemory | None = None
     """Its memory where it may share a lane."""
+    ruled: RuledPod | None = None
+    """Its rules about other pods, ports and volumes, or theirs about it; ``None`` = no rule."""
 
     def tenant(self, name: str, model: int, percent: int, *, probation: bool = False) -> Tenant:
         """The newcomer as a predictor sees it."""
@@ -128,14 +131,21 @@ class _Kept:
     known: dict[tuple[object, ...], ResourceRequest] = field(default_factory=dict)
     last: dict[str, tuple[WorkloadRecord, PodShape, ResourceRequest]] = field(default_factory=dict)
     """By uid of the workload: what was asked last without any device to avoid."""
+    ruled: dict[tuple[int, RuledPod | None], ResourceRequest] = field(default_factory=dict)
+    """By number of the class without rules."""
     shapes: dict[int, tuple[PodShape, PodShape]] = field(default_factory=dict)
     """By identity: a shape, and the one object for all that are equal."""
     by_value: dict[PodShape, PodShape] = field(default_factory=dict)
 
+    def next_number(self) -> int:
+        """A number that no class has."""
+        return len(self.known) + len(self.ruled)
+
     def is_small(self, workloads: int) -> bool:
         """Whether most of it is about workloads that exist."""
         most = 2 * workloads + SPARE
-        return max(len(self.known), len(self.last), len(self.shapes), len(self.by_value)) < most
+        shapes = max(len(self.shapes), len(self.by_value))
+        return max(len(self.known), len(self.ruled), len(self.last), shapes) < most
 
 
 @dataclass(slots=True)
@@ -249,6 +259,30 @@ class ResourceRequests:
             kept.last[workload.ref.uid] = (workload, asked, known)
         return known
 
+    def under_rules(
+        self, request: ResourceRequest, pod: PodRecord, *, settled: bool = False
+    ) -> ResourceRequest:
+        """The class of a pod that asks for this, with the rules that concern it.
+
+        Args:
+            request: Without them.
+            pod: Whose rules they are.
+            settled: It stays on the node that it is bound to: it is past all rules, and what it
+                requests of the node is charged already.
+        """
+        board = self.occupancy.rules
+        ruled = board.ruled(pod) if board is not None and not settled else None
+        if ruled is None and not settled:
+            return request
+        key = request.number, ruled
+        known = self._kept.ruled.get(key)
+        if known is None:
+            needs = () if settled else request.needs
+            number = self._kept.next_number()
+            known = replace(request, number=number, ruled=ruled, needs=needs)
+            self._kept.ruled[key] = known
+        return known
+
     def _make(
         self,
         workload: WorkloadRecord,
@@ -260,7 +294,7 @@ class ResourceRequests:
         lane = takes_turns(workload)
         most = share.max_percent if share else WHOLE_PERCENT
         return ResourceRequest(
-            number=len(self._kept.known),
+            number=self._kept.next_number(),
             shape=shape,
             mode=workload.gpu.mode,
             exclusive=workload.gpu.mode is GPUMode.EXCLUSIVE,

@@ -15,6 +15,7 @@ from ullage.api.contract import Reason
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import MOST_EXCLUSIONS, Exclusion
+from ullage.cluster.values.device_ref import DeviceRef
 from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.model.lifecycle_step import Passed, earliest
 from ullage.scheduling.model.view import Member, View
@@ -34,7 +35,15 @@ EXCLUDED_S: Final[Mapping[Reason, float]] = {
 }
 """How long a device is left out after a failure for this reason (not measured): a refusal passes
 soon, an agent that is silent may be so for long, and a guard blames for five minutes. A load that
-peaks may fall and peak again: five minutes of training are worth a restart."""
+peaks may fall and peak again: five minutes of training are worth a restart. For a node that
+kube-scheduler did not take a pod to see :func:`_stuck_s`."""
+STUCK_FIRST_S: Final = 60.0
+"""How long a node is left out to which kube-scheduler did not take a pod, the first time; it
+doubles from time to time (our choice)."""
+STUCK_MOST_S: Final = 3600.0
+"""Longest such time (our choice)."""
+STUCK_FORGOTTEN_S: Final = 3600.0
+"""Time without such a failure after which the next one counts as the first (our choice)."""
 
 _NO_DEVICE: Final[frozenset[int]] = frozenset()
 
@@ -58,12 +67,20 @@ def with_failure(
     """
     before = workload.status.scheduling.exclusions
     device = passed.device if passed is not None else None
-    if passed is None or device is None or passed.reason not in EXCLUDED_S:
+    stuck = passed is not None and passed.reason is Reason.STUCK_UNSCHEDULED
+    if passed is None or device is None or not (stuck or passed.reason in EXCLUDED_S):
         return before
     held = active_exclusions(view, workload)
-    if any((exclusion.reason, exclusion.device) == (passed.reason, device) for exclusion in held):
+    if any(_is_of(exclusion, passed.reason, device) for exclusion in held):
         return before
-    since, lasts_s = whole_second(view.now), EXCLUDED_S[passed.reason]
+    since = whole_second(view.now)
+    lasts_s = _stuck_s(view, before, device) if stuck else EXCLUDED_S[passed.reason]
+    held = tuple(
+        exclusion
+        for exclusion in before
+        if exclusion in held
+        or (_counts(view, exclusion) and not _is_of(exclusion, passed.reason, device))
+    )
     new = Exclusion(
         reason=passed.reason,
         node=device.node,
@@ -73,6 +90,34 @@ def with_failure(
         message=passed.message,
     )
     return (*held, new)[-MOST_EXCLUSIONS:]
+
+
+def _is_of(exclusion: Exclusion, reason: Reason, device: DeviceRef) -> bool:
+    """Whether it leaves out a device, or with all of its node, for this reason."""
+    if exclusion.reason is not reason:
+        return False
+    if reason is Reason.STUCK_UNSCHEDULED:
+        return exclusion.node == device.node
+    return exclusion.device == device
+
+
+def _counts(view: View, exclusion: Exclusion) -> bool:
+    """Whether the length of an exclusion of before decides how long the next one is."""
+    stuck = exclusion.reason is Reason.STUCK_UNSCHEDULED
+    return stuck and view.now < exclusion.until + STUCK_FORGOTTEN_S
+
+
+def _stuck_s(view: View, before: Sequence[Exclusion], device: DeviceRef) -> float:
+    """How long a node is left out to which kube-scheduler did not take a pod."""
+    last = max(
+        (
+            exclusion.until - exclusion.since
+            for exclusion in before
+            if _counts(view, exclusion) and exclusion.node == device.node
+        ),
+        default=0.0,
+    )
+    return min(max(STUCK_FIRST_S, 2 * last), STUCK_MOST_S)
 
 
 def excluded_devices(
@@ -87,7 +132,7 @@ def excluded_devices(
         found.update(at for at, site in enumerate(inventory.sites) if site.uuid == gpu)
     for exclusion in exclusions:
         node = inventory.node_index.get(exclusion.node)
-        if node is not None and not exclusion.until:
+        if node is not None and exclusion.is_of_node:
             found.update(inventory.sites_on[node])
         elif exclusion.device in inventory.site_index:
             found.add(inventory.site_index[exclusion.device])

@@ -73,6 +73,8 @@ class Sighting:
     """Of those gained, how many were ready for the first time."""
     failed: int = 0
     """Launches that failed."""
+    launching: int = 0
+    """Instances that are requested, or there and never were ready."""
     warned: bool = False
     """The provider newly recommends to leave."""
     advised: bool = False
@@ -103,6 +105,7 @@ class _Count:
     gained: int = 0
     launched: int = 0
     failed: int = 0
+    launching: int = 0
     warned: bool = False
     advised: bool = False
     oldest_s: float | None = None
@@ -142,6 +145,7 @@ def look(
         count = counts[pool.uid]
         count.advised |= after.held and _is(notice, InterruptionKind.REBALANCE)
         _hold(count, node, after)
+        count.launching += not (after.was_ready or after.failed)
         if pool.uid not in watch.pools:
             _recall(count, node, after, pool.status.observed_at_s)
         elif before is None:
@@ -158,6 +162,10 @@ def look(
             elif order.uid not in watch.instances:
                 counts[pool.uid].failed += 1
             known[order.uid] = Instance(pool=pool.uid, was_ready=False, failed=True)
+        out = [one for one in orders if one.order == pool.name and one.uid not in known]
+        waiting, count = sum(not order.node for order in out), counts[pool.uid]
+        # a node that boots is the one of an order that waits
+        count.launching = max(count.launching, waiting) + len(out) - waiting
     there = {node.uid for node in snapshot.nodes.values()}
     for uid, instance in watch.instances.items():
         if instance.pool in counts and uid not in there:
@@ -294,6 +302,7 @@ def _sighting(count: _Count, pool: PoolRecord, *, gap: bool, now: float) -> Sigh
         gained=gained,
         launched=count.launched,
         failed=count.failed,
+        launching=count.launching,
         warned=count.warned,
         advised=count.advised,
         held_since_s=count.oldest_s,

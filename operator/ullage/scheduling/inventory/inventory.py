@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from operator import is_
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ from ullage.engines.admission.limits import (
     DEVICE_UNHEALTHY,
     HEALTHY,
     MODE_BIT,
+    NODE_LEAVES,
     NODE_UNHEALTHY,
 )
 from ullage.scheduling.inventory.interruptions import notice_on, words
@@ -42,6 +43,13 @@ DEFAULT_CONTEXT_OVERHEAD_MIB: Final = 512
 """What a context costs on an NVIDIA device until a DeviceProfile says it (design default)."""
 
 
+class NodeTrouble(NamedTuple):
+    """Why a node takes nothing new."""
+
+    reason: Reason
+    text: str
+
+
 @dataclass(frozen=True, slots=True)
 class Device:
     """One device where it stands."""
@@ -57,7 +65,7 @@ class Inventory:
     """Devices and nodes by index; the arrays have one entry per device."""
 
     nodes: tuple[NodeRecord, ...]
-    node_troubles: tuple[str, ...]
+    node_troubles: tuple[NodeTrouble | None, ...]
     """By node: why nothing new may go there; empty = nothing speaks against it."""
     sites: tuple[Device, ...]
     sites_on: tuple[tuple[int, ...], ...]
@@ -128,7 +136,7 @@ def _renewed(
     kept: _Kept | None,
     snapshot: Snapshot,
     nodes: tuple[NodeRecord, ...],
-    node_troubles: tuple[str, ...],
+    node_troubles: tuple[NodeTrouble | None, ...],
 ) -> Inventory | None:
     """The last inventory with the figures of today; ``None`` where devices came, went or differ."""
     if kept is None or changed(kept.profiles, snapshot.device_profiles):
@@ -173,7 +181,7 @@ def _fixed(device: ObservedDevice) -> tuple[object, ...]:
 
 
 def _arranged(
-    snapshot: Snapshot, nodes: tuple[NodeRecord, ...], node_troubles: tuple[str, ...]
+    snapshot: Snapshot, nodes: tuple[NodeRecord, ...], node_troubles: tuple[NodeTrouble | None, ...]
 ) -> Inventory:
     names = [one.name for one in nodes]
     node_index = {name: index for index, name in enumerate(names)}
@@ -226,15 +234,26 @@ def overhead_mib(snapshot: Snapshot, device: ObservedDevice) -> int:
     return 0 if device.backend is Backend.EMULATED else DEFAULT_CONTEXT_OVERHEAD_MIB
 
 
-def node_trouble(view: View, record: GPUNodeRecord, node: NodeRecord) -> str:
-    """Why a node takes nothing new, in words; empty when it does."""
+def node_trouble(view: View, record: GPUNodeRecord, node: NodeRecord) -> NodeTrouble | None:
+    """Why a node takes nothing new; ``None`` when it does."""
+    if text := _leaves(record, node):
+        return NodeTrouble(Reason.NODE_LEAVES, text)
+    if text := _is_unhealthy(view, record, node):
+        return NodeTrouble(Reason.NODE_UNHEALTHY, text)
+    return None
+
+
+def _leaves(record: GPUNodeRecord, node: NodeRecord) -> str:
+    """Why a node that may be as sound as any is emptied; nothing when it is not."""
     if record.retire:
         return "the node is being retired"
+    notice = notice_on(node, record)
+    return words(notice) if notice is not None else ""
+
+
+def _is_unhealthy(view: View, record: GPUNodeRecord, node: NodeRecord) -> str:
     if not node.ready:
         return "the node is not Ready"
-    notice = notice_on(node, record)
-    if notice is not None:
-        return words(notice)
     if record.heartbeat <= 0:
         return "its agent has not been heard yet"
     silent_s = view.now - record.heartbeat
@@ -244,6 +263,9 @@ def node_trouble(view: View, record: GPUNodeRecord, node: NodeRecord) -> str:
         if condition.type == "LateBinding" and condition.status == "False":
             return f"it cannot bind devices late ({condition.reason or Reason.CDI_UNAVAILABLE})"
     return ""
+
+
+_HEALTH_OF: Final = {Reason.NODE_LEAVES: NODE_LEAVES, Reason.NODE_UNHEALTHY: NODE_UNHEALTHY}
 
 
 def _mps_is_away(device: ObservedDevice) -> int:
@@ -285,11 +307,12 @@ def _is_sound(device: ObservedDevice) -> int:
     return int(device.health is Health.HEALTHY)
 
 
-def _health(sound: Ints, node_of: Ints, node_troubles: tuple[str, ...]) -> Ints:
+def _health(sound: Ints, node_of: Ints, node_troubles: tuple[NodeTrouble | None, ...]) -> Ints:
     if not len(node_of):
         return sound
-    troubled = np.array([bool(trouble) for trouble in node_troubles])[node_of]
-    return np.where(troubled, NODE_UNHEALTHY, np.where(sound == 1, HEALTHY, DEVICE_UNHEALTHY))
+    of_nodes = _column([_HEALTH_OF[one.reason] if one else HEALTHY for one in node_troubles])
+    of_node = of_nodes[node_of]
+    return np.where(of_node, of_node, np.where(sound == 1, HEALTHY, DEVICE_UNHEALTHY))
 
 
 def _column(values: list[int]) -> Ints:

@@ -145,6 +145,15 @@ def untolerated(
     return None
 
 
+def tolerates(shape: PodShape, node: NodeRecord) -> bool:
+    """Whether a pod tolerates every taint of a node that keeps pods from being placed there."""
+    return all(
+        any(_tolerates(toleration, taint) for toleration in shape.tolerations)
+        for taint in node.taints
+        if taint.effect in _BLOCKING
+    )
+
+
 def _tolerates(toleration: Toleration, taint: Taint) -> bool:
     if toleration.effect and toleration.effect != taint.effect:
         return False
@@ -165,36 +174,24 @@ def _empty(terms: Sequence[SelectorTerm]) -> bool:
 
 
 def _term_matches(term: SelectorTerm, node: NodeRecord) -> bool:
-    if not term.expressions and not term.fields:
-        return False
-    return all(_holds(expression, node.labels) for expression in term.expressions) and all(
+    return labels_match(term, node.labels) and all(
         _field_holds(field, node) for field in term.fields
     )
 
 
-def _holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
-    value = labels.get(requirement.key)
-    match requirement.operator:
-        case "In":
-            return value is not None and value in requirement.values
-        case "NotIn":
-            return value is None or value not in requirement.values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt" | "Lt":
-            return _compares(requirement, value)
-        case _:
-            return False
-
-
-def _compares(requirement: Requirement, value: str | None) -> bool:
-    try:
-        have, bound = int(value or ""), int(requirement.values[0])
-    except (ValueError, IndexError):
+def labels_match(term: SelectorTerm, labels: Mapping[str, str]) -> bool:
+    """Whether labels of a node fulfil the expressions of a term that is not empty."""
+    if not term.expressions and not term.fields:
         return False
-    return have > bound if requirement.operator == "Gt" else have < bound
+    return all(expression.holds(labels) for expression in term.expressions)
+
+
+def selects(shape: PodShape, node: NodeRecord) -> bool:
+    """Whether node selector and required affinity of a pod match a node."""
+    if shape.node_selector and not _selected(shape, node):
+        return False
+    required = shape.affinity.required
+    return required is None or any(_term_matches(term, node) for term in required)
 
 
 def _field_holds(requirement: Requirement, node: NodeRecord) -> bool:

@@ -13,7 +13,7 @@ from typing import Final
 from ullage.api.contract import Reason, SlicePhase
 from ullage.cluster.records.snapshot import PodRecord, PodStage
 from ullage.cluster.values.device_ref import DeviceRef
-from ullage.scheduling.inventory.inventory import Inventory
+from ullage.scheduling.inventory.inventory import Inventory, NodeTrouble
 from ullage.scheduling.model.view import Held, Member, View
 
 STARTS_AT_ONCE: Final = 20
@@ -23,19 +23,20 @@ MOST_LAG_S: Final = 600.0
 """Lag of the API server that excuses a node or a pod, at most (unmeasured): a server that is always
 slow must not keep the stuck where they are for ever."""
 
-_PULLING: Final = frozenset(
+_PULLING: Final = frozenset({"ContainerCreating", "PodInitializing"})
+"""Waiting reasons of a container whose image may still be on its way, however long it takes."""
+_NOT_PULLED: Final = frozenset(
     {
-        "ContainerCreating",
-        "PodInitializing",
         "ErrImagePull",
         "ImagePullBackOff",
         "ErrImageNeverPull",
         "ImageInspectError",
         "InvalidImageName",
         "RegistryUnavailable",
+        "SignatureValidationFailed",
     }
 )
-"""Waiting reasons that are about the image, or may be: slow or wrong, but not ours to cure."""
+"""Waiting reasons of a container whose image kubelet asked for and did not get."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +65,26 @@ def trouble(view: View, member: Member) -> Trouble | None:
     for held in member.held:
         if held.refused:
             return Trouble(Reason.RESERVATION_REFUSED, _node_says(held))
-    if not member.held:
-        return Trouble(Reason.PLACEMENT_MISSING, f"{pod.name} was let go and has no slice any more")
     if pod.stage is PodStage.UNSCHEDULED and view.now >= _schedule_ends(view, pod):
         said = pod.scheduling_message or "kube-scheduler said nothing"
-        return Trouble(Reason.STUCK_UNSCHEDULED, f"{pod.name} was not scheduled: {said}")
-    if pod.stage is PodStage.BOUND and view.now >= _start_ends(view, pod) and _ours(member):
-        return Trouble(
-            Reason.STUCK_NOT_STARTED, f"{pod.name} did not start on {pod.node}: {_why(member)}"
-        )
-    return None
+        device = member.held[0].device if member.held else None
+        return Trouble(Reason.STUCK_UNSCHEDULED, f"{pod.name} was not scheduled: {said}", device)
+    late = pod.stage is PodStage.BOUND and view.now >= _start_ends(view, pod)
+    if pod.stage is PodStage.BOUND and lacks_image(pod):
+        text = f"{pod.name} did not get its image on {pod.node}: {_kubelet_says(pod)}"
+        return Trouble(Reason.IMAGE_PULL_FAILED, text) if late else None
+    if not member.held:
+        return Trouble(Reason.PLACEMENT_MISSING, f"{pod.name} was let go and has no slice any more")
+    if not late or pod.waiting_reason in _PULLING:
+        return None
+    return Trouble(
+        Reason.STUCK_NOT_STARTED, f"{pod.name} did not start on {pod.node}: {_why(member)}"
+    )
+
+
+def lacks_image(pod: PodRecord) -> bool:
+    """Whether kubelet asked for an image of a pod and did not get it."""
+    return pod.waiting_reason in _NOT_PULLED
 
 
 def next_look(view: View, member: Member) -> float:
@@ -83,7 +94,7 @@ def next_look(view: View, member: Member) -> float:
         return 0.0
     if pod.stage is PodStage.UNSCHEDULED:
         return _schedule_ends(view, pod)
-    if pod.stage is PodStage.BOUND and _ours(member):
+    if pod.stage is PodStage.BOUND and pod.waiting_reason not in _PULLING:
         return _start_ends(view, pod)
     return 0.0
 
@@ -123,21 +134,20 @@ def overdue(view: View, member: Member) -> Held | None:
     )
 
 
-def node_is_lost(view: View, inventory: Inventory, member: Member) -> str:
-    """Why a gated member must not be sent to the node of its slices; empty when it may."""
+def node_is_lost(inventory: Inventory, member: Member) -> NodeTrouble | None:
+    """Why a gated member must not be sent to the node of its slices; ``None`` when it may."""
     for held in member.held:
         index = inventory.node_index.get(held.node)
         if index is None:
-            return f"{held.node} is not one of our nodes any more"
-        if inventory.node_troubles[index]:
-            return f"{held.node}: {inventory.node_troubles[index]}"
+            return NodeTrouble(
+                Reason.NODE_UNHEALTHY, f"{held.node} is not one of our nodes any more"
+            )
+        trouble = inventory.node_troubles[index]
+        if trouble is not None:
+            return trouble._replace(text=f"{held.node}: {trouble.text}")
         if inventory.nodes[index].unschedulable:
-            return f"{held.node} is cordoned"
-    return ""
-
-
-def _ours(member: Member) -> bool:
-    return member.pod.waiting_reason not in _PULLING
+            return NodeTrouble(Reason.NODE_LEAVES, f"{held.node} is cordoned")
+    return None
 
 
 def _why(member: Member) -> str:
@@ -145,9 +155,11 @@ def _why(member: Member) -> str:
         if held.seen is not None and held.seen.reason:
             return _node_says(held)
     pod = member.pod
-    if pod.waiting_reason:
-        return f"{pod.waiting_reason} {pod.waiting_message}".strip()
-    return "its node said nothing"
+    return _kubelet_says(pod) if pod.waiting_reason else "its node said nothing"
+
+
+def _kubelet_says(pod: PodRecord) -> str:
+    return f"{pod.waiting_reason}: {pod.waiting_message}".rstrip(": ")
 
 
 def _node_says(held: Held) -> str:

@@ -9,10 +9,16 @@ domain of its own for a while: no one new comes beside it, nor it beside anyone.
 
 from __future__ import annotations
 
+from typing import Final
+
 from ullage.api.contract import default_trust_domain
 from ullage.cluster.records.snapshot import PolicyRecord, WorkloadRecord
 from ullage.cluster.records.spec_fields import EVERY_NAMESPACE
 from ullage.scheduling.model.view import View
+
+_APART: Final = "//"
+"""Stands before an isolated class; in no domain otherwise."""
+_FAULTED: Final = "faulted a device lately and shares devices with itself alone for a while"
 
 
 def effective_domain(view: View, workload: WorkloadRecord) -> str:
@@ -22,11 +28,31 @@ def effective_domain(view: View, workload: WorkloadRecord) -> str:
     its own; no such name can be stated.
     """
     stated, namespace = workload.trust_domain, workload.ref.namespace
+    domain = stated
+    if not is_granted(view.snapshot.policy, workload):
+        domain = f"{default_trust_domain(namespace)}/{stated}"
     if (namespace, workload.workload_class) in view.isolated:
-        return f"{default_trust_domain(namespace)}/class/{workload.workload_class}"
-    if is_granted(view.snapshot.policy, workload):
-        return stated
-    return f"{default_trust_domain(namespace)}/{stated}"
+        domain += f"{_APART}{namespace}/{workload.workload_class}"
+    return domain
+
+
+def why_apart(own: str, other: str) -> str:
+    """Why work in domain ``own`` may not share with work in ``other``, as its user may read it.
+
+    A class is named where it is of the namespace of that user.
+    """
+    domain, apart, mine = own.partition(_APART)
+    if apart:
+        return f"its class {mine.partition('/')[2]} {_FAULTED}"
+    beside, apart, theirs = other.partition(_APART)
+    if apart and beside == domain:
+        namespace, _, name = theirs.partition("/")
+        of_user = domain == default_trust_domain(namespace)
+        return f"class {name} on it {_FAULTED}" if of_user else f"a class on it {_FAULTED}"
+    return (
+        "work that it may not share with is on it: a device is shared inside one trust domain, "
+        f"and this workload belongs to {own}"
+    )
 
 
 def is_granted(policy: PolicyRecord, workload: WorkloadRecord) -> bool:

@@ -3,7 +3,9 @@
 """The life of adopted pods: they are placed and let go; others create, restart and end them.
 
 A pod is never deleted, and evicted only where that loses nothing: its controller creates another
-one, or it says itself that it saves its work.
+one, or it says itself that it saves its work. One that nothing creates again and that
+kube-scheduler does not take to its node keeps no slice meanwhile; it gets one there once it is
+bound.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ullage.api.contract import Reason
-from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
+from ullage.cluster.records.snapshot import PodStage, WorkloadRecord, ended_in_wave
 from ullage.scheduling.inventory import timeouts
 from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.inventory.timeouts import Trouble
@@ -27,6 +29,11 @@ from ullage.scheduling.model.view import Member, View
 _LEFT_ALONE: Final = (
     "it has no controller that would create it again, so it is left alone: create it again"
     " yourself, or annotate such pods with ullage.dev/checkpoint: true where they save their work"
+)
+_UNTIL_PULLED: Final = (
+    "its share is given back, and it gets one on its node again once kubelet has the image; it has"
+    " no controller that would create it again: mend the image or the pull secret, or create it"
+    " again yourself"
 )
 
 
@@ -44,25 +51,67 @@ def adopted_step(view: View, inventory: Inventory, unit: WorkloadRecord) -> Life
             release=tuple(member for member in members if member.gated and member.held),
         )
     let_go = [member for member in members if not member.gated]
+    late = [one for one in let_go if _was_bound_late(unit, one)]
+    if late:
+        return LifecycleStep(phase=Phase.STARTING, waiting=tuple(late))
     troubles = [(one, found) for one in let_go if (found := timeouts.trouble(view, one))]
     if troubles:
         return _cured(view, unit, troubles)
     gated = sorted((one for one in members if one.gated), key=_by_place)
     if not gated:
         return _under_way(view, let_go)
-    ended_well = sum(member.pod.stage is PodStage.SUCCEEDED for member in everyone)
-    wanted = unit.replicas - len(let_go) - ended_well
+    wanted = unit.replicas - len(let_go) - ended_well(unit, everyone)
     if len(gated) < wanted:
         missing = wanted - len(gated)
         return LifecycleStep(
             phase=Phase.PENDING,
             reason=Reason.PODS_MISSING,
-            message=f"{missing} of {unit.replicas} pods missing; the gang starts when all exist",
+            message=(
+                f"{missing} of {unit.replicas} pods missing; the gang starts when all exist"
+                " (pods of another run or revision do not count)"
+            ),
             release=tuple(member for member in gated if member.held),
         )
     if wanted <= 0:
         return _under_way(view, let_go)
     return advance(view, inventory, unit, [*let_go, *gated[:wanted]])
+
+
+def _was_bound_late(unit: WorkloadRecord, member: Member) -> bool:
+    """Whether a pod that nothing creates again can start after its slice had been taken back.
+
+    Its node is settled; what is left is to find it a slice there.
+    """
+    pod = member.pod
+    alone = not (pod.controlled or unit.checkpoint)
+    waits = pod.stage is PodStage.BOUND and not member.held
+    return alone and waits and not timeouts.lacks_image(pod)
+
+
+def _gives_back(member: Member, trouble: Trouble) -> bool:
+    """Whether a pod that is left alone cannot use its slices for now.
+
+    kubelet asks for them when it has the image, and the node refuses the start without any.
+    """
+    match trouble.reason:
+        case Reason.STUCK_UNSCHEDULED:
+            return True
+        case Reason.IMAGE_PULL_FAILED:
+            return all(held.acknowledged and not held.started for held in member.held)
+        case _:
+            return False
+
+
+def ended_well(unit: WorkloadRecord, members: Sequence[Member]) -> int:
+    """Members that ended well and count as members still, below the size of the gang.
+
+    Args:
+        unit: Adopted pods.
+        members: All of them.
+    """
+    ended = [one.pod.controller for one in members if one.pod.stage is PodStage.SUCCEEDED]
+    live = {one.pod.controller for one in members if one.live}
+    return ended_in_wave(unit.replicas, ended, live)
 
 
 def _by_place(member: Member) -> tuple[bool, float, str]:
@@ -85,19 +134,25 @@ def _cured(
     """Pods that will not get further, or must leave, are evicted where that loses nothing."""
     epoch = view.settings.epoch
     steps: list[Action] = []
-    left = []
+    left: list[tuple[Trouble, str]] = []
+    release = []
     for member, trouble in troubles:
         if member.pod.controlled or unit.checkpoint:
             step = evict(unit, member, epoch, trouble.reason, trouble.message)
             steps.append(in_time(view, step, member))
         else:
-            left.append(trouble)
-    trouble = left[0] if left else troubles[0][1]
-    message = f"{trouble.message}; {_LEFT_ALONE}" if left else trouble.message
+            given_back = _gives_back(member, trouble)
+            if given_back and member.held:
+                release.append(member)
+            pulls = given_back and trouble.reason is Reason.IMAGE_PULL_FAILED
+            left.append((trouble, _UNTIL_PULLED if pulls else _LEFT_ALONE))
+    trouble, advice = left[0] if left else (troubles[0][1], "")
+    message = f"{trouble.message}; {advice}" if left else trouble.message
     return LifecycleStep(
         phase=Phase.STARTING,
         reason=trouble.reason,
         message=message,
         steps=tuple(steps),
+        release=tuple(release),
         passed_over=Passed(reason=trouble.reason, device=trouble.device, message=trouble.message),
     )

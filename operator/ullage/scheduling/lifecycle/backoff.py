@@ -42,6 +42,15 @@ def after_refusals_s(view: View, members: Sequence[Member]) -> float:
     return after_failure_s(view, most - 2) if most >= 2 else 0.0
 
 
+def after_pull_failure_s(view: View, workload: WorkloadRecord) -> float:
+    """Seconds until a workload whose image could not be pulled now is placed again.
+
+    At least as long as it held its share in vain.
+    """
+    settings, before = view.settings, workload.status.scheduling.pull_failures
+    return doubled_s(settings.start_timeout_s, before, settings.restart_backoff_max_s)
+
+
 def after_preemption_s(view: View, job: WorkloadRecord) -> float:
     """Seconds until a job that is preempted now competes for room again."""
     settings = view.settings

@@ -20,7 +20,7 @@ from ullage.scheduling.inventory.pool_membership import Membership
 from ullage.scheduling.inventory.reliable_machines import is_reliable, staying, terms_of
 from ullage.scheduling.lifecycle.notice_periods import refused, shortest_notice_s
 from ullage.scheduling.lifecycle.termination import Termination, close
-from ullage.scheduling.model.lifecycle_step import LifecycleStep, write_refused
+from ullage.scheduling.model.lifecycle_step import LifecycleStep, earliest, write_refused
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.plan import (
     Action,
@@ -40,6 +40,8 @@ STATE_TOO_LARGE: Final = 4
 KILLED: Final = 137
 ENDED: Final = 143
 """Exit code of a coordinator that was told to end."""
+ENDS_WITHIN_S: Final = 30.0
+"""A coordinator sees that its members are done a moment after they ended, and ends by itself."""
 _STOPPED: Final = (Phase.SUSPENDING, Phase.SUSPENDED)
 _COMING_UP: Final = (Phase.PENDING, Phase.RESERVING, Phase.STARTING)
 _NOT_ITS_FAULT: Final = (STATE_LOST, ENDED, None)
@@ -132,7 +134,7 @@ def _is_over(
     if coordinator is None:
         return (job.ref.namespace, coordinator_name(job.ref.name)) not in view.snapshot.creating
     # one that succeeded has done all steps, and its members are about to end
-    return coordinator.stage is PodStage.FAILED or (
+    return coordinator.stage in (PodStage.FAILED, PodStage.STOPPED) or (
         coordinator.deleting and not coordinator.stage.finished
     )
 
@@ -202,6 +204,13 @@ def _let_go(
     """The job has ended or is suspended: a coordinator that has ended stays for its log."""
     if coordinator is None or (coordinator.stage.finished and life.phase.terminal):
         return life
+    stops = life.phase is Phase.SUSPENDING and not coordinator.deleting
+    if stops and any(member.live and not member.gated for member in view.members_of(job)):
+        return life  # they finish their step with it, and save
+    if life.phase is Phase.SUCCEEDED and not coordinator.deleting:
+        ends = (job.status.completion_time or view.now) + ENDS_WITHIN_S
+        if view.now < ends:
+            return replace(life, wake_at=earliest(life.wake_at, ends))
     steps = _away(view, job, coordinator, life)
     return replace(life, steps=(*life.steps, *steps)) if steps else life
 

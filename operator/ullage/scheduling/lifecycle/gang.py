@@ -152,7 +152,7 @@ def must_move(view: View, inventory: Inventory, member: Member) -> bool:
     """Whether the place that a gated member was given will not do any more."""
     if any(held.refused for held in member.held) or member.pod.uid in view.evictions:
         return True
-    return bool(timeouts.node_is_lost(view, inventory, member))
+    return timeouts.node_is_lost(inventory, member) is not None
 
 
 def refusal_of(release: Sequence[Member]) -> Passed | None:

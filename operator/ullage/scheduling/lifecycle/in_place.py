@@ -22,7 +22,13 @@ from ullage.scheduling.inventory.inventory import Inventory
 from ullage.scheduling.inventory.reliable_machines import staying, terms_of
 from ullage.scheduling.lifecycle.drain import at_once, in_time
 from ullage.scheduling.lifecycle.gang import deadline, must_move, refusal_of, ungate
-from ullage.scheduling.lifecycle.termination import Termination, close, cut_off
+from ullage.scheduling.lifecycle.termination import (
+    Termination,
+    close,
+    completion,
+    cut_off,
+    stopped_text,
+)
 from ullage.scheduling.model.lifecycle_step import (
     EVICTED,
     Headcount,
@@ -95,12 +101,18 @@ def life_in_place(
     if bounds is None or all(one.gated for one in members):
         return None
     roll = _called(view, job, members)
-    if roll.staying and all(one.pod.stage is PodStage.SUCCEEDED for one in roll.staying):
+    left_well = all(one.pod.stage is PodStage.SUCCEEDED for one in roll.staying)
+    done = (
+        "every member that was left ended with exit code 0"
+        if roll.staying and left_well
+        else completion(view, job, [one for one in members if not one.gated])
+    )
+    if done:
         late = [loss for loss in roll.losses if loss.ending.reason is Reason.COMPLETED]
         return LifecycleStep(
             phase=Phase.SUCCEEDED,
             reason=Reason.COMPLETED,
-            message="every member that was left ended with exit code 0",
+            message=done,
             restarts=job.status.restarts,
             steps=tuple(step for loss in late for step in _retired(view, job, loss, roll.shown)),
         )
@@ -205,9 +217,8 @@ def _loss(view: View, member: Member) -> Termination | None:
     pod = member.pod
     if pod.lost_race:
         return Termination(Reason.LOST_RACE, f"{pod.name} lost its place at admission")
-    if pod.stage is PodStage.FAILED and pod.disrupted:
-        text = f"{pod.name} was disrupted (evicted, or its node was lost)"
-        return Termination(Reason.MEMBER_LOST, text)
+    if pod.stopped:
+        return Termination(Reason.MEMBER_LOST, stopped_text(pod))
     eviction = view.evictions.get(pod.uid)
     if eviction is not None and not pod.stage.finished:
         return Termination(
@@ -216,10 +227,9 @@ def _loss(view: View, member: Member) -> Termination | None:
     if pod.deleting:
         return Termination(Reason.MEMBER_LOST, f"{pod.name} is being deleted")
     if pod.stage is PodStage.FAILED:
-        code = "no exit code" if pod.exit_code is None else f"exit code {pod.exit_code}"
         return Termination(
             Reason.EXIT_CODE,
-            f"{pod.name} failed with {code}",
+            f"{pod.name} failed with {pod.how_it_ended}",
             counted=True,
             code=pod.exit_code,
             at=pod.stage_since,

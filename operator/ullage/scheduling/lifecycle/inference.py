@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from ullage.api.contract import Reason
 from ullage.cluster.records.snapshot import (
@@ -20,6 +21,7 @@ from ullage.cluster.records.snapshot import (
 )
 from ullage.scheduling.inventory import timeouts
 from ullage.scheduling.inventory.inventory import Inventory
+from ullage.scheduling.lifecycle.backoff import after_pull_failure_s
 from ullage.scheduling.lifecycle.gang import deadline, gates_text, ungate
 from ullage.scheduling.lifecycle.routing import leads_to_router
 from ullage.scheduling.lifecycle.routing import steps as routing_steps
@@ -34,13 +36,23 @@ from ullage.scheduling.model.lifecycle_step import (
     write_refused,
 )
 from ullage.scheduling.model.phases import Phase
-from ullage.scheduling.model.plan import Action, ApplyDeployment, ApplyRoutedService, ApplyService
+from ullage.scheduling.model.plan import (
+    Action,
+    ApplyDeployment,
+    ApplyRoutedService,
+    ApplyService,
+    DeletePod,
+)
 from ullage.scheduling.model.view import Member, View
 
 SURGE_FIRST = (1, 0)
 """Start a new pod before an old one stops."""
 STOP_FIRST = (0, 1)
 """Stop an old pod before a new one starts."""
+
+
+MOST_WAITING: Final = 64
+"""Pods of a service that wait for a place at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +83,7 @@ def inference_step(view: View, inventory: Inventory, service: WorkloadRecord) ->
         steps=life.steps,
         waiting=life.waiting,
         release=life.release,
+        pull_again_at=life.pull_again_at,
         passed_over=life.passed_over,
         needs_deployment=obstacle is None,
         wake_at=life.wake_at,
@@ -136,20 +149,36 @@ def children(
     steps: list[Action] = [*routing_steps(view, service, new_template=new_template)]
     if new_template or front is None or front.routed != routed or _other_ports(service, front):
         steps.append(_front(service, epoch, routed=routed))
+    replicas = _made(view, service, deployment) + extra
     apply = ApplyDeployment(
         owner=ref,
         name=ref.name,
-        replicas=service.replicas + extra,
+        replicas=replicas,
         max_surge=wanted.max_surge,
         max_unavailable=wanted.max_unavailable,
         template_hash=service.template_hash,
         epoch=epoch,
         reason=Reason.STARTING,
-        text=f"{service.replicas + extra} replicas, surge {wanted.max_surge}",
+        text=f"{replicas} replicas, surge {wanted.max_surge}",
     )
     if deployment is None or _differs(deployment, apply):
         steps.append(apply)
     return tuple(steps)
+
+
+def _made(view: View, service: WorkloadRecord, deployment: DeploymentRecord | None) -> int:
+    """Replicas that the Deployment has pods for: those with a place, and some that wait for one.
+
+    The others get their pods as these get places. Pods that wait cost every decision.
+    """
+    if service.replicas <= MOST_WAITING:
+        return service.replicas
+    placed = sum(
+        member.live and not member.pod.deleting and (bool(member.held) or not member.gated)
+        for member in view.members_of(service)
+    )
+    stands = deployment.replicas if deployment is not None else 0
+    return min(service.replicas, max(stands, placed + MOST_WAITING))
 
 
 def _front(service: WorkloadRecord, epoch: int, *, routed: bool) -> ApplyService:
@@ -227,16 +256,24 @@ def _pods(
     release: list[Member] = []
     blocked: list[Member] = []
     passed: Passed | None = None
+    unpulled: DeletePod | None = None
     for member in members:
         if member.pod.deleting:
             continue
         if not member.gated:
             step = _cure(view, service, member, epoch)
             steps.extend((step,) if step else ())
+            if isinstance(step, DeletePod) and step.reason is Reason.IMAGE_PULL_FAILED:
+                unpulled = step
             eviction = view.evictions.get(member.pod.uid)
             if eviction is not None:
                 passed = passed or Passed(
                     reason=eviction.reason, device=eviction.device, message=eviction.message
+                )
+            stuck = timeouts.trouble(view, member)
+            if stuck is not None and stuck.reason is Reason.STUCK_UNSCHEDULED:
+                passed = passed or Passed(
+                    reason=stuck.reason, device=stuck.device, message=stuck.message
                 )
             continue
         if member.foreign_gates:
@@ -256,16 +293,52 @@ def _pods(
         ):
             steps.append(ungate(view, service, member))
     moments = [timeouts.next_look(view, member) for member in members]
+    again = service.status.scheduling.pull_again_at
+    if unpulled is not None:
+        again = view.now + after_pull_failure_s(view, service)
+    held_back = bool(waiting) and again > view.now and _is_unchanged(service, waiting)
+    reason, message = _why_none_waits(service, blocked, unpulled, held_back, len(members))
     return LifecycleStep(
         phase=Phase.PENDING,
-        reason=Reason.WAITING_FOR_GATE if blocked else None,
-        message=gates_text(blocked, len(members)) if blocked else "",
+        reason=reason,
+        message=message,
         steps=tuple(steps),
-        waiting=tuple(waiting),
+        waiting=() if held_back else tuple(waiting),
+        pull_again_at=again if unpulled is not None else 0.0,
         release=tuple(release),
         passed_over=passed,
-        wake_at=earliest(*moments, deadline(view, [member for member in members if member.gated])),
+        wake_at=earliest(
+            *moments,
+            deadline(view, [member for member in members if member.gated]),
+            again if held_back else 0.0,
+        ),
     )
+
+
+def _is_unchanged(service: WorkloadRecord, waiting: Sequence[Member]) -> bool:
+    """Whether the pods that wait have the template whose image could not be pulled."""
+    tried = service.status.template_hash
+    return all(member.pod.template_hash == tried for member in waiting)
+
+
+def _why_none_waits(
+    service: WorkloadRecord,
+    blocked: Sequence[Member],
+    unpulled: DeletePod | None,
+    held_back: bool,
+    members: int,
+) -> tuple[Reason | None, str]:
+    """What keeps pods from being placed, beside placing itself."""
+    if unpulled is not None:
+        return unpulled.reason, unpulled.text
+    if held_back:
+        before = service.status.decision
+        told = before is not None and before.reason is Reason.IMAGE_PULL_FAILED
+        again = "its image could not be pulled; it is placed again after a while"
+        return Reason.IMAGE_PULL_FAILED, before.message if before and told else again
+    if blocked:
+        return Reason.WAITING_FOR_GATE, gates_text(blocked, members)
+    return None, ""
 
 
 def _cure(view: View, service: WorkloadRecord, member: Member, epoch: int) -> Action | None:
@@ -300,10 +373,10 @@ def _reservation_failed(view: View, inventory: Inventory, member: Member) -> Pas
             device=late.device,
             message=f"{late.node} did not answer to the reservation in time; placed again",
         )
-    lost = timeouts.node_is_lost(view, inventory, member)
-    if lost:
+    lost = timeouts.node_is_lost(inventory, member)
+    if lost is not None:
         device = member.held[0].device
-        return Passed(reason=Reason.NODE_UNHEALTHY, device=device, message=lost)
+        return Passed(reason=lost.reason, device=device, message=lost.text)
     return None
 
 

@@ -47,7 +47,7 @@ from ullage.scheduling.lifecycle.share_choice import (
     chosen_share,
     of_kind,
 )
-from ullage.scheduling.lifecycle.sleeping import Sleeper, sleep_memory, with_sleep
+from ullage.scheduling.lifecycle.sleeping import STARTS_WITHIN_S, Sleeper, sleep_memory, with_sleep
 from ullage.scheduling.model.lifecycle_step import earliest
 from ullage.scheduling.model.plan import ScaleWorkload
 from ullage.scheduling.model.view import Member, View
@@ -61,7 +61,7 @@ WAKE_SETTLE_S: Final = 0.25
 """The same where a request waits: a status takes less, and one that is late costs a second try."""
 FIRST_LAUNCH_S: Final = 45.0
 """Time to start that is reckoned with until it was seen."""
-LAUNCH_S: Final = (5.0, 600.0)
+LAUNCH_S: Final = (5.0, STARTS_WITHIN_S)
 """Least and most that is believed: a container that was started again looks slow."""
 FEWEST: Final = 10.0
 """Requests of a bin that tell how long one is served."""
@@ -296,9 +296,8 @@ def _busy(load: ServiceLoad, time: ServiceTime) -> int:
 
 
 def _sleeper(view: View, service: WorkloadRecord, members: Sequence[Member]) -> Sleeper | None:
-    launch_s = _launch_s(view, service, members)
-    ready = any(member.pod.ready for member in members)
-    return Sleeper.of(view, service, launch_s, ready=ready)
+    pods = [member.pod for member in members]
+    return Sleeper.of(view, service, pods, _launch_s(view, service, members))
 
 
 def _with_reason_to_stay(record: ScalingRecord, sleeper: Sleeper | None) -> ScalingRecord:

@@ -24,6 +24,7 @@ _ON_THE_WAY: Final = frozenset(
         Reason.RESERVATION_REFUSED,
         Reason.RESERVATION_EXPIRED,
         Reason.NODE_UNHEALTHY,
+        Reason.NODE_LEAVES,
         Reason.INTERFERING,
         Reason.OBJECTIVES_CONFLICT,
         Reason.PROBATION_ROLLED_BACK,

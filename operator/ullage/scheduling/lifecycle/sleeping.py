@@ -8,13 +8,14 @@ has a replica keeps it, and one that has none gets one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from ullage.api.contract import Reason
 from ullage.cluster.codecs.status import whole_second
 from ullage.cluster.records.router import RouterLoad
-from ullage.cluster.records.snapshot import WorkloadRecord
+from ullage.cluster.records.snapshot import PodRecord, WorkloadRecord
 from ullage.cluster.records.status import ReplicaChoice, ScalingHistory, ScalingRecord
 from ullage.engines.scaling.sleeping import (
     RoutersSaid,
@@ -31,6 +32,8 @@ from ullage.scheduling.model.view import View
 
 STALE_S: Final = 60.0
 """Older reports of routers do not count."""
+STARTS_WITHIN_S: Final = 600.0
+"""A replica that does not answer after that is no reason to stay awake."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +44,8 @@ class Sleeper:
         load: What its routers report; ``None`` = nothing yet.
         heard: Whether all of them report, and clients reach replicas only through them.
         ready: Whether it has a replica that answers.
+        answers_since_s: Since when one answers, or has had time enough to start; on the clock of
+            ``now``. Earlier it was not idle, but starting.
         launch_s: How long a request waits for the first replica, seconds.
     """
 
@@ -50,12 +55,13 @@ class Sleeper:
     load: RouterLoad | None
     heard: bool
     ready: bool
+    answers_since_s: float
     launch_s: float
     now: float
 
     @classmethod
     def of(
-        cls, view: View, service: WorkloadRecord, launch_s: float, *, ready: bool
+        cls, view: View, service: WorkloadRecord, pods: Sequence[PodRecord], launch_s: float
     ) -> Sleeper | None:
         """The service, if it may sleep."""
         bounds, batching = service.scaling, service.batching
@@ -74,7 +80,8 @@ class Sleeper:
             memory=sleep_memory(service.status.scaling),
             load=load,
             heard=heard,
-            ready=ready,
+            ready=any(pod.ready for pod in pods),
+            answers_since_s=_answers_since_s(pods, view.now),
             launch_s=launch_s,
             now=whole_second(view.now),
         )
@@ -113,7 +120,7 @@ class Sleeper:
             return None
         return RoutersSaid(
             waiting=load.waiting,
-            idle_since_s=load.heard_at - load.idle_s,
+            idle_since_s=max(load.heard_at - load.idle_s, self.answers_since_s),
             asked_s=None if load.asked_s is None else load.heard_at - load.asked_s,
             wake_s=self.launch_s,
         )
@@ -166,6 +173,12 @@ class Sleeper:
             launch_seconds=round(self.launch_s),
             history=with_sleep(history or ScalingHistory(as_of=self.now), memory),
         )
+
+
+def _answers_since_s(pods: Sequence[PodRecord], now: float) -> float:
+    """Since when a replica answers, or has had ``STARTS_WITHIN_S``; ``now`` = there is none."""
+    since = [pod.ready_since for pod in pods if pod.ready]
+    return min(since or [pod.created + STARTS_WITHIN_S for pod in pods], default=now)
 
 
 def sleep_memory(before: ScalingRecord | None) -> SleepMemory:

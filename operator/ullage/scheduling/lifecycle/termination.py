@@ -10,15 +10,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ullage.api.contract import Reason
-from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
+from ullage.api.contract import ObservedSlice, Reason
+from ullage.cluster.records.snapshot import PodRecord, PodStage, WorkloadRecord
 from ullage.cluster.values.device_ref import DeviceRef
 from ullage.cluster.values.names import pod_name
 from ullage.scheduling.inventory import timeouts
-from ullage.scheduling.lifecycle.backoff import after_failure_s, after_refusals_s
+from ullage.scheduling.lifecycle.backoff import (
+    after_failure_s,
+    after_pull_failure_s,
+    after_refusals_s,
+)
 from ullage.scheduling.lifecycle.drain import interruption_of
 from ullage.scheduling.model.lifecycle_step import PREEMPTIONS, LifecycleStep, Passed
 from ullage.scheduling.model.phases import Phase
+from ullage.scheduling.model.progress import gang_progress
 from ullage.scheduling.model.view import Member, View
 
 
@@ -33,6 +38,63 @@ class Termination:
     at: float = 0.0
     device: DeviceRef | None = None
     """What it must leave, and not come back to for a while."""
+
+
+def completion(view: View, job: WorkloadRecord, members: Sequence[Member]) -> str:
+    """Why the work of a gang is done, in words; empty = it is not.
+
+    Exit code 0 is an end only of who was not asked to end: programs save on SIGTERM and end with 0.
+    Who was asked counts where all steps are done, or where all others had ended well before.
+
+    Args:
+        view: The cycle's snapshot.
+        job: A TrainingJob.
+        members: All of the gang.
+    """
+    ended = [one for one in members if one.pod.stage is PodStage.SUCCEEDED]
+    stopped = [one for one in members if one.pod.stage is PodStage.STOPPED]
+    if not members or len(ended) + len(stopped) < len(members):
+        return ""
+    if not stopped:
+        return "every member ended with exit code 0"
+    if job.work_steps and counted_steps(view, job, members) >= job.work_steps:
+        return f"all {job.work_steps} steps are done, and every member ended with exit code 0"
+    asked = stopped[0].pod.stop_asked
+    if ended and len(stopped) == 1 and all(0 < one.pod.ended_at < asked for one in ended):
+        return (
+            f"every member ended with exit code 0, {stopped[0].pod.name} when it was stopped after"
+            " all others had ended"
+        )
+    return ""
+
+
+def counted_steps(view: View, job: WorkloadRecord, members: Sequence[Member]) -> int:
+    """Steps of the whole training that the slowest member has counted.
+
+    Args:
+        view: The cycle's snapshot.
+        job: A TrainingJob.
+        members: All of the gang, whether they hold slices still or have ended.
+    """
+    before = job.status.progress
+    reports: list[tuple[str, ObservedSlice | None]] = []
+    for member in members:
+        uid, node = member.pod.uid, member.pod.node
+        seen = [part for where, part in view.observed.get(uid, ()) if where == node]
+        reports.extend((uid, part) for part in seen or (None,))
+    now = gang_progress(reports, before)
+    if now is not None:
+        return now.steps
+    return before.steps if before is not None else 0
+
+
+def last_at_work(members: Sequence[Member]) -> Member | None:
+    """The one member that has not ended, where all others have ended well by themselves."""
+    live = [one for one in members if one.live]
+    if len(live) != 1 or len(members) < 2:
+        return None
+    ended = all(one.pod.stage is PodStage.SUCCEEDED for one in members if one is not live[0])
+    return live[0] if ended else None
 
 
 def find_ending(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Termination | None:
@@ -62,12 +124,23 @@ def find_ending(view: View, job: WorkloadRecord, members: Sequence[Member]) -> T
     return _half_started(view, members)
 
 
+def stopped_text(pod: PodRecord) -> str:
+    """What happened to a pod that others ended."""
+    if pod.stage is PodStage.STOPPED:
+        return (
+            f"{pod.name} ended with exit code 0 because it was stopped (deleted or evicted), so its"
+            " work goes on"
+        )
+    return f"{pod.name} was disrupted (evicted, or its node was lost)"
+
+
 def _lost_member(view: View, job: WorkloadRecord, members: Sequence[Member]) -> str:
+    last = last_at_work(members)  # how it ends says whether the work is done
     for member in members:
         pod = member.pod
-        if pod.stage is PodStage.FAILED and pod.disrupted:
-            return f"{pod.name} was disrupted (evicted, or its node was lost)"
-        if pod.deleting and member.live:
+        if pod.stopped:
+            return stopped_text(pod)
+        if pod.deleting and member.live and member is not last:
             return f"{pod.name} is being deleted"
     if len(members) < job.replicas:
         present = {member.pod.rank for member in members}
@@ -102,10 +175,9 @@ def _loss_reason(job: WorkloadRecord) -> Reason:
 
 def _failure(member: Member) -> Termination:
     pod = member.pod
-    code = "without an exit code" if pod.exit_code is None else f"with exit code {pod.exit_code}"
     return Termination(
         Reason.EXIT_CODE,
-        f"{pod.name} failed {code}",
+        f"{pod.name} failed with {pod.how_it_ended}",
         counted=True,
         code=pod.exit_code,
         at=pod.stage_since,
@@ -151,7 +223,9 @@ def close(
     if ending.counted:
         return _failed(view, job, ending, release)
     refused = ending.reason is Reason.RESERVATION_REFUSED
+    unpulled = ending.reason is Reason.IMAGE_PULL_FAILED
     wait_s = after_refusals_s(view, members) if refused else 0.0
+    wait_s = after_pull_failure_s(view, job) if unpulled else wait_s
     soon = f" in {wait_s:g} s" if wait_s else ""
     return LifecycleStep(
         phase=Phase.RESTARTING,
@@ -163,6 +237,7 @@ def close(
         ),
         restarts=job.status.restarts,
         retry_at=view.now + wait_s if wait_s else 0.0,
+        pull_again_at=view.now + wait_s if unpulled else 0.0,
         release=release,
         passed_over=(
             Passed(reason=ending.reason, device=ending.device, message=ending.message)

@@ -24,7 +24,7 @@ from ullage.scheduling.lifecycle.drain import at_once
 from ullage.scheduling.lifecycle.gang import advance, deadline
 from ullage.scheduling.lifecycle.in_place import life_in_place
 from ullage.scheduling.lifecycle.node_losses import with_given_back
-from ullage.scheduling.lifecycle.termination import close, find_ending
+from ullage.scheduling.lifecycle.termination import close, completion, find_ending, last_at_work
 from ullage.scheduling.model.lifecycle_step import (
     EVICTED,
     LifecycleStep,
@@ -62,8 +62,9 @@ def _life(view: View, inventory: Inventory, job: WorkloadRecord) -> LifecycleSte
         return _after_the_end(view, job, everyone)
     if not job.shape.device_container:
         return LifecycleStep(phase=phase, reason=Reason.INVALID_OBJECT, message=job.invalid)
-    if len(members) == job.replicas and _all_succeeded(members):
-        return _kept(job, Phase.SUCCEEDED, Reason.COMPLETED, "every member ended with exit code 0")
+    done = completion(view, job, members) if len(members) == job.replicas else ""
+    if done:
+        return _kept(job, Phase.SUCCEEDED, Reason.COMPLETED, done)
     if job.suspend:
         return _suspend(view, job, everyone)
     if phase is Phase.RESTARTING:
@@ -118,7 +119,8 @@ def _tear_down(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Li
         return _kept(job, Phase.PENDING, reason, message)
     epoch, whole = view.settings.epoch, _is_whole(job, members)
     steps: list[Action] = []
-    for member in members:
+    last = last_at_work(members)  # those that have ended stay until its end says what they are for
+    for member in members if last is None else (last,):
         if member.pod.deleting:
             if _is_written_off(view, job, member):
                 text = (
@@ -196,7 +198,8 @@ def _suspend(view: View, job: WorkloadRecord, members: Sequence[Member]) -> Life
         return _kept(job, Phase.SUSPENDED, Reason.SUSPENDED, message)
     epoch, whole = view.settings.epoch, _is_whole(job, members)
     steps: list[Action] = []
-    for member in members:
+    last = last_at_work(members)
+    for member in members if last is None else (last,):
         if member.pod.deleting:
             continue
         act = evict if whole and member.live and not member.gated else delete
@@ -360,10 +363,6 @@ def _reason(word: str, default: Reason) -> Reason:
         return Reason(word)
     except ValueError:
         return default
-
-
-def _all_succeeded(members: Sequence[Member]) -> bool:
-    return all(member.pod.stage is PodStage.SUCCEEDED for member in members)
 
 
 def _creating(view: View, job: WorkloadRecord) -> bool:

@@ -28,6 +28,8 @@ from ullage.process.faults import fault_text
 
 WORKLOADS: Final = "workloads"
 PODS: Final = "pods"
+TENANTS: Final = (WORKLOADS, PODS, "profiles")
+"""Tables of the snapshot that hold what tenants write."""
 _HOLDERS: Final = ("workload", "job", "service", "pod", "member")
 """Fields by which the values of a decision hold the object that they are about."""
 _MOST_FRAMES: Final = 8
@@ -47,12 +49,14 @@ class Fault:
         key: Of the record in the table; namespace and name as ``namespace/name``.
         text: What failed; empty = it is only left out while another one is searched for.
         trace: Where it failed, for the log.
+        late: It took too long, which may be no one's fault but its own.
     """
 
     table: str
     key: str
     text: str = ""
     trace: str = field(default="", compare=False)
+    late: bool = False
 
     @property
     def subject(self) -> Subject:
@@ -158,7 +162,8 @@ def looked_at(
 
 def _fault(subject: Subject, error: Exception) -> Fault:
     trace = "".join(format_exception(error, limit=-_MOST_FRAMES))[-_MOST_TRACE:]
-    return Fault(table=subject[0], key=subject[1], text=fault_text(error), trace=trace)
+    late = isinstance(error, Late)
+    return Fault(table=subject[0], key=subject[1], text=fault_text(error), trace=trace, late=late)
 
 
 def _subject_of(value: object, snapshot: Snapshot) -> Subject | None:

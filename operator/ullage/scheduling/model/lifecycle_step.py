@@ -43,6 +43,9 @@ class LifecycleStep:
     """Members whose slices are taken back; none of them can have started."""
     preemptions: int = 0
     """Which preemption in a row ends it now; 0 = none does."""
+    pull_again_at: float = 0.0
+    """When it may start again after an image that could not be pulled just now; 0 = none could
+    not."""
     passed_over: Passed | None = None
     """A device or node that just failed to serve it."""
     needs_deployment: bool = False

@@ -92,6 +92,11 @@ class Member:
         return self.pod.stage in (PodStage.RUNNING, PodStage.SUCCEEDED)
 
     @property
+    def settled(self) -> bool:
+        """Whether it is bound to a node and has no slice: it can get one there alone."""
+        return bool(self.pod.node) and not self.held
+
+    @property
     def reserved(self) -> bool:
         """Whether it has slices and its node acknowledged all of them."""
         return bool(self.held) and all(one.acknowledged for one in self.held)

@@ -85,10 +85,25 @@ class SchedulingAttempt:
         )
         object.__setattr__(self, "order", order)
 
+    @property
+    def fewest(self) -> int:
+        """Members without which it does not start; those beyond them keep no other waiting."""
+        bounds = self.workload.elasticity
+        return bounds.min_replicas if bounds is not None else len(self.members)
+
     def takes_back(self, victim: Victim) -> bool:
         """Whether someone of equal priority makes way for it."""
         lent = bool(self.lent_by) and victim.lent_by == self.lent_by
         return lent and victim.priority == self.priority and not self.modest
+
+    def takes_extra(self, victim: Victim) -> bool:
+        """Whether members above the fewest of a gang of equal priority make way for it."""
+        return (
+            bool(victim.spare)
+            and victim.priority == self.priority
+            and victim.namespace != self.workload.ref.namespace
+            and not self.modest
+        )
 
 
 @dataclass(slots=True)

@@ -239,17 +239,18 @@ class CandidateList:
         self._judge_all()
 
     def best(self, near: set[int]) -> Candidate | None:
-        """The best place now; of equals one on a node in ``near``, which loses full nodes."""
+        """The best place now; of equals one on a node in ``near``."""
         self._catch_up()
         key = self._top()
         if key is None:
             return None
-        for node in sorted(near):
-            closer = self._best_on(node)
-            if closer is None:
-                near.discard(node)
-            elif closer[:2] == key[:2] and self._has_room(closer[2]):
-                return self._spot(closer[2])
+        if near:
+            node_of = self._board.inventory.node_of
+            equals = np.flatnonzero((self._rank == key[0]) & (self._then == key[1]))
+            closer = equals[np.isin(node_of[equals], list(near))]
+            for site in closer[np.argsort(node_of[closer], kind="stable")].tolist():
+                if self._has_room(site):
+                    return self._spot(site)
         return self._spot(key[2])
 
     def second(self, chosen: Candidate) -> Candidate | None:
@@ -314,14 +315,6 @@ class CandidateList:
 
     def _has_room(self, site: int) -> bool:
         return self._board.has_room(self._board.inventory.sites[site].node, self.request.needs)
-
-    def _best_on(self, node: int) -> Key | None:
-        """The best place of one node, full or not."""
-        rank, then = self._rank, self._then
-        keys = [
-            (rank.item(one), then.item(one), one) for one in self._board.inventory.sites_on[node]
-        ]
-        return min((key for key in keys if key[0] != _NEVER), default=None)
 
     def _judge_all(self) -> None:
         """Judge every device at once."""

@@ -14,12 +14,13 @@ from typing import Final
 from ullage.api.contract import SLOT_RESOURCE, GPUMode, Reason
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import RefusalLine
-from ullage.engines.admission.limits import WHOLE_PERCENT, ceiling, memory_needed
+from ullage.engines.admission.limits import MIXED, WHOLE_PERCENT, ceiling, memory_needed
 from ullage.scheduling.feasibility.device_facts import figures_for
 from ullage.scheduling.feasibility.lanes import joined_lane, top_share
 from ullage.scheduling.feasibility.occupancy import Occupancy
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest
 from ullage.scheduling.inventory.node_fit import shortages, why_not
+from ullage.scheduling.inventory.trust_domains import why_apart
 from ullage.scheduling.placement.candidates import CandidateIndex
 from ullage.scheduling.placement.survey import Stage, Tally
 from ullage.scheduling.prediction.verdicts import SLOViolation
@@ -31,11 +32,23 @@ HELP: Final[Mapping[Reason, str]] = {
     Reason.NO_CAPACITY: "wait for a device, ask for less, or add nodes",
     Reason.NO_NODE_MATCHES: "change the template's node rules or accelerators, or label a node",
     Reason.NODE_AFFINITY_CONFLICT: "take matchFields and empty terms out of the node affinity",
+    Reason.HOST_PORT_TAKEN: "wait until the port is free, or leave hostPort out",
+    Reason.VOLUME_NOT_READY: "look at the claim: kubectl describe pvc",
+    Reason.VOLUME_ELSEWHERE: "wait for a device on a node that reaches the volume",
+    Reason.SPREAD_UNEVEN: "wait for room in the other domains, or raise maxSkew",
+    Reason.POD_AFFINITY: "start the pods that it wants near it, or make the term preferred",
+    Reason.POD_ANTI_AFFINITY: "wait until the other pod ends, or make the term preferred",
+    Reason.POD_RULES_TOO_LARGE: "use fewer terms, ports or claims",
     Reason.NODE_UNHEALTHY: "check the node and its agent",
+    Reason.NODE_LEAVES: "wait for another node, or end the drain",
     Reason.DEVICE_UNHEALTHY: "check the device, or allow other accelerators",
     Reason.MODE_UNSUPPORTED: "use gpu.mode Exclusive, or allow other accelerators",
     Reason.CHECKPOINT_UNAVAILABLE: "leave gpu.lane.switching out, or allow other accelerators",
-    Reason.TRUST_DOMAIN: "name the same trustDomain on both, or wait for an empty device",
+    Reason.TRUST_DOMAIN: (
+        "wait for an empty device or one of your namespace, allow other accelerators, or run in "
+        "the namespace whose devices you share; your administrator can let namespaces share by "
+        "spec.trustDomain"
+    ),
     Reason.TRUST_DOMAIN_NOT_GRANTED: (
         "leave trustDomain out to share within your namespace, or ask your administrator to list "
         "it in spec.trustDomains of the SchedulingPolicy"
@@ -63,6 +76,10 @@ HELP: Final[Mapping[Reason, str]] = {
     Reason.LOAD_INFEASIBLE: "add replicas, lower spec.load, or raise the objective",
     Reason.MPS_NOT_READY: "wait: the agent starts the server again, or look at its log",
     Reason.ENFORCEMENT_MISSING: "wait until its limits are verified or it has gone",
+    Reason.PROBATION_ROLLED_BACK: (
+        "wait, the device is tried again after five minutes; or ask for another share, raise the "
+        "objective, or declare a WorkloadProfile"
+    ),
     Reason.RESERVATION_REFUSED: "wait: the device is tried again later",
     Reason.HELD_FOR_ANOTHER: "wait until the older one runs",
     Reason.UNKNOWN_ACCELERATOR: "use a key of `kubectl get deviceprofiles.ullage.dev`",
@@ -136,6 +153,10 @@ def _why(candidate_index: CandidateIndex, request: ResourceRequest, tally: Tally
     match tally.stage:
         case Stage.FIT | Stage.PIN | Stage.CORDON:
             return why_not(request.shape, inventory.nodes[node])
+        case Stage.RULE if occupancy.rules is not None and request.ruled is not None:
+            return occupancy.rules.why(request.ruled, request.shape, node)
+        case Stage.RULE:
+            return "a rule about other pods keeps it away"
         case Stage.POOL:
             pools = request.place.names if request.place is not None else "any"
             return f"it is of none of the pools that were chosen: {pools}"
@@ -167,8 +188,9 @@ def _check(occupancy: Occupancy, request: ResourceRequest, reason: Reason, site:
     inventory = occupancy.inventory
     facts = figures_for(occupancy, request, site, joined_lane(occupancy, request, site))
     match reason:
-        case Reason.NODE_UNHEALTHY:
-            return inventory.node_troubles[inventory.sites[site].node]
+        case Reason.NODE_UNHEALTHY | Reason.NODE_LEAVES:
+            trouble = inventory.node_troubles[inventory.sites[site].node]
+            return trouble.text if trouble is not None else "its node is not heard"
         case Reason.DEVICE_UNHEALTHY:
             return "the device is unhealthy"
         case Reason.MODE_UNSUPPORTED:
@@ -188,10 +210,12 @@ def _check(occupancy: Occupancy, request: ResourceRequest, reason: Reason, site:
         case Reason.NEED_PROFILE:
             return _unmeasured(occupancy, request, site)
         case Reason.TRUST_DOMAIN:
-            return (
-                f"shared inside {occupancy.domains.name(facts.domain)}, this workload belongs to "
-                f"{occupancy.domains.name(request.domain)}"
-            )
+            there = {occupant.domain for occupant in occupancy.occupants[site]}
+            if MIXED in there:
+                return "the slice of a pod that is just gone is still on it, for a moment"
+            domains = occupancy.domains
+            other = min(there - {request.domain})
+            return why_apart(domains.name(request.domain), domains.name(other))
         case Reason.CONTEXT_LIMIT:
             return f"{facts.sharers} of {facts.contexts} places on it are taken"
         case Reason.MEMORY_WOULD_OVERFLOW:

@@ -29,8 +29,10 @@ from ullage.scheduling.placement.allowance import (
     models_of,
 )
 from ullage.scheduling.placement.candidates import Candidate, CandidateIndex, CandidateList
+from ullage.scheduling.placement.free_places import places
 from ullage.scheduling.placement.messages import refusal_lines
 from ullage.scheduling.placement.survey import survey
+from ullage.scheduling.prediction.effort import FEW
 from ullage.scheduling.prediction.verdicts import AdmissionRule, SLOViolation
 
 _MOST_SHARERS: Final = 16
@@ -71,6 +73,19 @@ class NoRoom:
 
     placed: int
     lines: tuple[RefusalLine, ...]
+    most: int = 0
+    """Members that fit where each is held to a smaller share; 0 = that was not tried."""
+
+
+def _sharers(members: int) -> Sequence[int]:
+    """Parts of a device that so many members are held to, one try after the other.
+
+    Every part for few members; for many each half of the one before, because a try costs as much as
+    there are members.
+    """
+    if members <= FEW:
+        return range(2, _MOST_SHARERS + 1)
+    return tuple(2**power for power in range(1, _MOST_SHARERS.bit_length()))
 
 
 def fewest_nodes(room: Mapping[int, int], members: int) -> list[int]:
@@ -228,7 +243,10 @@ class Placer:
         found = self._seat(unit, near, explain=explain)
         if not isinstance(found, NoRoom) or not found.placed or len(unit) == 1 or request.exclusive:
             return found  # where there is no place for one, no one crowds anyone out
-        for sharers in range(2, _MOST_SHARERS + 1):
+        if places(self.candidate_index, unit[-1].request) < len(unit):
+            return found  # however small the shares: no more sit there than what is free holds
+        most = found.placed
+        for sharers in _sharers(len(unit)):
             cap = request.percent_limit // sharers
             if cap < request.min_percent:
                 break
@@ -236,7 +254,8 @@ class Placer:
                 trial = self._seat(self._held_to(unit, cap), near, explain=False)
                 if not isinstance(trial, NoRoom):
                     return trial
-        return found
+                most = max(most, trial.placed)
+        return replace(found, most=most)
 
     def _on_fewest_nodes(self, unit: Sequence[Placement]) -> tuple[Placement, ...] | None:
         """Seat all members on as few nodes as there is room on, the fullest that will do."""
@@ -320,18 +339,38 @@ class Placer:
         """Seat all members at the largest shares, one after the other, or none."""
         placements: list[Placement] = []
         near = set(near)
+        rules = self.occupancy.rules
+        if rules is not None:
+            for asked in unit:  # what it still holds is being taken back
+                rules.pods.lift(asked.member.pod.uid)
         for asked in unit:
-            shortlist = self._shortlist(asked.request)
+            shortlist = self._shortlist(self._where_rules_allow(asked))
             candidate = shortlist.best(near)
             if candidate is None:
                 lines = self._explain(asked.request) if explain else ()
                 self.unseat(placements)
+                self.occupancy.effort.seated(len(placements))
                 return NoRoom(len(placements), lines)
             other = shortlist.second(candidate) if explain and not placements else None
             placements.append(asked.at(candidate, other))
             self.take(placements[-1])
             near.add(candidate.node)
+        self.occupancy.effort.seated(len(placements))
         return tuple(placements)
+
+    def _where_rules_allow(self, asked: Placement) -> ResourceRequest:
+        """What a member asks for, on the nodes that rules about other pods leave it now."""
+        ruled, rules = asked.request.ruled, self.occupancy.rules
+        if ruled is None or rules is None:
+            return asked.request
+        allowed = rules.allowed(ruled, asked.request.shape)
+        nodes = allowed.nonzero()[0].tolist()
+        (held,) = self._narrowed(
+            [asked],
+            ("rules", allowed.tobytes()),
+            lambda one: replace(one, avoid=one.avoid | self._elsewhere(nodes)),
+        )
+        return held.request
 
     def join(self, asked: Placement, site: int) -> Placement | RefusalLine:
         """Seat a member beside the only one on a device, which no third one joins.
@@ -351,6 +390,9 @@ class Placer:
         lacks = self._lacks_quota(request, site)
         if lacks is not None:
             return lacks
+        against = self._against_rules(request, site)
+        if against is not None:
+            return against
         if broken is not None:
             return self._no_place(site, broken[0], "its limits leave no room beside the other")
         if len(here) != 1 or here[0].leaving or not reachable:
@@ -365,6 +407,17 @@ class Placer:
         placement = asked.at(Candidate(node, (site,), grant.percent, grant))
         self.take(placement)
         return placement
+
+    def _against_rules(self, request: ResourceRequest, site: int) -> RefusalLine | None:
+        """Which rule about other pods keeps a member from a device; ``None`` = none does."""
+        ruled, rules = request.ruled, self.occupancy.rules
+        if ruled is None or rules is None:
+            return None
+        node = self.occupancy.inventory.sites[site].node
+        for reason, nodes in rules.barred(ruled, request.shape):
+            if nodes[node]:
+                return self._no_place(site, reason, rules.why(ruled, request.shape, node))
+        return None
 
     def _lacks_quota(self, request: ResourceRequest, site: int) -> RefusalLine | None:
         """What a tenant's quota says against one more member on a device; ``None`` = nothing."""

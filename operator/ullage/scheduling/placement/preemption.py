@@ -3,9 +3,10 @@
 """Select preemption victims for a workload that does not fit.
 
 Victims are TrainingJobs that can checkpoint: of lower priority, with their turn over, or training
-in the headroom of the service that needs the devices. Elastic gangs first give up spare members;
-then the lowest priority goes first, then the latest checkpoint, then the youngest, and no more of
-them than needed. They are tried in the occupancy as it will be when what is leaving has left;
+in the headroom of the service that needs the devices. Elastic gangs first give up spare members,
+to other namespaces at equal priority too: what a gang could do without keeps no one waiting. Then
+the lowest priority goes first, then the latest checkpoint, then the youngest, and no more of them
+than needed. They are tried in the occupancy as it will be when what is leaving has left;
 nothing is evicted here.
 """
 
@@ -54,6 +55,9 @@ class Victim:
     """Namespace whose scaled services take its devices back at equal priority; empty = none."""
     given_back: bool = False
     """It is taken so."""
+    namespace: str = ""
+    extra: bool = False
+    """Only its members above the fewest are taken, by another namespace of equal priority."""
 
     @property
     def name(self) -> str:
@@ -108,6 +112,7 @@ def _victim(
         pods=tuple(charged(occupancy.inventory, members, staying=True)),
         spare=_spare_members(view, occupancy, workload, own) if workload.elasticity else (),
         lent_by=lender(workload),
+        namespace=workload.ref.namespace,
     )
 
 
@@ -149,21 +154,23 @@ def present(view: View, members: Sequence[Member]) -> list[Member]:
 def smaller_first(victims: Sequence[Victim], priority: int) -> list[Victim]:
     """The same victims, but what gangs can spare comes before all of them.
 
-    Gangs of lower priority, and those that hold what is taken back.
+    Gangs of lower priority, those that hold what is taken back, and those of other namespaces, of
+    which nothing else is taken.
     """
 
     def gives_way(victim: Victim) -> bool:
-        return victim.reclaimed or victim.given_back or victim.priority < priority
+        return victim.reclaimed or victim.given_back or victim.extra or victim.priority < priority
 
     parts = [
-        replace(part, given_back=victim.given_back) if victim.given_back else part
+        replace(part, given_back=victim.given_back, extra=victim.extra)
         for victim in victims
         if gives_way(victim)
         for part in victim.spare
     ]
     if not parts:
         return list(victims)
-    return [*parts, *(_rest(victim) if gives_way(victim) else victim for victim in victims)]
+    whole = [victim for victim in victims if not victim.extra]
+    return [*parts, *(_rest(victim) if gives_way(victim) else victim for victim in whole)]
 
 
 def _rest(victim: Victim) -> Victim:

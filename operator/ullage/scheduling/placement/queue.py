@@ -130,21 +130,38 @@ class SchedulingQueue:
         ordered = self._ordered(attempts)
         outcomes: dict[str, Outcome] = {}
         effort, passed = self.placer.occupancy.effort, list[SchedulingAttempt]()
+        polite = {one.workload.ref.uid: one for one in _before_others(ordered)}
+        fewest: dict[str, tuple[Placement, ...]] = {}
         for attempt in ordered:
             if self.budget <= 0:
-                return outcomes
+                break
             if attempt.coming:
-                self._expect(attempt)
+                before_others = attempt.workload.ref.uid in polite
+                self._expect(attempt, attempt.coming if before_others else None)
                 continue
             if effort.is_spent(_IN_ORDER) and not self.is_known(attempt):
                 passed.append(attempt)
                 continue
+            if attempt.workload.ref.uid in polite:
+                fewest[attempt.workload.ref.uid] = self._fewest_seated(attempt)
+                continue
             outcomes[attempt.workload.ref.uid] = self.place(attempt)
+        for uid, seated in fewest.items():
+            self.placer.unseat(seated)
+            if self.budget > 0:
+                outcomes[uid] = self.place(polite[uid])
         for attempt in in_turns(passed, self.view.now):
             if self.budget <= 0 or effort.is_spent():
                 break
             outcomes[attempt.workload.ref.uid] = self.place(attempt)
         return outcomes
+
+    def _fewest_seated(self, attempt: SchedulingAttempt) -> tuple[Placement, ...]:
+        """The fewest members of a gang, seated while others are served; empty = no room."""
+        found = self.placer.placement(
+            self.asked(attempt)[: attempt.fewest], set(attempt.near), explain=False
+        )
+        return () if isinstance(found, NoRoom) else found
 
     def _ordered(self, attempts: Sequence[SchedulingAttempt]) -> list[SchedulingAttempt]:
         """Those with a promise, then those who need not borrow, then by priority and age."""
@@ -251,9 +268,9 @@ class SchedulingQueue:
         self._keep(attempt, found)
         return victims
 
-    def _expect(self, attempt: SchedulingAttempt) -> None:
-        """Keep places for members whose pods are on their way, if there are enough."""
-        later, asked = self.later.placer, self.asked(attempt)
+    def _expect(self, attempt: SchedulingAttempt, most: int | None) -> None:
+        """Keep places for members whose pods are on their way, ``most`` at most, if enough fit."""
+        later, asked = self.later.placer, self.asked(attempt)[:most]
         found = later.placement(asked, set(), explain=False)
         if isinstance(found, NoRoom) and found.placed >= attempt.coming:
             found = later.placement(asked[: found.placed], set(), explain=False)
@@ -320,6 +337,7 @@ class SchedulingQueue:
             ]
             avoid = avoid.union(*on_them)
         found = self.requests.of(attempt.workload, member.pod.shape, avoid)
+        found = self.requests.under_rules(found, member.pod, settled=member.settled)
         if attempt.only is None or self.narrow is None:
             return found
         return self.narrow(found, attempt.only, attempt.percent)
@@ -523,6 +541,9 @@ class SchedulingQueue:
         mask = self.placer.candidate_index.reachable(request) & (
             occupancy.inventory.health == HEALTHY
         )
+        if request.ruled is not None and occupancy.rules is not None:
+            allowed = occupancy.rules.allowed(request.ruled, request.shape)
+            mask &= allowed[occupancy.inventory.node_of]
         for _, check in LIMITS:
             mask &= check(facts, request) <= 0
         held = emptiest(occupancy, request, mask.nonzero()[0].tolist(), len(unit))
@@ -539,6 +560,22 @@ class SchedulingQueue:
         name = f"{attempt.workload.ref.namespace}/{attempt.workload.ref.name}"
         sites = [site for placement in gang for site in placement.candidate.sites]
         self.placer.occupancy.block(sites, name)
+
+
+def _before_others(ordered: Sequence[SchedulingAttempt]) -> list[SchedulingAttempt]:
+    """Gangs with members beyond the fewest that others of their priority wait behind.
+
+    Others are workloads of other namespaces. These get their places before those members do.
+    """
+    found: list[SchedulingAttempt] = []
+    behind: dict[int, set[str]] = {}
+    for attempt in reversed(ordered):
+        namespace = attempt.workload.ref.namespace
+        others = behind.setdefault(attempt.priority, set())
+        if len(attempt.members) > attempt.fewest and others - {namespace}:
+            found.append(attempt)
+        others.add(namespace)
+    return found[::-1]
 
 
 def _coming(refused: Refused, how: str) -> Refused:

@@ -54,6 +54,9 @@ def may_leave_for(
             found.append(victim)
         elif attempt.takes_back(victim):
             found.append(replace(victim, given_back=True))
+        elif attempt.takes_extra(victim):
+            found.append(replace(victim, extra=True))
+            continue  # what is taken of it is counted as it is taken
         else:
             continue
         for site, occupant in victim.slices:

@@ -36,6 +36,7 @@ class Stage(StrEnum):
     POOL = "pool"
     CORDON = "cordon"
     PIN = "pin"
+    RULE = "rule"
     MODEL = "model"
     OBJECTIVE = "objective"
     BLOCKED = "blocked"
@@ -86,6 +87,9 @@ def survey(candidate_index: CandidateIndex, request: ResourceRequest) -> tuple[T
     fit = candidate_index.fit(request.shape)[inventory.node_of]
     count.stop(Reason.NO_NODE_MATCHES, Stage.FIT, fit == int(Fit.NO_MATCH))
     count.stop(Reason.NODE_AFFINITY_CONFLICT, Stage.PIN, fit == int(Fit.PIN_CONFLICT))
+    if request.ruled is not None and occupancy.rules is not None:
+        for reason, nodes in occupancy.rules.barred(request.ruled, request.shape):
+            count.stop(reason, Stage.RULE, nodes[inventory.node_of])
     joins = joined_lanes(occupancy, request)
     facts = columns_for(occupancy, request, joins)
     if request.place is not None:

@@ -106,6 +106,8 @@ class VictimSelection:
         """Whether quota and priority keep all that runs: asked once for what a tenant needs."""
         if attempt.may_stop or attempt.lent_by:
             return False
+        if any(attempt.takes_extra(victim) for victim in self.victims()):
+            return False
         request = unit[0].request
         asked = request.min_percent * request.count * len(unit)
         known = self._kept_by_quota.get(request.quota_of)
@@ -124,7 +126,7 @@ class VictimSelection:
         if not attempt.may_stop:  # they stand in order of priority
             least = 0 if attempt.modest else bisect_left(victims, attempt.priority, key=_priority)
             lower = [victim for victim in victims[:least] if victim.uid not in self.evicted]
-            return [*lower, *self._given_back(attempt, victims[least:])]
+            return [*lower, *self._of_equals(attempt, victims[least:])]
         found = [
             victim
             for victim in victims
@@ -138,12 +140,16 @@ class VictimSelection:
         found.sort(key=lambda victim: (victim.priority, attempt.may_stop.get(victim.uid, last)))
         return found
 
-    def _given_back(self, attempt: SchedulingAttempt, victims: Sequence[Victim]) -> list[Victim]:
-        """Of others those that train in the headroom of the service that is to be placed."""
-        if not attempt.lent_by:
-            return []
-        return [
-            replace(victim, given_back=True)
-            for victim in victims
-            if attempt.takes_back(victim) and victim.uid not in self.evicted
-        ]
+    def _of_equals(self, attempt: SchedulingAttempt, victims: Sequence[Victim]) -> list[Victim]:
+        """Of others those that train in its headroom, and what gangs of others can spare."""
+        found: list[Victim] = []
+        for victim in victims:
+            if victim.priority > attempt.priority:
+                break  # they stand in order of priority
+            if victim.uid in self.evicted:
+                continue
+            if attempt.takes_back(victim):
+                found.append(replace(victim, given_back=True))
+            elif attempt.takes_extra(victim):
+                found.append(replace(victim, extra=True))
+        return found

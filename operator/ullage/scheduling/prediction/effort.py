@@ -26,6 +26,11 @@ _GOLDEN: Final = 0.6180339887498949
 """Multiples of it, their whole part left out, lie evenly between 0 and 1."""
 SEARCH: Final = 4
 """What it costs to go through all devices once, in judgements."""
+SEATS: Final = 4
+"""Members that are seated for the cost of one judgement (measured: a tenth of a millisecond)."""
+EXTRA: Final = 16
+"""Members beyond the fewest that elastic gangs are counted for in one cycle, all gangs together: a
+spec says how many it would like, and others wait for the answer."""
 
 
 @dataclass(slots=True)
@@ -33,6 +38,20 @@ class Effort:
     """Judgements of one cycle so far."""
 
     spent: int = 0
+    extra: int = EXTRA
+    """Members beyond the fewest that this cycle still counts room for."""
+    _seats: int = 0
+
+    def seated(self, members: int) -> None:
+        """Count members that were seated, for good or to see whether they fit."""
+        judgements, self._seats = divmod(self._seats + members, SEATS)
+        self.spent += judgements
+
+    def counts(self, members: int) -> int:
+        """How many members beyond the fewest are counted for one gang now; takes them off."""
+        counted = min(members, self.extra)
+        self.extra -= counted
+        return counted
 
     @property
     def is_much(self) -> bool:

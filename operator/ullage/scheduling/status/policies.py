@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from ullage.api.contract import Reason
 from ullage.api.reasons import ConditionType
 from ullage.cluster.codecs.status import whole_second
@@ -12,7 +14,9 @@ from ullage.cluster.records.status import Condition
 from ullage.scheduling.model.conditions import Said, merged
 from ullage.scheduling.model.plan import SetConditions
 
-_TEXT = "only the SchedulingPolicy named default is in force; rename this one or delete it"
+ONLY_DEFAULT: Final = (
+    "only the SchedulingPolicy named default is in force; rename this one or delete it"
+)
 
 
 def void_policies(snapshot: Snapshot, now: float, epoch: int) -> list[SetConditions]:
@@ -29,7 +33,7 @@ def _void(policy: PolicyRecord, now: float, epoch: int) -> SetConditions:
         type=ConditionType.INVALID,
         status="True",
         reason=Reason.INVALID_OBJECT,
-        message=_TEXT,
+        message=ONLY_DEFAULT,
         since=now,
         observed_generation=policy.generation,
     )
@@ -39,7 +43,7 @@ def _void(policy: PolicyRecord, now: float, epoch: int) -> SetConditions:
         conditions=(condition,),
         epoch=epoch,
         reason=Reason.INVALID_OBJECT,
-        text=_TEXT,
+        text=ONLY_DEFAULT,
     )
 
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from ullage.api.contract import DesiredSlice
 from ullage.cluster.codecs.status import as_stored
@@ -122,7 +123,7 @@ def _report(
             status = with_tier(view, workload, accountant.booked(workload, status))
             status = with_savings(context.capacity_choices, workload, status)
             if workload.adopted and status is not workload.status:
-                status = _in_pods(workload.status, status)
+                status = _in_pods(workload, status)
             if status is not workload.status:
                 statuses[uid] = status
                 events.extend(_news(view, reporter, advisor, workload, status))
@@ -130,8 +131,15 @@ def _report(
     return statuses, events
 
 
-def _in_pods(before: WorkloadStatus, status: WorkloadStatus) -> WorkloadStatus:
-    """What adopted pods tell of a status; the very record of before if that is nothing new."""
+def _in_pods(unit: WorkloadRecord, status: WorkloadStatus) -> WorkloadStatus:
+    """What adopted pods tell of a status; the very record of before if that is nothing new.
+
+    What is observed of a gang moves with every step of its slowest member, and would be written
+    into each of its pods: it stands in the GPUNodes alone.
+    """
+    before, sharing = unit.status, status.sharing
+    if unit.replicas > 1 and sharing is not None and sharing.observed:
+        status = replace(status, sharing=replace(sharing, observed=""))
     kept = as_stored(WorkloadKind.POD, status)
     return before if kept == before else kept
 

@@ -11,7 +11,7 @@ from functools import partial
 from ullage.api.contract import DesiredSlice, Reason
 from ullage.api.reasons import ConditionType
 from ullage.cluster.codecs.status import whole_second
-from ullage.cluster.records.snapshot import PodStage, WorkloadRecord
+from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import (
     REFUSAL_LIMIT,
     DecisionRecord,
@@ -27,6 +27,7 @@ from ullage.scheduling.capacity.status import says_already
 from ullage.scheduling.elastic.sizes import told as told_size
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest
 from ullage.scheduling.inventory.exclusions import active_exclusions, with_failure
+from ullage.scheduling.lifecycle.adopted import ended_well
 from ullage.scheduling.lifecycle.routing import said as router_said
 from ullage.scheduling.model.lifecycle_step import PREEMPTIONS, LifecycleStep
 from ullage.scheduling.model.phases import Phase
@@ -72,7 +73,7 @@ class Reporter:
             return workload.status
         life, outcome = self.context.lifecycles[uid], entry.outcome
         members = self.context.view.members.get(uid, ())
-        refused = outcome.refused if outcome is not None else None
+        refused = self._bound(workload, outcome.refused if outcome is not None else None)
         placements = outcome.placements if outcome is not None else ()
         pool_choice = self.context.capacity_choices.said(uid)
         books = books_of(self.context.rounds, workload, life, members, placements)
@@ -116,7 +117,7 @@ class Reporter:
             return workload.status
         admitted = _is_admitted(workload, life, members, parts)
         scheduling = self._scheduling(workload, life)
-        decision = self._decision(entry, life, (parts, admitted), scheduling)
+        decision = self._decision(entry, life, (parts, admitted, refused), scheduling)
         reason, message = _head(life, refused, admitted, decision)
         told = Told(
             workload=workload,
@@ -173,13 +174,13 @@ class Reporter:
         self,
         entry: Entry,
         life: LifecycleStep,
-        placed: tuple[Sequence[Part], bool],
+        placed: tuple[Sequence[Part], bool, Refused | None],
         scheduling: SchedulingState,
     ) -> DecisionRecord | None:
         """The record of this cycle's ruling, or of the last one that still stands."""
         workload, outcome = entry.workload, entry.outcome
         before = workload.status.decision
-        parts, admitted = placed
+        parts, admitted, refused = placed
         if scheduling.exclusions is not workload.status.scheduling.exclusions:
             before = None  # a device failed it just now: that is news
         if admitted and not life.phase.terminal:
@@ -190,7 +191,7 @@ class Reporter:
                 # who sits where it sat is not decided again; what came second is history
                 ruling = replace(ruling, runner_up=before.runner_up, lines=before.refusals)
         else:
-            waiting = self._waits(workload, life, outcome)
+            waiting = self._waits(workload, life, refused)
             if waiting is None:
                 return workload.status.decision
             ruling = waiting
@@ -237,13 +238,12 @@ class Reporter:
         return not models.isdisjoint(unmeasured.keys())
 
     def _waits(
-        self, workload: WorkloadRecord, life: LifecycleStep, outcome: Outcome | None
+        self, workload: WorkloadRecord, life: LifecycleStep, refused: Refused | None
     ) -> Ruling | None:
         """What keeps a workload from its place; ``None`` where this cycle ruled nothing."""
         if life.phase is Phase.RESTARTING and life.reason in PREEMPTIONS:
             return Ruling(reason=life.reason, text=lambda: life.message)
-        if outcome is not None and outcome.refused is not None:
-            refused = outcome.refused
+        if refused is not None:
             lines = _joined((*refused.lines, *self._lines(workload, life)))
             return Ruling(reason=refused.reason, text=lambda: refused.text(workload), lines=lines)
         lines = self._lines(workload, life)
@@ -253,6 +253,21 @@ class Reporter:
         if passed is None:
             return None
         return Ruling(reason=passed.reason, text=lambda: passed.message, lines=lines)
+
+    def _bound(self, workload: WorkloadRecord, refused: Refused | None) -> Refused | None:
+        """A refusal with why devices were left out for it: the survey knows only that they are."""
+        if refused is None or not workload.status.scheduling.exclusions:
+            return refused
+        why = {str(one.device): one for one in active_exclusions(self.context.view, workload)}
+        lines = tuple(
+            replace(line, reason=why[line.nearest].reason, message=why[line.nearest].message)
+            if line.reason is Reason.RESERVATION_REFUSED and line.nearest in why
+            else line
+            for line in refused.lines
+        )
+        if lines == refused.lines:
+            return refused
+        return replace(refused, reason=lines[0].reason, lines=lines)
 
     def _lines(self, workload: WorkloadRecord, life: LifecycleStep) -> tuple[RefusalLine, ...]:
         """What lately failed to serve the workload, and goes on counting."""
@@ -266,7 +281,7 @@ class Reporter:
             for exclusion in active_exclusions(self.context.view, workload)
         )
         passed = life.passed_over
-        if passed is None or passed.reason is Reason.NODE_UNHEALTHY:
+        if passed is None or passed.reason in (Reason.NODE_UNHEALTHY, Reason.NODE_LEAVES):
             return _joined(lines)
         nearest = str(passed.device) if passed.device is not None else ""
         line = RefusalLine(reason=passed.reason, devices=1, nearest=nearest, message=passed.message)
@@ -276,11 +291,18 @@ class Reporter:
         """What the next cycles need to know of this one; the record of before if nothing is new."""
         view, before = self.context.view, workload.status.scheduling
         exclusions = with_failure(view, workload, life.passed_over)
+        if life.pull_again_at:
+            failures = before.pull_failures + 1
+            again = whole_second(life.pull_again_at)
+            before = replace(before, pull_failures=failures, pull_again_at=again)
+        elif before.pull_failures and life.phase in (Phase.RUNNING, Phase.READY):
+            before = replace(before, pull_failures=0, pull_again_at=0.0)
         if exclusions is before.exclusions and not life.preemptions:
             return before
         if not life.preemptions:
             return replace(before, exclusions=exclusions)
-        return SchedulingState(
+        return replace(
+            before,
             exclusions=exclusions,
             preemptions=life.preemptions,
             preempted_at=whole_second(view.now),
@@ -400,9 +422,8 @@ def _is_admitted(
         return False
     having = {part.pod_uid for part in parts}
     if workload.adopted:
-        ended_well = sum(member.pod.stage is PodStage.SUCCEEDED for member in members)
         placed = sum(member.pod.uid in having and not member.pod.deleting for member in members)
-        return placed + ended_well >= workload.replicas
+        return placed > 0 and placed + ended_well(workload, members) >= workload.replicas
     settled = sum(
         (member.pod.uid in having and not member.pod.deleting) or not member.live
         for member in members

@@ -22,6 +22,7 @@ from ullage.cluster.records.status import (
     DecisionRecord,
     MadeRoom,
     Placement,
+    Progress,
     ScalingRecord,
     SchedulingState,
     SizeRecord,
@@ -31,6 +32,7 @@ from ullage.scheduling.capacity.capacity_choice import PoolChoice
 from ullage.scheduling.capacity.status import deadline_said, spend_of
 from ullage.scheduling.lifecycle.node_losses import noted
 from ullage.scheduling.lifecycle.scaling_record import scaling_said
+from ullage.scheduling.lifecycle.termination import counted_steps
 from ullage.scheduling.model.conditions import Said, merged
 from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
@@ -172,12 +174,21 @@ def _training(view: View, told: Told) -> dict[str, object]:
         "start_time": now if running and not before.start_time else before.start_time,
         "completion_time": (before.completion_time or now) if told.phase.terminal else 0.0,
         "metrics": before.metrics or _reported(told),
-        "progress": (
-            predicted_figures.finished(workload)
-            if told.phase is Phase.SUCCEEDED
-            else predicted_figures.progress(view, workload, told.parts)
-        ),
+        "progress": _progress(view, told),
     }
+
+
+def _progress(view: View, told: Told) -> Progress | None:
+    """What was counted; all that was declared, where the program itself said that it is done."""
+    workload, before = told.workload, told.workload.status
+    if told.phase is not Phase.SUCCEEDED:
+        return predicted_figures.progress(view, workload, told.parts)
+    if before.phase == Phase.SUCCEEDED:
+        return before.progress
+    stopped = any(member.pod.stage is PodStage.STOPPED for member in told.members)
+    if stopped and counted_steps(view, workload, told.members) < workload.work_steps:
+        return before.progress
+    return predicted_figures.finished(workload)
 
 
 def _reported(told: Told) -> tuple[EpochValue, ...]:

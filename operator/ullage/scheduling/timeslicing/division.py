@@ -124,7 +124,7 @@ def _answer(objective: Objective, problem: Problem, allocate: Allocate | None) -
 FIFO: Final = Objective.FIFO.value
 FELL_BACK: Final = "FellBack"
 """Result of a division by another objective than the one asked for."""
-_SAME: Final = 0.01
+SAME: Final = 0.01
 """Fractions that differ by less are not worth a write (not measured)."""
 _HASH: Final = 16
 
@@ -300,7 +300,7 @@ def _pairs(
 
 
 def _alike(told: str, fresh: float) -> bool:
-    return abs(float(told) - fresh) <= _SAME
+    return abs(float(told) - fresh) <= SAME
 
 
 def retold(before: tuple[tuple[str, str], ...], fresh: Mapping[str, float]) -> _Parts:
@@ -317,7 +317,7 @@ def _close(told: _Parts, fresh: Mapping[str, float]) -> bool:
     """Whether new fractions are about what was told."""
     before = dict(told)
     return bool(before) and all(
-        abs(float(before.get(kind, "0")) - fresh.get(kind, 0.0)) <= _SAME
+        abs(float(before.get(kind, "0")) - fresh.get(kind, 0.0)) <= SAME
         for kind in before.keys() | fresh.keys()
     )
 

@@ -88,13 +88,31 @@ def next_step(job: TuningRecord, around: Around) -> TuningStep:
         job: As it was read.
         around: TrainingJobs, time and term.
     """
-    if job.deleting:
+    if job.orphans:
         return TuningStep(status=job.status)
     if job.status.phase in _ENDED:
-        return TuningStep(
-            status=job.status, deletes=_deletes(job, around, _counted(job), over=True)
-        )
-    return _running(job, around)
+        deletes = () if job.deleting else _deletes(job, around, _counted(job), over=True)
+        return TuningStep(status=job.status, deletes=deletes)
+    return _stopping(job, around) if job.deleting else _running(job, around)
+
+
+def _stopping(job: TuningRecord, around: Around) -> TuningStep:
+    """It is deleted: what trials brought is counted, the others stop, none begins."""
+    search = _counted(job)
+    deletes = _deletes(job, around, search, over=True)
+    fresh = fresh_results(job, around.runs.values(), search)
+    brought = {trial_run_name(job.ref.name, result.trial, result.epoch) for result in fresh}
+    search.take_all(fresh)
+    status = replace(
+        job.status,
+        trials=_counts(job, around, search, over=True),
+        best_trial=search.best(job.ref.name),
+        results=tuple(search.results),
+    )
+    return TuningStep(
+        status=status if fresh else job.status,
+        deletes=tuple(step for step in deletes if step.owner.name not in brought),
+    )
 
 
 def _running(job: TuningRecord, around: Around) -> TuningStep:
@@ -343,6 +361,8 @@ def _resizes(
 
 def _due_runs(job: TuningRecord, around: Around, search: Search) -> tuple[WorkloadRecord, ...]:
     """TrainingJobs of trials that are due, as far as they exist."""
+    if not around.runs:
+        return ()
     names = (trial_run_name(job.ref.name, *one) for one in search.due.items())
     return tuple(run for name in names if (run := around.runs.get(name)) is not None)
 

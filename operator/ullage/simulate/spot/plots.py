@@ -21,12 +21,12 @@ HOUR: Final = 3600.0
 TITLE: Final = "one job on spot"
 
 
-def draw(found: Comparison, folder: Path) -> tuple[Path, ...]:
+def draw(found: Comparison, where: Path) -> tuple[Path, ...]:
     """Write one PNG for each panel, and one with all of them.
 
     Args:
         found: What was compared.
-        folder: Where to; made where it is missing.
+        where: A file that ends in ``.png`` for the one with all, or a folder for each of them.
 
     Returns:
         The files.
@@ -34,7 +34,7 @@ def draw(found: Comparison, folder: Path) -> tuple[Path, ...]:
     Raises:
         NoPlotter: matplotlib is missing.
     """
-    return drawn(PANELS, found, folder, TITLE, "spot")
+    return drawn(PANELS, found, where, TITLE, "spot")
 
 
 def _cost(axes: Axes, comparison: Comparison) -> None:

@@ -28,7 +28,7 @@ BIN = Path(__file__).resolve().parent.parent / "bin"
 _PYTHON = (sys.executable, "-IS")  # straight, without a search for python3 on PATH
 CONTROL = (*_PYTHON, str(BIN / "nvidia-cuda-mps-control"))
 CLIENT = (*_PYTHON, str(BIN / "fake_cuda_client"))
-_PATIENCE_S = 20.0
+_PATIENCE_S = 60.0
 
 
 class RunningClient:

@@ -43,6 +43,18 @@ def test_few_rows_are_not_believed_as_many_are() -> None:
     assert 0 < told[0] < told[1] < 1
 
 
+def test_how_far_rows_scatter_is_known_from_two_of_them() -> None:
+    one, other = np.array([0, 1]), np.array([1, 0])
+    alone = fit_bias(one[:1], other[:1], np.array([0.5]), 2)
+    assert (alone.mean, alone.sd) == (0.5, 1.0)
+    target = np.array([1.0, -1.0])
+    both = fit_bias(one, other, target, 2)
+    missed = target - both.predict(one, other)
+    assert both.sd == pytest.approx(float(np.sqrt(np.mean(missed**2))))
+    alike = fit_bias(np.tile(one, 5), np.tile(other, 5), np.full(10, 0.5), 2)
+    assert alike.sd == 1e-3  # never nothing: rows that agree are no proof
+
+
 @pytest.mark.parametrize("target", [np.zeros(0), np.array([math.nan])])
 def test_effects_of_nothing_are_refused(target: np.ndarray) -> None:
     number = np.zeros(len(target), int)

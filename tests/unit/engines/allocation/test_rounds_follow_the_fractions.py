@@ -317,3 +317,16 @@ def test_debts_are_bounded_and_jobs_that_left_are_forgotten() -> None:
     assert state.owed_s[("b",), "t"] == 20 * ROUND
     plan = next_round(state, allocation, {"t": 1}, 1e6, jobs=jobs[1:], settings=SETTINGS)
     assert not any("a" in cell[0] for cell in plan.state.owed_s | plan.state.received_s)
+
+
+def test_idle_devices_stay_with_those_who_have_them() -> None:
+    jobs = [RoundJob(name=name, gang=1, speeds={"t": 1.0}) for name in "abc"]
+    nothing = _allocation({name: {"t": 0.0} for name in "abc"})
+
+    def taken(state: RoundState) -> list[tuple[str, ...]]:
+        plan = next_round(state, nothing, {"t": 1}, 0.0, jobs=jobs, settings=SETTINGS)
+        assert all(run.spare for run in plan.runs)
+        return [run.members for run in plan.runs]
+
+    assert taken(RoundState()) == [("a",)]
+    assert taken(RoundState(running={("b",): "t"})) == [("b",)]

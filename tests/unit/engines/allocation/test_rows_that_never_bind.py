@@ -89,6 +89,22 @@ def test_most_rows_of_time_are_left_out_where_devices_are_scarce() -> None:
     assert lp._by_devices(shape, np.zeros(shape.groups), unit) >= whole.z * (1 - 1e-9)
 
 
+@pytest.mark.parametrize("held", [0.0, 0.5])
+def test_of_one_type_the_bound_by_devices_is_the_answer(held: float) -> None:
+    rates = np.random.default_rng(1).uniform(1, 10, (30, 1))
+    one_type = Problem(
+        jobs=tuple(JobView(name=f"{at:02d}", gang=1 + at % 2) for at in range(30)),
+        types=(TypeView(name="t", devices=4),),
+        throughputs=Throughputs(rates=rates),
+    )
+    shape = shape_of(one_type)
+    unit = fair_unit(shape)
+    floors = held * unit * raise_floors(shape, unit).z
+    answer = raise_floors(shape, unit, floors).z
+    assert answer > 0
+    assert lp._by_devices(shape, floors, unit) == pytest.approx(answer, rel=1e-6)
+
+
 def test_the_job_that_limits_all_others_keeps_its_row() -> None:
     """One job at its best speed all the time is what holds z down; without its row z would run."""
     problem = problem_of(5, 250, 3.0)

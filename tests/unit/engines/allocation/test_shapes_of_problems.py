@@ -12,12 +12,15 @@ from scipy.optimize import linprog
 
 from bench.gavel_centre import centre
 from bench.gavel_rules import like_type
+from ullage.engines.allocation.answer import held as held_time
 from ullage.engines.allocation.lp import SolveError, at_least, maximise, nearest
 from ullage.engines.allocation.model import (
     FEASIBLE,
+    Allocation,
     Floats,
     JobView,
     PairRow,
+    PairShare,
     Problem,
     ProblemError,
     Result,
@@ -217,6 +220,81 @@ def test_newcomers_take_their_equals_for_example_and_move_no_one(told: int) -> N
     few = replace(held, jobs=held.jobs[:told], fractions=held.fractions[:told])
     near = allocate(Objective.MAX_MIN_FAIRNESS, replace(problem, previous=few))
     np.testing.assert_allclose(near.fractions[:told], held.fractions[:told], atol=1e-5)
+
+
+def test_what_is_held_is_told_by_column_and_equals_count_like_those_that_are_named() -> None:
+    problem = Problem(
+        jobs=(JobView(name="a"), JobView(name="b"), JobView(name="c", gang=2)),
+        types=(TypeView(name="t", devices=4), TypeView(name="u", devices=4)),
+        throughputs=Throughputs(rates=np.array([[2.0, 1.0], [2.0, 1.0], [1.0, 3.0]])),
+    )
+    before = Allocation(
+        jobs=("gone", "a", "c"),
+        types=("u", "no more", "t"),
+        fractions=np.array([[1.0, 0.0, 0.0], [0.25, 0.5, 0.25], [0.75, 0.0, 0.125]]),
+    )
+    shape = shape_of(replace(problem, previous=before))
+    found = held_time(shape)
+    assert found is not None
+    told = {
+        (problem.jobs[int(shape.first[group])].name, problem.types[int(kind)].name): float(time)
+        for group, kind, time in zip(shape.left, shape.kind, found, strict=True)
+    }
+    # two equal jobs, of which one was named, hold twice what that one held
+    assert told == {("a", "t"): 0.5, ("a", "u"): 0.5, ("c", "t"): 0.125, ("c", "u"): 0.75}
+
+
+def test_time_beside_another_is_held_by_both_and_by_neither_alone() -> None:
+    kinds, rates = ["a", "b"], np.array([[4.0, 1.0], [2.0, 2.0]])
+    problem = Problem(
+        jobs=tuple(JobView(name=kind, kind=kind) for kind in kinds),
+        types=(TypeView(name="t", devices=4), TypeView(name="u", devices=4)),
+        throughputs=Throughputs(rates=rates, pairs=tuple(pair_rows(kinds, rates, 0))),
+    )
+    beside = tuple(
+        PairShare(left=left, right=right, type="t", fraction=0.25)
+        for left, right in (("a", "b"), ("b", "a"), ("a", "gone"))
+    )
+    before = Allocation(
+        jobs=("a", "b"),
+        types=("t", "u"),
+        fractions=np.array([[0.75, 0.0], [0.5, 0.25]]),
+        pairs=beside,
+    )
+    shape = shape_of(replace(problem, previous=before))
+    found = held_time(shape)
+    assert found is not None
+
+    def name(group: int) -> str:
+        return problem.jobs[int(shape.first[group])].name if group >= 0 else ""
+
+    told = {
+        (name(left), name(right), problem.types[int(kind)].name): float(time)
+        for left, right, kind, time in zip(shape.left, shape.right, shape.kind, found, strict=True)
+        if time
+    }
+    (pair,) = [key for key in told if key[1]]
+    assert set(pair) == {"a", "b", "t"}
+    assert told == {("a", "", "t"): 0.25, ("b", "", "u"): 0.25, pair: 0.5}
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        None,
+        Allocation(jobs=(), types=("t",), fractions=np.zeros((0, 1))),
+        Allocation(jobs=("gone",), types=("t",), fractions=np.ones((1, 1))),
+        Allocation(jobs=("a",), types=("no more",), fractions=np.ones((1, 1))),
+    ],
+)
+def test_of_other_jobs_or_types_nothing_is_held(before: Allocation | None) -> None:
+    problem = Problem(
+        jobs=(JobView(name="a"),),
+        types=(TypeView(name="t", devices=1),),
+        throughputs=Throughputs(rates=np.ones((1, 1))),
+        previous=before,
+    )
+    assert held_time(shape_of(problem)) is None
 
 
 def test_equal_jobs_get_equal_time_and_order_does_not_matter() -> None:

@@ -17,6 +17,9 @@ def test_a_histogram_brackets_its_samples(samples: list[float]) -> None:
     found = Histogram.of(samples)
     assert found.edges[0] < min(samples) <= max(samples) < found.edges[-1]
     assert found.edges[0] <= found.mean_s <= found.edges[-1]
+    # no time is shorter, and it is not much shorter than the shortest
+    assert found.least_s < min(samples)
+    assert found.least_s == pytest.approx(min(samples), rel=1e-2)
     assert found.below(found.edges[0]) == 0
     assert found.below(found.edges[-1]) == 1
 

@@ -15,6 +15,7 @@ from ullage.engines.batching.generative_order import (
 )
 from ullage.engines.batching.generative_simulator import (
     Generation,
+    PlayedGenerations,
     SimulatedReplica,
     StepCosts,
     play_generations,
@@ -175,3 +176,9 @@ def test_more_first_tokens_are_in_time_than_by_deadlines_or_by_a_plain_proxy(loa
     assert ours > attainment(requests, None) + 0.1
     if load > 1:
         assert ours > attainment(requests, Policy.EDF) + 0.05
+
+
+def test_attainment_is_the_part_of_all_requests_that_was_in_time() -> None:
+    met, late = Outcome.MET, next(one for one in Outcome if one is not Outcome.MET)
+    played = PlayedGenerations(outcomes=(met, late, met, met), first_s=(0.1, -1.0, 0.2, 0.3))
+    assert played.attainment == 0.75

@@ -89,6 +89,13 @@ def test_what_gains_more_is_moved_to_although_the_job_is_full() -> None:
     assert found.reason is Why.SWITCHED
 
 
+def test_a_move_brings_no_more_instances_than_it_takes() -> None:
+    slow_to_scale = Terms(scaling=Scaling(per_doubling=0.55))
+    found = decide(Ask(most=8, held=held("dear", 4)), [DEAR, SPOT], slow_to_scale)
+    assert counts(found) == {"spot": 4}
+    assert found.reason is Why.SWITCHED
+
+
 def test_nothing_is_given_back_before_the_minimum_hold() -> None:
     found = decide(Ask(most=8, held=held("dear", 8, 580.0)), [DEAR, SPOT], TERMS)
     assert counts(found) == {"dear": 8}

@@ -85,6 +85,7 @@ def test_slots_of_another_season_are_none() -> None:
     assert learned((1.0,), [1.0], now_s=100.0, bin_s=BIN_S, season_s=0.0) == ()
 
 
+@pytest.mark.slow
 def test_replicas_are_there_before_a_daily_rise() -> None:
     """The same rise on two days: the second is met before it comes."""
     terms = ScalingTerms(

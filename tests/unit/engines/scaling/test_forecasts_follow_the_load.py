@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -32,6 +33,18 @@ def test_a_ramp_is_met_when_replicas_serve() -> None:
     rates = [float(rate) for rate in range(10, 60)]
     found = forecast(rates, 4)
     assert 61 <= found.ahead <= 75  # the load four bins later is 63
+
+
+def test_a_ramp_goes_on_a_little_less_steeply_the_further_ahead() -> None:
+    rates = [float(rate) for rate in range(10, 60)]
+    before, rises = 0.0, []
+    for ahead in range(1, 9):
+        found = forecast(rates, ahead)
+        rise = found.ahead / found.margin - found.level
+        rises.append(rise - before)
+        before = rise
+    assert 0.7 < rises[0] < 1  # it was one more in each bin
+    assert all(0.5 < after / rise < 1 for rise, after in pairwise(rises))
 
 
 def test_a_falling_load_is_not_extrapolated_below_its_level() -> None:

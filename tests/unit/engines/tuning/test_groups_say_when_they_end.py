@@ -16,6 +16,7 @@ from ullage.engines.tuning.makespan import GroupRuns, makespan
 def test_nothing_is_said_before_a_trial_was_measured() -> None:
     assert makespan(GroupRuns(ended_s=(), running_s=(5.0,), elapsed_s=5.0, places=2)) is None
     assert makespan(GroupRuns(ended_s=(0.0,), elapsed_s=5.0, places=2)) is None
+    assert makespan(GroupRuns(ended_s=(5.0,), elapsed_s=0.0, places=2)) is None
 
 
 def test_what_is_left_takes_as_long_as_what_was_measured() -> None:

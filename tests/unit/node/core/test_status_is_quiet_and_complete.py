@@ -18,7 +18,7 @@ from ullage_node.api_client import ApiError
 from ullage_node.kubelet.registrar import Registration
 from ullage_node.model.devices import Attachment, AttachState, ContainerKey, Progress
 from ullage_node.model.slices import HeldSlice, Refusal
-from ullage_node.publisher import Publisher
+from ullage_node.publisher import SETTLE_SECONDS, Publisher
 from ullage_node.status import (
     NodeFacts,
     StatusFacts,
@@ -320,17 +320,31 @@ async def test_another_object_gets_everything_again() -> None:
     assert await publisher.publish()
 
 
-async def test_a_burst_of_changes_is_one_write() -> None:
-    writer = Writer()
+async def test_a_burst_of_changes_is_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    writer, sleep = Writer(), asyncio.sleep
     bodies: list[Mapping[str, object] | None] = [body_of(facts(), "t")]
     publisher = a_publisher(writer, bodies)
+    settles, burst_over = asyncio.Event(), asyncio.Event()
+
+    async def settle(seconds: float) -> None:
+        assert seconds == SETTLE_SECONDS
+        settles.set()
+        await burst_over.wait()
+
+    monkeypatch.setattr("ullage_node.publisher.asyncio.sleep", settle)
     task = asyncio.create_task(publisher.run())
+    publisher.poke()
+    await settles.wait()
     for epoch in range(4, 40):
         bodies.append(body_of(facts(epoch=epoch), "t"))
         publisher.poke()
-        await asyncio.sleep(0)
+        await sleep(0)
+    assert writer.bodies == []
+    burst_over.set()
     while not writer.bodies:
-        await asyncio.sleep(0.01)
+        await sleep(0)
+    for _ in range(10):
+        await sleep(0)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert writer.bodies == [bodies[-1]]

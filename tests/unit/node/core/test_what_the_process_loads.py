@@ -7,15 +7,16 @@ import sys
 
 SHARED = (
     "build_metrics",
+    "connections",
     "doubling",
     "environment",
     "faults",
+    "listener",
     "logs",
     "metric_families",
     "secure_metrics",
     "supervised",
-    "tls_connections",
-    "tls_listener",
+    "threads",
     "token_access",
 )
 HEAVY = ("pydantic", "kubernetes", "scipy", "pynvml", "numpy", "yaml")

@@ -6,6 +6,7 @@ import pytest
 
 from ullage_node.devices.emulated_switch import LONGEST_SECONDS, MIB_PER_SECOND, EmulatedSwitch
 from ullage_node.model.devices import ContainerKey
+from ullage_node.model.processes import ProcessId
 from ullage_node.model.switching import Program, SwitchFailed
 
 KEY = ContainerKey(pod_uid="uid-1", container="main")
@@ -24,7 +25,8 @@ class Freezer:
 
 
 def program(memory_mib: int) -> Program:
-    return Program(key=KEY, pids=(11, 12), memory_mib=memory_mib)
+    processes = (ProcessId(11, 1), ProcessId(12, 1))
+    return Program(key=KEY, processes=processes, memory_mib=memory_mib)
 
 
 async def test_a_container_stands_still_as_long_as_its_memory_takes() -> None:

@@ -8,12 +8,14 @@ The fake answers on a MIG device what NVIDIA documents for it, and refuses every
 from __future__ import annotations
 
 import json
+import tempfile
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pynvml
 import pytest
 
-from fakes.device_rigs import NvidiaRig, a_binding
+from fakes.device_rigs import MIG_MINORS, MigRig, NvidiaRig, a_binding
 from fakes.nvml import FakeMig
 from ullage.api.contract import Backend, CheckState, GPUMode, Health, Reason
 from ullage_node.device_watch import DeviceWatch
@@ -25,32 +27,16 @@ from ullage_node.health import HealthTracker
 from ullage_node.model.devices import AttachState, DeviceBackend, PrepareRefused
 from ullage_node.settings import PeriodSettings
 
-MINORS = """config 1
-monitor 2
-gpu0/gi1/access 12
-gpu0/gi1/ci0/access 13
-gpu0/gi5/access 48
-gpu0/gi5/ci0/access 49
-"""
 
-
-class Migged(NvidiaRig):
-    """The first GPU in MIG mode with two MIG devices, the others as they were."""
-
-    def __init__(self, base: Path) -> None:
-        super().__init__(base)
-        self.gpu = self.fakes[self.gpus[0]]
-        self.small = FakeMig.of(self.gpu, 1, "1g.10gb", 9_728)
-        self.large = FakeMig.of(self.gpu, 5, "3g.40gb", 40_192)
-        self.large.sm_count = 60
-        minors = self.tree.paths.proc_root / "driver" / "nvidia-caps" / "mig-minors"
-        minors.parent.mkdir(parents=True)
-        minors.write_text(MINORS)
-
-
-@pytest.fixture
-def rig(tmp_path: Path) -> Migged:
-    return Migged(tmp_path)
+@pytest.fixture(params=["sees them itself", "asks their reader"])
+async def rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[MigRig]:
+    if request.param == "sees them itself":
+        yield MigRig(tmp_path)
+        return
+    with tempfile.TemporaryDirectory(prefix="um") as folder:
+        rig = MigRig(tmp_path, Path(folder) / "mig.sock")
+        async with rig.reader():
+            yield rig
 
 
 async def opened(rig: NvidiaRig) -> DeviceBackend:
@@ -66,7 +52,7 @@ async def healthy(backend: DeviceBackend) -> dict[str, bool]:
 
 class TestDiscovery:
     async def test_mig_devices_stand_for_their_gpu_with_a_type_of_their_own(
-        self, rig: Migged
+        self, rig: MigRig
     ) -> None:
         backend = await opened(rig)
         found = {device.uuid: device for device in await backend.probe.discover()}
@@ -80,7 +66,7 @@ class TestDiscovery:
         assert found[rig.large.uuid].model == "nvidia-h100-80gb-hbm3-mig-3g-40gb"
         assert {small.uuid, rig.large.uuid}.isdisjoint(backend.probe.problems())
 
-    async def test_a_long_name_keeps_its_profile(self, rig: Migged) -> None:
+    async def test_a_long_name_keeps_its_profile(self, rig: MigRig) -> None:
         rig.gpu.name = "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition"
         rig.small.name = f"{rig.gpu.name} MIG 1g.24gb+me"
         backend = await opened(rig)
@@ -90,12 +76,12 @@ class TestDiscovery:
         assert model.endswith("-mig-1g-24gb-me")
         assert model.startswith("nvidia-rtx-pro-6000-blackwell-max-q")
 
-    def test_its_multiprocessors_are_its_own(self, rig: Migged) -> None:
+    def test_its_multiprocessors_are_its_own(self, rig: MigRig) -> None:
         rig.nvml.nvmlInit()
         found = {device.uuid: device for device in read_inventory(rig.nvml)}
         assert (found[rig.small.uuid].sm_count, found[rig.large.uuid].sm_count) == (16, 60)
 
-    def test_a_name_without_a_profile_never_passes_for_the_whole_gpu(self, rig: Migged) -> None:
+    def test_a_name_without_a_profile_never_passes_for_the_whole_gpu(self, rig: MigRig) -> None:
         rig.nvml.nvmlInit()
         rig.small.name = rig.gpu.name
         found = {device.uuid: device for device in read_inventory(rig.nvml)}
@@ -103,7 +89,7 @@ class TestDiscovery:
 
     @pytest.mark.parametrize("how", ["none made", "none shown"])
     async def test_a_gpu_without_any_that_is_seen_is_shown_and_says_what_to_do(
-        self, rig: Migged, how: str
+        self, rig: MigRig, how: str
     ) -> None:
         if how == "none made":
             rig.gpu.instances.clear()
@@ -119,7 +105,7 @@ class TestDiscovery:
         with pytest.raises(PrepareRefused, match="MIG mode"):
             await backend.driver.prepare(a_binding(rig.gpu.uuid, percent=40))
 
-    async def test_a_gpu_that_is_cut_anew_shows_what_it_has_now(self, rig: Migged) -> None:
+    async def test_a_gpu_that_is_cut_anew_shows_what_it_has_now(self, rig: MigRig) -> None:
         backend = await opened(rig)
         watch = DeviceWatch(
             backend.probe, backend.driver, HealthTracker(30.0), PeriodSettings(discover_seconds=1)
@@ -144,7 +130,7 @@ class TestDiscovery:
 
 
 class TestHealth:
-    async def test_a_fault_of_the_gpu_is_one_of_all_its_parts(self, rig: Migged) -> None:
+    async def test_a_fault_of_the_gpu_is_one_of_all_its_parts(self, rig: MigRig) -> None:
         backend = await opened(rig)
         rig.gpu.recovery_action = pynvml.NVML_GPU_RECOVERY_ACTION_GPU_RESET
         found = await healthy(backend)
@@ -152,7 +138,7 @@ class TestHealth:
             rig.gpus[1:], True
         )
 
-    async def test_a_fault_of_a_part_is_its_own(self, rig: Migged) -> None:
+    async def test_a_fault_of_a_part_is_its_own(self, rig: MigRig) -> None:
         backend = await opened(rig)
         rig.nvml.raise_xid(rig.small, 79)
         found = await healthy(backend)
@@ -161,7 +147,7 @@ class TestHealth:
         found = await healthy(backend)
         assert (found[rig.small.uuid], found[rig.large.uuid]) == (False, False)
 
-    async def test_counters_that_a_part_has_not_are_absent(self, rig: Migged) -> None:
+    async def test_counters_that_a_part_has_not_are_absent(self, rig: MigRig) -> None:
         rig.nvml.nvmlInit()
         thread = NvmlThread(rig.nvml)
         (sample,) = await NvmlSampler(thread, lambda: [rig.small.uuid]).sample(1.0)
@@ -170,7 +156,7 @@ class TestHealth:
 
 
 class TestContainers:
-    async def test_it_gets_its_gpus_file_and_its_two_capabilities(self, rig: Migged) -> None:
+    async def test_it_gets_its_gpus_file_and_its_two_capabilities(self, rig: MigRig) -> None:
         backend = await opened(rig)
         edits = await backend.driver.prepare(a_binding(rig.large.uuid))
         paths = [node.path for node in edits.device_nodes]
@@ -184,7 +170,7 @@ class TestContainers:
 
     @pytest.mark.parametrize("name", ["0:5", "by uuid"])
     async def test_the_toolkits_entry_is_found_by_uuid_or_by_its_files(
-        self, rig: Migged, name: str
+        self, rig: MigRig, name: str
     ) -> None:
         caps = ["/dev/nvidia-caps/nvidia-cap48", "/dev/nvidia-caps/nvidia-cap49"]
         devices = [
@@ -209,7 +195,7 @@ class TestContainers:
         edits = await (await opened(rig)).driver.prepare(a_binding(rig.large.uuid))
         assert edits.env == {"FOUND": "1"}
 
-    async def test_a_share_or_two_of_them_in_one_container_are_refused(self, rig: Migged) -> None:
+    async def test_a_share_or_two_of_them_in_one_container_are_refused(self, rig: MigRig) -> None:
         backend = await opened(rig)
         with pytest.raises(PrepareRefused, match="given whole") as refused:
             await backend.driver.prepare(a_binding(rig.large.uuid, percent=50))
@@ -218,7 +204,7 @@ class TestContainers:
             await backend.driver.prepare(a_binding(rig.small.uuid, rig.large.uuid))
 
     async def test_a_capability_that_the_kernel_does_not_list_is_an_error(
-        self, rig: Migged
+        self, rig: MigRig
     ) -> None:
         (rig.tree.paths.proc_root / "driver" / "nvidia-caps" / "mig-minors").unlink()
         backend = await opened(rig)
@@ -227,7 +213,7 @@ class TestContainers:
         assert refused.value.reason is Reason.CDI_UNAVAILABLE
 
     async def test_processes_are_seen_on_the_part_and_a_strange_part_is_an_escape(
-        self, rig: Migged
+        self, rig: MigRig
     ) -> None:
         backend = await opened(rig)
         binding = a_binding(rig.small.uuid)
@@ -246,7 +232,7 @@ def test_capabilities_are_read_as_the_kernel_lists_them(tmp_path: Path) -> None:
     assert read_minors(tmp_path) == {}
     path = tmp_path / "driver" / "nvidia-caps" / "mig-minors"
     path.parent.mkdir(parents=True)
-    path.write_text(f"{MINORS}gpu0/gi9/access x\n../../gi1/access 7\n")
+    path.write_text(f"{MIG_MINORS}gpu0/gi9/access x\n../../gi1/access 7\n")
     assert read_minors(tmp_path) == {
         "gpu0/gi1/access": 12,
         "gpu0/gi1/ci0/access": 13,
@@ -258,7 +244,7 @@ def test_capabilities_are_read_as_the_kernel_lists_them(tmp_path: Path) -> None:
         read_minors(tmp_path)
 
 
-def test_a_whole_gpu_is_one_file(rig: Migged) -> None:
+def test_a_whole_gpu_is_one_file(rig: MigRig) -> None:
     rig.nvml.nvmlInit()
     whole = next(device for device in read_inventory(rig.nvml) if not device.parent)
     assert files_of(whole, {}) == (f"/dev/nvidia{whole.minor}",)

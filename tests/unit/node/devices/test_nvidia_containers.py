@@ -6,12 +6,13 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from fakes.device_rigs import NvidiaRig, a_binding
-from ullage.api.contract import Reason
+from ullage.api.contract import CheckState, NodeCheck, Reason
 from ullage_node.model.devices import (
     AttachState,
     BindMount,
@@ -65,6 +66,54 @@ SPECIFICATION = {
 }
 
 
+NEWEST: dict[str, Any] = {
+    "cdiVersion": "1.1.0",
+    "kind": "nvidia.com/gpu",
+    "annotations": {"a": "b"},
+    "devices": [
+        {
+            "name": "0",
+            "annotations": {"gpu.nvidia.com/coherent": "true"},
+            "containerEdits": {
+                "deviceNodes": [
+                    {"path": "/dev/nvidia0", "hostPath": "/run/nvidia/driver/dev/nvidia0"},
+                    {
+                        "path": "/dev/dri/renderD128",
+                        "type": "c",
+                        "major": 226,
+                        "minor": 128,
+                        "fileMode": 0o660,
+                        "permissions": "none",
+                        "uid": 0,
+                        "gid": 44,
+                    },
+                ],
+                "netDevices": [{"hostInterfaceName": "ib0", "name": "net1"}],
+                "hooks": [{"hookName": "prestart", "path": "/usr/bin/nvidia-cdi-hook"}],
+                "mounts": [
+                    {
+                        "hostPath": "tmpfs",
+                        "containerPath": "/run/nvidia",
+                        "options": ["nosuid", "size=1m"],
+                        "type": "tmpfs",
+                    }
+                ],
+                "additionalGids": [0, 109],
+                "intelRdt": {
+                    "closID": "gpu",
+                    "l3CacheSchema": "L3:0=f",
+                    "memBwSchema": "MB:0=50",
+                    "schemata": ["L3:0=f"],
+                    "enableMonitoring": True,
+                },
+            },
+        }
+    ],
+    "containerEdits": {"deviceNodes": [{"path": "/dev/nvidiactl"}], "additionalGids": [44]},
+}
+"""Every field of CDI 1.1."""
+
+
 @pytest.fixture
 def rig(tmp_path: Path) -> NvidiaRig:
     rig = NvidiaRig(tmp_path)
@@ -85,6 +134,10 @@ def write(rig: NvidiaRig, name: str = "nvidia.yaml", body: object = SPECIFICATIO
     path = rig.tree.paths.cdi_dirs[1] / name
     path.write_text(json.dumps(body) if name.endswith(".json") else yaml.safe_dump(body))
     return path
+
+
+def toolkit_check(backend: DeviceBackend) -> NodeCheck:
+    return next(c for c in backend.driver.checks() if c.name == "ContainerToolkit")
 
 
 class TestEdits:
@@ -115,7 +168,7 @@ class TestEdits:
         )
         library = "/usr/lib/libcuda.so.1"
         assert edits.mounts == (
-            BindMount(host_path=library, container_path=library, read_only=True),
+            BindMount(host_path=library, container_path=library, options=("ro", "nosuid", "bind")),
         )
         assert edits.hooks == (
             Hook(
@@ -182,14 +235,79 @@ class TestEdits:
         edits = await backend.driver.prepare(a_binding(B))
         assert edits.env["NVIDIA_VISIBLE_DEVICES"] == B
 
+    async def test_every_field_of_a_newer_toolkit_reaches_the_container(
+        self, rig: NvidiaRig, backend: DeviceBackend
+    ) -> None:
+        write(rig, body=NEWEST)
+        edits = await backend.driver.prepare(a_binding(A))
+        assert edits.additional_gids == (44, 109)
+        assert edits.device_nodes[1:] == (
+            DeviceNode(path="/dev/nvidia0", host_path="/run/nvidia/driver/dev/nvidia0"),
+            DeviceNode(
+                path="/dev/dri/renderD128",
+                kind="c",
+                major=226,
+                minor=128,
+                file_mode=0o660,
+                permissions="none",
+                uid=0,
+                gid=44,
+            ),
+        )
+        assert edits.hooks[0].stage is HookStage.PRESTART
+        wire = edits.to_wire()
+        own, shared = NEWEST["devices"][0]["containerEdits"], NEWEST["containerEdits"]
+        assert wire["additionalGids"] == [44, 109]
+        assert wire["deviceNodes"] == [*shared["deviceNodes"], *own["deviceNodes"]]
+        for field in ("netDevices", "intelRdt", "mounts"):
+            assert wire[field] == own[field], field
+
+    async def test_a_group_of_a_device_file_reaches_the_container(
+        self, rig: NvidiaRig, backend: DeviceBackend
+    ) -> None:
+        (rig.tree.paths.cdi_dirs[1] / "nvidia.yaml").write_text(
+            "cdiVersion: 0.7.0\nkind: nvidia.com/gpu\ndevices:\n- name: '0'\n  containerEdits:\n"
+            "    deviceNodes:\n    - {path: /dev/nvidia0}\n"
+            "    - {path: /dev/dri/renderD128, fileMode: 0660, gid: 44}\n"
+            "    additionalGids: [44]\n"
+        )
+        edits = await backend.driver.prepare(a_binding(A))
+        assert edits.additional_gids == (44,)
+        assert edits.device_nodes[1] == DeviceNode(
+            path="/dev/dri/renderD128", file_mode=0o660, gid=44
+        )
+
+    async def test_a_field_that_is_not_known_is_left_out_with_a_word(
+        self, rig: NvidiaRig, backend: DeviceBackend
+    ) -> None:
+        body = json.loads(json.dumps(NEWEST)) | {"cdiVersion": "1.7.0", "policy": "strict"}
+        body["containerEdits"]["sysctls"] = {"a": "b"}
+        body["containerEdits"]["deviceNodes"][0]["label"] = "x"
+        body["devices"][0]["aliases"] = ["gpu0"]
+        path = write(rig, body=body)
+        edits = await backend.driver.prepare(a_binding(A))
+        assert edits.additional_gids == (44, 109)
+        assert "sysctls" not in edits.to_wire()
+        said = toolkit_check(backend).message
+        assert f"{path} (CDI 1.7.0)" in said
+        for name in ("policy", "devices.aliases", "sysctls", "deviceNodes.label"):
+            assert name in said
+
     @pytest.mark.parametrize(
         ("change", "text"),
         [
-            ({"containerEdits": {"additionalGids": [44]}}, "additionalGids: cannot be handed on"),
+            ({"containerEdits": {"additionalGids": ["video"]}}, "additionalGids: expected a whole"),
+            ({"containerEdits": {"additionalGids": 44}}, "additionalGids: expected a list"),
+            ({"containerEdits": {"additionalGids": [2**32]}}, "additionalGids: 4294967296 must be"),
             ({"containerEdits": {"env": "A=b"}}, "env: expected a list of strings"),
-            ({"containerEdits": {"hooks": [{"hookName": "prestart", "path": "/x"}]}}, "prestart"),
+            ({"containerEdits": {"env": ["A"]}}, "env: 'A' is no NAME=VALUE"),
+            ({"containerEdits": {"hooks": [{"hookName": "prestop", "path": "/x"}]}}, "prestop"),
+            ({"containerEdits": {"hooks": [{"hookName": "poststop", "path": ""}]}}, "path"),
             ({"containerEdits": {"mounts": [{"hostPath": "/x"}]}}, "containerPath"),
-            ({"devices": [{"containerEdits": {}}]}, "name: expected a string"),
+            ({"containerEdits": {"deviceNodes": [{"path": "/x", "gid": -1}]}}, "deviceNodes.gid"),
+            ({"containerEdits": {"deviceNodes": [{"path": "/x", "type": "z"}]}}, "type"),
+            ({"devices": [{"containerEdits": {}}]}, r"devices\[0\].name: expected a string"),
+            ({"devices": 7}, "devices: expected a list"),
         ],
     )
     async def test_a_specification_that_cannot_be_handed_on_refuses_the_start(
@@ -200,6 +318,43 @@ class TestEdits:
             await backend.driver.prepare(a_binding(B))
         assert refused.value.reason is Reason.CDI_UNAVAILABLE
         assert str(path) in refused.value.message
+        assert "generate" not in refused.value.message, "the generator writes the same field"
+        assert toolkit_check(backend).remedy in refused.value.message
+
+    async def test_a_broken_entry_harms_its_own_device_alone(
+        self, rig: NvidiaRig, backend: DeviceBackend
+    ) -> None:
+        body = json.loads(json.dumps(SPECIFICATION))
+        body["devices"][1]["containerEdits"]["additionalGids"] = ["video"]
+        write(rig, body=body)
+        assert (await backend.driver.prepare(a_binding(A))).env["A"] == "b=c"
+        assert "A" not in (await backend.driver.prepare(a_binding(C))).env
+        with pytest.raises(PrepareRefused, match="additionalGids"):
+            await backend.driver.prepare(a_binding(B))
+
+    @pytest.mark.parametrize("wild", ["kind: nvidia.com/gpu\ndevices: [", "[" * 100_000, "fifo"])
+    async def test_a_broken_file_harms_no_device_of_another_file(
+        self, rig: NvidiaRig, backend: DeviceBackend, wild: str
+    ) -> None:
+        body = json.loads(json.dumps(SPECIFICATION))
+        body["devices"].append(body["devices"][1] | {"name": C})
+        write(rig, body=body)
+        path = rig.tree.paths.cdi_dirs[1] / "z-nvidia.yaml"
+        if wild == "fifo":
+            os.mkfifo(path)
+        else:
+            path.write_text(f"{wild} # nvidia.com/gpu")
+        assert (await backend.driver.prepare(a_binding(A, B))).env["A"] == "b=c"
+        check = toolkit_check(backend)
+        assert check.state is CheckState.OK
+        assert str(path) in check.message
+
+    async def test_another_vendors_file_that_cannot_be_read_is_none_of_ours(
+        self, rig: NvidiaRig, backend: DeviceBackend
+    ) -> None:
+        (rig.tree.paths.cdi_dirs[1] / "nic.yaml").mkdir()
+        edits = await backend.driver.prepare(a_binding(B))
+        assert edits.env["NVIDIA_VISIBLE_DEVICES"] == B
 
     async def test_a_broken_file_of_the_toolkit_refuses_the_start_in_one_line(
         self, rig: NvidiaRig, backend: DeviceBackend
@@ -209,6 +364,7 @@ class TestEdits:
         with pytest.raises(PrepareRefused) as refused:
             await backend.driver.prepare(a_binding(B))
         assert "\n" not in refused.value.message
+        assert f"nvidia-ctk cdi generate --output={path}" in refused.value.message
 
     async def test_a_share_is_refused_with_the_mode_to_ask_for(
         self, backend: DeviceBackend

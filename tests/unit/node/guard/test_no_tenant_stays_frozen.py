@@ -41,7 +41,7 @@ async def serving(bench: FreezerBench, clock: list[float] | None = None) -> Asyn
     path, (stop, told) = bench.scratch / SOCKET, socket.socketpair()
     server = GuardServer(path, bench.keeper, clock=(lambda: clock[0]) if clock else time.monotonic)
     task = asyncio.create_task(asyncio.to_thread(server.run, stop))
-    while not path.exists():
+    while not listens(path):
         await asyncio.sleep(0.005)
     try:
         yield path
@@ -50,6 +50,12 @@ async def serving(bench: FreezerBench, clock: list[float] | None = None) -> Asyn
         await task
         stop.close()
         told.close()
+
+
+def listens(path: Path) -> bool:
+    """Whether a socket takes connections; its file is there a moment before."""
+    lines = Path("/proc/net/unix").read_text().splitlines()[1:]
+    return any(line.endswith(f" {path}") and line.split()[3] == "00010000" for line in lines)
 
 
 async def runs_again(pod: TickingPod) -> None:

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from fakes.lanes_rig import LaneRig, Wire, eventually, hello
+from fakes.proc_tree import a_process
 from ullage.api.contract import LANE_SOCKET, DesiredSlice, SliceKey
 from ullage.api.lanes import Acquire, Grant, Hello, InLane, Refused, Release
 from ullage_node.devices.backend import Hardware
@@ -181,9 +182,11 @@ async def test_a_container_without_a_lane_waits_until_idle_programs_have_left(
     parts = (leaver, replace(leaver, key=SliceKey(pod_uid="uid-2", container="main")))
     lanes._table.intake(1, parts, ())
     rig = LaneRig(root=tmp_path / "other")
+    lanes.server.moves.proc_root = tmp_path / "proc"
     seen = {}
     for number, (key, part) in enumerate(zip((KEY, second), parts, strict=True)):
         lanes._table.bind(binding_of([(part, f"slot-0{number}")]))
+        a_process(lanes.server.moves.proc_root, 11 + number, pod_uid=key.pod_uid)
         seen[key] = Attachment(state=AttachState.ENFORCED, pids=(11 + number,))
     await lanes.look(seen)
     for number in range(2):
@@ -196,7 +199,8 @@ async def test_a_container_without_a_lane_waits_until_idle_programs_have_left(
     assert lanes.missing_room(other), "nobody has looked yet"
     await lanes.look(seen)
     await eventually(lambda: bool(moves))
-    assert (moves[0].key, moves[0].pids, moves[0].memory_mib) == (KEY, (11,), 300)
+    assert (moves[0].key, moves[0].memory_mib) == (KEY, 300)
+    assert [process.pid for process in moves[0].processes] == [11]
     assert "idle programs are leaving gpu-0" in lanes.missing_room(other)
     assert not lanes.suspended(KEY)
     may_end.set()

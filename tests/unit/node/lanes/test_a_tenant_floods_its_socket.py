@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import stat
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
-from fakes.lanes_rig import LaneRig, hello
+from fakes.lanes_rig import LaneRig, eventually, hello
 from ullage.api.lanes import (
     LINE_MAX,
     Acquire,
@@ -20,12 +23,22 @@ from ullage.api.lanes import (
     Hello,
     InLane,
     LaneRefusal,
+    Message,
     Refused,
     Release,
     encode,
 )
 from ullage_node.lanes import connection
-from ullage_node.lanes.connection import GREETING_SECONDS, LINES_BURST, LINES_PER_SECOND, Pace
+from ullage_node.lanes.allowance import (
+    DIALS_BURST,
+    LINES_BURST,
+    LINES_PER_SECOND,
+    LOGS_BURST,
+    Allowance,
+    Pace,
+)
+from ullage_node.lanes.connection import GREETING_SECONDS, Connection
+from ullage_node.lanes.listener import BACKLOG
 from ullage_node.lanes.server import CONNECTIONS_MOST
 
 GARBAGE = (
@@ -144,6 +157,77 @@ async def test_a_flood_of_one_container_does_not_hold_up_another(rig: LaneRig) -
         assert isinstance(grant, Grant)
         await good.say(Release(lease=grant.lease))
         await good.hear()
+
+
+async def test_connections_beyond_the_pace_wait_in_the_kernel(
+    rig: LaneRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A flood of connections, each with a line of no use, costs the agent a bounded amount."""
+    monkeypatch.setattr(rig.server, "_clock", lambda: 5.0)  # the pace gives no more
+    first, second = await rig.hold("a", 20, 100), await rig.hold("b", 20, 100)
+    opened: list[str] = []
+    made = Connection.connection_made
+
+    def counted(this: Connection, transport: asyncio.BaseTransport) -> None:
+        opened.append(this._job)
+        made(this, transport)
+
+    monkeypatch.setattr(Connection, "connection_made", counted)
+    flood: list[socket.socket] = []
+    with capture_logs() as logs:
+        for _ in range(10 * BACKLOG):
+            dial = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            dial.setblocking(False)
+            flood.append(dial)
+            with suppress(BlockingIOError, BrokenPipeError):
+                dial.connect(str(first))
+                dial.send(b"x" * 2 * LINE_MAX + b"\n")
+            await asyncio.sleep(0)
+        good = await rig.wire(second)
+        await good.say(Hello(session="s", persistent_mib=20, ephemeral_mib=100), Acquire())
+        assert isinstance(await good.hear(), InLane)
+        assert isinstance(await good.hear(), Grant)
+        await eventually(lambda: len(opened) >= DIALS_BURST)
+    for dial in flood:
+        dial.close()
+    # the clock stands, the loop's does not: one more a tenth of a second
+    monkeypatch.undo()
+    of_the_flood = opened.count("a")
+    assert DIALS_BURST <= of_the_flood < len(flood) / 2
+    assert (
+        1 <= len([line for line in logs if line["event"] == "lane connection ends"]) <= LOGS_BURST
+    )
+
+
+async def test_lines_left_out_of_the_log_are_counted() -> None:
+    allowance = Allowance(0.0)
+    told = [allowance.logs_now(0.0) for _ in range(50)]
+    assert told == [True] * int(LOGS_BURST) + [False] * (50 - int(LOGS_BURST))
+    assert allowance.unlogged == 50 - LOGS_BURST
+    assert allowance.logs_now(60.0)
+
+
+async def test_a_burst_of_one_container_lets_others_speak_between(rig: LaneRig) -> None:
+    """Lines that came at once are not heard at once."""
+    first, second = await rig.hold("a", 20, 100), await rig.hold("b", 20, 100)
+    heard: list[str] = []
+    hear = rig.server._hear
+
+    def noted(place: Any, connection: Connection, message: Message) -> None:
+        heard.append(place.job)
+        hear(place, connection, message)
+
+    rig.server._hear = noted  # type: ignore[method-assign]
+    for slot in ("a", "b"):  # sockets that hand over to it
+        rig.server._close_place(slot)
+    await rig.settle()
+    flood, good = await rig.wire(first), await rig.wire(second)
+    await asyncio.sleep(0)
+    lines = int(LINES_BURST) // 2
+    flood.writer.write(encode(Acquire()) * lines)
+    good.writer.write(encode(Acquire()))
+    await eventually(lambda: len(heard) == lines + 1)
+    assert heard.index("b") < lines
 
 
 async def test_a_container_has_few_connections(rig: LaneRig) -> None:

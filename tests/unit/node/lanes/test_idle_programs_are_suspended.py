@@ -49,7 +49,7 @@ class Switch:
 
     async def _move(self, what: str, program: Program) -> None:
         job = program.key.pod_uid
-        self.moves.append((what, job, program.pids))
+        self.moves.append((what, job, tuple(process.pid for process in program.processes)))
         await self.slow.wait()
         if why := self.refuses.get((what, job)):
             raise SwitchFailed(why)
@@ -302,9 +302,9 @@ async def test_a_suspend_waits_until_the_processes_are_seen(scene: Scene) -> Non
     await full(scene)
     assert await scene.wires["c"].silent(0.1)
     assert not scene.switch.said
-    scene.rig.pids["a"] = (4711,)
+    scene.rig.pids["a"] = (os.getpid(),)
     assert isinstance(await scene.wires["c"].hear(), InLane)
-    assert scene.switch.moves == [("suspend", "a", (4711,))]
+    assert scene.switch.moves == [("suspend", "a", (os.getpid(),))]
 
 
 async def test_a_container_without_a_process_is_not_suspended(

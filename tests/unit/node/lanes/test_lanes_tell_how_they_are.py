@@ -81,7 +81,7 @@ def test_metrics_tell_lanes_memory_waits_and_switches(tmp_path: Path) -> None:
     server.on_turn = LaneTurns(registry).take
     registry.register(FiguresCollector(lambda: lane_figures(server.devices)))
     lanes, _ = device()
-    server.devices["gpu-0"] = lanes
+    server._add("gpu-0", lanes)
     server._deliver("gpu-0")
 
     def value(name: str, **labels: str) -> float | None:

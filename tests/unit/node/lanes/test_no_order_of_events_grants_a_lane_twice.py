@@ -4,11 +4,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -18,8 +21,10 @@ from ullage.api import lanes as wire
 from ullage.api.lanes import Message
 from ullage.engines.lanes.recorded import TableRecord
 from ullage.engines.lanes.records import Order, Resume, Suspend
+from ullage_node.lanes import saved
 from ullage_node.lanes.device import DeviceLanes, Idle
 from ullage_node.lanes.members import PATIENCE_S, Member
+from ullage_node.lanes.outbox import Outbox
 from ullage_node.lanes.saved import PAGE_BYTES, TIMES_SECONDS, SavedLanes
 
 MEMORY_MIB = 420
@@ -40,6 +45,8 @@ STEPS = (
     "move",
     "fail",
     "move and restart",
+    "full disk",
+    "room on disk",
 )
 
 
@@ -57,6 +64,7 @@ class Job:
     asks: bool = False
     away: bool = False
     stuck: bool = False
+    wire: int = 0
 
 
 class World:
@@ -69,17 +77,29 @@ class World:
         self.now = 0.0
         self.orders: dict[str, Order] = {}
         self.sent: list[tuple[str, Message]] = []
-        self.lanes = self._device()
+        self.is_full = False
+        """Nothing can be written; what stands in the files stays."""
+        self.dials = 0
+        """Connections that were ever made; each job has the number of its own."""
+        self.lanes, self.outbox = self._device()
         for name in JOBS:
             self.lanes.hold(member(name), self.now)
 
-    def _device(self) -> DeviceLanes:
-        return DeviceLanes(
+    def _device(self) -> tuple[DeviceLanes, Outbox[tuple[str, int]]]:
+        lanes = DeviceLanes(
             capacity_mib=MEMORY_MIB,
             send=lambda job, message: self.sent.append((job, message)),
             lives=lambda job: self.jobs[job].session > 0,
             idle=Idle(idle_s=0.0, busy_s=0.0, least_resident_s=0.0),
         )
+        outbox = Outbox[tuple[str, int]](
+            lanes=lanes,
+            keep=self.keep,
+            listener=lambda job: (job, self.jobs[job].wire) if self.jobs[job].connected else None,
+            say=lambda listener, message: self.told(listener[0], message),
+            begin=lambda order: self.orders.update({order.job: order}),
+        )
+        return lanes, outbox
 
     def act(self, name: str, step: str) -> None:
         """One event of one job."""
@@ -90,6 +110,9 @@ class World:
         elif step == "late":
             self.now += 2 * PATIENCE_S
             self.lanes.tick(self.now)
+        elif step in ("full disk", "room on disk"):
+            self.is_full = step == "full disk"
+            self.again()
         elif step == "restart":
             self.restart()
         elif step in ("move", "fail") and name in self.orders:
@@ -131,7 +154,7 @@ class World:
         else:
             self.jobs[name].away = False  # whoever cannot suspend brings back what left before
         self.lanes.carried_out(order, "" if done else "no", self.now)
-        self.keep()
+        self.deliver(changed=True)
 
     def moved(self, name: str, order: Order) -> None:
         """The memory of a program leaves the device or comes back; done before = nothing."""
@@ -159,7 +182,8 @@ class World:
         """Connect again: memory of a step that has ended is given back first."""
         job = self.jobs[name]
         job.session = job.session or 1
-        job.connected, job.kept, job.lane = True, 0, 0
+        self.dials += 1
+        job.connected, job.kept, job.lane, job.wire = True, 0, 0, self.dials
         hello = wire.Hello(
             session="s",
             persistent_mib=member(name).persistent_mib,
@@ -179,7 +203,7 @@ class World:
         self.saved.close()
         self.saved = SavedLanes(self.saved.path)
         kept = self.saved.read("gpu")
-        self.lanes = self._device()
+        self.lanes, self.outbox = self._device()
         if kept is not None:
             self.lanes.restore(kept.table, kept.members, kept.sessions, self.now)
         for name in [name for name in self.lanes.jobs if not self.jobs[name].held]:
@@ -190,21 +214,29 @@ class World:
                 if not job.session:
                     self.lanes.gone(name, self.now)
 
-    def deliver(self) -> None:
-        """What the server does: keep, then tell; and what programs do with what they hear."""
-        while self.sent or self.lanes.orders:
+    def deliver(self, *, changed: bool = False) -> None:
+        """What the server does, and what programs do with what they hear."""
+        while self.sent or changed or (self.lanes.orders and not self.outbox.problem):
             sent, self.sent[:] = list(self.sent), []
             orders = [one for one in self.lanes.orders if self.lanes.counts(one)]
             self.lanes.orders.clear()
-            self.orders |= {one.job: one for one in orders}
-            if orders or any(isinstance(one, wire.Grant | wire.InLane) for _, one in sent):
-                self.keep()
-            for name, message in sent:
-                self.told(name, message)
+            self.outbox.deliver(sent, orders, changed=changed)
+            changed = False
+
+    def again(self) -> None:
+        """The node tries to write what it could not."""
+        if self.outbox.problem:
+            self.outbox.kept()
+            self.deliver(changed=True)
 
     def keep(self) -> None:
         """The files, as the server writes them."""
-        self.saved.keep("gpu", self.lanes, self.now)
+        if not self.is_full:
+            self.saved.keep("gpu", self.lanes, self.now)
+            return
+        full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        with patch.object(saved, "write_whole", side_effect=full):
+            self.saved.keep("gpu", self.lanes, self.now)
 
     def told(self, name: str, message: Message) -> None:
         """A program hears something, if it still listens."""
@@ -291,6 +323,7 @@ def test_who_asks_is_granted_in_the_end(
     world = World(tmp_path, caches)
     for name, step in events:
         world.act(name, step)
+    world.act("a", "room on disk")
     done: set[str] = set()
     for _ in range(12):
         for name, job in world.jobs.items():
@@ -334,6 +367,7 @@ def test_what_is_kept_is_read_as_it_was(
     world = World(tmp_path, caches)
     for name, step in events:
         world.act(name, step)
+    world.act("a", "room on disk")
     world.keep()
     kept = world.saved.read("gpu")
     assert kept is not None

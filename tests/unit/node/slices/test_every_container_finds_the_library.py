@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from ullage.api.contract import ENV_STEPS, LIBRARY_MOUNT, STEP_RECORD_BYTES, StepRecord
+from ullage_node.model.devices import READ_ONLY
 from ullage_node.slices.library import FOLDER, Library
 
 TORCH = """
@@ -38,7 +39,7 @@ def installed(state: Path) -> Path:
     library = Library(state)
     library.install()
     (mount,) = library.mount()
-    assert (mount.container_path, mount.read_only) == (LIBRARY_MOUNT, True)
+    assert (mount.container_path, mount.options) == (LIBRARY_MOUNT, READ_ONLY)
     return Path(mount.host_path)
 
 

@@ -12,12 +12,15 @@ import pytest
 from ullage.api.contract import DesiredSlice, SliceKey
 from ullage_node.files import write_whole
 from ullage_node.model.devices import (
+    READ_ONLY,
     BindMount,
     ContainerEdits,
     ContainerKey,
     DeviceNode,
     Hook,
     HookStage,
+    IntelRdt,
+    NetDevice,
 )
 from ullage_node.slices.cdi import CDIDirectory, device_name, render
 from ullage_node.slices.table import binding_of
@@ -32,11 +35,12 @@ PART = DesiredSlice(
     epoch=3,
 )
 SECOND = replace(PART, key=SliceKey(pod_uid="uid-1", container="main", index=1), gpu="gpu-1")
+BOTH = {0: PART, 1: SECOND}
 KEY = ContainerKey(pod_uid="uid-1", container="main")
 EDITS = ContainerEdits(
     env={"CUDA_MPS_PIPE_DIRECTORY": "/run/ullage/mps/0/pipe"},
     device_nodes=(DeviceNode(path="/dev/nvidia0"),),
-    mounts=(BindMount(host_path="/a", container_path="/b", read_only=True),),
+    mounts=(BindMount(host_path="/a", container_path="/b", options=READ_ONLY),),
     hooks=(
         Hook(stage=HookStage.CREATE_RUNTIME, path="/bin/h", args=("h", "slot-07"), env=("A=1",)),
     ),
@@ -103,7 +107,7 @@ def test_one_slot_carries_everything(tmp_path: Path) -> None:
 
 
 def test_the_library_is_mounted_read_only_beside_the_record(tmp_path: Path) -> None:
-    library = BindMount(host_path="/l", container_path="/run/ullage/python", read_only=True)
+    library = BindMount(host_path="/l", container_path="/run/ullage/python", options=READ_ONLY)
     files = render(binding_of([(PART, "slot-07")]), {0: PART}, EDITS, tmp_path, (library,))
     edits = device(files["slot-07"])["containerEdits"]
     assert isinstance(edits, dict)
@@ -112,6 +116,26 @@ def test_the_library_is_mounted_read_only_beside_the_record(tmp_path: Path) -> N
         "containerPath": "/run/ullage/python",
         "options": ["bind", "nosuid", "nodev", "ro"],
     }
+
+
+@pytest.mark.parametrize(
+    ("edits", "version"),
+    [
+        (EDITS, "0.6.0"),
+        (replace(EDITS, additional_gids=(44,)), "0.7.0"),
+        (replace(EDITS, intel_rdt=IntelRdt(class_id="gpu")), "0.7.0"),
+        (replace(EDITS, intel_rdt=IntelRdt(enable_monitoring=True)), "1.1.0"),
+        (replace(EDITS, net_devices=(NetDevice(host_interface_name="a", name="b"),)), "1.1.0"),
+    ],
+)
+def test_a_file_declares_the_oldest_version_that_has_its_fields(
+    tmp_path: Path, edits: ContainerEdits, version: str
+) -> None:
+    files = render(binding_of([(PART, "slot-07"), (SECOND, "slot-05")]), BOTH, edits, tmp_path)
+    assert json.loads(files["slot-07"])["cdiVersion"] == version
+    assert json.loads(files["slot-05"])["cdiVersion"] == "0.6.0"
+    written = json.loads(files["slot-07"])["devices"][0]["containerEdits"]
+    assert ContainerEdits.from_wire(written).additional_gids == edits.additional_gids
 
 
 def test_further_slots_only_say_whose_they_are(tmp_path: Path) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ullage_node.slices.desired import PROBLEMS_MOST, SLICES_MOST, read_gpu_node
+import pytest
+
+from ullage.api.readers import WireError
+from ullage_node.slices.desired import EPOCH_MOST, PROBLEMS_MOST, SLICES_MOST, read_gpu_node
 
 
 def entry(**change: object) -> dict[str, Any]:
@@ -72,3 +75,25 @@ def test_thousands_of_faults_are_named_in_few_words() -> None:
     spec = read_gpu_node(raw)
     assert len(spec.slices) == SLICES_MOST
     assert len(spec.problems) == PROBLEMS_MOST + 1
+
+
+def test_a_node_that_no_operator_has_written_yet_wants_nothing() -> None:
+    spec = read_gpu_node({"metadata": {"uid": "uid-node"}, "spec": {}})
+    assert (spec.epoch, spec.generation, spec.slices, spec.problems) == (0, 0, (), ())
+    assert not spec.retire
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"spec": {"epoch": -1}}, "spec.epoch: -1 is not within 0"),
+        ({"spec": {"epoch": EPOCH_MOST + 1}}, "spec.epoch"),
+        ({"metadata": {"uid": "u", "generation": -1}}, "metadata.generation: -1 is below 0"),
+    ],
+)
+def test_numbers_that_only_rise_are_not_below_their_first(
+    change: dict[str, Any], says: str
+) -> None:
+    assert read_gpu_node(node() | {"spec": {"epoch": EPOCH_MOST}}).epoch == EPOCH_MOST
+    with pytest.raises(WireError, match=says):
+        read_gpu_node(node() | change)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from builders import reported
 from ullage.api.contract import DesiredSlice, Reason, SliceKey, SlicePhase
 from ullage_node.model.devices import ContainerKey
 from ullage_node.model.slices import Device, Pod, Refusal, container_of
@@ -346,3 +347,17 @@ def test_after_a_reboot_slots_are_forgotten_and_slices_reserved() -> None:
     start(table, a_slice())
     table.release_slots(KEY)
     assert (phases(table), dict(table.slots)) == ({"uid-1": "Reserved"}, {})
+
+
+def test_what_an_earlier_agent_reported_holds_its_room_until_the_spec_says_more() -> None:
+    runs = a_slice("runs", memory_mib=3000)
+    waits = a_slice("waits", memory_mib=500)
+    table = a_table()
+    table.remember([reported(runs, SlicePhase.PREPARED), reported(waits, SlicePhase.RESERVED)])
+    (held,) = table.held  # what had not started holds nothing
+    assert (held.desired.key, held.phase, held.in_spec) == (runs.key, SlicePhase.PREPARED, False)
+    table.intake(1, [a_slice("new", memory_mib=2000)])
+    assert phases(table) == {"new": "Refused", "runs": "Prepared"}
+    table.intake(1, [runs])
+    (held,) = table.held
+    assert held.in_spec

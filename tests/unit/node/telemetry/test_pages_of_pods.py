@@ -13,7 +13,14 @@ from ullage_node.model.devices import ContainerKey
 from ullage_node.slices.desired import read_pod
 from ullage_node.telemetry import scrape
 from ullage_node.telemetry.http_page import CHUNKS_MAX, page_parts
-from ullage_node.telemetry.scrape import PAGE_BYTES_MAX, PageUnreadable, Scraper, Target
+from ullage_node.telemetry.scrape import (
+    LASTING_READS,
+    LINES_MAX,
+    PAGE_BYTES_MAX,
+    PageUnreadable,
+    Scraper,
+    Target,
+)
 from ullage_node.telemetry.windows import Page
 from ullage_run.requests import RequestHistogram
 
@@ -46,6 +53,9 @@ class Pod:
             await answer.write(b"some_metric 1\n" * (1 << 16))
         return answer
 
+    async def empty_lines(self, request: web.Request) -> web.Response:
+        return web.Response(text="\n" * int(request.query["count"]))
+
     async def elsewhere(self, request: web.Request) -> web.Response:
         raise web.HTTPFound("/metrics")
 
@@ -54,7 +64,7 @@ class Pod:
 async def pod() -> AsyncIterator[Pod]:
     pod = Pod()
     application = web.Application()
-    for path in ("metrics", "slow", "huge", "elsewhere"):
+    for path in ("metrics", "slow", "huge", "empty_lines", "elsewhere"):
         application.router.add_get(f"/{path}", getattr(pod, path))
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
@@ -82,7 +92,7 @@ async def flooded(part: bytes) -> str:
         port = server.sockets[0].getsockname()[1]
         with pytest.raises(PageUnreadable) as told:
             await scrape.fetch_lines(Target(key=KEY, url=f"http://127.0.0.1:{port}/metrics"))
-        async with asyncio.timeout(5.0):
+        async with asyncio.timeout(30.0):
             await left.wait()
     return str(told.value)
 
@@ -133,6 +143,15 @@ async def test_a_page_is_read_when_due_or_in_a_hurry(pod: Pod) -> None:
 async def test_a_page_that_cannot_be_read_is_one_sentence(pod: Pod, path: str, why: str) -> None:
     with pytest.raises(PageUnreadable, match=why):
         await scrape.fetch_lines(Target(key=KEY, url=f"{pod.url}/{path}"))
+
+
+async def test_lines_are_counted_however_short_they_are(pod: Pod) -> None:
+    def target(count: int) -> Target:
+        return Target(key=KEY, url=f"{pod.url}/empty_lines?count={count}")
+
+    assert await scrape.fetch_lines(target(LINES_MAX)) == []
+    with pytest.raises(PageUnreadable, match=f"or {LINES_MAX} lines"):
+        await scrape.fetch_lines(target(LINES_MAX + 1))
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/metrics", "http://[::bad/metrics"])
@@ -193,9 +212,12 @@ async def test_a_page_is_the_same_however_it_is_cut(size: int, chunked: bool) ->
 async def test_a_failure_is_told_once_it_lasts_and_once_it_is_over(pod: Pod) -> None:
     pod.status = 500
     taken = Taken(Target(key=KEY, url=f"{pod.url}/metrics"), Target(key=OTHER, url=""))
-    for second in range(0, 50, 5):
+    for second in range(0, 5 * (LASTING_READS - 1), 5):
         await taken.scraper.run_once(float(second))
-    assert len(taken.told) == 2
+    assert taken.told == []
+    for second in range(5 * (LASTING_READS - 1), 50, 5):
+        await taken.scraper.run_once(float(second))
+        assert len(taken.told) == 2
     told = dict(taken.told)
     assert told[KEY].endswith("answers 500, not 200")
     assert "name a container port metrics or http" in told[OTHER]

@@ -316,6 +316,38 @@ def test_a_server_has_load_and_latency() -> None:
     assert not row.violated
 
 
+@pytest.mark.parametrize(
+    ("latency_ms", "above", "violated"),
+    [
+        # half of the requests take 8 ms at most, so the median is just that
+        (8, 0.0, False),
+        (7, 0.0, True),
+        # all take longer than the last bound, 16 ms, and no one knows how long
+        (15, 1.0, True),
+        (16, 1.0, True),
+        (17, 1.0, False),
+    ],
+)
+def test_an_objective_is_violated_above_it_and_where_the_last_bound_proves_it(
+    latency_ms: int, above: float, violated: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def page(job: Job, now: float) -> Page:
+        counts = job.counts
+        below = counts * (1 - above)
+        made = Histogram(
+            bounds=(0.008, 0.016, math.inf),
+            cumulative=(below / 2, below, counts),
+            sum_seconds=counts * 0.008,
+            requests=counts,
+        )
+        return Page(at_s=now, histogram=made)
+
+    monkeypatch.setattr(Job, "page", page)
+    slo = LatencyObjective(latency_ms=latency_ms, percentile="50")
+    (row,) = Node(a_server(40.0, slo=slo)).run(40)
+    assert row.violated is violated
+
+
 def test_a_server_without_steps_has_the_mean_of_its_requests() -> None:
     node = Node(a_server(40.0, steps=-1e9))
     node.run(58)

@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from fakes.routed import routed, until
+from fakes.routed import Routed, routed, until
 from ullage_run.router.replicas import PARTS
 from ullage_run.router.settings import Backend, Limits
 
@@ -197,6 +197,64 @@ async def test_a_client_that_does_not_read_holds_the_replica_back() -> None:
         assert await router.metric("ullage_requests_refused_total", reason="slow") == 1
         writer.close()
         del reader
+
+
+async def test_a_stream_without_an_end_frees_its_place_and_says_why() -> None:
+    async with (
+        token_server(tokens=1_000_000) as server,
+        routed(server.backend, limits=Limits(stream_s=0.3)) as router,
+    ):
+        trickle = asyncio.create_task(_trickle(server))
+        seen = await _until_it_breaks_off(router)
+        trickle.cancel()
+        error = json.loads(seen.rpartition(b"data: ")[2])["error"]
+        assert error["code"] == "gateway_timeout"
+        assert error["message"] == "the answer took more than 0.3 s; it ends here"
+        await until(lambda: router.dispatcher.idle)
+        await until(server.gone.is_set)
+        assert router.dispatcher.ready, "who asks for a long answer takes no replica from others"
+        assert await router.metric("ullage_requests_total", outcome="failed") == 1
+
+
+async def _until_it_breaks_off(router: Routed) -> bytes:
+    seen = b""
+    async with asked(router.client, router.url) as answer:  # type: ignore[attr-defined]
+        try:
+            async for part in answer.content.iter_any():
+                seen += part
+        except aiohttp.ClientError:
+            return seen
+    raise AssertionError("it ended as if it were whole")
+
+
+async def _trickle(server: TokenServer) -> None:
+    while True:
+        server.go.release()
+        await asyncio.sleep(0.01)
+
+
+async def test_a_client_that_leaves_frees_the_place_though_nothing_more_comes() -> None:
+    async with token_server() as server, routed(server.backend) as router:
+        server.go.release()
+        async with asked(router.client, router.url) as answer:  # type: ignore[attr-defined]
+            assert await answer.content.readuntil(b"\n\n") == b"data: x0\n\n"
+            answer.close()
+        await until(lambda: router.dispatcher.idle)
+        assert server.sent == 1
+        assert router.dispatcher.ready
+
+
+async def test_a_client_that_leaves_before_any_byte_frees_the_place() -> None:
+    async with token_server() as server, routed(server.backend) as router:
+        asking = asyncio.create_task(_read(router.client, router.url, "5000"))
+        await until(lambda: not router.dispatcher.idle and not router.dispatcher.queue)
+        asking.cancel()
+        await until(lambda: router.dispatcher.idle)
+        assert server.sent == 0
+        assert router.dispatcher.ready
+        server.go.release()
+        server.tokens = 1
+        assert (await _read(router.client, router.url, "5000"))[0] == 200
 
 
 async def test_an_error_is_no_stream() -> None:

@@ -62,7 +62,7 @@ async def scripted(*says: bytes | None) -> AsyncIterator[tuple[Scripted, Callabl
     replica = Replica(
         number=0, backend=Backend(url=f"http://127.0.0.1:{port}"), times=times, most_in_flight=1
     )
-    connections = HttpConnections(1000)
+    connections = HttpConnections(1000, stream_s=60.0)
     await connections.open()
 
     async def ask(

@@ -5,10 +5,12 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
+from aiohttp import web
 
-from fakes.batch_server import batch_server
+from fakes.batch_server import batch_server, doubled
 from fakes.routed import routed, tensor, until
 from ullage.engines.batching.chooser import Policy, Rules
 from ullage_run.router.settings import Backend
@@ -86,12 +88,25 @@ async def test_requests_with_different_credentials_never_share_a_batch() -> None
 
 
 async def test_a_batch_has_no_more_rows_than_the_server_takes() -> None:
-    async with batch_server(seconds=slow) as server, routed(server, most_rows=4) as router:
+    all_wait = asyncio.Event()
+
+    async def answer_later(_: web.BaseRequest, asked: dict[str, Any]) -> web.Response:
+        await all_wait.wait()
+        return web.Response(body=doubled(asked), content_type="application/json")
+
+    async with (
+        batch_server(misdeeds=[answer_later]) as server,
+        routed(server, most_rows=4) as router,
+    ):
         await router.taught(0.02)
-        server.asked.clear()
-        answers = await asyncio.gather(*(router.infer([1.0, 2.0]) for _ in range(20)))
-        assert {status for status, _ in answers} == {200}
+        asking = [asyncio.create_task(router.infer([1.0, 2.0]))]
+        await until(lambda: len(server.asked) == 1)
+        asking += [asyncio.create_task(router.infer([1.0, 2.0])) for _ in range(20)]
+        await until(lambda: len(router.dispatcher.queue) == 20)
+        all_wait.set()
+        assert {status for status, _ in await asyncio.gather(*asking)} == {200}
         assert max(server.sizes) == 4
+        assert sum(server.sizes) == 42
 
 
 async def test_requests_of_a_sequence_run_alone() -> None:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -26,11 +27,11 @@ async def test_the_first_request_answers_a_question_that_waits() -> None:
         routed(server, up=0, hold_s=30.0) as router,
     ):
         assert (await _load(router))[1]["arrived"] == 0
-        asked = asyncio.create_task(_load(router, "?after=0&wait=20"))
+        asked = asyncio.create_task(_load(router, "?after=0&wait=30"))
         await asyncio.sleep(0.1)
         assert not asked.done()
         request = asyncio.create_task(router.infer())
-        async with asyncio.timeout(5.0):
+        async with asyncio.timeout(20.0):
             status, load = await asked
         assert (status, load["arrived"], load["waiting"]) == (200, 1, 1)
         assert (load["idleSeconds"], load["wakeMillis"]) == (0, 0)
@@ -52,11 +53,11 @@ async def test_what_is_no_question_is_refused() -> None:
 async def test_questions_that_wait_are_few() -> None:
     async with batch_server() as server, routed(server) as router:
         waiting = [
-            asyncio.create_task(_load(router, "?after=0&wait=20")) for _ in range(MOST_WAITERS)
+            asyncio.create_task(_load(router, "?after=0&wait=30")) for _ in range(MOST_WAITERS)
         ]
         await until(lambda: len(router.dispatcher.arrivals._waiters) == MOST_WAITERS)
-        async with asyncio.timeout(5.0):
-            status, _ = await _load(router, "?after=0&wait=20")
+        async with asyncio.timeout(20.0):
+            status, _ = await _load(router, "?after=0&wait=30")
         assert status == 200, "one more is answered at once"
         await router.infer()
         assert [status for status, _ in await asyncio.gather(*waiting)] == [200] * MOST_WAITERS
@@ -100,11 +101,12 @@ async def test_a_wake_is_measured_from_a_request_that_still_waits() -> None:
         await until(lambda: not router.dispatcher.ready)
         assert (await router.infer())[0] == 503
         await asyncio.sleep(0.5)
+        asked = time.monotonic()
         waiting = asyncio.create_task(router.infer())
         await asyncio.sleep(0)
         server.ready = True
         assert (await waiting)[0] in (200, 503)
-        assert router.dispatcher.wake_s < 0.4
+        assert router.dispatcher.wake_s < time.monotonic() - asked, "not from the one that left"
 
 
 def test_the_rate_is_that_of_the_last_whole_seconds() -> None:

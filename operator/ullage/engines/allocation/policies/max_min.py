@@ -7,12 +7,17 @@ Only the smallest level is determined; for the whole vector of levels there is w
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from ullage.engines.allocation.answer import answer, guarded, settled
 from ullage.engines.allocation.lp import raise_floors
 from ullage.engines.allocation.model import Allocation, Floats, Problem
 from ullage.engines.allocation.shape import Shape, shape_of
+
+_SPARE: Final = 1e-9
+"""Part of its time that a job has to spare at least where its time is no limit."""
 
 
 def solve(problem: Problem) -> Allocation:
@@ -23,7 +28,56 @@ def solve(problem: Problem) -> Allocation:
     Raises:
         SolveError: no optimum, and no earlier allocation to keep.
     """
-    return guarded(problem, _solve, shape_of(problem))
+    return _short_of_one_type(problem) or guarded(problem, _solve, shape_of(problem))
+
+
+def _short_of_one_type(problem: Problem) -> Allocation | None:
+    """The only optimum of jobs that are short of devices of a single type, without a program.
+
+    Everyone gets devices by weight: z is devices over weights (derived). ``None`` where there are
+    more types or pairs, or a job has time to spare, and with it more than one optimum.
+    """
+    if problem.throughputs.pairs or problem.centre is not None:
+        return None
+    weight = np.array([job.weight for job in problem.jobs], float)
+    sizes = np.array([kind.devices for kind in problem.types], float)
+    rates = problem.throughputs.rates
+    gang = np.array([job.gang for job in problem.jobs], float)
+    fractions = by_weight(gang, weight, rates, sizes)
+    if fractions is None:
+        return None
+    names = tuple(job.name for job in problem.jobs)
+    (kind,) = problem.types
+    return Allocation(
+        jobs=names,
+        types=(kind.name,),
+        fractions=fractions,
+        objective=float(sizes[0] / weight.sum()),
+        capacity_prices={kind.capacity_row: float(1 / weight.sum())},
+        time_prices=dict.fromkeys(names, 0.0),
+        effective=dict(zip(names, (rates * fractions)[:, 0].tolist(), strict=True)),
+    )
+
+
+def by_weight(gang: Floats, weight: Floats, rates: Floats, sizes: Floats) -> Floats | None:
+    """Fractions of jobs that are short of devices of a single type.
+
+    Args:
+        gang: Devices of each job.
+        weight: Of each job.
+        rates: Steps/s of each job on each type.
+        sizes: Devices of each type.
+
+    Returns:
+        Time of each job on the type; ``None`` where there are more types or a job has time to
+        spare.
+    """
+    if len(sizes) != 1 or not len(gang):
+        return None
+    if not ((rates[:, 0] > 0) & (gang <= sizes[0])).all():
+        return None
+    time = weight * float(sizes[0] / weight.sum()) / gang
+    return None if time.max() > 1 - _SPARE else time[:, None]
 
 
 def _solve(shape: Shape) -> Allocation:

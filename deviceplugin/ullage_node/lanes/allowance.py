@@ -1,0 +1,75 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a container may cost the agent: lines, connections and log lines, each at its own pace.
+
+A container that uses its allowance up waits in the kernel, and no one else does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+LINES_PER_SECOND: Final = 1000.0
+LINES_BURST: Final = 200.0
+"""A step takes two lines; who says more waits, and no one else."""
+DIALS_PER_SECOND: Final = 10.0
+DIALS_BURST: Final = 20.0
+"""A program connects once, and again after a restart of the agent."""
+LOGS_PER_SECOND: Final = 1 / 60
+LOGS_BURST: Final = 5.0
+
+
+@dataclass(slots=True)
+class Pace:
+    """What may be taken now; a bucket that fills with time, ``since`` in seconds."""
+
+    per_second: float = LINES_PER_SECOND
+    burst: float = LINES_BURST
+    since: float = 0.0
+    left: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.left = self.burst
+
+    def wait_s(self, now: float) -> float:
+        """Take one; how long to wait before the next."""
+        self._fill(now)
+        self.left -= 1
+        return max(0.0, -self.left / self.per_second)
+
+    def takes(self, now: float) -> bool:
+        """Take one if there is one; whether there was."""
+        self._fill(now)
+        if self.left < 1:
+            return False
+        self.left -= 1
+        return True
+
+    def _fill(self, now: float) -> None:
+        grown = max(0.0, now - self.since) * self.per_second
+        self.left, self.since = min(self.burst, self.left + grown), now
+
+
+@dataclass(slots=True)
+class Allowance:
+    """Of one container, whatever the number of its connections; ``now`` in seconds."""
+
+    now: float
+    lines: Pace = field(init=False)
+    dials: Pace = field(init=False)
+    logs: Pace = field(init=False)
+    unlogged: int = 0
+    """Lines that were left out of the log since the last one that was not."""
+
+    def __post_init__(self) -> None:
+        self.lines = Pace(since=self.now)
+        self.dials = Pace(DIALS_PER_SECOND, DIALS_BURST, self.now)
+        self.logs = Pace(LOGS_PER_SECOND, LOGS_BURST, self.now)
+
+    def logs_now(self, now: float) -> bool:
+        """Whether one more line about the container goes to the log."""
+        if self.logs.takes(now):
+            return True
+        self.unlogged += 1
+        return False

@@ -1,0 +1,1 @@
+../nvidia-cdi/main.go

@@ -1,0 +1,64 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Words that options take. Standard library only: ``--help`` needs nothing else."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+TERMINAL: Final = "terminal"
+"""``--plot terminal``: draw with characters; anything else is a path."""
+PLOT: Final = "Where pictures go: a file (.png), a folder, or `terminal`."
+"""What ``--plot`` means in every command."""
+
+
+class Output(StrEnum):
+    """Form of an answer."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    NAME = "name"
+
+    @property
+    def for_people(self) -> bool:
+        """Whether it is a table."""
+        return self in (Output.TABLE, Output.WIDE)
+
+
+class TrialOutput(StrEnum):
+    """Form of the answer about a search."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    CSV = "csv"
+
+    @property
+    def for_people(self) -> bool:
+        """Whether it is a table."""
+        return self in (TrialOutput.TABLE, TrialOutput.WIDE)
+
+
+class CostOutput(StrEnum):
+    """Form of the answer about costs."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+class CostBy(StrEnum):
+    """What one line of costs is about."""
+
+    JOB = "job"
+    TENANT = "tenant"
+
+
+class TraceKind(StrEnum):
+    """Formats of traces that are read."""
+
+    KINETO = "kineto"
+    CHAKRA = "chakra"

@@ -1,0 +1,135 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Adds to a look what no status of an adopted pod holds: its node, its share, how it ended.
+
+A pod keeps little of its status. Its node stands in its spec, its slice and what was observed of it
+in the GPUNode, its end in the status of its containers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ullage.api.contract import DesiredSlice, ObservedSlice, Reason
+from ullage.api.reasons import ConditionType
+from ullage.cluster.records.snapshot import (
+    GPUNodeRecord,
+    ObjectRef,
+    PodRecord,
+    PodStage,
+    Snapshot,
+    WorkloadKind,
+    WorkloadRecord,
+)
+from ullage.cluster.records.status import Condition, Sharing, WorkloadStatus
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A slice of a pod, and what its node says of it."""
+
+    wanted: DesiredSlice
+    seen: ObservedSlice | None
+
+    @property
+    def slowdown(self) -> float:
+        """Observed step time over that alone on the device; 0 = not known."""
+        if self.seen is None or not self.seen.step_micros or not self.seen.solo_step_micros:
+            return 0.0
+        return self.seen.step_micros / self.seen.solo_step_micros
+
+
+def with_pods(snapshot: Snapshot) -> Snapshot:
+    """The look with nodes, shares and ends of adopted pods, as far as it shows them."""
+    held = _held_by_pod(snapshot.gpu_nodes)
+    by_unit: dict[ObjectRef, list[PodRecord]] = {}
+    for pod in snapshot.pods.values():
+        if pod.owner.kind == WorkloadKind.POD:
+            by_unit.setdefault(pod.owner, []).append(pod)
+    found = dict(snapshot.workloads)
+    for owner, pods in by_unit.items():
+        pods.sort(key=lambda pod: (pod.created, pod.name))
+        unit = found.get(owner.uid)
+        if unit is None and all(pod.stage.finished for pod in pods):
+            found[owner.uid] = _ended(owner, pods)
+        elif unit is not None:
+            found[owner.uid] = _under_way(unit, pods, held)
+    return replace(snapshot, workloads=found)
+
+
+def _held_by_pod(nodes: Mapping[str, GPUNodeRecord]) -> dict[str, list[_Held]]:
+    found: dict[str, list[_Held]] = {}
+    for node in nodes.values():
+        seen = {one.key: one for one in node.observed}
+        for wanted in node.desired:
+            held = _Held(wanted, seen.get(wanted.key))
+            found.setdefault(wanted.key.pod_uid, []).append(held)
+    return found
+
+
+def _under_way(
+    unit: WorkloadRecord, pods: Sequence[PodRecord], held: Mapping[str, list[_Held]]
+) -> WorkloadRecord:
+    live = [pod for pod in pods if not pod.stage.finished]
+    slices = [one for pod in live for one in held.get(pod.uid, ())]
+    nodes = ",".join(sorted({pod.node for pod in live if pod.node}))
+    sharing = unit.status.sharing
+    if slices:
+        slowest = max(slices, key=lambda one: one.slowdown)
+        known = sharing or Sharing(
+            percent=slowest.wanted.percent, memory_mib=slowest.wanted.memory_mib
+        )
+        observed = f"{slowest.slowdown:.2f}" if slowest.slowdown else known.observed
+        sharing = replace(known, observed=observed)
+    status = replace(unit.status, nodes=nodes, gpus=len(slices), sharing=sharing)
+    return replace(unit, status=status)
+
+
+def _ended(owner: ObjectRef, pods: Sequence[PodRecord]) -> WorkloadRecord:
+    """Pods of which none runs any more, as a workload that has ended."""
+    failed = next((pod for pod in pods if pod.stage is PodStage.FAILED), None)
+    reason = Reason.COMPLETED if failed is None else Reason.EXIT_CODE
+    message = (
+        "every pod ended with exit code 0"
+        if failed is None
+        else f"{failed.name} failed with {failed.how_it_ended}"
+    )
+    last = ConditionType.COMPLETE if failed is None else ConditionType.FAILED
+    return WorkloadRecord(
+        ref=owner,
+        kind=WorkloadKind.POD,
+        generation=1,
+        resource_version="",
+        created=pods[0].created,
+        deleting=False,
+        shape=pods[0].shape,
+        template_hash="",
+        trust_domain="",
+        priority=pods[0].priority,
+        replicas=len(pods),
+        status=WorkloadStatus(
+            observed_generation=1,
+            phase="Succeeded" if failed is None else "Failed",
+            nodes=",".join(sorted({pod.node for pod in pods if pod.node})),
+            conditions=tuple(
+                Condition(
+                    type=type_,
+                    status="True",
+                    reason=reason,
+                    message=message,
+                    observed_generation=1,
+                    since=pods[-1].created,
+                )
+                for type_ in (ConditionType.FINISHED, last)
+            ),
+        ),
+    )
+
+
+def ends(snapshot: Snapshot, workload: WorkloadRecord) -> Iterator[PodRecord]:
+    """Pods of a workload that ended badly, or whose container was started again."""
+    for pod in sorted(snapshot.pods.values(), key=lambda pod: (pod.rank, pod.name)):
+        bad = pod.stage is PodStage.FAILED or pod.container_restarts or pod.waiting_reason
+        if pod.owner.uid == workload.ref.uid and bad:
+            yield pod

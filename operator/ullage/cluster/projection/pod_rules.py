@@ -1,0 +1,283 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""A pod's rules about other pods, ports and volumes, as kube-scheduler reads them.
+
+Preferences are not read: a pin never breaks them. What is read of one pod is bounded: a user who
+may create pods chooses how much stands in it, and the rules of every pod are held against all
+others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sized
+from contextlib import suppress
+from dataclasses import replace
+from heapq import nsmallest
+from typing import Final, TypeVar
+
+from ullage.api.contract import objects, section, text
+from ullage.api.template_bounds import MOST_NODE_TERMS, MOST_SELECTED, MOST_TOLERATIONS
+from ullage.cluster.codecs.objects import (
+    Sharer,
+    optional_text,
+    optional_whole,
+    string_map,
+    strings,
+    within,
+)
+from ullage.cluster.projection.pod_shape import MOST_RESOURCES
+from ullage.cluster.records.pod_rules import (
+    HostPort,
+    Labels,
+    LabelSelector,
+    PodRules,
+    PodTerm,
+    PodTraits,
+    SpreadRule,
+)
+from ullage.cluster.records.pod_shape import Requirement
+from ullage.ports import JsonObject
+
+MOST_TERMS: Final = 16
+"""Terms of affinity, of anti-affinity, and constraints of spread, each (our choice)."""
+MOST_REQUIREMENTS: Final = 32
+"""Requirements of one selector (our choice)."""
+MOST_NAMES: Final = 256
+"""Values of a requirement, namespaces of a term, ports and claims of a pod (our choice)."""
+MOST_LABELS: Final = 128
+"""Labels of a pod that rules look at, in order of their keys (our choice)."""
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_ANY_IP: Final = "0.0.0.0"
+
+Value = TypeVar("Value")
+
+
+class _TooMuch(Exception):
+    """A part of the rules is larger than what is read of one pod."""
+
+
+def labels_of(labels: Mapping[str, str], share: Sharer) -> Labels:
+    """The labels that rules look at."""
+    return share(tuple(share(pair) for pair in nsmallest(MOST_LABELS, labels.items())))
+
+
+def pod_rules(
+    spec: JsonObject, *, namespace: str, name: str, labels: Mapping[str, str]
+) -> PodRules | None:
+    """The rules of a pod; ``None`` where it has none.
+
+    Args:
+        spec: The pod's ``spec``.
+        namespace: Its namespace, which its terms mean where they name none.
+        name: Its name, from which claims of ephemeral volumes have theirs.
+        labels: Its labels, whose values ``matchLabelKeys`` take.
+
+    Raises:
+        WireError: something is malformed.
+    """
+    with within("spec"):
+        try:
+            _check_shape(spec)
+            rules = PodRules(
+                spread=_spread(spec, labels),
+                affinity=_terms(spec, "podAffinity", namespace, labels),
+                anti_affinity=_terms(spec, "podAntiAffinity", namespace, labels),
+                ports=_ports(spec),
+                claims=_claims(spec, name),
+                ephemeral=tuple(sorted({name for name, own in _claim_names(spec, name) if own})),
+            )
+        except _TooMuch as error:
+            rules = PodRules(unjudged=f"spec.{error}")
+    return None if rules == _NO_RULES else rules
+
+
+def foreign_traits(raw: JsonObject, share: Sharer) -> PodTraits:
+    """What rules of others look at of someone else's pod.
+
+    Where it has more anti-affinity, ports or claims than are read of one pod, it has none: no
+    tenant may keep others away by the size of an object.
+
+    Raises:
+        WireError: something is malformed.
+    """
+    metadata, spec = section(raw, "metadata"), section(raw, "spec")
+    namespace, labels = optional_text(metadata, "namespace"), string_map(metadata, "labels")
+    found = PodTraits(
+        namespace=namespace,
+        labels=labels_of(labels, share),
+        leaving=metadata.get("deletionTimestamp") is not None,
+    )
+    with suppress(_TooMuch):
+        found = replace(
+            found,
+            anti_affinity=_terms(spec, "podAntiAffinity", namespace, labels),
+            ports=_ports(spec),
+            claims=_claims(spec, optional_text(metadata, "name")),
+        )
+    return share(found)
+
+
+def label_selector(raw: JsonObject, field: str) -> LabelSelector | None:
+    """A label selector; absent or null is ``None``.
+
+    Raises:
+        WireError: it is malformed.
+    """
+    if raw.get(field) is None:
+        return None
+    selector = section(raw, field)
+    with within(field):
+        found = [
+            Requirement(key=key, operator="In", values=(value,))
+            for key, value in sorted(string_map(selector, "matchLabels").items())
+        ]
+        for expression in objects(selector, "matchExpressions"):
+            values = strings(expression, "values")
+            _bounded(values, "matchExpressions.values", MOST_NAMES)
+            found.append(
+                Requirement(
+                    key=text(expression, "key"),
+                    operator=text(expression, "operator"),
+                    values=values,
+                )
+            )
+    _bounded(found, f"{field}: requirements", MOST_REQUIREMENTS)
+    return LabelSelector(requirements=tuple(found))
+
+
+def _bounded(entries: Sized, what: str, most: int) -> None:
+    if len(entries) > most:
+        raise _TooMuch(f"{what}: {len(entries)}, at most {most} are judged")
+
+
+def _few(values: Iterable[Value], what: str) -> set[Value]:
+    """The distinct ones of these; no more are made than there may be."""
+    distinct: set[Value] = set()
+    for value in values:
+        distinct.add(value)
+        if len(distinct) > MOST_NAMES:
+            raise _TooMuch(f"{what}: more than the {MOST_NAMES} that are judged")
+    return distinct
+
+
+def _check_shape(spec: JsonObject) -> None:
+    """Check that all of a pod was read that its shape is made of."""
+    _bounded(objects(spec, "tolerations"), "tolerations", MOST_TOLERATIONS)
+    _bounded(section(spec, "nodeSelector"), "nodeSelector", MOST_SELECTED)
+    for container in (*objects(spec, "containers"), *objects(spec, "initContainers")):
+        resources = section(container, "resources")
+        for field in ("limits", "requests"):
+            _bounded(section(resources, field), f"containers: {field}", MOST_RESOURCES)
+    affinity = section(section(spec, "affinity"), "nodeAffinity")
+    terms = objects(section(affinity, _REQUIRED), "nodeSelectorTerms")
+    _bounded(terms, "affinity.nodeAffinity", MOST_NODE_TERMS)
+    for term in terms:
+        for field in ("matchExpressions", "matchFields"):
+            _bounded(objects(term, field), f"affinity.nodeAffinity: {field}", MOST_NODE_TERMS)
+
+
+def _with_keys(
+    selector: LabelSelector | None, raw: JsonObject, labels: Mapping[str, str]
+) -> LabelSelector | None:
+    """A selector narrowed by the pod's own values of ``matchLabelKeys``, or away from them."""
+    if selector is None:
+        return None
+    more: list[Requirement] = []
+    for field, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")):
+        keys = strings(raw, field)
+        _bounded(keys, field, MOST_REQUIREMENTS)
+        more.extend(
+            Requirement(key=key, operator=operator, values=(labels[key],))
+            for key in keys
+            if key in labels
+        )
+    # the API server writes those of affinity into the selector as well
+    added = tuple(one for one in more if one not in selector.requirements)
+    return LabelSelector(requirements=selector.requirements + added) if added else selector
+
+
+def _spread(spec: JsonObject, labels: Mapping[str, str]) -> tuple[SpreadRule, ...]:
+    constraints = [
+        raw
+        for raw in objects(spec, "topologySpreadConstraints")
+        if raw.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule"
+    ]
+    _bounded(constraints, "topologySpreadConstraints", MOST_TERMS)
+    with within("topologySpreadConstraints"):
+        return tuple(
+            SpreadRule(
+                topology_key=text(raw, "topologyKey"),
+                max_skew=optional_whole(raw, "maxSkew", 1),
+                min_domains=optional_whole(raw, "minDomains", 1),
+                selector=_with_keys(label_selector(raw, "labelSelector"), raw, labels),
+                honours_affinity=optional_text(raw, "nodeAffinityPolicy") != "Ignore",
+                honours_taints=optional_text(raw, "nodeTaintsPolicy") == "Honor",
+            )
+            for raw in constraints
+        )
+
+
+def _terms(
+    spec: JsonObject, kind: str, namespace: str, labels: Mapping[str, str]
+) -> tuple[PodTerm, ...]:
+    if spec.get("affinity") is None:
+        return ()
+    affinity = section(spec, "affinity")
+    if affinity.get(kind) is None:
+        return ()
+    terms = objects(section(affinity, kind), _REQUIRED)
+    _bounded(terms, f"affinity.{kind}", MOST_TERMS)
+    with within(f"affinity.{kind}"):
+        return tuple(_term(raw, namespace, labels) for raw in terms)
+
+
+def _term(raw: JsonObject, namespace: str, labels: Mapping[str, str]) -> PodTerm:
+    named = strings(raw, "namespaces")
+    _bounded(named, "namespaces", MOST_NAMES)
+    chosen = label_selector(raw, "namespaceSelector")
+    return PodTerm(
+        topology_key=text(raw, "topologyKey"),
+        selector=_with_keys(label_selector(raw, "labelSelector"), raw, labels),
+        namespaces=named if named or chosen is not None else (namespace,),
+        namespace_selector=chosen,
+    )
+
+
+def _ports(spec: JsonObject) -> tuple[HostPort, ...]:
+    """Ports of the node that containers take which run as long as the pod."""
+    on_host = spec.get("hostNetwork") is True
+    containers = [
+        *objects(spec, "containers"),
+        *(one for one in objects(spec, "initContainers") if one.get("restartPolicy") == "Always"),
+    ]
+    taken = (
+        HostPort(
+            ip=optional_text(raw, "hostIP") or _ANY_IP,
+            protocol=optional_text(raw, "protocol") or "TCP",
+            port=port,
+        )
+        for container in containers
+        for raw in objects(container, "ports")
+        if (on_host or "hostPort" in raw)
+        and (port := optional_whole(raw, "hostPort") or on_host * optional_whole(raw, _INSIDE)) > 0
+    )
+    ports = _few(taken, "containers: host ports")
+    return tuple(sorted(ports, key=lambda taken: (taken.port, taken.protocol, taken.ip)))
+
+
+def _claims(spec: JsonObject, name: str) -> tuple[str, ...]:
+    claims = (claim for claim, _ in _claim_names(spec, name))
+    return tuple(sorted(_few(claims, "volumes: claims")))
+
+
+def _claim_names(spec: JsonObject, name: str) -> Iterator[tuple[str, bool]]:
+    """Each claim's name, and whether it is made for this pod alone."""
+    for volume in objects(spec, "volumes"):
+        if volume.get("persistentVolumeClaim") is not None:
+            yield text(section(volume, "persistentVolumeClaim"), "claimName"), False
+        elif volume.get("ephemeral") is not None:
+            yield f"{name}-{text(volume, 'name')}", True
+
+
+_INSIDE: Final = "containerPort"
+_NO_RULES: Final = PodRules()

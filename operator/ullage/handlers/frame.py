@@ -1,0 +1,198 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Runs kopf in a thread and an event loop of its own, until its owner ends it.
+
+At its end kopf cancels every task of its loop, so it may not share ours. One that cares for lives
+runs while this replica leads: on a standby it could take away finalizers that only a leader's
+handlers know. Another one, whose handlers see no object that exists, answers reviews.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, Final, TypeVar, cast
+
+import aiohttp
+import kopf
+
+from ullage.cluster.values.lives import ANNOTATIONS, FINALIZER
+from ullage.handlers.mirror import Mirror
+from ullage.handlers.session import SERVER, Send, Session
+from ullage.ports import JsonObject, Kind
+
+ENDS_WITHIN_S: Final = 2.0
+"""Between the stop flag and the end of the thread; one that takes longer is stuck."""
+STUCK: Final = "its thread did not end with the last leadership"
+RETRIES_S: Final = (0.5, 1, 2, 4, 8)
+"""Pauses before a patch that failed is sent again; then its object is left alone for a while."""
+T = TypeVar("T")
+
+Register = Callable[[kopf.OperatorRegistry, "Bridge"], None]
+"""Adds the handlers of a kind."""
+
+
+class Bridge:
+    """Calls from kopf's thread into the operator's loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        """``loop`` is the operator's."""
+        self._loop = loop
+
+    async def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in the operator's loop and wait for it here."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+
+class NothingHandled(kopf.DiffBaseStorage):
+    """No last state is stored: what an object should be is decided from the whole cluster."""
+
+    def build(self, **_: Any) -> kopf.BodyEssence:
+        """No difference is ever seen."""
+        return cast(kopf.BodyEssence, {})
+
+    def fetch(self, **_: Any) -> kopf.BodyEssence:
+        """As if everything had been handled."""
+        return cast(kopf.BodyEssence, {})
+
+    def store(self, **_: Any) -> None:
+        """Nothing is written."""
+
+
+class Tries(kopf.AnnotationsProgressStorage):
+    """How often a handler was tried, for as long as this replica leads.
+
+    Tenants write annotations: one that said how far a handler is could hold its object for ever.
+    """
+
+    def __init__(self) -> None:
+        """Nothing was tried yet."""
+        super().__init__(prefix=ANNOTATIONS)
+        self._records: dict[tuple[object, str], Any] = {}
+
+    def fetch(self, *, key: str, body: kopf.Body) -> Any:
+        """What is remembered of a handler, whatever the object says."""
+        return self._records.get((body.metadata.get("uid"), key))
+
+    def store(self, *, key: str, record: Any, body: kopf.Body, **_: Any) -> None:
+        """Remember it here."""
+        self._records[body.metadata.get("uid"), key] = record
+
+    def purge(self, *, key: str, body: kopf.Body, **_: Any) -> None:
+        """The handler is done."""
+        self._records.pop((body.metadata.get("uid"), key), None)
+
+
+class Frame:
+    """kopf with our handlers; ``run`` it again after it has ended."""
+
+    def __init__(self, mirror: Mirror) -> None:
+        """Nothing is handled before ``run``."""
+        self._mirror = mirror
+        self._late: threading.Thread | None = None
+        """Did not end in time."""
+
+    @property
+    def stuck(self) -> bool:
+        """Whether the thread of an earlier leadership is still there; a restart ends it."""
+        return self._late is not None and self._late.is_alive()
+
+    async def run(self, send: Send, register: Register) -> None:
+        """Handle until cancelled.
+
+        Args:
+            send: Carries patches out, in the loop that calls this.
+            register: Adds the handlers.
+
+        Raises:
+            RuntimeError: kopf ended by itself, or one that did not end is still there.
+        """
+        if self.stuck:
+            raise RuntimeError(f"kopf: {STUCK}")
+        _quiet()
+        loop = asyncio.get_running_loop()
+        stop, ended = threading.Event(), loop.create_future()
+        bridge = Bridge(loop)
+
+        def work() -> None:
+            error: BaseException | None = None
+            try:
+                asyncio.run(self._operate(bridge, stop, send, register))
+            except BaseException as fault:  # a thread's end is an answer, whatever it was
+                error = fault
+            with suppress(RuntimeError):  # the loop is closed: no one waits any more
+                loop.call_soon_threadsafe(_settle, ended, error)
+
+        thread = threading.Thread(target=work, name="kopf", daemon=True)
+        thread.start()
+        try:
+            await asyncio.shield(ended)
+        except asyncio.CancelledError:
+            stop.set()
+            done, _ = await asyncio.wait([ended], timeout=ENDS_WITHIN_S)
+            self._late = None if done else thread
+            raise
+        raise RuntimeError("kopf ended by itself") from ended.result()
+
+    def prepare(
+        self, registry: kopf.OperatorRegistry, bridge: Bridge, send: Send, register: Register
+    ) -> None:
+        """Add the login that gives kopf our session, and the handlers."""
+
+        async def sent(
+            kind: Kind, namespace: str, name: str, content_type: str, body: object
+        ) -> JsonObject:
+            return await bridge.call(send(kind, namespace, name, content_type, body))
+
+        session = Session(self._mirror, sent)
+
+        @kopf.on.login(registry=registry)
+        async def login(**_: Any) -> kopf.AiohttpSession:
+            return kopf.AiohttpSession(
+                server=SERVER, aiohttp_session=cast(aiohttp.ClientSession, session)
+            )
+
+        register(registry, bridge)
+
+    async def _operate(
+        self, bridge: Bridge, stop: threading.Event, send: Send, register: Register
+    ) -> None:
+        registry, settings = kopf.OperatorRegistry(), kopf.OperatorSettings()
+        configure(settings)
+        self.prepare(registry, bridge, send, register)
+        await kopf.operator(
+            registry=registry,
+            settings=settings,
+            clusterwide=True,
+            standalone=True,
+            # else it asks for the name of the user, and the user of our image has none
+            identity=cast(Any, "ullage"),
+            stop_flag=stop,
+        )
+
+
+def configure(settings: kopf.OperatorSettings) -> None:
+    """Make kopf post no Events, watch no kinds and leave its end to its owner."""
+    settings.scanning.disabled = True
+    settings.posting.enabled = False
+    settings.process.ultimate_exiting_timeout = None
+    settings.persistence.finalizer = FINALIZER
+    settings.persistence.diffbase_storage = NothingHandled()
+    settings.persistence.progress_storage = Tries()
+    settings.networking.error_backoffs = RETRIES_S
+    settings.queueing.exit_timeout = 0.1
+    settings.background.instant_exit_timeout = 0.5
+
+
+def _quiet() -> None:
+    """Let kopf log what fails: its successes are our Events, and signals are the process's."""
+    logging.getLogger("kopf").setLevel(logging.WARNING)
+    logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
+
+
+def _settle(ended: asyncio.Future[BaseException | None], error: BaseException | None) -> None:
+    if not ended.done():
+        ended.set_result(error)

@@ -1,0 +1,71 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the instances of all pools do, seen on every replica and written nowhere.
+
+kopf runs on the leader alone. A replica that comes to lead knows from here which instances were
+lost before, and which of them someone wanted to go. A cluster without pools costs nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from typing import Final
+
+from ullage.cluster.cache.cluster import ClusterState
+from ullage.cluster.records.pool import PoolStatus
+from ullage.ports import Clock
+from ullage.scheduling.capacity.hazard import Learning, observed
+from ullage.scheduling.inventory.instances import Watch, look
+
+LOOK_EVERY_S: Final = 5.0
+SHARED_S: Final = 1.0
+"""One look covers all pools, so timers that fire within this time share it."""
+
+
+class PoolWatch:
+    """Remembers what was seen; everything else is in the snapshot."""
+
+    def __init__(self, state: ClusterState, *, synced: Callable[[], bool], clock: Clock) -> None:
+        """``synced`` says whether the snapshot is whole: half a picture is not looked at."""
+        self._state = state
+        self._synced = synced
+        self._clock = clock
+        self._watch = Watch()
+        self.known: dict[str, PoolStatus] = {}
+        """What was seen of each pool by its uid, prices and conditions aside."""
+        self.faults: dict[str, Exception] = {}
+        """What the last look at a pool raised, by its uid."""
+        self._looked_at = -math.inf
+        self.failures = 0
+        """Looks at one pool, or writes of it, that raised."""
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            self.look()
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    def look(self) -> None:
+        """Take in what happened since the last look."""
+        moment, written = self._clock.monotonic(), self._state.pools_written()
+        if moment - self._looked_at < SHARED_S or not self._synced():
+            return
+        if not written and not self.known:
+            return
+        self._looked_at = moment
+        now = self._clock.now()
+        snapshot = self._state.freeze(now)
+        learning = Learning.of(snapshot.policy.spot)
+        self._watch, sightings = look(self._watch, snapshot, written.values(), now)
+        before, self.known, self.faults = self.known, {}, {}
+        for pool in written.values():
+            if pool.uid not in sightings:
+                continue
+            known = before.get(pool.uid, pool.status)
+            try:
+                known = observed(pool, known, sightings[pool.uid], now, learning)
+            except Exception as error:  # the seam of one pool: the others are looked at
+                self.faults[pool.uid] = error
+            self.known[pool.uid] = known

@@ -1,0 +1,315 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Connections of one port, within bounds that no caller can use up for the others.
+
+Each costs memory from its first byte on, with TLS about 300 KiB. So a connection waits as a bare
+socket, which costs next to nothing, until its first byte is there and one of the places is free.
+Places go to the address that has fewest. Where all are taken, one that is quiet is closed: in its
+handshake, in the head of a request, or between requests, for a second. A request in progress is
+never cut off here; its handler bounds its time (:func:`sent`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, cast
+
+import structlog
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+
+log = structlog.get_logger("ullage.connections")
+
+MOST_SERVED: Final = 128
+"""Connections that have a place; requests come one at a time on each."""
+MOST_WAITING: Final = 1024
+"""Connections without, of a port that the API server calls in bursts."""
+FEW_WAITING: Final = 256
+"""Connections without, of other ports: a process may have no more than 1,024 files."""
+RECEIVE_BYTES: Final = 16 * 1024
+"""Of a connection, which the kernel keeps (it takes twice as much) until they are read."""
+FIRST_BYTE_S: Final = 5.0
+"""A caller who says nothing for so long is closed."""
+HANDSHAKE_S: Final = 5.0
+SEND_S: Final = 30.0
+"""A reader who takes longer for an answer is cut off."""
+QUIET_S: Final = 1.0
+"""Who is quiet for so long makes room for others, if there is no other room."""
+LOOK_AGAIN_S: Final = 0.25
+"""How often room is looked for while callers wait for it."""
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """A bare socket; closed when its first byte does not come in time."""
+
+    socket: socket.socket
+    address: str
+    handlers: web.Server
+    timer: asyncio.TimerHandle | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Served:
+    """A connection that has a place, or is in its handshake."""
+
+    address: str
+    quiet_since: float
+    """Seconds of the event loop's clock."""
+    close: Callable[[], object]
+    requests: int = 0
+    """Under way."""
+
+
+@dataclass(slots=True)
+class Connections:
+    """All connections of one port; ``context`` is that of TLS, ``None`` = plain HTTP."""
+
+    context: ssl.SSLContext | None = None
+    most_waiting: int = field(default_factory=lambda: MOST_WAITING)
+    _silent: dict[_Waiting, None] = field(default_factory=dict)
+    """Those whose first byte has not come, the oldest first."""
+    _ready: dict[str, deque[_Waiting]] = field(default_factory=dict)
+    """Those that wait for a place, by address, the oldest first."""
+    _served: dict[_Served, None] = field(default_factory=dict)
+    _places: dict[object, _Served] = field(default_factory=dict)
+    """By the protocol that aiohttp has for the connection."""
+    _counts: Counter[str] = field(default_factory=Counter)
+    """Places by address."""
+    _handshakes: set[asyncio.Task[None]] = field(default_factory=set)
+    _again: asyncio.TimerHandle | None = None
+    _is_closed: bool = False
+
+    @property
+    def waiting(self) -> int:
+        """Connections without a place."""
+        return len(self._silent) + sum(map(len, self._ready.values()))
+
+    @property
+    def served(self) -> int:
+        """Connections with one."""
+        return len(self._served)
+
+    def take(self, accepted: socket.socket, address: str, handlers: web.Server) -> None:
+        """Take a new connection; the oldest of the address that has most goes if they are many."""
+        if self._is_closed:
+            accepted.close()
+            return
+        if self.waiting >= self.most_waiting:
+            self.make_room()
+        one = _Waiting(accepted, address, handlers)
+        loop = asyncio.get_running_loop()
+        self._silent[one] = None
+        loop.add_reader(accepted.fileno(), self._spoke, one)
+        one.timer = loop.call_later(FIRST_BYTE_S, self._drop_silent, one)
+
+    def make_room(self) -> None:
+        """Close one without a place: the oldest of the busiest address, a silent one first."""
+        held = Counter({address: len(line) for address, line in self._ready.items()})
+        held.update(one.address for one in self._silent)
+        if not held:
+            return
+        ((busiest, _),) = held.most_common(1)
+        silent = next((one for one in self._silent if one.address == busiest), None)
+        if silent is not None:
+            self._drop_silent(silent)
+        else:
+            self._next_of(busiest).socket.close()
+
+    def middleware(self) -> Middleware:
+        """Tells these connections which of them have a request under way."""
+
+        @web.middleware
+        async def counted(request: web.Request, handler: Handler) -> web.StreamResponse:
+            place = self._places.get(request.protocol)
+            if place is None:  # it is being closed
+                return await handler(request)
+            place.requests += 1
+            try:
+                return await handler(request)
+            finally:
+                place.requests -= 1
+                place.quiet_since = asyncio.get_running_loop().time()
+
+        return counted
+
+    async def refuse(self) -> None:
+        """Accept no more; connections without a place yet are closed."""
+        self._is_closed = True
+        for one in tuple(self._silent):
+            self._drop_silent(one)
+        for line in self._ready.values():
+            for one in line:
+                one.socket.close()
+        self._ready.clear()
+        if self._again is not None:
+            self._again.cancel()
+        for task in tuple(self._handshakes):
+            task.cancel()
+        await asyncio.gather(*self._handshakes, return_exceptions=True)
+
+    # -- without a place ---------------------------------------------------------------------------
+
+    def _spoke(self, one: _Waiting) -> None:
+        self._forget_silent(one)
+        try:
+            is_over = not one.socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            is_over = False
+        except OSError:
+            is_over = True
+        if is_over:
+            one.socket.close()
+            return
+        self._ready.setdefault(one.address, deque()).append(one)
+        self._serve_those_ready()
+
+    def _drop_silent(self, one: _Waiting) -> None:
+        self._forget_silent(one)
+        one.socket.close()
+
+    def _forget_silent(self, one: _Waiting) -> None:
+        asyncio.get_running_loop().remove_reader(one.socket.fileno())
+        if one.timer is not None:
+            one.timer.cancel()
+        del self._silent[one]
+
+    def _next_of(self, address: str) -> _Waiting:
+        line = self._ready[address]
+        one = line.popleft()
+        if not line:
+            del self._ready[address]
+        return one
+
+    # -- with a place ------------------------------------------------------------------------------
+
+    def _serve_those_ready(self) -> None:
+        """Give free places away, to the address that has fewest; make one free if need be."""
+        while self._ready and not self._is_closed:
+            if len(self._served) >= MOST_SERVED and not self._close_one_quiet():
+                self._look_again()
+                return
+            address = min(self._ready, key=lambda one: self._counts[one])
+            self._serve(self._next_of(address))
+
+    def _look_again(self) -> None:
+        if self._again is None:
+            loop = asyncio.get_running_loop()
+            self._again = loop.call_later(LOOK_AGAIN_S, self._looked_again)
+
+    def _looked_again(self) -> None:
+        self._again = None
+        self._serve_those_ready()
+
+    def _close_one_quiet(self) -> bool:
+        """Close the one that is quiet longest, of the address that has most; says if there is one.
+
+        Its place is free at once; what it holds is given back as soon as the event loop comes to
+        it.
+        """
+        before = asyncio.get_running_loop().time() - QUIET_S
+        quiet = [one for one in self._served if not one.requests and one.quiet_since <= before]
+        if not quiet:
+            return False
+        one = min(quiet, key=lambda one: (-self._counts[one.address], one.quiet_since))
+        self._leave(one)
+        one.close()
+        return True
+
+    def _serve(self, one: _Waiting) -> None:
+        loop = asyncio.get_running_loop()
+        place = _Served(one.address, loop.time(), lambda: task.cancel())
+        self._served[place] = None
+        self._counts[one.address] += 1
+        task = loop.create_task(self._begin(one, place))
+        self._handshakes.add(task)
+        task.add_done_callback(self._handshakes.discard)
+
+    async def _begin(self, one: _Waiting, place: _Served) -> None:
+        loop, handler = asyncio.get_running_loop(), one.handlers()
+        try:
+            await loop.connect_accepted_socket(
+                lambda: _Counted(handler, place, self),
+                one.socket,
+                ssl=self.context,
+                ssl_handshake_timeout=HANDSHAKE_S if self.context is not None else None,
+                ssl_shutdown_timeout=1.0 if self.context is not None else None,
+            )
+        except (OSError, asyncio.CancelledError) as error:  # ssl.SSLError is an OSError
+            log.debug("not served", address=one.address, error=str(error))
+            one.socket.close()
+            self.left(place)
+
+    def came(self, place: _Served, handler: asyncio.Protocol, transport: asyncio.Transport) -> None:
+        """A connection can say what it wants now."""
+        place.close = transport.abort
+        place.quiet_since = asyncio.get_running_loop().time()
+        self._places[handler] = place
+
+    def left(self, place: _Served, handler: asyncio.Protocol | None = None) -> None:
+        """A connection is gone."""
+        self._places.pop(handler, None)
+        if place in self._served:
+            self._leave(place)
+            self._serve_those_ready()
+
+    def _leave(self, place: _Served) -> None:
+        del self._served[place]
+        self._counts[place.address] -= 1
+        if not self._counts[place.address]:
+            del self._counts[place.address]
+
+
+class _Counted(asyncio.Protocol):
+    """aiohttp's protocol of a connection; tells when that has begun and ended."""
+
+    def __init__(self, handler: asyncio.Protocol, place: _Served, connections: Connections) -> None:
+        self._handler = handler
+        self._place = place
+        self._connections = connections
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """It is served from here on."""
+        self._connections.came(self._place, self._handler, cast(asyncio.Transport, transport))
+        self._handler.connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        """A part of a request."""
+        self._handler.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        """The caller sends no more."""
+        return self._handler.eof_received()
+
+    def pause_writing(self) -> None:
+        """The caller reads too slowly."""
+        self._handler.pause_writing()
+
+    def resume_writing(self) -> None:
+        """It has read enough."""
+        self._handler.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It has ended, from either side."""
+        self._handler.connection_lost(exc)
+        self._connections.left(self._place, self._handler)
+
+
+async def sent(request: web.Request, response: web.Response) -> web.StreamResponse:
+    """Send an answer, whose reader may be slow, but not for ever.
+
+    Raises:
+        ConnectionResetError: the reader was too slow.
+    """
+    try:
+        async with asyncio.timeout(SEND_S):
+            await response.prepare(request)
+            await response.write_eof()
+    except TimeoutError:
+        raise ConnectionResetError("the reader was too slow") from None
+    return response

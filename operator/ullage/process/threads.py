@@ -1,0 +1,34 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Work in a thread, where the kernel may refuse one as it refuses a file."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable
+from functools import partial
+from typing import ParamSpec, TypeVar
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
+
+
+class ThreadRefused(OSError):
+    """No thread could be started: the process or its container has as many as it may have."""
+
+
+async def in_thread(
+    work: Callable[Given, Result], /, *args: Given.args, **kwargs: Given.kwargs
+) -> Result:
+    """Run a function in a thread; what it raises is raised here.
+
+    Raises:
+        ThreadRefused: there is none, and the function was not called, or its answer is lost.
+    """
+    loop = asyncio.get_running_loop()
+    try:
+        answer = loop.run_in_executor(None, partial(work, *args, **kwargs))
+    except RuntimeError as error:
+        raise ThreadRefused(errno.EAGAIN, f"no thread could be started: {error}") from error
+    return await answer

@@ -1,0 +1,219 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Rules of pods about other pods, ports and volumes, judged before a pod is pinned to a node.
+
+A pin that kube-scheduler refuses is a dead reservation, so the rules are judged here first, in the
+order of its filters. Pods that this cycle places count, as do those that wait on their node for
+kube-scheduler. A cluster in which no pod has rules has no board, and pays nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Final
+
+import numpy as np
+
+from ullage.api.contract import Reason
+from ullage.cluster.records.pod_rules import PodRules, PodTerm
+from ullage.cluster.records.pod_shape import PodShape
+from ullage.cluster.records.snapshot import PodRecord, Snapshot
+from ullage.scheduling.feasibility.pods_on_nodes import Bar, Placed, PodsOnNodes, fits
+from ullage.scheduling.feasibility.rule_affinity import (
+    affinity_bars,
+    anti_affinity_bars,
+    repelled_bars,
+)
+from ullage.scheduling.feasibility.rule_ports import port_bars
+from ullage.scheduling.feasibility.rule_spread import spread_bars
+from ullage.scheduling.feasibility.rule_volumes import volume_bars
+from ullage.scheduling.inventory.inventory import Flags, Inventory
+from ullage.scheduling.inventory.resource_usage import where_charged
+from ullage.scheduling.model.changes import Changes, changed
+from ullage.scheduling.model.view import View
+from ullage.scheduling.prediction.effort import Effort
+
+MOST_REPELLING: Final = 256
+"""Terms of anti-affinity that a pod is held against: of its namespace, and of all (our choice)."""
+_NO_RULES: Final = PodRules()
+
+
+@dataclass(frozen=True, slots=True)
+class RuledPod:
+    """A pod as rules concern it, its own and those of others; equal ones are judged alike."""
+
+    namespace: str
+    rules: PodRules
+    spread_itself: tuple[bool, ...] = ()
+    """By constraint: whether it counts the pod itself."""
+    near_itself: bool = False
+    """It fulfils all of its own terms of affinity."""
+    repelled_by: tuple[PodTerm, ...] = ()
+    """Anti-affinity of other pods that it falls under."""
+
+
+class RuleBoard:
+    """The rules in force in one cycle."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        inventory: Inventory,
+        ruled: Iterable[PodRecord],
+        placed: Placed,
+        effort: Effort,
+    ) -> None:
+        """``ruled`` are our pods with rules, ``placed`` those with a node."""
+        self.pods = PodsOnNodes(snapshot, placed, effort)
+        self._claims = snapshot.claims
+        self._names = [node.name for node in inventory.nodes]
+        at = [self.pods.index.get(name, -1) for name in self._names]
+        self._at = np.array(at, dtype=np.int64)
+        self._ruled: dict[str, tuple[PodRecord, RuledPod | None]] = {}
+        self._terms = _by_namespace(
+            chain(self.pods.terms(), chain.from_iterable(map(_anti_affinity, ruled)))
+        )
+
+    def copy(self) -> RuleBoard:
+        """The same rules and pods, to change apart from these."""
+        new = object.__new__(RuleBoard)
+        new.__dict__.update(self.__dict__)
+        new.pods = self.pods.copy()
+        return new
+
+    def put(self, uid: str, node: int) -> None:
+        """A pod of ours is to go to a node."""
+        self.pods.put(uid, self._names[node])
+
+    def ruled(self, pod: PodRecord) -> RuledPod | None:
+        """The pod as rules concern it; ``None`` where none does."""
+        known = self._ruled.get(pod.uid)
+        if known is None or known[0] is not pod:
+            known = self._ruled[pod.uid] = pod, self._read(pod)
+        return known[1]
+
+    def allowed(self, pod: RuledPod, shape: PodShape) -> Flags:
+        """By node of the inventory: whether every rule lets the pod be pinned there."""
+        found = np.ones(len(self.pods.nodes) + 1, dtype=np.bool_)
+        for bar in self._bars(pod, shape):
+            found[:-1] &= ~bar.nodes
+        return found[self._at]
+
+    def barred(self, pod: RuledPod, shape: PodShape) -> Iterator[tuple[Reason, Flags]]:
+        """Each rule's reason and the nodes of the inventory that it keeps the pod from."""
+        for bar in self._bars(pod, shape):
+            yield bar.reason, np.append(bar.nodes, False)[self._at]
+
+    def why(self, pod: RuledPod, shape: PodShape, node: int) -> str:
+        """The first rule that keeps the pod from a node of the inventory, in words."""
+        at = self._at.item(node)
+        for bar in self._bars(pod, shape):
+            if at >= 0 and bar.nodes[at]:
+                return bar.why(at)
+        return ""
+
+    def _bars(self, pod: RuledPod, shape: PodShape) -> Iterator[Bar]:
+        """What each rule bars, in the order of kube-scheduler's filters."""
+        rules, pods = pod.rules, self.pods
+        if rules.unjudged:
+            nodes = np.ones(len(pods.nodes), dtype=np.bool_)
+            yield Bar(Reason.POD_RULES_TOO_LARGE, nodes, lambda at: rules.unjudged)
+        yield from port_bars(pods, rules.ports)
+        if rules.claims:
+            yield from volume_bars(pods, self._claims, pod.namespace, rules.claims)
+        yield from spread_bars(
+            pods, shape, rules.spread, namespace=pod.namespace, itself=pod.spread_itself
+        )
+        yield from repelled_bars(pods, pod.repelled_by)
+        yield from anti_affinity_bars(pods, rules.anti_affinity)
+        yield from affinity_bars(pods, rules.affinity, itself=pod.near_itself)
+
+    def _read(self, pod: PodRecord) -> RuledPod | None:
+        rules, labels = pod.rules or _NO_RULES, dict(pod.labels)
+        terms = (*self._terms.get(pod.namespace, ()), *self._terms.get("", ()))
+        self.pods.effort.spent += len(terms) // MOST_REPELLING
+        repelled_by = tuple(term for term in terms if self._concerns(term, pod))
+        if pod.rules is None and not repelled_by:
+            return None
+        return RuledPod(
+            namespace=pod.namespace,
+            rules=rules,
+            spread_itself=tuple(
+                rule.selector is not None and rule.selector.matches(labels) for rule in rules.spread
+            ),
+            near_itself=all(self._concerns(term, pod) for term in rules.affinity),
+            repelled_by=repelled_by,
+        )
+
+    def _concerns(self, term: PodTerm, pod: PodRecord) -> bool:
+        """Whether a term looks for the pod."""
+        spaces = self.pods.selected(term)
+        return (spaces is None or pod.namespace in spaces) and fits(term, pod.labels)
+
+
+@dataclass(slots=True)
+class RuledPods:
+    """Pods of ours with rules that are not over, kept from cycle to cycle."""
+
+    uids: set[str] = field(default_factory=set)
+    _seen: Mapping[str, PodRecord] = field(default_factory=dict)
+
+    def update(self, pods: Mapping[str, PodRecord], changes: Changes) -> set[str]:
+        """Take in a snapshot; only pods that changed are looked at."""
+        before = changes.before
+        known = before is not None and self._seen is before.pods
+        for uid in changes.pods if known else changed(self._seen, pods):
+            pod = pods.get(uid)
+            if pod is not None and pod.rules is not None and not pod.stage.finished:
+                self.uids.add(uid)
+            else:
+                self.uids.discard(uid)
+        self._seen = pods
+        return self.uids
+
+
+def board_of(
+    view: View, inventory: Inventory, ruled: Iterable[str], effort: Effort
+) -> RuleBoard | None:
+    """The rules in force; ``None`` where there are none.
+
+    Args:
+        view: The cycle's snapshot.
+        inventory: Its nodes.
+        ruled: Pods of ours with rules, by uid.
+        effort: What judging costs is counted here.
+    """
+    snapshot = view.snapshot
+    bearing = [snapshot.pods[uid] for uid in sorted(ruled)]
+    if not snapshot.pods_around and not bearing:
+        return None
+
+    def placed() -> Iterator[tuple[str, PodRecord]]:
+        for members in view.members.values():
+            for member in members:
+                node = where_charged(member)
+                if node and member.live:
+                    yield node, member.pod
+        for pod in (*view.coordinators.values(), *view.orders):
+            if pod.node and not pod.stage.finished:
+                yield pod.node, pod
+
+    return RuleBoard(snapshot, inventory, bearing, placed, effort)
+
+
+def _anti_affinity(pod: PodRecord) -> tuple[PodTerm, ...]:
+    return () if pod.rules is None or pod.stage.finished else pod.rules.anti_affinity
+
+
+def _by_namespace(terms: Iterable[PodTerm]) -> Mapping[str, tuple[PodTerm, ...]]:
+    """Terms by the namespaces that they look at, those that choose namespaces under ``""``."""
+    found: dict[str, dict[PodTerm, None]] = {}
+    for term in dict.fromkeys(terms):
+        names = term.namespaces if term.namespace_selector is None else ("",)
+        for name in names:
+            known = found.setdefault(name, {})
+            if len(known) < MOST_REPELLING:
+                known[term] = None
+    return {name: tuple(known) for name, known in found.items()}

@@ -1,0 +1,227 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""What decisions would say of a new spec, said while its author looks on.
+
+Judged from the devices and pools that there are now, not from who is on them: advice that is cheap,
+may be incomplete and refuses nothing. It rests on nothing but what every user of the cluster may
+read (nodes, pools, types, the policy), never on another namespace's objects or on profiles: callers
+of the port are not authenticated, so one could ask in another's name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from ullage import ports
+from ullage.api.contract import GPUMode
+from ullage.cluster.codecs.objects import Sharer
+from ullage.cluster.projection.policy import project_policy
+from ullage.cluster.projection.pool import project_pool
+from ullage.cluster.projection.spec import read_accelerators, read_gpu
+from ullage.cluster.projection.tuning import project_tuning_job
+from ullage.cluster.projection.workload import project_workload
+from ullage.cluster.records.pool import PoolRecord
+from ullage.cluster.records.snapshot import PolicyRecord, Snapshot, WorkloadKind, WorkloadRecord
+from ullage.cluster.records.spec_fields import GPURequest
+from ullage.cluster.values.readable import complaint
+from ullage.ports import JsonObject, Kind
+from ullage.scheduling.inventory.tenant_bindings import not_bound
+from ullage.scheduling.inventory.trust_domains import not_granted
+from ullage.scheduling.status.policies import ONLY_DEFAULT
+
+MOST_NAMED: Final = 6
+"""Accelerators that a text lists."""
+_MIB: Final = 1024
+CheckPool = Callable[[PoolRecord], None]
+"""Raises ``WireError`` for a price source that is not understood."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """Devices of one accelerator, on nodes and in pools."""
+
+    devices: int = 0
+    """On nodes."""
+    at_once: int = 0
+    """Of the node, or the instance of a pool, that has most."""
+    memory_mib: int = 0
+    """Of the largest, without a context; 0 = not known."""
+    modes: frozenset[GPUMode] = frozenset(GPUMode)
+    grows: bool = False
+    """A pool has it: nodes may come."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offers:
+    """What there is, and what namespaces may do."""
+
+    by_accelerator: Mapping[str, Offer]
+    profiled: frozenset[str] = frozenset()
+    """Accelerators with a DeviceProfile."""
+    policy: PolicyRecord = field(default_factory=PolicyRecord)
+
+
+def offers_of(snapshot: Snapshot) -> Offers:
+    """What nodes and pools offer; a device that is unhealthy now counts."""
+    devices, at_once, memory = Counter[str](), Counter[str](), Counter[str]()
+    modes: dict[str, frozenset[GPUMode]] = {}
+    for node in snapshot.gpu_nodes.values():
+        for model, count in Counter(device.model for device in node.devices).items():
+            devices[model] += count
+            at_once[model] = max(at_once[model], count)
+        for device in node.devices:
+            memory[device.model] = max(memory[device.model], device.memory_mib)
+            modes[device.model] = modes.get(device.model, frozenset()).union(device.modes)
+    pools = {pool.accelerator for pool in snapshot.pools.values()}
+    for pool in snapshot.pools.values():
+        at_once[pool.accelerator] = max(at_once[pool.accelerator], pool.gpus_per_instance)
+    found = {}
+    for model in at_once:
+        profile = snapshot.device_profiles.get(model)
+        known = memory[model] or (profile.memory_mib if profile is not None else 0)
+        context = profile.context_overhead_mib if profile is not None else 0
+        found[model] = Offer(
+            devices=devices[model],
+            at_once=at_once[model],
+            memory_mib=max(0, known - context),
+            modes=modes.get(model, frozenset(GPUMode)),
+            grows=model in pools,
+        )
+    return Offers(
+        by_accelerator=found, profiled=frozenset(snapshot.device_profiles), policy=snapshot.policy
+    )
+
+
+def advise(kind: Kind, raw: JsonObject, offers: Offers, check_pool: CheckPool) -> tuple[str, ...]:
+    """What its author should know of an object that the API server is about to take.
+
+    Args:
+        kind: One of ``ADVISED``.
+        raw: The object, with name and uid.
+        offers: What there is.
+        check_pool: Judges price sources, which are known above this package.
+    """
+    try:
+        return tuple(_ADVICE[kind](raw, offers, check_pool))
+    except Exception as error:  # the seam of one object: whatever it is, it is about this one
+        return (_unread(complaint(error)),)
+
+
+def _unread(why: str) -> str:
+    return f"{why}; until that is corrected this version changes nothing"
+
+
+def _of_workload(
+    kind: WorkloadKind, raw: JsonObject, offers: Offers, _: CheckPool
+) -> Iterator[str]:
+    workload, _blueprint = project_workload(kind, raw, None, Sharer())
+    if workload.invalid:
+        yield _unread(workload.invalid)
+        return
+    policy = offers.policy
+    yield from filter(None, (not_granted(policy, workload), not_bound(policy, workload)))
+    yield from _of_devices("spec", workload.gpu, workload.accelerators, offers)
+    yield from _of_gang(workload, offers)
+
+
+def _of_search(raw: JsonObject, offers: Offers, _: CheckPool) -> Iterator[str]:
+    trial = json.loads(project_tuning_job(raw).trial_template)
+    yield from _of_devices("spec.trialTemplate", read_gpu(trial), read_accelerators(trial), offers)
+
+
+def _of_pool(raw: JsonObject, offers: Offers, check_pool: CheckPool) -> Iterator[str]:
+    pool = project_pool(raw)
+    check_pool(pool)
+    known = offers.by_accelerator.keys() | offers.profiled
+    yield from _unknown("spec.accelerator", (pool.accelerator,), known, "no DeviceProfile")
+
+
+def _of_policy(raw: JsonObject, offers: Offers, _: CheckPool) -> Iterator[str]:
+    name, policy = project_policy(raw)
+    if name != PolicyRecord().name:
+        yield ONLY_DEFAULT
+        return
+    named = {quota.accelerator for tenant in policy.tenants for quota in tenant.quota}
+    yield from _unknown("spec.tenants.quota.accelerator", sorted(named), offers.by_accelerator)
+
+
+_ADVICE: Final[Mapping[Kind, Callable[[JsonObject, Offers, CheckPool], Iterator[str]]]] = {
+    ports.TRAINING_JOB: partial(_of_workload, WorkloadKind.TRAINING_JOB),
+    ports.INFERENCE_DEPLOYMENT: partial(_of_workload, WorkloadKind.INFERENCE_DEPLOYMENT),
+    ports.TUNING_JOB: _of_search,
+    ports.CAPACITY_POOL: _of_pool,
+    ports.SCHEDULING_POLICY: _of_policy,
+}
+ADVISED: Final = tuple(_ADVICE)
+"""Kinds that users write and that advice is given about."""
+
+
+def _unknown(
+    field: str, names: Iterable[str], known: Iterable[str], nor: str = "no pool"
+) -> Iterator[str]:
+    """The accelerators that are nowhere; nothing where there is none at all yet."""
+    there = sorted(known)
+    strange = [name for name in names if name not in there]
+    if not there or not strange:
+        return
+    more = f" and {len(there) - MOST_NAMED} more" if len(there) > MOST_NAMED else ""
+    yield (
+        f"{field}: no node and {nor} has accelerator {', '.join(strange[:MOST_NAMED])}; "
+        f"there are {', '.join(there[:MOST_NAMED])}{more}"
+    )
+
+
+def _allowed(accelerators: Sequence[str], offers: Offers) -> list[Offer]:
+    there = offers.by_accelerator
+    return [there[name] for name in accelerators or there if name in there]
+
+
+def _of_devices(
+    field: str, gpu: GPURequest, accelerators: Sequence[str], offers: Offers
+) -> Iterator[str]:
+    """What no device of the accelerators that are allowed can be."""
+    yield from _unknown(f"{field}.accelerators", accelerators, offers.by_accelerator)
+    allowed = _allowed(accelerators, offers)
+    if not allowed:
+        return
+    if not any(gpu.mode in offer.modes for offer in allowed):
+        yield f"{field}.gpu.mode: no suitable device here offers {gpu.mode}"
+    most = max(offer.at_once for offer in allowed)
+    if gpu.count > most:
+        yield f"{field}.gpu.count: no node here has {gpu.count} such devices; at most {most}"
+    largest = max(offer.memory_mib for offer in allowed)
+    is_known = all(offer.memory_mib for offer in allowed)
+    if is_known and gpu.memory_mib > largest:
+        what = "lane" if gpu.lane is not None else "memory"
+        yield (
+            f"{field}.gpu.{what}: no suitable device here has {_gib(gpu.memory_mib)} beside its "
+            f"context; the largest has {_gib(largest)}"
+        )
+
+
+def _of_gang(workload: WorkloadRecord, offers: Offers) -> Iterator[str]:
+    """Whole devices of a gang that even an empty cluster does not have."""
+    allowed = _allowed(workload.accelerators, offers)
+    if workload.kind is not WorkloadKind.TRAINING_JOB or workload.gpu.mode is not GPUMode.EXCLUSIVE:
+        return
+    if not allowed or any(offer.grows for offer in allowed):
+        return
+    elasticity = workload.elasticity
+    members = elasticity.min_replicas if elasticity is not None else workload.replicas
+    counts = [offer.devices for offer in allowed]
+    most = sum(counts) if workload.mixed_accelerators else max(counts)
+    if members > 1 and members * workload.gpu.count > most:
+        of_type = "" if workload.mixed_accelerators else " of one accelerator"
+        yield (
+            f"spec.replicas: {members} members take {members * workload.gpu.count} devices{of_type}"
+            f" at once; there are {most}"
+        )
+
+
+def _gib(mib: int) -> str:
+    return f"{mib / _MIB:.4g} GiB"

@@ -1,0 +1,209 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Figures of the code that may only fall, measured in its syntax trees.
+
+``python -m ceilings`` prints today's figure, the ceiling and the goal of each.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+PACKAGES: Final = ("operator/ullage", "deviceplugin/ullage_node", "runtime/ullage_run")
+VAGUE: Final = frozenset({"one", "found"})
+QUESTION_WORDS: Final = frozenset(
+    {"how", "what", "when", "where", "whether", "which", "who", "why"}
+)
+DURATION: Final = re.compile(r"^[A-Z].*_(S|MS|NS|H|SECONDS|MINUTES|HOURS|DAYS)$")
+TIMES: Final = "times"
+"""Stem of the modules in which durations have their place."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """A ceiling that is lowered as the figure falls, and where it is to come down to."""
+
+    ceiling: float
+    goal: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Module:
+    """A file of the product."""
+
+    path: Path
+    text: str
+    tree: ast.Module
+    nodes: tuple[ast.AST, ...]
+    """All of the tree."""
+
+    @classmethod
+    def read(cls, path: Path) -> Module:
+        """Parse a file."""
+        text = path.read_text(encoding="utf-8")
+        tree = ast.parse(text)
+        return cls(path=path, text=text, tree=tree, nodes=tuple(ast.walk(tree)))
+
+
+@cache
+def modules() -> tuple[Module, ...]:
+    """Every file of operator, node agent and runtime."""
+    files = (file for package in PACKAGES for file in (ROOT / package).rglob("*.py"))
+    return tuple(Module.read(file) for file in sorted(files))
+
+
+def figures() -> Mapping[str, float]:
+    """Today's figures of what :func:`modules` gives."""
+    imports, code = _imports()
+    functions, once = _functions()
+    docstrings = [text for module in modules() for text in _docstrings(module)]
+    asking = [text for text in docstrings if _first_word(text) in QUESTION_WORDS]
+    return {
+        "lines": sum(module.text.count("\n") for module in modules()),
+        "files": len(modules()),
+        "classes that share a name": _shared_names(),
+        "bindings of vague names": sum(_vague(module) for module in modules()),
+        "docstrings that ask, %": _percent(len(asking), len(docstrings)),
+        "durations outside of times": sum(_durations(module) for module in modules()),
+        "private functions named once, %": _percent(once, functions),
+        "import lines, %": _percent(imports, code),
+        "importers of the widest module": _widest(),
+    }
+
+
+def _percent(part: int, whole: int) -> float:
+    return round(100 * part / whole, 1)
+
+
+def _shared_names() -> int:
+    names = Counter(
+        node.name for module in modules() for node in module.nodes if isinstance(node, ast.ClassDef)
+    )
+    return sum(count for count in names.values() if count > 1)
+
+
+def _vague(module: Module) -> int:
+    """Bindings of names that say nothing of what they hold."""
+    stored = (
+        node.id
+        for node in module.nodes
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    )
+    taken = (node.arg for node in module.nodes if isinstance(node, ast.arg))
+    return sum(name in VAGUE for name in (*stored, *taken))
+
+
+def _docstrings(module: Module) -> Iterator[str]:
+    kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    for node in module.nodes:
+        if isinstance(node, kinds) and (text := ast.get_docstring(node)):
+            yield text
+
+
+def _first_word(text: str) -> str:
+    return text.split()[0].strip("(),.:;").lower()
+
+
+def _durations(module: Module) -> int:
+    """Constants of a module that are durations, by their name."""
+    if module.path.stem == TIMES:
+        return 0
+    return sum(
+        isinstance(node, ast.AnnAssign | ast.Assign)
+        and any(isinstance(name, ast.Name) and DURATION.search(name.id) for name in _targets(node))
+        for node in module.tree.body
+    )
+
+
+def _targets(node: ast.AnnAssign | ast.Assign) -> list[ast.expr]:
+    return node.targets if isinstance(node, ast.Assign) else [node.target]
+
+
+def _functions() -> tuple[int, int]:
+    """Functions and methods, and the private ones that their file names once more only."""
+    count = once = 0
+    for module in modules():
+        names = [
+            node.name
+            for node in module.nodes
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        ]
+        used = Counter(
+            node.attr if isinstance(node, ast.Attribute) else node.id
+            for node in module.nodes
+            if isinstance(node, ast.Attribute | ast.Name)
+        )
+        count += len(names)
+        once += sum(name.startswith("_") and used[name] == 1 for name in names)
+    return count, once
+
+
+def _imports() -> tuple[int, int]:
+    """Lines of imports, and lines of code: no comments, docstrings and blanks."""
+    imports = code = 0
+    for module in modules():
+        kept = {
+            number
+            for number, line in enumerate(module.text.splitlines(), start=1)
+            if line.strip() and not line.strip().startswith("#")
+        }
+        for node in module.nodes:
+            span = range(getattr(node, "lineno", 0), (getattr(node, "end_lineno", 0) or 0) + 1)
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                imports += len(span)
+            elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+                kept -= set(span)
+        code += len(kept)
+    return imports, code
+
+
+def _widest() -> int:
+    """Files that import the module that most files import."""
+    importers: Counter[str] = Counter()
+    for module in modules():
+        importers.update(
+            {
+                node.module
+                for node in module.nodes
+                if isinstance(node, ast.ImportFrom) and node.module
+            }
+        )
+    ours = {name: count for name, count in importers.items() if name.startswith("ullage")}
+    return max(ours.values())
+
+
+CEILINGS: Final[Mapping[str, Bound]] = {
+    "lines": Bound(ceiling=147_700, goal=126_000),
+    "files": Bound(ceiling=925, goal=650),
+    "classes that share a name": Bound(ceiling=468, goal=120),
+    "bindings of vague names": Bound(ceiling=1764, goal=150),
+    "docstrings that ask, %": Bound(ceiling=19.1, goal=5),
+    "durations outside of times": Bound(ceiling=433, goal=60),
+    "private functions named once, %": Bound(ceiling=28, goal=15),
+    "import lines, %": Bound(ceiling=11.9, goal=8.5),
+    "importers of the widest module": Bound(ceiling=341, goal=120),
+}
+
+
+def main() -> None:
+    """Print a table."""
+    table = Table("", "today", "ceiling", "goal")
+    for name, today in figures().items():
+        bound = CEILINGS[name]
+        table.add_row(name, f"{today:,g}", f"{bound.ceiling:,g}", f"{bound.goal:,g}")
+    Console(highlight=False).print(table)
+
+
+if __name__ == "__main__":
+    main()
