@@ -9,6 +9,7 @@ after S seconds, so that a service without replicas wakes at its first request.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Final
 
@@ -39,7 +40,8 @@ def _load(dispatcher: Dispatcher) -> dict[str, int]:
         "requestsMilli": round(1e3 * dispatcher.arrivals.per_s(dispatcher.now_s())),
         "waiting": len(dispatcher.queue),
         "idleSeconds": int(dispatcher.idle_s),
-        "wakeMillis": round(1e3 * dispatcher.wake_s),
+        # Rounded up: 0 says that no request has waited for a replica yet.
+        "wakeMillis": math.ceil(1e3 * dispatcher.wake_s),
     }
 
 

@@ -42,6 +42,13 @@ async def test_the_first_request_answers_a_question_that_waits() -> None:
         assert load["wakeMillis"] > 0
 
 
+async def test_a_wake_in_less_than_a_millisecond_is_one_that_was() -> None:
+    async with batch_server() as server, routed(server) as router:
+        assert (await _load(router))[1]["wakeMillis"] == 0
+        router.dispatcher.wake_s = 1e-6
+        assert (await _load(router))[1]["wakeMillis"] == 1
+
+
 async def test_what_is_no_question_is_refused() -> None:
     async with batch_server() as server, routed(server) as router:
         for query in ("?wait=31", "?wait=-1", "?after=x", "?after=" + "9" * 19, "?wait=1e1"):
