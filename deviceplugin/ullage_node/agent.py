@@ -463,7 +463,7 @@ class Agent:
         return "; ".join(f"{name} fails: {text}" for name, text in sorted(failing.items()))
 
     def unready(self) -> str:
-        """Why the node does not serve though it should, empty if it does or need not."""
+        """The cause for which the node fails to serve; empty if it serves or need not."""
         if not self.watch.known and self.watch.problem is None:
             return "looking for devices"
         registration = self.registrar.registration

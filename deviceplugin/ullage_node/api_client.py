@@ -264,10 +264,10 @@ def _event(line: bytes) -> WatchEvent:
 
 
 def _object(data: bytes) -> JsonObject:
-    found = orjson.loads(data)
-    if not isinstance(found, dict):
+    document = orjson.loads(data)
+    if not isinstance(document, dict):
         raise ValueError("expected a JSON object")
-    return cast(JsonObject, found)
+    return cast(JsonObject, document)
 
 
 def _in_cluster(environment: Mapping[str, str]) -> str:

@@ -105,12 +105,12 @@ class Containers:
         refusal, pod = refused.refusal, refused.pod
         self.refusals[refusal.reason.value] += 1
         name = f"{pod.namespace}/{pod.name}" if pod else ""
-        said = True
+        is_new = True
         if pod is not None:
             subject = Subject(namespace=pod.namespace, name=pod.name, uid=pod.uid)
             event = Event(subject=subject, reason="SliceRefused", message=refusal.text)
-            said = self._events.say(event)
-        (_log.info if said else _log.debug)(
+            is_new = self._events.say(event)
+        (_log.info if is_new else _log.debug)(
             "start refused", slots=list(slots), pod=name, why=refusal.text
         )
 

@@ -78,7 +78,7 @@ class DeviceWatch:
 
     @property
     def known(self) -> bool:
-        """Whether the devices were found at least once."""
+        """True once the devices were found."""
         return bool(self._devices)
 
     @property
@@ -95,15 +95,15 @@ class DeviceWatch:
 
     @property
     def problems(self) -> Mapping[str, str]:
-        """Why devices are not shared as well as they could be."""
+        """Obstacles to the best way of sharing devices, by uuid."""
         return self._problems
 
     @property
     def checks(self) -> tuple[NodeCheck, ...]:
-        """Whether there are devices, and what their backend tried."""
+        """The check that devices exist, and those of their backend."""
         if self.problem is not None:
             remedy = f"see kubectl ullage explain {self.problem.reason.value}"
-            found = NodeCheck(
+            check = NodeCheck(
                 name="Devices",
                 state=CheckState.FAILED,
                 message=self.problem.message,
@@ -111,12 +111,12 @@ class DeviceWatch:
             )
         elif self._devices:
             models = sorted({device.model for device in self._devices.values()})
-            found = NodeCheck(name="Devices", state=CheckState.OK, message=", ".join(models))
+            check = NodeCheck(name="Devices", state=CheckState.OK, message=", ".join(models))
         else:
-            found = NodeCheck(
+            check = NodeCheck(
                 name="Devices", state=CheckState.UNCONFIRMED, message="not checked yet"
             )
-        return (found, *(self._driver.checks() if self._devices else ()))[:MAX_CHECKS]
+        return (check, *(self._driver.checks() if self._devices else ()))[:MAX_CHECKS]
 
     @property
     def lost(self) -> tuple[str, ...]:
@@ -124,7 +124,7 @@ class DeviceWatch:
         return tuple(
             uuid
             for uuid in sorted(self._devices)
-            if (found := self._tracker.refusal(uuid)) and found.reason is Reason.DEVICE_LOST
+            if (refusal := self._tracker.refusal(uuid)) and refusal.reason is Reason.DEVICE_LOST
         )
 
     def devices(self, max_sharers: int) -> tuple[Device, ...]:
@@ -191,11 +191,11 @@ class DeviceWatch:
             self._opened = True
         due = now - self._discovered_at >= self._rhythm.discover_seconds
         if self.problem or due or self._probe.problems() != self._problems:
-            found = {device.uuid: device for device in await self._probe.discover()}
+            discovered = {device.uuid: device for device in await self._probe.discover()}
             self._discovered_at = now
-            if found.keys() - self._devices.keys():
-                _log.info("devices", uuids=sorted(found))
-            self._devices = found
+            if discovered.keys() - self._devices.keys():
+                _log.info("devices", uuids=sorted(discovered))
+            self._devices = discovered
             self._problems = dict(self._probe.problems())
 
     async def _judge(self, now: float, wall: float) -> tuple[HealthChange, ...]:
@@ -228,7 +228,7 @@ class DeviceWatch:
         )
 
     def _refusal(self, uuid: str) -> Refusal | None:
-        """Why nothing may start on a device: its own health first, then its server's."""
+        """The refusal of starts on a device: its own health first, then its server's."""
         return self._tracker.refusal(uuid) or self._unserved.get(uuid)
 
     def _set_problem(self, problem: Refusal | None) -> None:

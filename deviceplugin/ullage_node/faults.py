@@ -63,7 +63,7 @@ class FaultBook:
 
     @property
     def faults(self) -> tuple[DeviceFault, ...]:
-        """What the status says."""
+        """The faults of the status."""
         return tuple(self._faults)
 
     def see(self, held: Iterable[HeldSlice], now: float) -> None:
@@ -143,15 +143,15 @@ def _named(suspects: Collection[Suspect]) -> tuple[Suspect, ...]:
     """As many as the status takes; no class is left out for pods of another."""
     ranks: Counter[tuple[str, str]] = Counter()
     ranked = []
-    for one in sorted(suspects):
-        kind = (one.namespace, one.workload_class)
-        ranked.append((ranks[kind], one))
+    for suspect in sorted(suspects):
+        kind = (suspect.namespace, suspect.workload_class)
+        ranked.append((ranks[kind], suspect))
         ranks[kind] += 1
-    return tuple(sorted(one for _, one in sorted(ranked)[:MAX_SUSPECTS]))
+    return tuple(sorted(suspect for _, suspect in sorted(ranked)[:MAX_SUSPECTS]))
 
 
 def _same(known: DeviceFault, fault: DeviceFault) -> bool:
-    """Whether one broken program, or one broken device, may stand behind both."""
+    """True if one broken program, or one broken device, may stand behind both."""
     return (
         (known.gpu, known.suspects) == (fault.gpu, fault.suspects)
         and _kind(known.xid) == _kind(fault.xid)

@@ -97,8 +97,8 @@ class Follower:
             opened = time.monotonic()
             async for event in self._client.watch(subject.path, subject.fields, version):
                 metadata = event.object.get("metadata")
-                found = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
-                version = found if isinstance(found, str) else version
+                newer = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
+                version = newer if isinstance(newer, str) else version
                 self._backoff = BACKOFF_FIRST_SECONDS
                 self._tell(event.type, event.object)
             if time.monotonic() - opened < SHORT_STREAM_SECONDS:

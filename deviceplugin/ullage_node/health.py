@@ -66,7 +66,7 @@ class HealthTracker:
         }
 
     def refusal(self, uuid: str) -> Refusal | None:
-        """Why nothing may start on the device, if so."""
+        """The refusal of starts on the device, if any."""
         track = self._tracks.get(uuid)
         return track.refusal if track else None
 

@@ -69,7 +69,9 @@ class NodeLanes:
         await self.server.settle(self._devices())
         if not self.server.devices:
             return
-        absent = [key for key, one in attachments.items() if one.state is AttachState.ABSENT]
+        absent = [
+            key for key, attachment in attachments.items() if attachment.state is AttachState.ABSENT
+        ]
         self.server.seen(key.directory for key in absent)
         for part in self._table.held:
             seen = attachments.get(part.container)
@@ -83,12 +85,12 @@ class NodeLanes:
         self.server.moves.switch = switch
 
     def suspended(self, container: ContainerKey) -> bool:
-        """Whether the memory of a container is off its device."""
+        """True if the memory of a container is off its device."""
         job = container.directory
         return any(lanes.is_away(job) for lanes in self.server.devices.values())
 
     def missing_room(self, container: ContainerKey) -> str:
-        """Why a container must not start yet; empty = its memory is free.
+        """The cause for which a container must wait; empty = its memory is free.
 
         One that shares no lane uses its memory without asking, while programs that make room for it
         may still be leaving; and the next agent must know that it has it.
@@ -109,7 +111,7 @@ class NodeLanes:
         self.server.clear()
 
     def _exceeds(self, part: HeldSlice, seen: Attachment) -> bool:
-        """Whether a container that shares a lane has more than its slice, as the device sees it."""
+        """True if a container that shares a lane has more than its slice, as the device sees it."""
         return shares_lane((part.desired,)) and seen.memory_used_mib > part.desired.memory_mib
 
     def _find(self, job: str) -> Program | None:
@@ -146,7 +148,7 @@ class NodeLanes:
     def _tenant(self, part: HeldSlice) -> Tenant:
         key, desired = part.container, part.desired
         binding = self._table.binding(key)
-        shares = shares_lane(tuple(one.desired for one in self._table.held_for(key)))
+        shares = shares_lane(tuple(sibling.desired for sibling in self._table.held_for(key)))
         member = Member(
             job=key.directory,
             memory_mib=desired.memory_mib,

@@ -57,7 +57,7 @@ class PathSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiSettings:
-    """How the API server is reached."""
+    """Access to the API server."""
 
     server: str = ""
     """URL of the API server; empty = the cluster that the agent runs in."""
@@ -69,7 +69,7 @@ class ApiSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpSettings:
-    """Where probes and metrics are served."""
+    """Address of probes and metrics."""
 
     host: str = "0.0.0.0"
     """Address to listen on."""
@@ -85,7 +85,7 @@ class HttpSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeriodSettings:
-    """How often things are looked at, in seconds."""
+    """Periods of looks, in seconds."""
 
     heartbeat_seconds: float = HEARTBEAT_SECONDS
     """Between two status writes when nothing changed."""
@@ -109,7 +109,7 @@ class PeriodSettings:
 
 
 class NoticeProvider(StrEnum):
-    """Who says that the machine is about to be taken away."""
+    """Sources of the notice that the machine is about to be taken away."""
 
     NONE = "None"
     EC2 = "EC2"
@@ -120,7 +120,7 @@ class NoticeProvider(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoticeSettings:
-    """How interruption notices are heard."""
+    """Reading of interruption notices."""
 
     provider: NoticeProvider = NoticeProvider.NONE
     """Whose metadata endpoint is asked; Taints and None = no one's (taints count in any case)."""
@@ -133,7 +133,7 @@ class NoticeSettings:
 
     @property
     def problem(self) -> str:
-        """What is wrong with the address; empty if nothing."""
+        """The fault of the address; empty = none."""
         if not self.url or re.fullmatch(r"http://[^\s/?#@]+/?", self.url):
             return ""
         return (
@@ -144,7 +144,7 @@ class NoticeSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointSettings:
-    """Whether and when programs that share a lane are suspended (`switching: Checkpoint`)."""
+    """Suspension of programs that share a lane (`switching: Checkpoint`)."""
 
     enabled: bool = False
     """Whether this node suspends programs; it then says so of its devices."""
@@ -204,7 +204,7 @@ def load_settings(environment: Mapping[str, str]) -> Settings:
 
 
 def _problems(settings: Settings) -> Iterator[str]:
-    """What cannot work."""
+    """Settings that cannot work."""
     if not settings.name:
         yield f"{PREFIX}NAME is empty; set it to the node's name"
     if not 0 < settings.max_sharers <= NUMBER_MOST:

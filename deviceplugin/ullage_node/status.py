@@ -130,7 +130,7 @@ def judge(facts: NodeFacts) -> tuple[Condition, ...]:
         unready = degraded or away
     else:
         unready = degraded if facts.backend_problem else None
-    found = [
+    conditions = [
         _condition("Ready", unready is None, unready),
         _condition("Degraded", degraded is not None, degraded),
         _condition(
@@ -148,14 +148,14 @@ def judge(facts: NodeFacts) -> tuple[Condition, ...]:
     if facts.lost_devices:
         message = f"lost: {', '.join(facts.lost_devices)}"
         lost = Refusal(reason=Reason.DEVICE_LOST, message=message)
-        found.append(_condition("DeviceLost", True, lost))
+        conditions.append(_condition("DeviceLost", True, lost))
     if facts.unshared:
         message = "; ".join(f"{uuid}: {why}" for uuid, why in sorted(facts.unshared.items()))
         sharing = Refusal(reason=Reason.MPS_NOT_READY, message=message)
-        found.append(_condition("Sharing", False, sharing))
+        conditions.append(_condition("Sharing", False, sharing))
     if facts.retired:
-        found.append(_condition("Retired", True, unready))
-    return tuple(found)
+        conditions.append(_condition("Retired", True, unready))
+    return tuple(conditions)
 
 
 def _degraded(facts: NodeFacts) -> Refusal | None:
@@ -313,22 +313,22 @@ def turned_slices(
 
     def turned(part: ObservedSlice) -> ObservedSlice:
         key = ContainerKey(pod_uid=part.key.pod_uid, container=part.key.container)
-        said = readings.get(key.directory)
-        if said is None:
+        reading = readings.get(key.directory)
+        if reading is None:
             return part
         return replace(
             part,
-            suspended=said.suspended,
-            lane_wait_percent=said.wait_percent,
-            persistent_peak_mib=said.persistent_peak_mib,
-            ephemeral_peak_mib=said.ephemeral_peak_mib,
+            suspended=reading.suspended,
+            lane_wait_percent=reading.wait_percent,
+            persistent_peak_mib=reading.persistent_peak_mib,
+            ephemeral_peak_mib=reading.ephemeral_peak_mib,
         )
 
     return tuple(map(turned, slices))
 
 
 def has_loads(body: Mapping[str, object]) -> bool:
-    """Whether a body tells of a load: those are told more often than a heartbeat."""
+    """True if a body tells of a load: those are told more often than a heartbeat."""
     return any("load" in part for part in _status(body)["slices"])
 
 
@@ -414,7 +414,7 @@ def _status(body: Mapping[str, object]) -> dict[str, Any]:
 
 
 def row_ids(body: Mapping[str, object]) -> frozenset[str]:
-    """Which observations a body holds; one of an id never changes."""
+    """Ids of the observations in a body; one of an id never changes."""
     return frozenset(row["id"] for row in _status(body)["observations"])
 
 

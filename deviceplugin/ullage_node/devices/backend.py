@@ -20,7 +20,7 @@ from ullage_node.model.switching import ProcessSwitch, StandStill
 
 
 class Hardware(StrEnum):
-    """What a node's devices are; an administrator says so, nothing is guessed."""
+    """The hardware of a node; an administrator names it, nothing is guessed."""
 
     NVIDIA = "nvidia"
     EMULATED = "emulated"
@@ -28,7 +28,7 @@ class Hardware(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendOptions:
-    """What a backend is made with.
+    """Options of a backend.
 
     Attributes:
         node_name: Name of the Node, part of an emulated device's uuid.
@@ -92,7 +92,7 @@ def _emulated(options: BackendOptions) -> DeviceBackend:
 
 
 def switch_of(hardware: Hardware, run_dir: Path, stand_still: StandStill) -> ProcessSwitch:
-    """What suspends programs on a node.
+    """The switch that suspends programs on a node.
 
     Args:
         hardware: What the devices are.

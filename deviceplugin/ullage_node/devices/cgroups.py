@@ -37,7 +37,7 @@ _POD_UID: Final = re.compile(
 
 
 class CgroupVersion(IntEnum):
-    """Which hierarchy holds the cpu controller."""
+    """The hierarchy that holds the cpu controller."""
 
     V1 = 1
     V2 = 2
@@ -82,7 +82,7 @@ class CpuLimits:
 
 
 def detect_version(root: Path) -> CgroupVersion:
-    """Which hierarchy holds the cpu controller.
+    """The hierarchy that holds the cpu controller.
 
     The presence of a version 2 hierarchy proves nothing, hybrid hosts have one: the cpu controller
     must be named in its root.
@@ -125,10 +125,10 @@ def parse_cores(text: str) -> frozenset[int]:
     """
     cores: set[int] = set()
     for part in filter(None, text.strip().split(",")):
-        found = _CORES.fullmatch(part)
-        if found is None:
+        match = _CORES.fullmatch(part)
+        if match is None:
             raise CgroupUnreadable(f"'{text.strip()}' is no list of cores")
-        cores.update(range(int(found[1]), int(found[2] or found[1]) + 1))
+        cores.update(range(int(match[1]), int(match[2] or match[1]) + 1))
     return frozenset(cores)
 
 
@@ -200,7 +200,7 @@ def read_limits(root: Path, cgroup: ContainerCgroup) -> CpuLimits | None:
 
 
 def is_populated(root: Path, cgroup: ContainerCgroup) -> bool:
-    """Whether any process lives in the cgroup or below it.
+    """True if any process lives in the cgroup or below it.
 
     Said by the kernel's own count: ``cgroup.procs`` hides processes outside the reader's process
     namespace (version 1 leaves them out, version 2 writes 0), and the agent has its own.
@@ -245,13 +245,13 @@ def read_memory_mib(root: Path, cgroup: ContainerCgroup) -> int:
     Raises:
         CgroupUnreadable: a file is unreadable or holds what the kernel never writes.
     """
-    one = cgroup.version is CgroupVersion.V1
-    name = "memory.usage_in_bytes" if one else "memory.current"
+    is_v1 = cgroup.version is CgroupVersion.V1
+    name = "memory.usage_in_bytes" if is_v1 else "memory.current"
     usage = read_text(cgroup.file(root, "memory", name))
     if usage is None:
         return 0
     stat = cgroup.file(root, "memory", "memory.stat")
-    idle = _stat(stat, "total_inactive_file" if one else "inactive_file")
+    idle = _stat(stat, "total_inactive_file" if is_v1 else "inactive_file")
     return max(0, _whole(usage, "memory usage") - idle) // _MIB
 
 

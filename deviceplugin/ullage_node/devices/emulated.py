@@ -176,7 +176,7 @@ class EmulatedProbe:
         )
 
     async def health(self) -> tuple[DeviceReading, ...]:
-        """Whether the file still says every device that it ever said, and says it unchanged."""
+        """True if the file still lists every device that it ever listed, unchanged."""
         try:
             now: Mapping[str, EmulatedDevice] = self._devices.load()
         except BackendUnavailable as error:
@@ -289,7 +289,7 @@ class EmulatedDriver:
             )
 
     def _is_theirs(self, record: SlotRecord, binding: ContainerBinding) -> bool:
-        """Whether a record is this pod's: the slot's last owner may have left one behind."""
+        """True if a record is this pod's: the slot's last owner may have left one behind."""
         return pod_uid_of(record.cgroup.cpu_path) in (None, binding.key.pod_uid)
 
     def _read(self, record: SlotRecord, share: Share, pids: tuple[int, ...]) -> Attachment:
@@ -311,7 +311,7 @@ class EmulatedDriver:
 
 
 def judge(limits: CpuLimits, share: Share) -> tuple[AttachState, Reason | None, str]:
-    """Whether the limits that stand are those decided, and what to say of them.
+    """Compare the limits in force with those decided.
 
     A lower limit than decided is the pod's own: enforced, with a warning.
     """

@@ -34,7 +34,7 @@ def identity(process: Path) -> ProcessId:
 
 
 def lives(proc_root: Path, process: ProcessId) -> bool:
-    """Whether the process is there, and not only another one of its number."""
+    """True if the process is there, and not only another one of its number."""
     try:
         return identity(proc_root / str(process.pid)) == process
     except OSError:
@@ -49,7 +49,7 @@ def identified(proc_root: Path, pids: Iterable[int], pod_uid: str = "") -> tuple
         pids: Their numbers, as they were seen a moment ago.
         pod_uid: Leave out those that are of another pod by now; "" = of any.
     """
-    found: list[ProcessId] = []
+    processes: list[ProcessId] = []
     for pid in pids:
         try:
             process = identity(proc_root / str(pid))
@@ -59,8 +59,8 @@ def identified(proc_root: Path, pids: Iterable[int], pod_uid: str = "") -> tuple
         if pod_uid and pod_of(proc_root, pid) not in (None, pod_uid):
             continue
         if lives(proc_root, process):
-            found.append(process)
-    return tuple(found)
+            processes.append(process)
+    return tuple(processes)
 
 
 def pod_of(proc_root: Path, pid: int) -> str | None:

@@ -37,7 +37,7 @@ class FreezerClient:
 
     @property
     def connected(self) -> bool:
-        """Whether the guard answered lately."""
+        """True if the guard answered lately."""
         return self._streams is not None
 
     async def freeze(self, targets: Iterable[Target], limit_seconds: float, why: str) -> str:

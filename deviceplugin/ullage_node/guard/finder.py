@@ -83,7 +83,7 @@ def find(root: Path, proc_root: Path, target: Target) -> Place:
 
 
 def is_container(root: Path, folder: Path) -> bool:
-    """Whether a folder is a container's: directly below a pod's, inside the tree.
+    """True if a folder is a container's: directly below a pod's, inside the tree.
 
     What a journal says is checked with it before anything is written there.
     """
@@ -102,11 +102,11 @@ def members(place: Place) -> set[int]:
     Raises:
         CgroupUnreadable: the kernel's list cannot be read.
     """
-    found: set[int] = set()
+    pids: set[int] = set()
     for folder, _, _ in os.walk(place.folder):
         text = read_text(f"{folder}/cgroup.procs") or ""
-        found |= {int(word) for word in text.split() if word.isdigit() and int(word) > 1}
-    return found
+        pids |= {int(word) for word in text.split() if word.isdigit() and int(word) > 1}
+    return pids
 
 
 def _pods(base: Path, uid: str) -> Iterator[Path]:
@@ -134,7 +134,7 @@ def _subfolders(folder: Path) -> list[Path]:
 
 
 def _holds(folder: Path, pod: Path, proc_root: Path, target: Target) -> bool:
-    """Whether one of the processes is in the folder or below it.
+    """True if one of the processes is in the folder or below it.
 
     The process's own word comes first: in a namespace of processes of its own, the kernel's list
     hides everyone else. Its path may begin anywhere above the pod, so only the end is compared.

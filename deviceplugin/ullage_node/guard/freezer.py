@@ -67,7 +67,7 @@ class Freezer:
         self._wait(places, frozen=False)
 
     def is_frozen(self, place: Place) -> bool:
-        """Whether everything in the container is frozen; ``False`` when it is gone.
+        """True if everything in the container is frozen; ``False`` when it is gone.
 
         Raises:
             CgroupUnreadable: the kernel's answer cannot be read.

@@ -31,20 +31,20 @@ def tenants(
     pods: Mapping[str, Pod],
 ) -> tuple[Tenant, ...]:
     """Everyone who runs on the node's devices, in order of their keys."""
-    found: list[Tenant] = []
+    running: list[Tenant] = []
     ordered = sorted(held, key=lambda part: part.desired.key)
     for key, group in groupby(ordered, key=lambda part: part.container):
         parts = list(group)
         pids = attachments[key].pids if key in attachments else ()
         if parts[0].phase in RUNNING and parts[0].desired.pod_name and pids:
-            found.append(_tenant(key, parts, pids, pods.get(key.pod_uid)))
-    here = Counter(tenant.gang for tenant in found)
+            running.append(_tenant(key, parts, pids, pods.get(key.pod_uid)))
+    here = Counter(tenant.gang for tenant in running)
     sizes = {pod.uid: pod.standstill.members for pod in pods.values()}
     return tuple(
         replace(tenant, gang_here=here[tenant.gang] >= sizes.get(tenant.key.pod_uid, 1))
         if tenant.gang
         else tenant
-        for tenant in found
+        for tenant in running
     )
 
 
@@ -52,7 +52,7 @@ def subjects(
     held: Iterable[HeldSlice], progress: Mapping[ContainerKey, Progress]
 ) -> tuple[Subject, ...]:
     """Containers with an objective, and the step time that it is relative to."""
-    found: list[Subject] = []
+    guarded: list[Subject] = []
     for part in held:
         wanted = part.desired
         if wanted.key.index or part.phase not in RUNNING:
@@ -60,14 +60,14 @@ def subjects(
         if not wanted.max_slowdown_percent and wanted.slo is None:
             continue
         made = progress.get(part.container, Progress())
-        found.append(
+        guarded.append(
             Subject(
                 key=part.container,
                 max_slowdown_percent=wanted.max_slowdown_percent,
                 solo_micros=made.solo_micros(wanted.solo_step_micros),
             )
         )
-    return tuple(found)
+    return tuple(guarded)
 
 
 def _tenant(

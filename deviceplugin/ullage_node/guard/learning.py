@@ -65,7 +65,7 @@ def _row(learned: Learned, accelerator: str, wall_s: float, *, frozen: bool) -> 
 
 
 def _partners(namespace: str, neighbours: Iterable[Tenant]) -> tuple[ObservedPartner, ...]:
-    found = (
+    partners = (
         ObservedPartner(
             workload_class=class_seen_from(
                 namespace, neighbour.namespace, neighbour.workload_class
@@ -74,7 +74,7 @@ def _partners(namespace: str, neighbours: Iterable[Tenant]) -> tuple[ObservedPar
         )
         for neighbour in neighbours
     )
-    return tuple(islice(found, MAX_PARTNERS))
+    return tuple(islice(partners, MAX_PARTNERS))
 
 
 def _identity(victim: Tenant, window: Window, frozen: bool) -> str:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What guard and watchdog say: one JSON object a line on standard error, as the agent's log.
+"""The log of guard and watchdog: one JSON object a line on standard error, as the agent's.
 
 From a few modules of the standard library alone: both processes stand on every node beside the
 agent, and a library for logs would be most of their memory.

@@ -42,7 +42,7 @@ _ALERT: Final = "onViolation is Alert, no one is paused for it"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How often and how long the guard may act."""
+    """Limits of how often and how long the guard may act."""
 
     cool_down_seconds: float = 60.0
     """Between two pauses on one device."""
@@ -79,21 +79,21 @@ class GuardMachine:
     @property
     def marks(self) -> Mapping[ContainerKey, Mark]:
         """The guard's additions to each tenant's status."""
-        found: dict[ContainerKey, Mark] = {}
+        marks: dict[ContainerKey, Mark] = {}
         for key, (_, text) in self._guilty.items():
-            found[key] = Mark(phase=None, reason=Reason.INTERFERING, message=text)
+            marks[key] = Mark(phase=None, reason=Reason.INTERFERING, message=text)
         for key, watched in self._watched.items():
             if watched.violating:
                 own = watched.self_made
                 reason = Reason.SELF_VIOLATING if own else Reason.ABOVE_OBJECTIVE
-                found[key] = Mark(phase=SlicePhase.VIOLATING, reason=reason, message=watched.note)
+                marks[key] = Mark(phase=SlicePhase.VIOLATING, reason=reason, message=watched.note)
         for pause in self._pauses():
             for key in pause.keys if pause.frozen else ():
-                told = found.get(key) or Mark(
+                mark = marks.get(key) or Mark(
                     phase=None, reason=Reason.BEST_EFFORT_PAUSED, message=pause.why
                 )
-                found[key] = replace(told, phase=SlicePhase.FROZEN)
-        return found
+                marks[key] = replace(mark, phase=SlicePhase.FROZEN)
+        return marks
 
     @property
     def tallies(self) -> Mapping[ContainerKey, Tally]:
@@ -152,11 +152,11 @@ class GuardMachine:
                 text = (
                     f"{pause.why}; {len(pause.keys)} paused for {pause.limit_seconds:.1f} s at most"
                 )
-                told = (
+                reports = (
                     Tell(key=key, reason=Reason.BEST_EFFORT_PAUSED, message=text)
                     for key in pause.keys
                 )
-                return [Cut(key=pause.victim), *told]
+                return [Cut(key=pause.victim), *reports]
         return []
 
     def lost(self, problem: str, now: float) -> list[Action]:
@@ -195,14 +195,14 @@ class GuardMachine:
         self, tenant: Tenant, watched: Watched, window: Window, now: float
     ) -> list[Action]:
         violated = watched.violated
-        calm = all(one.verdict is Verdict.MET for one in watched.recent)
+        calm = all(recent.verdict is Verdict.MET for recent in watched.recent)
         if violated >= VIOLATED:
             if not watched.violating:
                 watched.begun = f"{figures(window)} in {violated} of {len(watched.recent)} windows"
                 watched.violating, watched.because = True, ""
             now_above = window.verdict is Verdict.VIOLATED
             return self._brake(tenant, watched, window, now) if now_above else []
-        uneasy = sum(one.verdict is not Verdict.MET for one in watched.recent) >= VIOLATED
+        uneasy = sum(recent.verdict is not Verdict.MET for recent in watched.recent) >= VIOLATED
         if uneasy and not watched.at_risk and not watched.violating:
             watched.at_risk = True
             done = (
@@ -290,7 +290,7 @@ class GuardMachine:
         return [chosen[key] for key in sorted(chosen)], "" if chosen else why_not
 
     def _hold_back(self, gpu: _Gpu, group: list[Tenant], now: float) -> str:
-        """Why no one may be paused now, empty if someone may."""
+        """The obstacle to any pause now; empty = none."""
         devices = {uuid for tenant in group for uuid in tenant.gpus}
         busy = any(self._gpus[uuid].pause for uuid in devices if uuid in self._gpus)
         if gpu.pause or busy:
@@ -354,12 +354,12 @@ class GuardMachine:
         ]
 
     def _failed(self, pause: Pause, problem: str, now: float) -> list[Action]:
-        told = Tell(
+        report = Tell(
             key=pause.victim,
             reason=Reason.PAUSE_FAILED,
             message=f"{pause.why}; its neighbours could not be paused: {problem}",
         )
-        return [*self._end(pause, Result.FAILED, now), told]
+        return [*self._end(pause, Result.FAILED, now), report]
 
     def _end(self, pause: Pause, result: Result, now: float) -> list[Action]:
         """Let everyone run again; thawing what already runs is harmless."""

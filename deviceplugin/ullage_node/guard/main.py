@@ -42,10 +42,10 @@ def run_guard(settings: Settings) -> None:
     keeper = keeper_of(settings)
     lifeline = under_watchdog(keeper)
     server = GuardServer(guard_socket(settings.paths.run_dir), keeper, beat=lifeline.beat)
-    stop, told = socket.socketpair()
-    with stop, told:
-        told.setblocking(False)
-        signal.set_wakeup_fd(told.fileno())
+    stop, wakeup = socket.socketpair()
+    with stop, wakeup:
+        wakeup.setblocking(False)
+        signal.set_wakeup_fd(wakeup.fileno())
         for name in (signal.SIGTERM, signal.SIGINT):
             signal.signal(name, lambda number, frame: None)  # the wake-up tells the server
         try:

@@ -47,15 +47,15 @@ class Pause:
 
     @property
     def frozen(self) -> bool:
-        """Whether the containers are frozen."""
+        """True if the containers are frozen."""
         return self.stage is not Stage.ASKED
 
     @property
     def windows_needed(self) -> int:
         """Bad windows that acquit the neighbours: fewer where the limit leaves room for one."""
-        one = self.before.clean_seconds
+        clean_s = self.before.clean_seconds
         window = self.before.at_s - self.before.begin_s
-        more = int((self.limit_seconds - one) // max(window, one - window, 1e-3))
+        more = int((self.limit_seconds - clean_s) // max(window, clean_s - window, 1e-3))
         return max(1, min(WINDOWS_NEEDED, 1 + more))
 
     def froze(self, now: float) -> None:
@@ -64,13 +64,13 @@ class Pause:
         self.frozen_at = now
 
     def takes(self, window: Window) -> bool:
-        """Whether a window of the victim lies within the pause."""
+        """True if a window of the victim lies within the pause."""
         return self.frozen and window.begin_s >= self.frozen_at - OVERLAP_SECONDS
 
     def late(self, now: float) -> bool:
-        """Whether the freezer owes an answer for too long."""
+        """True if the freezer owes an answer for too long."""
         return self.stage is Stage.ASKED and now - self.asked_at > ANSWER_SECONDS
 
     def over(self, now: float) -> bool:
-        """Whether the containers must run again."""
+        """True if the containers must run again."""
         return self.frozen and now - self.asked_at >= self.limit_seconds

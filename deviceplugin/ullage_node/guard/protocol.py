@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What agent and freezer say to each other over their socket: one JSON object a line.
+"""The protocol of agent and freezer over their socket: one JSON object a line.
 
 The agent decides, the freezer stops: it takes no path, no signal and no command from the agent,
 only the names of containers. Both sides refuse what they do not understand whole.
@@ -48,12 +48,12 @@ _CONTAINER: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def guard_socket(run_dir: Path) -> Path:
-    """Where the freezer listens."""
+    """The socket of the freezer."""
     return run_dir / FOLDER / SOCKET
 
 
 class Verb(StrEnum):
-    """What the agent may ask for."""
+    """Requests of the agent."""
 
     FREEZE = "freeze"
     THAW = "thaw"

@@ -108,7 +108,7 @@ class GuardServer:
                 self._take_over(selector, listener)
 
     def _tick(self) -> None:
-        """What must happen a few times a second, if its time has come."""
+        """Do the regular work of a few times a second, if its time has come."""
         if time.monotonic() < self._due:
             return
         self._beat()

@@ -85,7 +85,7 @@ def under_watchdog(keeper: Keeper) -> Lifeline:
 
 
 def _forked() -> int:
-    """What ``fork`` gives; tried for a while, since to end over it would be a loop of starts."""
+    """The result of ``fork``, tried for a while: to end over it would be a loop of starts."""
     for _ in range(FORK_TRIES - 1):
         try:
             return os.fork()

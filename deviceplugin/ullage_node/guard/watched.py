@@ -44,7 +44,7 @@ class Watched:
 
     @property
     def violated(self) -> int:
-        """How many of the last windows were above the objective."""
+        """The number of recent windows above the objective."""
         return sum(window.verdict is Verdict.VIOLATED for window in self.recent)
 
     def count(self, window: Window) -> None:

@@ -62,8 +62,8 @@ class StepWindows:
         """Windows that ended since the last call; what is remembered of others is dropped."""
         keys = {subject.key for subject in subjects}
         self._tracks = {key: self._tracks.get(key, _Track()) for key in keys}
-        found = (self._advance(subject, now) for subject in subjects)
-        return tuple(window for window in found if window is not None)
+        windows = (self._advance(subject, now) for subject in subjects)
+        return tuple(window for window in windows if window is not None)
 
     def cut(self, key: ContainerKey, now: float) -> None:
         """End the running window now; the step under way began before and will not count."""
@@ -105,7 +105,7 @@ class StepWindows:
 
 
 def _went_back(before: StepRecord, after: StepRecord) -> bool:
-    """Whether the container started again, or its record is not to be believed."""
+    """True if the container started again, or its record is not to be believed."""
     return (
         after.steps < before.steps
         or after.busy_ns < before.busy_ns

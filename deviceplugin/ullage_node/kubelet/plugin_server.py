@@ -47,7 +47,7 @@ class DevicePluginService:
     async def GetDevicePluginOptions(
         self, request: api_pb2.Empty, context: object
     ) -> api_pb2.DevicePluginOptions:
-        """What kubelet must call: PreStartContainer before each start."""
+        """Make kubelet call PreStartContainer before each start."""
         return plugin_options()
 
     async def ListAndWatch(
@@ -102,12 +102,12 @@ class PluginServer:
 
     @property
     def running(self) -> bool:
-        """Whether someone may still be connected, with or without a socket."""
+        """True if someone may still be connected, with or without a socket."""
         return self._server is not None
 
     @property
     def serving(self) -> bool:
-        """Whether the server runs and its socket is still the one in the directory."""
+        """True if the server runs and its socket is still the one in the directory."""
         try:
             return self._server is not None and self.socket.stat().st_ino == self._inode
         except OSError:

@@ -99,7 +99,7 @@ class PodResources:
                     if devices.resource_name == SLOT_RESOURCE:
                         for slot in devices.device_ids:
                             owners[slot].add(owner)
-        return Listing(owners={slot: frozenset(found) for slot, found in owners.items()})
+        return Listing(owners={slot: frozenset(holders) for slot, holders in owners.items()})
 
     async def allocatable(self, timeout_seconds: float) -> Allocatable:
         """Ask what kubelet would hand out.
@@ -120,5 +120,5 @@ class PodResources:
                 slots.update(devices.device_ids)
             elif devices.resource_name.startswith(FOREIGN_PREFIXES):
                 foreign[devices.resource_name] += len(devices.device_ids)
-        said = ", ".join(f"{count} {name}" for name, count in sorted(foreign.items()) if count)
-        return Allocatable(slots=frozenset(slots), foreign=said)
+        counts = ", ".join(f"{count} {name}" for name, count in sorted(foreign.items()) if count)
+        return Allocatable(slots=frozenset(slots), foreign=counts)

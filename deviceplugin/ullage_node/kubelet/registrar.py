@@ -61,7 +61,7 @@ class Registration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rhythm:
-    """How often to look, in seconds."""
+    """Periods of looks, in seconds."""
 
     poll: float
     check: float
@@ -197,9 +197,9 @@ class Registrar:
 
 
 def _identity(socket: Path) -> tuple[int, int] | None:
-    """What changes when kubelet makes its socket again; ``None`` if there is none."""
+    """Inode and time of change of kubelet's socket; ``None`` if there is none."""
     try:
-        found = socket.stat()
+        status = socket.stat()
     except OSError:
         return None
-    return found.st_ino, found.st_ctime_ns
+    return status.st_ino, status.st_ctime_ns

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a container may cost the agent: lines, connections and log lines, each at its own pace.
+"""The agent's cost per container: lines, connections and log lines, each at its own pace.
 
 A container that uses its allowance up waits in the kernel, and no one else does.
 """
@@ -22,7 +22,7 @@ LOGS_BURST: Final = 5.0
 
 @dataclass(slots=True)
 class Pace:
-    """What may be taken now; a bucket that fills with time, ``since`` in seconds."""
+    """A bucket that fills with time, ``since`` in seconds."""
 
     per_second: float = LINES_PER_SECOND
     burst: float = LINES_BURST
@@ -68,7 +68,7 @@ class Allowance:
         self.logs = Pace(LOGS_PER_SECOND, LOGS_BURST, self.now)
 
     def logs_now(self, now: float) -> bool:
-        """Whether one more line about the container goes to the log."""
+        """True if one more line about the container goes to the log."""
         if self.logs.takes(now):
             return True
         self.unlogged += 1

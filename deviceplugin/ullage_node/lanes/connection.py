@@ -106,7 +106,7 @@ class Connection(asyncio.BufferedProtocol):
         self._opened(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go: never full, see :meth:`_read`."""
+        """The free part of the buffer: never empty, see :meth:`_read`."""
         return memoryview(self._buffer)[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:

@@ -39,7 +39,7 @@ STALL_LEAST_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Idle:
-    """When programs are suspended for others that wait, seconds.
+    """Times after which programs are suspended for others that wait, seconds.
 
     Those that did nothing for ``idle_s``; once another one has waited for ``busy_s``, those that
     work as well; none that came less than ``least_resident_s`` ago.
@@ -82,12 +82,12 @@ class DeviceLanes:
 
     @property
     def reports(self) -> deque[Report]:
-        """What owners should know, the newest."""
+        """Reports to owners, the newest."""
         return self._programs.reports
 
     @property
     def orders(self) -> deque[Order]:
-        """What is to be suspended and resumed; :meth:`carried_out` takes the outcome."""
+        """Suspends and resumes to do; :meth:`carried_out` takes the outcome."""
         return self._programs.orders
 
     @property
@@ -121,17 +121,17 @@ class DeviceLanes:
     @property
     def sessions(self) -> dict[str, str]:
         """Processes that greeted, by job."""
-        return {job: one.session for job, one in self.jobs.items() if one.session}
+        return {name: job.session for name, job in self.jobs.items() if job.session}
 
     @property
     def processes(self) -> dict[str, tuple[ProcessId, ...]]:
         """Processes of those that were suspended, by job."""
-        return {job: one.processes for job, one in self.jobs.items() if one.processes}
+        return {name: job.processes for name, job in self.jobs.items() if job.processes}
 
     @property
     def members(self) -> tuple[Member, ...]:
-        """Who holds part of the device."""
-        return tuple(one.member for one in self.jobs.values())
+        """Holders of parts of the device."""
+        return tuple(job.member for job in self.jobs.values())
 
     def restore(
         self,
@@ -152,7 +152,10 @@ class DeviceLanes:
             ValueError, UnsafeLanes: the record contradicts itself or the device; nothing changed.
         """
         table = LaneTable.restored(self._settings, record, now)
-        jobs = {one.job: Job(member=one, session=sessions.get(one.job, "")) for one in members}
+        jobs = {
+            member.job: Job(member=member, session=sessions.get(member.job, ""))
+            for member in members
+        }
         for name, resident in table.memory.residents.items():
             if name not in jobs:
                 raise ValueError(f"{name!r} is resident and no member")
@@ -260,7 +263,7 @@ class DeviceLanes:
     # -- suspending ------------------------------------------------------------------------------
 
     def counts(self, order: Order) -> bool:
-        """Whether an order is still to be carried out: its job may have ended meanwhile."""
+        """True if an order is still to be carried out: its job may have ended meanwhile."""
         return suspending.counts(self._programs, order)
 
     def carried_out(self, order: Order, problem: str, now: float) -> None:
@@ -274,17 +277,17 @@ class DeviceLanes:
         suspending.carried_out(self._programs, order, problem, now)
 
     def is_away(self, job: str) -> bool:
-        """Whether nothing of a job is on the device, or only on its way there."""
+        """True if nothing of a job is on the device, or only on its way there."""
         return suspending.is_away(self.table, job)
 
     def has_room(self, job: str) -> bool:
-        """Whether a container that shares no lane has its memory, so that it may start."""
+        """True if a container that shares no lane has its memory, so that it may start."""
         return suspending.has_room(self._programs, job)
 
     # -- time ------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> None:
-        """What time alone changes; call it at ``wake_s`` and about once a second.
+        """Apply the passing of time; call it at ``wake_s`` and about once a second.
 
         Args:
             now: The present, seconds.
@@ -304,20 +307,20 @@ class DeviceLanes:
             if holder.stalled == lease.lease or (holder.kept and not programs.is_wanted(holder)):
                 continue
             holder.stalled = lease.lease
-            waiting = sum(one.asks for one in programs.others(holder))
+            waiting = sum(other.asks for other in programs.others(holder))
             text = f"a step holds lane {lease.lane} for {held_s:.1f} s, {waiting} jobs wait"
             programs.report(lease.job, Fault.STALLED, text)
 
     @property
     def wake_s(self) -> float | None:
-        """When ``tick`` has something to do at the latest, beside stalls."""
-        ends = [one.ended_s + PATIENCE_S for one in self.jobs.values() if one.reserved is not None]
+        """The latest time at which ``tick`` has something to do, beside stalls."""
+        ends = [job.ended_s + PATIENCE_S for job in self.jobs.values() if job.reserved is not None]
         return min(ends, default=None)
 
     # -- what is told --------------------------------------------------------------------------
 
     def readings(self, now: float) -> dict[str, LaneReading]:
-        """What is known of the jobs that take turns, by name.
+        """Readings of the jobs that take turns, by name.
 
         Args:
             now: The present, seconds.

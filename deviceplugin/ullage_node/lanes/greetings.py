@@ -39,19 +39,19 @@ def hello(
     job, member = known.member.job, known.member
     declared = message.persistent_mib + message.ephemeral_mib
     if message.version != wire.LANES_VERSION:
-        said = f"this node speaks version {wire.LANES_VERSION}, not {message.version}"
-        programs.refuse(job, LaneRefusal.VERSION, said)
+        text = f"this node speaks version {wire.LANES_VERSION}, not {message.version}"
+        programs.refuse(job, LaneRefusal.VERSION, text)
     elif not member.shares or declared > member.memory_mib:
-        said = f"{declared} MiB are more than the {member.memory_mib} MiB of the slice"
+        text = f"{declared} MiB are more than the {member.memory_mib} MiB of the slice"
         if not member.shares:
-            said = "the slice asks for no lane"
-        programs.refuse(job, LaneRefusal.EXCEEDS_SLICE, said)
+            text = "the slice asks for no lane"
+        programs.refuse(job, LaneRefusal.EXCEEDS_SLICE, text)
     elif member.lane and not _as_assigned(member, message):
-        said = (
+        text = (
             f"{message.persistent_mib} MiB beside a step of {message.ephemeral_mib} MiB, lane "
             f"{member.lane} has {member.persistent_mib} and {member.ephemeral_mib} MiB for it"
         )
-        programs.refuse(job, LaneRefusal.EXCEEDS_SLICE, said)
+        programs.refuse(job, LaneRefusal.EXCEEDS_SLICE, text)
     elif not message.session or len(message.session) > SESSION_MOST:
         programs.refuse(job, LaneRefusal.UNREADABLE, "a session has 1 to 64 characters")
     elif known.session == message.session:
@@ -96,10 +96,10 @@ def _first(programs: Programs, known: Job, message: wire.Hello, now: float) -> N
 def _again(programs: Programs, known: Job, message: wire.Hello, now: float) -> None:
     """A process that we know, on a new connection."""
     known.connected, known.caches = True, message.caches
-    told = known.lease
-    if told is not None and told.lease != message.lease:
+    lease = known.lease
+    if lease is not None and lease.lease != message.lease:
         # The process never heard the grant, or ended the step and we did not hear it.
-        programs.end(known, told, now)
+        programs.end(known, lease, now)
     _greets_again(programs, known, now)
 
 
@@ -126,7 +126,7 @@ def _greets_again(programs: Programs, known: Job, now: float) -> None:
 
 
 def _as_assigned(member: Member, message: wire.Hello) -> bool:
-    """Whether a program declares no more than others of its lane were told."""
+    """True if a program declares no more than others of its lane were told."""
     stays, step = message.persistent_mib, message.ephemeral_mib
     return stays <= member.persistent_mib and step <= member.ephemeral_mib
 

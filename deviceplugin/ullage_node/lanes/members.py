@@ -36,7 +36,7 @@ class Member:
 
     @property
     def shares(self) -> bool:
-        """Whether it may greet."""
+        """True if it may greet."""
         return self.ephemeral_mib > 0
 
     def beside(self, known: Member) -> Member:
@@ -46,7 +46,7 @@ class Member:
 
 @dataclass(slots=True, kw_only=True)
 class Job:
-    """What is known of the programs of a container."""
+    """State of the programs of a container."""
 
     member: Member
     session: str = ""

@@ -51,8 +51,8 @@ def lane_figures(devices: Mapping[str, DeviceLanes]) -> LaneFigures:
     memory: dict[tuple[str, str], int] = {}
     for gpu, lanes in devices.items():
         held = lanes.table.memory
-        kept = sum(one.persistent_mib for one in held.lanes.values())
-        shared = sum(one.reserved_mib for one in held.lanes.values())
+        kept = sum(lane.persistent_mib for lane in held.lanes.values())
+        shared = sum(lane.reserved_mib for lane in held.lanes.values())
         for kind, mib in (("persistent", kept), ("lane", shared), ("free", held.free_mib)):
             memory[gpu, kind] = mib * _MIB
     return LaneFigures(
@@ -68,7 +68,7 @@ def lane_figures(devices: Mapping[str, DeviceLanes]) -> LaneFigures:
 
 
 class LaneTurns:
-    """How long programs waited for their turns, and lanes stood still between them."""
+    """Times that programs waited for their turns, and lanes stood still between them."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._wait = Histogram(

@@ -52,7 +52,7 @@ class Moves:
         return program.processes if program is not None else ()
 
     def lives(self, processes: Sequence[ProcessId]) -> bool:
-        """Whether any of these processes is still there."""
+        """True if any of these processes is still there."""
         return any(lives(self.proc_root, process) for process in processes)
 
     def begin(self, device: str, order: Order, processes: tuple[ProcessId, ...]) -> None:
@@ -78,15 +78,15 @@ class Moves:
         back = isinstance(order, Resume)
         async with self._locks[device]:
             problem = await self._try(order, processes, back=back)
-        said = {"job": order.job, "device": device, "processes": len(processes)}
+        context = {"job": order.job, "device": device, "processes": len(processes)}
         if problem:
-            _log.warning("resume failed" if back else "suspend failed", why=problem, **said)
+            _log.warning("resume failed" if back else "suspend failed", why=problem, **context)
         else:
-            _log.info("resumed" if back else "suspended", **said)
+            _log.info("resumed" if back else "suspended", **context)
         self._done(device, order, problem)
 
     async def _try(self, order: Order, processes: tuple[ProcessId, ...], *, back: bool) -> str:
-        """Why an order could not be carried out; empty = it was."""
+        """Carry out an order; the text of its failure, empty = none."""
         program = self.find(order.job)
         if self.switch is None:
             return "this node suspends no processes any more"

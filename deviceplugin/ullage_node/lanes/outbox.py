@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the programs of a device are told: nothing is granted that the next agent would not know.
+"""Messages to programs of a device: nothing is granted that the next agent would not know.
 
 A grant, a place in a lane and an order to suspend go out once they are on file. While the file
 cannot be written they wait, the newest of each kind for each program, and everything else goes on:
@@ -72,7 +72,7 @@ class Outbox(Generic[Listener]):
         Returns:
             Whether the lanes were written as they are.
         """
-        lasts = changed or bool(orders) or any(isinstance(one, LASTING) for _, one in sent)
+        lasts = changed or bool(orders) or any(isinstance(message, LASTING) for _, message in sent)
         if lasts and not self.kept():
             self.lanes.orders.extendleft(reversed(orders))
             for job, message in sent:
@@ -101,7 +101,7 @@ class Outbox(Generic[Listener]):
                 self.say(listener, message)
 
     def _stands(self, job: str, message: Message) -> bool:
-        """Whether a grant that waited still holds: its program may have let go of it meanwhile."""
+        """True if a grant that waited still holds: its program may have let go of it meanwhile."""
         if not isinstance(message, Grant):
             return True
         known = self.lanes.jobs.get(job)

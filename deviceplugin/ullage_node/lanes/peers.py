@@ -33,7 +33,7 @@ class Peer:
 
     @property
     def ended(self) -> bool:
-        """Whether the process is known to have ended."""
+        """True if the process is known to have ended."""
         if self.pidfd < 0:
             return False
         poll = select.poll()

@@ -56,33 +56,33 @@ class Programs:
 
     def tell(self, changes: records.Changes, now: float) -> None:
         """Hand changes to those whom they are about."""
-        for one in changes:
-            if isinstance(one, Order):
-                self.orders.append(one)
-            elif isinstance(one, records.Granted):
-                known = self.jobs.get(one.job)
+        for change in changes:
+            if isinstance(change, Order):
+                self.orders.append(change)
+            elif isinstance(change, records.Granted):
+                known = self.jobs.get(change.job)
                 if known is not None and known.session:
-                    self.granted(known, one.lease)
-            elif isinstance(one, records.Placed):
-                known = self.jobs.get(one.job)
+                    self.granted(known, change.lease)
+            elif isinstance(change, records.Placed):
+                known = self.jobs.get(change.job)
                 if known is None:
                     continue
                 if known.session:
                     self.say_lane(known)
                 else:
-                    self.tell(self.table.acquire(one.job, now)[1], now)
-            elif isinstance(one, records.Moved):
-                for name in one.jobs:
+                    self.tell(self.table.acquire(change.job, now)[1], now)
+            elif isinstance(change, records.Moved):
+                for name in change.jobs:
                     if name in self.jobs and self.jobs[name].session:
                         resident = self.table.memory.residents[name]
                         if resident.memory is Memory.HERE:
                             self.say_lane(self.jobs[name])
-            elif isinstance(one, records.Refused):
-                known = self.jobs.get(one.job)
+            elif isinstance(change, records.Refused):
+                known = self.jobs.get(change.job)
                 if known is not None and known.asks:
                     known.asks = False
-                    said = f"the step needs {one.needs_mib} MiB of {one.usable_mib} MiB"
-                    self.refuse(one.job, LaneRefusal.CANNOT_GROW, said)
+                    text = f"the step needs {change.needs_mib} MiB of {change.usable_mib} MiB"
+                    self.refuse(change.job, LaneRefusal.CANNOT_GROW, text)
 
     def granted(self, known: Job, lease: Lease) -> None:
         """A program has its turn: it is told, or the grant is kept until it asks."""
@@ -160,13 +160,13 @@ class Programs:
                 self.send(known.member.job, wire.Empty(lease=known.lease.lease))
 
     def is_wanted(self, known: Job) -> bool:
-        """Whether someone waits for the memory that a job keeps: in its lane, or for the device.
+        """True if another job waits for the memory that this one keeps: for its lane or the device.
 
         One that is expected back waits, too: the lane would be granted to it.
         """
         residents = self.table.memory.residents
         mates = (residents[name] for name in self._lane_mates(known))
-        return bool(self.table.queue) or any(one.asked_s is not None for one in mates)
+        return bool(self.table.queue) or any(mate.asked_s is not None for mate in mates)
 
     def others(self, known: Job) -> list[Job]:
         """Jobs of the same lane."""

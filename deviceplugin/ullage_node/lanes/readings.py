@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a node tells of its lanes: readings of containers, and lanes as they are observed."""
+"""Reports of a node on its lanes: readings of containers, and lanes as they are observed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ullage_node.model.lanes import LaneReading
 
 
 def readings(table: LaneTable, jobs: Mapping[str, Job], now: float) -> dict[str, LaneReading]:
-    """What is known of the jobs that take turns, by name.
+    """Readings of the jobs that take turns, by name.
 
     Args:
         table: Lanes of the device.
@@ -43,22 +43,22 @@ def observed(table: LaneTable, gpu: str) -> tuple[ObservedLane, ...]:
         table: Lanes of the device.
         gpu: UUID of the device.
     """
-    away = Counter(one.demand.assigned for one in table.away.jobs.values())
-    found = [
+    away = Counter(resident.demand.assigned for resident in table.away.jobs.values())
+    lanes = [
         ObservedLane(
             gpu=gpu,
             lane=lane.assigned or MAX_LANE + lane.lane,
             size_mib=lane.reserved_mib,
             residents=len(lane.residents),
-            waiting=sum(one.asked_s is not None for one in lane.residents.values()),
+            waiting=sum(resident.asked_s is not None for resident in lane.residents.values()),
             suspended=away.pop(lane.assigned, 0) if lane.assigned else 0,
         )
         for lane in table.memory.lanes.values()
         if not lane.own and lane.residents
     ]
-    found += [
+    lanes += [
         ObservedLane(gpu=gpu, lane=number, suspended=count)
         for number, count in away.items()
         if number
     ]
-    return tuple(sorted(found, key=lambda one: one.lane))
+    return tuple(sorted(lanes, key=lambda lane: lane.lane))

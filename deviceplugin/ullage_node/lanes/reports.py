@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the owners of pods are told of their steps."""
+"""Reports to the owners of pods about their steps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STUCK_TEXT: Final = "it was suspended and could not be resumed; restart the cont
 
 
 class Fault(StrEnum):
-    """What the owner of a pod is told of its steps; reasons of Events."""
+    """Reasons of Events about the steps of a pod."""
 
     EXCEEDED = "MemoryContractExceeded"
     STALLED = "LaneStalled"

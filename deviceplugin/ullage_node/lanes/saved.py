@@ -65,7 +65,7 @@ class Saved:
 
 @dataclass(slots=True)
 class _Kept:
-    """What stands in the files of a device; ``edition`` says which leases belong to which lanes."""
+    """Contents of a device's files; ``edition`` says which leases belong to which lanes."""
 
     edition: str
     shape: tuple[object, ...]
@@ -122,8 +122,12 @@ class SavedLanes:
             "table": lanes.table.record(),
             "members": lanes.members,
             "sessions": lanes.sessions,
-            "pids": {job: [one.pid for one in held] for job, held in lanes.processes.items()},
-            "starts": {job: [one.start for one in held] for job, held in lanes.processes.items()},
+            "pids": {
+                job: [process.pid for process in held] for job, held in lanes.processes.items()
+            },
+            "starts": {
+                job: [process.start for process in held] for job, held in lanes.processes.items()
+            },
         }
         if kept is None:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -132,7 +136,7 @@ class SavedLanes:
         self._kept[device] = _Kept(edition=edition, shape=shape, since_s=now, leases=opened)
 
     def read(self, device: str) -> Saved | None:
-        """What was kept of a device; ``None`` = nothing, or nothing that can be used.
+        """The saved lanes of a device; ``None`` = none, or none that can be used.
 
         Raises:
             OSError: the files are there and cannot be read now.
@@ -146,8 +150,8 @@ class SavedLanes:
             running = self._running(device, str(body.get("edition")))
             return Saved(
                 table=table if running is None else running_in(table, running),
-                members=tuple(Member(**one) for one in body["members"]),
-                sessions={str(job): str(said) for job, said in body["sessions"].items()},
+                members=tuple(Member(**row) for row in body["members"]),
+                sessions={str(job): str(session) for job, session in body["sessions"].items()},
                 processes={
                     str(job): tuple(map(ProcessId, map(int, pids), map(int, starts[job])))
                     for job, pids in body.get("pids", {}).items()
@@ -185,7 +189,7 @@ class SavedLanes:
         if body.get("edition") != edition:
             return None
         return RunningRecord(
-            held=tuple(Lease(**one) for one in body["held"]),
+            held=tuple(Lease(**row) for row in body["held"]),
             draining=tuple(body["draining"]),
             leases=int(body["leases"]),
         )
@@ -203,7 +207,7 @@ class SavedLanes:
 
 
 def _content(path: Path, most: int) -> bytes:
-    """What a file of ours holds.
+    """The contents of a file of ours.
 
     Raises:
         OSError: it cannot be read now, as where descriptors run out.
@@ -241,17 +245,17 @@ def _page(edition: str, running: RunningRecord) -> bytes | None:
 
 def _table(raw: dict[str, Any]) -> TableRecord:
     return TableRecord(
-        lanes=tuple(_lane(one) for one in raw["lanes"]),
-        queue=tuple(JobDemand(**one) for one in raw["queue"]),
+        lanes=tuple(_lane(row) for row in raw["lanes"]),
+        queue=tuple(JobDemand(**row) for row in raw["queue"]),
         next_lane=int(raw["next_lane"]),
         arrivals=int(raw["arrivals"]),
         leases=int(raw["leases"]),
-        away=tuple(_resident(one) for one in raw.get("away", ())),
+        away=tuple(_resident(row) for row in raw.get("away", ())),
     )
 
 
 def _lane(raw: dict[str, Any]) -> LaneRecord:
-    return LaneRecord(**{**raw, "residents": tuple(_resident(one) for one in raw["residents"])})
+    return LaneRecord(**{**raw, "residents": tuple(_resident(row) for row in raw["residents"])})
 
 
 def _resident(raw: dict[str, Any]) -> ResidentRecord:

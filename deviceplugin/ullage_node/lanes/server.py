@@ -164,29 +164,31 @@ class LaneServer:
         """
         now = self._clock()
         wanted = {
-            name: one
-            for name, one in devices.items()
-            if name in self.devices or any(each.member.shares for each in one.tenants)
+            name: device
+            for name, device in devices.items()
+            if name in self.devices or any(tenant.member.shares for tenant in device.tenants)
         }
         for name in self.devices.keys() - {
-            name for name, one in wanted.items() if any(each.member.shares for each in one.tenants)
+            name
+            for name, device in wanted.items()
+            if any(tenant.member.shares for tenant in device.tenants)
         }:
             self._forget_device(name)
             wanted.pop(name, None)
-        for name, one in wanted.items():  # before others get their slots
-            lanes = self.devices.get(name) or self._begin(name, one, now)
-            held = {each.member.job: each for each in one.tenants}
+        for name, device in wanted.items():  # before others get their slots
+            lanes = self.devices.get(name) or self._begin(name, device, now)
+            held = {tenant.member.job: tenant for tenant in device.tenants}
             for job in [job for job in lanes.jobs if job not in held]:
                 lanes.drop(job, now)
                 self._close_place(job)
             self._deliver(name)
-        for name, one in wanted.items():
+        for name, device in wanted.items():
             lanes = self.devices[name]
             before = lanes.members
-            for each in one.tenants:
-                lanes.hold(each.member, now)
-                if each.member.shares and each.slot:
-                    self._open_place(name, each)
+            for tenant in device.tenants:
+                lanes.hold(tenant.member, now)
+                if tenant.member.shares and tenant.slot:
+                    self._open_place(name, tenant)
             self._deliver(name, changed=lanes.members != before)
 
     def _restarting(self, job: str) -> None:
@@ -209,18 +211,18 @@ class LaneServer:
                 self._gone(place)
 
     def unkept(self, device: str) -> str:
-        """Why the lanes of a device cannot be written, so that nothing is granted; empty = none."""
+        """The obstacle to writing a device's lanes, for which nothing is granted; empty = none."""
         outbox = self._outboxes.get(device)
         return outbox.problem if outbox is not None else ""
 
     @property
     def readings(self) -> dict[str, LaneReading]:
-        """What is known of the jobs that take turns, by name."""
+        """Readings of the jobs that take turns, by name."""
         now = self._clock()
         return {
-            job: said
+            job: reading
             for lanes in self.devices.values()
-            for job, said in lanes.readings(now).items()
+            for job, reading in lanes.readings(now).items()
         }
 
     @property
@@ -253,7 +255,7 @@ class LaneServer:
         shutil.rmtree(self._root, ignore_errors=True)
 
     def tick(self) -> None:
-        """What time alone changes."""
+        """Apply the passing of time."""
         now = self._clock()
         for name, lanes in self.devices.items():
             lanes.tick(now)
@@ -345,7 +347,9 @@ class LaneServer:
         for connection in tuple(place.connections):
             connection.abort()
         self._unwatch(place)
-        if all(one.folder != place.folder for one in self._places.values()):  # else the next one's
+        if all(
+            other.folder != place.folder for other in self._places.values()
+        ):  # else the next one's
             with contextlib.suppress(OSError):
                 (place.folder / LANE_SOCKET).unlink(missing_ok=True)
 
@@ -356,8 +360,8 @@ class LaneServer:
 
     def _stranger(self, place: _Place, peer: Peer) -> tuple[LaneRefusal, str] | None:
         if len(place.connections) > CONNECTIONS_MOST:
-            said = f"the container has {CONNECTIONS_MOST} connections already"
-            return LaneRefusal.BUSY, said
+            text = f"the container has {CONNECTIONS_MOST} connections already"
+            return LaneRefusal.BUSY, text
         pod = pod_of(self._proc_root, peer.pid)  # where it is not told the folder says whose it is
         if pod not in (None, place.pod_uid):
             return LaneRefusal.FOREIGN_PROCESS, f"process {peer.pid} is of pod {pod}"
@@ -369,8 +373,8 @@ class LaneServer:
         if isinstance(message, wire.Hello):
             self._greet(place, connection, message)
         elif place.speaker is not connection:
-            said = "the process has not said who it is"
-            connection.say(wire.Refused(reason=LaneRefusal.NO_HELLO, message=said))
+            text = "the process has not said who it is"
+            connection.say(wire.Refused(reason=LaneRefusal.NO_HELLO, message=text))
         else:
             self.devices[place.device].hear(place.job, message, self._clock())
             self._deliver(place.device)
@@ -410,7 +414,7 @@ class LaneServer:
     # -- processes -------------------------------------------------------------------------------
 
     def _lives(self, job: str) -> bool:
-        """Whether the process that greeted for a job may still own memory."""
+        """True if the process that greeted for a job may still own memory."""
         place = self._places.get(job)
         if place is None:
             return False
@@ -432,7 +436,7 @@ class LaneServer:
             return
         if peer.pidfd >= 0:
             asyncio.get_running_loop().remove_reader(peer.pidfd)
-        if all(one.peer is not peer for one in place.connections):
+        if all(connection.peer is not peer for connection in place.connections):
             peer.close()
 
     def _ended(self, place: _Place, peer: Peer) -> None:
@@ -476,7 +480,7 @@ class LaneServer:
         A suspend waits until the processes are seen, which after a restart takes a moment; one of a
         container without any fails in the end.
         """
-        orders = [one for one in lanes.orders if lanes.counts(one)]
+        orders = [order for order in lanes.orders if lanes.counts(order)]
         lanes.orders.clear()
         ready: list[Order] = []
         for order in orders:

@@ -31,8 +31,8 @@ def acquire(programs: Programs, known: Job, message: wire.Acquire, now: float) -
     resident = away or programs.table.memory.residents[job]
     keeps = resident.demand.persistent_mib - member.context_mib
     if message.ephemeral_mib + keeps > member.memory_mib:
-        said = f"{message.ephemeral_mib} MiB beside {keeps} MiB exceed the slice"
-        programs.refuse(job, LaneRefusal.EXCEEDS_SLICE, said)
+        text = f"{message.ephemeral_mib} MiB beside {keeps} MiB exceed the slice"
+        programs.refuse(job, LaneRefusal.EXCEEDS_SLICE, text)
         return
     known.asks, known.asked_s = True, now
     if away is not None:
@@ -67,8 +67,8 @@ def _ask(programs: Programs, known: Job, ephemeral_mib: int | None, now: float) 
         if turn.reason is records.Refusal.STUCK:
             programs.refuse(job, LaneRefusal.STUCK, STUCK_TEXT)
             return
-        said = f"the step needs {turn.needs_mib} MiB of {turn.usable_mib} MiB"
-        programs.refuse(known.member.job, LaneRefusal.CANNOT_GROW, said)
+        text = f"the step needs {turn.needs_mib} MiB of {turn.usable_mib} MiB"
+        programs.refuse(known.member.job, LaneRefusal.CANNOT_GROW, text)
     elif isinstance(turn, records.Waits):
         programs.want(turn.lane)
 
@@ -116,10 +116,10 @@ def release(
             job, Fault.EXCEEDED, f"a step took {message.peak_mib} MiB, declared {needs} MiB"
         )
     asked, beyond = known.asks, message.peak_mib > lane.size_mib
-    said = f"a step took {message.peak_mib} MiB, its lane has {lane.size_mib} MiB"
+    text = f"a step took {message.peak_mib} MiB, its lane has {lane.size_mib} MiB"
     if known.member.lane and message.persistent_mib > known.member.persistent_mib:
         beyond = True  # what it keeps is counted as the lane's, and others will use that
-        said = (
+        text = (
             f"{message.persistent_mib} MiB stay after the step, "
             f"{known.member.persistent_mib} MiB are its own"
         )
@@ -127,7 +127,7 @@ def release(
     programs.end(known, lease, now, peak_mib=peak, again=known.quick and not asked)
     lane = programs.table.memory.lanes[resident.lane]
     if beyond and enforce:
-        programs.refuse(job, LaneRefusal.EXCEEDS_LANE, said)
+        programs.refuse(job, LaneRefusal.EXCEEDS_LANE, text)
     elif not asked:
         programs.send(job, wire.Done(size_mib=lane.size_mib, epoch=lane.epoch))
     if asked and known.asks:

@@ -13,7 +13,7 @@ from ullage_node.lanes.reports import STUCK_TEXT, Fault
 
 
 def counts(programs: Programs, order: Order) -> bool:
-    """Whether an order is still to be carried out: its job may have ended meanwhile."""
+    """True if an order is still to be carried out: its job may have ended meanwhile."""
     resident = programs.table.memory.residents.get(order.job)
     return order.job in programs.jobs and resident is not None and resident.order == order.order
 
@@ -53,17 +53,17 @@ def carried_out(programs: Programs, order: Order, problem: str, now: float) -> N
 
 
 def is_away(table: LaneTable, job: str) -> bool:
-    """Whether nothing of a job is on the device, or only on its way there."""
+    """True if nothing of a job is on the device, or only on its way there."""
     resident = table.memory.residents.get(job)
     coming = resident is not None and resident.memory is Memory.COMING
     return coming or job in table.away.jobs
 
 
 def has_room(programs: Programs, job: str) -> bool:
-    """Whether a container that shares no lane has its memory, so that it may start."""
+    """True if a container that shares no lane has its memory, so that it may start."""
     known = programs.jobs.get(job)
     if known is None:
-        return not any(one.member.suspendable for one in programs.jobs.values())
+        return not any(resident.member.suspendable for resident in programs.jobs.values())
     return known.member.shares or job in programs.table.memory.residents
 
 
@@ -80,7 +80,7 @@ def report_wait(programs: Programs, job: str) -> None:
 
 
 def _outcome(order: Order, problem: str, mib: int, spare_s: float) -> tuple[Fault, str]:
-    """What the owner of a job is told of an order that was carried out, or could not be."""
+    """The report to the owner of a job on an order that was carried out, or could not be."""
     if isinstance(order, Suspend):
         if problem:
             text = f"stays on the device, tried again after {spare_s:.0f} s: {problem}"

@@ -93,7 +93,7 @@ class PrepareRefused(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendPaths:
-    """Where a backend may read and write; the defaults are those of a node."""
+    """Paths that a backend may read and write; the defaults are those of a node."""
 
     state_dir: Path = Path("/var/lib/ullage")
     """Survives reboots: ``emulated.json`` (read), ``bin/slice-hook``, ``slots/<slot>``."""
@@ -249,7 +249,7 @@ class IntelRdt(Wire):
 
 
 class HookStage(StrEnum):
-    """When the runtime calls a hook (names of the OCI runtime specification)."""
+    """Stages at which the runtime calls a hook (names of the OCI runtime specification)."""
 
     PRESTART = "prestart"
     CREATE_RUNTIME = "createRuntime"
@@ -290,7 +290,7 @@ class Hook(Wire):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerEdits(Wire):
-    """What the runtime changes about one container, as CDI's ``containerEdits`` hold it.
+    """Changes by the runtime to one container, as CDI's ``containerEdits`` hold them.
 
     The agent adds ``ULLAGE_SLICE``, ``ULLAGE_STEPS``, ``ULLAGE_PERCENT`` and the mount of the step
     record itself.
@@ -443,7 +443,7 @@ class DeviceProbe(Protocol):
         ...
 
     def problems(self) -> Mapping[str, str]:
-        """Why a device is not shared as well as it could be, by uuid; nothing to say = left out."""
+        """Obstacles to the best way of sharing, by uuid; devices without any are left out."""
         ...
 
     async def close(self) -> None:
@@ -452,7 +452,7 @@ class DeviceProbe(Protocol):
 
 
 class ShareDriver(Protocol):
-    """How a share is enforced. ``prepare`` answers within 2 s and never waits for a server."""
+    """Enforces shares. ``prepare`` answers within 2 s and never waits for a server."""
 
     @property
     def version(self) -> str:
@@ -460,7 +460,7 @@ class ShareDriver(Protocol):
         ...
 
     def checks(self) -> Sequence[NodeCheck]:
-        """What was tried on this node and how it went; nothing to say = empty."""
+        """Checks that were made on this node, with their results; may be empty."""
         ...
 
     def context_overhead_mib(self, gpu: str) -> int:
@@ -507,7 +507,7 @@ class ProgressSource(Protocol):
 
     @property
     def refused(self) -> Mapping[ContainerKey, str]:
-        """Why the records of these containers count for nothing; no entry = they do count."""
+        """Causes for which records of containers count for nothing; no entry = they do count."""
         ...
 
     def sample(

@@ -53,12 +53,12 @@ def read_endpoint(pod: JsonObject) -> MetricsEndpoint:
 
 def read_images(pod: JsonObject) -> tuple[tuple[str, str], ...]:
     """Container and digest of the image that it runs, for those that the status names."""
-    found: dict[str, str] = {}
+    images: dict[str, str] = {}
     for status in _objects(_object(pod, "status"), "containerStatuses"):
         name, image = status.get("name"), status.get("imageID")
         if isinstance(name, str) and isinstance(image, str) and image:
-            found[name] = image.rpartition("@")[2][:LONGEST_DIGEST]
-    return tuple(sorted(found.items()))
+            images[name] = image.rpartition("@")[2][:LONGEST_DIGEST]
+    return tuple(sorted(images.items()))
 
 
 def _annotated_port(value: object) -> int:
@@ -99,4 +99,6 @@ def _object(raw: JsonObject, field: str) -> JsonObject:
 
 def _objects(raw: JsonObject, field: str) -> Iterator[JsonObject]:
     value = raw.get(field)
-    yield from (one for one in value if isinstance(one, dict)) if isinstance(value, list) else ()
+    yield from (
+        (entry for entry in value if isinstance(entry, dict)) if isinstance(value, list) else ()
+    )

@@ -62,7 +62,7 @@ class Window:
 
     @property
     def clean_seconds(self) -> float:
-        """How long the next window takes after conditions changed.
+        """Seconds that the next window takes after conditions changed.
 
         That is a window, and the step that was under way at the change and tells nothing.
         """
@@ -102,7 +102,7 @@ class Tenant:
 
     @property
     def best_effort(self) -> bool:
-        """Whether it may be paused for others."""
+        """True if it may be paused for others."""
         return not self.protected or self.probation
 
     @property
@@ -112,7 +112,7 @@ class Tenant:
 
 
 class Result(StrEnum):
-    """How a pause ended; label of ``ullage_guard_freezes_total``."""
+    """Results of a pause; label of ``ullage_guard_freezes_total``."""
 
     CURED = "cured"
     NOT_CURED = "not_cured"

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What lanes say of the containers that take turns in them."""
+"""Readings by lanes of the containers that take turns in them."""
 
 from __future__ import annotations
 

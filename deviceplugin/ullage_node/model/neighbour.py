@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How observations name a neighbour."""
+"""The name of a neighbour in observations."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class Samples:
     def between(self, uuid: str, begin_s: float, end_s: float) -> tuple[DeviceSample, ...]:
         """Readings of a device whose means lie within a stretch of time."""
         kept = self._kept.get(uuid, ())
-        inside = [one for one in kept if begin_s <= one.at_s <= end_s]
+        inside = [sample for sample in kept if begin_s <= sample.at_s <= end_s]
         return tuple(inside[1:])  # the first one's means began before
 
 
@@ -99,7 +99,7 @@ def fingerprint_of(samples: Sequence[DeviceSample]) -> Fingerprint | None:
     ``kernel_idle`` = 1 - time in which any kernel ran (admission's h, ``derived``).
     """
     ratios = {
-        metric: _mean([one.ratios[metric] for one in samples if metric in one.ratios])
+        metric: _mean([sample.ratios[metric] for sample in samples if metric in sample.ratios])
         for metric in Metric
     }
     if ratios[Metric.SM] is None:
@@ -114,9 +114,9 @@ def fingerprint_of(samples: Sequence[DeviceSample]) -> Fingerprint | None:
         fp64_permille=permille(ratios[Metric.FP64]),
         occupancy_permille=permille(ratios[Metric.OCCUPANCY]),
         kernel_idle_permille=permille(None if graphics is None else 1 - graphics),
-        pcie_tx_kib_per_s=_whole_mean(one.pcie_tx_kib_per_s for one in samples),
-        pcie_rx_kib_per_s=_whole_mean(one.pcie_rx_kib_per_s for one in samples),
-        power_milliwatts=_whole_mean(one.power_milliwatts for one in samples),
+        pcie_tx_kib_per_s=_whole_mean(sample.pcie_tx_kib_per_s for sample in samples),
+        pcie_rx_kib_per_s=_whole_mean(sample.pcie_rx_kib_per_s for sample in samples),
+        power_milliwatts=_whole_mean(sample.power_milliwatts for sample in samples),
     )
 
 

@@ -35,14 +35,14 @@ LASTING: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """Why something must not happen now: what binds and by how much."""
+    """The reason that something must not happen now: what binds and by how much."""
 
     reason: Reason
     message: str
 
     @property
     def lasting(self) -> bool:
-        """Whether only a new decision of the operator can lift it."""
+        """True if only a new decision of the operator can lift it."""
         return self.reason in LASTING
 
     @property
@@ -98,7 +98,7 @@ class Pod:
 
     @property
     def terminal(self) -> bool:
-        """Whether none of its containers will run again."""
+        """True if none of its containers will run again."""
         return self.phase in ("Succeeded", "Failed")
 
 
@@ -127,7 +127,7 @@ class HeldSlice:
 
     @property
     def unproven(self) -> bool:
-        """Whether it runs without the limits of its slice: it may take the whole device."""
+        """True if it runs without the limits of its slice: it may take the whole device."""
         return self.phase is SlicePhase.FAILED and self.reason == Reason.UNENFORCED.value
 
 
@@ -144,7 +144,7 @@ def trust_domain_of(part: DesiredSlice) -> str:
 
 
 def context_costs_mib(device: Device, slices: Sequence[DesiredSlice]) -> tuple[int, ...]:
-    """What each context of these tenants of a device costs, in their order.
+    """Memory that each context of these tenants of a device costs, in their order.
 
     As the operator counted it when it placed the tenant, whose cap has that much in it; the node's
     own setting counts where the slice does not say it. A tenant with a whole device has no
@@ -156,10 +156,14 @@ def context_costs_mib(device: Device, slices: Sequence[DesiredSlice]) -> tuple[i
 
 
 def shares_lane(slices: Sequence[DesiredSlice]) -> bool:
-    """Whether a container takes turns with others: one with a single slice that asks for it."""
+    """True if a container takes turns with others: one with a single slice that asks for it."""
     return len(slices) == 1 and slices[0].ephemeral_mib > 0
 
 
-def same_share(one: DesiredSlice, other: DesiredSlice) -> bool:
-    """Whether two decisions give a container the same thing on the same device."""
-    return (one.gpu, one.percent, one.memory_mib) == (other.gpu, other.percent, other.memory_mib)
+def same_share(first: DesiredSlice, second: DesiredSlice) -> bool:
+    """True if two decisions give a container the same thing on the same device."""
+    return (first.gpu, first.percent, first.memory_mib) == (
+        second.gpu,
+        second.percent,
+        second.memory_mib,
+    )

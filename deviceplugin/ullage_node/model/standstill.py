@@ -35,7 +35,7 @@ DIGITS_MOST: Final = 9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standstill:
-    """Whether and for how long a pod may be frozen.
+    """Bounds of freezing a pod.
 
     ``patience`` holds seconds until kubelet would kill a silent container, by container, for those
     that have a probe. ``gang`` names the pods that wait for one another, "" = none do; ``members``
@@ -68,10 +68,10 @@ def _read(pod: JsonObject) -> Standstill:
     labels = section(metadata, "labels")
     containers = objects(section(pod, "spec"), "containers")
     patience = {
-        text(container, "name", ""): min(found)
+        text(container, "name", ""): min(seconds)
         for container in containers
         if (
-            found := [
+            seconds := [
                 _seconds(section(container, p)) for p in PROBES if container.get(p) is not None
             ]
         )
@@ -97,15 +97,17 @@ def _seconds(probe: JsonObject) -> float:
 
 
 def _world(container: JsonObject) -> int:
-    values = {text(one, "name", ""): one.get("value") for one in objects(container, "env")}
-    said = [value for name in WORLD if isinstance(value := values.get(name), str)]
+    values = {
+        text(variable, "name", ""): variable.get("value") for variable in objects(container, "env")
+    }
+    declared = [value for name in WORLD if isinstance(value := values.get(name), str)]
     # "2:8" are two to eight that come and go: as long as not all of eight are here, some are not
-    sizes = [value.rpartition(":")[2] for value in said]
+    sizes = [value.rpartition(":")[2] for value in declared]
     return max((_members(size) for size in sizes), default=1)
 
 
-def _members(said: str) -> int:
+def _members(size: str) -> int:
     """Number of members in a user's text; a text that is no number counts as absent."""
-    if not (said.isascii() and said.isdigit()):
+    if not (size.isascii() and size.isdigit()):
         return 1
-    return int(said) if len(said) <= DIGITS_MOST else UNREADABLE.members
+    return int(size) if len(size) <= DIGITS_MOST else UNREADABLE.members

@@ -189,10 +189,10 @@ class Daemon:
         """Start, look or heal; answers how long to wait before the next step."""
         running = self._running
         if running is not None and running.returncode is not None:
-            told = last_words(self._logs)
+            last_line = last_words(self._logs)
             await self._fail(
                 f"the control daemon ended with status {running.returncode}"
-                + (f": {told}" if told else "")
+                + (f": {last_line}" if last_line else "")
             )
         if self._running is None:
             wait = self._start_after - _now()

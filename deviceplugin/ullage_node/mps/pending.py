@@ -25,7 +25,7 @@ TOLD_CHARACTERS: Final = 200
 
 
 class PendingClients:
-    """Whether someone waits in vain; times are those that the caller gives, seconds."""
+    """Tells if clients wait in vain; times are those that the caller gives, seconds."""
 
     def __init__(self, logs: Sequence[Path]) -> None:
         self._logs = tuple(logs)
@@ -90,7 +90,7 @@ def last_words(logs: Sequence[Path]) -> str:
         with contextlib.suppress(OSError), log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - TOLD_MAX))
             lines = file.read(TOLD_MAX).decode("utf-8", "replace").split("\n")
-            told = next((line.strip() for line in reversed(lines) if line.strip()), "")
-            if told:
-                return "".join(c for c in told if c.isprintable())[-TOLD_CHARACTERS:]
+            line = next((text.strip() for text in reversed(lines) if text.strip()), "")
+            if line:
+                return "".join(c for c in line if c.isprintable())[-TOLD_CHARACTERS:]
     return ""

@@ -49,7 +49,7 @@ class Processes:
 
     def strangers(self, root: Path) -> tuple[Stranger, ...]:
         """Control daemons whose pipes are not below our root."""
-        found = []
+        strangers = []
         for entry in sorted(self._proc.iterdir()):
             if not entry.name.isdigit():
                 continue
@@ -58,16 +58,16 @@ class Processes:
                     env = _environment(entry)
                     if not env.get(PIPE, "").startswith(f"{root}/"):
                         gpus = env.get("CUDA_VISIBLE_DEVICES", "")
-                        found.append(Stranger(pid=int(entry.name), gpus=_uuids(gpus)))
-        return tuple(found)
+                        strangers.append(Stranger(pid=int(entry.name), gpus=_uuids(gpus)))
+        return tuple(strangers)
 
     def environment(self, pid: int) -> ClientEnvironment | None:
         """The MPS variables that a process began with; ``None`` = the kernel does not show them."""
         try:
-            found = _environment(self._proc / str(pid))
+            variables = _environment(self._proc / str(pid))
         except OSError:
             return None
-        pipe, share, memory = (_told(found.get(name, "")) for name in (PIPE, SHARE, MEMORY))
+        pipe, share, memory = (_told(variables.get(name, "")) for name in (PIPE, SHARE, MEMORY))
         return ClientEnvironment(pid=pid, pipe=pipe, share=share, memory=memory)
 
 
@@ -79,21 +79,21 @@ async def look_around(
     ``driver`` is the driver's version, "" = no agent has said it yet.
     """
     strangers = processes.strangers(root)
-    found = Installed(version=driver, strangers=strangers)
+    installed = Installed(version=driver, strangers=strangers)
     if not programs.found(PROGRAM):
         text = f"{PROGRAM} is not there; the driver's container image or the runtime class nvidia"
-        return replace(found, problem=f"{text} brings it")
+        return replace(installed, problem=f"{text} brings it")
     branch = branch_of(driver)
     if not branch:
-        return replace(found, problem=f"the driver's version {driver!r} is not known")
+        return replace(installed, problem=f"the driver's version {driver!r} is not known")
     three = branch >= NAMESPACES_SINCE and await _speaks_three(programs, root)
     return replace(
-        found, protocols=(2, 3) if three else (2,), multi_user=branch >= MANY_USERS_SINCE
+        installed, protocols=(2, 3) if three else (2,), multi_user=branch >= MANY_USERS_SINCE
     )
 
 
 async def _speaks_three(programs: Programs, root: Path) -> bool:
-    """Whether a daemon started with ``-p 3`` answers in protocol 3."""
+    """True if a daemon started with ``-p 3`` answers in protocol 3."""
     # No device is visible to it, so no server can start and none of ours is disturbed.
     place = Place(uuid="", directory=root / PROBE_PLACE)
     for path in (place.pipe, place.log):

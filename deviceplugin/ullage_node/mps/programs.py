@@ -119,7 +119,7 @@ class Programs:
             raise ProgramMissing(f"{log}: {error.strerror}") from error
 
     def found(self, name: str) -> bool:
-        """Whether there is a program of this name."""
+        """True if there is a program of this name."""
         return shutil.which(name) is not None
 
 

@@ -89,7 +89,7 @@ def numbers(raw: JsonObject, name: str) -> tuple[int, ...]:
         WireError: it is none.
     """
     value = raw.get(name) or []
-    if not isinstance(value, list) or not all(type(one) is int for one in value):
+    if not isinstance(value, list) or not all(type(number) is int for number in value):
         raise WireError(f"{name}: expected a list of whole numbers")
     return tuple(value)
 
@@ -144,7 +144,7 @@ class Stranger(Wire):
     gpus: Annotated[tuple[str, ...], Kind(strings, list, ()), KEPT] = ()
 
     def serves(self, uuid: str) -> bool:
-        """Whether the device is one of its own."""
+        """True if the device is one of its own."""
         return not self.gpus or uuid in self.gpus
 
 
@@ -163,7 +163,7 @@ class Installed(Wire):
     strangers: Annotated[tuple[Stranger, ...], KEPT] = ()
 
     def rival(self, uuid: str) -> str:
-        """Who else serves a device, and what to do; empty = no one."""
+        """The other server of a device, and what to do; empty = none."""
         for stranger in self.strangers:
             if stranger.serves(uuid):
                 return (
@@ -213,7 +213,7 @@ class Server(Wire):
 
     @property
     def ready(self) -> bool:
-        """Whether a client may be sent there."""
+        """True if a client may be sent there."""
         return self.state is MpsState.ACTIVE and not self.draining
 
 
@@ -225,7 +225,7 @@ def _by_uuid(raw: JsonObject, field: str) -> dict[str, Server]:
 
 
 def _listed(servers: Mapping[str, Server]) -> list[dict[str, object]]:
-    return [one.to_wire() for _, one in sorted(servers.items())]
+    return [server.to_wire() for _, server in sorted(servers.items())]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

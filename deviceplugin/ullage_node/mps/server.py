@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the agent may ask of the supervisor.
+"""Requests of the agent to the supervisor.
 
 A request that cannot be read gets an error and changes nothing. The other side is our own agent,
 yet nothing it says becomes a path or a command before it was checked.
@@ -39,7 +39,7 @@ async def _act(supervisor: Supervisor, raw: JsonObject) -> Mapping[str, object]:
     verb = text(raw, "op")
     match verb:
         case "look":
-            listed = [Order.from_wire(one) for one in objects(raw, "orders")]
+            listed = [Order.from_wire(order) for order in objects(raw, "orders")]
             orders = listed if "orders" in raw else None
             driver = text(raw, "driver", "")[:VERSION_MAX]
             report = await supervisor.look(orders, strings(raw, "fresh"), driver)

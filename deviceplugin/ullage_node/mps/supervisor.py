@@ -94,28 +94,28 @@ class Supervisor:
     def _seen(self, daemon: Daemon) -> Server:
         """A daemon's server with what its clients began with; ended ones have nothing to show."""
         server = daemon.server
-        found = [self._processes.environment(pid) for pid in server.clients or ()]
+        environments = [self._processes.environment(pid) for pid in server.clients or ()]
         return replace(
             server,
             environments=tuple(
-                client_environment for client_environment in found if client_environment is not None
+                environment for environment in environments if environment is not None
             ),
         )
 
     async def terminate(self, uuid: str, pid: int) -> str:
         """Tear down one client of a device; "" = done, or it was none."""
-        found = self._daemons.get(uuid)
-        return await found[0].terminate(pid) if found else ""
+        entry = self._daemons.get(uuid)
+        return await entry[0].terminate(pid) if entry else ""
 
     async def limit(self, uuid: str, limits: Limits) -> str:
         """Give a namespace its limits; "" = done."""
-        found = self._daemons.get(uuid)
-        return await found[0].limit(limits) if found else f"{uuid} is not served"
+        entry = self._daemons.get(uuid)
+        return await entry[0].limit(limits) if entry else f"{uuid} is not served"
 
     async def unlimit(self, uuid: str, name: str) -> str:
         """Remove a namespace; "" = done."""
-        found = self._daemons.get(uuid)
-        return await found[0].unlimit(name) if found else ""
+        entry = self._daemons.get(uuid)
+        return await entry[0].unlimit(name) if entry else ""
 
     async def retire(self) -> None:
         """End every daemon, clients first, and remove what was made for it."""
@@ -137,19 +137,19 @@ class Supervisor:
 
     async def _look_around(self) -> Installed:
         driver = self._driver
-        found = await look_around(self._programs, self._processes, self._places.root, driver)
+        installed = await look_around(self._programs, self._processes, self._places.root, driver)
         if driver != self._driver:
-            return found  # a newer look is on its way
-        if found != self._installed:
+            return installed  # a newer look is on its way
+        if installed != self._installed:
             _log.info(
                 "MPS installed",
-                version=found.version,
-                protocols=found.protocols,
-                problem=found.problem,
-                strangers=[stranger.pid for stranger in found.strangers],
+                version=installed.version,
+                protocols=installed.protocols,
+                problem=installed.problem,
+                strangers=[stranger.pid for stranger in installed.strangers],
             )
-        self._installed = found
-        return found
+        self._installed = installed
+        return installed
 
     async def _follow(self, orders: Sequence[Order], installed: Installed) -> None:
         wanted = {order.uuid: order for order in orders}
@@ -191,7 +191,7 @@ class Supervisor:
 
 
 def _obstacle(order: Order, installed: Installed) -> str:
-    """Why a device cannot be served, empty if it can."""
+    """The obstacle to serving a device; empty = none."""
     if installed.problem:
         return installed.problem
     if order.protocol not in installed.protocols:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What MPS can do, by the driver's version. Pure.
+"""Abilities of MPS by the driver's version. Pure.
 
 The version is NVML's: the control program comes with the driver, its option ``-v`` is documented
 for Tegra only (NVIDIA, Multi-Process Service, tools and interface reference), and ``--help`` is not

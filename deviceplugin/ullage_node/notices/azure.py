@@ -76,4 +76,4 @@ class Azure:
         named = event.get("Resources")
         if not isinstance(named, list):
             raise WireError("Resources: expected a list of names")
-        return any(isinstance(one, str) and one.casefold() == self._machine for one in named)
+        return any(isinstance(name, str) and name.casefold() == self._machine for name in named)

@@ -72,9 +72,9 @@ class EC2:
             self._token = ""
         if answer.status == _NOT_FOUND:
             return None
-        found = ok_or_away(answer, path)
+        body = ok_or_away(answer, path)
         try:
-            document = orjson.loads(found)
+            document = orjson.loads(body)
         except ValueError as error:
             raise AnswerUnreadable(f"{path} is no JSON") from error
         if not isinstance(document, dict):

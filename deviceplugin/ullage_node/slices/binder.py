@@ -142,7 +142,7 @@ class Binder:
             message = f"kubelet names {len(slots)} slots, not all of them ours"
             raise StartRefused(Refusal(reason=Reason.SLOT_UNKNOWN, message=message))
         deadline = time.monotonic() + LIST_SECONDS
-        found: SlotOwner | Refusal = Refusal(reason=Reason.SLOT_UNKNOWN, message="")
+        result: SlotOwner | Refusal = Refusal(reason=Reason.SLOT_UNKNOWN, message="")
         for attempt in range(LIST_TRIES):
             left = deadline - time.monotonic()
             if attempt:
@@ -152,14 +152,14 @@ class Binder:
             try:
                 listing = await self._s.lister.list_slots(left)
             except KubeletUnavailable as error:
-                found = Refusal(reason=Reason.SLOT_UNKNOWN, message=f"pod-resources: {error}")
+                result = Refusal(reason=Reason.SLOT_UNKNOWN, message=f"pod-resources: {error}")
                 continue
             self.last_listing = listing
-            found = owner_of(slots, listing, self._s.pods.by_uid.values())
-            if isinstance(found, SlotOwner):
-                return found, listing
-        assert isinstance(found, Refusal)
-        raise StartRefused(found)
+            result = owner_of(slots, listing, self._s.pods.by_uid.values())
+            if isinstance(result, SlotOwner):
+                return result, listing
+        assert isinstance(result, Refusal)
+        raise StartRefused(result)
 
     async def _identify(self, owner: SlotOwner) -> Pod:
         """The very pod that kubelet starts, never one that had its name before."""
@@ -256,9 +256,9 @@ class Binder:
     ) -> tuple[Leftover, ...]:
         table = self._s.table
         before = {
-            found.key: found
-            for found in (*(table.holder(slot) for slot in slots), table.binding(container))
-            if found is not None
+            binding.key: binding
+            for binding in (*(table.holder(slot) for slot in slots), table.binding(container))
+            if binding is not None
         }
         if not before:
             return ()
@@ -280,11 +280,11 @@ class Binder:
         """
         try:
             async with asyncio.timeout(OBSERVE_SECONDS):
-                found = await self._s.driver.observe(bindings)
+                attachments = await self._s.driver.observe(bindings)
         except TimeoutError as error:
             message = "the device backend did not say who still uses the slots"
             raise StartRefused(Refusal(reason=Reason.DRAINING, message=message)) from error
-        return {binding.key: found[binding.key] for binding in bindings}
+        return {binding.key: attachments[binding.key] for binding in bindings}
 
     # -- unbinding -------------------------------------------------------------------------------
 

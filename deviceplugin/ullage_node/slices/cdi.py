@@ -152,8 +152,8 @@ class CDIDirectory:
         """The decision that a slot's file was written for; ``None`` if it cannot be told."""
         try:
             body = json.loads(read_bounded(self._file(slot), MOST_BYTES))
-            said = json.loads(body["devices"][0]["annotations"][ANNOTATION])
-            return read_decision(said)
+            annotation = json.loads(body["devices"][0]["annotations"][ANNOTATION])
+            return read_decision(annotation)
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
             return None
 

@@ -311,11 +311,11 @@ def _bindings(
 
 
 def _quarantine(raw: Mapping[str, object]) -> dict[str, float]:
-    found = {
+    until_s = {
         gpu: float(until)
         for gpu, until in raw.items()
         if isinstance(until, int | float) and abs(until) < QUARANTINE_MOST
     }
-    if len(found) != len(raw):
+    if len(until_s) != len(raw):
         raise WireError("quarantine: expected times in seconds")
-    return found
+    return until_s

@@ -114,9 +114,9 @@ def read_gpu_node(raw: JsonObject) -> NodeSpec:
     if len(faults) > PROBLEMS_MOST:
         problems.append(f"{len(faults) - PROBLEMS_MOST} more slices cannot be read")
     words = {word.value: word for word in IterationPolicy}
-    said = text(spec, "lanePolicy", "") or IterationPolicy.FAIR.value
-    if said not in words:
-        problems.append(f"spec.lanePolicy: {quoted(said)} is none of {', '.join(words)}")
+    policy = text(spec, "lanePolicy", "") or IterationPolicy.FAIR.value
+    if policy not in words:
+        problems.append(f"spec.lanePolicy: {quoted(policy)} is none of {', '.join(words)}")
     return NodeSpec(
         uid=text(metadata, "uid"),
         generation=generation,
@@ -125,7 +125,7 @@ def read_gpu_node(raw: JsonObject) -> NodeSpec:
         slices=tuple(slices.values()),
         faulty=tuple(faulty.values()),
         observations_read=text(spec, "observationsRead", ""),
-        lane_policy=words.get(said, IterationPolicy.FAIR),
+        lane_policy=words.get(policy, IterationPolicy.FAIR),
         problems=tuple(problems),
     )
 
@@ -154,16 +154,16 @@ def _by_parts(
         return (), ()
     if not isinstance(entries, list):
         raise WireError(f"{field}: expected a list, got {type(entries).__name__}")
-    found: list[Part] = []
+    parts: list[Part] = []
     faults: list[tuple[int, str]] = []
     for position, entry in enumerate(entries):
         try:
             if not isinstance(entry, dict):
                 raise WireError(f"expected an object, got {type(entry).__name__}")
-            found.append(read(entry))
+            parts.append(read(entry))
         except WireError as error:
             faults.append((position, str(error)))
-    return tuple(found), tuple(faults)
+    return tuple(parts), tuple(faults)
 
 
 def _check_key(key: SliceKey) -> None:
@@ -228,8 +228,8 @@ def _read_slice(raw: JsonObject, epoch: int) -> DesiredSlice:
 def read_reported(raw: JsonObject) -> tuple[ObservedSlice, ...]:
     """Slices that the GPUNode's status says were started; unreadable ones are left out."""
     # What another version wrote is left out: kubelet's list still keeps the slot taken.
-    found, _ = _by_parts(section(raw, "status"), "slices", _read_report)
-    return tuple(seen for seen in found[:SLICES_MOST] if seen.phase.started)
+    reported, _ = _by_parts(section(raw, "status"), "slices", _read_report)
+    return tuple(seen for seen in reported[:SLICES_MOST] if seen.phase.started)
 
 
 def _read_report(raw: JsonObject) -> ObservedSlice:
@@ -248,15 +248,15 @@ def _read_report(raw: JsonObject) -> ObservedSlice:
 def read_observations(raw: JsonObject) -> tuple[Observation, ...]:
     """Observations in the GPUNode's status, oldest first; unreadable ones are left out."""
     # What another version wrote is left out: the operator has read it or will not.
-    found, _ = _by_parts(section(raw, "status"), "observations", Observation.from_wire)
-    return found
+    observations, _ = _by_parts(section(raw, "status"), "observations", Observation.from_wire)
+    return observations
 
 
 def read_faults(raw: JsonObject) -> tuple[DeviceFault, ...]:
     """Faults in the GPUNode's status, oldest first; unreadable ones are left out."""
     # What another version wrote is left out: the operator has read it or will not.
-    found, _ = _by_parts(section(raw, "status"), "faults", DeviceFault.from_wire)
-    return found[-MAX_FAULTS:]
+    reported, _ = _by_parts(section(raw, "status"), "faults", DeviceFault.from_wire)
+    return reported[-MAX_FAULTS:]
 
 
 def read_conditions(raw: JsonObject) -> tuple[JsonObject, ...]:
@@ -265,8 +265,8 @@ def read_conditions(raw: JsonObject) -> tuple[JsonObject, ...]:
     Raises:
         WireError: the status is no object, or they are no list.
     """
-    found, _ = _by_parts(section(raw, "status"), "conditions", _read_condition)
-    return found
+    conditions, _ = _by_parts(section(raw, "status"), "conditions", _read_condition)
+    return conditions
 
 
 def _read_condition(raw: JsonObject) -> JsonObject:
@@ -276,8 +276,8 @@ def _read_condition(raw: JsonObject) -> JsonObject:
 def read_interruption(raw: JsonObject) -> Interruption | None:
     """The notice in the GPUNode's status; an unreadable one counts as none."""
     try:
-        said = section(section(raw, "status"), "interruption")
-        return Interruption.from_wire(said) if said else None
+        reported = section(section(raw, "status"), "interruption")
+        return Interruption.from_wire(reported) if reported else None
     except WireError:
         return None  # written by another version; the provider is asked anyway
 

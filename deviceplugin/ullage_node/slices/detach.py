@@ -96,7 +96,7 @@ class Detacher:
                 self._attempts[key] = asyncio.create_task(work)
 
     def _due(self, pod: Pod, now: float, wall: float) -> bool:
-        """Whether the end of the grace period is near, by whichever clock says so first.
+        """True if the end of the grace period is near, by whichever clock says so first.
 
         The wall clock knows of a deletion that the agent was not there to see; it may also have
         jumped.
@@ -118,7 +118,7 @@ class Detacher:
         self._not_before = {key: at for key, at in self._not_before.items() if at > now}
         self._not_before[binding.key] = now + RETRY_SECONDS
         if not failed:
-            bound = {one.key for one in self._table.bindings}
+            bound = {other.key for other in self._table.bindings}
             self._done = {key: old for key, old in self._done.items() if key in bound}
             self._done[binding.key] = pids
         self.results["failed" if failed else "done"] += 1

@@ -171,28 +171,28 @@ def violations(
     for part in held:
         if part.phase.holds_capacity:
             by_device[part.desired.gpu].append(part.desired)
-    found: list[str] = []
+    broken: list[str] = []
     for uuid, slices in sorted(by_device.items()):
         device = devices.get(uuid)
         if device is None:
             continue
         needed = memory_needed_mib(device, slices)
         if needed > device.memory_mib:
-            found.append(f"I1: {needed} MiB on {uuid} with {device.memory_mib} MiB")
+            broken.append(f"I1: {needed} MiB on {uuid} with {device.memory_mib} MiB")
         if len(slices) > device.contexts:
-            found.append(f"I2: {len(slices)} containers on {uuid} for {device.contexts}")
+            broken.append(f"I2: {len(slices)} containers on {uuid} for {device.contexts}")
         domains = {trust_domain_of(part) for part in slices} - {""}
         if len(domains) > 1:
-            found.append(f"I3: {', '.join(sorted(domains))} on {uuid}")
-    return found + _slot_violations(bindings)
+            broken.append(f"I3: {', '.join(sorted(domains))} on {uuid}")
+    return broken + _slot_violations(bindings)
 
 
 def _slot_violations(bindings: Iterable[ContainerBinding]) -> list[str]:
     bindings = tuple(bindings)
     slots = Counter(slot for binding in bindings for slot in binding.slots)
-    found = [f"I5: {slot} bound {count} times" for slot, count in slots.items() if count > 1]
+    broken = [f"I5: {slot} bound {count} times" for slot, count in slots.items() if count > 1]
     owners: Counter[ContainerKey] = Counter(binding.key for binding in bindings)
-    found += [
+    broken += [
         f"I5: {key.directory} bound {count} times" for key, count in owners.items() if count > 1
     ]
     for binding in bindings:
@@ -200,5 +200,5 @@ def _slot_violations(bindings: Iterable[ContainerBinding]) -> list[str]:
         if len(gpus) > 1 and (
             len(set(gpus)) < len(gpus) or any(p.percent != WHOLE_PERCENT for p in binding.slices)
         ):
-            found.append(f"I4: {binding.key.directory} on {sorted(gpus)}")
-    return found
+            broken.append(f"I4: {binding.key.directory} on {sorted(gpus)}")
+    return broken

@@ -37,7 +37,7 @@ _SAID: Final[Mapping[Reason, Reason]] = {
 def last_word(
     device: Device, newcomer: DesiredSlice, neighbours: Sequence[HeldSlice]
 ) -> Refusal | None:
-    """Why a slice must not join its device, by the engine's rules; ``None`` = it may.
+    """The refusal of a slice on its device, by the engine's rules; ``None`` = it may join.
 
     Args:
         device: The device of the slice.

@@ -65,8 +65,8 @@ def owner_of(slots: Sequence[str], listing: Listing, pods: Collection[Pod]) -> S
     if len(holders) == 1:
         return holders[0]
     names = ", ".join(f"{owner.namespace}/{owner.pod}" for owner in sorted(owners))
-    said = f"kubelet lists {names} for it" if owners else "kubelet lists no pod for it"
-    return Refusal(reason=Reason.SLOT_UNKNOWN, message=f"{' '.join(slots)}: {said}")
+    listed = f"kubelet lists {names} for it" if owners else "kubelet lists no pod for it"
+    return Refusal(reason=Reason.SLOT_UNKNOWN, message=f"{' '.join(slots)}: {listed}")
 
 
 def _only_terminal(pods: Iterable[Pod]) -> set[tuple[str, str]]:
@@ -155,6 +155,6 @@ CHECKS: Final[tuple[Check, ...]] = (
 
 
 def decide(start: Start, checks: Sequence[Check] = CHECKS) -> ContainerBinding | Refusal:
-    """Which slots become which slices, or why the container must wait."""
-    refusal = next((found for check in checks if (found := check(start))), None)
-    return refusal or binding_of(list(zip(start.wanted, start.slots, strict=True)))
+    """Bind slots to slices, or refuse with the reason that the container must wait."""
+    first_refusal = next((refusal for check in checks if (refusal := check(start))), None)
+    return first_refusal or binding_of(list(zip(start.wanted, start.slots, strict=True)))

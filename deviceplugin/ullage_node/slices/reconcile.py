@@ -66,7 +66,7 @@ class Reconciler:
     async def _free(self, listing: Listing | None) -> tuple[ContainerKey, ...]:
         table = self._s.table
         over = table.see_pods(self._s.pods.by_uid, self._listed(listing))
-        bindings = [found for key in over if (found := table.binding(key))]
+        bindings = [binding for key in over if (binding := table.binding(key))]
         if not bindings:
             return ()
         try:
@@ -92,9 +92,9 @@ class Reconciler:
     def _adopt(self, listing: Listing) -> None:
         """Take in containers that run on our slots without standing in the book."""
         owners: defaultdict[SlotOwner, list[str]] = defaultdict(list)
-        for slot, found in sorted(listing.owners.items()):
-            if slot not in self._s.table.slots and len(found) == 1:
-                owners[next(iter(found))].append(slot)
+        for slot, holders in sorted(listing.owners.items()):
+            if slot not in self._s.table.slots and len(holders) == 1:
+                owners[next(iter(holders))].append(slot)
         for owner, slots in sorted(owners.items()):
             parts = self._recognise(owner, slots)
             if parts:
@@ -106,8 +106,8 @@ class Reconciler:
 
         Its CDI files tell; after a retirement they are gone and the remembered status tells.
         """
-        found = [(self._s.cdi.decision(slot), slot) for slot in slots]
-        parts = [(desired, slot) for desired, slot in found if desired is not None]
+        decisions = [(self._s.cdi.decision(slot), slot) for slot in slots]
+        parts = [(desired, slot) for desired, slot in decisions if desired is not None]
         if len(parts) != len(slots):
             parts = self._remembered(owner, slots)
         containers = {container_of(desired) for desired, _ in parts}
@@ -129,7 +129,7 @@ class Reconciler:
         return list(zip(parts, sorted(slots), strict=False))
 
     def _lives(self, container: ContainerKey, owner: SlotOwner) -> bool:
-        """Whether the container is the one kubelet lists and stands not in the book yet."""
+        """True if the container is the one kubelet lists and stands not in the book yet."""
         pod = self._s.pods.by_uid.get(container.pod_uid)
         return (
             pod is not None

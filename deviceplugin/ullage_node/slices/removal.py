@@ -108,8 +108,8 @@ class Trash:
         finally:
             os.close(trash)
 
-    def _movable(self, found: Iterator[os.DirEntry[str]]) -> Iterator[str]:
-        return (entry.name for entry in found if entry.name not in self._stuck)
+    def _movable(self, entries: Iterator[os.DirEntry[str]]) -> Iterator[str]:
+        return (entry.name for entry in entries if entry.name not in self._stuck)
 
     def _remove(self, trash: int, name: str, most: int) -> int:
         """Remove one entry, or up to ``most`` entries of it; how many were looked at."""

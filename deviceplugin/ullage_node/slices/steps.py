@@ -74,7 +74,7 @@ class StepRecords:
                 self._holders[os.readlink(path / name)] = name
 
     def of(self, container: ContainerKey) -> Path:
-        """What leads to the directory of a container's record."""
+        """The way to the directory of a container's record."""
         return self.path / container.directory
 
     def reset(self, container: ContainerKey, slot: str) -> Path:
@@ -169,4 +169,4 @@ class StepRecords:
     def _remove(self, name: str) -> None:
         """Forget one container; a directory is one of an agent that mounted directories."""
         self._discard(self.path / name)
-        self._holders = {home: one for home, one in self._holders.items() if one != name}
+        self._holders = {home: holder for home, holder in self._holders.items() if holder != name}

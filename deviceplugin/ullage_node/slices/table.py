@@ -101,7 +101,7 @@ class SliceTable:
 
     @property
     def rooms(self) -> list[DeviceRoom]:
-        """How much room each device has for slots."""
+        """Room of each device for slots."""
         parts = [part for binding in self._bindings.values() for part in binding.slices]
         return [
             DeviceRoom(

@@ -149,7 +149,7 @@ def wanted_names(metric: str) -> tuple[str, ...]:
 
 
 def keep_line(line: str, names: Iterable[str]) -> bool:
-    """Whether a line of a page matters: a sample of these histograms, or any type."""
+    """True if a line of a page matters: a sample of these histograms, or any type."""
     return line.startswith("# TYPE ") or any(
         line.startswith(name) and line[len(name) :].startswith(_SUFFIXES) for name in names
     )
@@ -199,14 +199,14 @@ def read_histogram(lines: Iterable[str], metric: str) -> Histogram:
 def _there(shortcut: str, lines: Iterable[str], types: Mapping[str, str]) -> str:
     """The name on this page that a shortcut stands for."""
     names = (shortcut, *SHORTCUTS[shortcut])
-    found = [name for name in names if any(line.startswith(f"{name}_bucket{{") for line in lines)]
-    if not found:
+    present = [name for name in names if any(line.startswith(f"{name}_bucket{{") for line in lines)]
+    if not present:
         listed = ", ".join(names[1:])
         raise HistogramUnusable(
             f"the page has no histogram that {shortcut} stands for ({listed}); name another in "
             "slo.metric" + _named(types)
         )
-    return found[0]
+    return present[0]
 
 
 def _checked(metric: str, buckets: Mapping[float, float], totals: Mapping[str, float]) -> Histogram:
@@ -252,9 +252,9 @@ def _sample(metric: str, line: str) -> tuple[str, str, float]:
 
 
 def _bound(metric: str, labels: str) -> float:
-    found = _LE.search(labels)
+    match = _LE.search(labels)
     try:
-        bound = float(found[1]) if found else math.nan
+        bound = float(match[1]) if match else math.nan
     except ValueError:
         bound = math.nan
     if math.isnan(bound):

@@ -41,7 +41,7 @@ class NotServed(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Head:
-    """What the head of an answer says; ``length`` is ``None`` where it does not say."""
+    """The head of an answer; ``length`` is ``None`` where it does not say."""
 
     status: int
     length: int | None
@@ -55,8 +55,8 @@ class _Head:
         fields = [line.partition(b":") for line in lines]
         if status is None or not all(colon for _, colon, _ in fields):
             raise MalformedAnswer("no head of HTTP/1.1")
-        said = {name.lower(): value.strip(b" \t").lower() for name, _, value in fields}
-        length, coding = said.get(b"content-length"), said.get(b"transfer-encoding")
+        headers = {name.lower(): value.strip(b" \t").lower() for name, _, value in fields}
+        length, coding = headers.get(b"content-length"), headers.get(b"transfer-encoding")
         if coding not in (None, b"chunked") or (length and not _LENGTH.fullmatch(length)):
             raise MalformedAnswer("no length that can be read")
         return cls(

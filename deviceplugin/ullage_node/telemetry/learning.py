@@ -100,7 +100,7 @@ class Learning:
         keys = {tenant.key for tenant in running}
         self._first_seen = {key: self._first_seen.get(key, look.now) for key in keys}
         gpus = {gpu for tenant in running for gpu in tenant.gpus}
-        self._devices = {gpu: one for gpu, one in self._devices.items() if gpu in gpus}
+        self._devices = {gpu: device for gpu, device in self._devices.items() if gpu in gpus}
         for gpu in sorted(gpus):
             self._advance(gpu, [tenant for tenant in running if gpu in tenant.gpus], look)
 
@@ -127,7 +127,7 @@ class Learning:
             self._devices[gpu] = _go_on(device, tenants, look.now)
 
     def _fit(self, tenant: Tenant, look: Look) -> bool:
-        """Whether a tenant is past its warm-up and runs freely."""
+        """True if a tenant is past its warm-up and runs freely."""
         if tenant.frozen:
             return False
         if tenant.progress.steps:
@@ -149,7 +149,7 @@ class Learning:
             track = device.tracks[tenant.key]
             stretch = Stretch(
                 tenant=tenant,
-                others=tuple(one for one in tenants if one is not tenant),
+                others=tuple(other for other in tenants if other is not tenant),
                 accelerator=look.models[gpu],
                 since=device.since,
                 now=look.now,
@@ -166,13 +166,13 @@ class Learning:
 
 
 def _take_turns(tenants: list[Tenant]) -> bool:
-    """Whether two of them are in one lane of the device."""
+    """True if two of them are in one lane of the device."""
     lanes = [tenant.desired.lane for tenant in tenants if tenant.desired.lane]
     return len(lanes) > len(set(lanes))
 
 
 def _mark(tenant: Tenant) -> tuple[object, ...]:
-    """What makes a tenant another neighbour than before."""
+    """Properties whose change makes a tenant another neighbour."""
     part = tenant.desired
     return (
         tenant.key,
@@ -202,7 +202,7 @@ def _go_on(device: _Device, tenants: list[Tenant], now: float) -> _Device:
 
 
 def _too_few(first: Reading, newest: Reading) -> bool:
-    """Whether steps are so long that counting continues."""
+    """True if steps are so long that counting continues."""
     few = newest.steps - first.steps < STEPS_MIN
     return few and newest.at_s - first.at_s < CARRY_SECONDS
 
@@ -240,7 +240,7 @@ def _follow_page(track: _Track, page: Page, since: float, *, middle: bool) -> No
 
 
 def _load_changed(track: _Track) -> bool:
-    """Whether more or less was asked of a tenant in the second half than in the first."""
+    """True if more or less was asked of a tenant in the second half than in the first."""
     first, half, last = track.first_page, track.middle_page, track.newest_page
     if first is not None and half is not None and last is not None:
         one_half = half.histogram.since(first.histogram)
@@ -256,21 +256,26 @@ def _load_changed(track: _Track) -> bool:
 
 def _pace_changed(track: _Track) -> bool:
     """The same of a tenant that serves without a histogram: it is idle part of the time."""
-    one, two, three = track.first, track.middle, track.newest
-    if one is None or two is None or three is None or not one.at_s < two.at_s < three.at_s:
+    first, middle, newest = track.first, track.middle, track.newest
+    if (
+        first is None
+        or middle is None
+        or newest is None
+        or not first.at_s < middle.at_s < newest.at_s
+    ):
         return False
-    busy = (three.busy_ns - one.busy_ns) / ((three.at_s - one.at_s) * 1e9)
-    if not three.busy_ns or busy >= BUSY:
+    busy = (newest.busy_ns - first.busy_ns) / ((newest.at_s - first.at_s) * 1e9)
+    if not newest.busy_ns or busy >= BUSY:
         return False
     return _differs(
-        (two.steps - one.steps, two.at_s - one.at_s),
-        (three.steps - two.steps, three.at_s - two.at_s),
+        (middle.steps - first.steps, middle.at_s - first.at_s),
+        (newest.steps - middle.steps, newest.at_s - middle.at_s),
     )
 
 
-def _differs(one: tuple[float, float], other: tuple[float, float]) -> bool:
-    """Whether two counts over two spans are of different rates."""
-    (first, first_s), (second, second_s) = one, other
+def _differs(former: tuple[float, float], latter: tuple[float, float]) -> bool:
+    """True if two counts over two spans are of different rates."""
+    (first, first_s), (second, second_s) = former, latter
     if first_s <= 0 or second_s <= 0 or first + second <= 0:
         return False
     rates = first / first_s, second / second_s

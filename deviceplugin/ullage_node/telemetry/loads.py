@@ -31,7 +31,7 @@ PAGES_MOST: Final = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Span:
-    """What happened between two pages."""
+    """Changes between two pages."""
 
     made: Histogram
     seconds: float
@@ -69,12 +69,12 @@ class Loads:
         span = self._span(key, now)
         if span is None or span.made.requests != span.made.count:
             return None  # a histogram of tokens tells how long a token took, not a request
-        found = quantile(span.made, slo.quantile)
+        latency = quantile(span.made, slo.quantile)
         return ObservedLoad(
             seconds=max(1, round(span.seconds)),
             requests_milli=round(span.made.requests / span.seconds * 1000),
             request_micros=span.made.mean_micros(),
-            latency_micros=0 if found is None else found.micros,
+            latency_micros=0 if latency is None else latency.micros,
             late_milli=late_milli(span.made, slo.latency_ms / 1000),
         )
 

@@ -29,7 +29,7 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldFigures:
-    """What is held of each device."""
+    """Shares held of each device."""
 
     memory: Mapping[tuple[str, str], int] = gauge(
         "ullage_device_memory_bytes",
@@ -85,11 +85,11 @@ def reserved_mib(bindings: Sequence[ContainerBinding]) -> Counter[str]:
 
 
 def _held(bindings: Sequence[ContainerBinding]) -> defaultdict[str, list[Assignment]]:
-    found: defaultdict[str, list[Assignment]] = defaultdict(list)
+    assignments: defaultdict[str, list[Assignment]] = defaultdict(list)
     for binding in bindings:
         for part in binding.slices:
-            found[part.gpu].append(assignment_of(part))
-    return found
+            assignments[part.gpu].append(assignment_of(part))
+    return assignments
 
 
 def used_mib(

@@ -122,20 +122,20 @@ class ObservationBook:
         """Keep a row unless it says nothing new; whether it was kept."""
         now = self._clock()
         self._forget(now)
-        said = self._said.get(_mixture(observation))
-        if said is not None:
-            if is_same(said.last, observation):
+        known = self._said.get(_mixture(observation))
+        if known is not None:
+            if is_same(known.last, observation):
                 self.left_out["same"] += 1
                 return False
-            if len(said.at) == MIXTURE_MOST:
+            if len(known.at) == MIXTURE_MOST:
                 self.left_out["flood"] += 1
                 return False
         if not self._keep(observation):
             return False
-        said = said or _Said(last=observation)
-        said.last = observation
-        said.at.append(now)
-        self._said[_mixture(observation)] = said
+        known = known or _Said(last=observation)
+        known.last = observation
+        known.at.append(now)
+        self._said[_mixture(observation)] = known
         return True
 
     def _keep(self, row: Observation) -> bool:
@@ -163,27 +163,27 @@ class ObservationBook:
 
     def _forget(self, now: float) -> None:
         """Drop what was said too long ago."""
-        for mixture, said in list(self._said.items()):
-            while said.at and now - said.at[0] >= SAME_SECONDS:
-                said.at.popleft()
-            if not said.at:
+        for mixture, known in list(self._said.items()):
+            while known.at and now - known.at[0] >= SAME_SECONDS:
+                known.at.popleft()
+            if not known.at:
                 del self._said[mixture]
 
 
-def is_same(one: Observation, other: Observation) -> bool:
-    """Whether two rows of one mixture teach the same."""
+def is_same(first: Observation, second: Observation) -> bool:
+    """True if two rows of one mixture teach the same."""
     return (
-        one.violated == other.violated
-        and one.percentile == other.percentile
-        and (one.fingerprint is None) == (other.fingerprint is None)
-        and (one.solo_step_micros == 0) == (other.solo_step_micros == 0)
-        and _close(one.step_micros, other.step_micros, SAME_STEP)
-        and _close(one.requests_milli, other.requests_milli, SAME_LOAD)
+        first.violated == second.violated
+        and first.percentile == second.percentile
+        and (first.fingerprint is None) == (second.fingerprint is None)
+        and (first.solo_step_micros == 0) == (second.solo_step_micros == 0)
+        and _close(first.step_micros, second.step_micros, SAME_STEP)
+        and _close(first.requests_milli, second.requests_milli, SAME_LOAD)
     )
 
 
-def _close(one: int, other: int, tolerance: float) -> bool:
-    return abs(one - other) <= tolerance * max(one, other)
+def _close(first: int, second: int, tolerance: float) -> bool:
+    return abs(first - second) <= tolerance * max(first, second)
 
 
 def _mixture(row: Observation) -> Mixture:

@@ -99,7 +99,7 @@ def _went_back(last: Mark, mark: Mark) -> bool:
 
 
 def _enough(second: Mark, newest: Mark) -> bool:
-    """Whether the stretch from the second mark on is long enough without the first."""
+    """True if the stretch from the second mark on is long enough without the first."""
     return (
         newest.last_step_ns - second.last_step_ns >= WINDOW_NS
         and newest.steps - second.steps >= WINDOW_STEPS

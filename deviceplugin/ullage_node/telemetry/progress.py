@@ -62,7 +62,7 @@ class StepTelemetry:
         now_ns = int(now * 1e9)
         keys = {binding.key for binding in bindings}
         self._containers = {key: self._containers.get(key, _Container()) for key in keys}
-        found: dict[ContainerKey, Progress] = {}
+        progress: dict[ContainerKey, Progress] = {}
         for key in sorted(keys):
             solo_ns = attachments[key].solo_time_ns if key in attachments else 0
             try:
@@ -72,13 +72,17 @@ class StepTelemetry:
             else:
                 self._containers[key].problem = ""
                 if made is not None:
-                    found[key] = made
-        return found
+                    progress[key] = made
+        return progress
 
     @property
     def refused(self) -> Mapping[ContainerKey, str]:
-        """Why the records of these containers count for nothing."""
-        return {key: one.problem for key, one in self._containers.items() if one.problem}
+        """Causes for which records of containers count for nothing."""
+        return {
+            key: container.problem
+            for key, container in self._containers.items()
+            if container.problem
+        }
 
     def _look(self, key: ContainerKey, solo_ns: int, now_ns: int) -> Progress | None:
         container = self._containers[key]

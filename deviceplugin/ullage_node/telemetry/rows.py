@@ -50,7 +50,7 @@ class Reading:
         )
 
     def restarted_by(self, later: Reading) -> bool:
-        """Whether the container began again between the two."""
+        """True if the container began again between the two."""
         return (
             later.steps < self.steps
             or later.busy_ns < self.busy_ns
@@ -131,13 +131,13 @@ def _with_load(row: Observation, stretch: Stretch, served: Histogram) -> Observa
     first, last = stretch.pages
     row = replace(row, requests_milli=round(served.requests / (last.at_s - first.at_s) * 1000))
     slo = stretch.tenant.objective.slo
-    found = quantile(served, slo.quantile) if slo else None
-    if slo is None or found is None:
+    latency = quantile(served, slo.quantile) if slo else None
+    if slo is None or latency is None:
         return row
     limit = slo.latency_ms * 1000
     # Above the last finite bound is violated only if that bound is not below the objective.
-    above = found.micros > limit or (found.floor and found.micros >= limit)
-    return replace(row, latency_micros=found.micros, percentile=slo.percentile, violated=above)
+    above = latency.micros > limit or (latency.floor and latency.micros >= limit)
+    return replace(row, latency_micros=latency.micros, percentile=slo.percentile, violated=above)
 
 
 def _served(stretch: Stretch) -> Histogram | None:
@@ -163,18 +163,18 @@ def _step_micros(stretch: Stretch) -> int:
 
 def _partners(others: tuple[Tenant, ...], namespace: str) -> tuple[ObservedPartner, ...]:
     """Its neighbours; a class of another namespace has that namespace as prefix."""
-    found = (
+    partners = (
         ObservedPartner(
             workload_class=class_seen_from(
-                namespace, one.desired.pod_namespace, one.desired.workload_class
+                namespace, other.desired.pod_namespace, other.desired.workload_class
             ),
-            percent=one.desired.percent,
+            percent=other.desired.percent,
         )
-        for one in others
+        for other in others
     )
     return tuple(
         sorted(
-            found,
+            partners,
             key=lambda observed_partner: (
                 observed_partner.workload_class,
                 observed_partner.percent,

@@ -95,7 +95,7 @@ class Scraper:
     @property
     def problems(self) -> Mapping[ContainerKey, str]:
         """Failures that last."""
-        return {key: one.problem for key, one in self._states.items() if one.problem}
+        return {key: state.problem for key, state in self._states.items() if state.problem}
 
     def hurry(self, key: ContainerKey) -> None:
         """Read this page at the next occasion."""
@@ -206,6 +206,6 @@ async def _lines(parts: AsyncIterator[bytes], target: Target) -> list[str]:
 def _kept(lines: Iterable[bytes], names: tuple[str, ...]) -> list[str]:
     # First as bytes: a large server's page has thousands of lines, and few of them matter.
     near = (b"# TYPE ", *(name.encode() for name in names))
-    found = (line for line in lines if line.startswith(near))
-    texts = (line.decode("utf-8", "replace").rstrip("\r") for line in found)
+    samples = (line for line in lines if line.startswith(near))
+    texts = (line.decode("utf-8", "replace").rstrip("\r") for line in samples)
     return [line for line in texts if keep_line(line, names)]

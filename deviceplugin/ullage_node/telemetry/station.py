@@ -94,14 +94,14 @@ class Telemetry:
 
     def loads(self, now: float) -> Mapping[ContainerKey, ObservedLoad]:
         """Loads that are asked for and known; ``now`` is CLOCK_MONOTONIC, seconds."""
-        found: dict[ContainerKey, ObservedLoad] = {}
+        loads: dict[ContainerKey, ObservedLoad] = {}
         for tenant in self._tenants:
             slo = tenant.desired.slo
             if slo is not None and tenant.desired.reports_load:
                 load = self._loads.of(tenant.key, slo, now)
                 if load is not None:
-                    found[tenant.key] = load
-        return found
+                    loads[tenant.key] = load
+        return loads
 
     async def run(self) -> None:
         """Read pages and counters until cancelled."""
@@ -112,20 +112,20 @@ class Telemetry:
 
     def look(self, now: float, wall: float) -> None:
         """Take in the newest readings of the containers."""
-        found, seen = self._sources, self._sources.containers
+        sources, seen = self._sources, self._sources.containers
         self._tenants = tenants_of(
-            found.around.table.held, seen.attachments, seen.progress, self.frozen()
+            sources.around.table.held, seen.attachments, seen.progress, self.frozen()
         )
         keys = {tenant.key for tenant in self._tenants}
         self._pages = {key: page for key, page in self._pages.items() if key in keys}
-        self._said = {key: said for key, said in self._said.items() if key in keys}
+        self._said = {key: texts for key, texts in self._said.items() if key in keys}
         self._loads.keep(keys)
         self.learning.take(
             Look(
                 now=now,
                 wall=wall,
                 tenants=self._tenants,
-                models={device.uuid: device.model for device in found.watch.observed},
+                models={device.uuid: device.model for device in sources.watch.observed},
                 pages=self._pages,
                 images=self._images(),
             )
@@ -176,14 +176,14 @@ class Telemetry:
             self._sources.events.say(Event(subject=subject, reason=UNMEASURED, message=message))
 
     def _is_said(self, key: ContainerKey, why: str) -> bool:
-        """Whether a text may be said of a container: it is one of few in a while."""
+        """True if a text may be said of a container: it is one of few in a while."""
         now = time.monotonic()
-        said = {
+        recent = {
             text: at for text, at in self._said.get(key, {}).items() if now - at < QUIET_SECONDS
         }
-        if why not in said and len(said) >= MOST_TEXTS:
+        if why not in recent and len(recent) >= MOST_TEXTS:
             return False
-        self._said[key] = {why: now, **said}
+        self._said[key] = {why: now, **recent}
         return True
 
 

@@ -40,7 +40,7 @@ class Tenant:
 
     @property
     def running(self) -> bool:
-        """Whether a process of it is there."""
+        """True if a process of it is there."""
         return self.attachment.state is not AttachState.ABSENT
 
     @property
@@ -81,10 +81,10 @@ def tenants_of(
         if part.phase.started:
             parts.setdefault(part.container, []).append(part)
     absent = Attachment(state=AttachState.ABSENT)
-    found: list[Tenant] = []
+    tenants: list[Tenant] = []
     for key in sorted(parts):
         slices = sorted(parts[key], key=lambda part: part.desired.key.index)
-        found.append(
+        tenants.append(
             Tenant(
                 desired=slices[0].desired,
                 gpus=tuple(part.desired.gpu for part in slices),
@@ -93,4 +93,4 @@ def tenants_of(
                 frozen=key in frozen,
             )
         )
-    return tuple(found)
+    return tuple(tenants)

@@ -56,7 +56,7 @@ class LatencyWindows:
 
     def keep(self, containers: set[ContainerKey]) -> None:
         """Forget all other containers."""
-        self._tracks = {key: one for key, one in self._tracks.items() if key in containers}
+        self._tracks = {key: track for key, track in self._tracks.items() if key in containers}
         self.problems = {key: why for key, why in self.problems.items() if key in containers}
 
     def take(self, key: ContainerKey, page: Page) -> None:
@@ -95,16 +95,16 @@ class LatencyWindows:
         """A window of requests, its percentile set against the objective."""
         begin_s, at_s = ends
         limit = slo.latency_ms * 1000
-        found = quantile(made, slo.quantile)
-        assert found is not None, "a window without requests is none"
-        ratio = found.micros / limit
+        latency = quantile(made, slo.quantile)
+        assert latency is not None, "a window without requests is none"
+        ratio = latency.micros / limit
         self.problems.pop(key, None)
-        if found.floor:
+        if latency.floor:
             # Above the last finite bound: beyond doubt above the objective, or no one can tell.
-            ratio = max(ratio, _JUST_ABOVE) if found.micros >= limit else 0.0
+            ratio = max(ratio, _JUST_ABOVE) if latency.micros >= limit else 0.0
             if not ratio:
                 self.problems[key] = (
-                    f"the last bucket ends at {found.micros / 1e6:g} s, below the objective of "
+                    f"the last bucket ends at {latency.micros / 1e6:g} s, below the objective of "
                     f"{limit / 1e6:g} s; give the histogram buckets above it"
                 )
         return Window(
@@ -113,7 +113,7 @@ class LatencyWindows:
             at_s=at_s,
             ratio=ratio,
             step_micros=made.mean_micros(),
-            latency_micros=found.micros,
+            latency_micros=latency.micros,
             percentile=slo.percentile,
             requests_milli=round(made.requests / (at_s - begin_s) * 1000),
         )
@@ -151,9 +151,12 @@ class TenantWindows:
             if subject.key in objectives
         }
         self.latency.keep(set(serving))
-        found = (self.latency.ended(key, slo) for key, slo in sorted(serving.items()))
+        windows = (self.latency.ended(key, slo) for key, slo in sorted(serving.items()))
         others = tuple(subject for subject in subjects if subject.key not in serving)
-        return (*(window for window in found if window is not None), *self._steps.next(others, now))
+        return (
+            *(window for window in windows if window is not None),
+            *self._steps.next(others, now),
+        )
 
     def cut(self, key: ContainerKey, now: float) -> None:
         """End the running window now and begin a clean one."""

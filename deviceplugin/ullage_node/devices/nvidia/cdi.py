@@ -99,7 +99,7 @@ class Specification:
 
     @property
     def remark(self) -> str:
-        """What is not handed on, in words; "" = nothing."""
+        """Fields that are not handed on, in words; "" = none."""
         if not self.left_out:
             return ""
         named = ", ".join(self.left_out[:LEFT_OUT_MOST])
@@ -112,7 +112,7 @@ class Specification:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """What the toolkit's files say of some devices.
+    """Contents of the toolkit's files about some devices.
 
     ``edits`` is ``None`` where one of them is in no specification. ``remarks`` are words for an
     administrator: files that cannot be used, though nothing needs them, and fields left out.
@@ -166,8 +166,8 @@ class ToolkitSpecifications:
         self._parsed = {path: known for path, known in self._parsed.items() if path in paths}
         loaded = [self._load(path) for path in reversed(paths)]
         return (
-            [found for found in loaded if isinstance(found, Specification)],
-            [found for found in loaded if isinstance(found, CdiUnusable)],
+            [result for result in loaded if isinstance(result, Specification)],
+            [result for result in loaded if isinstance(result, CdiUnusable)],
         )
 
     def _files(self) -> Iterable[Path]:
@@ -210,8 +210,8 @@ def parse_specification(path: Path, raw: str) -> Specification | None:
     except (ValueError, RecursionError, yaml.YAMLError) as error:
         if TOOLKIT_KIND not in raw:
             return None  # another vendor's broken file is not ours to judge
-        said = quoted(" ".join(str(error).split()))
-        raise CdiUnusable(f"{path} cannot be parsed: {said}", _write_again(path)) from error
+        cause = quoted(" ".join(str(error).split()))
+        raise CdiUnusable(f"{path} cannot be parsed: {cause}", _write_again(path)) from error
     if not isinstance(body, dict) or body.get("kind") != TOOLKIT_KIND:
         return None
     left_out: dict[str, None] = dict.fromkeys(_others(body, _SPECIFICATION))

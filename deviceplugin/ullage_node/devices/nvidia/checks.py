@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a node with GPUs shows of its first hour, in the order in which it would fail.
+"""Checks of the first hour of a node with GPUs, in the order in which it would fail.
 
 Pure over what the backend knows anyway. Nothing counts as well that was not seen: before a
 container ran, what only a container can show is unconfirmed. Texts hold no counters, so that they
@@ -32,7 +32,7 @@ _GENERATE: Final = "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstHour:
-    """What the backend knows at one moment.
+    """State of the backend at one moment.
 
     ``mps`` = the node is to have a supervisor, ``mps_problem`` says why its word is not known.
     ``unseen`` says why processes are not seen, "" = they are, ``None`` = not checked yet.
@@ -92,10 +92,10 @@ def _driver(hour: FirstHour) -> NodeCheck:
     if not driver.branch:
         text = f"NVML says the version {driver.version!r}" if driver.version else "NVML is silent"
         return _check("Driver", _FAILED, text, _driver_line("install"))
-    said = f"{driver.version}, CUDA {driver.cuda // 1000}.{driver.cuda % 1000 // 10} (NVML)"
+    versions = f"{driver.version}, CUDA {driver.cuda // 1000}.{driver.cuda % 1000 // 10} (NVML)"
     if driver.branch < OLDEST_DRIVER:
-        return _check("Driver", _FAILED, said, _driver_line("update"))
-    return _check("Driver", _OK, said)
+        return _check("Driver", _FAILED, versions, _driver_line("update"))
+    return _check("Driver", _OK, versions)
 
 
 def _driver_line(verb: str) -> str:
@@ -238,20 +238,22 @@ def _toolkit(hour: FirstHour) -> NodeCheck:
     if hour.toolkit_problem:
         return _check(name, _FAILED, hour.toolkit_problem, hour.toolkit_remedy or _GENERATE)
     if hour.toolkit:
-        said = ("its CDI specification knows every GPU of this node", *hour.toolkit_remarks)
-        return _check(name, _OK, "; ".join(said))
+        remarks = ("its CDI specification knows every GPU of this node", *hour.toolkit_remarks)
+        return _check(name, _OK, "; ".join(remarks))
     text = "no CDI specification knows every GPU: containers get device files alone"
     remedy = f"{_GENERATE}, or runtimeClassName: nvidia"
     return _check(name, _OPEN, "; ".join((text, *hour.toolkit_remarks)), remedy)
 
 
 def _serving(hour: FirstHour) -> tuple[Server, ...]:
-    found = (hour.servers.get(uuid) for uuid in hour.shared)
-    return tuple(server for server in found if server is not None and server.ready)
+    servers = (hour.servers.get(uuid) for uuid in hour.shared)
+    return tuple(server for server in servers if server is not None and server.ready)
 
 
 def _escaped(seen: Sequence[Attachment]) -> Attachment | None:
-    return next((one for one in seen if one.state is AttachState.UNENFORCED), None)
+    return next(
+        (attachment for attachment in seen if attachment.state is AttachState.UNENFORCED), None
+    )
 
 
 def _check(name: str, state: CheckState, message: str, remedy: str = "") -> NodeCheck:

@@ -46,7 +46,7 @@ class Driver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """How a device is shared; ``problem`` says why it is not shared by MPS, if so."""
+    """The way of sharing a device; ``problem`` says why it is not MPS, if so."""
 
     backend: Backend
     problem: str = ""
@@ -114,7 +114,7 @@ def _against_mps(
 
 
 def modes_of(device: NvidiaDevice, choice: Choice) -> tuple[GPUMode, ...]:
-    """How containers may ask for the device."""
+    """Modes in which containers may ask for the device."""
     if device.mig or device.prohibited:
         return ()  # shown, and offers nothing
     if choice.backend is Backend.EXCLUSIVE:

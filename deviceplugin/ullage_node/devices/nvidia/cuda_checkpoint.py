@@ -45,7 +45,7 @@ SAID_MOST: Final = 300
 
 
 class CudaState(StrEnum):
-    """What the program says of a process."""
+    """States of a process, as the program prints them."""
 
     RUNNING = "running"
     LOCKED = "locked"
@@ -54,7 +54,7 @@ class CudaState(StrEnum):
 
 
 class Verb(StrEnum):
-    """What the agent may ask for."""
+    """Requests of the agent."""
 
     ABLE = "able"
     SUSPEND = "suspend"
@@ -78,10 +78,10 @@ class CudaCheckpoint:
         Raises:
             WireError: it is no request.
         """
-        said = text(raw, "verb")
-        if said not in tuple(Verb):
-            raise WireError(f"verb: {said!r} is none")
-        verb, processes = Verb(said), self._processes(raw)
+        word = text(raw, "verb")
+        if word not in tuple(Verb):
+            raise WireError(f"verb: {word!r} is none")
+        verb, processes = Verb(word), self._processes(raw)
         try:
             if verb is Verb.ABLE:
                 await self.able()
@@ -94,7 +94,7 @@ class CudaCheckpoint:
         return {"problem": ""}
 
     async def able(self) -> None:
-        """Whether the program runs here.
+        """Check that the program runs here.
 
         Raises:
             SwitchFailed: it does not.
@@ -134,15 +134,17 @@ class CudaCheckpoint:
             await self._back(process)
 
     async def state(self, process: ProcessId) -> CudaState:
-        """How a process is.
+        """The state of a process.
 
         Raises:
             SwitchFailed: the program does not say, or the process has ended.
         """
-        said = await self._on(process, "--get-state", seconds=LOCK_MS / 1000)
-        word = said.strip().rpartition(" ")[2].lower()
+        output = await self._on(process, "--get-state", seconds=LOCK_MS / 1000)
+        word = output.strip().rpartition(" ")[2].lower()
         if word not in tuple(CudaState):
-            raise SwitchFailed(f"process {process.pid}: its state is {said.strip()[:SAID_MOST]!r}")
+            raise SwitchFailed(
+                f"process {process.pid}: its state is {output.strip()[:SAID_MOST]!r}"
+            )
         return CudaState(word)
 
     def _alive(self, processes: Sequence[ProcessId]) -> list[ProcessId]:
@@ -183,7 +185,7 @@ class CudaCheckpoint:
         return tuple(map(ProcessId, pids, starts))
 
     async def _run(self, *words: str, seconds: float) -> str:
-        """What the program prints.
+        """The output of the program.
 
         Raises:
             SwitchFailed: it cannot be run, fails, or takes too long; then it is ended.
@@ -209,10 +211,10 @@ class CudaCheckpoint:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
-        said = raw.decode(errors="replace")
+        output = raw.decode(errors="replace")
         if process.returncode:
-            raise SwitchFailed(f"{' '.join(words)}: {said.strip()[:SAID_MOST]}")
-        return said
+            raise SwitchFailed(f"{' '.join(words)}: {output.strip()[:SAID_MOST]}")
+        return output
 
 
 class HostCheckpoint:
@@ -222,7 +224,7 @@ class HostCheckpoint:
         self._socket = socket
 
     async def problem(self) -> str:
-        """Why processes cannot be suspended on this node; empty = they can."""
+        """The obstacle to suspending processes on this node; empty = none."""
         try:
             await self._ask(Verb.ABLE, (), ABLE_SECONDS + 0.5)
         except SwitchFailed as error:

@@ -245,15 +245,15 @@ class NvidiaDriver:
         except (ProcessesUnseen, CgroupUnreadable) as error:
             unread = Attachment(state=AttachState.UNVERIFIED, message=str(error))
             return {binding.key: self._remember(binding.key, unread) for binding in bindings}
-        found = {binding.key: attachment_of(binding, bindings, sight) for binding in bindings}
-        self._keep_readings(bindings, found)
-        return {key: self._remember(key, seen) for key, seen in found.items()}
+        attachments = {binding.key: attachment_of(binding, bindings, sight) for binding in bindings}
+        self._keep_readings(bindings, attachments)
+        return {key: self._remember(key, seen) for key, seen in attachments.items()}
 
     def _keep_readings(
-        self, bindings: Sequence[ContainerBinding], found: Mapping[ContainerKey, Attachment]
+        self, bindings: Sequence[ContainerBinding], attachments: Mapping[ContainerKey, Attachment]
     ) -> None:
         for binding in bindings:
-            seen, whole = found[binding.key], binding.slices[0].percent == WHOLE_PERCENT
+            seen, whole = attachments[binding.key], binding.slices[0].percent == WHOLE_PERCENT
             self._using[whole].pop(binding.key, None)
             if seen.state in _USING:
                 self._using[whole][binding.key] = seen
@@ -321,17 +321,17 @@ class NvidiaDriver:
         return (server.clients or ()) if server else ()
 
     def _unlisted(self, processes: Sequence[GpuProcess]) -> dict[tuple[str, int], float]:
-        """How long each process has used a device with a server without being its client."""
+        """Seconds for which each process has used a served device without being a client."""
         now, before = self._clock(), self._unlisted_since
-        found = {
+        users = {
             (process.gpu, process.pid)
             for process in processes
             if self._devices.choice(process.gpu).backend in MPS_BACKENDS
         }
-        listed = {(gpu, pid) for gpu, pid in found if pid in self._clients(gpu)}
-        self._once_listed = (self._once_listed & found) | listed
-        self._unlisted_since = {one: before.get(one, now) for one in found - listed}
-        return {one: now - since for one, since in self._unlisted_since.items()}
+        listed = {(gpu, pid) for gpu, pid in users if pid in self._clients(gpu)}
+        self._once_listed = (self._once_listed & users) | listed
+        self._unlisted_since = {user: before.get(user, now) for user in users - listed}
+        return {user: now - since for user, since in self._unlisted_since.items()}
 
     def _reported_sms(self, key: ContainerKey) -> int:
         """The SM count in the container's step record, 0 = none; a broken record says nothing."""
@@ -376,12 +376,12 @@ class NvidiaDriver:
         return False
 
     def _own_clients(self, binding: ContainerBinding, gpu: str) -> tuple[int, ...]:
-        found = []
+        pids = []
         for pid in self._clients(gpu):
             with contextlib.suppress(CgroupUnreadable):
                 if self._pod_of(pid) == binding.key.pod_uid:
-                    found.append(pid)
-        return tuple(found)
+                    pids.append(pid)
+        return tuple(pids)
 
     async def release(self, binding: ContainerBinding) -> None:
         """Forget the container, and remove its namespace."""
@@ -398,7 +398,7 @@ class NvidiaDriver:
 
     @property
     def _has_supervisor(self) -> bool:
-        """Whether one was ever meant to run here: its pod makes the folder."""
+        """True if one was ever meant to run here: its pod makes the folder."""
         return self._shares.port is not None and (self._paths.run_dir / "mps").exists()
 
     async def cleanup_all(self) -> None:
@@ -427,7 +427,7 @@ class NvidiaDriver:
         return now
 
     def _may_live(self, pid: int, pod_uid: str) -> bool:
-        """Whether a process of a pod cannot be ruled out to be still there."""
+        """True if a process of a pod may still be there."""
         try:
             return self._pod_of(pid) == pod_uid
         except CgroupUnreadable:

@@ -64,8 +64,8 @@ def _cap_mib(value: str, uuid: str) -> int:
 
 
 def _differs(pid: int, name: str, value: str) -> str:
-    said = f"with {name}={value!r}" if value else f"without {name}"
+    setting = f"with {name}={value!r}" if value else f"without {name}"
     return (
-        f"process {pid} began {said}, which is wider than its share; does the image or its command "
-        "change the variable or drop its environment?"
+        f"process {pid} began {setting}, which is wider than its share; does the image or its "
+        "command change the variable or drop its environment?"
     )

@@ -71,7 +71,7 @@ class GpmAnswer(Protocol):
 
 
 class GpmSupport(Protocol):
-    """Whether a device has GPM."""
+    """Support of GPM by a device."""
 
     isSupportedDevice: int
 
@@ -134,12 +134,12 @@ class NvmlSampler:
         """One look at every device; none while the library does not answer."""
         uuids = tuple(self._uuids())
         try:
-            found = await self._thread.call(lambda api: self._look(cast(GpmApi, api), uuids, now))
+            samples = await self._thread.call(lambda api: self._look(cast(GpmApi, api), uuids, now))
         except (NvmlError, NvmlStuck) as error:
             self._note(str(error))
             return ()
         self._note("")
-        return cast(tuple[DeviceSample, ...], found)
+        return cast(tuple[DeviceSample, ...], samples)
 
     async def close(self) -> None:
         """Give the sample buffers back, if the library still answers."""
@@ -186,7 +186,7 @@ class NvmlSampler:
 
 
 def _open(api: GpmApi, handle: object) -> _Gpu:
-    """Whether the device has GPM, and two buffers if so."""
+    """Ask the device for GPM, and allocate two buffers if it has it."""
     try:
         if not api.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice:
             return _Gpu()
@@ -204,24 +204,24 @@ def _with_gpm(api: GpmApi, handle: object, gpu: _Gpu, plain: DeviceSample) -> De
     try:
         api.nvmlGpmSampleGet(handle, newer)
         gpu.buffers, gpu.taken_at = [newer, older], plain.at_s
-        found: Mapping[int, float] = {}
+        means: Mapping[int, float] = {}
         if math.isfinite(before) and 0 < span <= SAMPLE_GAP_MAX_SECONDS:
-            found = _read(api, older, newer)
+            means = _read(api, older, newer)
     except NvmlError:
         gpu.taken_at = -math.inf  # a sample that failed must not be compared with
-        found = {}
+        means = {}
     ratios = {
         metric: ratio
         for number, metric in _IDS.items()
-        if (ratio := _fraction(found.get(number))) is not None
+        if (ratio := _fraction(means.get(number))) is not None
     }
     return DeviceSample(
         uuid=plain.uuid,
         at_s=plain.at_s,
         gpm=True,
         ratios=ratios,
-        pcie_tx_kib_per_s=_rate(found.get(_PCIE_TX)),
-        pcie_rx_kib_per_s=_rate(found.get(_PCIE_RX)),
+        pcie_tx_kib_per_s=_rate(means.get(_PCIE_TX)),
+        pcie_rx_kib_per_s=_rate(means.get(_PCIE_RX)),
         busy=plain.busy,
         power_milliwatts=plain.power_milliwatts,
         clock_ratio=plain.clock_ratio,

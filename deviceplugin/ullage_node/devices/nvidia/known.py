@@ -94,7 +94,7 @@ class NvidiaDevices:
             self.unable = await self.checkpoint.problem()
 
     def suspends(self, uuid: str) -> bool:
-        """Whether programs on a known device can be suspended.
+        """True if programs on a known device can be suspended.
 
         Not on MIG devices, which cuda-checkpoint does not know (NVIDIA/cuda-checkpoint, issue 42).
         """
@@ -107,11 +107,11 @@ class NvidiaDevices:
         return self.driver.version
 
     def choice(self, uuid: str) -> Choice:
-        """How a known device is shared."""
+        """The way of sharing a known device."""
         return self.shares.choice(self.known[uuid], self.driver)
 
     def problem(self, uuid: str) -> str:
-        """Why a device is not shared by MPS now, or not as it should be; empty if it is."""
+        """The obstacle to sharing a device by MPS as it should be; empty = none."""
         choice = self.choice(uuid)
         if choice.problem or not choice.protocol:
             return choice.problem
@@ -155,7 +155,7 @@ class MpsShares:
 
     @property
     def problem(self) -> str:
-        """Why the supervisor's word is not known now, empty if it is."""
+        """The cause of the supervisor's silence; empty = it answers."""
         if self._reported_at is None or self._problem:
             return self._problem
         age = self._clock() - self._reported_at
@@ -173,7 +173,7 @@ class MpsShares:
         return None if self.problem else self._report.servers.get(uuid)
 
     def choice(self, device: NvidiaDevice, driver: Driver) -> Choice:
-        """How a device is shared.
+        """The way of sharing a device.
 
         MPS once chosen stays while no one knows better, and what serves is judged by how it
         serves: a look at the installation that failed, or someone who came second, ends none of
@@ -189,13 +189,13 @@ class MpsShares:
             installed = replace(installed, problem="", protocols=(serving,), strangers=())
         elif installed is not None and shared:
             installed = replace(installed, strangers=())
-        found = choose(device, driver, installed, self.problem)
-        if found != before:
+        choice = choose(device, driver, installed, self.problem)
+        if choice != before:
             _log.info(
-                "way of sharing", gpu=device.uuid, backend=found.backend.value, why=found.problem
+                "way of sharing", gpu=device.uuid, backend=choice.backend.value, why=choice.problem
             )
-        self._choices[device.uuid] = found
-        return found
+        self._choices[device.uuid] = choice
+        return choice
 
     def rival(self, uuid: str) -> str:
         """Reason against a device's shares although its server is healthy; empty = none."""
@@ -211,8 +211,8 @@ class MpsShares:
 
     def _serving(self, uuid: str) -> int:
         """Protocol of our server that runs there, also when only the agent is new; 0 = none."""
-        found = self._report.servers.get(uuid)
-        return found.protocol if found is not None and found.server_pid > 0 else 0
+        server = self._report.servers.get(uuid)
+        return server.protocol if server is not None and server.server_pid > 0 else 0
 
     def stand_aside(self, binding: ContainerBinding) -> None:
         """A container has these devices whole: no server takes memory on them meanwhile."""

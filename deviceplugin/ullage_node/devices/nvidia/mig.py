@@ -45,7 +45,7 @@ class MigUnseen(Exception):
 
 
 class MigVerb(StrEnum):
-    """What the agent may ask for."""
+    """Requests of the agent."""
 
     PARTS = "parts"
     STATES = "states"
@@ -53,7 +53,7 @@ class MigVerb(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigDevice(Wire):
-    """What a MIG device does not share with its GPU."""
+    """Properties that a MIG device does not share with its GPU."""
 
     gpu: Name
     uuid: Name
@@ -66,7 +66,7 @@ class MigDevice(Wire):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigState(Wire):
-    """How a MIG device is; no ``reason`` = it has no fault."""
+    """State of a MIG device; no ``reason`` = it has no fault."""
 
     uuid: Name
     hard: Flag = False
@@ -102,7 +102,7 @@ class MigSource(Protocol):
         ...
 
     async def states(self, uuids: Sequence[str]) -> Mapping[str, DeviceState]:
-        """How these MIG devices are.
+        """The states of these MIG devices.
 
         Raises:
             MigUnseen: it is not known.

@@ -63,7 +63,7 @@ class Event(Protocol):
 
 
 class Attributes(Protocol):
-    """What a MIG device has of its GPU."""
+    """The part of its GPU that a MIG device has."""
 
     multiprocessorCount: int
     gpuInstanceSliceCount: int

@@ -105,9 +105,9 @@ class NvidiaProbe:
         try:
             itself = self._devices.mig is None
             seen = await self._devices.thread.call(lambda api: read_inventory(api, parts=itself))
-            found = await self._devices.with_parts(seen)
-            self._know(found)
-            await self._watch(found)
+            devices = await self._devices.with_parts(seen)
+            self._know(devices)
+            await self._watch(devices)
             faults = await self._faults()
         except (NvmlError, NvmlStuck) as error:
             raise _unavailable(Reason.DEVICE_LOST, error) from error
@@ -126,14 +126,14 @@ class NvidiaProbe:
             for uuid, device in sorted(self._devices.known.items())
         )
 
-    def _know(self, found: Sequence[NvidiaDevice]) -> None:
-        answered = {device.gpu for device in found}
+    def _know(self, devices: Sequence[NvidiaDevice]) -> None:
+        answered = {device.gpu for device in devices}
         kept = {
             uuid: device
             for uuid, device in self._devices.known.items()
             if device.gpu not in answered
         }
-        self._devices.known = kept | {device.uuid: device for device in found}
+        self._devices.known = kept | {device.uuid: device for device in devices}
 
     async def health(self) -> tuple[DeviceReading, ...]:
         """One reading per GPU ever found; an error event is reported once."""
@@ -152,9 +152,9 @@ class NvidiaProbe:
         return tuple(_reading(uuid, faults.get(uuid)) for uuid in sorted(self._devices.known))
 
     def problems(self) -> Mapping[str, str]:
-        """Why a device is not shared by MPS, or its server not to be had."""
-        found = {uuid: self._devices.problem(uuid) for uuid in sorted(self._devices.known)}
-        return {uuid: problem for uuid, problem in found.items() if problem}
+        """Obstacles to sharing by MPS, by device."""
+        problems = {uuid: self._devices.problem(uuid) for uuid in sorted(self._devices.known)}
+        return {uuid: problem for uuid, problem in problems.items() if problem}
 
     async def close(self) -> None:
         """Let go of the library; a driver that hangs is left to its thread."""
@@ -196,9 +196,9 @@ class NvidiaProbe:
             suspends=self._devices.suspends(device.uuid),
         )
 
-    async def _watch(self, found: Sequence[NvidiaDevice]) -> None:
+    async def _watch(self, devices: Sequence[NvidiaDevice]) -> None:
         """Register for error events whenever the set of GPUs has changed; they report for parts."""
-        uuids = frozenset(device.gpu for device in found)
+        uuids = frozenset(device.gpu for device in devices)
         if uuids == self._watched:
             return
         old = self._events
@@ -231,7 +231,7 @@ class NvidiaProbe:
         return FaultReading(events=events, settled_at=self._settled_at)
 
     async def _faults(self) -> dict[str, Fault]:
-        """What is wrong now, by device. Events stay in it until :meth:`health` has told them.
+        """Present faults by device. Events stay in it until :meth:`health` has reported them.
 
         Raises:
             NvmlError: the driver itself does not answer.
@@ -261,7 +261,7 @@ class NvidiaProbe:
         }
 
     async def _part_states_of(self, uuids: Sequence[str]) -> Mapping[str, DeviceState]:
-        """How MIG devices are; while their reader is away for a moment, how they were."""
+        """States of MIG devices; the last ones while their reader is away for a moment."""
         if self._devices.mig is None or not uuids:
             return {}
         try:

@@ -60,7 +60,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the evidence says; ``proof`` stands beside an enforced share."""
+    """The result of the evidence; ``proof`` stands beside an enforced share."""
 
     state: AttachState
     reason: Reason | None = None

@@ -98,7 +98,7 @@ class NvidiaDevice:
 
     @property
     def in_mig(self) -> bool:
-        """Whether it is a MIG device, or a GPU in MIG mode."""
+        """True if it is a MIG device, or a GPU in MIG mode."""
         return self.mig or bool(self.parent)
 
     @property
@@ -111,7 +111,7 @@ class NvidiaDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """Why a device is not well; ``hard`` takes it out at once."""
+    """The fault of a device; ``hard`` takes it out at once."""
 
     hard: bool
     reason: Reason
@@ -205,16 +205,16 @@ def _describe(api: NvmlApi, handle: object) -> NvidiaDevice:
 
 def _mig_devices(api: NvmlApi, handle: object, gpu: NvidiaDevice) -> tuple[NvidiaDevice, ...]:
     """MIG devices of a GPU that this process may see; their numbers may have gaps."""
-    found = []
+    devices = []
     for index in range(api.nvmlDeviceGetMaxMigDeviceCount(handle)):
         try:
-            found.append(
+            devices.append(
                 _describe_mig(api, api.nvmlDeviceGetMigDeviceHandleByIndex(handle, index), gpu)
             )
         except NvmlError as error:
             if _code(error) not in _UNSUPPORTED | {pynvml.NVML_ERROR_NOT_FOUND}:
                 raise
-    return tuple(found)
+    return tuple(devices)
 
 
 def _describe_mig(api: NvmlApi, handle: object, gpu: NvidiaDevice) -> NvidiaDevice:
@@ -271,7 +271,7 @@ def _known(read: Callable[[], Result], otherwise: Result) -> Result:
 
 
 def read_state(api: NvmlApi, uuid: str) -> DeviceState:
-    """Whether a device answers, waits for a reset, or is held down by heat or power."""
+    """Read if a device answers, waits for a reset, or is held down by heat or power."""
     try:
         handle = api.nvmlDeviceGetHandleByUUID(uuid)
         api.nvmlDeviceGetMemoryInfo(handle)
@@ -292,7 +292,7 @@ def read_processes(api: NvmlApi, uuids: Iterable[str]) -> Usage:
 
     They are those of the caller's PID namespace, numbered as there; others are left out in silence.
     """
-    found: dict[tuple[str, int], int] = {}
+    used_mib: dict[tuple[str, int], int] = {}
     unread: dict[str, str] = {}
     for uuid in uuids:
         try:
@@ -303,9 +303,9 @@ def read_processes(api: NvmlApi, uuids: Iterable[str]) -> Usage:
             unread[uuid] = explain(error)
             continue
         for process in (*plain, *shared):
-            found[uuid, process.pid] = (process.usedGpuMemory or 0) >> 20
+            used_mib[uuid, process.pid] = (process.usedGpuMemory or 0) >> 20
     processes = tuple(
-        GpuProcess(gpu=gpu, pid=pid, memory_mib=mib) for (gpu, pid), mib in sorted(found.items())
+        GpuProcess(gpu=gpu, pid=pid, memory_mib=mib) for (gpu, pid), mib in sorted(used_mib.items())
     )
     return Usage(processes=processes, unread=unread)
 
@@ -346,7 +346,7 @@ class CriticalError:
 
     @property
     def fault(self) -> Fault | None:
-        """What it says of the device's health; ``None`` = nothing, it is no fault of the device."""
+        """The fault of the device that it stands for; ``None`` = none."""
         if self.xid is None:
             text = "double-bit ECC error"
         elif (row := xid_of(self.xid)).cause.unhealthy:
@@ -369,22 +369,22 @@ def drain_events(api: NvmlApi, events: object) -> CriticalErrors:
 
     An event says neither when it came nor of which process.
     """
-    found: list[CriticalError] = []
+    errors: list[CriticalError] = []
     for _ in range(EVENTS_PER_READING_MAX):
         try:
             event = api.nvmlEventSetWait_v2(events, 0)
         except NvmlError as error:
             if _code(error) == pynvml.NVML_ERROR_TIMEOUT:
-                return CriticalErrors(errors=tuple(found))
-            if found:
+                return CriticalErrors(errors=tuple(errors))
+            if errors:
                 break  # the next call raises it again
             raise
         name = api.nvmlDeviceGetUUID(event.device)
         if event.gpuInstanceId != NO_INSTANCE:
             name = part_of(name, event.gpuInstanceId)
         is_xid = event.eventType == pynvml.nvmlEventTypeXidCriticalError
-        found.append(CriticalError(name=name, xid=event.eventData if is_xid else None))
-    return CriticalErrors(errors=tuple(found), complete=False)
+        errors.append(CriticalError(name=name, xid=event.eventData if is_xid else None))
+    return CriticalErrors(errors=tuple(errors), complete=False)
 
 
 def explain(error: Exception) -> str:
@@ -431,7 +431,7 @@ def _has_mig(api: NvmlApi, handle: object) -> bool:
 
 
 def _recovery_needed(api: NvmlApi, handle: object) -> str:
-    """What the driver asks for after a fault; empty when nothing or not known."""
+    """The driver's request after a fault; empty when there is none or it is not known."""
     try:
         (field,) = api.nvmlDeviceGetFieldValues(
             handle, [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION]
@@ -446,7 +446,7 @@ def _recovery_needed(api: NvmlApi, handle: object) -> str:
 
 
 def _rows_wait_for_reset(api: NvmlApi, handle: object) -> str:
-    """Whether broken memory rows wait to be replaced at the next reset, or could not be."""
+    """True if broken memory rows wait for the next reset, or could not be replaced."""
     try:
         _, _, pending, failed = api.nvmlDeviceGetRemappedRows(handle)
     except NvmlError as error:

@@ -86,13 +86,13 @@ def attachment_of(
 
 def _listed(binding: ContainerBinding, sight: Sight) -> tuple[int, ...]:
     """The container's processes that its server knows; one may hold no memory yet."""
-    found = {
+    pids = {
         pid
         for part in binding.slices
         for pid in sight.clients.get(part.gpu, ())
         if sight.owners.get(pid) == binding.key.pod_uid
     }
-    return tuple(sorted(found))
+    return tuple(sorted(pids))
 
 
 def _astray(used: Set[str], own: Set[str], blind: Mapping[str, str]) -> Verdict | None:
@@ -130,7 +130,7 @@ def _judge(
 
 
 def _decided(binding: ContainerBinding, part: BoundSlice, sight: Sight) -> DecidedShare:
-    """What the container's clients must have begun with."""
+    """The environment with which the container's clients must have begun."""
     three = sight.choices[part.gpu].backend is Backend.MPS3
     return DecidedShare(
         uuid=part.gpu,
@@ -170,7 +170,7 @@ def _evidence(
 
 
 def _list_problem(server: Server | None, problem: str) -> str:
-    """Why the server's list of clients proves nothing now, empty if it does."""
+    """The flaw of the server's list of clients as a proof; empty = none."""
     if server is None:
         return problem or "no MPS server is known for its device"
     if server.clients is None or server.age_ms > LIST_AGE_SECONDS * 1000:
