@@ -56,7 +56,7 @@ class Body:
 
     @property
     def headers(self) -> dict[str, str]:
-        """What says how it is read."""
+        """Headers that say how it is read."""
         if not self.json_bytes:
             return {"Content-Type": "application/json"}
         return {"Content-Type": "application/octet-stream", HEADER: str(self.json_bytes)}
@@ -64,19 +64,19 @@ class Body:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which outputs a client wants raw."""
+    """Outputs that a client wants raw."""
 
     others: bool = False
     """Those that are not named."""
     named: Mapping[str, bool] = field(default_factory=lambda: MappingProxyType({}))
 
     def raw(self, output: str) -> bool:
-        """Whether this one."""
+        """True if this one is wanted raw."""
         return self.named.get(output, self.others)
 
     @property
     def any_raw(self) -> bool:
-        """Whether one of them."""
+        """True if one of them is wanted raw."""
         return self.others or any(self.named.values())
 
 
@@ -110,7 +110,7 @@ def parted(body: bytes, json_bytes: int) -> tuple[object, Behind | None]:
 
 
 def wanted_of(parameters: Mapping[str, object], outputs: Sequence[object]) -> Wanted:
-    """What a request says of its outputs.
+    """The outputs that a request wants.
 
     Raises:
         ValueError: a parameter is no truth value.

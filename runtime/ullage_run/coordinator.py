@@ -73,7 +73,7 @@ class Coordinator:
         if maps is None:
             return None
         here = [
-            one.identity for name, one in self._roster.peers().items() if name in self._assigned
+            peer.identity for name, peer in self._roster.peers().items() if name in self._assigned
         ]
         return CoordinatorState(
             stage=int(maps.stage),
@@ -108,9 +108,9 @@ class Coordinator:
         except _StateLost as lost:
             self._report("StateLost", {"reason": str(lost)})
             return self._dismiss_all(Ending.STATE_LOST)
-        except _StateTooLarge as found:
-            self._report("StateTooLarge", {"reason": str(found)})
-            return self._dismiss_all(Ending.TOO_LARGE, str(found))
+        except _StateTooLarge as lost:
+            self._report("StateTooLarge", {"reason": str(lost)})
+            return self._dismiss_all(Ending.TOO_LARGE, str(lost))
 
     def _advance(self, last: int) -> tuple[int, bool]:
         """Does what is due between two steps, and begins the next step."""
@@ -139,23 +139,23 @@ class Coordinator:
         done: dict[str, bool] = {}
         gone: set[str] = set()
         while len(done) < len(active - gone):
-            said = self._watch(PATIENCE_S, bear=active - owners)
-            if said is None:
+            heard = self._watch(PATIENCE_S, bear=active - owners)
+            if heard is None:
                 continue
-            if said.frame is None:
-                gone |= {said.name} & active
-                done.pop(said.name, None)
-            elif said.name not in active or not self._is_of(said.frame, step):
+            if heard.frame is None:
+                gone |= {heard.name} & active
+                done.pop(heard.name, None)
+            elif heard.name not in active or not self._is_of(heard.frame, step):
                 continue
-            elif said.frame.kind is Kind.DONE:
-                done[said.name] = bool(said.frame.flags)
-            elif said.frame.kind is Kind.PART:
-                number = said.frame.shard
+            elif heard.frame.kind is Kind.DONE:
+                done[heard.name] = bool(heard.frame.flags)
+            elif heard.frame.kind is Kind.PART:
+                number = heard.frame.shard
                 if number not in parts and len(parts) == MOST_GATHERINGS:
-                    self._roster.dismiss(said.name)  # no member has so many unanswered
+                    self._roster.dismiss(heard.name)  # no member has so many unanswered
                     continue
                 given = parts.setdefault(number, {})
-                given[said.name] = said.data
+                given[heard.name] = heard.data
                 if given.keys() >= active:
                     self._answer(active - gone, number, step, parts.pop(number))
             if any(gone - given.keys() for given in parts.values()):
@@ -170,7 +170,7 @@ class Coordinator:
         self._tell_in_step(active, frame, encode_parts(given))
 
     def _tell_in_step(self, active: set[str], frame: Frame, data: bytes = b"") -> None:
-        """Who owns nothing may have gone: that is heard, and does not end the step by itself."""
+        """A member that owns nothing may have gone: its end is heard and does not end the step."""
         for name in sorted(active):
             if not self._roster.tell(name, frame, data) and name in self._owners():
                 raise Lost(name)
@@ -259,9 +259,9 @@ class Coordinator:
         self._carry_out(decision, back)
         return back
 
-    def _carry_out(self, found: Decision, back: int) -> None:
+    def _carry_out(self, decision: Decision, back: int) -> None:
         """Give every member its part and wait until all have it."""
-        old, maps = self._maps, found.maps
+        old, maps = self._maps, decision.maps
         leaving = (self._roster.peers().keys() & self._known()) - self._ended
         names = sorted(self._present() | leaving)
         gone = _parts_of(maps) - set(names)
@@ -270,7 +270,7 @@ class Coordinator:
         committed, push = self._store.held().committed, self._terms.copy
         order = Frame(kind=Kind.ASSIGN, epoch=maps.epoch, step=back)
         for name in names:
-            part = assignment_of(found, old, name, names)
+            part = assignment_of(decision, old, name, names)
             self._tell(name, order, replace(part, push=push, committed=committed).encode())
         self._gather(names, Kind.READY, back)
         if old is None or maps.stage is not old.stage:
@@ -280,13 +280,13 @@ class Coordinator:
             self._roster.tell(name, Frame(kind=Kind.LEAVE, flags=Ending.MOVED))
             self._ended.add(name)
         self._report(
-            found.reason.value,
+            decision.reason.value,
             {
                 "epoch": maps.epoch,
                 "stage": int(maps.stage),
                 "step": back,
                 "owners": sorted(set(maps.owners)),
-                "text": found.text,
+                "text": decision.text,
             },
         )
 
@@ -357,15 +357,15 @@ class Coordinator:
         missing, epoch = set(names), self._epoch
         until = time.monotonic() + PATIENCE_S + 2 * self._push_s()
         while missing:
-            said = self._watch(left(until), among=missing)
-            if said is None:
+            heard = self._watch(left(until), among=missing)
+            if heard is None:
                 stuck = sorted(missing)
                 self._roster.dismiss(stuck[0])
                 raise Lost(f"{', '.join(stuck)} did not say {answer.name}")
-            if said.frame is None or said.frame.kind is not answer:
+            if heard.frame is None or heard.frame.kind is not answer:
                 continue
-            if (said.frame.epoch, said.frame.step) == (epoch, step):
-                missing.discard(said.name)
+            if (heard.frame.epoch, heard.frame.step) == (epoch, step):
+                missing.discard(heard.name)
 
     def _push_s(self) -> float:
         """Seconds that the whole state takes on its way to the state store."""
@@ -390,26 +390,26 @@ class Coordinator:
             Lost: someone went who must not.
             _StateTooLarge: the copy can follow no more; who pushed has ended, or soon will.
         """
-        said = self._roster.hear(wait_s)
+        heard = self._roster.hear(wait_s)
         if self._store.too_large is not None:
             raise _StateTooLarge(self._store.too_large)
-        if said is None:
+        if heard is None:
             return None
-        if said.frame is None:
-            self._report("MemberGone", {"member": said.name})
-            left_alone = said.name in self._ended
-            self._leaves_at.pop(said.name, None)
-            self._ended.discard(said.name)
-            needed = said.name in among or said.name in self._known()
-            if needed and not left_alone and said.name not in bear:
-                raise Lost(said.name)
-        elif said.frame.kind is Kind.LEAVING:
-            left_s = milliseconds(said.data) / 1000
-            self._leaves_at.setdefault(said.name, time.monotonic() + left_s)
-            self._report("EvictionNotice", {"member": said.name, "seconds": left_s})
-        elif said.frame.kind is Kind.JOIN:
-            self._report("MemberJoined", {"member": said.name})
-        return said
+        if heard.frame is None:
+            self._report("MemberGone", {"member": heard.name})
+            left_alone = heard.name in self._ended
+            self._leaves_at.pop(heard.name, None)
+            self._ended.discard(heard.name)
+            needed = heard.name in among or heard.name in self._known()
+            if needed and not left_alone and heard.name not in bear:
+                raise Lost(heard.name)
+        elif heard.frame.kind is Kind.LEAVING:
+            left_s = milliseconds(heard.data) / 1000
+            self._leaves_at.setdefault(heard.name, time.monotonic() + left_s)
+            self._report("EvictionNotice", {"member": heard.name, "seconds": left_s})
+        elif heard.frame.kind is Kind.JOIN:
+            self._report("MemberJoined", {"member": heard.name})
+        return heard
 
     def _present(self) -> set[str]:
         """Members that run and stay."""

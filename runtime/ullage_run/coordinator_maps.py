@@ -40,7 +40,7 @@ class Terms:
     settle_s: float = 60.0
 
     def enough(self, there: int, waited_s: float) -> bool:
-        """Whether the job begins with the present members after this time."""
+        """True if the job begins with the present members after this time."""
         least = self.members if self.least is None else self.least
         return there >= (self.members if waited_s < self.settle_s else min(least, self.members))
 
@@ -57,13 +57,13 @@ def member_of(identity: Identity, leaves_at: float | None, now: float) -> Member
 
 
 def assignment_of(
-    found: Decision, old: Maps | None, name: str, members: Sequence[str]
+    decision: Decision, old: Maps | None, name: str, members: Sequence[str]
 ) -> Assignment:
     """A member's part of new maps; shards that it did not have come from the copy."""
-    maps = found.maps
+    maps = decision.maps
     mine = tuple(number for number, owner in enumerate(maps.owners) if owner == name)
     load: tuple[int, ...] = ()
-    if found.source is Source.STATE_STORE:
+    if decision.source is Source.STATE_STORE:
         load = mine
     elif old is not None:
         load = tuple(number for number in mine if old.owners[number] != name)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a coordinator reports of its job: ``GET /status``, JSON, and nothing else.
+"""A coordinator's report on its job: ``GET /status``, JSON, and nothing else.
 
 Read-only, small, without a token: only figures and names of members that the pods bear anyway. It
 must never keep the coordinator from its work: it reads what is there, in threads of its own.
@@ -95,7 +95,9 @@ class StatusServer:
         told: Makes the answer.
     """
 
-    def __init__(self, listen: tuple[str, int], told: Callable[[], Mapping[str, object]]) -> None:
+    def __init__(
+        self, listen: tuple[str, int], status_of: Callable[[], Mapping[str, object]]
+    ) -> None:
         class Answer(BaseHTTPRequestHandler):
             timeout = ASK_S
             server_version = "ullage-lead"
@@ -104,7 +106,7 @@ class StatusServer:
             def do_GET(self) -> None:
                 """Tell, or say that there is nothing else."""
                 known = self.path.partition("?")[0] == PATH
-                body = json.dumps(told()).encode() if known else b""
+                body = json.dumps(status_of()).encode() if known else b""
                 self.send_response(200 if known else 404)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(body)))

@@ -237,8 +237,8 @@ class Group:
                 if any(order.frame.kind in _VOID for order in self._inbox):
                     raise MembersChanged(f"step {self._step} is done again with others")
                 order = self._inbox.popleft()
-            found = order.frame
-            if (found.shard, found.epoch, found.step) == (number, self.epoch, self._step):
+            answer = order.frame
+            if (answer.shard, answer.epoch, answer.step) == (number, self.epoch, self._step):
                 return decode_parts(order.data)
 
     def close(self) -> None:
@@ -290,8 +290,8 @@ class Group:
         while error is None:
             try:
                 order = self._read()
-            except OSError as found:
-                error = found
+            except OSError as failure:
+                error = failure
             if error is not None or order.frame.kind is Kind.LEAVE:
                 self._holding.break_off()
             with self._changed:
@@ -372,14 +372,14 @@ def _address(env: Mapping[str, str], key: str) -> tuple[str, int]:
 
 
 def _steps(env: Mapping[str, str]) -> dict[str, int]:
-    """How often members push, and how far they may be ahead, where the job says so."""
+    """Steps between pushes, and steps that members may be ahead, where the job says so."""
     known = {"every_steps": ENV_EVERY, "max_lag_steps": ENV_LAG}
-    found: dict[str, int] = {}
+    steps: dict[str, int] = {}
     for name, key in known.items():
-        said = env.get(key, "")
-        is_number = said.isascii() and said.isdigit() and len(said) <= MAX_DIGITS
-        if said and not (is_number and int(said)):
-            raise ValueError(f"{key} is no number of steps: {said!r}")
-        if said:
-            found[name] = int(said)
-    return found
+        value = env.get(key, "")
+        is_number = value.isascii() and value.isdigit() and len(value) <= MAX_DIGITS
+        if value and not (is_number and int(value)):
+            raise ValueError(f"{key} is no number of steps: {value!r}")
+        if value:
+            steps[name] = int(value)
+    return steps

@@ -36,7 +36,7 @@ _CONTEXT: Final = b"ullage handshake %d" % frames.VERSION
 
 
 class Role(Enum):
-    """Which server of a job this is."""
+    """The servers of a job."""
 
     COORDINATOR = "coordinator"
     STATE_STORE = "state store"
@@ -151,5 +151,5 @@ class Examination:
 
 
 def _proof(token: bytes, side: bytes, role: Role, client: bytes, server: bytes) -> bytes:
-    said = b"\0".join((_CONTEXT, side, role.value.encode())) + b"\0" + client + server
-    return hmac.digest(token, said, "sha256")
+    message = b"\0".join((_CONTEXT, side, role.value.encode())) + b"\0" + client + server
+    return hmac.digest(token, message, "sha256")

@@ -76,7 +76,7 @@ class OutOfLane(MemoryError):
 
 
 class Framework(Protocol):
-    """What a framework does at the boundaries of steps. Memory in MiB."""
+    """Work of a framework at the boundaries of steps. Memory in MiB."""
 
     caches: bool
     """It keeps a step's memory until :meth:`empty`."""
@@ -195,7 +195,7 @@ class Torch:
             cuda.empty_cache()
 
     def used(self) -> tuple[int, int]:
-        """What was allocated when the step began, and the peak above it."""
+        """Memory allocated when the step began, and the peak above it."""
         if (cuda := self._cuda) is None:
             return 0, 0
         peak = cuda.max_memory_reserved() - self._kept
@@ -373,13 +373,13 @@ class Lane:
                 pause = _wait(pause, None)
 
     def _needs_no_answer(self, message: Release) -> bool:
-        """Whether a step kept nothing and took no more than was declared."""
+        """True if a step kept nothing and took no more than was declared."""
         persistent_mib, ephemeral_mib = self._hello
         declared = message.persistent_mib <= persistent_mib and message.peak_mib <= ephemeral_mib
         return declared and not self._framework.caches
 
     def _released(self, lease: int) -> bool:
-        """Whether the node asks for the memory of the step first."""
+        """True if the node asks for the memory of the step first."""
         while True:
             answer = self._hear(None)
             if isinstance(answer, Done):
@@ -534,12 +534,12 @@ def join(
         ValueError: neither the caller nor the workload says how much memory there is.
     """
     path = os.environ.get(ENV_LANE, "")
-    said = os.environ.get(ENV_LANE_MEMORY, "").split(",")
+    declared = os.environ.get(ENV_LANE_MEMORY, "").split(",")
     if path and (persistent_mib is None or ephemeral_mib is None):
-        if len(said) != 2 or not all(one.isdigit() for one in said):
+        if len(declared) != 2 or not all(number.isdigit() for number in declared):
             raise ValueError(f"{ENV_LANE_MEMORY} does not say persistent and ephemeral memory")
-        persistent_mib = int(said[0]) if persistent_mib is None else persistent_mib
-        ephemeral_mib = int(said[1]) if ephemeral_mib is None else ephemeral_mib
+        persistent_mib = int(declared[0]) if persistent_mib is None else persistent_mib
+        ephemeral_mib = int(declared[1]) if ephemeral_mib is None else ephemeral_mib
     return Lane(path, persistent_mib or 0, ephemeral_mib or 0, framework or Plain(), patience_s)
 
 

@@ -103,7 +103,7 @@ class StateStoreLink:
         self.close()
 
     def held(self, *, wait_for: int | None = None) -> Held:
-        """What is held; with a step it waits up to a second until that is committed."""
+        """The state that is held; with a step it waits up to a second until that is committed."""
         step = NO_STEP if wait_for is None else wait_for
         return _held(self._ask(Frame(kind=Kind.ASK, step=step))[0])
 

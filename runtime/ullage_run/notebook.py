@@ -30,7 +30,7 @@ _original: RunCell | None = None
 
 
 class Shell(Protocol):
-    """What the extension uses of IPython's ``InteractiveShell``."""
+    """The part of IPython's ``InteractiveShell`` that the extension uses."""
 
     run_cell_async: RunCell
 

@@ -65,13 +65,13 @@ class StopSignal:
         return self._watching
 
     def stopping(self) -> bool:
-        """Whether the container got SIGTERM or a notice."""
+        """True if the container got SIGTERM or a notice."""
         if not self._watching:
             self.watch()
         return self._notice is not None
 
     def should_checkpoint(self) -> bool:
-        """Whether to write a checkpoint now: told to end, and none was written since."""
+        """True if a checkpoint is due: told to end, and none was written since."""
         return self.stopping() and not self._saved
 
     def checkpointed(self) -> None:

@@ -85,11 +85,11 @@ class Identity:
         Raises:
             FrameError: it is none.
         """
-        said = _load(data)
-        name, node, pool = (_text(said, key) for key in ("name", "node", "pool"))
+        fields = _load(data)
+        name, node, pool = (_text(fields, key) for key in ("name", "node", "pool"))
         if not name:
             raise FrameError("a member without a name")
-        return cls(name=name, node=node or name, pool=pool, reliable=said.get("reliable") is True)
+        return cls(name=name, node=node or name, pool=pool, reliable=fields.get("reliable") is True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,18 +135,18 @@ class Assignment:
         Raises:
             FrameError: it is none.
         """
-        said = _load(data)
-        committed, members = said.get("committed"), said.get("members")
+        fields = _load(data)
+        committed, members = fields.get("committed"), fields.get("members")
         if not isinstance(members, list) or not all(isinstance(member, str) for member in members):
             raise FrameError("an assignment without members")
         return cls(
-            shards=_numbers(said, "shards"),
-            load=_numbers(said, "load"),
-            blocks=_numbers(said, "blocks"),
-            block_count=_number(said, "blockCount"),
+            shards=_numbers(fields, "shards"),
+            load=_numbers(fields, "load"),
+            blocks=_numbers(fields, "blocks"),
+            block_count=_number(fields, "blockCount"),
             members=tuple(members),
-            push=said.get("push") is True,
-            committed=None if committed is None else _number(said, "committed"),
+            push=fields.get("push") is True,
+            committed=None if committed is None else _number(fields, "committed"),
         )
 
 
@@ -177,7 +177,7 @@ def decode_parts(data: Buffer) -> dict[str, bytes]:
         FrameError: it is none.
     """
     view, at = memoryview(data), _COUNT.size
-    found: dict[str, bytes] = {}
+    parts: dict[str, bytes] = {}
     try:
         (count,) = _COUNT.unpack_from(view)
         for _ in range(count):
@@ -187,43 +187,43 @@ def decode_parts(data: Buffer) -> dict[str, bytes]:
                 raise FrameError("parts are cut off")
             name = bytes(view[at : at + of_name]).decode()
             at += of_name
-            found[name] = bytes(view[at : at + of_data])
+            parts[name] = bytes(view[at : at + of_data])
             at += of_data
     except (struct.error, UnicodeDecodeError) as error:
         raise FrameError(f"no parts: {error}") from error
-    return found
+    return parts
 
 
-def _dump(said: Mapping[str, object]) -> bytes:
-    return json.dumps(said, separators=(",", ":")).encode()
+def _dump(fields: Mapping[str, object]) -> bytes:
+    return json.dumps(fields, separators=(",", ":")).encode()
 
 
 def _load(data: Buffer) -> dict[str, object]:
     try:
-        said: object = json.loads(bytes(data))
+        fields: object = json.loads(bytes(data))
     except (ValueError, RecursionError) as error:
         raise FrameError(f"the order is no JSON: {error}") from error
-    if not isinstance(said, dict):
+    if not isinstance(fields, dict):
         raise FrameError("the order is no object")
-    return said
+    return fields
 
 
-def _text(said: Mapping[str, object], key: str) -> str:
-    value = said.get(key, "")
+def _text(fields: Mapping[str, object], key: str) -> str:
+    value = fields.get(key, "")
     if not isinstance(value, str) or len(value) > MAX_NAME:
         raise FrameError(f"{key} is no short text")
     return value
 
 
-def _number(said: Mapping[str, object], key: str) -> int:
-    value = said.get(key, 0)
+def _number(fields: Mapping[str, object], key: str) -> int:
+    value = fields.get(key, 0)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise FrameError(f"{key} is no count")
     return value
 
 
-def _numbers(said: Mapping[str, object], key: str) -> tuple[int, ...]:
-    value = said.get(key, [])
-    if not isinstance(value, list):
+def _numbers(fields: Mapping[str, object], key: str) -> tuple[int, ...]:
+    numbers = fields.get(key, [])
+    if not isinstance(numbers, list):
         raise FrameError(f"{key} is no list")
-    return tuple(_number({key: one}, key) for one in value)
+    return tuple(_number({key: number}, key) for number in numbers)

@@ -115,7 +115,7 @@ class Roster(Server[Peer]):
             doorway.end(peer.link)
 
     def prepare(self, link: socket.socket) -> None:
-        """Who says nothing, or takes nothing, for too long is gone."""
+        """A peer that says nothing, or takes nothing, for too long is gone."""
         _limit(link, socket.SO_SNDTIMEO, SEND_S)
         _limit(link, socket.SO_RCVTIMEO, self._silent_s)
 

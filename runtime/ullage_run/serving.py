@@ -74,7 +74,7 @@ DATATYPES: Final = {dtype: datatype for datatype, dtype in DTYPES.items()}
 
 
 class Refused(Exception):
-    """What a client is told instead of an answer."""
+    """An error for a client instead of an answer."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -203,15 +203,17 @@ class ModelServer:
         unknown = asked.wanted - {tensor.name for tensor in tensors}
         if unknown:
             raise Refused(400, f"the model has no output {min(unknown)[:64]!r}")
-        kept = [one for one in tensors if not asked.wanted or one.name in asked.wanted]
-        raws = [raw_of(one) if asked.raw.raw(one.name) else None for one in kept]
+        kept = [tensor for tensor in tensors if not asked.wanted or tensor.name in asked.wanted]
+        raws = [raw_of(tensor) if asked.raw.raw(tensor.name) else None for tensor in kept]
         described = [
             tensor_object(
-                one, one.shape, data=one.data if one.raw is None else values_of(one, one.raw)
+                tensor,
+                tensor.shape,
+                data=tensor.data if tensor.raw is None else values_of(tensor, tensor.raw),
             )
             if raw is None
-            else tensor_object(one, one.shape, raw_bytes=len(raw))
-            for one, raw in zip(kept, raws, strict=True)
+            else tensor_object(tensor, tensor.shape, raw_bytes=len(raw))
+            for tensor, raw in zip(kept, raws, strict=True)
         ]
         body: dict[str, object] = {"model_name": self._name, "outputs": described}
         if asked.id is not None:
@@ -260,7 +262,7 @@ def _read(body: bytes, header: str | None) -> _Asked:
         wanted = asked.get("outputs") or []
         if not isinstance(wanted, list):
             raise ValueError("outputs is a list of objects")
-        names = [object_of(one, "an output").get("name") for one in wanted]
+        names = [object_of(output, "an output").get("name") for output in wanted]
         number = asked.get("id")
         if number is not None and not isinstance(number, str):
             raise ValueError("id is a text")
@@ -288,29 +290,29 @@ def _array(tensor: Tensor) -> np.ndarray[Any, np.dtype[Any]]:
     if tensor.raw is not None:
         tensor = replace(tensor, data=list(values_of(tensor, tensor.raw)), raw=None)
     try:
-        found = np.asarray(tensor.data, dtype=DTYPES[tensor.datatype])
+        array = np.asarray(tensor.data, dtype=DTYPES[tensor.datatype])
     except OverflowError:
         raise ValueError(f"{tensor.name[:64]!r} has numbers beyond {tensor.datatype}") from None
-    return found.reshape(tensor.shape)
+    return array.reshape(tensor.shape)
 
 
 def _written(name: str, array: object, rows: int) -> Tensor:
-    found = np.asarray(array)
-    datatype = DATATYPES.get(str(found.dtype), "BYTES" if found.dtype.kind == "U" else "")
+    values = np.asarray(array)
+    datatype = DATATYPES.get(str(values.dtype), "BYTES" if values.dtype.kind == "U" else "")
     if not isinstance(name, str) or not datatype:
-        raise TypeError(f"output {name!r} has the type {found.dtype}, which the protocol lacks")
-    if not found.shape or found.shape[0] != rows:
-        raise ValueError(f"output {name!r} has the shape {found.shape} for {rows} rows")
-    if datatype == "BYTES" and not all(isinstance(one, str) for one in found.flat):
+        raise TypeError(f"output {name!r} has the type {values.dtype}, which the protocol lacks")
+    if not values.shape or values.shape[0] != rows:
+        raise ValueError(f"output {name!r} has the shape {values.shape} for {rows} rows")
+    if datatype == "BYTES" and not all(isinstance(value, str) for value in values.flat):
         raise TypeError(f"output {name!r} has elements that are no text")
     texts = datatype == BYTES
     return Tensor(
         name=name,
         datatype=datatype,
-        shape=found.shape,
-        data=found.reshape(-1).tolist() if texts else [],
+        shape=values.shape,
+        data=values.reshape(-1).tolist() if texts else [],
         parameters=None,
-        raw=None if texts else memoryview(found.tobytes()),
+        raw=None if texts else memoryview(values.tobytes()),
     )
 
 

@@ -75,7 +75,7 @@ class Store:
         """Why a push did not fit; once it is set the state has no copy that follows it."""
 
     def held(self, step: int | None = None, wait_s: float = 0.0) -> Held:
-        """What is held now, or when a step is committed or maps change, ``wait_s`` at most."""
+        """The state held now, or once a step is committed or maps change, ``wait_s`` at most."""
         with self._changed:
             if step is not None:
                 epoch = self._epoch
@@ -110,7 +110,7 @@ class Store:
             return self._epoch, self._maps
 
     def offer(self, offered: Frame, length: int, wait_s: float = 0.0) -> Receipt:
-        """Whether a push is welcome; if so its room is reserved until it landed or was abandoned.
+        """True if a push is welcome; its room is then reserved until it landed or was abandoned.
 
         Args:
             offered: Shard, step and epoch.
@@ -213,7 +213,7 @@ class StateStoreServer(Server[None]):
         self._store = store
 
     def prepare(self, link: socket.socket) -> None:
-        """Who announced bytes and sends none for too long is gone."""
+        """A client that announced bytes and sends none for too long is gone."""
         link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         link.settimeout(STALL_S)
 
@@ -242,11 +242,11 @@ class StateStoreServer(Server[None]):
         elif frame.kind is Kind.OFFER:
             self._take(link, frame)
         elif frame.kind is Kind.FETCH:
-            found = self._store.shard(frame.shard)
-            if found is None:
+            held = self._store.shard(frame.shard)
+            if held is None:
                 self._tell(link, self._store.held())
             else:
-                step, epoch, data = found
+                step, epoch, data = held
                 reply = Frame(kind=Kind.STATE, shard=frame.shard, epoch=epoch, step=step)
                 frames.send(link, reply, data)
         else:

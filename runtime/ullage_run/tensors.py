@@ -114,12 +114,12 @@ def tensors_of(
     """
     if not isinstance(value, list) or not 1 <= len(value) <= TENSORS:
         raise ValueError(f"{where} is a list of 1 to {TENSORS} tensors")
-    found = [_tensor(item, f"{where}[{at}]", kinds, behind) for at, item in enumerate(value)]
+    tensors = [_tensor(item, f"{where}[{at}]", kinds, behind) for at, item in enumerate(value)]
     if behind is not None and behind.left:
         raise ValueError(f"{where} leave {behind.left} raw bytes that belong to no tensor")
-    if len({tensor.name for tensor in found}) != len(found):
+    if len({tensor.name for tensor in tensors}) != len(tensors):
         raise ValueError(f"{where} names a tensor twice")
-    return found
+    return tensors
 
 
 def _tensor(
@@ -167,7 +167,7 @@ def _tensor(
 
 
 def bounds_of(raw: bytes | memoryview, datatype: str, elements: int, where: str) -> Sequence[int]:
-    """Where each raw element begins, and where the last one ends.
+    """Offset of each raw element, and the end of the last one.
 
     Raises:
         ValueError: the bytes are not so many elements; the text begins with ``where``.
@@ -188,7 +188,7 @@ def bounds_of(raw: bytes | memoryview, datatype: str, elements: int, where: str)
 
 
 def byte_strings(raw: bytes | memoryview) -> Iterable[tuple[int, int]]:
-    """Where each element of raw BYTES begins behind its length, and where it ends.
+    """Begin of each element of raw BYTES behind its length, and its end.
 
     Raises:
         ValueError: an element is longer than what is there.

@@ -105,19 +105,19 @@ def encode(tree: object) -> bytearray:
     def plain(value: object, name: str) -> object:
         nonlocal end
         if isinstance(value, torch.Tensor):
-            found: Tensor = value
-            check(found, name)
-            at, end = end, end + -(-found.nbytes // _ALIGN) * _ALIGN
-            tensors.append((at, found))
-            dtype = str(found.dtype).removeprefix("torch.")
-            return {"tensor": [dtype, list(found.shape), found.device.type == "cpu", at]}
+            tensor: Tensor = value
+            check(tensor, name)
+            at, end = end, end + -(-tensor.nbytes // _ALIGN) * _ALIGN
+            tensors.append((at, tensor))
+            dtype = str(tensor.dtype).removeprefix("torch.")
+            return {"tensor": [dtype, list(tensor.shape), tensor.device.type == "cpu", at]}
         if value is None or type(value) in (bool, int, float, str):
             return value
         if isinstance(value, list | tuple) and type(value) in (list, tuple):
-            items = [plain(one, f"{name}[{at}]") for at, one in enumerate(value)]
+            items = [plain(item, f"{name}[{at}]") for at, item in enumerate(value)]
             return {type(value).__name__: items}
         if isinstance(value, dict) and type(value) in (dict, Counter):
-            pairs = [[_key(key, name), plain(one, f"{name}.{key}")] for key, one in value.items()]
+            pairs = [[_key(key, name), plain(item, f"{name}.{key}")] for key, item in value.items()]
             return {type(value).__name__.lower(): pairs}
         raise StateError(f"{name} is a {type(value).__name__}: only tensors and plain values keep")
 
@@ -146,37 +146,37 @@ def decode(record: Buffer) -> Any:
         start = _start(length)
         if start > len(data):
             raise StateError("the record is cut off")
-        said = json.loads(bytes(data[_LENGTH.size : _LENGTH.size + length]))
-        return _tree(said, data, start)
+        tree = json.loads(bytes(data[_LENGTH.size : _LENGTH.size + length]))
+        return _tree(tree, data, start)
     except (struct.error, RecursionError, TypeError, KeyError, OverflowError) as error:
         raise StateError(f"no record of a torch state: {error!r}") from error
     except ValueError as error:
         raise StateError(f"no record of a torch state: {error}") from error
 
 
-def _tree(said: Any, data: bytearray, start: int) -> Any:
-    if not isinstance(said, dict):
-        if isinstance(said, list):
+def _tree(tree: Any, data: bytearray, start: int) -> Any:
+    if not isinstance(tree, dict):
+        if isinstance(tree, list):
             raise StateError("a list without its kind")
-        return said
-    if len(said) != 1:
+        return tree
+    if len(tree) != 1:
         raise StateError("a value of two kinds")
-    ((kind, value),) = said.items()
+    ((kind, value),) = tree.items()
     if kind == "tensor":
         return _tensor(value, data, start)
     if kind in ("dict", "counter"):
-        pairs = [(key, _tree(one, data, start)) for key, one in value]
+        pairs = [(key, _tree(item, data, start)) for key, item in value]
         return _CONTAINERS[kind](pairs)
-    return _CONTAINERS[kind](_tree(one, data, start) for one in value)
+    return _CONTAINERS[kind](_tree(item, data, start) for item in value)
 
 
-def _tensor(said: Any, data: bytearray, start: int) -> Stored:
+def _tensor(fields: Any, data: bytearray, start: int) -> Stored:
     torch = torch_module()
-    name, shape, on_cpu, at = said
+    name, shape, on_cpu, at = fields
     dtype = getattr(torch, name, None)
     if not isinstance(dtype, torch.dtype):
         raise StateError(f"torch here has no dtype {name!r}")
-    if not all(type(one) is int and one >= 0 for one in (*shape, at)) or at % _ALIGN:
+    if not all(type(number) is int and number >= 0 for number in (*shape, at)) or at % _ALIGN:
         raise StateError(f"a tensor of shape {shape} at {at}")
     size = math.prod(shape) * dtype.itemsize
     if start + at + size > len(data):
@@ -195,7 +195,7 @@ def _view(data: bytearray, at: int, dtype: Any, shape: tuple[int, ...]) -> Tenso
 
 
 def _start(length: int) -> int:
-    """Where tensors begin behind a header of this length."""
+    """Offset of the tensors behind a header of this length."""
     return -(-(_LENGTH.size + length) // _ALIGN) * _ALIGN
 
 

@@ -53,7 +53,7 @@ _MAX_SEED: Final = 1 << 63
 
 
 class _Group(Protocol):
-    """What is used of :class:`ullage_run.group.Group`."""
+    """The part of :class:`ullage_run.group.Group` that is used."""
 
     epoch: int
     assignment: Assignment
@@ -99,12 +99,16 @@ class TorchState:
         if self._count < 1 or parts < 1:
             raise ValueError(f"{self._count} shards and {parts} parts: at least one of each")
         self._tensors = _tensors(module)
-        self._forms = {name: _form(one) for name, one in self._tensors.items()}
+        self._forms = {name: _form(tensor) for name, tensor in self._tensors.items()}
         self._slot_forms: dict[tuple[str, str], tuple[object, ...]] = {}
-        self._trained = {id(one) for group in optimizer.param_groups for one in group["params"]}
-        if not self._trained <= {id(one) for one in self._tensors.values()}:
+        self._trained = {
+            id(tensor) for group in optimizer.param_groups for tensor in group["params"]
+        }
+        if not self._trained <= {id(tensor) for tensor in self._tensors.values()}:
             raise StateError("the optimizer has parameters that the module does not have")
-        self._buffers = [name for name, one in self._tensors.items() if not _is_parameter(one)]
+        self._buffers = [
+            name for name, tensor in self._tensors.items() if not _is_parameter(tensor)
+        ]
         self._shard_of = _divide(self._tensors, self._count)
         self._agreed = -1
         self._changed = False
@@ -155,14 +159,15 @@ class TorchState:
         self._agree(group)
         mine = [self._compute(step, part, loss_of) for part in self._mine(group.assignment)]
         given = _gather_all(group, encode(mine))
-        found = {one["part"]: one for data in given.values() for one in decode(data)}
-        if found.keys() != set(range(self._parts)):
+        results = {result["part"]: result for data in given.values() for result in decode(data)}
+        if results.keys() != set(range(self._parts)):
             raise StateError(
-                f"parts {sorted(found)} of {self._parts} came: members have other numbers of parts"
+                f"parts {sorted(results)} of {self._parts} came: members have other numbers of "
+                "parts"
             )
         self._changed = True  # the last gathering has returned
-        self._finish([found[part] for part in range(self._parts)])
-        return float(sum(found[part]["loss"] for part in range(self._parts)) / self._parts)
+        self._finish([results[part] for part in range(self._parts)])
+        return float(sum(results[part]["loss"] for part in range(self._parts)) / self._parts)
 
     def _agree(self, group: _Group) -> None:
         """Under new maps all take what the owners hold; nothing of one's own shards changes."""
@@ -199,9 +204,9 @@ class TorchState:
             loss.backward()
             self._read()
             gradients = {
-                name: one.grad
-                for name, one in self._tensors.items()
-                if id(one) in self._trained and one.grad is not None
+                name: tensor.grad
+                for name, tensor in self._tensors.items()
+                if id(tensor) in self._trained and tensor.grad is not None
             }
             after = {name: self._tensors[name].detach().clone() for name in self._buffers}
         finally:
@@ -223,7 +228,9 @@ class TorchState:
                 self._tensors[name].copy_(stored.tensor)
         for name, tensor in self._tensors.items():
             if id(tensor) in self._trained:
-                given = [one["gradients"][name].tensor for one in parts if name in one["gradients"]]
+                given = [
+                    part["gradients"][name].tensor for part in parts if name in part["gradients"]
+                ]
                 tensor.grad = _mean(given, len(parts), tensor)
         self._optimizer.step()
         for scheduler in self._schedulers:
@@ -245,11 +252,11 @@ class TorchState:
                 {key: value for key, value in group.items() if key != "params"}
                 for group in self._optimizer.param_groups
             ]
-            record["schedulers"] = [one.state_dict() for one in self._schedulers]
+            record["schedulers"] = [scheduler.state_dict() for scheduler in self._schedulers]
         return record
 
     def _slots(self, name: str) -> dict[str, object]:
-        """What the optimizer keeps for a parameter, such as ``exp_avg`` and ``step``."""
+        """The optimizer's state of a parameter, such as ``exp_avg`` and ``step``."""
         slots: dict[str, object] = dict(self._optimizer.state.get(self._tensors[name], {}))
         for key, value in slots.items():
             if hasattr(value, "shape"):
@@ -289,7 +296,7 @@ class TorchState:
                 raise StateError(f"shard {shard} is of another model: {', '.join(other[:3])}")
             for name, stored in tensors.items():
                 _same(name, self._forms[name], _form(stored.tensor))
-            if any(type(one) is not dict for one in slots.values()):
+            if any(type(slot) is not dict for slot in slots.values()):
                 raise StateError(f"shard {shard} has no state of an optimizer")
             lengths = (len(self._optimizer.param_groups), len(self._schedulers))
             if shard == 0 and (len(record["groups"]), len(record["schedulers"])) != lengths:
@@ -303,7 +310,9 @@ class TorchState:
     def _restore_groups(self, groups: list[Any], schedulers: list[Any]) -> None:
         for group, kept in zip(self._optimizer.param_groups, groups, strict=True):
             device = group["params"][0].device
-            group.update({key: _placed(one, group.get(key), device) for key, one in kept.items()})
+            group.update(
+                {key: _placed(value, group.get(key), device) for key, value in kept.items()}
+            )
         for scheduler, kept in zip(self._schedulers, schedulers, strict=True):
             scheduler.load_state_dict(_placed(kept, None, "cpu"))
 
@@ -313,7 +322,9 @@ class TorchState:
             self._optimizer.state.pop(parameter, None)
             return
         slots = self._optimizer.state[parameter]
-        placed = {key: _placed(one, slots.get(key), parameter.device) for key, one in kept.items()}
+        placed = {
+            key: _placed(value, slots.get(key), parameter.device) for key, value in kept.items()
+        }
         slots.clear()
         slots.update(placed)
 
@@ -340,7 +351,7 @@ class TorchState:
 def _tensors(module: Any) -> dict[str, Tensor]:
     """Parameters and persistent buffers by name, tied ones once, under their first name."""
     torch = torch_module()
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     seen: set[int] = set()
     for name, value in module.state_dict(keep_vars=True).items():
         if not isinstance(value, torch.Tensor):
@@ -348,24 +359,24 @@ def _tensors(module: Any) -> dict[str, Tensor]:
         check(value, name)
         if id(value) not in seen:
             seen.add(id(value))
-            found[name] = value
-    return found
+            tensors[name] = value
+    return tensors
 
 
 def _divide(tensors: Mapping[str, Tensor], count: int) -> dict[str, int]:
     """The shard of each tensor; the same in every process that has the same shapes and names."""
     together: dict[int, list[str]] = {}
-    for name, one in tensors.items():
-        address = one.untyped_storage().data_ptr()
+    for name, tensor in tensors.items():
+        address = tensor.untyped_storage().data_ptr()
         together.setdefault(address or -1 - len(together), []).append(name)
     units = [(sum(tensors[name].nbytes for name in names), names) for names in together.values()]
     filled = [0] * count
-    found: dict[str, int] = {}
+    shards: dict[str, int] = {}
     for size, names in sorted(units, key=lambda unit: (-unit[0], unit[1])):
         shard = filled.index(min(filled))
         filled[shard] += size
-        found |= dict.fromkeys(names, shard)
-    return found
+        shards |= dict.fromkeys(names, shard)
+    return shards
 
 
 def _gather_all(group: _Group, data: Buffer) -> dict[str, bytes]:
@@ -378,11 +389,11 @@ def _gather_all(group: _Group, data: Buffer) -> dict[str, bytes]:
     for at in range(piece, max(sizes.values()), piece):
         for name, part in group.gather(bytes(view[at : at + piece])).items():
             parts[name].append(part)
-    found = {name: b"".join(pieces) for name, pieces in parts.items()}
-    short = sorted(name for name, data in found.items() if len(data) != sizes[name])
+    gathered = {name: b"".join(pieces) for name, pieces in parts.items()}
+    short = sorted(name for name, data in gathered.items() if len(data) != sizes[name])
     if short:
         raise StateError(f"{', '.join(short)} gave other bytes than announced: other programs?")
-    return found
+    return gathered
 
 
 def _mean(given: list[Tensor], parts: int, like: Tensor) -> Tensor | None:
@@ -392,19 +403,19 @@ def _mean(given: list[Tensor], parts: int, like: Tensor) -> Tensor | None:
         return None
     half = like.dtype in (torch.float16, torch.bfloat16)
     total = torch.zeros(like.shape, dtype=torch.float32 if half else like.dtype)
-    for one in given:
-        total += one
-    found: Tensor = (total / parts).to(dtype=like.dtype, device=like.device)
-    return found
+    for gradient in given:
+        total += gradient
+    mean: Tensor = (total / parts).to(dtype=like.dtype, device=like.device)
+    return mean
 
 
 def _placed(kept: Any, now: Any, device: Any) -> Any:
     """A stored tensor in the present one if it fits, else where it was; all else as it is."""
     if isinstance(kept, dict):
-        pairs = {key: _placed(one, None, device) for key, one in kept.items()}
+        pairs = {key: _placed(value, None, device) for key, value in kept.items()}
         return type(kept)(pairs)
     if isinstance(kept, list | tuple):
-        return type(kept)(_placed(one, None, device) for one in kept)
+        return type(kept)(_placed(value, None, device) for value in kept)
     if not isinstance(kept, Stored):
         return kept
     if isinstance(now, torch_module().Tensor) and _form(now) == _form(kept.tensor):
@@ -435,7 +446,9 @@ def _seed_of(seed: int, step: int, part: int) -> int:
 
 
 def _shards(env: Mapping[str, str]) -> int:
-    said = env.get(ENV_SHARDS, "")
-    if not (said.isascii() and said.isdigit() and len(said) <= MAX_DIGITS and int(said)):
-        raise ValueError(f"{ENV_SHARDS} is no number of shards: {said!r}; or pass shards=")
-    return int(said)
+    declared = env.get(ENV_SHARDS, "")
+    if not (
+        declared.isascii() and declared.isdigit() and len(declared) <= MAX_DIGITS and int(declared)
+    ):
+        raise ValueError(f"{ENV_SHARDS} is no number of shards: {declared!r}; or pass shards=")
+    return int(declared)

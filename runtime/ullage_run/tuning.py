@@ -128,12 +128,12 @@ class Reporter:
         Returns:
             Whether it was taken. If not, standard error says why, and the trial goes on.
         """
-        found = value.get(self._metric) if isinstance(value, Mapping) else value
-        if found is None:
+        metric = value.get(self._metric) if isinstance(value, Mapping) else value
+        if metric is None:
             _complain(f"no metric {self._metric!r} is in the report of epoch {epoch!r}")
             return False
         try:
-            number, at = float(found), operator.index(epoch)
+            number, at = float(metric), operator.index(epoch)
         except (TypeError, ValueError, OverflowError, RuntimeError) as error:
             _complain(f"a report is refused: {error}")
             return False

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How full the KV cache of a generative server is, read from its page of metrics.
+"""Use of the KV cache of a generative server, read from its page of metrics.
 
 A full cache makes a server stop or recompute what it has begun, so nothing more is sent to it
 above a limit. The page is the server's own claim: what is no part between 0 and 1 says nothing.
@@ -42,10 +42,10 @@ def cache_use(page: bytes) -> float | None:
     if len(page) > PAGE_BYTES:
         raise PageTooLong(f"{PAGE} has more than {PAGE_BYTES >> 20} MiB")
     fullest: float | None = None
-    for at, found in enumerate(_SAMPLE.finditer(page)):
+    for at, match in enumerate(_SAMPLE.finditer(page)):
         if at >= SAMPLES:
             break
-        part = _part(found[1])
+        part = _part(match[1])
         if part is not None and (fullest is None or part > fullest):
             fullest = part
     return fullest

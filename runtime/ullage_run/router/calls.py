@@ -19,7 +19,7 @@ from ullage_run.router.run_times import app_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a client gets; ``headers`` are end-to-end ones."""
+    """An answer to a client; ``headers`` are end-to-end ones."""
 
     status: int
     body: bytes

@@ -170,17 +170,17 @@ class Dispatcher:
 
     @property
     def ready(self) -> bool:
-        """Whether a replica is, and the router is whole."""
+        """True if a replica is ready, and the router is whole."""
         return self.fault is None and any(replica.up for replica in self.replicas)
 
     @property
     def asleep(self) -> bool:
-        """Whether there is no replica at all, and the next request is what one is started for."""
+        """True if there is no replica at all, and the next request is what one is started for."""
         return self.fault is None and self._was_looked_up and not self.replicas
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits or runs."""
+        """True if nothing waits or runs."""
         return not self.queue and not self._running
 
     @property
@@ -189,7 +189,7 @@ class Dispatcher:
         return self.arrivals.idle_s(self.now_s()) if self.idle else 0.0
 
     def knows(self, key: str) -> bool:
-        """Whether the run times of a key are known wherever it may run."""
+        """True if the run times of a key are known wherever it may run."""
         return bool(self._times) and all(times.knows(key) for times in self._times.values())
 
     def name_of(self, key: GenerationKey) -> str:
@@ -240,7 +240,7 @@ class Dispatcher:
         Where a model is ready at one replica, it is ready.
         """
         error, unready = "no replica is ready", None
-        for replica in [one for one in self.replicas if one.up]:
+        for replica in [candidate for candidate in self.replicas if candidate.up]:
             try:
                 reply = await self._connections.ask(
                     replica, method, path, {}, b"", self._settings.limits.answer_s
@@ -297,7 +297,7 @@ class Dispatcher:
     def _part(self, replica: Replica) -> None:
         """A replica is no more; what it has begun may still be answered."""
         replica.down()
-        self.replicas = tuple(one for one in self.replicas if one is not replica)
+        self.replicas = tuple(other for other in self.replicas if other is not replica)
         for probe in self._probes.pop(replica):
             probe.cancel()
         self._connections.forget(replica)
@@ -315,7 +315,7 @@ class Dispatcher:
                     if replica.backend.url not in urls:
                         log.info("replica %s has gone", replica.backend.url)
                         self._part(replica)
-                for url in sorted(urls - {one.backend.url for one in self.replicas}):
+                for url in sorted(urls - {replica.backend.url for replica in self.replicas}):
                     self._watch(self._join(replace(named, url=url)))
             await asyncio.sleep(self._settings.follow_s)
 
@@ -355,7 +355,7 @@ class Dispatcher:
         now = self.now_s()
         passed: set[int] = set()
         while self.queue and not self._stopped:
-            candidates = [one for one in self.replicas if one.number not in passed]
+            candidates = [replica for replica in self.replicas if replica.number not in passed]
             replica = least_loaded(candidates, now)
             if replica is None:
                 return
@@ -465,7 +465,7 @@ class Dispatcher:
         return not call.answer.done()
 
     async def _is_unready(self, replica: Replica, call: Call, reply: Reply) -> bool:
-        """Whether a replica's 503 says that a model is not ready, so that nothing ran."""
+        """True if a replica's 503 says that a model is not ready, so that nothing ran."""
         path = call.ready_path
         if not path or not self._keeps(path):
             return False
@@ -485,8 +485,8 @@ class Dispatcher:
         """Keep a model that is slow to be ready; ``False`` = too many are kept already."""
         known = self._slow_models
         if path not in known and len(known) >= MODELS:
-            waited_for = {one for replica in self.replicas for one in replica.unready_models}
-            ready = next((one for one in known if one not in waited_for), None)
+            waited_for = {path for replica in self.replicas for path in replica.unready_models}
+            ready = next((model for model in known if model not in waited_for), None)
             if ready is None:
                 return False
             del known[ready]
@@ -510,10 +510,11 @@ class Dispatcher:
                 self.queue.put(call)
 
     def _ready_for(self, call: Call) -> bool:
-        """Whether a replica is, for its model."""
+        """True if a replica is ready for its model."""
         return self.fault is None and any(
-            one.up and not (one.unready_models and call.ready_path in one.unready_models)
-            for one in self.replicas
+            replica.up
+            and not (replica.unready_models and call.ready_path in replica.unready_models)
+            for replica in self.replicas
         )
 
     def _refuse_unready(self, call: Call) -> None:
@@ -560,7 +561,7 @@ class Dispatcher:
         )
 
     def _sent_again(self, calls: tuple[Call, ...]) -> bool:
-        """Whether a batch goes out once more after a kept connection ended unanswered."""
+        """True if a batch goes out once more after a kept connection ended unanswered."""
         now = self.now_s()
         wanted = any(now < call.request.deadline_s and not call.answer.done() for call in calls)
         if not wanted or not all(call.idempotent for call in calls):
@@ -581,7 +582,7 @@ class Dispatcher:
         self.metrics.ended(result, streams.call.app, self.now_s() - request.arrival_s)
 
     def _within_s(self, replica: Replica, calls: Sequence[Call], now_s: float) -> float:
-        """How long a replica may take: less than its limit only where that can save a request."""
+        """The time a replica may take: less than its limit only where that can save a request."""
         limit = self._settings.limits.answer_s
         if not any(self._repeatable(call, replica) for call in calls):
             return limit
@@ -632,7 +633,7 @@ class Dispatcher:
         self._give(call, answer, Result.MET if met else Result.LATE)
 
     def _in_time_s(self, replica: Replica, call: Call, body: bytes, now_s: float) -> float:
-        """When there was what the deadline of a call is about: its answer, or its first token.
+        """The time of what the deadline of a call is about: its answer, or its first token.
 
         Of a text that comes at once the first token is as long ago as its others take.
         """
@@ -676,7 +677,7 @@ class Dispatcher:
                 self._refuse(call, status, f"the replica failed: {error}", Result.FAILED)
 
     def _repeatable(self, call: Call, replica: Replica) -> bool:
-        others = any(one.up for one in self.replicas if one is not replica)
+        others = any(other.up for other in self.replicas if other is not replica)
         return call.idempotent and call.avoid is None and others
 
     def _refused_batch(self, calls: tuple[Call, ...]) -> None:
@@ -733,7 +734,7 @@ class Dispatcher:
         """Whole seconds in which what waits is run, as far as that is known."""
         if not self.ready:
             return max(1, math.ceil(self.wake_s))
-        rate = sum(one.times.rate_per_s() for one in self.replicas if one.up)
+        rate = sum(replica.times.rate_per_s() for replica in self.replicas if replica.up)
         return max(1, math.ceil(len(self.queue) / rate)) if rate else 1
 
     async def _probe(self, replica: Replica) -> None:
@@ -821,7 +822,7 @@ def _labelled(headers: Mapping[str, str], joined: Body) -> Mapping[str, str]:
 
 
 def _json_bytes(reply: Reply) -> int:
-    """Where the JSON of an answer ends; 0 = it is nothing else.
+    """Length of an answer's JSON; 0 = it is nothing else.
 
     Raises:
         MalformedAnswer: it does not say so in numbers.

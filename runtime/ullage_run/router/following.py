@@ -30,7 +30,7 @@ async def addresses_of_name(url: str) -> frozenset[str]:
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(RESOLVE_S):
-            found = await loop.getaddrinfo(split.hostname, split.port, type=socket.SOCK_STREAM)
+            entries = await loop.getaddrinfo(split.hostname, split.port, type=socket.SOCK_STREAM)
     except socket.gaierror as error:
         if error.errno in NONE_THERE:
             return frozenset()
@@ -39,7 +39,7 @@ async def addresses_of_name(url: str) -> frozenset[str]:
         raise Unknown(f"DNS does not answer in {RESOLVE_S:g} s") from None
     except OSError as error:
         raise Unknown(f"DNS fails: {error}") from None
-    hosts = {str(entry[4][0]) for entry in found}
+    hosts = {str(entry[4][0]) for entry in entries}
     if len(hosts) > MOST:
         raise Unknown(f"the name has {len(hosts)} addresses, more than {MOST}")
     return frozenset(

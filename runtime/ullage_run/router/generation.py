@@ -50,7 +50,7 @@ _SEARCHED: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generate:
-    """What the router reads of a request; ``most_tokens`` is 0 where it names no bound."""
+    """The part of a request that the router reads; ``most_tokens`` is 0 without a bound."""
 
     model: str
     most_tokens: int
@@ -60,7 +60,7 @@ class Generate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationKey:
-    """What requests have in common whose places are expected to be held equally long.
+    """Key of requests whose places are expected to be held equally long.
 
     ``model`` is a digest, for its name may be anything. Bounds are rounded up to powers of two,
     prompts are told apart by powers of two of their bytes. ``whole``: the deadline is about the
@@ -194,8 +194,8 @@ class TokenMeter:
 
     def _search(self, text: bytes) -> None:
         if b"completion_tokens" in text:
-            found = _USAGE.findall(text)
-            if found:
-                self._used = min(int(found[-1]), MOST_TOKENS)
+            counts = _USAGE.findall(text)
+            if counts:
+                self._used = min(int(counts[-1]), MOST_TOKENS)
         if b"finish_reason" in text and _CUT.search(text):
             self.cut = True

@@ -77,7 +77,11 @@ class AnswerLengths:
             return None
         self._new = 0
         windows = self._windows.items()
-        return {name: tuple(one.seen) for name, one in windows if len(one.seen) >= LEAST_SAMPLES}
+        return {
+            name: tuple(window.seen)
+            for name, window in windows
+            if len(window.seen) >= LEAST_SAMPLES
+        }
 
 
 @dataclass(slots=True)
@@ -93,12 +97,12 @@ class TokenPace:
         if not 0 < between_s < math.inf:
             return
         new = (1.0, running, running * running, between_s, running * between_s)
-        self._sums = [FORGET * old + one for old, one in zip(self._sums, new, strict=True)]
+        self._sums = [FORGET * old + term for old, term in zip(self._sums, new, strict=True)]
         self.most_seen = max(self.most_seen, running)
 
     @property
     def known(self) -> bool:
-        """Whether anything was seen."""
+        """True if anything was seen."""
         return self._sums[0] > 0
 
     def line(self) -> tuple[float, float]:
@@ -135,7 +139,7 @@ class TokenPace:
 
 @dataclass(slots=True, kw_only=True)
 class GenerationTimes:
-    """What is known of a model on one device at one share; ``chooser`` is replaced as a whole."""
+    """Measurements of a model on one device at one share; ``chooser`` is replaced as a whole."""
 
     rules: Rules
     lengths: AnswerLengths
@@ -181,7 +185,7 @@ class GenerationTimes:
             self.pace.add(max(1, round((beside + still) / 2)), between_s)
 
     def prospect(self, text: str) -> Prospect | None:
-        """What is expected of requests of this key; ``None`` = too little was seen."""
+        """The expectation of requests of this key; ``None`` = too little was seen."""
         if text not in self._prospects:
             key = GenerationKey.read(text)
             self._prospects[text] = None if key is None else self._prospect(key)
@@ -217,7 +221,7 @@ class GenerationTimes:
             self.lengths.known = await asyncio.to_thread(_distributions, seen)
         if seen or self._new:
             self._new = 0
-            samples = {bits: tuple(one) for bits, one in self._first.items()}
+            samples = {bits: tuple(window) for bits, window in self._first.items()}
             self._known = await asyncio.to_thread(_histograms, samples)
             self.single_s = self._mean_place_s()
             # A request that is passed over waits for about as long as a place is held.

@@ -41,7 +41,7 @@ class Generations:
     _running: dict[Replica, dict[int, Generated]] = field(default_factory=dict)
 
     def times(self) -> GenerationTimes:
-        """What is learned on a device that no replica had before."""
+        """Times to learn on a device that no replica had before."""
         settings = self.settings
         return GenerationTimes(
             rules=settings.rules, lengths=self.lengths, places=settings.in_flight
@@ -92,8 +92,8 @@ class Generations:
             times = replica.times
             if not isinstance(times, GenerationTimes):
                 continue
-            for number, one in running.items():
-                left_s = times.remaining_s(one.key, one.meter.tokens)
+            for number, answer in running.items():
+                left_s = times.remaining_s(answer.key, answer.meter.tokens)
                 replica.ends_s[number] = now_s + left_s
             if generative is not None and generative.between_s:
                 most = self.settings.in_flight
@@ -105,7 +105,7 @@ class Generations:
         """Look at a replica's cache again and again, until cancelled."""
         generative = self.settings.generative
         limit = 1.0 if generative is None else generative.cache_limit
-        silent, said = 0, ""
+        silent, logged = 0, ""
         while True:
             used, error = None, ""
             try:
@@ -119,9 +119,9 @@ class Generations:
             except (NotDelivered, Broken) as failed:
                 silent += 1
                 error = str(failed)
-            if error and error != said and replica.up:
+            if error and error != logged and replica.up:
                 log.warning("the KV cache of %s has no limit: %s", replica.backend.url, error)
-                said = error
+                logged = error
             full = replica.cache_full if 0 < silent < STALE_LOOKS else (used or 0.0) > limit
             if full is not replica.cache_full:
                 replica.cache_full = full

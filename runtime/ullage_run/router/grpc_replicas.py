@@ -74,7 +74,9 @@ class GrpcConnections:
 
     async def close(self) -> None:
         """Close all."""
-        await asyncio.gather(*(one.channel.close() for one in self._channels.values()))
+        await asyncio.gather(
+            *(connection.channel.close() for connection in self._channels.values())
+        )
         for task in self._closing:
             task.cancel()
         await asyncio.gather(*self._closing, return_exceptions=True)

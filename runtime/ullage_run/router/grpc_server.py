@@ -37,10 +37,10 @@ Said = TypeVar("Said")
 
 
 class Context(Protocol):
-    """What is used of ``grpc.aio.ServicerContext``, which has no types."""
+    """The part of ``grpc.aio.ServicerContext`` that is used, with types."""
 
     def invocation_metadata(self) -> Sequence[tuple[str, str | bytes]] | None:
-        """What the client sent beside its message."""
+        """Metadata that the client sent beside its message."""
 
     def time_remaining(self) -> float | None:
         """Seconds to the call's deadline."""

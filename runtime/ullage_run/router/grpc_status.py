@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a status of HTTP is in gRPC and back; the router's own answers are in those of HTTP."""
+"""Statuses of HTTP in gRPC and back; the router's own answers are in those of HTTP."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def status_of(code: grpc.StatusCode) -> int:
 
 
 def text_of(body: bytes) -> str:
-    """What the body of an error says, bounded."""
+    """The text in the body of an error, bounded."""
     try:
         parsed = orjson.loads(body)
     except orjson.JSONDecodeError:

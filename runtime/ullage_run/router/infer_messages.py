@@ -108,7 +108,7 @@ def about(message: ModelInferRequest) -> InferRequest:
 
 
 def _checked(tensor: ModelInferRequest.InferInputTensor, raw: bytes | None) -> int:
-    """How many elements a tensor has."""
+    """The number of elements of a tensor."""
     datatype, shape = tensor.datatype, tensor.shape
     if not tensor.name:
         raise ValueError(".name is a text")
@@ -122,9 +122,9 @@ def _checked(tensor: ModelInferRequest.InferInputTensor, raw: bytes | None) -> i
     elif tensor.HasField("contents"):
         raise ValueError(".contents stands beside raw_input_contents")
     elif datatype == BYTES:
-        found = sum(1 for _ in byte_strings(raw))
-        if found != elements:
-            raise ValueError(f" has {found} raw elements, its shape {elements}")
+        count = sum(1 for _ in byte_strings(raw))
+        if count != elements:
+            raise ValueError(f" has {count} raw elements, its shape {elements}")
     elif len(raw) != elements * ELEMENT_BYTES[datatype]:
         wanted = elements * ELEMENT_BYTES[datatype]
         raise ValueError(f" has {len(raw)} raw bytes, its shape and datatype {wanted}")
@@ -135,28 +135,28 @@ def _check_typed(tensor: ModelInferRequest.InferInputTensor, elements: int) -> N
     name = CONTENTS.get(tensor.datatype)
     if name is None:
         raise ValueError(f": {tensor.datatype} has raw contents only")
-    found = len(getattr(tensor.contents, name))
-    if found != elements:
-        raise ValueError(f".contents.{name} has {found} elements, its shape {elements}")
+    count = len(getattr(tensor.contents, name))
+    if count != elements:
+        raise ValueError(f".contents.{name} has {count} elements, its shape {elements}")
     if len(tensor.contents.ListFields()) > 1:
         raise ValueError(f".contents has more than {name}")
 
 
 def parameters_of(parameters: Mapping[str, InferParameter]) -> dict[str, list[str | None]]:
-    """What tells parameters apart: kind and value of each."""
-    found: dict[str, list[str | None]] = {}
+    """The identity of parameters: kind and value of each."""
+    known: dict[str, list[str | None]] = {}
     for name, parameter in parameters.items():
         kind = parameter.WhichOneof("parameter_choice")
-        found[name] = [kind, None if kind is None else repr(getattr(parameter, kind))]
-    return found
+        known[name] = [kind, None if kind is None else repr(getattr(parameter, kind))]
+    return known
 
 
 def _counts(message: ModelInferRequest) -> Iterator[int]:
-    """How many outputs and parameters it names; those of outputs beyond the most are not read."""
+    """Numbers of outputs and parameters; those of outputs beyond the most are not read."""
     yield len(message.outputs)
     yield len(message.parameters)
-    yield from (len(one.parameters) for one in message.inputs)
-    yield from (len(one.parameters) for one in message.outputs[:TENSORS])
+    yield from (len(tensor.parameters) for tensor in message.inputs)
+    yield from (len(tensor.parameters) for tensor in message.outputs[:TENSORS])
 
 
 def _has_unknown(message: ModelInferRequest) -> bool:

@@ -149,7 +149,7 @@ class Intake:
         )
 
     def _generate(self, request: web.BaseRequest, body: bytes) -> Generate | None:
-        """What a request for text says; ``None`` = it is none, or the replicas are no such servers.
+        """Read a request for text; ``None`` = it is none, or the replicas are no such servers.
 
         Raises:
             Refused: it is malformed.

@@ -17,7 +17,7 @@ COMPONENT: Final = "router"
 
 
 class Result(StrEnum):
-    """What became of a request that was taken in, or tried to be."""
+    """Results of a request that was taken in, or tried to be."""
 
     MET = "met"
     LATE = "late"
@@ -26,7 +26,7 @@ class Result(StrEnum):
 
 
 class Refusal(StrEnum):
-    """Why a request was never taken in."""
+    """Causes for which a request was never taken in."""
 
     MALFORMED = "malformed"
     TOO_LARGE = "too_large"
@@ -35,7 +35,7 @@ class Refusal(StrEnum):
 
 
 class Split(StrEnum):
-    """Why a batch runs once more, in parts."""
+    """Causes for which a batch runs once more, in parts."""
 
     REFUSED = "refused"
     UNREADABLE = "unreadable"

@@ -56,7 +56,7 @@ class UnreadableAnswer(MalformedAnswer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferRequest:
-    """What the router needs to know of a request.
+    """The part of a request that the router reads.
 
     ``rows`` is the first dimension of all inputs, 0 where they have none in common: then it runs
     alone. Requests of one ``key`` may share a batch. ``elements`` counts those of all inputs.
@@ -133,7 +133,9 @@ def join(requests: Sequence[Asked], batch_id: str) -> Body:
         inputs.append(tensors_of(request["inputs"], "inputs", behind=behind))
         first = first or request
     wanted = [asked.infer.wanted for asked in requests]
-    joined = _about_all(first, wanted) if any(one.any_raw for one in wanted) else _about(first)
+    joined = (
+        _about_all(first, wanted) if any(outputs.any_raw for outputs in wanted) else _about(first)
+    )
     joined["id"] = batch_id
     stacked = list(zip(*inputs, strict=True))
     if not any(asked.infer.raw for asked in requests):
@@ -157,7 +159,7 @@ def _shape(tensors: Sequence[Tensor]) -> tuple[int, ...]:
 
 
 def _about(request: Mapping[str, object]) -> dict[str, object]:
-    """What a batch has in common, all outputs as JSON."""
+    """The common part of a batch, all outputs as JSON."""
     about: dict[str, object] = {}
     parameters = _without(object_of(request.get("parameters") or {}, "parameters"), ALL_RAW)
     if parameters:
@@ -170,10 +172,10 @@ def _about(request: Mapping[str, object]) -> dict[str, object]:
 def _about_all(request: Mapping[str, object], wanted: Sequence[Wanted]) -> dict[str, object]:
     """The same; each output is raw that one of them wants so."""
     about = _about(request)
-    if any(one.others for one in wanted):
+    if any(outputs.others for outputs in wanted):
         about["parameters"] = {**object_of(about.get("parameters", {}), ""), ALL_RAW: True}
     for output in _requested(about.get("outputs")):
-        raw = any(one.raw(str(output.get("name"))) for one in wanted)
+        raw = any(outputs.raw(str(output.get("name"))) for outputs in wanted)
         own = object_of(output.get("parameters", {}), "")
         output["parameters"] = {**own, ONE_RAW: raw}
     return about

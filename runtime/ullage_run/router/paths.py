@@ -27,7 +27,7 @@ _MODEL: Final = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelPath:
-    """What a path of a model says; ``what`` is ``ready``, ``infer`` or nothing (metadata)."""
+    """The parts of a model's path; ``what`` is ``ready``, ``infer`` or nothing (metadata)."""
 
     name: str
     version: str = ""
@@ -36,10 +36,10 @@ class ModelPath:
     @classmethod
     def of(cls, path: str) -> ModelPath | None:
         """The path as it is on the wire, without its query."""
-        found = _MODEL.fullmatch(path.partition("?")[0])
-        if found is None:
+        match = _MODEL.fullmatch(path.partition("?")[0])
+        if match is None:
             return None
-        name, version, what = found.group("name", "version", "what")
+        name, version, what = match.group("name", "version", "what")
         return cls(name=unquote(name), version=unquote(version or ""), what=what or "")
 
     @property

@@ -135,7 +135,7 @@ class Replica:
 
     @property
     def free(self) -> bool:
-        """Whether it takes another batch."""
+        """True if it takes another batch."""
         return self.up and not self.cache_full and len(self.ends_s) < self.most_in_flight
 
     def left_s(self, now_s: float) -> float:
@@ -152,7 +152,7 @@ def least_loaded(replicas: Sequence[Replica], now_s: float) -> Replica | None:
     free = [replica for replica in replicas if replica.free]
     if len(free) == 1:
         return free[0]
-    return min(free, key=lambda one: (one.left_s(now_s), one.ran), default=None)
+    return min(free, key=lambda replica: (replica.left_s(now_s), replica.ran), default=None)
 
 
 class Connections(Protocol):

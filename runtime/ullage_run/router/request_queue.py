@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What waits, in groups of requests that may share a batch; bounded by count and bytes.
+"""The queue, in groups of requests that may share a batch; bounded by count and bytes.
 
 The group of the earliest deadline is served first; inside a group the chooser decides.
 """
@@ -28,13 +28,13 @@ class ChoosesNext(Protocol):
     """Decides among the requests of one group."""
 
     def choose(self, waiting: Waiting, now_s: float) -> Choice:
-        """What runs now, and what is refused."""
+        """The requests that run now, and those refused."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picked:
-    """What runs together, and what is refused."""
+    """Requests that run together, and those refused."""
 
     run: tuple[Call, ...] = ()
     dropped: tuple[Call, ...] = ()
@@ -103,7 +103,7 @@ class RequestQueue:
         replica: int,
         unready: Collection[str] = (),
     ) -> Picked | None:
-        """What a replica runs now; ``None`` when nothing waits that it may run.
+        """The requests that a replica runs now; ``None`` when none waits that it may run.
 
         Args:
             chooser: Decides among the requests of one group.
@@ -112,8 +112,8 @@ class RequestQueue:
             unready: Models for which it is not ready, by their paths.
         """
         passed: list[tuple[float, int]] = []
-        found = None
-        while found is None:
+        first = None
+        while first is None:
             heap = min(self._open_heaps(unready), default=None)
             if heap is None:
                 break
@@ -127,10 +127,10 @@ class RequestQueue:
             elif call.avoid == replica:
                 passed.append(heapq.heappop(heap))
             else:
-                found = call
+                first = call
         for mark in passed:
             heapq.heappush(self._heap, mark)
-        return None if found is None else self._choose(_group(found), chooser, now_s)
+        return None if first is None else self._choose(_group(first), chooser, now_s)
 
     def _open_heaps(self, unready: Collection[str]) -> Iterator[list[tuple[float, int]]]:
         """Heaps that hold something for a replica; of two the one with the earliest mark is less.

@@ -57,7 +57,7 @@ def app_of(key: str) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class RunTimes:
-    """What is known of a model on one device at one share; ``chooser`` is replaced as a whole."""
+    """Measurements of a model on one device at one share; ``chooser`` is replaced as a whole."""
 
     rules: Rules
     prior: BatchCosts
@@ -76,7 +76,7 @@ class RunTimes:
         self.chooser = Chooser(rules=self.rules, costs=self.prior, histograms=self._known)
 
     def knows(self, key: str) -> bool:
-        """Whether a key has a histogram: its own, or for want of one its application's."""
+        """True if a key has a histogram: its own, or for want of one its application's."""
         if key not in self._known and app_of(key) in self._known:
             self._known[key] = self._known[app_of(key)]
         return key in self._known
@@ -109,13 +109,13 @@ class RunTimes:
     def longest_s(self, keys: Sequence[str]) -> float | None:
         """The expected time of the longest member alone, seconds; ``None`` as above."""
         members = tuple(sorted(keys))
-        found = self._longest.get(members)
-        if found is None and all(map(self.knows, keys)):
+        longest = self._longest.get(members)
+        if longest is None and all(map(self.knows, keys)):
             if len(self._longest) >= MIXTURES:
                 self._longest.clear()
             counts = tuple(sorted(Counter(keys).items()))
-            found = self._longest[members] = expected_longest_s(self._known, counts)
-        return found
+            longest = self._longest[members] = expected_longest_s(self._known, counts)
+        return longest
 
     def rate_per_s(self) -> float:
         """Requests per second at the best batch size, roughly; 0 while nothing is known."""
@@ -183,6 +183,6 @@ def made(
             known[key] = known[app_of(key)]
         if key in known:
             later = known[key].mean_s + costs.fixed_s
-            one = Request(number=0, arrival_s=0.0, deadline_s=later, app=key)
-            chooser.choose(Waiting.of([one]), 0.0)
+            request = Request(number=0, arrival_s=0.0, deadline_s=later, app=key)
+            chooser.choose(Waiting.of([request]), 0.0)
     return chooser, known

@@ -248,7 +248,7 @@ class Server:
 
 
 def _error_body(request: web.BaseRequest, status: int, text: str) -> bytes:
-    """What the router itself says, in the form that clients of the path read."""
+    """An error of the router itself, in the form that clients of the path read."""
     if OPENAI.fullmatch(request.path):
         return generation.error_body(status, text)
     return error_body(text)

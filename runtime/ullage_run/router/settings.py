@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What an owner sets, read from the command line."""
+"""Settings of an owner, read from the command line."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Backend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one client, and all together, may take.
+    """Limits of one client, and of all together.
 
     ``body_s`` is the time that a client has for its body and for taking an answer in, ``answer_s``
     that of a replica for its answer and for each part of one that comes in parts, ``stream_s`` that
@@ -53,7 +53,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generative:
-    """What is kept of servers that batch continuously.
+    """Settings of servers that batch continuously.
 
     A replica whose KV cache is used above ``cache_limit`` (0..1) gets no new requests. It runs only
     as many requests as keep the time between tokens below ``between_s`` seconds; 0 = no limit.
@@ -65,7 +65,7 @@ class Generative:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Addresses:
-    """Where a router listens; gRPC is off without one."""
+    """Addresses of a router; gRPC is off without one."""
 
     http: Address
     metrics: Address
@@ -101,7 +101,7 @@ class Settings:
 
     @property
     def over_grpc(self) -> bool:
-        """Whether the replicas speak gRPC; all speak one protocol."""
+        """True if the replicas speak gRPC; all speak one protocol."""
         first = self.backends[0] if self.followed is None else self.followed
         return first.url.startswith(GRPC_SCHEME)
 
@@ -257,13 +257,13 @@ def _generative(given: argparse.Namespace) -> Generative | None:
 
 
 def probed_over_grpc(path: str) -> bool:
-    """Whether a path of HTTP has a method of gRPC that says what is ready."""
+    """True if a path of HTTP has a method of gRPC that says what is ready."""
     model = ModelPath.of(path)
     return path == READY or (model is not None and model.what == "ready")
 
 
 def addresses_of(given: argparse.Namespace) -> Addresses:
-    """Where requests and where metrics are served.
+    """Addresses of requests and of metrics.
 
     Raises:
         ValueError: one is no HOST:PORT.

@@ -57,7 +57,7 @@ class Submission:
 
     @property
     def takes_requests(self) -> bool:
-        """Whether a request would be served: now, or by the replica that is started for it.
+        """True if a request would be served: now, or by the replica that is started for it.
 
         A client that waits for this before its first request would else never wake a service.
         """

@@ -123,7 +123,7 @@ def json_of_request(message: ModelInferRequest) -> bytes:
 
 
 def body_of_answer(answer: bytes, wanted: Wanted = AS_JSON) -> Body:
-    """What a client over HTTP gets of a replica's answer; in JSON a number that is none is null.
+    """A replica's answer for a client over HTTP; in JSON a number that is none is null.
 
     Raises:
         MalformedAnswer: it breaks the protocol, or has no place in the JSON that is wanted.
@@ -166,7 +166,9 @@ def _written_output(
     if raw is not None:
         bounds_of(raw, tensor.datatype, tensor.elements, f"output {tensor.name[:64]!r}")
     elif tensor.datatype == BYTES:
-        raw = b"".join(LENGTH.pack(len(one)) + one for one in output.contents.bytes_contents)
+        raw = b"".join(
+            LENGTH.pack(len(element)) + element for element in output.contents.bytes_contents
+        )
     else:
         raw = _raw(replace(tensor, data=list(_data(output, None, finite=False))))
     return tensor_object(tensor, tensor.shape, raw_bytes=len(raw)), raw
@@ -213,11 +215,11 @@ def server_metadata(body: bytes) -> ServerMetadataResponse:
         MalformedAnswer: it breaks the protocol.
     """
     try:
-        found = object_of(orjson.loads(body), "the metadata")
+        metadata = object_of(orjson.loads(body), "the metadata")
         return ServerMetadataResponse(
-            name=_text(found.get("name") or "", "name"),
-            version=_text(found.get("version") or "", "version"),
-            extensions=_texts(found.get("extensions"), "extensions"),
+            name=_text(metadata.get("name") or "", "name"),
+            version=_text(metadata.get("version") or "", "version"),
+            extensions=_texts(metadata.get("extensions"), "extensions"),
         )
     except (ValueError, TypeError) as error:
         raise MalformedAnswer(f"the replica's metadata are malformed: {error}") from None
@@ -230,14 +232,14 @@ def model_metadata(body: bytes) -> ModelMetadataResponse:
         MalformedAnswer: it breaks the protocol.
     """
     try:
-        found = object_of(orjson.loads(body), "the metadata")
+        metadata = object_of(orjson.loads(body), "the metadata")
         message = ModelMetadataResponse(
-            name=_text(found.get("name") or "", "name"),
-            versions=_texts(found.get("versions"), "versions"),
-            platform=_text(found.get("platform") or "", "platform"),
+            name=_text(metadata.get("name") or "", "name"),
+            versions=_texts(metadata.get("versions"), "versions"),
+            platform=_text(metadata.get("platform") or "", "platform"),
         )
         for own, name in ((message.inputs, "inputs"), (message.outputs, "outputs")):
-            listed = found.get(name) or []
+            listed = metadata.get(name) or []
             for item in listed if isinstance(listed, list) else [listed]:
                 tensor = object_of(item, name)
                 own.add(
@@ -277,10 +279,10 @@ def _described(
     | ModelInferRequest.InferRequestedOutputTensor
     | ModelInferResponse.InferOutputTensor,
 ) -> dict[str, object]:
-    found: dict[str, object] = {"name": item.name}
+    described: dict[str, object] = {"name": item.name}
     if item.parameters:
-        found["parameters"] = _parameters(item.parameters)
-    return found
+        described["parameters"] = _parameters(item.parameters)
+    return described
 
 
 def _data(
@@ -292,12 +294,12 @@ def _data(
     datatype, elements = tensor.datatype, math.prod(tensor.shape)
     values: Sequence[object]
     if datatype == BYTES:
-        found = (
+        contents = (
             tensor.contents.bytes_contents
             if raw is None
             else [raw[start:end] for start, end in byte_strings(raw)]
         )
-        values = [item.decode() for item in found]
+        values = [item.decode() for item in contents]
     elif datatype not in RAW:
         raise ValueError(f"{datatype[:64]} of {tensor.name[:64]!r} has no place in JSON")
     elif raw is not None:
@@ -362,7 +364,7 @@ def _fill(
 
 
 def _parameters(parameters: Parameters) -> dict[str, object]:
-    found: dict[str, object] = {}
+    values: dict[str, object] = {}
     for name, parameter in parameters.items():
         kind = parameter.WhichOneof("parameter_choice")
         if kind is None:
@@ -370,8 +372,8 @@ def _parameters(parameters: Parameters) -> dict[str, object]:
         value = getattr(parameter, kind)
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"parameter {name[:64]!r} is not finite")
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
 def _text(value: object, where: str) -> str:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How requests of the protocol are written toward the replicas.
+"""Writes requests of the protocol toward the replicas.
 
 What waits is written so already: requests of HTTP and of gRPC clients share a queue and a batch.
 """
