@@ -14,7 +14,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Sequence
-from typing import Final
 
 import structlog
 
@@ -56,16 +55,14 @@ from ullage_node.slices.retire import remove_everything
 from ullage_node.slices.steps import StepRecords
 from ullage_node.slices.table import SliceTable
 from ullage_node.telemetry.station import Sources
+from ullage_node.times import (
+    FILE_RETRY_S,
+    FIRST_SPEC_S,
+    LAST_REPORT_S,
+    LOOK_STALLED_S,
+    PODS_SETTLE_S,
+)
 from ullage_node.web import Instruments, WebServer
-
-FIRST_SPEC_SECONDS: Final = 2.0
-"""How long registration waits for the first spec, so that the first start finds its slice."""
-STALL_SECONDS: Final = 30.0
-"""Age of the last look at the containers after which the agent calls itself unhealthy."""
-SETTLE_SECONDS: Final = 0.2
-"""How long pod changes gather before the next comparison with kubelet."""
-RETRY_SECONDS: Final = 5.0
-LAST_REPORT_SECONDS: Final = 1.0
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -347,7 +344,7 @@ class Agent:
         )
 
     async def _open_gate(self) -> None:
-        await asyncio.sleep(FIRST_SPEC_SECONDS)
+        await asyncio.sleep(FIRST_SPEC_S)
         self._gate_open = True
         self._settle()
         await asyncio.Event().wait()
@@ -379,7 +376,7 @@ class Agent:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self.settings.periods.reconcile_seconds):
                     await self._reconcile_now.wait()
-                    await asyncio.sleep(SETTLE_SECONDS)
+                    await asyncio.sleep(PODS_SETTLE_S)
             self._reconcile_now.clear()
             try:
                 await self.reconcile()
@@ -403,7 +400,7 @@ class Agent:
         """Say the last figures of containers that are about to be forgotten, if it goes quickly."""
         await self.containers.observe()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LAST_REPORT_SECONDS):
+            async with asyncio.timeout(LAST_REPORT_S):
                 await self.publisher.publish(counters=True)
 
     async def _life_loop(self) -> None:
@@ -419,7 +416,7 @@ class Agent:
                     self._return_to_service()
             except OSError as error:
                 _log.error("cannot leave the node", error=str(error))
-                await asyncio.sleep(RETRY_SECONDS)
+                await asyncio.sleep(FILE_RETRY_S)
                 self._life_changed.set()
 
     async def _retire(self) -> None:
@@ -457,7 +454,7 @@ class Agent:
     def unhealthy(self) -> str:
         """Problem of the process itself, empty if none."""
         age = time.monotonic() - self._observed_at
-        if age > STALL_SECONDS:
+        if age > LOOK_STALLED_S:
             return f"no look at the containers for {age:.0f} s"
         failing = self.tasks.failing()
         return "; ".join(f"{name} fails: {text}" for name, text in sorted(failing.items()))

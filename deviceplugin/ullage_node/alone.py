@@ -15,11 +15,10 @@ import fcntl
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Final
 
 import structlog
 
-TRY_SECONDS: Final = 0.5
+from ullage_node.times import LOCK_RETRY_S
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -45,7 +44,7 @@ async def alone_in(directory: Path, stop: asyncio.Event) -> AsyncIterator[bool]:
             _log.warning("another agent works on this node; waiting for its end", at=str(directory))
         while not held and not stop.is_set():
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(TRY_SECONDS):
+                async with asyncio.timeout(LOCK_RETRY_S):
                     await stop.wait()
             held = _lock(handle)
         yield held

@@ -23,10 +23,8 @@ from yarl import URL
 from ullage.api.contract import API_VERSION, MANAGER_NODE, JsonObject, objects, section
 from ullage.process.token_access import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS
 from ullage_node.settings import ApiSettings
+from ullage_node.times import TOKEN_REREAD_S, WATCH_S
 
-TOKEN_SECONDS: Final = 60.0
-WATCH_SECONDS: Final = 45
-"""How long the server keeps one watch open; short streams bound every stall."""
 WATCH_GUARD: Final = aiohttp.ClientTimeout(total=55, sock_connect=5)
 READ_GUARD: Final = aiohttp.ClientTimeout(total=30, sock_connect=5)
 WRITE_GUARD: Final = aiohttp.ClientTimeout(total=5, sock_connect=3)
@@ -75,7 +73,7 @@ class ApiClient:
         self._base = URL(settings.server or _in_cluster(environment))
         self._session: aiohttp.ClientSession | None = None
         self._token = ""
-        self._token_at = -TOKEN_SECONDS
+        self._token_at = -TOKEN_REREAD_S
 
     async def __aenter__(self) -> Self:
         """Open the pool.
@@ -143,7 +141,7 @@ class ApiClient:
             "fieldSelector": fields,
             "resourceVersion": version,
             "allowWatchBookmarks": "true",
-            "timeoutSeconds": str(WATCH_SECONDS),
+            "timeoutSeconds": str(WATCH_S),
         }
         try:
             async with self._request("GET", path, WATCH_GUARD, query=query) as response:
@@ -233,7 +231,7 @@ class ApiClient:
 
     def _bearer(self) -> str:
         """The token; a file that cannot be read for a moment leaves the last one in use."""
-        if time.monotonic() - self._token_at >= TOKEN_SECONDS:
+        if time.monotonic() - self._token_at >= TOKEN_REREAD_S:
             try:
                 self._token = self._settings.token_file.read_text().strip()
                 self._token_at = time.monotonic()
@@ -245,7 +243,7 @@ class ApiClient:
         if response.status < 400:
             return
         if response.status == UNAUTHORIZED:
-            self._token_at = -TOKEN_SECONDS  # rotated: read it again at the next call
+            self._token_at = -TOKEN_REREAD_S  # rotated: read it again at the next call
         text = (await response.read())[:2000]
         try:
             message = str(_object(text).get("message", ""))

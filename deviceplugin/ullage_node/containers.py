@@ -35,8 +35,8 @@ from ullage_node.model.slices import Refusal
 from ullage_node.slices.binder import Binder, StartRefused
 from ullage_node.slices.observer import Observer, PhaseChange
 from ullage_node.slices.table import SliceTable
+from ullage_node.times import OBSERVE_S
 
-OBSERVE_SECONDS: Final = 5.0
 UNSEEN: Final = frozenset({AttachState.ABSENT, AttachState.UNVERIFIED})
 """What a container may look like that holds nothing of its device."""
 
@@ -119,10 +119,10 @@ class Containers:
         bindings = self._table.bindings
         self._observer.keep([binding.key for binding in bindings])
         try:
-            async with asyncio.timeout(OBSERVE_SECONDS):
+            async with asyncio.timeout(OBSERVE_S):
                 seen = await self._driver.observe(bindings) if bindings else {}
         except TimeoutError:
-            _log.warning("no reading of the containers", seconds=OBSERVE_SECONDS)
+            _log.warning("no reading of the containers", seconds=OBSERVE_S)
             return
         now = time.monotonic()
         for binding in bindings:

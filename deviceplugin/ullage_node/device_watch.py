@@ -36,11 +36,10 @@ from ullage_node.model.devices import (
 from ullage_node.model.slices import Device, Refusal
 from ullage_node.settings import PeriodSettings
 from ullage_node.status import effective
+from ullage_node.times import PROBE_S
 
 UNSERVED: Final = frozenset({MpsState.FAULT, MpsState.DOWN, MpsState.UNKNOWN})
 """States of an MPS server in which a device is given to no one; one that starts will serve soon."""
-PROBE_SECONDS: Final = 5.0
-"""Longest wait for one answer of a probe."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -170,14 +169,14 @@ class DeviceWatch:
     async def run_once(self, *, now: float, wall: float) -> tuple[HealthChange, ...]:
         """One round: open and discover when due, then probe."""
         try:
-            async with asyncio.timeout(PROBE_SECONDS):
+            async with asyncio.timeout(PROBE_S):
                 await self._discover(now)
             self._set_problem(None)
         except BackendUnavailable as error:
             self._opened = False
             self._set_problem(Refusal(reason=error.reason, message=error.message))
         except TimeoutError:
-            message = f"the devices did not answer within {PROBE_SECONDS:.0f} s"
+            message = f"the devices did not answer within {PROBE_S:.0f} s"
             self._set_problem(Refusal(reason=Reason.DEVICE_UNHEALTHY, message=message))
         if not self._devices:
             return ()
@@ -200,7 +199,7 @@ class DeviceWatch:
 
     async def _judge(self, now: float, wall: float) -> tuple[HealthChange, ...]:
         try:
-            async with asyncio.timeout(PROBE_SECONDS):
+            async with asyncio.timeout(PROBE_S):
                 readings = await self._probe.health()
         except TimeoutError:
             return ()

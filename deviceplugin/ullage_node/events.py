@@ -21,8 +21,8 @@ import structlog
 from ullage.api.contract import API_VERSION, MANAGER_NODE
 from ullage_node.api_client import CORE, ApiClient, ApiError
 from ullage_node.status import timestamp
+from ullage_node.times import EVENT_QUIET_S
 
-QUIET_SECONDS: Final = 600.0
 QUEUE: Final = 256
 REMEMBERED: Final = 2048
 LONGEST_NOTE: Final = 1000
@@ -63,7 +63,7 @@ class Events:
     def say(self, event: Event) -> bool:
         """Queue an event unless the same was said lately; whether it was queued."""
         now = time.monotonic()
-        if now - self._said.get(event, -QUIET_SECONDS) < QUIET_SECONDS:
+        if now - self._said.get(event, -EVENT_QUIET_S) < EVENT_QUIET_S:
             return False
         self._said[event] = now
         self._said.move_to_end(event)

@@ -23,11 +23,8 @@ from ullage.process.metric_families import counter
 from ullage_node.model.device_labels import DEVICE
 from ullage_node.model.devices import FaultEvent, FaultReading
 from ullage_node.model.slices import HeldSlice
+from ullage_node.times import FAULT_KEPT_S, SAME_FAULT_S
 
-SAME_SECONDS: Final = 60.0
-"""How long a fault that comes again is the same one."""
-KEPT_SECONDS: Final = 7 * 86_400.0
-"""How long a fault stays in the status."""
 OTHER: Final = "other"
 """Label of the metric for numbers that are not listed."""
 
@@ -96,7 +93,7 @@ class FaultBook:
         before = {fault.id for fault in self._faults}
         for event in reading.events:
             self._note(event, wall)
-        self._faults = [fault for fault in self._faults if abs(wall - fault.at_s) < KEPT_SECONDS]
+        self._faults = [fault for fault in self._faults if abs(wall - fault.at_s) < FAULT_KEPT_S]
         self._bound()
         self._stays = {
             key: stay for key, stay in self._stays.items() if stay.until >= reading.settled_at
@@ -155,7 +152,7 @@ def _same(known: DeviceFault, fault: DeviceFault) -> bool:
     return (
         (known.gpu, known.suspects) == (fault.gpu, fault.suspects)
         and _kind(known.xid) == _kind(fault.xid)
-        and abs(fault.at_s - known.at_s) < SAME_SECONDS
+        and abs(fault.at_s - known.at_s) < SAME_FAULT_S
     )
 
 

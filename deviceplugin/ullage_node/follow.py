@@ -21,10 +21,8 @@ import structlog
 from ullage.api.contract import JsonObject, WireError
 from ullage.process.faults import fault_text
 from ullage_node.api_client import ApiClient, ApiError
+from ullage_node.times import API_BACKOFF_FIRST_S, SHORT_WATCH_S, WATCH_BACKOFF_MOST_S
 
-BACKOFF_FIRST_SECONDS: Final = 0.5
-BACKOFF_MOST_SECONDS: Final = 10.0
-SHORT_STREAM_SECONDS: Final = 1.0
 GONE: Final = 410
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
@@ -69,7 +67,7 @@ class Follower:
         self._client = client
         self._subject = subject
         self._mirror = mirror
-        self._backoff = BACKOFF_FIRST_SECONDS
+        self._backoff = API_BACKOFF_FIRST_S
         self.connected = False
         self.problem = ""
         self.on_change: Callable[[], None] = lambda: None
@@ -84,7 +82,7 @@ class Follower:
                 if not (isinstance(error, ApiError) and error.status == GONE):
                     self._set(False, str(error))
             await asyncio.sleep(self._backoff * random.uniform(0.5, 1.0))  # jitter only
-            self._backoff = min(self._backoff * 2, BACKOFF_MOST_SECONDS)
+            self._backoff = min(self._backoff * 2, WATCH_BACKOFF_MOST_S)
 
     async def _list_and_watch(self) -> None:
         """Return when a stream ended so soon that opening another would be a hot loop."""
@@ -99,9 +97,9 @@ class Follower:
                 metadata = event.object.get("metadata")
                 newer = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
                 version = newer if isinstance(newer, str) else version
-                self._backoff = BACKOFF_FIRST_SECONDS
+                self._backoff = API_BACKOFF_FIRST_S
                 self._tell(event.type, event.object)
-            if time.monotonic() - opened < SHORT_STREAM_SECONDS:
+            if time.monotonic() - opened < SHORT_WATCH_S:
                 return
 
     def _tell(self, kind: str, item: JsonObject) -> None:

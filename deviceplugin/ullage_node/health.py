@@ -17,15 +17,14 @@ from typing import Final
 from ullage.api.contract import Reason
 from ullage_node.model.devices import DeviceReading
 from ullage_node.model.slices import Refusal
+from ullage_node.times import FLAP_WINDOW_S, RECOVERY_MOST_S
 
 WINDOW: Final = 5
 """Probes that are looked back at."""
 BAD_OF_WINDOW: Final = 3
 """Bad ones among them that make a device unhealthy."""
 FLAP_CHANGES: Final = 3
-"""Changes within :data:`FLAP_SECONDS` that count as flapping."""
-FLAP_SECONDS: Final = 600.0
-LONGEST_RECOVERY_SECONDS: Final = 600.0
+"""Changes within :data:`FLAP_WINDOW_S` that count as flapping."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +72,7 @@ class HealthTracker:
     def restore(self, quarantine: Mapping[str, float], *, wall: float) -> None:
         """Distrust what an earlier life of the agent distrusted until its time is over."""
         for uuid, until in quarantine.items():
-            left = min(until - wall, LONGEST_RECOVERY_SECONDS)
+            left = min(until - wall, RECOVERY_MOST_S)
             if left > 0:
                 message = f"{uuid} was unhealthy before the agent restarted"
                 self._tracks[uuid] = _Track(
@@ -132,10 +131,10 @@ class HealthTracker:
         track.quarantined_until = wall + track.recovery
 
     def _next_recovery(self, track: _Track, now: float) -> float:
-        recent = [moment for moment in track.changes if now - moment < FLAP_SECONDS]
+        recent = [moment for moment in track.changes if now - moment < FLAP_WINDOW_S]
         if len(recent) + 1 < FLAP_CHANGES:
             return self._recovery
-        return min(track.recovery * 2, LONGEST_RECOVERY_SECONDS)
+        return min(track.recovery * 2, RECOVERY_MOST_S)
 
 
 def _refusal(reading: DeviceReading) -> Refusal:

@@ -21,11 +21,10 @@ from typing import Final
 import structlog
 
 from ullage.api.contract import JsonObject, WireError
+from ullage_node.times import REQUEST_PAUSE_S
 
 LINE_MAX: Final = 1 << 23
 """Bytes of one message: 256 devices with 60 processes each take less, variables included."""
-REQUEST_SECONDS: Final = 10.0
-"""Longest pause inside one request line."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -124,7 +123,7 @@ class LineServer:
             _, uid = credentials_of(writer.get_extra_info("socket"))
             if uid != os.geteuid():
                 raise PermissionError(f"user {uid} asks, who is not the socket's owner")
-            async with asyncio.timeout(REQUEST_SECONDS):
+            async with asyncio.timeout(REQUEST_PAUSE_S):
                 line = await reader.readline()
             answer = await self._answer(line)
             writer.write(json.dumps(answer, separators=(",", ":")).encode() + b"\n")

@@ -14,7 +14,7 @@ from typing import Final
 
 from ullage_node.devices.backend import Hardware
 from ullage_node.devices.processes import identified
-from ullage_node.events import QUIET_SECONDS, Event, Events, Subject
+from ullage_node.events import Event, Events, Subject
 from ullage_node.lanes.device import Idle
 from ullage_node.lanes.members import Member
 from ullage_node.lanes.reports import Fault, Report
@@ -24,6 +24,7 @@ from ullage_node.model.slices import HeldSlice, context_costs_mib, shares_lane
 from ullage_node.model.switching import ProcessSwitch, Program
 from ullage_node.settings import Settings
 from ullage_node.slices.table import SliceTable
+from ullage_node.times import EVENT_QUIET_S
 
 FOLDER: Final = "lanes"
 """Below the run directory."""
@@ -175,7 +176,7 @@ class NodeLanes:
     def _say(self, part: HeldSlice, fault: Fault, message: str) -> None:
         """Tell the owner, once in a while: the figures in the text are the program's to choose."""
         desired, now = part.desired, time.monotonic()
-        self._said = {key: at for key, at in self._said.items() if now - at < QUIET_SECONDS}
+        self._said = {key: at for key, at in self._said.items() if now - at < EVENT_QUIET_S}
         if self._said.setdefault((desired.key.pod_uid, fault), now) != now:
             return
         subject = Subject(

@@ -17,19 +17,17 @@ import contextlib
 import random
 import time
 from collections.abc import Callable, Mapping
-from typing import Final
 
 import structlog
 
 from ullage_node.api_client import ApiClient, ApiError
 from ullage_node.status import has_loads, row_ids, start_digest, urgent_digest
-
-SETTLE_SECONDS: Final = 0.05
-"""How long to wait for more changes before writing."""
-ROWS_SECONDS: Final = 10.0
-"""Least time between two writes for the sake of observations or loads."""
-BACKOFF_FIRST_SECONDS: Final = 0.5
-BACKOFF_MOST_SECONDS: Final = 5.0
+from ullage_node.times import (
+    API_BACKOFF_FIRST_S,
+    PUBLISH_BACKOFF_MOST_S,
+    ROWS_APART_S,
+    STATUS_SETTLE_S,
+)
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -44,7 +42,7 @@ class Publisher:
         compose: Callable[[], Mapping[str, object] | None],
         heartbeat_seconds: float,
         *,
-        rows_seconds: float = ROWS_SECONDS,
+        rows_seconds: float = ROWS_APART_S,
         starts_seconds: float = 0.0,
     ) -> None:
         """``starts_seconds`` is how long news of starts alone wait for more."""
@@ -83,7 +81,7 @@ class Publisher:
         """Work until cancelled."""
         while True:
             await self._wait()
-            await asyncio.sleep(SETTLE_SECONDS)
+            await asyncio.sleep(STATUS_SETTLE_S)
             self._poked.clear()
             await self.publish()
 
@@ -137,8 +135,8 @@ class Publisher:
             await self._client.apply_status(self._name, body)
         except ApiError as error:
             self.failures += 1
-            self._backoff = max(self._backoff * 2, BACKOFF_FIRST_SECONDS)
-            self._backoff = min(self._backoff, BACKOFF_MOST_SECONDS)
+            self._backoff = max(self._backoff * 2, API_BACKOFF_FIRST_S)
+            self._backoff = min(self._backoff, PUBLISH_BACKOFF_MOST_S)
             _log.warning("status not written", error=str(error), failures=self.failures)
             return False
         self._backoff = 0.0

@@ -18,10 +18,10 @@ from typing import Final
 from ullage.api.contract import HEARTBEAT_SECONDS
 from ullage.process.environment import LogLevel, read_settings
 from ullage_node.devices.backend import Hardware
+from ullage_node.times import DAY_S
 
 PREFIX: Final = "ULLAGE_NODE_"
 NUMBER_MOST: Final = 65_535
-DAY_SECONDS: Final = 86_400
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
@@ -222,8 +222,8 @@ def _problems(settings: Settings) -> Iterator[str]:
     ):
         for item in fields(times):
             seconds = getattr(times, item.name)
-            if isinstance(seconds, float) and not 0 < seconds <= DAY_SECONDS:
+            if isinstance(seconds, float) and not 0 < seconds <= DAY_S:
                 name = f"{PREFIX}{section}_{item.name.upper()}"
-                yield f"{name}={seconds:g}: expected seconds between 0 and {DAY_SECONDS}"
+                yield f"{name}={seconds:g}: expected seconds between 0 and {DAY_S}"
     if settings.notices.problem:
         yield settings.notices.problem

@@ -16,14 +16,12 @@ from pathlib import Path
 from typing import Final
 
 from ullage.api.contract import STEP_RECORD_BYTES, StepRecord, WireError
+from ullage_node.times import RECORD_AHEAD_NS, STEP_MOST_NS
 
 TRIES: Final = 3
 """A record that changes while it is read is read again twice, then left for the next second."""
 COUNT_MAX: Final = (1 << 63) - 1
 """The largest number that the API stores."""
-AHEAD_NS: Final = 10**9
-"""A record may be written while it is read."""
-STEP_MOST_NS: Final = 86_400 * 10**9
 SM_COUNT_MAX: Final = (1 << 31) - 1
 
 
@@ -95,7 +93,7 @@ def _check(record: StepRecord, now_ns: int) -> None:
     )
     if max(counts) > COUNT_MAX or record.sm_count > SM_COUNT_MAX:
         raise WireError("step record holds a number that no program reaches")
-    if max(record.last_step_ns, record.last_checkpoint_ns) > now_ns + AHEAD_NS:
+    if max(record.last_step_ns, record.last_checkpoint_ns) > now_ns + RECORD_AHEAD_NS:
         raise WireError("step record holds a time that has not come yet")
     if record.ewma_ns > STEP_MOST_NS:
         raise WireError("step record tells of a step of more than a day")

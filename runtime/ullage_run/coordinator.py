@@ -23,11 +23,8 @@ from ullage_run.frames import Ending, Frame, Kind
 from ullage_run.orders import encode_parts, milliseconds
 from ullage_run.roster import Roster, Said, left
 from ullage_run.state_store import Store
+from ullage_run.times import LEAVE_S, ORDER_S
 
-PATIENCE_S: Final = 60.0
-"""For what members were told to do; who is gone or silent is noticed long before."""
-LEAVE_S: Final = 5.0
-"""For members to hear that they may end."""
 MOST_GATHERINGS: Final = 64
 """Of one step that wait for members; a member waits for one before it begins the next."""
 
@@ -139,7 +136,7 @@ class Coordinator:
         done: dict[str, bool] = {}
         gone: set[str] = set()
         while len(done) < len(active - gone):
-            heard = self._watch(PATIENCE_S, bear=active - owners)
+            heard = self._watch(ORDER_S, bear=active - owners)
             if heard is None:
                 continue
             if heard.frame is None:
@@ -355,7 +352,7 @@ class Coordinator:
             Lost: one of them is gone, or does not answer.
         """
         missing, epoch = set(names), self._epoch
-        until = time.monotonic() + PATIENCE_S + 2 * self._push_s()
+        until = time.monotonic() + ORDER_S + 2 * self._push_s()
         while missing:
             heard = self._watch(left(until), among=missing)
             if heard is None:

@@ -29,8 +29,9 @@ from ullage_run.coordinator_maps import Terms
 from ullage_run.coordinator_status import StatusServer, Tale
 from ullage_run.frames import Ending, address_of
 from ullage_run.handshake import token_of
-from ullage_run.roster import SILENT_S, Roster
+from ullage_run.roster import Roster
 from ullage_run.state_store import StateStoreServer, Store
+from ullage_run.times import SILENT_S
 
 BAD_ARGUMENTS = 2
 NEVER_JOINED = 3

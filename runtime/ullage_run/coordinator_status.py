@@ -18,14 +18,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
 
 from ullage_run.doorway import BACKLOG, Doorway
+from ullage_run.times import STATUS_ASK_S, STATUS_PLACE_S
 
 PATH: Final = "/status"
-ASK_S: Final = 5.0
-"""From the connection to the end of the answer."""
 MOST_ASKERS: Final = 32
 """At a time; for one more the oldest has to go."""
-PLACE_S: Final = 1.0
-"""Until the thread of one that had to go has ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +96,7 @@ class StatusServer:
         self, listen: tuple[str, int], status_of: Callable[[], Mapping[str, object]]
     ) -> None:
         class Answer(BaseHTTPRequestHandler):
-            timeout = ASK_S
+            timeout = STATUS_ASK_S
             server_version = "ullage-lead"
             sys_version = ""
 
@@ -120,7 +117,7 @@ class StatusServer:
             address_family = socket.AF_INET6 if ":" in listen[0] else socket.AF_INET
             daemon_threads = True
             request_queue_size = BACKLOG
-            doorway = Doorway(MOST_ASKERS, ASK_S)
+            doorway = Doorway(MOST_ASKERS, STATUS_ASK_S)
             threads = threading.BoundedSemaphore(MOST_ASKERS + 1)
 
             def process_request(
@@ -129,7 +126,7 @@ class StatusServer:
                 """Answer in a thread of its own, never in too many."""
                 assert isinstance(request, socket.socket)
                 self.doorway.enter(request)
-                if not self.threads.acquire(timeout=PLACE_S):
+                if not self.threads.acquire(timeout=STATUS_PLACE_S):
                     self.shutdown_request(request)
                     return
                 try:

@@ -20,18 +20,15 @@ from typing import Final, Generic, NoReturn, TypeVar
 
 from ullage_run import frames
 from ullage_run.frames import ConnectionEnded, FrameError
-from ullage_run.handshake import HANDSHAKE_S, Examination, Role
+from ullage_run.handshake import Examination, Role
+from ullage_run.times import ACCEPT_PAUSE_S, DOORWAY_TICK_S, HANDSHAKE_S
 
 Peer = TypeVar("Peer")
 
 MOST_STRANGERS: Final = 128
-TICK_S: Final = 0.25
-"""How late at most strangers are closed whose time is up."""
 BACKLOG: Final = 4 * MOST_STRANGERS
 """Connections that may wait to be accepted. The kernel drops what comes beyond, and who was dropped
 knocks again after a second at the earliest: a flood of strangers would make members wait."""
-PAUSE_S: Final = 0.05
-"""After a failed accept: the process may be out of file descriptors for a while."""
 
 
 class Doorway:
@@ -130,7 +127,7 @@ class Server(ABC, Generic[Peer]):
         with selectors.DefaultSelector() as waiting:
             self._begin(waiting)
             while not self._closed:
-                for key, _ in waiting.select(TICK_S):
+                for key, _ in waiting.select(DOORWAY_TICK_S):
                     if key.data is None:
                         self._accept(waiting)
                     else:
@@ -163,7 +160,7 @@ class Server(ABC, Generic[Peer]):
             return  # who knocked is gone
         except OSError:
             if not self._closed:
-                time.sleep(PAUSE_S)
+                time.sleep(ACCEPT_PAUSE_S)
             return
         link.setblocking(False)
         self._doorway.enter(link)

@@ -50,17 +50,7 @@ from ullage_run.orders import (
     Identity,
     decode_parts,
 )
-
-BEAT_S: Final = 0.5
-"""A coordinator gives up who is silent for several of these."""
-CONNECT_S: Final = 3.0
-"""For one attempt: the name may still lead to a pod that is gone, where no one refuses."""
-JOIN_S: Final = 60.0
-"""How long a coordinator is looked for: its pod may start after ours."""
-RETRY_S: Final = 0.2
-GRACE_S: Final = 25.0
-"""Left after a notice, unless the program says more: within the 30 s of Kubernetes."""
-
+from ullage_run.times import BEAT_S, JOIN_RETRY_S, JOIN_S, MEMBER_CONNECT_S, NOTICE_GRACE_S
 
 _VOID: Final = (Kind.ASSIGN, Kind.LEAVE, Kind.FLUSH)
 """A step in progress is void after these."""
@@ -174,7 +164,9 @@ class Group:
         """Shards that this member owns."""
         return self.assignment.shards
 
-    def run(self, train: Callable[[int], None], *, until: int, grace_s: float = GRACE_S) -> Ending:
+    def run(
+        self, train: Callable[[int], None], *, until: int, grace_s: float = NOTICE_GRACE_S
+    ) -> Ending:
         """Do what the coordinator says until the last step is finished, or this member has to go.
 
         Args:
@@ -348,12 +340,12 @@ def _connect(address: tuple[str, int], token: bytes) -> socket.socket:
                 raise CoordinatorUnavailable(
                     f"no coordinator at {where} after {JOIN_S:g} s: {error}"
                 ) from error
-            time.sleep(RETRY_S)
+            time.sleep(JOIN_RETRY_S)
 
 
 def _introduced(address: tuple[str, int], token: bytes) -> socket.socket:
     """A connection to a coordinator that holds the token."""
-    link = socket.create_connection(address, timeout=CONNECT_S)
+    link = socket.create_connection(address, timeout=MEMBER_CONNECT_S)
     try:
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

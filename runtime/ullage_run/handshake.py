@@ -30,8 +30,6 @@ from ullage_run.frames import Frame, FrameError, Kind
 
 NONCE_BYTES: Final = 32
 PROOF_BYTES: Final = 32
-HANDSHAKE_S: Final = 5.0
-"""From the connection to the client's proof; members need milliseconds."""
 _CONTEXT: Final = b"ullage handshake %d" % frames.VERSION
 
 

@@ -52,15 +52,9 @@ from ullage.api.lanes import (
     decode,
     encode,
 )
+from ullage_run.times import LANE_QUICK_S, LANE_RELEASE_S, LANE_RETRY_LEAST_S, LANE_RETRY_MOST_S
 
 MIB: Final = 1 << 20
-RETRY_LEAST_S: Final = 0.05
-RETRY_MOST_S: Final = 2.0
-RELEASE_S: Final = 5.0
-"""How long a step that has ended tries to tell the node so."""
-QUICK_S: Final = 0.005
-"""A program that was back so soon for its last step does not wait for the answer to the end of the
-next one: it hears it with the next grant, and saves half of what turns cost."""
 
 
 class LaneRefused(RuntimeError):
@@ -283,7 +277,7 @@ class Lane:
             if self._kept:
                 self._framework.empty()
             if self._unheard:  # else the node could lose the end of the last step
-                until = time.monotonic() + RELEASE_S
+                until = time.monotonic() + LANE_RELEASE_S
                 with contextlib.suppress(ConnectionError, TimeoutError, WireError):
                     while not isinstance(self._hear(until), Done | Refused):
                         pass
@@ -304,11 +298,11 @@ class Lane:
 
     def _acquire(self, ephemeral_mib: int) -> None:
         asked = time.monotonic()
-        self._quick = asked - self._ended_s <= QUICK_S
+        self._quick = asked - self._ended_s <= LANE_QUICK_S
         until = None if self._patience_s is None else asked + self._patience_s
         self._iteration += 1
         message = Acquire(iteration=self._iteration, ephemeral_mib=ephemeral_mib)
-        pause = RETRY_LEAST_S
+        pause = LANE_RETRY_LEAST_S
         while True:
             try:
                 self._connected(until)
@@ -349,8 +343,8 @@ class Lane:
             step_ms=step_ms,
         )
         self._ended_s = time.monotonic()
-        until = self._ended_s + RELEASE_S
-        pause = RETRY_LEAST_S
+        until = self._ended_s + LANE_RELEASE_S
+        pause = LANE_RETRY_LEAST_S
         while True:
             try:
                 if self._socket is None and self._greet(lease, until) != lease:
@@ -428,7 +422,7 @@ class Lane:
         if self._socket is None:
             self._dial()
         persistent_mib, ephemeral_mib = self._hello
-        pause = RETRY_LEAST_S
+        pause = LANE_RETRY_LEAST_S
         while True:
             self._say(
                 Hello(
@@ -509,7 +503,7 @@ def _wait(pause: float, until: float | None) -> float:
     if until is not None and time.monotonic() >= until:
         raise TimeoutError("no node gives the program a lane within the patience")
     time.sleep(pause * random.uniform(0.5, 1.0))
-    return min(2 * pause, RETRY_MOST_S)
+    return min(2 * pause, LANE_RETRY_MOST_S)
 
 
 def _refused(answer: Refused) -> LaneRefused:

@@ -12,14 +12,13 @@ import socket
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Self, TypeVar
+from typing import Self, TypeVar
 
 from ullage_run import frames
 from ullage_run.frames import NO_STEP, Buffer, Frame, FrameError, Kind, Pace, Receipt
 from ullage_run.handshake import NotThisJob, Role, introduce
 from ullage_run.state_store import Held
-
-TIMEOUT_S: Final = 10.0
+from ullage_run.times import STORE_S
 
 T = TypeVar("T")
 
@@ -70,7 +69,7 @@ class StateStoreLink:
         port: int,
         *,
         token: bytes = b"",
-        timeout_s: float = TIMEOUT_S,
+        timeout_s: float = STORE_S,
         bytes_per_s: float | None = None,
         shard_bytes: int = 1 << 34,
     ) -> None:

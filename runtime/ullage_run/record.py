@@ -35,21 +35,20 @@ from ullage.api.contract import (
     STEP_VERSION,
     STEP_WORDS,
 )
+from ullage_run.times import RECORD_RETRY_NS
 
 HEADER_WORD: Final = int.from_bytes(struct.pack("<4sI", STEP_MAGIC, STEP_VERSION), "little")
 STEPS: Final = STEP_WORDS["steps"]
-LAST_STEP_NS: Final = STEP_WORDS["last_step_ns"]
-EWMA_NS: Final = STEP_WORDS["ewma_ns"]
+LAST_STEP: Final = STEP_WORDS["last_step_ns"]
+EWMA: Final = STEP_WORDS["ewma_ns"]
 ITEMS: Final = STEP_WORDS["items"]
 SM_COUNT: Final = 5
 """Lower half of the word; the upper one is the step that the start went on from."""
-LAST_CHECKPOINT_NS: Final = STEP_WORDS["last_checkpoint_ns"]
-BUSY_NS: Final = STEP_WORDS["busy_ns"]
+LAST_CHECKPOINT: Final = STEP_WORDS["last_checkpoint_ns"]
+BUSY: Final = STEP_WORDS["busy_ns"]
 
 EWMA_SHIFT: Final = 3
 """A new step weighs 1/8, as the round-trip time of RFC 6298 does."""
-RETRY_NS: Final = 1_000_000_000
-"""How long after a failed attempt the record is tried again."""
 MAX_ITEMS: Final = 1 << 32
 MAX_STEP_NS: Final = 1 << 62
 BUSY_MASK: Final = (1 << 63) - 1
@@ -121,9 +120,9 @@ class StepWriter:
             if took_ns:
                 ewma = self._ewma_ns
                 ewma = ewma + (took_ns - ewma >> EWMA_SHIFT) if ewma else took_ns
-                words[EWMA_NS] = self._ewma_ns = ewma
-                words[BUSY_NS] = self._busy_ns = self._busy_ns + took_ns & BUSY_MASK
-            words[LAST_STEP_NS] = self._last_step_ns = now
+                words[EWMA] = self._ewma_ns = ewma
+                words[BUSY] = self._busy_ns = self._busy_ns + took_ns & BUSY_MASK
+            words[LAST_STEP] = self._last_step_ns = now
             self._items = total = self._items + items
             words[ITEMS] = total
             self._steps = steps = self._steps + 1
@@ -133,7 +132,7 @@ class StepWriter:
         """Note that a checkpoint was written just now; its age chooses victims of preemption."""
         words = self._words or self._attach()
         if words is not None:
-            words[LAST_CHECKPOINT_NS] = monotonic_ns()
+            words[LAST_CHECKPOINT] = monotonic_ns()
 
     def sm_count(self, count: int, *, keep: bool = True) -> None:
         """Note how many streaming multiprocessors this process sees; shows that a share holds.
@@ -211,7 +210,7 @@ class StepWriter:
             now = monotonic_ns()
             if now < self._try_at_ns:
                 return None
-            self._try_at_ns = now + RETRY_NS
+            self._try_at_ns = now + RECORD_RETRY_NS
             try:
                 self._file, words = _map_exclusively(self._path)
             except (OSError, ValueError):

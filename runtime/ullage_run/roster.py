@@ -20,13 +20,10 @@ from typing import Final, NoReturn
 from ullage_run import doorway, frames
 from ullage_run.doorway import Server
 from ullage_run.frames import NO_STEP, Buffer, Frame, FrameError, Kind
-from ullage_run.group import BEAT_S
 from ullage_run.handshake import Role
 from ullage_run.orders import MAX_ORDER_BYTES, MAX_PARTS_BYTES, Identity, milliseconds
+from ullage_run.times import SEND_S, SILENT_S
 
-SILENT_S: Final = 4 * BEAT_S
-"""A machine that vanishes says nothing; its connection would stay open for minutes."""
-SEND_S: Final = 10.0
 MOST_UNHEARD: Final = 4096
 """Messages that wait for the coordinator."""
 MOST_NAMES: Final = 65_536

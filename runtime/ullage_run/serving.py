@@ -46,6 +46,7 @@ from ullage_run.binary_tensors import (
     written,
 )
 from ullage_run.tensors import BYTES, Tensor, object_of, tensors_of
+from ullage_run.times import BODY_S, DRAIN_S, UNREADY_S
 
 log = logging.getLogger("ullage.serving")
 
@@ -55,11 +56,7 @@ BatchFunction = Callable[[Arrays], Arrays]
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 BODY_BYTES: Final = 64 * 2**20
-BODY_S: Final = 30.0
 MOST_WAITING: Final = 256
-DRAIN_S: Final = 30.0
-LINGER_S: Final = 1.0
-"""How long it says that it is not ready before it takes no more connections."""
 DTYPES: Final = {
     "BOOL": "bool",
     "BYTES": "object",
@@ -137,7 +134,7 @@ class ModelServer:
         await web.TCPSite(self._runner, host, port, backlog=1024).start()
         self.port = int(self._runner.addresses[0][1])
 
-    async def drain(self, linger_s: float = LINGER_S, drain_s: float = DRAIN_S) -> None:
+    async def drain(self, linger_s: float = UNREADY_S, drain_s: float = DRAIN_S) -> None:
         """Say that it is not ready, then take no more connections and end what was begun."""
         self._ready = False
         await asyncio.sleep(linger_s)

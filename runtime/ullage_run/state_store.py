@@ -28,11 +28,8 @@ from ullage_run import frames
 from ullage_run.doorway import Server
 from ullage_run.frames import NO_STEP, Frame, FrameError, Kind, Receipt
 from ullage_run.handshake import Role, token_of
+from ullage_run.times import PUSH_STALLED_S, STORE_WAIT_S
 
-WAIT_S: Final = 1.0
-"""How long an offer or a question waits here before the peer has to ask again."""
-STALL_S: Final = 30.0
-"""A peer that announced bytes and sends none for so long is dropped."""
 MAX_SHARDS: Final = 65_536
 
 
@@ -215,7 +212,7 @@ class StateStoreServer(Server[None]):
     def prepare(self, link: socket.socket) -> None:
         """A client that announced bytes and sends none for too long is gone."""
         link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        link.settimeout(STALL_S)
+        link.settimeout(PUSH_STALLED_S)
 
     def greet(self, link: socket.socket) -> None:
         """Say what is held."""
@@ -226,13 +223,13 @@ class StateStoreServer(Server[None]):
         while True:
             link.settimeout(None)  # between steps a peer may be silent for long
             frame = frames.receive(link)
-            link.settimeout(STALL_S)
+            link.settimeout(PUSH_STALLED_S)
             self._answer(link, frame)
 
     def _answer(self, link: socket.socket, frame: Frame) -> None:
         if frame.kind is Kind.ASK:
             waits = frame.step if frame.step != NO_STEP else None
-            self._tell(link, self._store.held(waits, WAIT_S))
+            self._tell(link, self._store.held(waits, STORE_WAIT_S))
         elif frame.kind is Kind.BEGIN:
             maps = bytes(frames.payload(link, frame, frames.MAX_MAPS_BYTES))
             self._tell(link, self._store.begin(frame.epoch, frame.shard, maps))
@@ -255,7 +252,7 @@ class StateStoreServer(Server[None]):
     def _take(self, link: socket.socket, offer: Frame) -> None:
         """An offer, and the push if it is welcome."""
         length = int.from_bytes(frames.payload(link, offer, 8), "big")
-        verdict = self._store.offer(offer, length, WAIT_S)
+        verdict = self._store.offer(offer, length, STORE_WAIT_S)
         try:
             self._judge(link, offer, verdict)
             if verdict is not Receipt.GO:

@@ -271,7 +271,7 @@ MUTANTS: Final = (
     Mutant(
         "an old page is no load",
         "deviceplugin/ullage_node/telemetry/loads.py",
-        "or now - pages[-1].at_s > STALE_SECONDS",
+        "or now - pages[-1].at_s > PAGE_STALE_S",
         "",
         LOADS,
     ),

@@ -27,9 +27,9 @@ from ullage_node.devices.cgroups import (
 )
 from ullage_node.files import write_whole
 from ullage_node.model.devices import BackendPaths, Hook, HookStage
+from ullage_node.times import HOOK_TIMEOUT_S
 
 HOOK_NAME: Final = "slice-hook"
-TIMEOUT_SECONDS: Final = 5
 
 _SOURCE: Final = "emulated_hook.sh"
 _MODE: Final = 0o755
@@ -94,7 +94,7 @@ class HookScript:
             stage=HookStage.CREATE_RUNTIME,
             path=str(self.path),
             args=(HOOK_NAME, slot, str(int(quota_us)), format_cores(cores)),
-            timeout_seconds=TIMEOUT_SECONDS,
+            timeout_seconds=HOOK_TIMEOUT_S,
         )
 
     def read_record(self, slot: str) -> SlotRecord | None:

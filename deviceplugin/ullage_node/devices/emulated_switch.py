@@ -14,11 +14,10 @@ from __future__ import annotations
 from typing import Final
 
 from ullage_node.model.switching import Program, StandStill, SwitchFailed
+from ullage_node.times import EMULATED_MOVE_MOST_S
 
 MIB_PER_SECOND: Final = 12 * 1024
 """As fast as PCIe 4.0 copies with 16 lanes, less its protocol, to a power of two (derived)."""
-LONGEST_SECONDS: Final = 8.0
-"""No container stands still for longer (the guard's limit is ten seconds)."""
 
 
 class EmulatedSwitch:
@@ -40,7 +39,7 @@ class EmulatedSwitch:
         await self._move(program)
 
     async def _move(self, program: Program) -> None:
-        seconds = min(program.memory_mib / MIB_PER_SECOND, LONGEST_SECONDS)
+        seconds = min(program.memory_mib / MIB_PER_SECOND, EMULATED_MOVE_MOST_S)
         pids = tuple(process.pid for process in program.processes)
         problem = await self._stand_still(program.key, pids, seconds)
         if problem:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
 
 from ullage_node.guard.protocol import (
     LINE_BYTES,
@@ -22,8 +21,7 @@ from ullage_node.guard.protocol import (
     decode,
     encode,
 )
-
-ANSWER_SECONDS: Final = 1.5
+from ullage_node.times import FREEZER_S
 
 
 class FreezerClient:
@@ -50,7 +48,7 @@ class FreezerClient:
 
     async def stand_still(self, target: Target, seconds: float, why: str) -> str:
         """Stop a container for so long, then let it run."""
-        problem = await self.freeze((target,), seconds + ANSWER_SECONDS, why)
+        problem = await self.freeze((target,), seconds + FREEZER_S, why)
         if not problem:
             await asyncio.sleep(seconds)
         return await self.thaw((target,)) or problem
@@ -73,11 +71,11 @@ class FreezerClient:
             verb=verb, number=self._number, targets=targets, limit_seconds=limit, why=why
         )
         try:
-            async with asyncio.timeout(ANSWER_SECONDS), self._turn:
+            async with asyncio.timeout(FREEZER_S), self._turn:
                 return await self._exchange(request)
         except TimeoutError:
             self.close()
-            return f"the guard does not answer for {ANSWER_SECONDS} s"
+            return f"the guard does not answer for {FREEZER_S} s"
         except (OSError, ValueError) as error:
             self.close()
             return f"the guard at {self._path} cannot be reached: {error}"

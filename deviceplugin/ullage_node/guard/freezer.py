@@ -19,9 +19,8 @@ from typing import Final
 
 from ullage_node.devices.cgroups import CgroupUnreadable, read_text
 from ullage_node.guard.finder import Kind, Place, members
+from ullage_node.times import CGROUP_FREEZE_S, CGROUP_POLL_S
 
-DEADLINE_SECONDS: Final = 0.5
-POLL_SECONDS: Final = 0.001
 HELD_MOST: Final = 256
 """Processes that are held by descriptors at a time."""
 STOPPED: Final = frozenset("Tt")
@@ -37,7 +36,7 @@ class Freezer:
     """Writes the one file that stops a container, and waits until the kernel says that it holds."""
 
     proc_root: Path = Path("/proc")
-    deadline_seconds: float = DEADLINE_SECONDS
+    deadline_seconds: float = CGROUP_FREEZE_S
     clock: Callable[[], float] = time.monotonic
 
     def freeze(self, places: Collection[Place]) -> None:
@@ -130,7 +129,7 @@ class Freezer:
                 named = ", ".join(str(place.folder) for place in waiting)
                 state = "frozen" if frozen else "running"
                 raise FreezeFailed(f"not {state} after {self.deadline_seconds:.1f} s: {named}")
-            time.sleep(POLL_SECONDS)
+            time.sleep(CGROUP_POLL_S)
             for place in waiting:
                 if frozen and place.kind is not Kind.V2:
                     # Version 1 may stay at FREEZING while tasks fork, and signals miss new

@@ -15,11 +15,11 @@ from itertools import groupby
 from typing import Final
 
 from ullage.api.contract import SlicePhase
-from ullage_node.guard.protocol import MAX_FREEZE_SECONDS
 from ullage_node.model.devices import Attachment, ContainerKey, Progress
 from ullage_node.model.guard import Subject, Tenant
 from ullage_node.model.slices import HeldSlice, Pod
 from ullage_node.model.standstill import Standstill
+from ullage_node.times import FREEZE_MOST_S
 
 RUNNING: Final = (SlicePhase.ATTACHED, SlicePhase.FAILED)
 """Phases in which a container's processes are known to run."""
@@ -76,7 +76,7 @@ def _tenant(
     first = parts[0].desired
     bears = pod.standstill if pod else Standstill()
     patience = bears.patience_of(key.container)
-    half = MAX_FREEZE_SECONDS if patience is None else patience / 2
+    half = FREEZE_MOST_S if patience is None else patience / 2
     return Tenant(
         key=key,
         namespace=first.pod_namespace,
@@ -92,7 +92,7 @@ def _tenant(
         family=first.family,
         max_slowdown_percent=first.max_slowdown_percent,
         gang=bears.gang,
-        freeze_seconds=min(MAX_FREEZE_SECONDS, half),
+        freeze_seconds=min(FREEZE_MOST_S, half),
         pids=pids,
         leaving=pod is None or pod.deleting or not all(part.in_spec for part in parts),
     )

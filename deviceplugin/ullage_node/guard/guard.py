@@ -12,7 +12,6 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 import structlog
 
@@ -22,7 +21,7 @@ from ullage_node.guard.client import FreezerClient
 from ullage_node.guard.learning import observations
 from ullage_node.guard.machine import GuardMachine
 from ullage_node.guard.metrics import GuardMetrics
-from ullage_node.guard.protocol import HEARTBEAT_SECONDS, Target
+from ullage_node.guard.protocol import Target
 from ullage_node.model.devices import ContainerKey
 from ullage_node.model.guard import (
     Action,
@@ -38,12 +37,7 @@ from ullage_node.model.guard import (
     Windows,
 )
 from ullage_node.model.guard import Subject as Watched
-
-LOOK_SECONDS: Final = 0.25
-"""Between two looks at the windows; a tenth of what a brake may take."""
-REST_SECONDS: Final = 1.0
-"""The same where no one has an objective and no one stands still."""
-RECONNECT_SECONDS: Final = 5.0
+from ullage_node.times import GUARD_HEARTBEAT_S, GUARD_RECONNECT_S, GUARD_REST_S, WINDOWS_LOOK_S
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -95,7 +89,7 @@ class Guard:
         try:
             while True:
                 await self.look()
-                await asyncio.sleep(LOOK_SECONDS if self._busy else REST_SECONDS)
+                await asyncio.sleep(WINDOWS_LOOK_S if self._busy else GUARD_REST_S)
         finally:
             self.around.freezer.close()
 
@@ -133,7 +127,7 @@ class Guard:
             return
         problem = await self.around.freezer.beat()
         self.around.metrics.reachable.set(0.0 if problem else 1.0)
-        self._beat_due = now + (RECONNECT_SECONDS if problem else HEARTBEAT_SECONDS)
+        self._beat_due = now + (GUARD_RECONNECT_S if problem else GUARD_HEARTBEAT_S)
         if problem and self.machine.frozen:
             await self._do(self.machine.lost(problem, self.around.clock()))
 

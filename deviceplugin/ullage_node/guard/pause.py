@@ -13,13 +13,10 @@ from typing import Final
 
 from ullage_node.model.devices import ContainerKey
 from ullage_node.model.guard import Window
+from ullage_node.times import CLEAN_OVERLAP_S, PAUSE_LATE_S
 
-ANSWER_SECONDS: Final = 2.0
-"""How long the freezer may take to answer."""
 WINDOWS_NEEDED: Final = 2
 """Windows without a cure after which the neighbours are innocent."""
-OVERLAP_SECONDS: Final = 0.05
-"""A window that began this much before the containers stood still is clean all the same."""
 
 
 class Stage(Enum):
@@ -65,11 +62,11 @@ class Pause:
 
     def takes(self, window: Window) -> bool:
         """True if a window of the victim lies within the pause."""
-        return self.frozen and window.begin_s >= self.frozen_at - OVERLAP_SECONDS
+        return self.frozen and window.begin_s >= self.frozen_at - CLEAN_OVERLAP_S
 
     def late(self, now: float) -> bool:
         """True if the freezer owes an answer for too long."""
-        return self.stage is Stage.ASKED and now - self.asked_at > ANSWER_SECONDS
+        return self.stage is Stage.ASKED and now - self.asked_at > PAUSE_LATE_S
 
     def over(self, now: float) -> bool:
         """True if the containers must run again."""

@@ -28,6 +28,7 @@ from ullage.api.wire_fields import (
     number,
 )
 from ullage_node.model.devices import ContainerKey
+from ullage_node.times import FREEZE_MOST_S
 
 VERSION: Final = 1
 FOLDER: Final = "guard"
@@ -37,11 +38,6 @@ LINE_BYTES: Final = 1 << 16
 """Longest line; more is no message of ours."""
 MAX_CONTAINERS: Final = 64
 MAX_PIDS: Final = 512
-MAX_FREEZE_SECONDS: Final = 10.0
-"""No container stands still for longer, whatever anyone asks for."""
-HEARTBEAT_SECONDS: Final = 1.0
-SILENCE_SECONDS: Final = 10.0
-"""An agent that says nothing for so long is taken for dead: everyone runs again."""
 
 _POD_UID: Final = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _CONTAINER: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -158,6 +154,6 @@ def decode_request(line: bytes) -> Request:
     if len(request.targets) > MAX_CONTAINERS:
         raise WireError(f"containers: expected at most {MAX_CONTAINERS}")
     limit = request.limit_seconds
-    if request.verb is Verb.FREEZE and not (request.targets and 0 < limit <= MAX_FREEZE_SECONDS):
-        raise WireError(f"freeze needs containers and a limit of 0 to {MAX_FREEZE_SECONDS} s")
+    if request.verb is Verb.FREEZE and not (request.targets and 0 < limit <= FREEZE_MOST_S):
+        raise WireError(f"freeze needs containers and a limit of 0 to {FREEZE_MOST_S} s")
     return request

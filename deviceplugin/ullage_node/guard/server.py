@@ -21,19 +21,8 @@ from typing import Final
 from ullage.api.contract import WireError
 from ullage_node.guard.keeper import Keeper
 from ullage_node.guard.log import Log
-from ullage_node.guard.protocol import (
-    LINE_BYTES,
-    SILENCE_SECONDS,
-    Answer,
-    Request,
-    Verb,
-    decode_request,
-    encode,
-)
-
-TICK_SECONDS: Final = 0.25
-REST_SECONDS: Final = 1.0
-"""Between two ticks while no one stands still."""
+from ullage_node.guard.protocol import LINE_BYTES, Answer, Request, Verb, decode_request, encode
+from ullage_node.times import AGENT_SILENCE_S, FREEZER_TICK_S, GUARD_REST_S
 
 _log: Final = Log(__name__)
 
@@ -114,11 +103,11 @@ class GuardServer:
         self._beat()
         self._keeper.thaw_overdue()
         stopped = bool(self._keeper.journal.entries())
-        if self._clock() - self._heard_at > SILENCE_SECONDS:
+        if self._clock() - self._heard_at > AGENT_SILENCE_S:
             self._heard_at = self._clock()
             if stopped:
-                self._keeper.thaw_all(f"no word from the agent for {SILENCE_SECONDS:.0f} s")
-        self._due = time.monotonic() + (TICK_SECONDS if stopped else REST_SECONDS)
+                self._keeper.thaw_all(f"no word from the agent for {AGENT_SILENCE_S:.0f} s")
+        self._due = time.monotonic() + (FREEZER_TICK_S if stopped else GUARD_REST_S)
 
     def _take_over(self, selector: selectors.BaseSelector, listener: socket.socket) -> None:
         try:
@@ -186,7 +175,7 @@ class GuardServer:
         # and every wait in here ends within half a second.
         match request.verb:
             case Verb.FREEZE:
-                self._due = min(self._due, time.monotonic() + TICK_SECONDS)
+                self._due = min(self._due, time.monotonic() + FREEZER_TICK_S)
                 return self._keeper.freeze(request)
             case Verb.THAW:
                 return self._keeper.thaw(request.targets)

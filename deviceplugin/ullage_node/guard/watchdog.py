@@ -21,16 +21,11 @@ from typing import Final
 
 from ullage_node.guard.keeper import Keeper
 from ullage_node.guard.log import Log
-from ullage_node.guard.protocol import SILENCE_SECONDS
+from ullage_node.times import AGENT_SILENCE_S, FORK_PAUSE_S, WATCHDOG_GRACE_S, WATCHDOG_LOOK_S
 
-LOOK_SECONDS: Final = 0.5
-GRACE_SECONDS: Final = 1.0
-"""How much later than the guard the watchdog releases what is overdue."""
 TRIES: Final = 20
 """How often it tries to release what does not run at once, half a second apart."""
 FORK_TRIES: Final = 60
-FORK_PAUSE_SECONDS: Final = 1.0
-"""Between two tries to start the guard while the kernel refuses a process."""
 
 _log: Final = Log(__name__)
 
@@ -91,7 +86,7 @@ def _forked() -> int:
             return os.fork()
         except OSError as error:
             _log.warning("no process can be started, tried again", why=str(error))
-            time.sleep(FORK_PAUSE_SECONDS)
+            time.sleep(FORK_PAUSE_S)
     return os.fork()
 
 
@@ -100,12 +95,12 @@ def watch(
     keeper: Keeper,
     *,
     end_guard: Callable[[], None],
-    silence_seconds: float = SILENCE_SECONDS,
+    silence_seconds: float = AGENT_SILENCE_S,
 ) -> int:
     """Watch until the guard ends or hangs; 0 once everyone runs, else 1."""
     heard_at = time.monotonic()
     while True:
-        ready, _, _ = select.select([pipe], [], [], LOOK_SECONDS)
+        ready, _, _ = select.select([pipe], [], [], WATCHDOG_LOOK_S)
         if ready:
             if not os.read(pipe, 4096):
                 return _release(keeper, "the guard ended")
@@ -114,13 +109,13 @@ def watch(
             code = _release(keeper, f"the guard hangs for {silence_seconds:.0f} s")
             end_guard()
             return code
-        keeper.thaw_overdue(GRACE_SECONDS)
+        keeper.thaw_overdue(WATCHDOG_GRACE_S)
 
 
 def _release(keeper: Keeper, why: str) -> int:
     for _ in range(TRIES):
         if not keeper.thaw_all(why):
             return 0
-        time.sleep(LOOK_SECONDS)
+        time.sleep(WATCHDOG_LOOK_S)
     _log.error("containers could not be thawed", why=why)
     return 1

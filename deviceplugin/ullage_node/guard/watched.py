@@ -13,12 +13,11 @@ from typing import Final
 
 from ullage_node.model.devices import ContainerKey
 from ullage_node.model.guard import Tally, Verdict, Window
+from ullage_node.times import WINDOWS_KEPT_S
 
 HISTORY: Final = 3
 VIOLATED: Final = 2
 """Above the objective in this many of the last :data:`HISTORY` windows that count."""
-HISTORY_SECONDS: Final = 300.0
-"""Windows further back tell nothing of now."""
 
 
 @dataclass(slots=True)
@@ -57,7 +56,7 @@ class Watched:
 
     def remember(self, window: Window) -> None:
         """Add a window to the last few; enough good ones end a violation."""
-        while self.recent and window.at_s - self.recent[0].at_s > HISTORY_SECONDS:
+        while self.recent and window.at_s - self.recent[0].at_s > WINDOWS_KEPT_S:
             self.recent.popleft()
         self.recent.append(window)
         if not self.violated and len(self.recent) == HISTORY:

@@ -17,11 +17,10 @@ from ullage.api.contract import STEPS_FILE, StepRecord, WireError
 from ullage_node.model.devices import ContainerKey
 from ullage_node.model.guard import Subject, Window
 from ullage_node.step_record import read_step_record
+from ullage_node.times import GUARD_WARM_UP_S, STEP_WINDOW_S
 
-WINDOW_SECONDS: Final = 1.0
-WARM_UP_SECONDS: Final = 5.0
 WARM_UP_STEPS: Final = 5
-"""Both must have passed since the first step: loading and tuning are no slowdown."""
+"""These and :data:`GUARD_WARM_UP_S` must have passed: loading and tuning are no slowdown."""
 OVERDUE: Final = 3.0
 """A window this many times longer than meant mixes too much: the agent itself stood still."""
 
@@ -48,7 +47,7 @@ class _Track:
 class StepWindows:
     """A ``Windows`` over the records that ``read`` gives; damaged ones count as none."""
 
-    def __init__(self, read: Read, window_seconds: float = WINDOW_SECONDS) -> None:
+    def __init__(self, read: Read, window_seconds: float = STEP_WINDOW_S) -> None:
         self._read = read
         self._length = window_seconds
         self._tracks: dict[ContainerKey, _Track] = {}
@@ -115,7 +114,7 @@ def _went_back(before: StepRecord, after: StepRecord) -> bool:
 
 def _warm(track: _Track, record: StepRecord, now: float) -> bool:
     since, steps = track.warm_from or (now, record.steps)
-    return now - since >= WARM_UP_SECONDS and record.steps - steps >= WARM_UP_STEPS
+    return now - since >= GUARD_WARM_UP_S and record.steps - steps >= WARM_UP_STEPS
 
 
 def _window(

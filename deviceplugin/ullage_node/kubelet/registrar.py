@@ -30,16 +30,18 @@ from ullage_node.kubelet.pod_resources import KubeletUnavailable, PodResources
 from ullage_node.kubelet.proto.deviceplugin.v1beta1 import api_pb2
 from ullage_node.kubelet.services import stub_of
 from ullage_node.kubelet.slot_board import SlotBoard
+from ullage_node.times import (
+    ALLOCATABLE_S,
+    LEAVING_PAUSE_S,
+    REGISTER_BACKOFF_FIRST_S,
+    REGISTER_BACKOFF_MOST_S,
+    REGISTER_S,
+)
 
 REGISTRATION: Final = api_pb2.DESCRIPTOR.services_by_name["Registration"]
 API_VERSION: Final = "v1beta1"
 KUBELET_SOCKET: Final = "kubelet.sock"
 PLUGIN_SOCKET: Final = "ullage.sock"
-REGISTER_SECONDS: Final = 5.0
-ASK_SECONDS: Final = 2.0
-LEAVING_SECONDS: Final = 0.05
-BACKOFF_FIRST_SECONDS: Final = 0.2
-BACKOFF_MOST_SECONDS: Final = 5.0
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -87,7 +89,7 @@ class Registrar:
         self._wake = asyncio.Event()
         self._registered_with: tuple[int, int] | None = None
         self._checked_at = 0.0
-        self._backoff = BACKOFF_FIRST_SECONDS
+        self._backoff = REGISTER_BACKOFF_FIRST_S
         self.registration = Registration()
         self.registrations = 0
         self.on_change: Callable[[], None] = lambda: None
@@ -102,7 +104,7 @@ class Registrar:
     async def left(self) -> None:
         """Return when nothing is served any more; only after ``serve(False)``."""
         while self._server.running:
-            await asyncio.sleep(LEAVING_SECONDS)
+            await asyncio.sleep(LEAVING_PAUSE_S)
 
     async def run(self) -> None:
         """Work until cancelled; leaves at once then."""
@@ -126,9 +128,9 @@ class Registrar:
             self._set(replace(self.registration, registered=False, problem=str(error)))
             self._registered_with = None
             pause = self._backoff * random.uniform(0.7, 1.3)  # jitter; nothing is decided from it
-            self._backoff = min(self._backoff * 2, BACKOFF_MOST_SECONDS)
+            self._backoff = min(self._backoff * 2, REGISTER_BACKOFF_MOST_S)
             return pause
-        self._backoff = BACKOFF_FIRST_SECONDS
+        self._backoff = REGISTER_BACKOFF_FIRST_S
         return self._rhythm.poll
 
     async def _look(self) -> None:
@@ -149,7 +151,7 @@ class Registrar:
             raise KubeletUnavailable(f"{self._kubelet} is not there; is kubelet running?")
         self._checked_at = time.monotonic()
         try:
-            believed = await self._resources.allocatable(ASK_SECONDS)
+            believed = await self._resources.allocatable(ALLOCATABLE_S)
         except KubeletUnavailable:
             if self._registered_with is None:
                 raise
@@ -179,7 +181,7 @@ class Registrar:
         async with grpc.aio.insecure_channel(f"unix://{self._kubelet}") as channel:
             stub = stub_of(REGISTRATION, channel)
             try:
-                await stub.Register(request, timeout=REGISTER_SECONDS, wait_for_ready=False)
+                await stub.Register(request, timeout=REGISTER_S, wait_for_ready=False)
             except grpc.aio.AioRpcError as error:
                 raise RegistrationFailed(f"kubelet: {error.details()}") from error
         self._registered_with = identity

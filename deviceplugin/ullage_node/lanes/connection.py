@@ -18,9 +18,8 @@ from ullage.api.contract import WireError
 from ullage.api.lanes import LINE_MAX, LaneRefusal, Message, Refused, decode, encode
 from ullage_node.lanes.allowance import Allowance
 from ullage_node.lanes.peers import Peer, peer_of
+from ullage_node.times import GREETING_S
 
-GREETING_SECONDS: Final = 10.0
-"""How long a connection may be silent before it greets."""
 LINES_AT_ONCE: Final = 8
 """Before other connections have their turn."""
 UNREAD_MOST: Final = 64 << 10
@@ -102,7 +101,7 @@ class Connection(asyncio.BufferedProtocol):
             self._end(str(error))
             return
         self._known = True
-        self._silent = _later(GREETING_SECONDS, lambda: self._end("it did not greet"))
+        self._silent = _later(GREETING_S, lambda: self._end("it did not greet"))
         self._opened(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:

@@ -7,9 +7,9 @@ its own from the moment the slice is held, because it uses it without a word to 
 for a lane promised to greet (``Hello``) before it uses the device; it leaves when its process is
 gone, not when its connection ends.
 
-A job that ended a step is expected back for ``PATIENCE_S`` where it came back as quickly before:
-else a job that does nothing but steps would come after all that asked meanwhile. A grant that
-no program heard of ends with that time.
+A job that ended a step is expected back for ``TURN_PATIENCE_S`` where it came back as quickly
+before: else a job that does nothing but steps would come after all that asked meanwhile. A grant
+that no program heard of ends with that time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 from ullage.api import lanes as wire
 from ullage.api.contract import ObservedLane
@@ -27,14 +26,12 @@ from ullage.engines.lanes.records import JobDemand, Order
 from ullage.engines.lanes.settings import EXACT, IterationPolicy, LaneSettings
 from ullage.engines.lanes.table import LaneTable
 from ullage_node.lanes import greetings, readings, steps, suspending
-from ullage_node.lanes.members import PATIENCE_S, Job, Member
+from ullage_node.lanes.members import Job, Member
 from ullage_node.lanes.programs import Programs, Send, Turn
 from ullage_node.lanes.reports import Fault, Report
 from ullage_node.model.lanes import LaneReading
 from ullage_node.model.processes import ProcessId
-
-STALL_LEAST_S: Final = 1.0
-"""No step is called stalled before."""
+from ullage_node.times import STALL_LEAST_S, TURN_PATIENCE_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,7 +294,7 @@ class DeviceLanes:
         lanes = self.table.memory.lanes
         programs.ended = {lane: at for lane, at in programs.ended.items() if lane in lanes}
         for known in tuple(self.jobs.values()):
-            if known.reserved is not None and now - known.ended_s >= PATIENCE_S:
+            if known.reserved is not None and now - known.ended_s >= TURN_PATIENCE_S:
                 known.quick = False
                 programs.end_reserved(known, now)
         for lease in self.table.overdue(now):
@@ -314,7 +311,9 @@ class DeviceLanes:
     @property
     def wake_s(self) -> float | None:
         """The latest time at which ``tick`` has something to do, beside stalls."""
-        ends = [job.ended_s + PATIENCE_S for job in self.jobs.values() if job.reserved is not None]
+        ends = [
+            job.ended_s + TURN_PATIENCE_S for job in self.jobs.values() if job.reserved is not None
+        ]
         return min(ends, default=None)
 
     # -- what is told --------------------------------------------------------------------------

@@ -18,10 +18,9 @@ from typing import Final
 import structlog
 
 from ullage_node.lanes.allowance import Pace
+from ullage_node.times import ACCEPT_AGAIN_S
 
 BACKLOG: Final = 16
-ACCEPT_AGAIN_S: Final = 0.1
-"""After an accept that failed, as when file descriptors run out."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 

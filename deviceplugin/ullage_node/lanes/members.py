@@ -5,13 +5,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final
 
 from ullage.engines.lanes.records import Lease
 from ullage_node.model.processes import ProcessId
-
-PATIENCE_S: Final = 0.005
-"""How long a lane waits for the job whose turn it is; a loop over batches is back sooner."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +60,7 @@ class Job:
     """Its step has ended, and the memory of it was not given back."""
     ended_s: float = 0.0
     quick: bool = False
-    """It came back within ``PATIENCE_S`` the last time."""
+    """It came back within ``TURN_PATIENCE_S`` the last time."""
     stalled: int = 0
     """Lease that was reported."""
     persistent_peak_mib: int = 0

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Carries out what a device's lanes ask for: suspends containers and resumes them.
 
-One at a time on a device, since they share the way to it; each ends within ``DEADLINE_SECONDS``.
+One at a time on a device, since they share the way to it; each ends within ``MOVE_MOST_S``.
 Its owner hears how it went. Whether the memory is free is decided before, by the lane engine; here
 nothing is tried again.
 """
@@ -14,7 +14,6 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 import structlog
 
@@ -22,9 +21,7 @@ from ullage.engines.lanes.records import Order, Resume
 from ullage_node.devices.processes import lives
 from ullage_node.model.processes import ProcessId
 from ullage_node.model.switching import ProcessSwitch, Program, SwitchFailed
-
-DEADLINE_SECONDS: Final = 300.0
-"""Longest suspend or resume; 80 GiB take some ten seconds, drained work may take minutes."""
+from ullage_node.times import MOVE_MOST_S
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -97,10 +94,10 @@ class Moves:
             return "the processes of the container have ended"
         moved = replace(program, processes=alive)
         try:
-            async with asyncio.timeout(DEADLINE_SECONDS):
+            async with asyncio.timeout(MOVE_MOST_S):
                 await (self.switch.resume(moved) if back else self.switch.suspend(moved))
         except SwitchFailed as error:
             return str(error)
         except TimeoutError:
-            return f"it did not end within {DEADLINE_SECONDS:.0f} s"
+            return f"it did not end within {MOVE_MOST_S:.0f} s"
         return ""

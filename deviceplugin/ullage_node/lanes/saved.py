@@ -37,14 +37,13 @@ from ullage_node.files import read_bounded, write_whole
 from ullage_node.lanes.device import DeviceLanes
 from ullage_node.lanes.members import Member
 from ullage_node.model.processes import ProcessId
+from ullage_node.times import LANE_TIMES_AGE_S
 
 MOST_BYTES: Final = 4 << 20
 VERSION: Final = 2
 WITHOUT_LEASES: Final = 1
 """An earlier version: one file held all."""
 PAGE_BYTES: Final = 4096
-TIMES_SECONDS: Final = 1.0
-"""How old the times that jobs waited and ran may be, after a restart."""
 _NOT_OURS: Final = frozenset({errno.EFBIG, errno.EINVAL, errno.ELOOP})
 """Too large, no plain file, a link."""
 
@@ -99,7 +98,7 @@ class SavedLanes:
             page = _page(kept.edition, lanes.table.running())
         if kept is not None and page is not None:
             _write_page(kept.leases, page)
-            if now - kept.since_s < TIMES_SECONDS:
+            if now - kept.since_s < LANE_TIMES_AGE_S:
                 return
         try:
             self._keep_whole(device, lanes, kept, shape, now)

@@ -41,14 +41,10 @@ from ullage_node.lanes.reports import Fault, Report
 from ullage_node.lanes.saved import SavedLanes
 from ullage_node.model.lanes import LaneReading
 from ullage_node.model.processes import ProcessId
+from ullage_node.times import GREET_AGAIN_S, LANES_TICK_S, SUSPEND_UNSEEN_S
 
 CONNECTIONS_MOST: Final = 8
 """Of one container."""
-RESUME_SECONDS: Final = 30.0
-"""How long after a restart of the agent the processes that it knew may take to greet again."""
-TICK_SECONDS: Final = 0.5
-UNSEEN_SECONDS: Final = 10.0
-"""How long a suspend waits for a look at the processes of its container."""
 STATE: Final = "state"
 SOCKETS: Final = "sockets"
 
@@ -237,7 +233,7 @@ class LaneServer:
         try:
             while True:
                 self.tick()
-                await asyncio.sleep(TICK_SECONDS)
+                await asyncio.sleep(LANES_TICK_S)
         finally:
             await self.close()
 
@@ -420,7 +416,7 @@ class LaneServer:
             return False
         if place.process is not None:
             return not place.process.ended if place.process.pidfd >= 0 else _is_open(place)
-        return self._clock() - self._began < RESUME_SECONDS
+        return self._clock() - self._began < GREET_AGAIN_S
 
     def _watch(self, place: _Place, peer: Peer) -> None:
         if place.process is peer:
@@ -489,7 +485,7 @@ class LaneServer:
                 # those that may be suspended already are seen no more
                 known.processes = known.processes or self.moves.processes(order.job)
                 since = self._unseen.setdefault(order.job, now)
-                if not known.processes and now - since < UNSEEN_SECONDS:
+                if not known.processes and now - since < SUSPEND_UNSEEN_S:
                     lanes.orders.append(order)
                     continue
             self._unseen.pop(order.job, None)

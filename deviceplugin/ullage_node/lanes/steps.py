@@ -7,10 +7,11 @@ from __future__ import annotations
 from ullage.api import lanes as wire
 from ullage.api.lanes import LaneRefusal
 from ullage.engines.lanes import records
-from ullage_node.lanes.members import PATIENCE_S, Job
+from ullage_node.lanes.members import Job
 from ullage_node.lanes.programs import Programs
 from ullage_node.lanes.reports import STUCK_TEXT, Fault
 from ullage_node.lanes.suspending import report_wait
+from ullage_node.times import TURN_PATIENCE_S
 
 
 def acquire(programs: Programs, known: Job, message: wire.Acquire, now: float) -> None:
@@ -23,7 +24,7 @@ def acquire(programs: Programs, known: Job, message: wire.Acquire, now: float) -
         now: The present, seconds.
     """
     job, member = known.member.job, known.member
-    known.quick = 0 <= now - known.ended_s <= PATIENCE_S
+    known.quick = 0 <= now - known.ended_s <= TURN_PATIENCE_S
     if known.asks or (known.lease is not None and not known.kept):
         programs.refuse(job, LaneRefusal.HOLDS_LEASE, "the last step has not ended")
         return

@@ -10,19 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
 
 from ullage.api.contract import JsonObject, WireError, section, text
 from ullage_node.line_socket import Unanswered, ask
 from ullage_node.mps.records import Limits, Order, Report
-
-LOOK_SECONDS: Final = 1.5
-FRESH_LOOK_SECONDS: Final = 3.0
-CHANGE_SECONDS: Final = 1.8
-"""For what a start of a container waits for."""
-TERMINATE_SECONDS: Final = 16.0
-"""A little more than the command itself gets, with a look before and after it."""
-RETIRE_SECONDS: Final = 20.0
+from ullage_node.times import (
+    MPS_CHANGE_S,
+    MPS_FRESH_LOOK_S,
+    MPS_LOOK_S,
+    MPS_RETIRE_S,
+    MPS_TERMINATE_S,
+)
 
 
 class MpsUnreachable(Exception):
@@ -45,7 +43,7 @@ class MpsClient:
         request: dict[str, object] = {"op": "look", "fresh": list(fresh), "driver": driver}
         if orders is not None:
             request["orders"] = [order.to_wire() for order in orders]
-        answer = await self._ask(request, FRESH_LOOK_SECONDS if fresh else LOOK_SECONDS)
+        answer = await self._ask(request, MPS_FRESH_LOOK_S if fresh else MPS_LOOK_S)
         try:
             return Report.from_wire(section(answer, "report"))
         except WireError as error:
@@ -54,20 +52,20 @@ class MpsClient:
     async def terminate(self, uuid: str, pid: int) -> str:
         """Tear a client down; "" = its process may be killed, else why not."""
         request = {"op": "terminate", "uuid": uuid, "pid": pid}
-        return await self._change(request, TERMINATE_SECONDS)
+        return await self._change(request, MPS_TERMINATE_S)
 
     async def limit(self, uuid: str, limits: Limits) -> str:
         """Give a namespace its limits; "" = done."""
         request = {"op": "limit", "uuid": uuid, "limits": limits.to_wire()}
-        return await self._change(request, CHANGE_SECONDS)
+        return await self._change(request, MPS_CHANGE_S)
 
     async def unlimit(self, uuid: str, name: str) -> str:
         """Remove a namespace; "" = done."""
-        return await self._change({"op": "unlimit", "uuid": uuid, "name": name}, CHANGE_SECONDS)
+        return await self._change({"op": "unlimit", "uuid": uuid, "name": name}, MPS_CHANGE_S)
 
     async def retire(self) -> None:
         """End every daemon and remove what was made for it."""
-        await self._change({"op": "retire"}, RETIRE_SECONDS)
+        await self._change({"op": "retire"}, MPS_RETIRE_S)
 
     async def _change(self, request: Mapping[str, object], timeout_seconds: float) -> str:
         answer = await self._ask(request, timeout_seconds)

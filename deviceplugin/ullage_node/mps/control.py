@@ -23,13 +23,9 @@ from typing import Final
 from ullage.api.contract import MpsState
 from ullage_node.mps.programs import Call, Done, Programs, ProgramSilent
 from ullage_node.mps.records import Installed, Limits
+from ullage_node.times import CONTROL_S, QUIT_S, TERMINATE_S
 
 PROGRAM: Final = "nvidia-cuda-mps-control"
-ANSWER_SECONDS: Final = 2.0
-"""Longest wait for an answer about the state."""
-TERMINATE_SECONDS: Final = 10.0
-"""Longest wait for the end of one client; the command blocks until its contexts are gone."""
-QUIT_SECONDS: Final = 3.0
 SERVER: Final = "u"
 """Name of our only server under protocol 3; short, because socket paths end at 108 bytes."""
 DEFAULT_NAMESPACE_PERCENT: Final = 10
@@ -154,9 +150,7 @@ class Control(ABC):
     async def quit(self) -> None:
         """Ask the daemon to end."""
 
-    async def _ask(
-        self, *words: str, stdin: str = "", timeout_seconds: float = ANSWER_SECONDS
-    ) -> str:
+    async def _ask(self, *words: str, stdin: str = "", timeout_seconds: float = CONTROL_S) -> str:
         """Call the program for our place."""
         call = Call(words=(PROGRAM, *words), stdin=stdin, env=self._place.env)
         done = await self._programs.run(call, timeout_seconds)
@@ -227,7 +221,7 @@ class Control2(Control):
     async def terminate(self, look: Look, pid: int) -> None:
         """See :class:`Control`."""
         command = f"terminate_client {look.server_pid} {pid}"
-        answer = await self._command(command, timeout_seconds=TERMINATE_SECONDS)
+        answer = await self._command(command, timeout_seconds=TERMINATE_S)
         if answer not in ("", "0"):
             raise ControlUnclear(f"terminate_client of {pid}: {answer}")
 
@@ -239,9 +233,9 @@ class Control2(Control):
 
     async def quit(self) -> None:
         """See :class:`Control`."""
-        await self._command("quit -t 1", timeout_seconds=QUIT_SECONDS)
+        await self._command("quit -t 1", timeout_seconds=QUIT_S)
 
-    async def _command(self, line: str, timeout_seconds: float = ANSWER_SECONDS) -> str:
+    async def _command(self, line: str, timeout_seconds: float = CONTROL_S) -> str:
         return await self._ask(stdin=f"{line}\n", timeout_seconds=timeout_seconds)
 
 
@@ -291,7 +285,7 @@ class Control3(Control):
 
     async def terminate(self, look: Look, pid: int) -> None:
         """See :class:`Control`."""
-        await self._ask("client", "terminate", str(pid), timeout_seconds=TERMINATE_SECONDS)
+        await self._ask("client", "terminate", str(pid), timeout_seconds=TERMINATE_S)
 
     async def limit(self, limits: Limits) -> None:
         """See :class:`Control`."""
@@ -314,7 +308,7 @@ class Control3(Control):
 
     async def quit(self) -> None:
         """See :class:`Control`."""
-        await self._ask("server", "delete", SERVER, "--force", timeout_seconds=QUIT_SECONDS)
+        await self._ask("server", "delete", SERVER, "--force", timeout_seconds=QUIT_S)
 
 
 def whole_lines(answer: str) -> tuple[int, ...]:

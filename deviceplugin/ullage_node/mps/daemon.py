@@ -4,7 +4,7 @@
 
 A check can fail in four ways (silence, no process, an unreadable answer, a fault), and none of them
 counts as healthy. An unhealthy server recovers by itself or is restarted, so that clients may come
-again within :data:`HEALED_SECONDS`. Clients are terminated through the server before anything is
+again within :data:`SERVER_HEALED_S`. Clients are terminated through the server before anything is
 killed; no process of a tenant is ever killed here.
 
 One task runs :meth:`Daemon.run`; other tasks ask through :meth:`Daemon.terminate` and
@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from typing import Final
 
 import structlog
 
@@ -33,32 +32,21 @@ from ullage_node.mps.pending import PendingClients, last_words
 from ullage_node.mps.places import CONTROL_LOGS, Places, PlaceUnusable
 from ullage_node.mps.programs import Call, ProgramMissing, Programs, Running
 from ullage_node.mps.records import Limits, Order, Server
-
-HEALTH_SECONDS: Final = 5.0
-"""Between two looks at a healthy server."""
-UNSETTLED_SECONDS: Final = 1.0
-"""Between two looks at any other."""
-YOUNG_SECONDS: Final = 0.1
-"""Between two looks at one that was started just now: containers may wait for it."""
-LISTEN_SECONDS: Final = 5.0
-"""How long a new daemon may need until it listens."""
-START_SECONDS: Final = 15.0
-"""How long a server may initialise."""
-MUTE_SECONDS: Final = 8.0
-"""How long a living daemon may give no good answer."""
-FAULT_SECONDS: Final = 20.0
-"""How long clients of a faulted server may stay; a clean exit of all of them heals it."""
-QUEUE_SECONDS: Final = 10.0
-"""How long a client may wait for a server while none of its kind is served."""
-HEALED_SECONDS: Final = 30.0
-"""The promise that the times above add up to."""
-EVICT_SECONDS: Final = 4.0
-"""Together for all clients, before their server is started again."""
-STOP_SECONDS: Final = 2.0
-BACKOFF_FIRST_SECONDS: Final = 0.5
-BACKOFF_MOST_SECONDS: Final = 8.0
-STEADY_SECONDS: Final = 60.0
-"""A daemon that ran so long counts as a success; the back-off begins again."""
+from ullage_node.times import (
+    CLIENT_QUEUE_S,
+    DAEMON_BACKOFF_FIRST_S,
+    DAEMON_BACKOFF_MOST_S,
+    DAEMON_LISTEN_S,
+    DAEMON_MUTE_S,
+    DAEMON_STEADY_S,
+    DAEMON_STOP_S,
+    SERVER_EVICT_S,
+    SERVER_FAULT_S,
+    SERVER_LOOK_S,
+    SERVER_START_S,
+    SERVER_UNSETTLED_LOOK_S,
+    SERVER_YOUNG_LOOK_S,
+)
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -94,7 +82,7 @@ class Daemon:
         self._since = _now()
         self._seen_at: float | None = None
         self._started_at = self._start_after = self._good_at = _now()
-        self._backoff = BACKOFF_FIRST_SECONDS
+        self._backoff = DAEMON_BACKOFF_FIRST_S
         self._draining = False
         self._faults = self._restarts = 0
 
@@ -197,13 +185,17 @@ class Daemon:
         if self._running is None:
             wait = self._start_after - _now()
             if wait > 0 or not await self._start():
-                return max(wait, UNSETTLED_SECONDS / 2)
+                return max(wait, SERVER_UNSETTLED_LOOK_S / 2)
         await self._watch()
         self._places.trim(self.place)
         if self.server.ready:
-            return HEALTH_SECONDS
-        young = _now() - self._started_at < LISTEN_SECONDS
-        return YOUNG_SECONDS if young and self._state is MpsState.STARTING else UNSETTLED_SECONDS
+            return SERVER_LOOK_S
+        young = _now() - self._started_at < DAEMON_LISTEN_S
+        return (
+            SERVER_YOUNG_LOOK_S
+            if young and self._state is MpsState.STARTING
+            else SERVER_UNSETTLED_LOOK_S
+        )
 
     async def _start(self) -> bool:
         self._queue.forget()
@@ -227,9 +219,9 @@ class Daemon:
             self._take(look)
             await self._judge(look)
         except ControlDown as error:
-            await self._mute(error, LISTEN_SECONDS)
+            await self._mute(error, DAEMON_LISTEN_S)
         except TROUBLE as error:
-            await self._mute(error, MUTE_SECONDS)
+            await self._mute(error, DAEMON_MUTE_S)
 
     async def _judge(self, look: Look) -> None:
         match look.state:
@@ -251,7 +243,7 @@ class Daemon:
         if look.default_percent != self._control.default_percent:
             await self._control.begin()  # defaults are lost with a server, or someone set others
         waiting = self._queue.waiting_seconds(_now())
-        if waiting >= QUEUE_SECONDS:
+        if waiting >= CLIENT_QUEUE_S:
             await self._renew(
                 f"a client has waited {waiting:.0f} s for the server: its queue hangs"
             )
@@ -264,12 +256,12 @@ class Daemon:
             MpsState.ACTIVE,
             "waits for its clients to leave: one could not be terminated" if self._draining else "",
         )
-        if _now() - self._started_at >= STEADY_SECONDS:
-            self._backoff = BACKOFF_FIRST_SECONDS
+        if _now() - self._started_at >= DAEMON_STEADY_S:
+            self._backoff = DAEMON_BACKOFF_FIRST_S
 
     async def _expect_start(self) -> None:
-        if _now() - max(self._since, self._started_at) >= START_SECONDS:
-            await self._renew(f"no server within {START_SECONDS:.0f} s")
+        if _now() - max(self._since, self._started_at) >= SERVER_START_S:
+            await self._renew(f"no server within {SERVER_START_S:.0f} s")
 
     async def _outlast_fault(self) -> None:
         if self._state is not MpsState.FAULT:
@@ -277,8 +269,8 @@ class Daemon:
             _log.warning("MPS server fault", gpu=self.order.uuid, clients=len(self._look.clients))
         count = len(self._look.clients)
         self._set(MpsState.FAULT, f"a client's fatal fault; {count} clients have not left yet")
-        if _now() - self._since >= FAULT_SECONDS:
-            await self._renew(f"{count} clients stayed {FAULT_SECONDS:.0f} s after a fatal fault")
+        if _now() - self._since >= SERVER_FAULT_S:
+            await self._renew(f"{count} clients stayed {SERVER_FAULT_S:.0f} s after a fatal fault")
 
     async def _mute(self, error: Exception, patience: float) -> None:
         """No good answer: unknown, and after a while a new daemon."""
@@ -318,14 +310,14 @@ class Daemon:
         await self._evict()
         with contextlib.suppress(*TROUBLE, ProgramMissing):
             await self._control.quit()
-        await self._running.stop(STOP_SECONDS)
+        await self._running.stop(DAEMON_STOP_S)
         self._running = None
         self._forget(why)
 
     async def _evict(self) -> None:
         """Terminate attached clients, as far as the server still does it."""
         with contextlib.suppress(TimeoutError, *TROUBLE, ProgramMissing):
-            async with asyncio.timeout(EVICT_SECONDS):
+            async with asyncio.timeout(SERVER_EVICT_S):
                 for pid in sorted(self._look.clients):
                     with contextlib.suppress(ControlUnclear):
                         await self._control.terminate(self._look, pid)
@@ -350,7 +342,7 @@ class Daemon:
 
     def _next_backoff(self) -> float:
         pause = self._backoff
-        self._backoff = min(pause * 2, BACKOFF_MOST_SECONDS)
+        self._backoff = min(pause * 2, DAEMON_BACKOFF_MOST_S)
         return pause
 
 

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from ullage_node.mps.control import ANSWER_SECONDS, PROGRAM, Place
+from ullage_node.mps.control import PROGRAM, Place
 from ullage_node.mps.programs import Call, ProgramMissing, Programs, ProgramSilent
 from ullage_node.mps.records import (
     MEMORY,
@@ -30,6 +30,7 @@ from ullage_node.mps.records import (
     Stranger,
 )
 from ullage_node.mps.versions import MANY_USERS_SINCE, NAMESPACES_SINCE, branch_of
+from ullage_node.times import CONTROL_S, DAEMON_PROBE_PAUSE_S
 
 DAEMON_COMM: Final = PROGRAM[:15]
 """The kernel keeps fifteen characters of a program's name."""
@@ -38,7 +39,6 @@ ENVIRON_MAX: Final = 128 << 10
 UNTOLD: Final = "(too long or not printable)"
 PROBE_PLACE: Final = "p"
 PROBE_TRIES: Final = 10
-PROBE_PAUSE_SECONDS: Final = 0.2
 
 
 class Processes:
@@ -107,11 +107,11 @@ async def _speaks_three(programs: Programs, root: Path) -> bool:
         ask = Call(words=(PROGRAM, "server", "list", "--format=csv,noheader"), env=place.env)
         for _ in range(PROBE_TRIES):
             with contextlib.suppress(ProgramSilent, ProgramMissing):
-                if (await programs.run(ask, ANSWER_SECONDS)).code == 0:
+                if (await programs.run(ask, CONTROL_S)).code == 0:
                     return True
             if running.returncode is not None:
                 return False
-            await asyncio.sleep(PROBE_PAUSE_SECONDS)
+            await asyncio.sleep(DAEMON_PROBE_PAUSE_S)
         return False
     finally:
         await running.stop(1.0)

@@ -19,9 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from ullage_node.times import KILLED_S
+
 OUTPUT_MAX: Final = 1 << 20
 """Bytes of an answer that are read; 60 clients take 4 KiB."""
-KILL_SECONDS: Final = 2.0
 
 
 class ProgramMissing(Exception):
@@ -143,7 +144,7 @@ async def _kill(process: asyncio.subprocess.Process) -> None:
     if process.returncode is None:
         _signal_group(process.pid, signal.SIGKILL)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(KILL_SECONDS):
+            async with asyncio.timeout(KILLED_S):
                 await process.wait()
 
 

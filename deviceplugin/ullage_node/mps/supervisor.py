@@ -13,7 +13,6 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
 
 import structlog
 
@@ -24,14 +23,7 @@ from ullage_node.mps.places import Places, PlaceUnusable
 from ullage_node.mps.probe import Processes, look_around
 from ullage_node.mps.programs import Programs
 from ullage_node.mps.records import Installed, Limits, Order, Report, Server
-
-AROUND_SECONDS: Final = 30.0
-"""Between two looks at what is installed and who else runs a daemon."""
-FRESH_SECONDS: Final = 2.5
-"""How long a report waits for a daemon's fresh answer; an old list says that it is old."""
-
-FIRST_SECONDS: Final = 1.0
-"""How long a report waits for the first look at what is installed."""
+from ullage_node.times import MPS_FIRST_S, MPS_FRESH_S, MPS_SURVEY_S
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -62,7 +54,7 @@ class Supervisor:
         try:
             while True:
                 await self._look_around()
-                await asyncio.sleep(AROUND_SECONDS)
+                await asyncio.sleep(MPS_SURVEY_S)
         finally:
             await self.retire()
 
@@ -86,7 +78,7 @@ class Supervisor:
         wanted = [self._daemons[uuid][0] for uuid in set(fresh) & self._daemons.keys()]
         if wanted:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(FRESH_SECONDS):
+                async with asyncio.timeout(MPS_FRESH_S):
                     await asyncio.gather(*(daemon.refresh() for daemon in wanted))
         known = {uuid: self._seen(daemon) for uuid, (daemon, _) in self._daemons.items()}
         return Report(installed=installed, servers=self._refused | known)
@@ -130,7 +122,7 @@ class Supervisor:
         if self._installed is None:
             if self._first is None or self._first.done():
                 self._first = asyncio.create_task(self._look_around())
-            await asyncio.wait({self._first}, timeout=FIRST_SECONDS)
+            await asyncio.wait({self._first}, timeout=MPS_FIRST_S)
         if self._installed is None:
             raise StillLooking("the MPS supervisor still looks at what is installed")
         return self._installed

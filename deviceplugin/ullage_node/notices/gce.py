@@ -19,11 +19,10 @@ from urllib.parse import quote
 
 from ullage.api.contract import Interruption, InterruptionKind
 from ullage_node.notices.endpoint import AnswerUnreadable, Endpoint, ok_or_away
+from ullage_node.times import GCE_WAIT_S
 
 PREEMPTED: Final = "/computeMetadata/v1/instance/preempted"
 FLAVOR: Final = {"Metadata-Flavor": "Google"}
-WAIT_SECONDS: Final = 20
-"""How long the server may hold an answer back."""
 GRACE_SECONDS: Final = 30.0
 """Time left to a preempted machine at the notice."""
 
@@ -34,7 +33,7 @@ class GCE:
     name = "GCE"
     base = "http://169.254.169.254"
 
-    def __init__(self, wall: Callable[[], float] = time.time, wait_s: int = WAIT_SECONDS) -> None:
+    def __init__(self, wall: Callable[[], float] = time.time, wait_s: int = GCE_WAIT_S) -> None:
         self._wall = wall
         self._wait_s = wait_s
         self._etag = ""

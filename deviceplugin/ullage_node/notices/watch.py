@@ -26,8 +26,8 @@ from ullage_node.notices.ec2 import EC2
 from ullage_node.notices.endpoint import AnswerUnreadable, Endpoint, EndpointAway, NoticeSource
 from ullage_node.notices.gce import GCE
 from ullage_node.settings import NoticeProvider, NoticeSettings
+from ullage_node.times import NOTICE_BACKOFF_MOST_S
 
-BACKOFF_MOST_SECONDS: Final = 30.0
 PATIENT_FAILURES: Final = 2
 """Questions in a row without an answer before the next ones come more slowly."""
 AWAY, UNREADABLE = "away", "unreadable"
@@ -123,7 +123,7 @@ class NoticeWatch:
         """Seconds from one question to the next: the period, more while no one answers."""
         doublings = min(max(0, self._silent - PATIENT_FAILURES), 16)
         period_s = self._settings.poll_seconds
-        return max(period_s, min(period_s * 2.0**doublings, BACKOFF_MOST_SECONDS))
+        return max(period_s, min(period_s * 2.0**doublings, NOTICE_BACKOFF_MOST_S))
 
     async def look(self, endpoint: Endpoint) -> None:
         """Ask once."""

@@ -38,16 +38,11 @@ from ullage_node.slices.pods import PodCache
 from ullage_node.slices.prestart import Leftover, Start, decide, owner_of
 from ullage_node.slices.steps import StepRecords
 from ullage_node.slices.table import SliceTable
+from ullage_node.times import LEFTOVERS_S, OWNER_PAUSE_S, OWNER_S, POD_READ_S, PREPARE_S
 
 SLOTS_MOST: Final = 64
 """Devices that one container may have."""
 LIST_TRIES: Final = 3
-LIST_PAUSE_SECONDS: Final = 0.15
-LIST_SECONDS: Final = 1.0
-"""Together for all tries; kubelet's 30 s are never used up."""
-POD_SECONDS: Final = 1.0
-OBSERVE_SECONDS: Final = 1.0
-PREPARE_SECONDS: Final = 2.0
 
 
 class StartRefused(Exception):
@@ -141,12 +136,12 @@ class Binder:
         if len(slots) > SLOTS_MOST or not all(map(SLOT_PATTERN.fullmatch, slots)):
             message = f"kubelet names {len(slots)} slots, not all of them ours"
             raise StartRefused(Refusal(reason=Reason.SLOT_UNKNOWN, message=message))
-        deadline = time.monotonic() + LIST_SECONDS
+        deadline = time.monotonic() + OWNER_S
         result: SlotOwner | Refusal = Refusal(reason=Reason.SLOT_UNKNOWN, message="")
         for attempt in range(LIST_TRIES):
             left = deadline - time.monotonic()
             if attempt:
-                await asyncio.sleep(min(LIST_PAUSE_SECONDS, max(left, 0)))
+                await asyncio.sleep(min(OWNER_PAUSE_S, max(left, 0)))
             if left <= 0:
                 break
             try:
@@ -165,7 +160,7 @@ class Binder:
         """The very pod that kubelet starts, never one that had its name before."""
         name = f"{owner.namespace}/{owner.pod}"
         try:
-            pod = await self._s.reader.get_pod(owner.namespace, owner.pod, POD_SECONDS)
+            pod = await self._s.reader.get_pod(owner.namespace, owner.pod, POD_READ_S)
         except PodUnreachable as error:
             return self._identify_unasked(owner, str(error))
         if pod is None:
@@ -198,12 +193,12 @@ class Binder:
             if left.binding.key != container:
                 await self.release(left.binding.key)
         try:
-            async with asyncio.timeout(PREPARE_SECONDS):
+            async with asyncio.timeout(PREPARE_S):
                 edits = await self._s.driver.prepare(binding)
         except PrepareRefused as error:
             raise StartRefused(Refusal(reason=error.reason, message=error.message)) from error
         except TimeoutError as error:
-            message = f"the device backend was not ready within {PREPARE_SECONDS:.0f} s"
+            message = f"the device backend was not ready within {PREPARE_S:.0f} s"
             raise StartRefused(Refusal(reason=Reason.MPS_NOT_READY, message=message)) from error
         # The spec may have changed while the backend worked: the decision must still be the same.
         if self._decide(slots, owner, container, ()) != binding:
@@ -279,7 +274,7 @@ class Binder:
             StartRefused: the backend did not answer.
         """
         try:
-            async with asyncio.timeout(OBSERVE_SECONDS):
+            async with asyncio.timeout(LEFTOVERS_S):
                 attachments = await self._s.driver.observe(bindings)
         except TimeoutError as error:
             message = "the device backend did not say who still uses the slots"

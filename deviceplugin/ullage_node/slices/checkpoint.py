@@ -42,6 +42,7 @@ from ullage_node.model.devices import ContainerBinding
 from ullage_node.model.slices import HeldSlice
 from ullage_node.slices.desired import EPOCH_MOST, read_decision
 from ullage_node.slices.table import SliceTable, binding_of
+from ullage_node.times import FILE_RETRY_S
 
 VERSION: Final = 1
 ASIDE_SUFFIX: Final = ".corrupt"
@@ -49,7 +50,6 @@ MOST_BYTES: Final = 8 << 20
 """2,048 slices take about one and a half."""
 QUARANTINE_MOST: Final = 1e11
 """Seconds since the epoch, thousands of years from now."""
-RETRY_SECONDS: Final = 5.0
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -254,7 +254,7 @@ class Saver:
                 await self.save()
             except OSError as error:
                 _log.error("checkpoint not written", path=str(self._path), error=str(error))
-                await asyncio.sleep(RETRY_SECONDS)
+                await asyncio.sleep(FILE_RETRY_S)
                 self._poked.set()
 
 

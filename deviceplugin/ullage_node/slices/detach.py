@@ -14,7 +14,6 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Final
 
 import structlog
 
@@ -28,14 +27,7 @@ from ullage_node.model.devices import (
 from ullage_node.model.slices import Pod
 from ullage_node.slices.pods import PodCache
 from ullage_node.slices.table import SliceTable
-
-EVERY_SECONDS: Final = 0.5
-RESERVE_SECONDS: Final = 12.0
-"""Kept free at the end of the grace period, half of it at most: one client takes 10 s at worst."""
-RETRY_SECONDS: Final = 2.0
-LATE_SECONDS: Final = 60.0
-"""So late at most is a deletion seen while the agent is there. A clock that says that the kill is
-longer ago is wrong: the processes are still there."""
+from ullage_node.times import DELETION_LATE_S, DETACH_APART_S, DETACH_RESERVE_S, DETACH_RETRY_S
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -71,7 +63,7 @@ class Detacher:
         try:
             while True:
                 self.run_once(now=asyncio.get_running_loop().time(), wall=time.time())
-                await asyncio.sleep(EVERY_SECONDS)
+                await asyncio.sleep(DETACH_APART_S)
         finally:
             for task in self._attempts.values():
                 task.cancel()
@@ -101,11 +93,11 @@ class Detacher:
         The wall clock knows of a deletion that the agent was not there to see; it may also have
         jumped.
         """
-        reserve = min(RESERVE_SECONDS, pod.grace_seconds / 2)
+        reserve = min(DETACH_RESERVE_S, pod.grace_seconds / 2)
         if now - self._first_seen[pod.uid] >= pod.grace_seconds - reserve:
             return True
         late = wall - pod.deletes_at
-        believed = pod.uid not in self._seen_alive or late <= LATE_SECONDS
+        believed = pod.uid not in self._seen_alive or late <= DELETION_LATE_S
         return believed and late >= -reserve
 
     async def _detach(self, binding: ContainerBinding, pids: frozenset[int]) -> None:
@@ -116,7 +108,7 @@ class Detacher:
             failed = fault_text(error)
         now = asyncio.get_running_loop().time()
         self._not_before = {key: at for key, at in self._not_before.items() if at > now}
-        self._not_before[binding.key] = now + RETRY_SECONDS
+        self._not_before[binding.key] = now + DETACH_RETRY_S
         if not failed:
             bound = {other.key for other in self._table.bindings}
             self._done = {key: old for key, old in self._done.items() if key in bound}

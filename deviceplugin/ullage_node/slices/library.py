@@ -46,7 +46,7 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
         "wire_fields",
         "xids",
     ),
-    "ullage_run": ("__init__", "lanes", "notices", "record", "requests", "torch_hook"),
+    "ullage_run": ("__init__", "lanes", "notices", "record", "requests", "times", "torch_hook"),
     "ullage_run.autostep": ("sitecustomize",),
 }
 """What counting steps and requests imports, by package."""

@@ -15,14 +15,9 @@ from typing import Final
 from ullage.api.contract import Reason, SlicePhase
 from ullage_node.model.devices import Attachment, AttachState, ContainerKey
 from ullage_node.model.slices import Refusal
+from ullage_node.times import ABSENT_S, UNVERIFIED_FIRST_S, UNVERIFIED_LATER_S
 
 UNENFORCED_READINGS: Final = 2
-UNVERIFIED_FIRST_SECONDS: Final = 10.0
-"""How long a new container may run before its limits are verified."""
-UNVERIFIED_LATER_SECONDS: Final = 30.0
-"""How long verification may be away from one that was verified before."""
-ABSENT_SECONDS: Final = 5.0
-"""How long an attached container must be without a process before it counts as ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,13 +68,13 @@ class Observer:
                 return _failed(seen.message or "limits do not hold")
             case AttachState.UNVERIFIED if lasted >= _patience(phase):
                 return _failed(f"not verified for {lasted:.0f} s: {seen.message or 'no reading'}")
-            case AttachState.ABSENT if phase is SlicePhase.ATTACHED and lasted >= ABSENT_SECONDS:
+            case AttachState.ABSENT if phase is SlicePhase.ATTACHED and lasted >= ABSENT_S:
                 return PhaseChange(phase=SlicePhase.PREPARED, why=None)
         return None
 
 
 def _patience(phase: SlicePhase) -> float:
-    return UNVERIFIED_LATER_SECONDS if phase is SlicePhase.ATTACHED else UNVERIFIED_FIRST_SECONDS
+    return UNVERIFIED_LATER_S if phase is SlicePhase.ATTACHED else UNVERIFIED_FIRST_S
 
 
 def _warning(seen: Attachment) -> Refusal | None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from typing import Final
 
 import structlog
 
@@ -21,8 +20,7 @@ from ullage_node.kubelet.pod_resources import KubeletUnavailable, Listing, SlotO
 from ullage_node.model.devices import ContainerKey
 from ullage_node.model.slices import container_of
 from ullage_node.slices.binder import Binder, StartRefused, Surroundings, owner_of_binding
-
-LIST_SECONDS: Final = 2.0
+from ullage_node.times import LISTING_S
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -57,7 +55,7 @@ class Reconciler:
 
     async def _ask(self) -> Listing | None:
         try:
-            listing = await self._s.lister.list_slots(LIST_SECONDS)
+            listing = await self._s.lister.list_slots(LISTING_S)
         except KubeletUnavailable:
             return None
         self._binder.last_listing = listing

@@ -24,11 +24,10 @@ from typing import Final
 import structlog
 
 from ullage.process.threads import in_thread
+from ullage_node.times import REMOVAL_PAUSE_S
 
 PASS_ENTRIES: Final = 5_000
 """Entries of one pass; about 50 ms."""
-PAUSE_SECONDS: Final = 0.5
-"""Between two passes while something is left: removing stays below a tenth of a core."""
 NOT_EMPTY: Final = frozenset({errno.ENOTEMPTY, errno.EEXIST})
 """What file systems say of a directory with something in it."""
 FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -65,7 +64,7 @@ class Trash:
         while True:
             self._filled.clear()
             while not await in_thread(self.empty):
-                await asyncio.sleep(PAUSE_SECONDS)
+                await asyncio.sleep(REMOVAL_PAUSE_S)
             await self._filled.wait()
 
     async def drain(self, seconds: float) -> None:

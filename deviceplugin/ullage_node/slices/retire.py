@@ -8,17 +8,13 @@ uninstall and a restart of the agent. The administrator's own files (``emulated.
 
 from __future__ import annotations
 
-from typing import Final
-
 from ullage_node.files import remove_empty
 from ullage_node.model.devices import ShareDriver
 from ullage_node.settings import PathSettings
 from ullage_node.slices import checkpoint
 from ullage_node.slices.cdi import CDIDirectory
 from ullage_node.slices.steps import StepRecords
-
-TRASH_SECONDS: Final = 20.0
-"""Time limit of one attempt to remove what containers left; the next attempt continues."""
+from ullage_node.times import TRASH_S
 
 
 async def remove_everything(
@@ -33,7 +29,7 @@ async def remove_everything(
     """
     cdi.sweep(frozenset())
     steps.clear()
-    await steps.trash.drain(TRASH_SECONDS)
+    await steps.trash.drain(TRASH_S)
     await driver.cleanup_all()
     checkpoint.remove(paths.checkpoint)
     for directory in (paths.checkpoint.parent, steps.trash.path, steps.path):

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ullage.api.contract import INTER_TOKEN, TIME_TO_FIRST_TOKEN
+from ullage_node.times import BUCKET_MOST_S, LATENCY_SUM_MOST_S
 
 DEFAULT_METRIC: Final = "ullage_request_seconds"
 """Histogram of the runtime library (``ullage_run.requests``)."""
@@ -41,10 +42,6 @@ REQUESTS_OF: Final[Mapping[str, str]] = {
 MOST_BUCKETS: Final = 512
 COUNT_MOST: Final = 2.0**53
 """Beyond it a float does not count by ones any more."""
-BOUND_MOST_SECONDS: Final = 1e9
-"""Thirty years: no latency. With the next limit, whatever is made of a page fits the API."""
-SUM_MOST_SECONDS: Final = 1e12
-"""Thirty years of a thousand requests at once."""
 NAMED_MOST: Final = 3
 NAME_LONGEST: Final = 80
 _NAME: Final = re.compile(rf"[A-Za-z_:][A-Za-z0-9_:]{{0,{NAME_LONGEST - 1}}}")
@@ -111,7 +108,7 @@ class Histogram:
     def mean_micros(self) -> int:
         """Mean of the observations, microseconds; 0 = there are none."""
         mean_s = self.sum_seconds / self.count if self.count else 0.0
-        return round(min(BOUND_MOST_SECONDS, mean_s) * 1e6)
+        return round(min(BUCKET_MOST_S, mean_s) * 1e6)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,9 +220,9 @@ def _checked(metric: str, buckets: Mapping[float, float], totals: Mapping[str, f
     unit = next((scale for end, scale in _UNITS.items() if metric.endswith(end)), 1.0)
     seconds = totals.get(f"{metric}_sum", 0.0) * unit
     requests = totals.get(f"{REQUESTS_OF.get(metric, metric)}_count", cumulative[-1])
-    if max(cumulative[-1], requests) > COUNT_MOST or seconds > SUM_MOST_SECONDS:
+    if max(cumulative[-1], requests) > COUNT_MOST or seconds > LATENCY_SUM_MOST_S:
         raise HistogramUnusable(f"{metric}: one of its values is larger than any count")
-    if bounds[0] < 0 or bounds[-2] * unit > BOUND_MOST_SECONDS:
+    if bounds[0] < 0 or bounds[-2] * unit > BUCKET_MOST_S:
         raise HistogramUnusable(f"{metric}: a bucket has a bound that is no latency")
     return Histogram(
         bounds=tuple(bound * unit for bound in bounds),

@@ -23,15 +23,9 @@ from ullage_node.telemetry.observations import ObservationBook
 from ullage_node.telemetry.rows import STEPS_MIN, Reading, RowMaker, Stretch
 from ullage_node.telemetry.tenants import Tenant
 from ullage_node.telemetry.windows import Page
+from ullage_node.times import LOOK_GAP_S, STRETCH_CARRIED_S, STRETCH_S, UNREPORTED_WARM_UP_S
 
-STEADY_SECONDS: Final = 30.0
-CARRY_SECONDS: Final = 600.0
-"""How long steps are counted that are too long for one stretch."""
 WARM_UP_STEPS: Final = 20
-WARM_UP_SECONDS: Final = 30.0
-"""For a container that reports no steps: since it was first seen."""
-GAP_SECONDS: Final = 5.0
-"""Looks further apart miss what happened between."""
 LOAD_CHANGE: Final = 0.1
 SIGMAS: Final = 2.0
 """Arrivals are random: a change counts when it is also more than chance (Poisson) makes it."""
@@ -113,16 +107,16 @@ class Learning:
         if (
             device is None
             or device.crowd != crowd
-            or not 0 <= look.now - device.seen_at <= GAP_SECONDS
+            or not 0 <= look.now - device.seen_at <= LOOK_GAP_S
             or _restarted(device, tenants, look.now)
         ):
             self._devices[gpu] = _begin(crowd, tenants, look.now)
             device = self._devices[gpu]
         device.seen_at = look.now
-        middle = look.now - device.since >= STEADY_SECONDS / 2
+        middle = look.now - device.since >= STRETCH_S / 2
         for tenant in tenants:
             _follow(device, device.tracks[tenant.key], tenant, look, middle=middle)
-        if look.now - device.since >= STEADY_SECONDS:
+        if look.now - device.since >= STRETCH_S:
             self._conclude(gpu, device, tenants, look)
             self._devices[gpu] = _go_on(device, tenants, look.now)
 
@@ -132,7 +126,7 @@ class Learning:
             return False
         if tenant.progress.steps:
             return tenant.progress.steps >= WARM_UP_STEPS
-        return look.now - self._first_seen[tenant.key] >= WARM_UP_SECONDS
+        return look.now - self._first_seen[tenant.key] >= UNREPORTED_WARM_UP_S
 
     def _conclude(self, gpu: str, device: _Device, tenants: list[Tenant], look: Look) -> None:
         known = all(tenant.desired.workload_class for tenant in tenants)
@@ -204,7 +198,7 @@ def _go_on(device: _Device, tenants: list[Tenant], now: float) -> _Device:
 def _too_few(first: Reading, newest: Reading) -> bool:
     """True if steps are so long that counting continues."""
     few = newest.steps - first.steps < STEPS_MIN
-    return few and newest.at_s - first.at_s < CARRY_SECONDS
+    return few and newest.at_s - first.at_s < STRETCH_CARRIED_S
 
 
 def _restarted(device: _Device, tenants: list[Tenant], now: float) -> bool:

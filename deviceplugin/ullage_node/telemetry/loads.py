@@ -18,14 +18,8 @@ from ullage.api.contract import LatencyObjective, ObservedLoad
 from ullage_node.model.devices import ContainerKey
 from ullage_node.telemetry.histograms import Histogram, quantile
 from ullage_node.telemetry.windows import Page
+from ullage_node.times import LOAD_SPAN_LEAST_S, LOAD_SPAN_MOST_S, LOAD_SPAN_S, PAGE_STALE_S
 
-SPAN_SECONDS: Final = 15.0
-"""A load is measured over so long, where pages reach back as far."""
-LEAST_SECONDS: Final = 4.0
-SPAN_MOST_SECONDS: Final = 60.0
-"""A longer span, after pages that could not be read, mixes too much."""
-STALE_SECONDS: Final = 15.0
-"""An older page says nothing of now."""
 PAGES_MOST: Final = 16
 
 
@@ -55,7 +49,7 @@ class Loads:
         ):
             pages.clear()
         pages.append(page)
-        while len(pages) > 2 and page.at_s - pages[1].at_s >= SPAN_SECONDS:
+        while len(pages) > 2 and page.at_s - pages[1].at_s >= LOAD_SPAN_S:
             pages.popleft()
 
     def of(self, key: ContainerKey, slo: LatencyObjective, now: float) -> ObservedLoad | None:
@@ -80,11 +74,11 @@ class Loads:
 
     def _span(self, key: ContainerKey, now: float) -> _Span | None:
         pages = self._pages.get(key)
-        if not pages or len(pages) < 2 or now - pages[-1].at_s > STALE_SECONDS:
+        if not pages or len(pages) < 2 or now - pages[-1].at_s > PAGE_STALE_S:
             return None
         first, last = pages[0], pages[-1]
         made, seconds = last.histogram.since(first.histogram), last.at_s - first.at_s
-        if made is None or not LEAST_SECONDS <= seconds <= SPAN_MOST_SECONDS:
+        if made is None or not LOAD_SPAN_LEAST_S <= seconds <= LOAD_SPAN_MOST_S:
             return None
         return _Span(made=made, seconds=seconds)
 

@@ -19,22 +19,21 @@ from typing import Final
 import orjson
 
 from ullage.api.contract import MAX_OBSERVATIONS, Observation
+from ullage_node.times import SAME_ROW_S
 
-SAME_SECONDS: Final = 600.0
-"""How long a row keeps an equal one of its mixture away."""
 SAME_STEP: Final = 0.02
 """Relative difference of step times below which two rows are equal."""
 SAME_LOAD: Final = 0.1
 """Relative difference of offered load below which two rows are equal."""
 MIXTURE_MOST: Final = 8
-"""Most rows of one mixture within :data:`SAME_SECONDS`, however much they differ."""
+"""Most rows of one mixture within :data:`SAME_ROW_S`, however much they differ."""
 MOST_WAITING: Final = 512
 """Rows kept while no operator takes them in; the oldest go first. About a quarter of an hour of
 them at the fastest pace, days at the usual one."""
 STATUS_BYTES: Final = 5 * 1024
 """Of rows in one status; the API server stores the whole object at every heartbeat."""
 BURST: Final = 64
-REFILL_PER_S: Final = 0.5
+ROWS_PER_SECOND: Final = 0.5
 """The node as a whole: rows at once, and for how many there is room again every second."""
 
 Mixture = tuple[object, ...]
@@ -141,7 +140,7 @@ class ObservationBook:
     def _keep(self, row: Observation) -> bool:
         now = self._clock()
         passed = max(now - self._filled_at, 0.0)
-        self._room, self._filled_at = min(self._room + passed * REFILL_PER_S, float(BURST)), now
+        self._room, self._filled_at = min(self._room + passed * ROWS_PER_SECOND, float(BURST)), now
         if self._room < 1:
             self.left_out["flood"] += 1
             return False
@@ -164,7 +163,7 @@ class ObservationBook:
     def _forget(self, now: float) -> None:
         """Drop what was said too long ago."""
         for mixture, known in list(self._said.items()):
-            while known.at and now - known.at[0] >= SAME_SECONDS:
+            while known.at and now - known.at[0] >= SAME_ROW_S:
                 known.at.popleft()
             if not known.at:
                 del self._said[mixture]

@@ -12,12 +12,9 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
-WINDOW_NS: Final = 60 * 10**9
-"""How far back is looked, at least as many steps as :data:`WINDOW_STEPS`."""
+from ullage_node.times import PACE_SPAN_LEAST_NS, PACE_WINDOW_NS
+
 WINDOW_STEPS: Final = 20
-SPAN_MIN_NS: Final = 5 * 10**9
-"""A shorter stretch says nothing of the time alone: the CPU counter is read up to one reading
-period after the step that it is set against."""
 STEPS_MIN: Final = 3
 MARKS_MAX: Final = 128
 STEP_MOST_MICROS: Final = 86_400 * 10**6
@@ -77,7 +74,7 @@ class Pace:
         time alone = (solo_ns at the end - at the beginning) / steps between, ``derived``.
         """
         steps, span_ns = self._stretch()
-        if steps < STEPS_MIN or span_ns < SPAN_MIN_NS or not self._marks[0].solo_ns:
+        if steps < STEPS_MIN or span_ns < PACE_SPAN_LEAST_NS or not self._marks[0].solo_ns:
             return 0
         return (self._marks[-1].solo_ns - self._marks[0].solo_ns) // steps // 1000
 
@@ -101,6 +98,6 @@ def _went_back(last: Mark, mark: Mark) -> bool:
 def _enough(second: Mark, newest: Mark) -> bool:
     """True if the stretch from the second mark on is long enough without the first."""
     return (
-        newest.last_step_ns - second.last_step_ns >= WINDOW_NS
+        newest.last_step_ns - second.last_step_ns >= PACE_WINDOW_NS
         and newest.steps - second.steps >= WINDOW_STEPS
     )

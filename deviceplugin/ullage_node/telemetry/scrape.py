@@ -29,17 +29,14 @@ from ullage_node.telemetry.histograms import (
 )
 from ullage_node.telemetry.http_page import NotServed, page_parts
 from ullage_node.telemetry.windows import Page
+from ullage_node.times import PAGE_READ_S, SCRAPE_IDLE_S, SCRAPE_TICK_S
 
-READ_SECONDS: Final = 1.0
 PAGE_BYTES_MAX: Final = 4 << 20
 LINE_BYTES_MAX: Final = 16 << 10
 LINES_MAX: Final = 65_536
 LINES_KEPT_MAX: Final = 2048
 KEPT_BYTES_MAX: Final = 512 << 10
 READS_AT_ONCE: Final = 8
-TICK_SECONDS: Final = 0.25
-IDLE_SECONDS: Final = 1.0
-"""Between two looks for targets while there are none."""
 ACCEPT: Final = "text/plain;version=0.0.4"
 LASTING_READS: Final = 3
 """Failures in a row before one is reported: a starting server does not answer at first."""
@@ -106,7 +103,7 @@ class Scraper:
         """Work until cancelled."""
         while True:
             await self.run_once(time.monotonic())
-            await asyncio.sleep(TICK_SECONDS if self._states else IDLE_SECONDS)
+            await asyncio.sleep(SCRAPE_TICK_S if self._states else SCRAPE_IDLE_S)
 
     async def run_once(self, now: float) -> None:
         """Read every page that is due."""
@@ -169,14 +166,14 @@ async def fetch_lines(target: Target) -> list[str]:
         )
     try:
         async with (
-            asyncio.timeout(READ_SECONDS),
+            asyncio.timeout(PAGE_READ_S),
             aclosing(page_parts(target.url, ACCEPT)) as parts,
         ):
             return await _lines(parts, target)
     except NotServed as error:
         raise PageUnreadable(f"{target.url} answers {error.status}, not 200") from error
     except TimeoutError as error:
-        raise PageUnreadable(f"{target.url} did not answer within {READ_SECONDS:g} s") from error
+        raise PageUnreadable(f"{target.url} did not answer within {PAGE_READ_S:g} s") from error
     except (asyncio.LimitOverrunError, EOFError, OSError, ValueError) as error:
         # Without the error's own text: it may name another port or address at every try.
         raise PageUnreadable(f"{target.url} cannot be read ({type(error).__name__})") from error

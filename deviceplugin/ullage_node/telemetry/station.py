@@ -18,7 +18,7 @@ from typing import Final
 from ullage.api.contract import LatencyObjective, ObservedLoad
 from ullage_node.containers import Containers
 from ullage_node.device_watch import DeviceWatch
-from ullage_node.events import QUIET_SECONDS, Event, Events, Subject
+from ullage_node.events import Event, Events, Subject
 from ullage_node.model.devices import ContainerKey
 from ullage_node.model.guard import Windows
 from ullage_node.model.samples import DeviceSampler, Samples
@@ -30,11 +30,9 @@ from ullage_node.telemetry.metrics import HeldFigures, TelemetryFigures, held_fi
 from ullage_node.telemetry.observations import ObservationBook
 from ullage_node.telemetry.scrape import Scraper, Target
 from ullage_node.telemetry.tenants import Tenant, tenants_of
-from ullage_node.telemetry.windows import MIN_SECONDS, Page, TenantWindows
+from ullage_node.telemetry.windows import Page, TenantWindows
+from ullage_node.times import EVENT_QUIET_S, LATENCY_WINDOW_LEAST_S, PAGE_PERIOD_MOST_S, SAMPLE_S
 
-PERIOD_MAX_SECONDS: Final = 5.0
-"""A page is read at least this often, also for longer windows."""
-SAMPLE_SECONDS: Final = 1.0
 UNMEASURED: Final = "LatencyUnmeasured"
 """Event of a pod whose latency objective cannot be judged."""
 MOST_TEXTS: Final = 3
@@ -149,12 +147,12 @@ class Telemetry:
         for tenant in self._tenants:
             slo, pod = tenant.desired.slo, self._sources.around.pods.by_uid.get(tenant.key.pod_uid)
             if slo is not None and pod is not None and tenant.running and not tenant.frozen:
-                seconds = max(float(slo.window_seconds), MIN_SECONDS)
+                seconds = max(float(slo.window_seconds), LATENCY_WINDOW_LEAST_S)
                 yield Target(
                     key=tenant.key,
                     url=pod.endpoint.url,
                     metric=slo.metric or DEFAULT_METRIC,
-                    period_s=seconds / math.ceil(seconds / PERIOD_MAX_SECONDS),
+                    period_s=seconds / math.ceil(seconds / PAGE_PERIOD_MOST_S),
                 )
 
     def _take_page(self, key: ContainerKey, page: Page) -> None:
@@ -179,7 +177,7 @@ class Telemetry:
         """True if a text may be said of a container: it is one of few in a while."""
         now = time.monotonic()
         recent = {
-            text: at for text, at in self._said.get(key, {}).items() if now - at < QUIET_SECONDS
+            text: at for text, at in self._said.get(key, {}).items() if now - at < EVENT_QUIET_S
         }
         if why not in recent and len(recent) >= MOST_TEXTS:
             return False
@@ -192,6 +190,6 @@ async def _sample(sampler: DeviceSampler, into: Samples) -> None:
     try:
         while True:
             into.take(await sampler.sample(time.monotonic()))
-            await asyncio.sleep(SAMPLE_SECONDS)
+            await asyncio.sleep(SAMPLE_S)
     finally:
         await sampler.close()

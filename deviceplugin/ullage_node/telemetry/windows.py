@@ -18,9 +18,8 @@ from ullage.api.contract import LatencyObjective
 from ullage_node.model.devices import ContainerKey
 from ullage_node.model.guard import Subject, Window, Windows
 from ullage_node.telemetry.histograms import Histogram, quantile
+from ullage_node.times import LATENCY_WINDOW_LEAST_S
 
-MIN_SECONDS: Final = 2.0
-"""Shorter windows hold too few requests; a pause of the guard lasts ten seconds at most."""
 SLACK: Final = 0.1
 """Part of a window by which a page may come early and still end it."""
 OVERDUE: Final = 3.0
@@ -79,7 +78,7 @@ class LatencyWindows:
         if track is None or track.base is None or track.newest is None:
             return None
         base, newest = track.base, track.newest
-        seconds = max(float(slo.window_seconds), MIN_SECONDS)
+        seconds = max(float(slo.window_seconds), LATENCY_WINDOW_LEAST_S)
         passed = newest.at_s - base.at_s
         if passed < seconds * (1 - SLACK):
             return None

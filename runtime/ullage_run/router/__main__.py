@@ -24,11 +24,9 @@ import uvloop
 from ullage_run.router.dispatcher import Dispatcher
 from ullage_run.router.server import Server
 from ullage_run.router.settings import Addresses, Settings, addresses_of, parser, settings_of
+from ullage_run.times import ENDING_LOOK_S, THREAD_SWITCH_S
 
 BAD_ARGUMENTS: Final = 2
-LOOK_S: Final = 0.1
-SWITCH_S: Final = 0.001
-"""A thread that learns leaves the loop waiting for so long at most."""
 SPARE_FILES: Final = 256
 """Open files beside connections of clients: connections to replicas, and the process's own."""
 
@@ -57,7 +55,7 @@ async def route(settings: Settings, addresses: Addresses) -> int:
         ports = [server.port, server.metrics_port, *([server.grpc_port] if addresses.grpc else [])]
         print("listening", *ports, flush=True)
         while dispatcher.fault is None and not asked_to_end.is_set():
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(ENDING_LOOK_S)
         if dispatcher.fault is None:
             await server.drain()
     finally:
@@ -92,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings = settings_of(given)
         addresses = addresses_of(given)
         open_files(settings.limits.connections)
-        sys.setswitchinterval(SWITCH_S)
+        sys.setswitchinterval(THREAD_SWITCH_S)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(route(settings, addresses))
     except (ValueError, OSError) as error:

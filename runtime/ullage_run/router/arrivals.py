@@ -8,8 +8,8 @@ import asyncio
 from collections import deque
 from typing import Final
 
-WINDOW_S: Final = 15
-"""Seconds over which arrivals are averaged."""
+from ullage_run.times import ARRIVALS_WINDOW_S
+
 MOST_WAITERS: Final = 8
 """Callers that may wait for the next request at a time; one more is answered at once."""
 
@@ -48,7 +48,7 @@ class Arrivals:
         second = int(now_s)
         self._forget(second)
         counted = sum(count for at, count in self._seconds if at < second)
-        return counted / min(float(WINDOW_S), max(1.0, now_s - self._began_s))
+        return counted / min(float(ARRIVALS_WINDOW_S), max(1.0, now_s - self._began_s))
 
     def idle_s(self, now_s: float) -> float:
         """Seconds since a request arrived or was under way; since the start where none was."""
@@ -66,5 +66,5 @@ class Arrivals:
             self._waiters.discard(waiter)
 
     def _forget(self, second: int) -> None:
-        while self._seconds and self._seconds[0][0] < second - WINDOW_S:
+        while self._seconds and self._seconds[0][0] < second - ARRIVALS_WINDOW_S:
             self._seconds.popleft()

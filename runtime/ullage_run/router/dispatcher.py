@@ -31,7 +31,7 @@ from ullage_run.router.calls import Answer, Call
 from ullage_run.router.following import Unknown, addresses_of_name
 from ullage_run.router.generation import GenerationKey
 from ullage_run.router.generation_times import GenerationTimes
-from ullage_run.router.generations import REFRESH_S, Generations
+from ullage_run.router.generations import Generations
 from ullage_run.router.grpc_replicas import GrpcConnections
 from ullage_run.router.http_replicas import HttpConnections
 from ullage_run.router.metrics import Result, RouterMetrics, Split
@@ -57,6 +57,15 @@ from ullage_run.router.request_queue import RequestQueue
 from ullage_run.router.run_times import RunTimes, first_costs
 from ullage_run.router.settings import Backend, Settings
 from ullage_run.router.wires import wire_of
+from ullage_run.times import (
+    APART_S,
+    EXPIRE_S,
+    HANG_LEAST_S,
+    LEARN_S,
+    LEAVES_EARLY_S,
+    REFRESH_S,
+    RETRY_AFTER_MOST_S,
+)
 
 log = logging.getLogger("ullage.router")
 
@@ -65,29 +74,18 @@ SERVER_ERROR: Final = 500
 BAD_GATEWAY: Final = 502
 UNAVAILABLE: Final = 503
 GATEWAY_TIMEOUT: Final = 504
-LEARN_S: Final = 1.0
-EXPIRE_S: Final = 0.02
-"""Between two looks for requests that are past their deadline while no replica is free."""
-LEAVES_EARLY_S: Final = 0.02
 LEAVES_EARLY: Final = 0.05
-"""A client that leaves at its deadline does so before ours, which begins when its call arrives: by
-at most so long, and by so much of its time (not measured)."""
+"""Part of its time by which a client that leaves at its deadline may do so before ours."""
 SILENT_PROBES: Final = 3
 """Probes in a row without an answer that take a replica out; it may just be busy."""
-APART_S: Final = 60.0
-"""Raw and JSON inputs share no batch for so long after a replica refused one of both."""
 MODELS: Final = 32
 """Models of which it is kept that a replica was not ready for them."""
 NOT_READY: Final = re.compile(rb"not (?:yet )?ready", re.IGNORECASE)
 """How a server's 503 says that a model is not."""
 SAID_BYTES: Final = 1024
-MOST_RETRY_AFTER_S: Final = 60
-"""Clients of OpenAI's library come again after half a second where they are told more than 60 s
-(below 3.0), or give up above 120 s (since)."""
 ENCODED: Final = "Content-Encoding"
 HANG_FACTOR: Final = 4.0
 """A batch that takes so many times the longest that was seen counts as hanging."""
-LEAST_HANG_S: Final = 0.05
 JSON: Final[Mapping[str, str]] = {"Content-Type": "application/json"}
 
 
@@ -589,7 +587,7 @@ class Dispatcher:
         worst = replica.times.worst_s([call.request.app for call in calls])
         if worst is None:
             return limit
-        hang = max(HANG_FACTOR * worst, LEAST_HANG_S)
+        hang = max(HANG_FACTOR * worst, HANG_LEAST_S)
         saved = any(call.request.deadline_s > now_s + hang for call in calls)
         return min(hang, limit) if saved else limit
 
@@ -837,7 +835,7 @@ def _error(status: int, text: str, *, retry_after_s: int) -> Answer:
     """An answer of the router's own."""
     again = {}
     if status in (TOO_MANY, UNAVAILABLE):
-        again["Retry-After"] = str(min(retry_after_s, MOST_RETRY_AFTER_S))
-        if retry_after_s > MOST_RETRY_AFTER_S:
+        again["Retry-After"] = str(min(retry_after_s, RETRY_AFTER_MOST_S))
+        if retry_after_s > RETRY_AFTER_MOST_S:
             text = f"{text}; it may take {retry_after_s} s"
     return Answer(status=status, body=error_body(text), headers={**JSON, **again}, error=text)

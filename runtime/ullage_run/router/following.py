@@ -9,7 +9,8 @@ import socket
 from typing import Final
 from urllib.parse import urlsplit
 
-RESOLVE_S: Final = 5.0
+from ullage_run.times import RESOLVE_S
+
 MOST: Final = 1024
 """Replicas of a service at most; a name with more addresses is none of a service of ours."""
 NONE_THERE: Final = frozenset({socket.EAI_NONAME, socket.EAI_NODATA})

@@ -21,13 +21,10 @@ from ullage_run.router.generation import GenerationKey
 from ullage_run.router.generation_times import AnswerLengths, GenerationTimes
 from ullage_run.router.replicas import OK, Broken, Connections, NotDelivered, Replica
 from ullage_run.router.settings import Settings
+from ullage_run.times import CACHE_LOOK_S, CACHE_PAGE_S
 
 log = logging.getLogger("ullage.router")
 
-REFRESH_S: Final = 0.25
-CACHE_S: Final = 0.5
-"""Between two looks at a replica's page of metrics."""
-PAGE_S: Final = 2.0
 STALE_LOOKS: Final = 4
 """Looks in a row without an answer after which a cache that was full is not known any more."""
 
@@ -109,7 +106,7 @@ class Generations:
         while True:
             used, error = None, ""
             try:
-                reply = await connections.ask(replica, "GET", PAGE, {}, b"", PAGE_S)
+                reply = await connections.ask(replica, "GET", PAGE, {}, b"", CACHE_PAGE_S)
                 silent = 0
                 used = cache_use(reply.body) if reply.status == OK else None
                 if used is None:
@@ -126,4 +123,4 @@ class Generations:
             if full is not replica.cache_full:
                 replica.cache_full = full
                 changed()
-            await asyncio.sleep(CACHE_S)
+            await asyncio.sleep(CACHE_LOOK_S)

@@ -18,7 +18,6 @@ from ullage_run.router.open_inference import error_body
 from ullage_run.router.paths import READY, SERVER, ModelPath
 from ullage_run.router.proto import open_inference_pb2 as messages
 from ullage_run.router.replicas import (
-    CONNECT_S,
     OK,
     Again,
     Begun,
@@ -30,6 +29,7 @@ from ullage_run.router.replicas import (
 )
 from ullage_run.router.settings import GRPC_SCHEME, Limits
 from ullage_run.router.translation import json_of_metadata
+from ullage_run.times import REPLICA_CONNECT_S
 
 SERVICE: Final = "inference.GRPCInferenceService"
 METHODS: Final = ("ServerReady", "ServerMetadata", "ModelReady", "ModelMetadata", "ModelInfer")
@@ -62,7 +62,7 @@ class GrpcConnections:
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.min_reconnect_backoff_ms", 100),
-            ("grpc.max_reconnect_backoff_ms", int(CONNECT_S * MILLISECONDS)),
+            ("grpc.max_reconnect_backoff_ms", int(REPLICA_CONNECT_S * MILLISECONDS)),
             ("grpc.enable_retries", 0),
             ("grpc.enable_http_proxy", 0),
         ]
@@ -158,10 +158,10 @@ class GrpcConnections:
             known = self._channels[replica.number] = Channel(channel)
         if known.channel.get_state(try_to_connect=True) is not grpc.ChannelConnectivity.READY:
             try:
-                async with asyncio.timeout(CONNECT_S):
+                async with asyncio.timeout(REPLICA_CONNECT_S):
                     await known.channel.channel_ready()
             except TimeoutError:
-                raise NotDelivered(f"no connection in {CONNECT_S:g} s") from None
+                raise NotDelivered(f"no connection in {REPLICA_CONNECT_S:g} s") from None
         answer: bytes = await known.methods[name](body, metadata=metadata)
         return answer
 

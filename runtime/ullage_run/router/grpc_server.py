@@ -25,12 +25,11 @@ from ullage_run.router.replicas import OK
 from ullage_run.router.settings import Address, Settings
 from ullage_run.router.submission import Submission
 from ullage_run.router.translation import model_metadata, server_metadata
+from ullage_run.times import PING_S
 
 METADATA_BYTES: Final = 16 * 1024
 STREAMS: Final = 1024
 """Requests of one connection at a time."""
-PING_S: Final = 30.0
-"""A connection that is silent so long is asked whether it is still there."""
 MILLISECONDS: Final = 1000
 Asked = TypeVar("Asked")
 Said = TypeVar("Said")

@@ -21,7 +21,6 @@ from aiohttp.http import RawResponseMessage
 from aiohttp.http_exceptions import HttpProcessingError
 
 from ullage_run.router.replicas import (
-    CONNECT_S,
     OK,
     Again,
     Begun,
@@ -34,9 +33,8 @@ from ullage_run.router.replicas import (
     TooLate,
     end_to_end,
 )
+from ullage_run.times import KEPT_IDLE_S, REPLICA_CONNECT_S
 
-IDLE_S: Final = 4.0
-"""An idle connection is kept for less than the five seconds after which common servers close it."""
 STREAMED: Final = frozenset({"text/event-stream", "application/x-ndjson"})
 """Content types of answers whose parts a client reads one by one."""
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
@@ -195,7 +193,7 @@ class HttpConnections:
     def _kept(self, replica: Replica) -> Connection | None:
         """The connection that was used last, if one can be used still."""
         idle = self._idle.get(replica.number)
-        oldest_s = asyncio.get_running_loop().time() - IDLE_S
+        oldest_s = asyncio.get_running_loop().time() - KEPT_IDLE_S
         while idle:
             last = idle.pop()
             usable = last.connection.is_connected() and not last.connection.should_close
@@ -207,7 +205,7 @@ class HttpConnections:
     def _keep(self, replica: Replica, connection: Connection) -> None:
         now = asyncio.get_running_loop().time()
         idle = self._idle.setdefault(replica.number, deque())
-        while idle and idle[0].since_s < now - IDLE_S:
+        while idle and idle[0].since_s < now - KEPT_IDLE_S:
             idle.popleft().connection.close()
         idle.append(Idle(connection, now))
 
@@ -221,10 +219,10 @@ async def _connected(replica: Replica) -> Connection:
     split = urlsplit(replica.backend.url)
     host, port = split.hostname or "", split.port or 0
     try:
-        async with asyncio.timeout(CONNECT_S):
+        async with asyncio.timeout(REPLICA_CONNECT_S):
             _, connection = await loop.create_connection(lambda: Connection(loop), host, port)
     except TimeoutError:
-        raise NotDelivered(f"no connection in {CONNECT_S:g} s") from None
+        raise NotDelivered(f"no connection in {REPLICA_CONNECT_S:g} s") from None
     except OSError as error:
         raise NotDelivered(f"no connection: {error}") from None
     return connection

@@ -17,17 +17,17 @@ from aiohttp import web
 
 from ullage_run.router.dispatcher import JSON, Dispatcher
 from ullage_run.router.open_inference import error_body
+from ullage_run.times import LOAD_WAIT_MOST_S
 
 LOAD_PATH: Final = "/load"
-LONGEST_S: Final = 30
 MOST_DIGITS: Final = 18
 
 
 async def load_page(dispatcher: Dispatcher, query: Mapping[str, str]) -> web.Response:
     """The page, or 400 for a query that is none."""
-    after, wait_s = _whole(query, "after", 10**MOST_DIGITS), _whole(query, "wait", LONGEST_S)
+    after, wait_s = _whole(query, "after", 10**MOST_DIGITS), _whole(query, "wait", LOAD_WAIT_MOST_S)
     if after is None or wait_s is None:
-        text = f"after and wait are whole numbers, wait at most {LONGEST_S}"
+        text = f"after and wait are whole numbers, wait at most {LOAD_WAIT_MOST_S}"
         return web.Response(status=400, body=error_body(text), headers=JSON)
     if wait_s:
         await dispatcher.arrivals.beyond(after, wait_s)

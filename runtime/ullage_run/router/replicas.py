@@ -16,7 +16,6 @@ from ullage_run.router.generation_times import GenerationTimes
 from ullage_run.router.run_times import RunTimes
 from ullage_run.router.settings import Backend
 
-CONNECT_S: Final = 1.0
 OK: Final = 200
 PARTS: Final = 8
 """Parts of an answer that wait for their client."""

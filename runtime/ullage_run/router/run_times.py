@@ -22,12 +22,11 @@ from ullage.engines.batching.chooser import Chooser, Rules
 from ullage.engines.batching.cost_fit import CostFit
 from ullage.engines.batching.histogram import LEAST_SAMPLES, Histogram, SlidingWindow
 from ullage.engines.batching.waiting import Request, Waiting
+from ullage_run.times import RUN_LEAST_S
 
 WINDOWS: Final = 64
 """Applications, and applications by size, whose times are kept."""
 SAMPLES: Final = 1024
-LEAST_S: Final = 1e-6
-"""A request that took no longer than c0 counts as so many seconds."""
 LEAST_NEW: Final = 16
 MOST_NEW: Final = 4096
 """Batches that make it worth to learn again: a quarter of what was seen, within these."""
@@ -86,7 +85,7 @@ class RunTimes:
         self._seen += 1
         self._new += 1
         if len(keys) == 1:
-            single = max(batch_s - self.prior.fixed_s, LEAST_S)
+            single = max(batch_s - self.prior.fixed_s, RUN_LEAST_S)
             for name in (keys[0], app_of(keys[0])):
                 self._window(name).add(single)
             return

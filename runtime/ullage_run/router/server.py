@@ -26,6 +26,7 @@ from ullage_run.router.paths import MODELS, OPENAI
 from ullage_run.router.replicas import Stream
 from ullage_run.router.settings import Address, Addresses, Settings
 from ullage_run.router.submission import Submission
+from ullage_run.times import LINGER_S, METRICS_PAGE_AGE_S
 
 log = logging.getLogger("ullage.router")
 
@@ -34,9 +35,6 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 LARGE_BYTES: Final = 64 * 1024
 """An answer above it does not fit into a socket's buffer, so its client must take it in."""
 EVENTS: Final = "text/event-stream"
-PAGE_S: Final = 1.0
-LINGER_S: Final = 1.0
-"""For the rest of a body that was refused."""
 
 
 class BoundedServer(web.Server):
@@ -138,7 +136,7 @@ class Server:
         if request.path != "/metrics":
             return web.Response(status=404, text="metrics are at /metrics\n")
         now = self._dispatcher.now_s()
-        if now - self._page_at >= PAGE_S:
+        if now - self._page_at >= METRICS_PAGE_AGE_S:
             self._page = generate_latest(self._dispatcher.metrics.registry)
             self._page_at = now
         return web.Response(body=self._page, headers={"Content-Type": CONTENT_TYPE_LATEST})

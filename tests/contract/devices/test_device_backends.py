@@ -38,7 +38,7 @@ RIGS: Mapping[str, Callable[[Path], Rig]] = {
 async def rig(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Rig]:
-    for pause in ("YOUNG_SECONDS", "UNSETTLED_SECONDS"):  # how often a new server is looked at
+    for pause in ("SERVER_YOUNG_LOOK_S", "SERVER_UNSETTLED_LOOK_S"):
         monkeypatch.setattr(daemon, pause, 0.01)
     made = RIGS[request.param](tmp_path)
     yield made

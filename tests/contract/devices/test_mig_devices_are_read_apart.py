@@ -18,10 +18,10 @@ from ullage.api.contract import ObservedDevice, Reason
 from ullage_node.devices.nvidia.host_processes import UUID_CHARACTERS_MAX, UUIDS_MAX
 from ullage_node.devices.nvidia.mig import HostMig, MigUnseen
 from ullage_node.devices.nvidia.nvml import NvmlApi
-from ullage_node.devices.nvidia.probe import PARTS_SECONDS
 from ullage_node.devices.nvidia.read import NvidiaDevice
 from ullage_node.line_socket import LineServer, Unanswered, ask, exchange
 from ullage_node.model.devices import BackendUnavailable, DeviceBackend, DeviceReading
+from ullage_node.times import MIG_READER_AWAY_S
 
 GPU = NvidiaDevice(uuid="GPU-a", product_name="NVIDIA H100", memory_mib=81_559, minor=0, mig=True)
 PART = {
@@ -87,7 +87,7 @@ class TestTheReaderIsAway:
         async with rig.reader():
             await discovered(backend)
             await readings(backend)
-        rig.clock.advance(PARTS_SECONDS + 1)
+        rig.clock.advance(MIG_READER_AWAY_S + 1)
         after = await readings(backend)
         assert not after[rig.small.uuid].healthy
         assert not after[rig.small.uuid].hard

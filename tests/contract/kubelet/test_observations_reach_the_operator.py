@@ -30,7 +30,7 @@ ROW = Observation(
 @pytest.fixture(autouse=True)
 def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """The scraper asks more often whether a page is due."""
-    for pause in ("TICK_SECONDS", "IDLE_SECONDS"):
+    for pause in ("SCRAPE_TICK_S", "SCRAPE_IDLE_S"):
         monkeypatch.setattr(scrape, pause, 0.02)
 
 
@@ -103,7 +103,7 @@ async def test_a_servers_latency_becomes_windows_of_its_slice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for module in (windows, station):  # a window of one second
-        monkeypatch.setattr(module, "MIN_SECONDS", 0.5)
+        monkeypatch.setattr(module, "LATENCY_WINDOW_LEAST_S", 0.5)
     histogram = RequestHistogram()
     server = await a_server(histogram)
     async with NodeRig() as node:

@@ -86,7 +86,7 @@ from ullage_run import record
 for _ in range(10):
     ullage_run.step()
 reader, writer = os.pipe()
-record.RETRY_NS = 0
+record.RECORD_RETRY_NS = 0
 if os.fork():
     os._exit(0)
 os.close(writer)

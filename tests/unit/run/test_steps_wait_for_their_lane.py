@@ -30,6 +30,7 @@ from ullage.api.lanes import (
     encode,
 )
 from ullage_run import lanes
+from ullage_run.times import LANE_RETRY_LEAST_S
 
 LANE = InLane(lane=3, size_mib=300, limit_mib=400, epoch=1)
 
@@ -159,7 +160,7 @@ def late(answers: Callable[[Message], list[Message]]) -> Callable[[Message], lis
 def test_a_loop_without_pauses_hears_the_end_of_a_step_with_the_next_grant(
     tmp_path: Path, play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lanes, "QUICK_S", 60.0)
+    monkeypatch.setattr(lanes, "LANE_QUICK_S", 60.0)
     node = play(late(plainly))
     with join(tmp_path) as lane:
         for _ in range(4):
@@ -171,7 +172,7 @@ def test_a_loop_without_pauses_hears_the_end_of_a_step_with_the_next_grant(
 def test_a_node_that_does_not_know_the_lease_of_the_last_step_still_grants_the_next(
     tmp_path: Path, play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lanes, "QUICK_S", 60.0)
+    monkeypatch.setattr(lanes, "LANE_QUICK_S", 60.0)
 
     def forgetful(message: Message) -> list[Message]:
         if isinstance(message, Release):
@@ -188,7 +189,7 @@ def test_a_node_that_does_not_know_the_lease_of_the_last_step_still_grants_the_n
 def test_a_step_beyond_what_was_declared_waits_for_what_the_node_says(
     tmp_path: Path, play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lanes, "QUICK_S", 60.0)
+    monkeypatch.setattr(lanes, "LANE_QUICK_S", 60.0)
 
     def strict(message: Message) -> list[Message]:
         if isinstance(message, Release) and message.peak_mib > 300:
@@ -208,7 +209,7 @@ def test_a_step_beyond_what_was_declared_waits_for_what_the_node_says(
 def test_a_program_that_pauses_between_steps_waits_for_the_end_of_each(
     tmp_path: Path, play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lanes, "QUICK_S", -1.0)
+    monkeypatch.setattr(lanes, "LANE_QUICK_S", -1.0)
     released = threading.Event()
 
     def slow(message: Message) -> list[Message]:
@@ -414,7 +415,7 @@ def test_tries_come_apart_and_rest_longer_each_time(monkeypatch: pytest.MonkeyPa
     parts: set[float] = set()
     for _ in range(20):
         slept.clear()
-        pause, pauses = lanes.RETRY_LEAST_S, []
+        pause, pauses = LANE_RETRY_LEAST_S, []
         for _ in range(8):
             pauses.append(pause)
             pause = lanes._wait(pause, None)

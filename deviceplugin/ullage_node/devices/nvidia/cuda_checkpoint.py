@@ -29,16 +29,10 @@ from ullage_node.devices.processes import identified, lives
 from ullage_node.line_socket import Unanswered, ask
 from ullage_node.model.processes import ProcessId
 from ullage_node.model.switching import Program, SwitchFailed
+from ullage_node.times import CUDA_ANSWER_S, CUDA_CHECK_S, CUDA_LOCK_MS, CUDA_MOVE_S
 
 SOCKET: Final = "checkpoint.sock"
 """In the folder of the reader of processes."""
-LOCK_MS: Final = 10_000
-"""How long CUDA work that was submitted may take to end."""
-MOVE_SECONDS: Final = 120.0
-"""Longest checkpoint or restore of one process."""
-ABLE_SECONDS: Final = 1.0
-ANSWER_SECONDS: Final = 280.0
-"""For all processes of a container, less than the agent waits in all."""
 PIDS_MOST: Final = 64
 SAID_MOST: Final = 300
 """Characters of what the program says that go into an error."""
@@ -99,7 +93,7 @@ class CudaCheckpoint:
         Raises:
             SwitchFailed: it does not.
         """
-        await self._run("--help", seconds=ABLE_SECONDS)
+        await self._run("--help", seconds=CUDA_CHECK_S)
 
     async def suspend(self, processes: Sequence[ProcessId]) -> None:
         """Take these processes off their GPU, all or none; one that is off already stays so.
@@ -114,7 +108,7 @@ class CudaCheckpoint:
         try:
             for process in alive:
                 if await self.state(process) is not CudaState.CHECKPOINTED:
-                    await self._act("lock", process, "--timeout", str(LOCK_MS))
+                    await self._act("lock", process, "--timeout", str(CUDA_LOCK_MS))
                     locked.append(process)
             for process in locked:
                 await self._act("checkpoint", process)
@@ -139,7 +133,7 @@ class CudaCheckpoint:
         Raises:
             SwitchFailed: the program does not say, or the process has ended.
         """
-        output = await self._on(process, "--get-state", seconds=LOCK_MS / 1000)
+        output = await self._on(process, "--get-state", seconds=CUDA_LOCK_MS / 1000)
         word = output.strip().rpartition(" ")[2].lower()
         if word not in tuple(CudaState):
             raise SwitchFailed(
@@ -163,7 +157,7 @@ class CudaCheckpoint:
             await self._act("unlock", process)
 
     async def _act(self, action: str, process: ProcessId, *more: str) -> None:
-        await self._on(process, "--action", action, *more, seconds=MOVE_SECONDS)
+        await self._on(process, "--action", action, *more, seconds=CUDA_MOVE_S)
 
     async def _on(self, process: ProcessId, *words: str, seconds: float) -> str:
         """Run the program, which knows a process by its number alone, on this one.
@@ -226,7 +220,7 @@ class HostCheckpoint:
     async def problem(self) -> str:
         """The obstacle to suspending processes on this node; empty = none."""
         try:
-            await self._ask(Verb.ABLE, (), ABLE_SECONDS + 0.5)
+            await self._ask(Verb.ABLE, (), CUDA_CHECK_S + 0.5)
         except SwitchFailed as error:
             return str(error)
         return ""
@@ -237,7 +231,7 @@ class HostCheckpoint:
         Raises:
             SwitchFailed: they still hold their memory.
         """
-        await self._ask(Verb.SUSPEND, program.processes, ANSWER_SECONDS)
+        await self._ask(Verb.SUSPEND, program.processes, CUDA_ANSWER_S)
 
     async def resume(self, program: Program) -> None:
         """Bring them back.
@@ -245,7 +239,7 @@ class HostCheckpoint:
         Raises:
             SwitchFailed: what they hold is not known.
         """
-        await self._ask(Verb.RESUME, program.processes, ANSWER_SECONDS)
+        await self._ask(Verb.RESUME, program.processes, CUDA_ANSWER_S)
 
     async def _ask(self, verb: Verb, processes: tuple[ProcessId, ...], seconds: float) -> None:
         request = {

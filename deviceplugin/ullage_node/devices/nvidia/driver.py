@@ -47,14 +47,12 @@ from ullage_node.model.devices import (
 from ullage_node.mps.client import MpsUnreachable
 from ullage_node.mps.records import Server
 from ullage_node.step_record import read_step_record
+from ullage_node.times import CLIENT_GONE_PAUSE_S, CLIENT_GONE_S
 
 CONTEXT_OVERHEAD_MIB: Final = 512
 """What a context costs beside its tenant's memory, where neither the slice nor the node's setting
 says it; the operator's default too."""
 _USING: Final = frozenset({AttachState.ENFORCED, AttachState.UNENFORCED})
-GONE_SECONDS: Final = 2.0
-"""How long a terminated client may still stand in the list."""
-GONE_PAUSE_SECONDS: Final = 0.2
 
 
 class NvidiaDriver:
@@ -368,11 +366,11 @@ class NvidiaDriver:
         return "; ".join(failed)
 
     async def _left(self, binding: ContainerBinding, gpu: str) -> bool:
-        for _ in range(int(GONE_SECONDS / GONE_PAUSE_SECONDS)):
+        for _ in range(int(CLIENT_GONE_S / CLIENT_GONE_PAUSE_S)):
             await self._refresh(fresh={gpu})
             if not self._own_clients(binding, gpu):
                 return True
-            await asyncio.sleep(GONE_PAUSE_SECONDS)
+            await asyncio.sleep(CLIENT_GONE_PAUSE_S)
         return False
 
     def _own_clients(self, binding: ContainerBinding, gpu: str) -> tuple[int, ...]:

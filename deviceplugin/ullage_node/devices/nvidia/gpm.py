@@ -21,9 +21,7 @@ import structlog
 
 from ullage_node.devices.nvidia.nvml import NvmlApi, NvmlError, NvmlStuck
 from ullage_node.model.samples import DeviceSample, Metric
-
-SAMPLE_GAP_MAX_SECONDS: Final = 10.0
-"""Samples further apart say nothing of now."""
+from ullage_node.times import GPM_GAP_MOST_S
 
 _IDS: Final[Mapping[int, Metric]] = {
     pynvml.NVML_GPM_METRIC_GRAPHICS_UTIL: Metric.GRAPHICS,
@@ -205,7 +203,7 @@ def _with_gpm(api: GpmApi, handle: object, gpu: _Gpu, plain: DeviceSample) -> De
         api.nvmlGpmSampleGet(handle, newer)
         gpu.buffers, gpu.taken_at = [newer, older], plain.at_s
         means: Mapping[int, float] = {}
-        if math.isfinite(before) and 0 < span <= SAMPLE_GAP_MAX_SECONDS:
+        if math.isfinite(before) and 0 < span <= GPM_GAP_MOST_S:
             means = _read(api, older, newer)
     except NvmlError:
         gpu.taken_at = -math.inf  # a sample that failed must not be compared with

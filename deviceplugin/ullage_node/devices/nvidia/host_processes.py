@@ -30,12 +30,11 @@ from ullage_node.devices.nvidia.read import (
 from ullage_node.devices.processes import identity, lives
 from ullage_node.line_socket import Unanswered, ask
 from ullage_node.model.processes import ProcessId
+from ullage_node.times import HOST_LOOK_S
 
 DIRECTORY: Final = "processes"
 """Below the run directory, under the same name in both containers."""
 SOCKET: Final = "processes.sock"
-LOOK_SECONDS: Final = 2.0
-"""Longest wait for an answer; NVML itself gets less."""
 UUIDS_MAX: Final = 256
 UUID_CHARACTERS_MAX: Final = 128
 
@@ -128,7 +127,7 @@ class HostProcesses:
         """See :class:`ProcessSource`."""
         try:
             request = {"uuids": list(uuids)}
-            answer = await ask(self._socket, request, LOOK_SECONDS, "the reader of processes")
+            answer = await ask(self._socket, request, HOST_LOOK_S, "the reader of processes")
             raw = answer.get("seen")
             seen = Seen.from_wire(raw if isinstance(raw, dict) else {})
         except Unanswered as error:

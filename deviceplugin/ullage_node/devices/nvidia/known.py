@@ -4,7 +4,7 @@
 
 Only this module asks the supervisor. While the supervisor is away, a device stays shared as before:
 its tenants did not change because a container restarted or a program was slow. A report older than
-:data:`REPORT_SECONDS` proves nothing.
+:data:`MPS_REPORT_AGE_S` proves nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import Final
 
 import structlog
 
@@ -26,9 +25,7 @@ from ullage_node.devices.nvidia.read import NvidiaDevice, Usage
 from ullage_node.model.devices import ContainerBinding, ContainerKey
 from ullage_node.mps.client import MpsClient, MpsUnreachable
 from ullage_node.mps.records import INDEX_MAX, Installed, Order, Report, Server
-
-REPORT_SECONDS: Final = 4.0
-"""Oldest report that is believed; one is asked for every second."""
+from ullage_node.times import MPS_REPORT_AGE_S
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -159,9 +156,9 @@ class MpsShares:
         if self._reported_at is None or self._problem:
             return self._problem
         age = self._clock() - self._reported_at
-        if age <= REPORT_SECONDS:
+        if age <= MPS_REPORT_AGE_S:
             return ""
-        return f"the MPS supervisor's last word is older than {REPORT_SECONDS:g} s"
+        return f"the MPS supervisor's last word is older than {MPS_REPORT_AGE_S:g} s"
 
     @property
     def installed(self) -> Installed | None:

@@ -19,7 +19,7 @@ from typing import Annotated, Final, Protocol, TypeVar
 from ullage.api.codec import Wire
 from ullage.api.contract import JsonObject, Reason, WireError, text
 from ullage.api.wire_fields import NEEDED, Flag, Name, Text, Whole, word
-from ullage_node.devices.nvidia.host_processes import LOOK_SECONDS, UUIDS_MAX, devices_asked
+from ullage_node.devices.nvidia.host_processes import UUIDS_MAX, devices_asked
 from ullage_node.devices.nvidia.nvml import NvmlApi, NvmlError, NvmlSession, NvmlStuck
 from ullage_node.devices.nvidia.read import (
     DeviceState,
@@ -32,6 +32,7 @@ from ullage_node.devices.nvidia.read import (
     read_state,
 )
 from ullage_node.line_socket import Unanswered, ask
+from ullage_node.times import HOST_LOOK_S
 
 SOCKET: Final = "mig.sock"
 """In the folder of the reader of processes."""
@@ -214,7 +215,7 @@ class HostMig:
     async def _ask(self, record: type[Record], verb: MigVerb, uuids: Sequence[str]) -> Record:
         request = {"verb": verb.value, "uuids": list(uuids)}
         try:
-            answer = await ask(self._socket, request, LOOK_SECONDS, "the reader of MIG devices")
+            answer = await ask(self._socket, request, HOST_LOOK_S, "the reader of MIG devices")
             raw = answer.get("seen")
             if not isinstance(raw, dict):  # nothing read must not pass for nothing there
                 raise WireError("seen: expected an object")

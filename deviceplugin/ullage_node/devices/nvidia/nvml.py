@@ -21,13 +21,13 @@ from typing import Final, Protocol, TypeVar, cast
 
 import pynvml
 
+from ullage_node.times import NVML_S
+
 NvmlError: Final[type[Exception]] = pynvml.NVMLError
 """Base of all errors of the library; ``str`` gives NVML's own words."""
 
 NO_INSTANCE: Final = 0xFFFFFFFF
 """Stands for the number of an instance where there is none (nvmlEventData_t)."""
-DEADLINE_SECONDS: Final = 1.5
-"""How long anyone waits for the library: a probe answers within 2 s, whatever the driver does."""
 
 Result = TypeVar("Result")
 
@@ -137,7 +137,7 @@ class NvmlThread:
     outstanding; while one hangs, further calls fail at once instead of queueing behind it.
     """
 
-    def __init__(self, api: NvmlApi, deadline_seconds: float = DEADLINE_SECONDS) -> None:
+    def __init__(self, api: NvmlApi, deadline_seconds: float = NVML_S) -> None:
         self._api = api
         self._deadline_seconds = deadline_seconds
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()

@@ -47,18 +47,13 @@ from ullage_node.model.devices import (
     FaultEvent,
     FaultReading,
 )
+from ullage_node.times import MIG_READER_AWAY_S, THROTTLED_S
 
 MODEL_MAX: Final = 63
 """Characters of an accelerator's key, as the CRDs have it."""
 MIG_MARK: Final = "-mig-"
 TOLD_MOST: Final = 256
 """Faults that wait to be taken, four full readings; the oldest go first."""
-THROTTLED_SECONDS: Final = 60.0
-"""How long heat or power may hold a device's clocks down before it counts as a fault."""
-
-PARTS_SECONDS: Final = 30.0
-"""How long the reader of MIG devices may be away before these count as not well: it is started
-again, or replaced in an upgrade."""
 
 
 class NvidiaProbe:
@@ -268,7 +263,7 @@ class NvidiaProbe:
             self._part_states = await self._devices.mig.states(uuids)
             self._parts_read_at = self._clock()
         except MigUnseen as error:
-            if self._clock() - self._parts_read_at > PARTS_SECONDS:
+            if self._clock() - self._parts_read_at > MIG_READER_AWAY_S:
                 soft = Fault(hard=False, reason=Reason.DEVICE_UNHEALTHY, message=str(error))
                 return dict.fromkeys(uuids, DeviceState(fault=soft))
         return {uuid: self._part_states[uuid] for uuid in uuids if uuid in self._part_states}
@@ -280,7 +275,7 @@ class NvidiaProbe:
             return state.fault
         since = self._slowed_since.setdefault(uuid, self._clock())
         seconds = self._clock() - since
-        if state.fault is not None or seconds < THROTTLED_SECONDS:
+        if state.fault is not None or seconds < THROTTLED_S:
             return state.fault
         text = f"heat or power has held its clocks down for {seconds:.0f} s"
         return Fault(hard=False, reason=Reason.DEVICE_UNHEALTHY, message=text)

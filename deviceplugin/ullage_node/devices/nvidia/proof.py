@@ -17,15 +17,11 @@ from typing import Final
 
 from ullage.api.contract import Proof, Reason
 from ullage_node.model.devices import AttachState
+from ullage_node.times import UNLISTED_S
 
 SM_STEP: Final = 2
 """Hardware step that a share is rounded down to; even SMs (NVIDIA's measurements on 188 SMs: 50 %
 gave 94, 25 % 46, 10 % 18)."""
-LISTED_SECONDS: Final = 4.0
-"""How long a process may use a device before it must stand among the clients: the list is read
-after the processes, and a context is there before its first kernel."""
-LIST_AGE_SECONDS: Final = 8.0
-"""Oldest list of clients that proves anything; a healthy server is asked every 5 s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +89,7 @@ def _strongest(seen: Evidence) -> Proof:
 
 def _judge_unlisted(seen: Evidence) -> Verdict:
     names = ", ".join(str(pid) for pid in seen.unlisted[:4])
-    if seen.unlisted_seconds < LISTED_SECONDS:
+    if seen.unlisted_seconds < UNLISTED_S:
         return _unproven(f"process {names} is no client of the MPS server yet")
     if seen.orphaned:
         return _escaped(f"the MPS server of process {names} has ended; the container must restart")

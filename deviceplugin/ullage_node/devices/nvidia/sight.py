@@ -13,14 +13,7 @@ from dataclasses import dataclass
 from ullage.api.contract import Backend, Reason
 from ullage_node.devices.nvidia.choice import MPS_BACKENDS, WHOLE_PERCENT, Choice
 from ullage_node.devices.nvidia.environment import DecidedShare, departure
-from ullage_node.devices.nvidia.proof import (
-    LIST_AGE_SECONDS,
-    Evidence,
-    Verdict,
-    judge_share,
-    judge_turns,
-    sms_of,
-)
+from ullage_node.devices.nvidia.proof import Evidence, Verdict, judge_share, judge_turns, sms_of
 from ullage_node.devices.nvidia.read import GpuProcess, NvidiaDevice
 from ullage_node.model.devices import (
     Attachment,
@@ -30,6 +23,7 @@ from ullage_node.model.devices import (
     ContainerKey,
 )
 from ullage_node.mps.records import Server
+from ullage_node.times import CLIENTS_AGE_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +167,7 @@ def _list_problem(server: Server | None, problem: str) -> str:
     """The flaw of the server's list of clients as a proof; empty = none."""
     if server is None:
         return problem or "no MPS server is known for its device"
-    if server.clients is None or server.age_ms > LIST_AGE_SECONDS * 1000:
+    if server.clients is None or server.age_ms > CLIENTS_AGE_S * 1000:
         return f"the MPS server is {server.state.value}: {server.why or 'its list is old'}"
     return ""
 

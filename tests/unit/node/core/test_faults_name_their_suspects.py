@@ -14,9 +14,10 @@ from ullage.api.contract import (
     SliceKey,
     SlicePhase,
 )
-from ullage_node.faults import KEPT_SECONDS, SAME_SECONDS, FaultBook
+from ullage_node.faults import FaultBook
 from ullage_node.model.devices import FaultEvent, FaultReading
 from ullage_node.model.slices import HeldSlice
+from ullage_node.times import FAULT_KEPT_S, SAME_FAULT_S
 
 WALL = 1_800_000_000.0
 
@@ -113,9 +114,9 @@ def test_the_numbers_of_one_broken_program_are_one_fault() -> None:
     book = FaultBook()
     book.see([held("a")], now=1.0)
     book.take(reading(event(13), event(13), event(31), event(43)), WALL)
-    book.take(reading(event(13)), WALL + SAME_SECONDS - 1)
+    book.take(reading(event(13)), WALL + SAME_FAULT_S - 1)
     assert [fault.xid for fault in book.faults] == [13]
-    book.take(reading(event(13)), WALL + SAME_SECONDS)
+    book.take(reading(event(13)), WALL + SAME_FAULT_S)
     assert [fault.xid for fault in book.faults] == [13, 13]
     assert book.counts["gpu-0", "13"] == 4
 
@@ -155,7 +156,7 @@ def test_a_flood_of_one_device_hides_no_other() -> None:
 def test_faults_leave_the_status_after_a_week() -> None:
     book = FaultBook()
     book.take(reading(event()), WALL)
-    assert not book.take(reading(), WALL + KEPT_SECONDS)
+    assert not book.take(reading(), WALL + FAULT_KEPT_S)
     assert not book.faults
 
 

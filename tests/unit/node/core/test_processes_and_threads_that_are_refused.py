@@ -55,12 +55,12 @@ async def test_nvml_without_a_thread_is_asked_again() -> None:
 def test_the_guard_waits_for_its_process() -> None:
     with (
         patch.object(os, "fork", side_effect=[REFUSED, REFUSED, 17]),
-        patch.object(watchdog, "FORK_PAUSE_SECONDS", 0.0),
+        patch.object(watchdog, "FORK_PAUSE_S", 0.0),
     ):
         assert watchdog._forked() == 17
     with (
         patch.object(os, "fork", side_effect=REFUSED),
-        patch.object(watchdog, "FORK_PAUSE_SECONDS", 0.0),
+        patch.object(watchdog, "FORK_PAUSE_S", 0.0),
         pytest.raises(BlockingIOError),
     ):
         watchdog._forked()

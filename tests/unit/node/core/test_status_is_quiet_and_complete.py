@@ -18,7 +18,7 @@ from ullage_node.api_client import ApiError
 from ullage_node.kubelet.registrar import Registration
 from ullage_node.model.devices import Attachment, AttachState, ContainerKey, Progress
 from ullage_node.model.slices import HeldSlice, Refusal
-from ullage_node.publisher import SETTLE_SECONDS, Publisher
+from ullage_node.publisher import Publisher
 from ullage_node.status import (
     NodeFacts,
     StatusFacts,
@@ -31,6 +31,7 @@ from ullage_node.status import (
     urgent_digest,
     with_transitions,
 )
+from ullage_node.times import STATUS_SETTLE_S
 
 KEY = ContainerKey(pod_uid="uid-1", container="main")
 PART = DesiredSlice(
@@ -327,7 +328,7 @@ async def test_a_burst_of_changes_is_one_write(monkeypatch: pytest.MonkeyPatch) 
     settles, burst_over = asyncio.Event(), asyncio.Event()
 
     async def settle(seconds: float) -> None:
-        assert seconds == SETTLE_SECONDS
+        assert seconds == STATUS_SETTLE_S
         settles.set()
         await burst_over.wait()
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ullage_node.devices.emulated_switch import LONGEST_SECONDS, MIB_PER_SECOND, EmulatedSwitch
+from ullage_node.devices.emulated_switch import MIB_PER_SECOND, EmulatedSwitch
 from ullage_node.model.devices import ContainerKey
 from ullage_node.model.processes import ProcessId
 from ullage_node.model.switching import Program, SwitchFailed
+from ullage_node.times import EMULATED_MOVE_MOST_S
 
 KEY = ContainerKey(pod_uid="uid-1", container="main")
 
@@ -34,7 +35,7 @@ async def test_a_container_stands_still_as_long_as_its_memory_takes() -> None:
     switch = EmulatedSwitch(freezer.stand_still)
     await switch.suspend(program(MIB_PER_SECOND // 2))
     await switch.resume(program(MIB_PER_SECOND * 100))
-    assert freezer.stood == [(KEY, (11, 12), 0.5), (KEY, (11, 12), LONGEST_SECONDS)]
+    assert freezer.stood == [(KEY, (11, 12), 0.5), (KEY, (11, 12), EMULATED_MOVE_MOST_S)]
 
 
 async def test_one_that_cannot_be_stopped_is_not_suspended() -> None:

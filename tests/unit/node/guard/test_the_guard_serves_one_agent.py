@@ -17,7 +17,6 @@ import pytest
 from ullage_node.guard import server as guard_server
 from ullage_node.guard.protocol import (
     LINE_BYTES,
-    SILENCE_SECONDS,
     SOCKET,
     Answer,
     Request,
@@ -28,6 +27,7 @@ from ullage_node.guard.protocol import (
 )
 from ullage_node.guard.server import GuardServer
 from ullage_node.model.devices import ContainerKey
+from ullage_node.times import AGENT_SILENCE_S
 
 TARGET = Target(key=ContainerKey(pod_uid="0" * 32, container="main"))
 
@@ -121,8 +121,8 @@ def asked(agent: socket.socket, verb: Verb, **said: object) -> Answer:
 
 @pytest.fixture
 def guard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Guard]:
-    monkeypatch.setattr(guard_server, "TICK_SECONDS", 0.01)
-    monkeypatch.setattr(guard_server, "REST_SECONDS", 0.02)
+    monkeypatch.setattr(guard_server, "FREEZER_TICK_S", 0.01)
+    monkeypatch.setattr(guard_server, "GUARD_REST_S", 0.02)
     made = Guard(tmp_path)
     yield made
     if made.thread.is_alive():
@@ -170,20 +170,20 @@ def test_whoever_stands_still_runs_again_when_the_agent_is_silent_for_too_long(
     guard: Guard,
 ) -> None:
     asked(guard.agent, Verb.FREEZE, targets=(TARGET,), limit_seconds=5.0)
-    guard.now += SILENCE_SECONDS
+    guard.now += AGENT_SILENCE_S
     looks = guard.keeper.looks
     until(lambda: guard.keeper.looks >= looks + 3)
     assert guard.keeper.did[1:] == ["freeze 5"]
     guard.now += 0.5
     until(lambda: len(guard.keeper.did) > 2)
-    assert guard.keeper.did[2:] == [f"no word from the agent for {SILENCE_SECONDS:.0f} s"]
+    assert guard.keeper.did[2:] == [f"no word from the agent for {AGENT_SILENCE_S:.0f} s"]
 
 
 def test_every_word_of_the_agent_ends_its_silence(guard: Guard) -> None:
     asked(guard.agent, Verb.FREEZE, targets=(TARGET,), limit_seconds=5.0)
-    guard.now += SILENCE_SECONDS - 1
+    guard.now += AGENT_SILENCE_S - 1
     asked(guard.agent, Verb.BEAT)
-    guard.now += SILENCE_SECONDS - 1
+    guard.now += AGENT_SILENCE_S - 1
     looks = guard.keeper.looks
     until(lambda: guard.keeper.looks >= looks + 3)
     assert guard.keeper.did[1:] == ["freeze 5"]

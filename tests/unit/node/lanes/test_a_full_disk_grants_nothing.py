@@ -19,7 +19,8 @@ from ullage_node.lanes import saved
 from ullage_node.lanes.device import DeviceLanes
 from ullage_node.lanes.members import Member
 from ullage_node.lanes.reports import Fault
-from ullage_node.lanes.saved import TIMES_SECONDS, SavedLanes
+from ullage_node.lanes.saved import SavedLanes
+from ullage_node.times import LANE_TIMES_AGE_S
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -101,7 +102,7 @@ async def test_steps_go_on_where_only_their_times_cannot_be_written(rig: LaneRig
     wire = await rig.wire(path)
     await wire.say(hello("a"))
     assert isinstance(await wire.hear(), InLane)
-    with full(), patch.object(saved, "TIMES_SECONDS", -1.0):
+    with full(), patch.object(saved, "LANE_TIMES_AGE_S", -1.0):
         for _ in range(3):
             await wire.say(Acquire())
             grant = await wire.hear()
@@ -115,7 +116,7 @@ def test_a_part_of_a_page_is_no_page(tmp_path: Path) -> None:
     lanes.hold(Member(job="a", memory_mib=400), 0.0)
     files.keep("gpu", lanes, 0.0)
     with patch.object(os, "pwrite", return_value=17), pytest.raises(OSError, match="a part"):
-        files.keep("gpu", lanes, TIMES_SECONDS / 2)
+        files.keep("gpu", lanes, LANE_TIMES_AGE_S / 2)
 
 
 @pytest.mark.parametrize("name", ["gpu.json", "gpu.leases"])

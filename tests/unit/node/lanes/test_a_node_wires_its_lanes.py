@@ -18,7 +18,7 @@ from fakes.proc_tree import a_process
 from ullage.api.contract import LANE_SOCKET, DesiredSlice, SliceKey
 from ullage.api.lanes import Acquire, Grant, Hello, InLane, Refused, Release
 from ullage_node.devices.backend import Hardware
-from ullage_node.events import QUIET_SECONDS, Event
+from ullage_node.events import Event
 from ullage_node.lanes.device import Idle
 from ullage_node.model.devices import Attachment, AttachState, ContainerKey
 from ullage_node.model.slices import Device
@@ -26,6 +26,7 @@ from ullage_node.model.switching import Program
 from ullage_node.node_lanes import NodeLanes
 from ullage_node.settings import PathSettings, Settings
 from ullage_node.slices.table import SliceTable, binding_of
+from ullage_node.times import EVENT_QUIET_S
 
 PLAIN = DesiredSlice(
     key=SliceKey(pod_uid="uid-1", container="main"),
@@ -155,7 +156,7 @@ async def test_figures_that_a_program_chooses_make_one_event_in_a_while(
             await wire.say(Release(lease=grant.lease, peak_mib=peak_mib, emptied=True))
             await wire.hear()
         assert [one.reason for one in told.events] == ["MemoryContractExceeded"] * counted
-        now += QUIET_SECONDS
+        now += EVENT_QUIET_S
     await rig.close()
 
 

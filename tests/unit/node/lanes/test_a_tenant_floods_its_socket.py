@@ -37,9 +37,10 @@ from ullage_node.lanes.allowance import (
     Allowance,
     Pace,
 )
-from ullage_node.lanes.connection import GREETING_SECONDS, Connection
+from ullage_node.lanes.connection import Connection
 from ullage_node.lanes.listener import BACKLOG
 from ullage_node.lanes.server import CONNECTIONS_MOST
+from ullage_node.times import GREETING_S
 
 GARBAGE = (
     b"\n",
@@ -122,7 +123,7 @@ async def test_who_connects_again_waits_as_before(
     later = connection._later
 
     def counted(seconds: float, then: Callable[[], None]) -> asyncio.TimerHandle:
-        if seconds == GREETING_SECONDS:
+        if seconds == GREETING_S:
             return later(seconds, then)
         waits.append(seconds)
         return later(0, then)
@@ -298,7 +299,7 @@ async def test_a_lease_of_another_releases_nothing(rig: LaneRig) -> None:
 async def test_who_connects_and_does_not_greet_is_cut_off(
     rig: LaneRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "GREETING_SECONDS", 0.05)
+    monkeypatch.setattr(connection, "GREETING_S", 0.05)
     path = await rig.hold("a", 100, 300)
     silent, good = await rig.wire(path), await rig.wire(path)
     await good.say(hello("a"))

@@ -310,7 +310,7 @@ async def test_a_suspend_waits_until_the_processes_are_seen(scene: Scene) -> Non
 async def test_a_container_without_a_process_is_not_suspended(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ullage_node.lanes.server.UNSEEN_SECONDS", 0.1)
+    monkeypatch.setattr("ullage_node.lanes.server.SUSPEND_UNSEEN_S", 0.1)
     scene.rig.pids["a"] = ()
     await full(scene)
     assert isinstance(await scene.wires["c"].hear(), InLane)

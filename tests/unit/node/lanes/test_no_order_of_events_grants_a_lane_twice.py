@@ -23,9 +23,10 @@ from ullage.engines.lanes.recorded import TableRecord
 from ullage.engines.lanes.records import Order, Resume, Suspend
 from ullage_node.lanes import saved
 from ullage_node.lanes.device import DeviceLanes, Idle
-from ullage_node.lanes.members import PATIENCE_S, Member
+from ullage_node.lanes.members import Member
 from ullage_node.lanes.outbox import Outbox
-from ullage_node.lanes.saved import PAGE_BYTES, TIMES_SECONDS, SavedLanes
+from ullage_node.lanes.saved import PAGE_BYTES, SavedLanes
+from ullage_node.times import LANE_TIMES_AGE_S, TURN_PATIENCE_S
 
 MEMORY_MIB = 420
 """All four programs are 80 MiB too much; two of them may be suspended."""
@@ -108,7 +109,7 @@ class World:
         if step == "wait":
             self.lanes.tick(self.now)
         elif step == "late":
-            self.now += 2 * PATIENCE_S
+            self.now += 2 * TURN_PATIENCE_S
             self.lanes.tick(self.now)
         elif step in ("full disk", "room on disk"):
             self.is_full = step == "full disk"
@@ -401,7 +402,7 @@ def test_a_step_writes_the_leases_alone(tmp_path: Path) -> None:
     assert kept is not None
     (lease,) = [one.lease for lane in kept.table.lanes for one in lane.residents if one.lease]
     assert (lease.job, lease.lease) == ("a", world.jobs["a"].running)
-    world.now += 2 * TIMES_SECONDS
+    world.now += 2 * LANE_TIMES_AGE_S
     world.act("a", "end emptied")
     world.act("a", "ask")
     assert (tmp_path / "gpu.json").read_bytes() != whole, "times are kept now and then"

@@ -16,8 +16,9 @@ from ullage_node.notices.azure import Azure
 from ullage_node.notices.ec2 import EC2
 from ullage_node.notices.endpoint import AnswerUnreadable, Endpoint, EndpointAway, NoticeSource
 from ullage_node.notices.gce import GCE
-from ullage_node.notices.watch import BACKOFF_MOST_SECONDS, NoticeWatch, source_of
+from ullage_node.notices.watch import NoticeWatch, source_of
 from ullage_node.settings import NoticeProvider, NoticeSettings
+from ullage_node.times import NOTICE_BACKOFF_MOST_S
 
 NOTICE = Interruption(kind=InterruptionKind.TERMINATE, deadline_s=100.0, source="EC2")
 LATER = Interruption(kind=InterruptionKind.TERMINATE, deadline_s=220.0, source="EC2")
@@ -83,7 +84,7 @@ async def test_a_failure_is_logged_once(capsys: pytest.CaptureFixture[str]) -> N
 async def test_an_endpoint_that_is_away_is_asked_less_often() -> None:
     heard = await Listener(EndpointAway("gone"), EndpointAway("gone")).listen()
     assert heard.watch.pause_s == 2.0
-    for expected in (4.0, 8.0, 16.0, BACKOFF_MOST_SECONDS, BACKOFF_MOST_SECONDS):
+    for expected in (4.0, 8.0, 16.0, NOTICE_BACKOFF_MOST_S, NOTICE_BACKOFF_MOST_S):
         heard.source.says = [EndpointAway("gone")]
         await heard.listen()
         assert heard.watch.pause_s == expected

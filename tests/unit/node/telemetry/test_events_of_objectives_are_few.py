@@ -9,12 +9,13 @@ from typing import cast
 
 import pytest
 
-from ullage_node.events import QUIET_SECONDS, Event, Events
+from ullage_node.events import Event, Events
 from ullage_node.model.devices import ContainerKey
 from ullage_node.model.guard import Windows
 from ullage_node.slices.binder import Surroundings
 from ullage_node.telemetry import station
 from ullage_node.telemetry.station import MOST_TEXTS, Sources, Telemetry
+from ullage_node.times import EVENT_QUIET_S
 
 
 class Told:
@@ -50,6 +51,6 @@ def test_a_page_that_says_something_else_each_time_makes_few_events(
     assert told.messages[-1] == ("pod-of-plain", "latency objective not judged: no answer")
     telemetry._tell(wild, "")
     assert len(told.messages) == MOST_TEXTS + 1, "nothing is said when all is well"
-    now[0] += QUIET_SECONDS
+    now[0] += EVENT_QUIET_S
     telemetry._tell(wild, "something new")
     assert told.messages[-1][0] == "pod-of-wild"

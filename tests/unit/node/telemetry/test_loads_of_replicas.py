@@ -13,16 +13,10 @@ from hypothesis import strategies as st
 
 from ullage.api.contract import LatencyObjective, ObservedLoad
 from ullage_node.model.devices import ContainerKey
-from ullage_node.telemetry.histograms import (
-    BOUND_MOST_SECONDS,
-    COUNT_MOST,
-    DEFAULT_METRIC,
-    SUM_MOST_SECONDS,
-    Histogram,
-    read_histogram,
-)
-from ullage_node.telemetry.loads import SPAN_SECONDS, STALE_SECONDS, Loads, late_milli
+from ullage_node.telemetry.histograms import COUNT_MOST, DEFAULT_METRIC, Histogram, read_histogram
+from ullage_node.telemetry.loads import Loads, late_milli
 from ullage_node.telemetry.windows import Page
+from ullage_node.times import BUCKET_MOST_S, LATENCY_SUM_MOST_S, LOAD_SPAN_S, PAGE_STALE_S
 
 SERVER = ContainerKey(pod_uid="uid-1", container="main")
 BOUNDS = (0.01, 0.02, 0.05, 0.1, math.inf)
@@ -77,8 +71,8 @@ def test_no_request_is_a_load_of_nothing_and_no_page_is_none() -> None:
     server.page(0.0)
     idle = server.page(5.0)
     assert idle == ObservedLoad(seconds=5)
-    assert server.loads.of(SERVER, SLO, server.now + STALE_SECONDS - 1) == idle
-    assert server.loads.of(SERVER, SLO, server.now + STALE_SECONDS + 1) is None
+    assert server.loads.of(SERVER, SLO, server.now + PAGE_STALE_S - 1) == idle
+    assert server.loads.of(SERVER, SLO, server.now + PAGE_STALE_S + 1) is None
 
 
 def test_it_reaches_back_over_the_span_and_no_further() -> None:
@@ -90,7 +84,7 @@ def test_it_reaches_back_over_the_span_and_no_further() -> None:
     for _ in range(3):
         load = server.page(5.0)
     assert load is not None
-    assert load.seconds == SPAN_SECONDS
+    assert load.seconds == LOAD_SPAN_S
     assert load.requests_milli == round(5 / 15 * 1000)
 
 
@@ -153,7 +147,7 @@ def test_a_part_is_a_part(counts: list[int], limit_s: float) -> None:
     assert 0 <= late_milli(made, limit_s) <= 1000
 
 
-@given(count=st.floats(0, COUNT_MOST), seconds=st.floats(0, SUM_MOST_SECONDS))
+@given(count=st.floats(0, COUNT_MOST), seconds=st.floats(0, LATENCY_SUM_MOST_S))
 @example(count=1e-300, seconds=1e12)
 @example(count=1e-9, seconds=1e12)
 @example(count=5e-324, seconds=0.0)
@@ -175,4 +169,4 @@ def test_any_page_that_is_read_makes_a_load_that_the_api_takes(
     assert load is not None
     figures = json.loads(json.dumps(load.to_wire(), allow_nan=False))
     assert all(0 <= figure <= 2**53 for figure in figures.values())
-    assert load.request_micros <= BOUND_MOST_SECONDS * 1e6
+    assert load.request_micros <= BUCKET_MOST_S * 1e6

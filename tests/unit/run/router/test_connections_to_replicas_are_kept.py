@@ -115,7 +115,7 @@ async def test_what_comes_unasked_on_an_idle_connection_answers_no_one() -> None
 
 
 async def test_an_idle_connection_is_not_kept_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_replicas, "IDLE_S", 0.0)
+    monkeypatch.setattr(http_replicas, "KEPT_IDLE_S", 0.0)
     async with scripted() as (server, ask):
         await ask()
         await asyncio.sleep(0.01)

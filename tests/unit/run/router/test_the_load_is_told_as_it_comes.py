@@ -12,7 +12,8 @@ import pytest
 
 from fakes.batch_server import batch_server
 from fakes.routed import LOOPBACK, Routed, routed, until
-from ullage_run.router.arrivals import MOST_WAITERS, WINDOW_S, Arrivals
+from ullage_run.router.arrivals import MOST_WAITERS, Arrivals
+from ullage_run.times import ARRIVALS_WINDOW_S
 
 
 async def _load(router: Routed, query: str = "") -> tuple[int, dict[str, Any]]:
@@ -122,7 +123,9 @@ def test_the_rate_is_that_of_the_last_whole_seconds() -> None:
         arrivals.arrived(1000.0 + at / 10)
     assert arrivals.total == 300
     assert arrivals.per_s(1030.0) == pytest.approx(10.0)
-    assert arrivals.per_s(1037.0) == pytest.approx(10.0 * (WINDOW_S - 7) / WINDOW_S)
+    assert arrivals.per_s(1037.0) == pytest.approx(
+        10.0 * (ARRIVALS_WINDOW_S - 7) / ARRIVALS_WINDOW_S
+    )
     assert arrivals.per_s(1046.0) == 0
     assert arrivals.idle_s(1046.0) == pytest.approx(16.1)
     assert len(arrivals._seconds) == 0
@@ -140,4 +143,4 @@ def test_what_is_kept_is_bounded() -> None:
     arrivals = Arrivals(0.0)
     for at in range(1_000):
         arrivals.arrived(float(at))
-    assert len(arrivals._seconds) <= WINDOW_S + 1
+    assert len(arrivals._seconds) <= ARRIVALS_WINDOW_S + 1
