@@ -27,7 +27,7 @@ from ullage.api.contract import (
     SlicePhase,
 )
 from ullage_node.model.slices import HeldSlice
-from ullage_node.slices.checkpoint import Checkpoint, boot_id, save
+from ullage_node.slices.checkpoint import SliceCheckpoint, boot_id, save
 from ullage_node.slices.table import binding_of
 from ullage_run.record import StepWriter
 from ullage_run.requests import RequestHistogram
@@ -164,7 +164,7 @@ class PretendedNode:
             tenant.build()
         parts = [(one.slice, f"slot-{one.number:02d}") for one in self.tenants]
         held = tuple(HeldSlice(desired=part, phase=SlicePhase.ATTACHED) for part, _ in parts)
-        state = Checkpoint(
+        state = SliceCheckpoint(
             boot_id=boot_id(Path("/proc")),
             epoch=1,
             held=held,

@@ -27,15 +27,15 @@ from bench.guard_node import BenchNode, Running, bench_node, guard_process, what
 from bench.progress import Progress
 from ullage.process.environment import LogLevel
 from ullage.process.logs import configure_logs
-from ullage_node.events import Event
+from ullage_node.events import AgentEvent
 from ullage_node.guard.client import FreezerClient
 from ullage_node.guard.gather import subjects, tenants
-from ullage_node.guard.guard import Guard, Surroundings
-from ullage_node.guard.machine import GuardMachine, Limits
+from ullage_node.guard.guard import Guard, GuardDependencies
+from ullage_node.guard.machine import GuardLimits, GuardMachine
 from ullage_node.guard.metrics import GuardMetrics
 from ullage_node.guard.watched import HISTORY, VIOLATED
 from ullage_node.guard.windows import StepWindows
-from ullage_node.model.guard import Subject, Verdict, Window, Windows
+from ullage_node.model.guard import GuardSubject, ObjectiveWindow, Windows, WindowVerdict
 
 TRIALS: Final = 50
 LIMIT_SECONDS: Final = 2.0
@@ -51,12 +51,12 @@ class Recorder:
 
     def __init__(self, inner: Windows) -> None:
         self._inner = inner
-        self.kept: list[Window] = []
+        self.kept: list[ObjectiveWindow] = []
 
-    def next(self, watched: tuple[Subject, ...], now: float) -> tuple[Window, ...]:
+    def next(self, watched: tuple[GuardSubject, ...], now: float) -> tuple[ObjectiveWindow, ...]:
         """Windows that ended since the last call."""
         found = self._inner.next(watched, now)
-        self.kept += [one for one in found if one.verdict is not Verdict.NO_DATA]
+        self.kept += [one for one in found if one.verdict is not WindowVerdict.NO_DATA]
         return found
 
     def cut(self, key: object, now: float) -> None:
@@ -86,7 +86,7 @@ class Bench:
     guard: Guard
     windows: Recorder
     victim: Running
-    events: list[Event]
+    events: list[AgentEvent]
     trials: list[Trial] = field(default_factory=list)
 
     async def trial(self, number: int) -> Trial:
@@ -127,7 +127,9 @@ class Bench:
 
     def _calm(self) -> bool:
         last = self.windows.kept[-HISTORY:]
-        return not self.guard.marks and all(one.verdict is not Verdict.VIOLATED for one in last)
+        return not self.guard.marks and all(
+            one.verdict is not WindowVerdict.VIOLATED for one in last
+        )
 
     async def _until(self, true: object, seconds: float) -> None:
         assert callable(true)
@@ -136,11 +138,11 @@ class Bench:
             await asyncio.sleep(POLL_SECONDS)
 
 
-def _proof(windows: list[Window]) -> Window | None:
+def _proof(windows: list[ObjectiveWindow]) -> ObjectiveWindow | None:
     """The window that completes two of three above the objective."""
     for end in range(1, len(windows) + 1):
         last = windows[max(0, end - HISTORY) : end]
-        above = [one.verdict is Verdict.VIOLATED for one in last]
+        above = [one.verdict is WindowVerdict.VIOLATED for one in last]
         if above[-1] and sum(above) >= VIOLATED:
             return windows[end - 1]
     return None
@@ -155,14 +157,14 @@ async def _observe(node: BenchNode) -> None:
 async def measure(node: BenchNode, client: FreezerClient, trials: int, progress: Progress) -> Bench:
     """Run the trials."""
     await node.probe.start()
-    windows, events = Recorder(StepWindows.below(node.steps_dir)), list[Event]()
+    windows, events = Recorder(StepWindows.below(node.steps_dir)), list[AgentEvent]()
 
-    def say(event: Event) -> bool:
+    def say(event: AgentEvent) -> bool:
         events.append(event)
         return True
 
     guard = Guard(
-        around=Surroundings(
+        around=GuardDependencies(
             tenants=lambda: tenants(node.table.held, node.attachments, node.pods),
             subjects=lambda: subjects(node.table.held, node.progress),
             windows=windows,
@@ -172,7 +174,7 @@ async def measure(node: BenchNode, client: FreezerClient, trials: int, progress:
             model_of=lambda gpu: "emulated",
             say=say,
         ),
-        machine=GuardMachine(Limits(cool_down_seconds=0.0, pauses_per_hour=10**6)),
+        machine=GuardMachine(GuardLimits(cool_down_seconds=0.0, pauses_per_hour=10**6)),
     )
     victim = await node.start("work", protected=True, max_slowdown_percent=MAX_SLOWDOWN_PERCENT)
     bench = Bench(node, guard, windows, victim, events)

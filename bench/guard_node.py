@@ -32,9 +32,9 @@ from ullage_node.model.devices import (
     BackendPaths,
     ContainerKey,
     Hook,
-    Progress,
+    StepProgress,
 )
-from ullage_node.model.slices import Device, Pod, container_of
+from ullage_node.model.slices import NodeDevice, Pod, container_of
 from ullage_node.slices.table import SliceTable, binding_of
 from ullage_node.telemetry.progress import StepTelemetry
 
@@ -167,7 +167,7 @@ class BenchNode:
     groups: Groups
     table: SliceTable = field(default_factory=SliceTable)
     attachments: dict[ContainerKey, Attachment] = field(default_factory=dict)
-    progress: dict[ContainerKey, Progress] = field(default_factory=dict)
+    progress: dict[ContainerKey, StepProgress] = field(default_factory=dict)
     running: list[Running] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -180,7 +180,7 @@ class BenchNode:
         backend = BACKENDS[Hardware.EMULATED](options)
         self.probe, self.driver = backend.probe, backend.driver
         self.telemetry = StepTelemetry(self.steps_dir)
-        self.table.set_devices([Device(uuid=GPU, memory_mib=1024, contexts=8)])
+        self.table.set_devices([NodeDevice(uuid=GPU, memory_mib=1024, contexts=8)])
 
     @property
     def steps_dir(self) -> Path:

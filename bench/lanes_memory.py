@@ -27,8 +27,8 @@ from bench.guard_node import Groups, what_is_missing
 from ullage.api.contract import LANE_SOCKET
 from ullage.engines.lanes.records import JobDemand
 from ullage.engines.lanes.residents import Fits, RuleDevice, packing, single_lane
-from ullage_node.lanes.members import Member
-from ullage_node.lanes.server import Device, LaneServer, Tenant
+from ullage_node.lanes.members import LaneMember
+from ullage_node.lanes.server import LaneServer, LaneTenant, SharedDevice
 
 NAME: Final = "lanes"
 BARS: Final[report.Bars] = {
@@ -170,8 +170,8 @@ async def in_a_lane(demands: Sequence[JobDemand], folder: Path) -> Ran:
     """Run them in lanes of the node's own server, which decides whose step is next."""
     server = LaneServer(folder, Path("/proc"))
     tenants = tuple(
-        Tenant(
-            member=Member(
+        LaneTenant(
+            member=LaneMember(
                 job=one.name,
                 memory_mib=one.persistent_mib + one.ephemeral_mib,
                 persistent_mib=one.persistent_mib,
@@ -182,7 +182,7 @@ async def in_a_lane(demands: Sequence[JobDemand], folder: Path) -> Ran:
         )
         for at, one in enumerate(demands)
     )
-    device = Device(memory_mib=MEMORY_MIB, counts_only=True, tenants=tenants)
+    device = SharedDevice(memory_mib=MEMORY_MIB, counts_only=True, tenants=tenants)
     await server.settle({"gpu": device})
     try:
         sockets = {one.member.job: str(server.folder(one.slot) / LANE_SOCKET) for one in tenants}

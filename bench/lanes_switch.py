@@ -26,8 +26,8 @@ from typing import Any, Final
 
 from bench import report
 from ullage.api.contract import LANE_SOCKET
-from ullage_node.lanes.members import Member
-from ullage_node.lanes.server import Device, LaneServer, Tenant
+from ullage_node.lanes.members import LaneMember
+from ullage_node.lanes.server import LaneServer, LaneTenant, SharedDevice
 
 NAME: Final = "lanes"
 BARS: Final[report.Bars] = {
@@ -98,14 +98,14 @@ async def _node(folder: Path, jobs: Sequence[str]) -> tuple[LaneServer, list[Pat
     """A device on which these jobs have one lane."""
     server = LaneServer(folder, Path("/proc"))
     tenants = tuple(
-        Tenant(
-            member=Member(job=job, memory_mib=400, persistent_mib=100, ephemeral_mib=300),
+        LaneTenant(
+            member=LaneMember(job=job, memory_mib=400, persistent_mib=100, ephemeral_mib=300),
             pod_uid=job,
             slot=f"slot-{number:02d}",
         )
         for number, job in enumerate(jobs)
     )
-    device = Device(memory_mib=100 * len(jobs) + 300, counts_only=True, tenants=tenants)
+    device = SharedDevice(memory_mib=100 * len(jobs) + 300, counts_only=True, tenants=tenants)
     await server.settle({"gpu": device})
     return server, [server.folder(one.slot) / LANE_SOCKET for one in tenants]
 

@@ -21,11 +21,11 @@ from ullage.engines.admission.queue_map import latency_s
 from ullage_node.guard.gather import tenants as guarded
 from ullage_node.guard.learning import observations
 from ullage_node.guard.machine import GuardMachine
-from ullage_node.model.devices import Attachment, AttachState, ContainerKey, Progress
-from ullage_node.model.guard import Action, Freeze, Learned, Thaw, Window
+from ullage_node.model.devices import Attachment, AttachState, ContainerKey, StepProgress
+from ullage_node.model.guard import Action, Freeze, ObjectiveWindow, PauseObservation, Thaw
 from ullage_node.model.samples import Samples
 from ullage_node.model.slices import HeldSlice, Pod, container_of
-from ullage_node.telemetry.learning import Learning, Look
+from ullage_node.telemetry.learning import NodeSnapshot, ObservationLearner
 from ullage_node.telemetry.observations import ObservationBook
 from ullage_node.telemetry.tenants import tenants_of
 
@@ -58,13 +58,13 @@ class Agent:
     frozen: set[ContainerKey] = field(default_factory=set)
     guard: GuardMachine = field(default_factory=GuardMachine)
     book: ObservationBook = field(init=False)
-    _learning: Learning = field(init=False)
-    _progress: dict[ContainerKey, Progress] = field(default_factory=dict)
+    _learning: ObservationLearner = field(init=False)
+    _progress: dict[ContainerKey, StepProgress] = field(default_factory=dict)
     _steps: dict[ContainerKey, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.book = ObservationBook(clock=lambda: self.now)
-        self._learning = Learning(self.name, self.book, Samples())
+        self._learning = ObservationLearner(self.name, self.book, Samples())
 
     def window(self, ran: Sequence[Ran], now: float) -> bool:
         """Take in the window that ends now; whether the guard has something new to say."""
@@ -72,7 +72,7 @@ class Agent:
         held = [HeldSlice(desired=one.desired, phase=SlicePhase.ATTACHED, seen=True) for one in ran]
         keys = [one.container for one in held]
         attached = dict.fromkeys(keys, _RUNS)
-        self._progress = {key: self._progress.get(key, Progress()) for key in keys}
+        self._progress = {key: self._progress.get(key, StepProgress()) for key in keys}
         self._steps = {key: self._steps.get(key, 0.0) for key in keys}
         pods = {one.desired.key.pod_uid: _pod(one.desired) for one in ran}
         self._do(self.guard.see(guarded(held, attached, pods), now))
@@ -81,7 +81,7 @@ class Agent:
             if steps:
                 self._do(self.guard.window(_window(key, one, now), now))
         self._do(self.guard.tick(now))
-        look = Look(
+        look = NodeSnapshot(
             now=now,
             wall=now,
             tenants=tenants_of(held, attached, self._progress, self.frozen),
@@ -139,7 +139,7 @@ class Agent:
                     left.extend(self.guard.answered(freeze.pause, "", self.now))
                 case Thaw() as thaw:
                     self.frozen -= set(thaw.keys)
-                case Learned() as learned:
+                case PauseObservation() as learned:
                     for row in observations(learned, self.models[learned.victim.gpus[0]], self.now):
                         self.book.take(row)
                 case _:
@@ -151,11 +151,11 @@ def _pod(desired: DesiredSlice) -> Pod:
     return Pod(uid=key, namespace=desired.pod_namespace, name=desired.pod_name, phase="Running")
 
 
-def _window(key: ContainerKey, one: Ran, now: float) -> Window:
+def _window(key: ContainerKey, one: Ran, now: float) -> ObjectiveWindow:
     """What the guard sees of a container: its steps, of a server its latency."""
     work, serving = one.workload_class, one.workload_class.serving
     step_s = work.step_s * one.slowdown
-    window = Window(
+    window = ObjectiveWindow(
         key=key,
         begin_s=now - WINDOW_S,
         at_s=now,

@@ -41,9 +41,9 @@ from ullage_node.model.devices import BoundSlice
 from ullage_node.mps.control import ORDINAL, PROGRAM
 from ullage_node.mps.places import Mounts, Places
 from ullage_node.mps.probe import Processes
-from ullage_node.mps.programs import Programs
-from ullage_node.mps.records import MEMORY, PIPE, Order, Server
-from ullage_node.mps.supervisor import StillLooking, Supervisor
+from ullage_node.mps.programs import ProgramRunner
+from ullage_node.mps.records import MEMORY, PIPE, MpsServer, ServerOrder
+from ullage_node.mps.supervisor import MpsSupervisor, StillLooking
 from ullage_node.mps.versions import NAMESPACES_SINCE, branch_of
 
 PERCENT: Final = 25
@@ -81,7 +81,7 @@ class FirstHour:
         """Everything that the steps make lies below it."""
         self._driver = ""
         self._device: NvidiaDevice | None = None
-        self._supervisor: Supervisor | None = None
+        self._supervisor: MpsSupervisor | None = None
         self.results: list[Result] = []
 
     def run(self) -> list[Result]:
@@ -129,7 +129,7 @@ class FirstHour:
             raise StepFailed(f"NVML says {self._driver!r}, which names no branch")
         uuid = self._rig.device.facts.gpu_uuid
         self._device = next(one for one in read_inventory(self._api) if one.uuid == uuid)
-        if not Programs().found(PROGRAM):
+        if not ProgramRunner().found(PROGRAM):
             raise StepFailed(f"{PROGRAM} is not on PATH")
         protocol = 3 if branch >= NAMESPACES_SINCE else 2
         return f"driver {self._driver}, protocol {protocol}; neither -v nor --help was asked"
@@ -178,7 +178,7 @@ class FirstHour:
 
     async def _ready(self) -> str:
         end_s = time.monotonic() + READY_S
-        server: Server | None = None
+        server: MpsServer | None = None
         while server is None or not server.ready:
             if time.monotonic() > end_s:
                 raise StepFailed(f"no server in {READY_S:g} s: {server.why if server else 'none'}")
@@ -254,18 +254,21 @@ class FirstHour:
         root = self.run_dir / "mps"
         root.mkdir()
         places = Places(root=root, mounts=_NoMounts())
-        self._supervisor = Supervisor(
-            Programs(), places, Processes(), lambda place, call: self._rig.launched(place, call)
+        self._supervisor = MpsSupervisor(
+            ProgramRunner(),
+            places,
+            Processes(),
+            lambda place, call: self._rig.launched(place, call),
         )
         try:
             yield
         finally:
             await self._supervisor.retire()
 
-    async def _server(self) -> Server:
+    async def _server(self) -> MpsServer:
         assert self._supervisor is not None
         device = self._known()
-        order = Order(
+        order = ServerOrder(
             uuid=device.uuid, index=device.minor, protocol=2, memory_mib=device.memory_mib
         )
         report = await self._supervisor.look([order], [device.uuid], self._driver)
@@ -274,7 +277,7 @@ class FirstHour:
     def _environment(self) -> dict[str, str]:
         return {name: value for name, value in os.environ.items() if "CUDA" not in name}
 
-    def _share(self, server: Server) -> dict[str, str]:
+    def _share(self, server: MpsServer) -> dict[str, str]:
         """The variables that a container with this share gets."""
         device = self._known()
         part = BoundSlice(slot="s", index=0, gpu=device.uuid, percent=PERCENT, memory_mib=CAP_MIB)

@@ -24,8 +24,8 @@ from bench.gpu.device import Device, Gauge
 from bench.gpu.mps import Mps, Transcript
 from bench.gpu.plan import Window
 from ullage_node.devices.nvidia.read import read_processes
-from ullage_node.mps.control import Place
-from ullage_node.mps.programs import Call
+from ullage_node.mps.control import DaemonDirectories
+from ullage_node.mps.programs import ProgramCall
 
 _ROOT = Path(__file__).resolve().parents[2]
 _FAKE_MPS = _ROOT / "tests" / "fakes" / "mps" / "bin"
@@ -98,10 +98,10 @@ class Rig:
             return None
         return ("setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", *self.client)
 
-    def launched(self, place: Place, call: Call) -> Call:
+    def launched(self, place: DaemonDirectories, call: ProgramCall) -> ProgramCall:
         """A daemon's call; the fake takes its shared memory from a variable."""
         env = {**call.env, **self.shared_memory(place.shm)}
-        return Call(words=call.words, stdin=call.stdin, env=env)
+        return ProgramCall(words=call.words, stdin=call.stdin, env=env)
 
     def shared_memory(self, shm: Path) -> dict[str, str]:
         """Variables that name the fake's shared memory; a real program needs none."""

@@ -26,10 +26,10 @@ from ullage_node.assemble import watchers_of
 from ullage_node.containers import Containers
 from ullage_node.device_watch import DeviceWatch
 from ullage_node.devices.backend import switch_of
-from ullage_node.events import Event, Events, Subject
+from ullage_node.events import AgentEvent, Events, EventSubject
 from ullage_node.faults import FaultBook, FaultFigures
 from ullage_node.follow import Follower
-from ullage_node.follow import Subject as Followed
+from ullage_node.follow import WatchedKind as Followed
 from ullage_node.health import HealthChange, HealthTracker
 from ullage_node.kubelet.plugin_server import DevicePluginService, PluginServer
 from ullage_node.kubelet.pod_resources import PodResources
@@ -42,9 +42,9 @@ from ullage_node.model.devices import DeviceBackend, FaultReading, ProgressSourc
 from ullage_node.mps.metrics import mps_figures
 from ullage_node.node_lanes import NodeLanes
 from ullage_node.publisher import Publisher
-from ullage_node.reporter import Parts, Reporter
-from ullage_node.settings import Settings
-from ullage_node.slices.binder import Binder, Surroundings
+from ullage_node.reporter import NodeReporter, Parts
+from ullage_node.settings import AgentSettings
+from ullage_node.slices.binder import Binder, BinderDependencies
 from ullage_node.slices.cdi import CDIDirectory, device_name
 from ullage_node.slices.checkpoint import Saver, boot_id, restore, snapshot
 from ullage_node.slices.detach import Detacher
@@ -72,7 +72,7 @@ class Agent:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: AgentSettings,
         client: ApiClient,
         backend: DeviceBackend,
         progress: ProgressSource,
@@ -95,7 +95,7 @@ class Agent:
         self.pods, self.node = PodCache(), NodeMirror()
         self._pod_mirror = PodMirror(self.pods)
         self._resources = PodResources(paths.pod_resources_socket)
-        self.surroundings = Surroundings(
+        self.surroundings = BinderDependencies(
             node=settings.name,
             table=self.table,
             pods=self.pods,
@@ -167,7 +167,7 @@ class Agent:
         if settings.checkpoint.enabled:
             switch = switch_of(settings.backend, settings.paths.run_dir, self.guard.stand_still)
             self.lanes.suspend_by(switch)
-        self.reporter = Reporter(
+        self.reporter = NodeReporter(
             Parts(
                 settings=settings,
                 version=version,
@@ -276,9 +276,11 @@ class Agent:
     def _on_spec(self) -> None:
         spec = self.node.spec
         if spec is not None and self._restored.problem:
-            subject = Subject(namespace="", name=self.settings.name, uid=spec.uid)
+            subject = EventSubject(namespace="", name=self.settings.name, uid=spec.uid)
             self.events.say(
-                Event(subject=subject, reason="CheckpointRebuilt", message=self._restored.problem)
+                AgentEvent(
+                    subject=subject, reason="CheckpointRebuilt", message=self._restored.problem
+                )
             )
         if (spec.uid if spec else "") != self._object_uid:
             self._object_uid = spec.uid if spec else ""

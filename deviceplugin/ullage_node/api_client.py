@@ -4,7 +4,7 @@
 
 A full client would cost a fifth of the agent's memory. Service-account token and authority come
 from files; the token is read again every minute because it is rotated. Every call has a deadline,
-every refusal becomes an :class:`ApiError`, and nothing is retried here.
+every refusal becomes an :class:`ApiServerError`, and nothing is retried here.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ REVIEWS: Final = {
 }
 
 
-class ApiError(Exception):
+class ApiServerError(Exception):
     """The API server refused or did not answer; ``status`` is the HTTP code, 0 = no answer."""
 
     def __init__(self, status: int, message: str) -> None:
@@ -50,7 +50,7 @@ class ApiError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WatchEvent:
+class ObjectEvent:
     """One line of a watch: ADDED, MODIFIED, DELETED or BOOKMARK."""
 
     type: str
@@ -58,7 +58,7 @@ class WatchEvent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
+class ObjectList:
     """A complete list and the version to watch from."""
 
     items: tuple[JsonObject, ...]
@@ -102,7 +102,7 @@ class ApiClient:
             return ssl.create_default_context(cafile=str(file))
         except OSError as error:
             message = f"certificate authority {file} cannot be read: {error.strerror or error}"
-            raise ApiError(0, message) from error
+            raise ApiServerError(0, message) from error
 
     async def get(self, path: str, timeout_seconds: float) -> JsonObject:
         """Read one object.
@@ -113,7 +113,7 @@ class ApiClient:
         guard = aiohttp.ClientTimeout(total=timeout_seconds)
         return await self._call("GET", path, guard)
 
-    async def list_all(self, path: str, fields: str) -> Listed:
+    async def list_all(self, path: str, fields: str) -> ObjectList:
         """Read every object that a field selector names, page by page.
 
         Raises:
@@ -127,10 +127,10 @@ class ApiClient:
             metadata = section(page, "metadata")
             if not metadata.get("continue"):
                 version = str(metadata.get("resourceVersion", ""))
-                return Listed(items=tuple(items), version=version)
+                return ObjectList(items=tuple(items), version=version)
             query["continue"] = str(metadata["continue"])
 
-    async def watch(self, path: str, fields: str, version: str) -> AsyncIterator[WatchEvent]:
+    async def watch(self, path: str, fields: str, version: str) -> AsyncIterator[ObjectEvent]:
         """Follow changes from a version on, until the server ends the stream.
 
         Raises:
@@ -149,7 +149,7 @@ class ApiClient:
                 while line := await response.content.readline():
                     yield _event(line)
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-            raise ApiError(0, f"watch of {path}: {error or type(error).__name__}") from error
+            raise ApiServerError(0, f"watch of {path}: {error or type(error).__name__}") from error
 
     async def apply_status(self, name: str, body: JsonObject) -> None:
         """Server-side apply of a GPUNode's status as its only writer.
@@ -205,7 +205,7 @@ class ApiClient:
                 await self._raise_for(response)
                 return _object(await response.read())
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-            raise ApiError(0, f"{verb} {path}: {error or type(error).__name__}") from error
+            raise ApiServerError(0, f"{verb} {path}: {error or type(error).__name__}") from error
 
     def _request(
         self,
@@ -249,16 +249,16 @@ class ApiClient:
             message = str(_object(text).get("message", ""))
         except ValueError:
             message = text.decode(errors="replace")
-        raise ApiError(response.status, message or str(response.reason))
+        raise ApiServerError(response.status, message or str(response.reason))
 
 
-def _event(line: bytes) -> WatchEvent:
+def _event(line: bytes) -> ObjectEvent:
     raw = _object(line)
     body = section(raw, "object")
     if raw.get("type") == "ERROR":
         code = body.get("code")
-        raise ApiError(code if isinstance(code, int) else 500, str(body.get("message", "")))
-    return WatchEvent(type=str(raw.get("type", "")), object=body)
+        raise ApiServerError(code if isinstance(code, int) else 500, str(body.get("message", "")))
+    return ObjectEvent(type=str(raw.get("type", "")), object=body)
 
 
 def _object(data: bytes) -> JsonObject:
@@ -272,7 +272,7 @@ def _in_cluster(environment: Mapping[str, str]) -> str:
     host = environment.get("KUBERNETES_SERVICE_HOST", "")
     port = environment.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
-        raise ApiError(
+        raise ApiServerError(
             0,
             "no API server: not in a cluster (KUBERNETES_SERVICE_HOST is not set); "
             "set ULLAGE_NODE_API_SERVER",

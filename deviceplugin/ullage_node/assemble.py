@@ -14,12 +14,12 @@ from prometheus_client import CollectorRegistry
 from ullage.process.metric_families import FiguresCollector
 from ullage_node.guard.client import FreezerClient
 from ullage_node.guard.gather import subjects, tenants
-from ullage_node.guard.guard import Guard, Surroundings
+from ullage_node.guard.guard import Guard, GuardDependencies
 from ullage_node.guard.metrics import GuardMetrics
 from ullage_node.guard.protocol import guard_socket
 from ullage_node.guard.windows import StepWindows
 from ullage_node.notices.watch import NoticeWatch
-from ullage_node.settings import Settings
+from ullage_node.settings import AgentSettings
 from ullage_node.telemetry.metrics import sample_figures
 from ullage_node.telemetry.station import Sources, Telemetry
 
@@ -33,7 +33,7 @@ class Watchers:
     notices: NoticeWatch
 
 
-def watchers_of(sources: Sources, settings: Settings, registry: CollectorRegistry) -> Watchers:
+def watchers_of(sources: Sources, settings: AgentSettings, registry: CollectorRegistry) -> Watchers:
     """Telemetry, guard and notices of one agent; their owner awaits ``run`` of each."""
     paths, containers = settings.paths, sources.containers
     table, pods = sources.around.table, sources.around.pods
@@ -44,7 +44,7 @@ def watchers_of(sources: Sources, settings: Settings, registry: CollectorRegistr
         return next((device.model for device in devices if device.uuid == uuid), "")
 
     guard = Guard(
-        around=Surroundings(
+        around=GuardDependencies(
             tenants=lambda: tenants(table.held, containers.attachments, pods.by_uid),
             subjects=lambda: subjects(table.held, containers.progress),
             windows=telemetry.windows,

@@ -19,7 +19,7 @@ from prometheus_client import Histogram
 
 from ullage.api.contract import DeviceFault, Reason, SlicePhase
 from ullage.api.xids import xid_of
-from ullage_node.events import Event, Events, Subject
+from ullage_node.events import AgentEvent, Events, EventSubject
 from ullage_node.health import HealthChange
 from ullage_node.kubelet.plugin_server import StartDenied
 from ullage_node.model.devices import (
@@ -27,11 +27,11 @@ from ullage_node.model.devices import (
     AttachState,
     ContainerBinding,
     ContainerKey,
-    Progress,
     ProgressSource,
     ShareDriver,
+    StepProgress,
 )
-from ullage_node.model.slices import Refusal
+from ullage_node.model.slices import SliceRefusal
 from ullage_node.slices.binder import Binder, StartRefused
 from ullage_node.slices.observer import Observer, PhaseChange
 from ullage_node.slices.table import SliceTable
@@ -62,7 +62,7 @@ class Containers:
         self._observer = Observer()
         self.attachments: Mapping[ContainerKey, Attachment] = {}
         """Newest reading of each container."""
-        self.progress: Mapping[ContainerKey, Progress] = {}
+        self.progress: Mapping[ContainerKey, StepProgress] = {}
         self.refusals: Counter[str] = Counter()
         self.out_of_service = False
         """The node is being retired: nothing starts any more."""
@@ -98,7 +98,7 @@ class Containers:
     async def _start(self, slots: Sequence[str]) -> ContainerBinding:
         if self.out_of_service:
             message = "this node is taken out of service"
-            raise StartRefused(Refusal(reason=Reason.RETIRED, message=message))
+            raise StartRefused(SliceRefusal(reason=Reason.RETIRED, message=message))
         return await self._binder.start_container(slots)
 
     def _tell_refusal(self, slots: Sequence[str], refused: StartRefused) -> None:
@@ -107,8 +107,8 @@ class Containers:
         name = f"{pod.namespace}/{pod.name}" if pod else ""
         is_new = True
         if pod is not None:
-            subject = Subject(namespace=pod.namespace, name=pod.name, uid=pod.uid)
-            event = Event(subject=subject, reason="SliceRefused", message=refusal.text)
+            subject = EventSubject(namespace=pod.namespace, name=pod.name, uid=pod.uid)
+            event = AgentEvent(subject=subject, reason="SliceRefused", message=refusal.text)
             is_new = self._events.say(event)
         (_log.info if is_new else _log.debug)(
             "start refused", slots=list(slots), pod=name, why=refusal.text
@@ -159,21 +159,25 @@ class Containers:
         if why is not None:
             failed = change.phase is SlicePhase.FAILED
             word = "SliceUnenforced" if failed else why.reason.value
-            self._events.say(Event(subject=_subject(binding), reason=word, message=why.message))
+            self._events.say(
+                AgentEvent(subject=_subject(binding), reason=word, message=why.message)
+            )
 
     def _tell_records(self, bindings: Sequence[ContainerBinding]) -> None:
         """Tell who writes a step record that counts for nothing; the same is said seldom."""
         refused = self._source.refused
         for binding in bindings:
             if why := refused.get(binding.key):
-                event = Event(subject=_subject(binding), reason="StepRecordInvalid", message=why)
+                event = AgentEvent(
+                    subject=_subject(binding), reason="StepRecordInvalid", message=why
+                )
                 self._events.say(event)
 
     def tell_detached(self, binding: ContainerBinding, failed: str) -> None:
         """Tell a pod that is being deleted what became of its clients."""
         text = failed or "its clients were terminated; its processes may be killed"
         self._events.say(
-            Event(
+            AgentEvent(
                 subject=_subject(binding),
                 reason="ClientTerminated" if not failed else "ClientNotTerminated",
                 message=text,
@@ -188,9 +192,9 @@ class Containers:
             held = "this pod alone held it" if many == 1 else f"{many} pods held it"
             _log.warning("device fault", gpu=fault.gpu, fault=row.text, suspects=fault.suspects)
             for pod in fault.suspects:
-                subject = Subject(namespace=pod.namespace, name=pod.pod, uid=pod.pod_uid)
+                subject = EventSubject(namespace=pod.namespace, name=pod.pod, uid=pod.pod_uid)
                 message = f"{fault.gpu}: {row.text}; {held}"
-                self._events.say(Event(subject=subject, reason="DeviceFault", message=message))
+                self._events.say(AgentEvent(subject=subject, reason="DeviceFault", message=message))
 
     def tell_health(self, changes: Sequence[HealthChange]) -> None:
         """Tell the tenants of devices that turned."""
@@ -199,7 +203,7 @@ class Containers:
             for binding in self._table.bindings:
                 if any(part.gpu == change.uuid for part in binding.slices):
                     self._events.say(
-                        Event(
+                        AgentEvent(
                             subject=_subject(binding),
                             reason="DeviceUnhealthy" if refusal else "DeviceRecovered",
                             message=refusal.message if refusal else f"{change.uuid}: healthy again",
@@ -208,5 +212,7 @@ class Containers:
                     )
 
 
-def _subject(binding: ContainerBinding) -> Subject:
-    return Subject(namespace=binding.pod_namespace, name=binding.pod_name, uid=binding.key.pod_uid)
+def _subject(binding: ContainerBinding) -> EventSubject:
+    return EventSubject(
+        namespace=binding.pod_namespace, name=binding.pod_name, uid=binding.key.pod_uid
+    )

@@ -33,7 +33,7 @@ from ullage_node.model.devices import (
     FaultReading,
     ShareDriver,
 )
-from ullage_node.model.slices import Device, Refusal
+from ullage_node.model.slices import NodeDevice, SliceRefusal
 from ullage_node.settings import PeriodSettings
 from ullage_node.status import effective
 from ullage_node.times import PROBE_S
@@ -65,10 +65,10 @@ class DeviceWatch:
         self.paused = False
         """Leave the devices alone."""
         self._problems: Mapping[str, str] = {}
-        self._unserved: dict[str, Refusal] = {}
+        self._unserved: dict[str, SliceRefusal] = {}
         self.faults: Counter[str] = Counter()
         """Times that a device's MPS server stopped serving."""
-        self.problem: Refusal | None = None
+        self.problem: SliceRefusal | None = None
         """Why the backend cannot work, if so."""
         self.on_faults: Callable[[FaultReading, float], None] = lambda reading, wall: None
         """Called in every round with the faults that the driver told of, and the time."""
@@ -126,10 +126,10 @@ class DeviceWatch:
             if (refusal := self._tracker.refusal(uuid)) and refusal.reason is Reason.DEVICE_LOST
         )
 
-    def devices(self, max_sharers: int) -> tuple[Device, ...]:
+    def devices(self, max_sharers: int) -> tuple[NodeDevice, ...]:
         """The devices as the invariants see them."""
         return tuple(
-            Device(
+            NodeDevice(
                 uuid=uuid,
                 memory_mib=device.memory_mib,
                 contexts=min(device.contexts, max_sharers),
@@ -174,10 +174,10 @@ class DeviceWatch:
             self._set_problem(None)
         except BackendUnavailable as error:
             self._opened = False
-            self._set_problem(Refusal(reason=error.reason, message=error.message))
+            self._set_problem(SliceRefusal(reason=error.reason, message=error.message))
         except TimeoutError:
             message = f"the devices did not answer within {PROBE_S:.0f} s"
-            self._set_problem(Refusal(reason=Reason.DEVICE_UNHEALTHY, message=message))
+            self._set_problem(SliceRefusal(reason=Reason.DEVICE_UNHEALTHY, message=message))
         if not self._devices:
             return ()
         changes = await self._judge(now, wall)
@@ -213,7 +213,7 @@ class DeviceWatch:
         """Devices whose server stopped or resumed serving: at once, and for them alone."""
         before = self._unserved
         self._unserved = {
-            uuid: Refusal(
+            uuid: SliceRefusal(
                 reason=Reason.MPS_NOT_READY,
                 message=f"{uuid}: {self._problems.get(uuid, 'its MPS server does not serve')}",
             )
@@ -226,11 +226,11 @@ class DeviceWatch:
             HealthChange(uuid=uuid, refusal=self._unserved.get(uuid)) for uuid in sorted(turned)
         )
 
-    def _refusal(self, uuid: str) -> Refusal | None:
+    def _refusal(self, uuid: str) -> SliceRefusal | None:
         """The refusal of starts on a device: its own health first, then its server's."""
         return self._tracker.refusal(uuid) or self._unserved.get(uuid)
 
-    def _set_problem(self, problem: Refusal | None) -> None:
+    def _set_problem(self, problem: SliceRefusal | None) -> None:
         if problem and problem != self.problem:
             _log.warning("backend unavailable", reason=problem.reason, problem=problem.message)
         self.problem = problem

@@ -19,7 +19,7 @@ from typing import Final
 import structlog
 
 from ullage.api.contract import API_VERSION, MANAGER_NODE
-from ullage_node.api_client import CORE, ApiClient, ApiError
+from ullage_node.api_client import CORE, ApiClient, ApiServerError
 from ullage_node.status import timestamp
 from ullage_node.times import EVENT_QUIET_S
 
@@ -31,7 +31,7 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class EventSubject:
     """The object that an event is about; a namespace makes it a pod, none the GPUNode."""
 
     namespace: str
@@ -40,10 +40,10 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class AgentEvent:
     """One thing to say."""
 
-    subject: Subject
+    subject: EventSubject
     reason: str
     """Word of the event itself, for example ``SliceRefused``."""
     message: str
@@ -56,11 +56,11 @@ class Events:
     def __init__(self, client: ApiClient, node: str) -> None:
         self._client = client
         self._node = node
-        self._queue: asyncio.Queue[Event] = asyncio.Queue(QUEUE)
-        self._said: OrderedDict[Event, float] = OrderedDict()
+        self._queue: asyncio.Queue[AgentEvent] = asyncio.Queue(QUEUE)
+        self._said: OrderedDict[AgentEvent, float] = OrderedDict()
         self.dropped = 0
 
-    def say(self, event: Event) -> bool:
+    def say(self, event: AgentEvent) -> bool:
         """Queue an event unless the same was said lately; whether it was queued."""
         now = time.monotonic()
         if now - self._said.get(event, -EVENT_QUIET_S) < EVENT_QUIET_S:
@@ -84,12 +84,12 @@ class Events:
             path = f"{CORE}/namespaces/{namespace}/events"
             try:
                 await self._client.create(path, event_body(event, self._node, time.time()))
-            except ApiError as error:
+            except ApiServerError as error:
                 self.dropped += 1
                 _log.info("event dropped", reason=event.reason, error=str(error))
 
 
-def event_body(event: Event, node: str, wall: float) -> Mapping[str, object]:
+def event_body(event: AgentEvent, node: str, wall: float) -> Mapping[str, object]:
     """The core/v1 Event."""
     subject = event.subject
     is_pod = bool(subject.namespace)

@@ -20,7 +20,7 @@ import structlog
 
 from ullage.api.contract import JsonObject, WireError
 from ullage.process.faults import fault_text
-from ullage_node.api_client import ApiClient, ApiError
+from ullage_node.api_client import ApiClient, ApiServerError
 from ullage_node.times import API_BACKOFF_FIRST_S, SHORT_WATCH_S, WATCH_BACKOFF_MOST_S
 
 GONE: Final = 410
@@ -28,7 +28,7 @@ GONE: Final = 410
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
-class Mirror(Protocol):
+class ObjectMirror(Protocol):
     """Receives the objects."""
 
     unreadable: int
@@ -52,7 +52,7 @@ class Mirror(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class WatchedKind:
     """The kind of object to follow."""
 
     path: str
@@ -63,7 +63,7 @@ class Subject:
 class Follower:
     """Mirrors one subject; ``connected`` says whether the API server answers."""
 
-    def __init__(self, client: ApiClient, subject: Subject, mirror: Mirror) -> None:
+    def __init__(self, client: ApiClient, subject: WatchedKind, mirror: ObjectMirror) -> None:
         self._client = client
         self._subject = subject
         self._mirror = mirror
@@ -78,8 +78,8 @@ class Follower:
         while True:
             try:
                 await self._list_and_watch()
-            except (ApiError, WireError) as error:
-                if not (isinstance(error, ApiError) and error.status == GONE):
+            except (ApiServerError, WireError) as error:
+                if not (isinstance(error, ApiServerError) and error.status == GONE):
                     self._set(False, str(error))
             await asyncio.sleep(self._backoff * random.uniform(0.5, 1.0))  # jitter only
             self._backoff = min(self._backoff * 2, WATCH_BACKOFF_MOST_S)

@@ -16,7 +16,7 @@ from typing import Final
 
 from ullage.api.contract import Reason
 from ullage_node.model.devices import DeviceReading
-from ullage_node.model.slices import Refusal
+from ullage_node.model.slices import SliceRefusal
 from ullage_node.times import FLAP_WINDOW_S, RECOVERY_MOST_S
 
 WINDOW: Final = 5
@@ -32,15 +32,15 @@ class HealthChange:
     """A device became unhealthy (``refusal`` says why) or healthy again (``None``)."""
 
     uuid: str
-    refusal: Refusal | None
+    refusal: SliceRefusal | None
 
 
 @dataclass(slots=True, kw_only=True)
-class _Track:
+class _HealthTrack:
     """State of one device; times are monotonic seconds."""
 
     recovery: float
-    refusal: Refusal | None = None
+    refusal: SliceRefusal | None = None
     clean_since: float | None = None
     quarantined_until: float = 0.0
     """Wall-clock time, for the checkpoint."""
@@ -53,7 +53,7 @@ class HealthTracker:
 
     def __init__(self, recovery_seconds: float) -> None:
         self._recovery = recovery_seconds
-        self._tracks: dict[str, _Track] = {}
+        self._tracks: dict[str, _HealthTrack] = {}
 
     @property
     def quarantine(self) -> Mapping[str, float]:
@@ -64,7 +64,7 @@ class HealthTracker:
             if track.refusal is not None
         }
 
-    def refusal(self, uuid: str) -> Refusal | None:
+    def refusal(self, uuid: str) -> SliceRefusal | None:
         """The refusal of starts on the device, if any."""
         track = self._tracks.get(uuid)
         return track.refusal if track else None
@@ -75,9 +75,9 @@ class HealthTracker:
             left = min(until - wall, RECOVERY_MOST_S)
             if left > 0:
                 message = f"{uuid} was unhealthy before the agent restarted"
-                self._tracks[uuid] = _Track(
+                self._tracks[uuid] = _HealthTrack(
                     recovery=left,
-                    refusal=Refusal(reason=Reason.DEVICE_UNHEALTHY, message=message),
+                    refusal=SliceRefusal(reason=Reason.DEVICE_UNHEALTHY, message=message),
                     quarantined_until=until,
                 )
 
@@ -93,7 +93,7 @@ class HealthTracker:
         """
         changes: list[HealthChange] = []
         for reading in readings:
-            track = self._tracks.setdefault(reading.uuid, _Track(recovery=self._recovery))
+            track = self._tracks.setdefault(reading.uuid, _HealthTrack(recovery=self._recovery))
             before = track.refusal
             if reading.healthy:
                 self._good(track, now)
@@ -103,7 +103,7 @@ class HealthTracker:
                 changes.append(HealthChange(uuid=reading.uuid, refusal=track.refusal))
         return tuple(changes)
 
-    def _good(self, track: _Track, now: float) -> None:
+    def _good(self, track: _HealthTrack, now: float) -> None:
         track.recent.append(True)
         if track.refusal is None:
             return
@@ -114,7 +114,7 @@ class HealthTracker:
             track.changes.append(now)
             track.recent.clear()
 
-    def _bad(self, track: _Track, reading: DeviceReading, now: float, wall: float) -> None:
+    def _bad(self, track: _HealthTrack, reading: DeviceReading, now: float, wall: float) -> None:
         track.recent.append(False)
         track.clean_since = None
         refusal = _refusal(reading)
@@ -130,14 +130,14 @@ class HealthTracker:
         track.refusal = refusal
         track.quarantined_until = wall + track.recovery
 
-    def _next_recovery(self, track: _Track, now: float) -> float:
+    def _next_recovery(self, track: _HealthTrack, now: float) -> float:
         recent = [moment for moment in track.changes if now - moment < FLAP_WINDOW_S]
         if len(recent) + 1 < FLAP_CHANGES:
             return self._recovery
         return min(track.recovery * 2, RECOVERY_MOST_S)
 
 
-def _refusal(reading: DeviceReading) -> Refusal:
+def _refusal(reading: DeviceReading) -> SliceRefusal:
     reason = reading.reason or Reason.DEVICE_UNHEALTHY
     message = reading.message or "the probe failed"
-    return Refusal(reason=reason, message=f"{reading.uuid}: {message}")
+    return SliceRefusal(reason=reason, message=f"{reading.uuid}: {message}")

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ullage.process.environment import SettingsError
-from ullage_node.settings import PREFIX, Settings, load_settings
+from ullage_node.settings import PREFIX, AgentSettings, load_settings
 
 DEVICES_MOST: Final = 16
 """Devices of one node that step records are given room for; those of more lie beside it."""
@@ -58,7 +58,7 @@ def run(arguments: Sequence[str] | None = None) -> None:
         sys.exit(f"ullage-node: {error}")
 
 
-def _run_part(part: str, settings: Settings) -> None:
+def _run_part(part: str, settings: AgentSettings) -> None:
     """Become one of the processes; its modules are loaded here, those of the others never."""
     if part == "guard":
         from ullage_node.guard.main import run_guard

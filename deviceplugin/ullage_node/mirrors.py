@@ -23,7 +23,7 @@ from ullage.api.contract import (
     text,
 )
 from ullage.process.faults import fault_text
-from ullage_node.api_client import CORE, ApiClient, ApiError
+from ullage_node.api_client import CORE, ApiClient, ApiServerError
 from ullage_node.model.slices import Pod
 from ullage_node.slices.binder import PodUnreachable
 from ullage_node.slices.desired import (
@@ -179,7 +179,7 @@ class ApiPods:
         path = f"{CORE}/namespaces/{namespace}/pods/{name}"
         try:
             return read_pod(await self._client.get(path, timeout_seconds))
-        except ApiError as error:
+        except ApiServerError as error:
             if error.status == NOT_FOUND:
                 return None
             raise PodUnreachable(f"the API server does not answer ({error})") from error

@@ -14,15 +14,15 @@ from typing import Final
 
 from ullage_node.devices.backend import Hardware
 from ullage_node.devices.processes import identified
-from ullage_node.events import Event, Events, Subject
-from ullage_node.lanes.device import Idle
-from ullage_node.lanes.members import Member
-from ullage_node.lanes.reports import Fault, Report
-from ullage_node.lanes.server import Device, LaneServer, Tenant
+from ullage_node.events import AgentEvent, Events, EventSubject
+from ullage_node.lanes.device import IdleLimits
+from ullage_node.lanes.members import LaneMember
+from ullage_node.lanes.reports import StepFault, StepReport
+from ullage_node.lanes.server import LaneServer, LaneTenant, SharedDevice
 from ullage_node.model.devices import Attachment, AttachState, ContainerKey
 from ullage_node.model.slices import HeldSlice, context_costs_mib, shares_lane
 from ullage_node.model.switching import ProcessSwitch, Program
-from ullage_node.settings import Settings
+from ullage_node.settings import AgentSettings
 from ullage_node.slices.table import SliceTable
 from ullage_node.times import EVENT_QUIET_S
 
@@ -33,12 +33,12 @@ FOLDER: Final = "lanes"
 class NodeLanes:
     """The lanes of one agent; its owner awaits :meth:`run` and calls :meth:`look` each second."""
 
-    def __init__(self, settings: Settings, table: SliceTable, events: Events) -> None:
+    def __init__(self, settings: AgentSettings, table: SliceTable, events: Events) -> None:
         paths = settings.paths
         self.server = LaneServer(paths.run_dir / FOLDER, paths.proc_root)
         self.server.on_report = self._tell
         times = settings.checkpoint
-        self.server.idle = Idle(
+        self.server.idle = IdleLimits(
             idle_s=times.idle_seconds,
             busy_s=times.busy_seconds,
             least_resident_s=times.resident_seconds,
@@ -50,7 +50,7 @@ class NodeLanes:
         self._counts_only = settings.backend is Hardware.EMULATED
         self._table = table
         self._events = events
-        self._said: dict[tuple[str, Fault], float] = {}
+        self._said: dict[tuple[str, StepFault], float] = {}
 
     def folder(self, container: ContainerKey, slot: str) -> Path:
         """Make the folder for a container that is about to start.
@@ -79,7 +79,7 @@ class NodeLanes:
             if seen is not None and self._exceeds(part, seen):
                 most = part.desired.memory_mib
                 text = f"the container holds more than the {most} MiB of its slice"
-                self._say(part, Fault.EXCEEDED, text)
+                self._say(part, StepFault.EXCEEDED, text)
 
     def suspend_by(self, switch: ProcessSwitch) -> None:
         """Suspend and resume programs in this way from now on."""
@@ -131,13 +131,13 @@ class NodeLanes:
                 )
         return None
 
-    def _devices(self) -> dict[str, Device]:
+    def _devices(self) -> dict[str, SharedDevice]:
         held: dict[str, list[HeldSlice]] = {}
         for part in self._table.held:
             if part.phase.holds_capacity:
                 held.setdefault(part.desired.gpu, []).append(part)
         return {
-            uuid: Device(
+            uuid: SharedDevice(
                 memory_mib=self._table.devices[uuid].memory_mib,
                 counts_only=self._counts_only,
                 tenants=tuple(map(self._tenant, parts)),
@@ -146,11 +146,11 @@ class NodeLanes:
             if uuid in self._table.devices
         }
 
-    def _tenant(self, part: HeldSlice) -> Tenant:
+    def _tenant(self, part: HeldSlice) -> LaneTenant:
         key, desired = part.container, part.desired
         binding = self._table.binding(key)
         shares = shares_lane(tuple(sibling.desired for sibling in self._table.held_for(key)))
-        member = Member(
+        member = LaneMember(
             job=key.directory,
             memory_mib=desired.memory_mib,
             persistent_mib=desired.persistent_mib if shares else 0,
@@ -161,25 +161,25 @@ class NodeLanes:
             context_mib=self._context_mib(part),
         )
         slot = binding.slots[0] if binding is not None else ""
-        return Tenant(member=member, pod_uid=key.pod_uid, slot=slot)
+        return LaneTenant(member=member, pod_uid=key.pod_uid, slot=slot)
 
     def _context_mib(self, part: HeldSlice) -> int:
         device = self._table.devices[part.desired.gpu]
         return context_costs_mib(device, [part.desired])[0]
 
-    def _tell(self, report: Report) -> None:
+    def _tell(self, report: StepReport) -> None:
         for part in self._table.held:
             if part.container.directory == report.job:
                 self._say(part, report.fault, report.message)
                 return
 
-    def _say(self, part: HeldSlice, fault: Fault, message: str) -> None:
+    def _say(self, part: HeldSlice, fault: StepFault, message: str) -> None:
         """Tell the owner, once in a while: the figures in the text are the program's to choose."""
         desired, now = part.desired, time.monotonic()
         self._said = {key: at for key, at in self._said.items() if now - at < EVENT_QUIET_S}
         if self._said.setdefault((desired.key.pod_uid, fault), now) != now:
             return
-        subject = Subject(
+        subject = EventSubject(
             namespace=desired.pod_namespace, name=desired.pod_name, uid=desired.key.pod_uid
         )
-        self._events.say(Event(subject=subject, reason=fault.value, message=message))
+        self._events.say(AgentEvent(subject=subject, reason=fault.value, message=message))

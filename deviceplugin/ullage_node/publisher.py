@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
-from ullage_node.api_client import ApiClient, ApiError
+from ullage_node.api_client import ApiClient, ApiServerError
 from ullage_node.status import has_loads, row_ids, start_digest, urgent_digest
 from ullage_node.times import (
     API_BACKOFF_FIRST_S,
@@ -133,7 +133,7 @@ class Publisher:
             return False
         try:
             await self._client.apply_status(self._name, body)
-        except ApiError as error:
+        except ApiServerError as error:
             self.failures += 1
             self._backoff = max(self._backoff * 2, API_BACKOFF_FIRST_S)
             self._backoff = min(self._backoff, PUBLISH_BACKOFF_MOST_S)

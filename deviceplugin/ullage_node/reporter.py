@@ -24,7 +24,7 @@ from ullage_node.mirrors import NodeMirror
 from ullage_node.model.devices import ProgressSource, ShareDriver
 from ullage_node.notices.watch import NoticeWatch
 from ullage_node.publisher import Publisher
-from ullage_node.settings import Settings
+from ullage_node.settings import AgentSettings
 from ullage_node.slices.steps import StepRecords
 from ullage_node.slices.table import SliceTable
 from ullage_node.status import (
@@ -47,7 +47,7 @@ from ullage_node.web import Figures
 class Parts:
     """The parts of the agent that have something to say."""
 
-    settings: Settings
+    settings: AgentSettings
     version: str
     table: SliceTable
     node: NodeMirror
@@ -66,7 +66,7 @@ class Parts:
     lanes: LaneServer
 
 
-class Reporter:
+class NodeReporter:
     """Composes status and figures."""
 
     def __init__(self, parts: Parts) -> None:

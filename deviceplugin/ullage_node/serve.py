@@ -13,14 +13,14 @@ from collections.abc import Mapping
 from ullage.process.logs import configure_logs
 from ullage_node.agent import Agent
 from ullage_node.alone import alone_in
-from ullage_node.api_client import ApiClient, ApiError
+from ullage_node.api_client import ApiClient, ApiServerError
 from ullage_node.devices.backend import BACKENDS, BackendOptions
 from ullage_node.model.devices import BackendPaths
-from ullage_node.settings import Settings
+from ullage_node.settings import AgentSettings
 from ullage_node.telemetry.progress import StepTelemetry
 
 
-def run_agent(settings: Settings, environment: Mapping[str, str], version: str) -> None:
+def run_agent(settings: AgentSettings, environment: Mapping[str, str], version: str) -> None:
     """Run the agent until SIGTERM or SIGINT; one clear line where no API server is configured.
 
     Raises:
@@ -31,11 +31,11 @@ def run_agent(settings: Settings, environment: Mapping[str, str], version: str) 
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     try:
         asyncio.run(serve(settings, environment, version))
-    except ApiError as error:
+    except ApiServerError as error:
         sys.exit(f"ullage-node: {error}")
 
 
-async def serve(settings: Settings, environment: Mapping[str, str], version: str) -> None:
+async def serve(settings: AgentSettings, environment: Mapping[str, str], version: str) -> None:
     """Run one agent until SIGTERM or SIGINT, after any other agent of this node has ended.
 
     Raises:
@@ -52,7 +52,7 @@ async def serve(settings: Settings, environment: Mapping[str, str], version: str
 
 
 async def _work(
-    settings: Settings, environment: Mapping[str, str], version: str, stop: asyncio.Event
+    settings: AgentSettings, environment: Mapping[str, str], version: str, stop: asyncio.Event
 ) -> None:
     paths = settings.paths
     backend = BACKENDS[settings.backend](

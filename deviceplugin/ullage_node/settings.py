@@ -68,7 +68,7 @@ class ApiSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HttpSettings:
+class AgentHttpSettings:
     """Address of probes and metrics."""
 
     host: str = "0.0.0.0"
@@ -168,7 +168,7 @@ class MigSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class AgentSettings:
     """The whole tree."""
 
     name: str
@@ -186,24 +186,24 @@ class Settings:
     """debug, info, warning or error."""
     paths: PathSettings = field(default_factory=PathSettings)
     api: ApiSettings = field(default_factory=ApiSettings)
-    http: HttpSettings = field(default_factory=HttpSettings)
+    http: AgentHttpSettings = field(default_factory=AgentHttpSettings)
     periods: PeriodSettings = field(default_factory=PeriodSettings)
     notices: NoticeSettings = field(default_factory=NoticeSettings)
     checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
     mig: MigSettings = field(default_factory=MigSettings)
 
 
-def load_settings(environment: Mapping[str, str]) -> Settings:
+def load_settings(environment: Mapping[str, str]) -> AgentSettings:
     """Read the settings from environment variables.
 
     Raises:
         SettingsError: a variable with our prefix is unknown or malformed, or a needed one is
             missing; the text names all of them.
     """
-    return read_settings(Settings, PREFIX, environment, _problems)
+    return read_settings(AgentSettings, PREFIX, environment, _problems)
 
 
-def _problems(settings: Settings) -> Iterator[str]:
+def _problems(settings: AgentSettings) -> Iterator[str]:
     """Settings that cannot work."""
     if not settings.name:
         yield f"{PREFIX}NAME is empty; set it to the node's name"

@@ -35,10 +35,10 @@ from ullage.api.contract import (
     SlicePhase,
 )
 from ullage_node.kubelet.registrar import Registration
-from ullage_node.model.devices import Attachment, AttachState, ContainerKey, Progress
-from ullage_node.model.guard import Mark, Tally
+from ullage_node.model.devices import Attachment, AttachState, ContainerKey, StepProgress
+from ullage_node.model.guard import SliceMark, WindowTally
 from ullage_node.model.lanes import LaneReading
-from ullage_node.model.slices import HeldSlice, Refusal
+from ullage_node.model.slices import HeldSlice, SliceRefusal
 
 COUNTERS: Final = frozenset(
     {
@@ -69,7 +69,7 @@ LONGEST_MESSAGE: Final = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
+class NodeCondition:
     """One condition without its transition time."""
 
     type: str
@@ -85,7 +85,7 @@ class NodeFacts:
     registration: Registration
     late_binding: bool = True
     retired: bool = False
-    backend_problem: Refusal | None = None
+    backend_problem: SliceRefusal | None = None
     """Why there are no devices to offer, if so."""
     lost_devices: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
@@ -120,12 +120,14 @@ class StatusFacts:
     """Lanes in which programs take turns."""
 
 
-def judge(facts: NodeFacts) -> tuple[Condition, ...]:
+def judge(facts: NodeFacts) -> tuple[NodeCondition, ...]:
     """The node's conditions; each False or True one says why."""
     degraded = _degraded(facts)
-    away = Refusal(reason=Reason.KUBELET_AWAY, message=facts.registration.problem)
+    away = SliceRefusal(reason=Reason.KUBELET_AWAY, message=facts.registration.problem)
     if facts.retired:
-        unready: Refusal | None = Refusal(reason=Reason.RETIRED, message="taken out of service")
+        unready: SliceRefusal | None = SliceRefusal(
+            reason=Reason.RETIRED, message="taken out of service"
+        )
     elif not facts.registration.registered:
         unready = degraded or away
     else:
@@ -138,7 +140,7 @@ def judge(facts: NodeFacts) -> tuple[Condition, ...]:
             facts.late_binding,
             None
             if facts.late_binding
-            else Refusal(
+            else SliceRefusal(
                 reason=Reason.CDI_UNAVAILABLE,
                 message="the container runtime does not honour CDI; enable it and set "
                 "ULLAGE_NODE_LATE_BINDING=true",
@@ -147,41 +149,43 @@ def judge(facts: NodeFacts) -> tuple[Condition, ...]:
     ]
     if facts.lost_devices:
         message = f"lost: {', '.join(facts.lost_devices)}"
-        lost = Refusal(reason=Reason.DEVICE_LOST, message=message)
+        lost = SliceRefusal(reason=Reason.DEVICE_LOST, message=message)
         conditions.append(_condition("DeviceLost", True, lost))
     if facts.unshared:
         message = "; ".join(f"{uuid}: {why}" for uuid, why in sorted(facts.unshared.items()))
-        sharing = Refusal(reason=Reason.MPS_NOT_READY, message=message)
+        sharing = SliceRefusal(reason=Reason.MPS_NOT_READY, message=message)
         conditions.append(_condition("Sharing", False, sharing))
     if facts.retired:
         conditions.append(_condition("Retired", True, unready))
     return tuple(conditions)
 
 
-def _degraded(facts: NodeFacts) -> Refusal | None:
+def _degraded(facts: NodeFacts) -> SliceRefusal | None:
     if not facts.late_binding:
-        return Refusal(reason=Reason.CDI_UNAVAILABLE, message="no slots are offered without CDI")
+        return SliceRefusal(
+            reason=Reason.CDI_UNAVAILABLE, message="no slots are offered without CDI"
+        )
     if facts.backend_problem is not None:
         return facts.backend_problem
     if facts.registration.foreign:
-        return Refusal(
+        return SliceRefusal(
             reason=Reason.FOREIGN_PLUGIN,
             message=f"another plugin offers {facts.registration.foreign} on this node; "
             "remove it or the label ullage.dev/node",
         )
     if facts.problems:
-        return Refusal(reason=Reason.INVALID_OBJECT, message="; ".join(facts.problems))
+        return SliceRefusal(reason=Reason.INVALID_OBJECT, message="; ".join(facts.problems))
     return None
 
 
-def _condition(kind: str, status: bool, why: Refusal | None) -> Condition:
+def _condition(kind: str, status: bool, why: SliceRefusal | None) -> NodeCondition:
     if why is None:
-        return Condition(type=kind, status=status, reason=Reason.REGISTERED)
-    return Condition(type=kind, status=status, reason=why.reason, message=why.message)
+        return NodeCondition(type=kind, status=status, reason=Reason.REGISTERED)
+    return NodeCondition(type=kind, status=status, reason=why.reason, message=why.message)
 
 
 def with_transitions(
-    conditions: Iterable[Condition], before: Sequence[JsonObject], now: str, generation: int
+    conditions: Iterable[NodeCondition], before: Sequence[JsonObject], now: str, generation: int
 ) -> tuple[JsonObject, ...]:
     """The conditions as the API stores them.
 
@@ -209,7 +213,7 @@ def with_transitions(
 def observed_slices(
     held: Iterable[HeldSlice],
     attachments: Mapping[ContainerKey, Attachment],
-    progress: Mapping[ContainerKey, Progress],
+    progress: Mapping[ContainerKey, StepProgress],
 ) -> tuple[ObservedSlice, ...]:
     """Status of each slice, with the newest counters of its container."""
     return tuple(
@@ -219,11 +223,11 @@ def observed_slices(
 
 
 def _observed(
-    part: HeldSlice, attachment: Attachment | None, progress: Progress | None
+    part: HeldSlice, attachment: Attachment | None, progress: StepProgress | None
 ) -> ObservedSlice:
     desired = part.desired
     seen = attachment or Attachment(state=AttachState.ABSENT)
-    made = progress or Progress()
+    made = progress or StepProgress()
     first = desired.key.index == 0
     return ObservedSlice(
         key=desired.key,
@@ -254,8 +258,8 @@ def _observed(
 
 def guarded_slices(
     slices: Iterable[ObservedSlice],
-    marks: Mapping[ContainerKey, Mark],
-    tallies: Mapping[ContainerKey, Tally],
+    marks: Mapping[ContainerKey, SliceMark],
+    tallies: Mapping[ContainerKey, WindowTally],
 ) -> tuple[ObservedSlice, ...]:
     """The same slices with the guard's marks: violating, frozen, to be moved.
 
@@ -266,8 +270,8 @@ def guarded_slices(
 
 def _guarded(
     part: ObservedSlice,
-    marks: Mapping[ContainerKey, Mark],
-    tallies: Mapping[ContainerKey, Tally],
+    marks: Mapping[ContainerKey, SliceMark],
+    tallies: Mapping[ContainerKey, WindowTally],
 ) -> ObservedSlice:
     key = ContainerKey(pod_uid=part.key.pod_uid, container=part.key.container)
     if part.key.index == 0 and (tally := tallies.get(key)):
@@ -332,7 +336,7 @@ def has_loads(body: Mapping[str, object]) -> bool:
     return any("load" in part for part in _status(body)["slices"])
 
 
-def effective(device: ObservedDevice, refusal: Refusal | None) -> ObservedDevice:
+def effective(device: ObservedDevice, refusal: SliceRefusal | None) -> ObservedDevice:
     """A device with the health that hysteresis gives it."""
     return replace(device, health=Health.UNHEALTHY if refusal else Health.HEALTHY)
 

@@ -21,7 +21,7 @@ from ullage.process.metric_families import counter, gauge
 from ullage.process.secure_metrics import SecureMetrics
 from ullage.process.token_access import Review, TokenAccess
 from ullage_node.model.device_labels import DEVICE
-from ullage_node.settings import HttpSettings
+from ullage_node.settings import AgentHttpSettings
 
 PRESTART_BUCKETS: Final = (0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
@@ -79,7 +79,7 @@ class WebServer:
 
     def __init__(
         self,
-        settings: HttpSettings,
+        settings: AgentHttpSettings,
         registry: CollectorRegistry,
         healthy: Callable[[], str],
         ready: Callable[[], str],

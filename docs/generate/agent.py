@@ -19,7 +19,7 @@ from ullage_node.lanes.metrics import LaneFigures, LaneTurns
 from ullage_node.model.device_labels import DeviceRegistry
 from ullage_node.mps.metrics import MpsFigures
 from ullage_node.notices.watch import NoticeFigures
-from ullage_node.settings import PREFIX, Settings
+from ullage_node.settings import PREFIX, AgentSettings
 from ullage_node.telemetry.metrics import HeldFigures, SampleFigures, TelemetryFigures
 from ullage_node.web import Figures, Instruments
 
@@ -51,4 +51,4 @@ def agent_metrics() -> list[MetricFact]:
 
 def agent_settings(root: Path) -> list[Setting]:
     """Every setting of the agent."""
-    return settings_of(Settings, PREFIX, root / SOURCE)
+    return settings_of(AgentSettings, PREFIX, root / SOURCE)

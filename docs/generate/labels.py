@@ -17,7 +17,7 @@ from ullage.metrics.inventory import DeviceState, NodeState
 from ullage.metrics.tenants import MOST_OF_A_NAMESPACE
 from ullage.metrics.tuning import TrialStage
 from ullage.scheduling.model.phases import Phase
-from ullage_node.model.guard import Result, Verdict
+from ullage_node.model.guard import PauseResult, WindowVerdict
 
 
 def _of(words: type[StrEnum] | Iterable[str]) -> str:
@@ -49,7 +49,7 @@ LABELS: Final = {
     + _of(PHASES) + "; of slices " + _of(SlicePhase),
     "pool": "name of a CapacityPool",
     "reason": "a [reason](reasons.md), such as " + _of((Reason.NO_CAPACITY, Reason.PLACED)),
-    "result": "how it ended; of judged windows `kept`, `broken`; of pauses " + _of(Result),
+    "result": "how it ended; of judged windows `kept`, `broken`; of pauses " + _of(PauseResult),
     "section": "part of the metrics",
     "source": "where a speed or a notice comes from",
     "stage": "stage of a job in tiers, a number",
@@ -60,7 +60,7 @@ LABELS: Final = {
     "tenant": "tenant of the SchedulingPolicy or of `spec.tenant`, else the namespace; at most "
     f"{MOST_OF_A_NAMESPACE} names of one namespace, work of further ones counts for the namespace",
     "verb": "verb of a request to the API server",
-    "verdict": _of(Verdict),
+    "verdict": _of(WindowVerdict),
     "version": "version of the program",
     "waits_for": "what a workload without a place waits for",
     "why": "why an observation is not told",

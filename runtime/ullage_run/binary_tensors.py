@@ -170,7 +170,7 @@ def raw_of(tensor: Tensor) -> bytes | memoryview:
         return np.array(tensor.data, DTYPES[tensor.datatype]).tobytes()
 
 
-class Rows:
+class TensorRows:
     """A tensor that is handed out by its rows."""
 
     def __init__(self, tensor: Tensor) -> None:

@@ -17,12 +17,12 @@ from typing import Final
 from ullage.engines.tiers.decide import decide
 from ullage.engines.tiers.records import Decision, Maps, Situation, Source
 from ullage.engines.tiers.stages import Stage
-from ullage_run.coordinator_maps import Terms, assignment_of, member_of
+from ullage_run.coordinator_maps import CoordinatorSettings, assignment_of, member_of
 from ullage_run.coordinator_status import CoordinatorState
-from ullage_run.frames import Ending, Frame, Kind
+from ullage_run.frames import Ending, Frame, FrameKind
 from ullage_run.orders import encode_parts, milliseconds
-from ullage_run.roster import Roster, Said, left
-from ullage_run.state_store import Store
+from ullage_run.roster import MemberMessage, Roster, left
+from ullage_run.state_store import ShardStore
 from ullage_run.times import LEAVE_S, ORDER_S
 
 MOST_GATHERINGS: Final = 64
@@ -50,7 +50,9 @@ class Coordinator:
         report: Is told what happens.
     """
 
-    def __init__(self, roster: Roster, store: Store, terms: Terms, report: Report) -> None:
+    def __init__(
+        self, roster: Roster, store: ShardStore, terms: CoordinatorSettings, report: Report
+    ) -> None:
         self._roster = roster
         self._store = store
         self._terms = terms
@@ -131,7 +133,7 @@ class Coordinator:
         that it had to, and begun again if others wait for it. Those have changed nothing then.
         """
         active, owners = set(self._active()), self._owners()
-        self._tell_in_step(active, Frame(kind=Kind.GO, epoch=self._epoch, step=step))
+        self._tell_in_step(active, Frame(kind=FrameKind.GO, epoch=self._epoch, step=step))
         parts: dict[int, dict[str, bytes]] = {}
         done: dict[str, bool] = {}
         gone: set[str] = set()
@@ -144,9 +146,9 @@ class Coordinator:
                 done.pop(heard.name, None)
             elif heard.name not in active or not self._is_of(heard.frame, step):
                 continue
-            elif heard.frame.kind is Kind.DONE:
+            elif heard.frame.kind is FrameKind.DONE:
                 done[heard.name] = bool(heard.frame.flags)
-            elif heard.frame.kind is Kind.PART:
+            elif heard.frame.kind is FrameKind.PART:
                 number = heard.frame.shard
                 if number not in parts and len(parts) == MOST_GATHERINGS:
                     self._roster.dismiss(heard.name)  # no member has so many unanswered
@@ -163,7 +165,7 @@ class Coordinator:
         return (frame.epoch, frame.step) == (self._epoch, step)
 
     def _answer(self, active: set[str], number: int, step: int, given: dict[str, bytes]) -> None:
-        frame = Frame(kind=Kind.PARTS, shard=number, epoch=self._epoch, step=step)
+        frame = Frame(kind=FrameKind.PARTS, shard=number, epoch=self._epoch, step=step)
         self._tell_in_step(active, frame, encode_parts(given))
 
     def _tell_in_step(self, active: set[str], frame: Frame, data: bytes = b"") -> None:
@@ -192,8 +194,8 @@ class Coordinator:
         """The copy is of the last step afterwards."""
         names = sorted(self._owners())
         for name in names:
-            self._tell(name, Frame(kind=Kind.FLUSH, flags=1, epoch=self._epoch, step=last))
-        self._gather(names, Kind.FLUSHED, last)
+            self._tell(name, Frame(kind=FrameKind.FLUSH, flags=1, epoch=self._epoch, step=last))
+        self._gather(names, FrameKind.FLUSHED, last)
 
     def _let_all_go(self, last: int) -> None:
         """No one stays to hand over to: the copy is made whole, and all end after one step.
@@ -204,7 +206,7 @@ class Coordinator:
         if self._terms.copy:
             self._flush(last)
         for name in sorted(self._roster.peers().keys() - self._ended):
-            self._roster.tell(name, Frame(kind=Kind.LEAVE, flags=Ending.MOVED))
+            self._roster.tell(name, Frame(kind=FrameKind.LEAVE, flags=Ending.MOVED))
             self._ended.add(name)
         raise Lost("all members")
 
@@ -265,16 +267,16 @@ class Coordinator:
         if gone:
             raise Lost(", ".join(sorted(gone)))
         committed, push = self._store.held().committed, self._terms.copy
-        order = Frame(kind=Kind.ASSIGN, epoch=maps.epoch, step=back)
+        order = Frame(kind=FrameKind.ASSIGN, epoch=maps.epoch, step=back)
         for name in names:
             part = assignment_of(decision, old, name, names)
             self._tell(name, order, replace(part, push=push, committed=committed).encode())
-        self._gather(names, Kind.READY, back)
+        self._gather(names, FrameKind.READY, back)
         if old is None or maps.stage is not old.stage:
             self._changed_at = time.monotonic()
         self._maps, self._assigned = maps, self._present() & set(names)
         for name in sorted(set(names) - self._assigned):
-            self._roster.tell(name, Frame(kind=Kind.LEAVE, flags=Ending.MOVED))
+            self._roster.tell(name, Frame(kind=FrameKind.LEAVE, flags=Ending.MOVED))
             self._ended.add(name)
         self._report(
             decision.reason.value,
@@ -345,7 +347,7 @@ class Coordinator:
                 raise _StateLost(f"no member came back within {self._terms.join_s:g} s")
             self._watch(min(1.0, left(until)))
 
-    def _gather(self, names: list[str], answer: Kind, step: int) -> None:
+    def _gather(self, names: list[str], answer: FrameKind, step: int) -> None:
         """Wait for all to answer this order; late answers of old maps are dropped.
 
         Raises:
@@ -375,7 +377,7 @@ class Coordinator:
 
     def _watch(
         self, wait_s: float, *, among: Collection[str] = (), bear: Collection[str] = ()
-    ) -> Said | None:
+    ) -> MemberMessage | None:
         """Take note of one word, if there is one within a time.
 
         Args:
@@ -400,11 +402,11 @@ class Coordinator:
             needed = heard.name in among or heard.name in self._known()
             if needed and not left_alone and heard.name not in bear:
                 raise Lost(heard.name)
-        elif heard.frame.kind is Kind.LEAVING:
+        elif heard.frame.kind is FrameKind.LEAVING:
             left_s = milliseconds(heard.data) / 1000
             self._leaves_at.setdefault(heard.name, time.monotonic() + left_s)
             self._report("EvictionNotice", {"member": heard.name, "seconds": left_s})
-        elif heard.frame.kind is Kind.JOIN:
+        elif heard.frame.kind is FrameKind.JOIN:
             self._report("MemberJoined", {"member": heard.name})
         return heard
 
@@ -424,7 +426,7 @@ class Coordinator:
 
     def _dismiss_all(self, ending: Ending, why: str = "") -> Ending:
         for name in self._roster.peers():
-            self._roster.tell(name, Frame(kind=Kind.LEAVE, flags=ending), why.encode())
+            self._roster.tell(name, Frame(kind=FrameKind.LEAVE, flags=ending), why.encode())
         until = time.monotonic() + LEAVE_S
         while self._roster.peers() and left(until):
             self._roster.hear(min(0.2, left(until)))

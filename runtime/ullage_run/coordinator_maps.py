@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from ullage.engines.tiers.flush import Link
 from ullage.engines.tiers.records import Decision, Maps, Member, Settings, Source
-from ullage_run.orders import Assignment, Identity
+from ullage_run.orders import Identity, MemberAssignment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class CoordinatorSettings:
     """Settings of a job's coordinator.
 
     Attributes:
@@ -58,7 +58,7 @@ def member_of(identity: Identity, leaves_at: float | None, now: float) -> Member
 
 def assignment_of(
     decision: Decision, old: Maps | None, name: str, members: Sequence[str]
-) -> Assignment:
+) -> MemberAssignment:
     """A member's part of new maps; shards that it did not have come from the copy."""
     maps = decision.maps
     mine = tuple(number for number, owner in enumerate(maps.owners) if owner == name)
@@ -67,7 +67,7 @@ def assignment_of(
         load = mine
     elif old is not None:
         load = tuple(number for number in mine if old.owners[number] != name)
-    return Assignment(
+    return MemberAssignment(
         shards=mine,
         load=load,
         blocks=tuple(block for block, worker in enumerate(maps.workers) if worker == name),

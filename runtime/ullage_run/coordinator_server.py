@@ -25,12 +25,12 @@ from ullage.engines.tiers.flush import STATE_STORES, Link
 from ullage.engines.tiers.records import OnNotice, Settings
 from ullage.engines.tiers.stages import Stage
 from ullage_run.coordinator import Coordinator, NeverJoined
-from ullage_run.coordinator_maps import Terms
+from ullage_run.coordinator_maps import CoordinatorSettings
 from ullage_run.coordinator_status import StatusServer, Tale
 from ullage_run.frames import Ending, address_of
 from ullage_run.handshake import token_of
 from ullage_run.roster import Roster
-from ullage_run.state_store import StateStoreServer, Store
+from ullage_run.state_store import ShardStore, StateStoreServer
 from ullage_run.times import SILENT_S
 
 BAD_ARGUMENTS = 2
@@ -72,14 +72,14 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def terms_of(given: argparse.Namespace) -> Terms:
+def terms_of(given: argparse.Namespace) -> CoordinatorSettings:
     """Settings from the arguments.
 
     Raises:
         ValueError: they contradict each other; the text says what to change.
     """
     dirty = given.state_bytes if given.dirty_bytes is None else given.dirty_bytes
-    return Terms(
+    return CoordinatorSettings(
         members=given.members,
         least=given.least,
         link=Link(
@@ -121,7 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         terms = terms_of(given)
         token = token_of(given.token_file)
-        store = Store(given.state_bytes)
+        store = ShardStore(given.state_bytes)
         state_store_at = address_of(given.state_store, "--keeper")
         roster_at = address_of(given.listen, "--listen")
         told_at = address_of(given.status, "--status") if given.status else None

@@ -95,7 +95,7 @@ class StatusServer:
     def __init__(
         self, listen: tuple[str, int], status_of: Callable[[], Mapping[str, object]]
     ) -> None:
-        class Answer(BaseHTTPRequestHandler):
+        class StatusHandler(BaseHTTPRequestHandler):
             timeout = STATUS_ASK_S
             server_version = "ullage-lead"
             sys_version = ""
@@ -113,7 +113,7 @@ class StatusServer:
             def log_message(self, format: str, *args: object) -> None:
                 """The log is the coordinator's."""
 
-        class Server(ThreadingHTTPServer):
+        class StatusSocket(ThreadingHTTPServer):
             address_family = socket.AF_INET6 if ":" in listen[0] else socket.AF_INET
             daemon_threads = True
             request_queue_size = BACKLOG
@@ -159,7 +159,7 @@ class StatusServer:
             def handle_error(self, request: object, client_address: object) -> None:
                 """A client may go at any moment; the log is the coordinator's."""
 
-        self._server = Server(listen, Answer)
+        self._server = StatusSocket(listen, StatusHandler)
         host, port = self._server.server_address[:2]
         self.address: tuple[str, int] = (str(host), int(port))
         serve = partial(

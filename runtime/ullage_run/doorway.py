@@ -82,7 +82,7 @@ def end(link: socket.socket) -> None:
         return  # it was faster
 
 
-class Server(ABC, Generic[Peer]):
+class DoorwayServer(ABC, Generic[Peer]):
     """Examines strangers in one loop; attends each peer in a thread of its own until it ends.
 
     Args:

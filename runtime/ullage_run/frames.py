@@ -44,7 +44,7 @@ class ConnectionEnded(ConnectionError):
     """The peer closed the connection."""
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     """Kind of a message."""
 
     HELLO = 1
@@ -147,7 +147,7 @@ class Frame:
         checksum: CRC-32 of the payload.
     """
 
-    kind: Kind
+    kind: FrameKind
     flags: int = 0
     shard: int = 0
     epoch: int = 0
@@ -172,7 +172,7 @@ def address_of(text: str, what: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-class Pace:
+class BytePace:
     """Spreads bytes over time; a copy must leave the link to the job's own traffic.
 
     Args:
@@ -196,7 +196,7 @@ class Pace:
         time.sleep(self._free_at_s - now)
 
 
-UNPACED: Final = Pace(None)
+UNPACED: Final = BytePace(None)
 
 
 def header(frame: Frame, payload: Buffer) -> bytes:
@@ -216,7 +216,9 @@ def header(frame: Frame, payload: Buffer) -> bytes:
     return head + _CHECK.pack(zlib.crc32(head))
 
 
-def send(link: socket.socket, frame: Frame, payload: Buffer = b"", pace: Pace = UNPACED) -> None:
+def send(
+    link: socket.socket, frame: Frame, payload: Buffer = b"", pace: BytePace = UNPACED
+) -> None:
     """Send one message.
 
     Args:
@@ -262,7 +264,7 @@ def parse(raw: bytearray) -> Frame:
     if version != VERSION:
         raise FrameError(f"protocol version {version}, ours is {VERSION}: use one release of both")
     try:
-        known = Kind(kind)
+        known = FrameKind(kind)
     except ValueError:
         raise FrameError(f"unknown message {kind}") from None
     return Frame(
@@ -276,7 +278,7 @@ def parse(raw: bytearray) -> Frame:
     )
 
 
-def payload(link: socket.socket, frame: Frame, most: int, pace: Pace = UNPACED) -> bytearray:
+def payload(link: socket.socket, frame: Frame, most: int, pace: BytePace = UNPACED) -> bytearray:
     """Read the payload of a header.
 
     Args:
@@ -310,12 +312,12 @@ def check(frame: Frame, data: Buffer) -> None:
 def refuse(link: socket.socket, why: str) -> None:
     """Say why before the connection ends; a peer that is gone need not hear it."""
     try:
-        send(link, Frame(kind=Kind.REFUSED), why.encode()[:MAX_TEXT_BYTES])
+        send(link, Frame(kind=FrameKind.REFUSED), why.encode()[:MAX_TEXT_BYTES])
     except OSError:
         return
 
 
-def _fill(link: socket.socket, view: memoryview, pace: Pace = UNPACED) -> None:
+def _fill(link: socket.socket, view: memoryview, pace: BytePace = UNPACED) -> None:
     while len(view):
         count = link.recv_into(view[:CHUNK_BYTES])
         if count == 0:

@@ -33,9 +33,9 @@ from typing import Final
 import ullage_run
 from ullage_run import frames
 from ullage_run.backup import EpochChanged, StateTooLarge
-from ullage_run.frames import Buffer, Ending, Frame, FrameError, Kind
+from ullage_run.frames import Buffer, Ending, Frame, FrameError, FrameKind
 from ullage_run.handshake import NotThisJob, Role, introduce, token_of
-from ullage_run.holding import Fetch, Holding, State
+from ullage_run.holding import HeldShards, State, StateFetch
 from ullage_run.notices import Notice
 from ullage_run.orders import (
     ENV_EVERY,
@@ -46,13 +46,13 @@ from ullage_run.orders import (
     MAX_DIGITS,
     MAX_ORDER_BYTES,
     MAX_PARTS_BYTES,
-    Assignment,
     Identity,
+    MemberAssignment,
     decode_parts,
 )
 from ullage_run.times import BEAT_S, JOIN_RETRY_S, JOIN_S, MEMBER_CONNECT_S, NOTICE_GRACE_S
 
-_VOID: Final = (Kind.ASSIGN, Kind.LEAVE, Kind.FLUSH)
+_VOID: Final = (FrameKind.ASSIGN, FrameKind.LEAVE, FrameKind.FLUSH)
 """A step in progress is void after these."""
 
 
@@ -62,8 +62,8 @@ class _Order:
 
     frame: Frame
     data: bytes
-    assignment: Assignment | None = None
-    fetch: Fetch | None = None
+    assignment: MemberAssignment | None = None
+    fetch: StateFetch | None = None
 
 
 class MembersChanged(RuntimeError):
@@ -103,9 +103,9 @@ class Group:
         bytes_per_s: float | None = None,
     ) -> None:
         self.identity = identity
-        self.assignment = Assignment(shards=())
+        self.assignment = MemberAssignment(shards=())
         self.epoch = 0
-        self._holding = Holding(
+        self._holding = HeldShards(
             state,
             state_store,
             token=token,
@@ -122,7 +122,7 @@ class Group:
         self._lost: OSError | None = None
         self._sending = threading.Lock()
         self._link = _connect(coordinator, token)
-        self._send(Frame(kind=Kind.JOIN, step=at_step), identity.encode())
+        self._send(Frame(kind=FrameKind.JOIN, step=at_step), identity.encode())
         threading.Thread(target=self._listen, name="ullage-group", daemon=True).start()
         threading.Thread(target=self._beat, name="ullage-beat", daemon=True).start()
 
@@ -190,15 +190,15 @@ class Group:
             order = self._next()
             frame = order.frame
             try:
-                if frame.kind is Kind.LEAVE:
+                if frame.kind is FrameKind.LEAVE:
                     if frame.flags == Ending.TOO_LARGE:  # who ignores endings must not succeed
                         raise StateTooLarge(order.data.decode(errors="replace"))
                     return Ending(frame.flags)
-                if frame.kind is Kind.ASSIGN:
+                if frame.kind is FrameKind.ASSIGN:
                     self._carry_out(order)
-                elif frame.kind is Kind.FLUSH:
+                elif frame.kind is FrameKind.FLUSH:
                     self._flush(frame)
-                elif frame.kind is Kind.GO and frame.epoch == self.epoch:
+                elif frame.kind is FrameKind.GO and frame.epoch == self.epoch:
                     self._do(frame.step, train, until)
             except (MembersChanged, EpochChanged):
                 continue  # the coordinator knows: new maps follow
@@ -216,11 +216,11 @@ class Group:
         """
         self._gathered += 1
         number = self._gathered
-        frame = Frame(kind=Kind.PART, shard=number, epoch=self.epoch, step=self._step)
+        frame = Frame(kind=FrameKind.PART, shard=number, epoch=self.epoch, step=self._step)
         self._send(frame, data)
 
         def mine() -> bool:
-            return any(order.frame.kind in (*_VOID, Kind.PARTS) for order in self._inbox)
+            return any(order.frame.kind in (*_VOID, FrameKind.PARTS) for order in self._inbox)
 
         while True:
             with self._changed:
@@ -247,7 +247,7 @@ class Group:
         self._counted = step
         self._holding.push(step)
         self._last = step
-        self._send(Frame(kind=Kind.DONE, epoch=self.epoch, step=step, flags=step >= until))
+        self._send(Frame(kind=FrameKind.DONE, epoch=self.epoch, step=step, flags=step >= until))
 
     def _carry_out(self, order: _Order) -> None:
         """Have what new maps say, and tell the coordinator."""
@@ -256,12 +256,12 @@ class Group:
         assert fetch is not None
         self._holding.take(frame.step, frame.epoch, given, fetch)
         self.assignment, self.epoch, self._last = given, frame.epoch, frame.step
-        self._send(Frame(kind=Kind.READY, epoch=self.epoch, step=self._last))
+        self._send(Frame(kind=FrameKind.READY, epoch=self.epoch, step=self._last))
 
     def _flush(self, frame: Frame) -> None:
         committed = self.assignment.committed
         self._holding.flush(self._last, self.epoch, committed, whole=bool(frame.flags))
-        self._send(Frame(kind=Kind.FLUSHED, epoch=self.epoch, step=self._last))
+        self._send(Frame(kind=FrameKind.FLUSHED, epoch=self.epoch, step=self._last))
 
     def _next(self) -> _Order:
         with self._changed:
@@ -284,7 +284,7 @@ class Group:
                 order = self._read()
             except OSError as failure:
                 error = failure
-            if error is not None or order.frame.kind is Kind.LEAVE:
+            if error is not None or order.frame.kind is FrameKind.LEAVE:
                 self._holding.break_off()
             with self._changed:
                 if error is None:
@@ -294,13 +294,13 @@ class Group:
 
     def _read(self) -> _Order:
         frame = frames.receive(self._link)
-        most = MAX_PARTS_BYTES if frame.kind is Kind.PARTS else MAX_ORDER_BYTES
+        most = MAX_PARTS_BYTES if frame.kind is FrameKind.PARTS else MAX_ORDER_BYTES
         data = bytes(frames.payload(self._link, frame, most))
-        if frame.kind is Kind.REFUSED:
+        if frame.kind is FrameKind.REFUSED:
             raise FrameError(f"the coordinator refuses: {data.decode(errors='replace')}")
-        if frame.kind is not Kind.ASSIGN:
+        if frame.kind is not FrameKind.ASSIGN:
             return _Order(frame=frame, data=data)
-        given = Assignment.decode(data)
+        given = MemberAssignment.decode(data)
         fetch = self._holding.prepare(frame.step, given)
         return _Order(frame=frame, data=data, assignment=given, fetch=fetch)
 
@@ -308,14 +308,14 @@ class Group:
         while self._lost is None:
             time.sleep(BEAT_S)
             try:
-                self._send(Frame(kind=Kind.BEAT))
+                self._send(Frame(kind=FrameKind.BEAT))
             except CoordinatorUnavailable:
                 return
 
     def _say_leaving(self, left_ms: bytes) -> None:
         """In a thread of its own: the signal may have interrupted one that is sending."""
         try:
-            self._send(Frame(kind=Kind.LEAVING), left_ms)
+            self._send(Frame(kind=FrameKind.LEAVING), left_ms)
         except CoordinatorUnavailable:
             return  # the main thread hears of it as well
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Final
 
 from ullage_run import frames
-from ullage_run.frames import Frame, FrameError, Kind
+from ullage_run.frames import Frame, FrameError, FrameKind
 
 NONCE_BYTES: Final = 32
 PROOF_BYTES: Final = 32
@@ -73,12 +73,12 @@ def introduce(link: socket.socket, token: bytes, role: Role) -> None:
         OSError: it does not answer.
     """
     mine = secrets.token_bytes(NONCE_BYTES)
-    frames.send(link, Frame(kind=Kind.HELLO), mine)
+    frames.send(link, Frame(kind=FrameKind.HELLO), mine)
     answer = frames.receive(link)
-    if answer.kind is Kind.REFUSED:
+    if answer.kind is FrameKind.REFUSED:
         why = bytes(frames.payload(link, answer, frames.MAX_TEXT_BYTES))
         raise NotThisJob(f"the {role.value} refuses: {why.decode(errors='replace')}")
-    if answer.kind is not Kind.CHALLENGE:
+    if answer.kind is not FrameKind.CHALLENGE:
         raise FrameError(f"{answer.kind.name} is no answer to HELLO")
     given = bytes(frames.payload(link, answer, NONCE_BYTES + PROOF_BYTES))
     theirs, shown = given[:NONCE_BYTES], given[NONCE_BYTES:]
@@ -87,7 +87,7 @@ def introduce(link: socket.socket, token: bytes, role: Role) -> None:
             f"the {role.value} does not prove that it holds this job's token: it is another job's, "
             "or this member has another job's token; nothing was sent to it"
         )
-    frames.send(link, Frame(kind=Kind.PROOF), _proof(token, b"client", role, mine, theirs))
+    frames.send(link, Frame(kind=FrameKind.PROOF), _proof(token, b"client", role, mine, theirs))
 
 
 class Examination:
@@ -122,7 +122,7 @@ class Examination:
         if len(self._raw) < frames.HEADER_BYTES:
             return b""
         frame = frames.parse(self._raw[: frames.HEADER_BYTES])
-        expected = Kind.PROOF if self._mine else Kind.HELLO
+        expected = FrameKind.PROOF if self._mine else FrameKind.HELLO
         if frame.kind is not expected:
             raise FrameError(f"{expected.name} is expected, not {frame.kind.name}")
         if frame.length != NONCE_BYTES:
@@ -138,7 +138,7 @@ class Examination:
         self._theirs, self._mine = nonce, secrets.token_bytes(NONCE_BYTES)
         shown = _proof(self._token, b"server", self._role, self._theirs, self._mine)
         body = self._mine + shown
-        return frames.header(Frame(kind=Kind.CHALLENGE), body) + body
+        return frames.header(Frame(kind=FrameKind.CHALLENGE), body) + body
 
     def _verify(self, shown: bytes) -> bytes:
         due = _proof(self._token, b"client", self._role, self._theirs, self._mine)

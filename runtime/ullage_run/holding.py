@@ -15,7 +15,7 @@ from typing import Protocol
 
 from ullage_run.backup import Backup, EpochChanged, StateStoreLink, StateStoreUnavailable
 from ullage_run.frames import Buffer
-from ullage_run.orders import Assignment
+from ullage_run.orders import MemberAssignment
 
 
 class State(Protocol):
@@ -34,7 +34,7 @@ class State(Protocol):
         ...
 
 
-class Fetch:
+class StateFetch:
     """Shards of a consistent step on their way from the copy, in the background.
 
     Args:
@@ -89,7 +89,7 @@ class Fetch:
             self._link.close()
 
 
-class Holding:
+class HeldShards:
     """This member's shards, and their way from and to the state store.
 
     :meth:`prepare` and :meth:`break_off` may be called from another thread than the rest.
@@ -120,11 +120,11 @@ class Holding:
         self._max_lag_steps = max_lag_steps
         self._bytes_per_s = bytes_per_s
         self._backup: Backup | None = None
-        self._fetch: Fetch | None = None
+        self._fetch: StateFetch | None = None
         self._here: set[int] = set()
         self._mine: tuple[int, ...] = ()
 
-    def prepare(self, step: int, given: Assignment) -> Fetch:
+    def prepare(self, step: int, given: MemberAssignment) -> StateFetch:
         """Break off what was under way and begin to load what new maps ask for.
 
         Args:
@@ -134,7 +134,7 @@ class Holding:
         self.break_off()
         backup = self._backup
         kept = backup.copies(step) if backup is not None else {}
-        self._fetch = Fetch(self._link(), step, given.load, kept)
+        self._fetch = StateFetch(self._link(), step, given.load, kept)
         return self._fetch
 
     def break_off(self) -> None:
@@ -144,7 +144,7 @@ class Holding:
         if self._fetch is not None:
             self._fetch.cancel()
 
-    def take(self, step: int, epoch: int, given: Assignment, fetch: Fetch) -> None:
+    def take(self, step: int, epoch: int, given: MemberAssignment, fetch: StateFetch) -> None:
         """Own what the maps say, with the values of the right step.
 
         Shards that others own now stay until :meth:`settle`: should one of them be lost before all

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Self, TypeVar
 
 from ullage_run import frames
-from ullage_run.frames import NO_STEP, Buffer, Frame, FrameError, Kind, Pace, Receipt
+from ullage_run.frames import NO_STEP, Buffer, BytePace, Frame, FrameError, FrameKind, Receipt
 from ullage_run.handshake import NotThisJob, Role, introduce
-from ullage_run.state_store import Held
+from ullage_run.state_store import StoredState
 from ullage_run.times import STORE_S
 
 T = TypeVar("T")
@@ -76,7 +76,7 @@ class StateStoreLink:
         self._address = (host, port)
         self._token = token
         self._timeout_s = timeout_s
-        self._pace = Pace(bytes_per_s)
+        self._pace = BytePace(bytes_per_s)
         self._shard_bytes = shard_bytes
         self._lock = threading.Lock()
         self._link: socket.socket | None = None
@@ -101,12 +101,12 @@ class StateStoreLink:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def held(self, *, wait_for: int | None = None) -> Held:
+    def held(self, *, wait_for: int | None = None) -> StoredState:
         """The state that is held; with a step it waits up to a second until that is committed."""
         step = NO_STEP if wait_for is None else wait_for
-        return _held(self._ask(Frame(kind=Kind.ASK, step=step))[0])
+        return _held(self._ask(Frame(kind=FrameKind.ASK, step=step))[0])
 
-    def begin(self, epoch: int, shards: int, maps: Buffer = b"") -> Held:
+    def begin(self, epoch: int, shards: int, maps: Buffer = b"") -> StoredState:
         """Tell new maps; pushes of older ones are dropped from now on.
 
         Who rolls back begins an epoch first and takes the cut from the answer: a cut that was read
@@ -121,7 +121,7 @@ class StateStoreLink:
             StateStoreRefused: the copy has another number of shards, or the maps are too large.
             StateStoreUnavailable: no answer.
         """
-        return _held(self._ask(Frame(kind=Kind.BEGIN, epoch=epoch, shard=shards), maps)[0])
+        return _held(self._ask(Frame(kind=FrameKind.BEGIN, epoch=epoch, shard=shards), maps)[0])
 
     def maps(self) -> tuple[int, bytes]:
         """Epoch and maps that the state store knows; epoch 0 = none yet.
@@ -129,7 +129,7 @@ class StateStoreLink:
         Raises:
             StateStoreUnavailable: no answer.
         """
-        frame, maps = self._ask(Frame(kind=Kind.MAPS))
+        frame, maps = self._ask(Frame(kind=FrameKind.MAPS))
         return frame.epoch, bytes(maps)
 
     def push(self, shard: int, step: int, data: Buffer, *, epoch: int) -> Receipt:
@@ -141,7 +141,7 @@ class StateStoreLink:
             StateStoreUnavailable: no answer.
         """
         size = memoryview(data).nbytes
-        offer = Frame(kind=Kind.OFFER, shard=shard, step=step, epoch=epoch)
+        offer = Frame(kind=FrameKind.OFFER, shard=shard, step=step, epoch=epoch)
         with self._lock:
             return self._twice(lambda link: self._push(link, offer, size, data))
 
@@ -152,8 +152,8 @@ class StateStoreLink:
             NothingHeld: there is no complete copy.
             StateStoreUnavailable: no answer.
         """
-        frame, data = self._ask(Frame(kind=Kind.FETCH, shard=shard))
-        if frame.kind is not Kind.STATE:
+        frame, data = self._ask(Frame(kind=FrameKind.FETCH, shard=shard))
+        if frame.kind is not FrameKind.STATE:
             raise NothingHeld(f"the state store has no complete copy with a shard {shard}")
         return Recovered(shard=shard, step=frame.step, epoch=frame.epoch, data=data)
 
@@ -165,7 +165,7 @@ class StateStoreLink:
             raise StateTooLarge(why.decode(errors="replace"))
         if verdict is not Receipt.GO:
             return verdict
-        push = Frame(kind=Kind.PUSH, shard=offer.shard, step=offer.step, epoch=offer.epoch)
+        push = Frame(kind=FrameKind.PUSH, shard=offer.shard, step=offer.step, epoch=offer.epoch)
         frames.send(link, push, data, self._pace)
         return Receipt(self._reply(link)[0].flags)
 
@@ -212,9 +212,9 @@ class StateStoreLink:
 
     def _reply(self, link: socket.socket) -> tuple[Frame, bytearray]:
         frame = frames.receive(link)
-        most = self._shard_bytes if frame.kind is Kind.STATE else frames.MAX_TEXT_BYTES
+        most = self._shard_bytes if frame.kind is FrameKind.STATE else frames.MAX_TEXT_BYTES
         data = frames.payload(link, frame, most, self._pace)
-        if frame.kind is Kind.REFUSED:
+        if frame.kind is FrameKind.REFUSED:
             self._drop()
             raise StateStoreRefused(f"the state store refuses: {bytes(data).decode()}")
         return frame, data
@@ -229,8 +229,8 @@ class StateStoreLink:
         return StateStoreUnavailable(f"state store {host}:{port} does not answer: {error}")
 
 
-def _held(frame: Frame) -> Held:
-    if frame.kind is not Kind.HELD:
+def _held(frame: Frame) -> StoredState:
+    if frame.kind is not FrameKind.HELD:
         raise FrameError(f"{frame.kind.name} is no answer to a question")
     committed = None if frame.step == NO_STEP else frame.step
-    return Held(epoch=frame.epoch, committed=committed, shards=frame.shard)
+    return StoredState(epoch=frame.epoch, committed=committed, shards=frame.shard)

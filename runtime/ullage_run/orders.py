@@ -93,7 +93,7 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
+class MemberAssignment:
     """Work of a member from the next step on.
 
     Attributes:
@@ -129,7 +129,7 @@ class Assignment:
         )
 
     @classmethod
-    def decode(cls, data: Buffer) -> Assignment:
+    def decode(cls, data: Buffer) -> MemberAssignment:
         """Decodes the payload of ASSIGN.
 
         Raises:

@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from typing import Final, NoReturn
 
 from ullage_run import doorway, frames
-from ullage_run.doorway import Server
-from ullage_run.frames import NO_STEP, Buffer, Frame, FrameError, Kind
+from ullage_run.doorway import DoorwayServer
+from ullage_run.frames import NO_STEP, Buffer, Frame, FrameError, FrameKind
 from ullage_run.handshake import Role
 from ullage_run.orders import MAX_ORDER_BYTES, MAX_PARTS_BYTES, Identity, milliseconds
 from ullage_run.times import SEND_S, SILENT_S
@@ -32,7 +32,7 @@ _TIMEVAL: Final = struct.Struct("ll")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class MemberMessage:
     """One message of a member; ``frame`` is ``None`` when it is gone."""
 
     name: str
@@ -41,7 +41,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Peer:
+class MemberPeer:
     """A member that is connected."""
 
     identity: Identity
@@ -50,7 +50,7 @@ class Peer:
     sending: threading.Lock
 
 
-class Roster(Server[Peer]):
+class Roster(DoorwayServer[MemberPeer]):
     """Accepts members.
 
     Args:
@@ -71,17 +71,17 @@ class Roster(Server[Peer]):
         super().__init__(listen, role=Role.COORDINATOR, token=token, most=most)
         self._silent_s = silent_s
         self._starts: Counter[str] = Counter()
-        self._peers: dict[str, Peer] = {}
+        self._peers: dict[str, MemberPeer] = {}
         # Bounded: who says more than the coordinator can hear has to wait.
-        self._said: queue.Queue[Said] = queue.Queue(MOST_UNHEARD)
+        self._said: queue.Queue[MemberMessage] = queue.Queue(MOST_UNHEARD)
         threading.Thread(target=self.serve, name="ullage-roster", daemon=True).start()
 
-    def peers(self) -> dict[str, Peer]:
+    def peers(self) -> dict[str, MemberPeer]:
         """Connected members, by name."""
         with self._lock:
             return dict(self._peers)
 
-    def hear(self, wait_s: float) -> Said | None:
+    def hear(self, wait_s: float) -> MemberMessage | None:
         """The next message; ``None`` after this time without one."""
         try:
             return (
@@ -116,21 +116,21 @@ class Roster(Server[Peer]):
         _limit(link, socket.SO_SNDTIMEO, SEND_S)
         _limit(link, socket.SO_RCVTIMEO, self._silent_s)
 
-    def talk(self, link: socket.socket, peer: Peer) -> NoReturn:
+    def talk(self, link: socket.socket, peer: MemberPeer) -> NoReturn:
         """Bring what a member says to the coordinator."""
         while True:
             frame = frames.receive(link)
-            most = MAX_PARTS_BYTES if frame.kind is Kind.PART else MAX_ORDER_BYTES
+            most = MAX_PARTS_BYTES if frame.kind is FrameKind.PART else MAX_ORDER_BYTES
             data = bytes(frames.payload(link, frame, most))
-            if frame.kind is Kind.LEAVING:
+            if frame.kind is FrameKind.LEAVING:
                 milliseconds(data)
-            if frame.kind is not Kind.BEAT:
-                self._said.put(Said(name=peer.identity.name, frame=frame, data=data))
+            if frame.kind is not FrameKind.BEAT:
+                self._said.put(MemberMessage(name=peer.identity.name, frame=frame, data=data))
 
-    def greet(self, link: socket.socket) -> Peer:
+    def greet(self, link: socket.socket) -> MemberPeer:
         """The member that says JOIN."""
         join = frames.receive(link)
-        if join.kind is not Kind.JOIN:
+        if join.kind is not FrameKind.JOIN:
             raise FrameError("a member says JOIN first")
         if join.step < NO_STEP:
             raise FrameError(f"a member cannot begin after step {join.step}")
@@ -143,14 +143,14 @@ class Roster(Server[Peer]):
             start = self._starts[identity.name]
             if start > 1:
                 identity = replace(identity, name=f"{identity.name}#{start}")
-            peer = Peer(
+            peer = MemberPeer(
                 identity=identity,
                 at_step=0 if join.step == NO_STEP else join.step,
                 link=link,
                 sending=threading.Lock(),
             )
             self._peers[identity.name] = peer
-        self._said.put(Said(name=identity.name, frame=join))
+        self._said.put(MemberMessage(name=identity.name, frame=join))
         return peer
 
     def gone(self, link: socket.socket) -> None:
@@ -160,7 +160,7 @@ class Roster(Server[Peer]):
             for name in names:
                 del self._peers[name]
         for name in names:
-            self._said.put(Said(name=name, frame=None))
+            self._said.put(MemberMessage(name=name, frame=None))
 
 
 def _limit(link: socket.socket, what: int, seconds: float) -> None:

@@ -70,7 +70,7 @@ DTYPES: Final = {
 DATATYPES: Final = {dtype: datatype for datatype, dtype in DTYPES.items()}
 
 
-class Refused(Exception):
+class InferenceRefused(Exception):
     """An error for a client instead of an answer."""
 
     def __init__(self, status: int, text: str) -> None:
@@ -79,7 +79,7 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
+class _InferenceRequest:
     """A request that was read: its id, its arrays, and the outputs that it wants; none = all.
 
     ``raw`` says which of them it wants raw.
@@ -168,7 +168,7 @@ class ModelServer:
         began = time.monotonic()
         try:
             answer = await self._answered(request)
-        except Refused as refused:
+        except InferenceRefused as refused:
             return _json(refused.status, {"error": str(refused)})
         requests.observe(time.monotonic() - began)
         return web.Response(body=answer.data, headers=answer.headers)
@@ -178,9 +178,9 @@ class ModelServer:
             async with asyncio.timeout(BODY_S):
                 body = await request.read()
         except TimeoutError:
-            raise Refused(408, f"the body did not come in {BODY_S:g} s") from None
+            raise InferenceRefused(408, f"the body did not come in {BODY_S:g} s") from None
         if self._waiting >= MOST_WAITING:
-            raise Refused(503, f"{self._waiting} requests wait already; come again later")
+            raise InferenceRefused(503, f"{self._waiting} requests wait already; come again later")
         self._waiting += 1
         try:
             asked = _read(body, request.headers.get(HEADER))
@@ -189,17 +189,19 @@ class ModelServer:
         finally:
             self._waiting -= 1
 
-    def _ran(self, asked: _Asked) -> Body:
+    def _ran(self, asked: _InferenceRequest) -> Body:
         """Run the function on one request, which is a batch where the router made one of many."""
         try:
             outputs = self._function(asked.inputs)
             tensors = [_written(name, array, asked.rows) for name, array in outputs.items()]
         except Exception as error:  # the user's own code
             log.exception("the model failed")
-            raise Refused(500, f"the model failed: {type(error).__name__}: {error}") from error
+            raise InferenceRefused(
+                500, f"the model failed: {type(error).__name__}: {error}"
+            ) from error
         unknown = asked.wanted - {tensor.name for tensor in tensors}
         if unknown:
-            raise Refused(400, f"the model has no output {min(unknown)[:64]!r}")
+            raise InferenceRefused(400, f"the model has no output {min(unknown)[:64]!r}")
         kept = [tensor for tensor in tensors if not asked.wanted or tensor.name in asked.wanted]
         raws = [raw_of(tensor) if asked.raw.raw(tensor.name) else None for tensor in kept]
         described = [
@@ -250,7 +252,7 @@ async def _served(server: ModelServer, host: str, port: int) -> None:
         await server.stop()
 
 
-def _read(body: bytes, header: str | None) -> _Asked:
+def _read(body: bytes, header: str | None) -> _InferenceRequest:
     """Check a request whole, so that the function sees nothing but arrays of equally many rows."""
     try:
         parsed, behind = parted(body, json_bytes_of(header, len(body)))
@@ -266,7 +268,7 @@ def _read(body: bytes, header: str | None) -> _Asked:
         rows = {tensor.shape[0] if tensor.shape else 0 for tensor in tensors}
         if len(rows) != 1 or 0 in rows:
             raise ValueError("all inputs have one first dimension, that of the batch")
-        return _Asked(
+        return _InferenceRequest(
             id=number,
             inputs={tensor.name: _array(tensor) for tensor in tensors},
             rows=rows.pop(),
@@ -274,7 +276,7 @@ def _read(body: bytes, header: str | None) -> _Asked:
             raw=wanted_of(object_of(asked.get("parameters") or {}, "parameters"), wanted),
         )
     except ValueError as error:  # no JSON is one, too
-        raise Refused(400, str(error)) from None
+        raise InferenceRefused(400, str(error)) from None
 
 
 def _array(tensor: Tensor) -> np.ndarray[Any, np.dtype[Any]]:

@@ -25,8 +25,8 @@ from types import FrameType
 from typing import Final, NoReturn
 
 from ullage_run import frames
-from ullage_run.doorway import Server
-from ullage_run.frames import NO_STEP, Frame, FrameError, Kind, Receipt
+from ullage_run.doorway import DoorwayServer
+from ullage_run.frames import NO_STEP, Frame, FrameError, FrameKind, Receipt
 from ullage_run.handshake import Role, token_of
 from ullage_run.times import PUSH_STALLED_S, STORE_WAIT_S
 
@@ -34,7 +34,7 @@ MAX_SHARDS: Final = 65_536
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class StoredState:
     """Contents of the state store.
 
     Attributes:
@@ -48,7 +48,7 @@ class Held:
     shards: int
 
 
-class Store:
+class ShardStore:
     """The copies and their book; every method may be called from any thread.
 
     Args:
@@ -71,15 +71,15 @@ class Store:
         self.too_large: str | None = None
         """Why a push did not fit; once it is set the state has no copy that follows it."""
 
-    def held(self, step: int | None = None, wait_s: float = 0.0) -> Held:
+    def held(self, step: int | None = None, wait_s: float = 0.0) -> StoredState:
         """The state held now, or once a step is committed or maps change, ``wait_s`` at most."""
         with self._changed:
             if step is not None:
                 epoch = self._epoch
                 self._changed.wait_for(lambda: self._epoch != epoch or self._last() >= step, wait_s)
-            return Held(epoch=self._epoch, committed=self._committed, shards=self._shards)
+            return StoredState(epoch=self._epoch, committed=self._committed, shards=self._shards)
 
-    def begin(self, epoch: int, shards: int, maps: bytes = b"") -> Held:
+    def begin(self, epoch: int, shards: int, maps: bytes = b"") -> StoredState:
         """New maps: the complete copy stays, what was arriving goes with its senders.
 
         Repeating the present epoch changes nothing; an older one is answered with the present. The
@@ -99,7 +99,7 @@ class Store:
                 self._arrived = {}
                 self._coming = {}
                 self._changed.notify_all()
-            return Held(epoch=self._epoch, committed=self._committed, shards=self._shards)
+            return StoredState(epoch=self._epoch, committed=self._committed, shards=self._shards)
 
     def maps(self) -> tuple[int, bytes]:
         """The present epoch and its maps, as they came."""
@@ -188,7 +188,7 @@ class Store:
         return Receipt.TOO_LARGE
 
 
-class StateStoreServer(Server[None]):
+class StateStoreServer(DoorwayServer[None]):
     """Serves a store on a TCP address.
 
     Args:
@@ -200,7 +200,7 @@ class StateStoreServer(Server[None]):
 
     def __init__(
         self,
-        store: Store,
+        store: ShardStore,
         listen: tuple[str, int] = ("127.0.0.1", 0),
         *,
         token: bytes = b"",
@@ -227,24 +227,24 @@ class StateStoreServer(Server[None]):
             self._answer(link, frame)
 
     def _answer(self, link: socket.socket, frame: Frame) -> None:
-        if frame.kind is Kind.ASK:
+        if frame.kind is FrameKind.ASK:
             waits = frame.step if frame.step != NO_STEP else None
             self._tell(link, self._store.held(waits, STORE_WAIT_S))
-        elif frame.kind is Kind.BEGIN:
+        elif frame.kind is FrameKind.BEGIN:
             maps = bytes(frames.payload(link, frame, frames.MAX_MAPS_BYTES))
             self._tell(link, self._store.begin(frame.epoch, frame.shard, maps))
-        elif frame.kind is Kind.MAPS:
+        elif frame.kind is FrameKind.MAPS:
             epoch, maps = self._store.maps()
-            frames.send(link, Frame(kind=Kind.STATE, epoch=epoch), maps)
-        elif frame.kind is Kind.OFFER:
+            frames.send(link, Frame(kind=FrameKind.STATE, epoch=epoch), maps)
+        elif frame.kind is FrameKind.OFFER:
             self._take(link, frame)
-        elif frame.kind is Kind.FETCH:
+        elif frame.kind is FrameKind.FETCH:
             held = self._store.shard(frame.shard)
             if held is None:
                 self._tell(link, self._store.held())
             else:
                 step, epoch, data = held
-                reply = Frame(kind=Kind.STATE, shard=frame.shard, epoch=epoch, step=step)
+                reply = Frame(kind=FrameKind.STATE, shard=frame.shard, epoch=epoch, step=step)
                 frames.send(link, reply, data)
         else:
             raise FrameError(f"{frame.kind.name} is not expected here")
@@ -259,7 +259,7 @@ class StateStoreServer(Server[None]):
                 return
             push = frames.receive(link)
             same = (push.kind, push.shard, push.step, push.epoch, push.length)
-            if same != (Kind.PUSH, offer.shard, offer.step, offer.epoch, length):
+            if same != (FrameKind.PUSH, offer.shard, offer.step, offer.epoch, length):
                 raise FrameError("what was pushed is not what was offered")
             data = frames.payload(link, push, length)
         except BaseException:  # whatever it was, the room is another's now
@@ -272,14 +272,16 @@ class StateStoreServer(Server[None]):
         held = self._store.held()
         step = NO_STEP if held.committed is None else held.committed
         reply = Frame(
-            kind=Kind.VERDICT, flags=verdict, shard=offer.shard, epoch=held.epoch, step=step
+            kind=FrameKind.VERDICT, flags=verdict, shard=offer.shard, epoch=held.epoch, step=step
         )
         why = self._store.too_large if verdict is Receipt.TOO_LARGE else None
         frames.send(link, reply, (why or "").encode())
 
-    def _tell(self, link: socket.socket, held: Held) -> None:
+    def _tell(self, link: socket.socket, held: StoredState) -> None:
         step = NO_STEP if held.committed is None else held.committed
-        frames.send(link, Frame(kind=Kind.HELD, shard=held.shards, epoch=held.epoch, step=step))
+        frames.send(
+            link, Frame(kind=FrameKind.HELD, shard=held.shards, epoch=held.epoch, step=step)
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -300,7 +302,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         listen = frames.address_of(given.listen, "--listen")
         token = token_of(given.token_file)
-        state_store = StateStoreServer(Store(given.state_bytes), listen, token=token)
+        state_store = StateStoreServer(ShardStore(given.state_bytes), listen, token=token)
     except (OSError, ValueError) as error:
         print(f"state store: {error}", file=sys.stderr)
         return 2

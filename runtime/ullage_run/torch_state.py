@@ -30,7 +30,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 from ullage_run.frames import Buffer
-from ullage_run.orders import ENV_SHARDS, MAX_DIGITS, MAX_PARTS_BYTES, Assignment
+from ullage_run.orders import ENV_SHARDS, MAX_DIGITS, MAX_PARTS_BYTES, MemberAssignment
 from ullage_run.torch_record import (
     StateError,
     Stored,
@@ -56,7 +56,7 @@ class _Group(Protocol):
     """The part of :class:`ullage_run.group.Group` that is used."""
 
     epoch: int
-    assignment: Assignment
+    assignment: MemberAssignment
 
     def gather(self, data: Buffer) -> dict[str, bytes]: ...
 
@@ -184,7 +184,7 @@ class TorchState:
                 self._apply(record["shard"], record)
         self._agreed = group.epoch
 
-    def _mine(self, given: Assignment) -> list[int]:
+    def _mine(self, given: MemberAssignment) -> list[int]:
         """Parts that this member computes: those whose block it has."""
         if given.block_count < self._parts:
             raise ValueError(f"{self._parts} parts, but the data has {given.block_count} blocks")

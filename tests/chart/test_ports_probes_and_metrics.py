@@ -8,11 +8,11 @@ import pytest
 
 from chart.rendered import ChartRefused, Helm, Rendered, annotations
 from ullage.app.settings import Settings
-from ullage_node.settings import HttpSettings
+from ullage_node.settings import AgentHttpSettings
 
 PODS = {
     ("Deployment", "ullage-operator"): Settings().http.port,
-    ("DaemonSet", "ullage-node"): HttpSettings().port,
+    ("DaemonSet", "ullage-node"): AgentHttpSettings().port,
 }
 both = pytest.mark.parametrize("pod", PODS, ids=lambda pod: pod[1])
 Pod = tuple[str, str]
@@ -118,7 +118,7 @@ def test_metrics_over_tls_are_scraped_with_a_token_that_may_read_them(helm: Helm
         assert settings[f"{variable}_METRICS_PORT"] == str(port["containerPort"])
         (mount,) = [one for one in container["volumeMounts"] if "certificate" in one["name"]]
         assert mount["mountPath"] == Settings().http.certificate_dir
-        assert mount["mountPath"] == str(HttpSettings().certificate_dir)
+        assert mount["mountPath"] == str(AgentHttpSettings().certificate_dir)
         template = bodies.one(kind, name)["spec"]["template"]
         (volume,) = [one for one in template["spec"]["volumes"] if one["name"] == mount["name"]]
         assert volume["secret"]["secretName"] == certificate["secretName"]

@@ -13,7 +13,7 @@ from typing import Any
 
 from aiohttp import web
 
-from ullage_run.router.settings import Backend
+from ullage_run.router.settings import ReplicaAddress
 
 COMPLETIONS = "/v1/completions"
 
@@ -33,8 +33,8 @@ class GenerativeServer:
     port: int = 0
 
     @property
-    def backend(self) -> Backend:
-        return Backend(url=f"http://127.0.0.1:{self.port}")
+    def backend(self) -> ReplicaAddress:
+        return ReplicaAddress(url=f"http://127.0.0.1:{self.port}")
 
     def let(self, tokens: int) -> None:
         for _ in range(tokens):

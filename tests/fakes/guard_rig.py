@@ -11,12 +11,12 @@ from prometheus_client import CollectorRegistry
 
 from fakes.clock import FakeClock
 from ullage.api.contract import Observation
-from ullage_node.events import Event
-from ullage_node.guard.guard import Guard, Surroundings
+from ullage_node.events import AgentEvent
+from ullage_node.guard.guard import Guard, GuardDependencies
 from ullage_node.guard.metrics import GuardMetrics
-from ullage_node.guard.protocol import Target
+from ullage_node.guard.protocol import FreezeTarget
 from ullage_node.model.devices import ContainerKey
-from ullage_node.model.guard import Subject, Tenant, Window
+from ullage_node.model.guard import GuardSubject, GuardTenant, ObjectiveWindow
 
 GPU = "gpu-0"
 
@@ -25,9 +25,9 @@ def key_of(name: str) -> ContainerKey:
     return ContainerKey(pod_uid=f"uid-{name}", container="main")
 
 
-def a_tenant(name: str, *, gpus: tuple[str, ...] = (GPU,), **change: object) -> Tenant:
+def a_tenant(name: str, *, gpus: tuple[str, ...] = (GPU,), **change: object) -> GuardTenant:
     """A best-effort tenant unless said otherwise."""
-    base = Tenant(
+    base = GuardTenant(
         key=key_of(name),
         namespace="team",
         pod=name,
@@ -45,8 +45,8 @@ VICTIM = a_tenant("victim", protected=True, max_slowdown_percent=130)
 
 def a_window(
     name: str, ratio: float, begin_s: float, at_s: float, *, step_micros: int = 50_000
-) -> Window:
-    return Window(
+) -> ObjectiveWindow:
+    return ObjectiveWindow(
         key=key_of(name),
         begin_s=begin_s,
         at_s=at_s,
@@ -65,7 +65,7 @@ class SpokenWindows:
     cuts: list[tuple[str, float]] = field(default_factory=list)
     _begun: dict[ContainerKey, float] = field(default_factory=dict)
 
-    def next(self, subjects: tuple[Subject, ...], now: float) -> tuple[Window, ...]:
+    def next(self, subjects: tuple[GuardSubject, ...], now: float) -> tuple[ObjectiveWindow, ...]:
         found = []
         for subject in subjects:
             name = subject.key.pod_uid.removeprefix("uid-")
@@ -91,7 +91,7 @@ class FakeFreezer:
     beats: int = 0
     clock: FakeClock = field(default_factory=FakeClock)
 
-    async def freeze(self, targets: Iterable[Target], limit_seconds: float, why: str) -> str:
+    async def freeze(self, targets: Iterable[FreezeTarget], limit_seconds: float, why: str) -> str:
         keys = tuple(target.key for target in targets)
         self.log.append(("freeze", keys))
         self.clock.advance(self.takes_seconds)
@@ -99,14 +99,14 @@ class FakeFreezer:
             self.frozen |= dict.fromkeys(keys, limit_seconds)
         return self.problem
 
-    async def thaw(self, targets: Iterable[Target]) -> str:
+    async def thaw(self, targets: Iterable[FreezeTarget]) -> str:
         keys = tuple(target.key for target in targets)
         self.log.append(("thaw", keys))
         for key in keys:
             self.frozen.pop(key, None)
         return self.problem
 
-    async def stand_still(self, target: Target, seconds: float, why: str) -> str:
+    async def stand_still(self, target: FreezeTarget, seconds: float, why: str) -> str:
         self.log.append(("stand still", (target.key,)))
         return self.problem
 
@@ -122,21 +122,21 @@ class FakeFreezer:
 class GuardRig:
     """The guard, its tenants and everything it says, on one clock."""
 
-    tenants: list[Tenant] = field(default_factory=lambda: [VICTIM, a_tenant("noise")])
+    tenants: list[GuardTenant] = field(default_factory=lambda: [VICTIM, a_tenant("noise")])
     clock: FakeClock = field(default_factory=FakeClock)
     windows: SpokenWindows = field(default_factory=SpokenWindows)
     learned: list[Observation] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
+    events: list[AgentEvent] = field(default_factory=list)
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     changes: int = 0
 
     def __post_init__(self) -> None:
         self.freezer = FakeFreezer(clock=self.clock)
         self.guard = Guard(
-            around=Surroundings(
+            around=GuardDependencies(
                 tenants=lambda: tuple(self.tenants),
                 subjects=lambda: tuple(
-                    Subject(key=one.key, max_slowdown_percent=130, solo_micros=20_000)
+                    GuardSubject(key=one.key, max_slowdown_percent=130, solo_micros=20_000)
                     for one in self.tenants
                     if one.protected
                 ),
@@ -152,7 +152,7 @@ class GuardRig:
             on_change=self._changed,
         )
 
-    def _say(self, event: Event) -> bool:
+    def _say(self, event: AgentEvent) -> bool:
         self.events.append(event)
         return True
 

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 from fakes.guard_rig import VICTIM, a_tenant, a_window
 from ullage.api.contract import Reason
-from ullage_node.guard.machine import GuardMachine, Limits
-from ullage_node.model.guard import Action, Freeze, Tell, Tenant
+from ullage_node.guard.machine import GuardLimits, GuardMachine
+from ullage_node.model.guard import Action, Freeze, GuardTenant, Tell
 
 Kind = TypeVar("Kind")
 NOISE = a_tenant("noise")
@@ -18,7 +18,7 @@ NOISE = a_tenant("noise")
 class Story:
     """A machine and the second it is at; windows of one second follow one another."""
 
-    def __init__(self, *tenants: Tenant, limits: Limits | None = None) -> None:
+    def __init__(self, *tenants: GuardTenant, limits: GuardLimits | None = None) -> None:
         self.machine = GuardMachine(limits)
         self.tenants = list(tenants or (VICTIM, NOISE))
         self.now = 100.0
@@ -43,7 +43,7 @@ class Story:
         self.now += seconds
         return self.machine.tick(self.now)
 
-    def see(self, *tenants: Tenant) -> list[Action]:
+    def see(self, *tenants: GuardTenant) -> list[Action]:
         self.tenants = list(tenants)
         return self.machine.see(tenants, self.now)
 

@@ -21,7 +21,7 @@ from ullage_node.model.devices import (
     FaultEvent,
     FaultReading,
     PrepareRefused,
-    Progress,
+    StepProgress,
 )
 
 
@@ -55,7 +55,7 @@ class FakeDevices:
     detached: list[ContainerBinding] = field(default_factory=list)
     stuck: dict[ContainerKey, str] = field(default_factory=dict)
     unshared: dict[str, str] = field(default_factory=dict)
-    progress: dict[ContainerKey, Progress] = field(default_factory=dict)
+    progress: dict[ContainerKey, StepProgress] = field(default_factory=dict)
     cleaned: int = 0
     started: int = 0
     invalid_total: int = 0
@@ -138,7 +138,7 @@ class FakeDevices:
         bindings: Sequence[ContainerBinding],
         attachments: Mapping[ContainerKey, Attachment],
         now: float,
-    ) -> Mapping[ContainerKey, Progress]:
+    ) -> Mapping[ContainerKey, StepProgress]:
         return {
             binding.key: self.progress[binding.key]
             for binding in bindings

@@ -29,8 +29,8 @@ from ullage_node.kubelet.pod_resources import Listing, SlotOwner
 from ullage_node.kubelet.proto.deviceplugin.v1beta1 import api_pb2
 from ullage_node.kubelet.slot_board import SlotBoard
 from ullage_node.model.devices import ContainerKey
-from ullage_node.model.slices import Device, Pod
-from ullage_node.slices.binder import Binder, PodUnreachable, StartRefused, Surroundings
+from ullage_node.model.slices import NodeDevice, Pod
+from ullage_node.slices.binder import Binder, BinderDependencies, PodUnreachable, StartRefused
 from ullage_node.slices.cdi import CDIDirectory, device_name
 from ullage_node.slices.library import Library
 from ullage_node.slices.pods import PodCache
@@ -82,10 +82,10 @@ class Crowd:
         self.table, self.pods = SliceTable(), PodCache()
         self.pods.replace([])
         self.table.set_devices(
-            Device(uuid=f"gpu-{number}", memory_mib=16_384, contexts=SHARERS)
+            NodeDevice(uuid=f"gpu-{number}", memory_mib=16_384, contexts=SHARERS)
             for number in range(GPUS)
         )
-        self.surroundings = Surroundings(
+        self.surroundings = BinderDependencies(
             node=NODE,
             table=self.table,
             pods=self.pods,

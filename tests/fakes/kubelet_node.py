@@ -28,7 +28,13 @@ from ullage.ports import EVENT, GPU_NODE, POD
 from ullage_node.agent import Agent
 from ullage_node.api_client import ApiClient
 from ullage_node.model.devices import ContainerKey
-from ullage_node.settings import ApiSettings, HttpSettings, PathSettings, PeriodSettings, Settings
+from ullage_node.settings import (
+    AgentHttpSettings,
+    AgentSettings,
+    ApiSettings,
+    PathSettings,
+    PeriodSettings,
+)
 
 NODE = "node-a"
 CONTAINER = "main"
@@ -64,9 +70,9 @@ class NodeRig:
         self._slices: dict[SliceKey, DesiredSlice] = {}
         self._created = itertools.count()
 
-    def _settings(self, root: Path) -> Settings:
+    def _settings(self, root: Path) -> AgentSettings:
         (root / "token").write_text("secret")
-        return Settings(
+        return AgentSettings(
             name=NODE,
             paths=PathSettings(
                 device_plugin_dir=self.kubelet.plugins,
@@ -77,7 +83,7 @@ class NodeRig:
                 proc_root=root / "proc",
             ),
             api=ApiSettings(token_file=root / "token"),
-            http=HttpSettings(host="127.0.0.1", port=0),
+            http=AgentHttpSettings(host="127.0.0.1", port=0),
             periods=FAST,
         )
 

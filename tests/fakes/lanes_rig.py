@@ -16,15 +16,15 @@ from pathlib import Path
 from ullage.api.contract import LANE_SOCKET
 from ullage.api.lanes import LINE_MAX, Hello, Message, decode, encode
 from ullage_node.devices.processes import identified
-from ullage_node.lanes.device import Idle
-from ullage_node.lanes.members import Member
-from ullage_node.lanes.reports import Report
-from ullage_node.lanes.server import Device, LaneServer, Tenant
+from ullage_node.lanes.device import IdleLimits
+from ullage_node.lanes.members import LaneMember
+from ullage_node.lanes.reports import StepReport
+from ullage_node.lanes.server import LaneServer, LaneTenant, SharedDevice
 from ullage_node.model import switching
 from ullage_node.model.devices import ContainerKey
 
 PATIENCE_S = 60.0
-IDLE = Idle(idle_s=0.05, busy_s=0.5, least_resident_s=0.05)
+IDLE = IdleLimits(idle_s=0.05, busy_s=0.5, least_resident_s=0.05)
 PROGRAM = """
 import json, os, sys, time
 from ullage_run import lanes
@@ -49,11 +49,11 @@ class LaneRig:
     root: Path
     memory_mib: int = 1000
     counts_only: bool = True
-    tenants: dict[str, Tenant] = field(default_factory=dict)
-    reports: list[Report] = field(default_factory=list)
+    tenants: dict[str, LaneTenant] = field(default_factory=dict)
+    reports: list[StepReport] = field(default_factory=list)
     wires: list[Wire] = field(default_factory=list)
     switch: switching.ProcessSwitch | None = None
-    idle: Idle = IDLE
+    idle: IdleLimits = IDLE
     pids: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """Processes that are seen on the device, where they are not this one."""
     server: LaneServer = field(init=False)
@@ -83,7 +83,7 @@ class LaneRig:
     ) -> Path:
         """A container gets a slice; the path of its socket."""
         memory_mib = more.get("memory_mib", persistent_mib + ephemeral_mib)
-        member = Member(
+        member = LaneMember(
             job=job,
             memory_mib=memory_mib,
             persistent_mib=persistent_mib,
@@ -92,13 +92,13 @@ class LaneRig:
             suspendable=bool(more.get("suspendable", 0)),
         )
         slot = f"slot-{len(self.tenants):02d}"
-        self.tenants[job] = Tenant(member=member, pod_uid=job, slot=slot)
+        self.tenants[job] = LaneTenant(member=member, pod_uid=job, slot=slot)
         await self.settle()
         return self.server.folder(slot) / LANE_SOCKET
 
     async def settle(self) -> None:
         """As the agent does when something changed."""
-        device = Device(
+        device = SharedDevice(
             memory_mib=self.memory_mib,
             counts_only=self.counts_only,
             tenants=tuple(self.tenants.values()),

@@ -20,7 +20,7 @@ from ullage_node.devices.nvidia.nvml import NvmlApi, NvmlThread
 from ullage_node.devices.nvidia.probe import NvidiaProbe
 from ullage_node.model.devices import DeviceBackend
 from ullage_node.mps.client import MpsUnreachable
-from ullage_node.mps.records import Limits, Order, Report
+from ullage_node.mps.records import MpsLimits, MpsReport, ServerOrder
 
 Result = TypeVar("Result")
 
@@ -44,8 +44,8 @@ class FlakyPort:
         self.away = ""
 
     async def look(
-        self, orders: Sequence[Order] | None, fresh: Sequence[str] = (), driver: str = ""
-    ) -> Report:
+        self, orders: Sequence[ServerOrder] | None, fresh: Sequence[str] = (), driver: str = ""
+    ) -> MpsReport:
         self._check()
         return await self._rig.supervisor.look(orders, fresh, driver)
 
@@ -53,7 +53,7 @@ class FlakyPort:
         self._check()
         return await self._rig.supervisor.terminate(uuid, pid)
 
-    async def limit(self, uuid: str, limits: Limits) -> str:
+    async def limit(self, uuid: str, limits: MpsLimits) -> str:
         self._check()
         return await self._rig.supervisor.limit(uuid, limits)
 

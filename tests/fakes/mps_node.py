@@ -23,8 +23,8 @@ from fakes.virtual_time import run_virtual
 from ullage.api.contract import MpsState
 from ullage_node.mps.control import ORDINAL, SERVER
 from ullage_node.mps.places import Places
-from ullage_node.mps.records import Order, Server
-from ullage_node.mps.supervisor import Supervisor
+from ullage_node.mps.records import MpsServer, ServerOrder
+from ullage_node.mps.supervisor import MpsSupervisor
 
 A, B = "GPU-aaaa", "GPU-bbbb"
 DRIVER = "615.71.05"
@@ -39,26 +39,26 @@ class MpsNode:
         self.processes = FakeProcesses()
         self.supervisor = self.new_supervisor()
         self.order = [
-            Order(uuid=uuid, index=index, protocol=protocol, memory_mib=81_559)
+            ServerOrder(uuid=uuid, index=index, protocol=protocol, memory_mib=81_559)
             for index, uuid in enumerate((A, B))
         ]
-        self.history: list[tuple[float, Server]] = []
+        self.history: list[tuple[float, MpsServer]] = []
 
-    def new_supervisor(self) -> Supervisor:
-        return Supervisor(
+    def new_supervisor(self) -> MpsSupervisor:
+        return MpsSupervisor(
             self.programs,
             Places(root=self.root, mounts=PlainDirectories()),
             self.processes,
             lambda place, call: call,
         )
 
-    async def look(self, uuid: str = A, *, fresh: bool = False) -> Server:
+    async def look(self, uuid: str = A, *, fresh: bool = False) -> MpsServer:
         report = await self.supervisor.look(self.order, [uuid] if fresh else [], DRIVER)
         for server in report.servers.values():
             self.history.append((asyncio.get_running_loop().time(), server))
         return report.servers[uuid]
 
-    async def until(self, fact: Callable[[Server], object], uuid: str = A) -> float:
+    async def until(self, fact: Callable[[MpsServer], object], uuid: str = A) -> float:
         """Ask every second until a fact; answers how long it took, at most two minutes."""
         loop = asyncio.get_running_loop()
         begun = loop.time()

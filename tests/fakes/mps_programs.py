@@ -26,7 +26,7 @@ from fakes.mps import (
     run_words,
 )
 from ullage_node.mps.control import PROGRAM
-from ullage_node.mps.programs import Call, Done, ProgramMissing, ProgramSilent
+from ullage_node.mps.programs import ProgramCall, ProgramMissing, ProgramResult, ProgramSilent
 from ullage_node.mps.records import MEMORY, PIPE, SHARE, ClientEnvironment, Stranger
 
 TICK_SECONDS = 0.05
@@ -102,7 +102,7 @@ class FakePrograms:
         self.deaf_keys: tuple[str, ...] = ()
         """Names of a device under which a memory limit is refused."""
         self.daemons: dict[str, FakeDaemon] = {}
-        self.calls: list[Call] = []
+        self.calls: list[ProgramCall] = []
         self.starts = 0
         self.terminated: list[int] = []
         self.servers = StandInServers()
@@ -149,7 +149,7 @@ class FakePrograms:
     def found(self, name: str) -> bool:
         return not self.missing
 
-    async def start(self, call: Call, log: Path | None = None) -> FakeDaemon:
+    async def start(self, call: ProgramCall, log: Path | None = None) -> FakeDaemon:
         self.calls.append(call)
         if self.missing:
             raise ProgramMissing(self.missing)
@@ -184,7 +184,7 @@ class FakePrograms:
         self.daemons[env[PIPE]] = daemon
         return daemon
 
-    async def run(self, call: Call, timeout_seconds: float) -> Done:
+    async def run(self, call: ProgramCall, timeout_seconds: float) -> ProgramResult:
         self.calls.append(call)
         if self.missing:
             raise ProgramMissing(self.missing)
@@ -192,27 +192,29 @@ class FakePrograms:
         assert not {"-v", "--help"} & set(words), "-v is documented for Tegra only, --help nowhere"
         daemon = self.daemons.get(call.env[PIPE])
         if daemon is None or daemon.returncode is not None:
-            return Done(code=1, stdout="Cannot find MPS control daemon process\n")
+            return ProgramResult(code=1, stdout="Cannot find MPS control daemon process\n")
         asked = tuple(words) or tuple(call.stdin.split())
         if "pinned_mem_limit" in asked[0] and asked[1] in self.deaf_keys:
-            return Done(code=0, stdout=f"Invalid device {asked[1]}\n")
+            return ProgramResult(code=0, stdout=f"Invalid device {asked[1]}\n")
         if asked[:1] == ("terminate_client",):
             self.terminated.append(int(asked[2]))
         if asked[:2] == ("client", "terminate"):
             self.terminated += [int(word) for word in asked if word.isdigit()]
         return await self._wait(daemon, run_words(daemon.machine, asked), timeout_seconds)
 
-    async def _wait(self, daemon: FakeDaemon, answer: Answer, timeout_seconds: float) -> Done:
+    async def _wait(
+        self, daemon: FakeDaemon, answer: Answer, timeout_seconds: float
+    ) -> ProgramResult:
         deadline = LoopTime().monotonic() + timeout_seconds
         while not answer.done:
             if daemon.machine.crashed:
-                return Done(code=1, stdout="", stderr="Lost the connection to the daemon")
+                return ProgramResult(code=1, stdout="", stderr="Lost the connection to the daemon")
             if LoopTime().monotonic() >= deadline:
                 raise ProgramSilent(f"{PROGRAM} gave no answer in {timeout_seconds:g} s")
             await asyncio.sleep(TICK_SECONDS)
             daemon.machine.tick()
         text = answer.text or ""
-        return Done(code=answer.exit_code, stdout=f"{text}\n" if text else "")
+        return ProgramResult(code=answer.exit_code, stdout=f"{text}\n" if text else "")
 
 
 def _print(log: Path | None, words: str) -> None:

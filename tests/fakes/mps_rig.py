@@ -33,7 +33,7 @@ from ullage_node.model.devices import (
     DeviceBackend,
 )
 from ullage_node.mps.places import Places
-from ullage_node.mps.supervisor import Supervisor
+from ullage_node.mps.supervisor import MpsSupervisor
 
 SMS = 132
 WAIT_TURNS = 400
@@ -65,8 +65,8 @@ class MpsRig(NvmlFaults):
         self.running: dict[ContainerKey, list[int]] = {}
         self._pids = itertools.count(9000)
 
-    def new_supervisor(self) -> Supervisor:
-        return Supervisor(
+    def new_supervisor(self) -> MpsSupervisor:
+        return MpsSupervisor(
             self.programs,
             Places(root=self.run_dir / "mps", mounts=PlainDirectories()),
             self.processes,

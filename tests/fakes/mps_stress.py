@@ -19,8 +19,8 @@ from fakes.mps_rig import MpsRig
 from ullage.api.contract import Backend, DesiredSlice, SliceKey
 from ullage_node.devices.nvidia.sharing import namespace_of
 from ullage_node.kubelet.pod_resources import KubeletUnavailable, Listing, SlotOwner
-from ullage_node.model.slices import Device, Pod
-from ullage_node.slices.binder import Binder, StartRefused, Surroundings
+from ullage_node.model.slices import NodeDevice, Pod
+from ullage_node.slices.binder import Binder, BinderDependencies, StartRefused
 from ullage_node.slices.cdi import CDIDirectory
 from ullage_node.slices.checkpoint import decode, encode, snapshot
 from ullage_node.slices.library import Library
@@ -83,10 +83,10 @@ class StressRun:
             state = decode(self.checkpoint)
             self.table.restore(state.epoch, state.held, state.bindings)
         self.table.set_devices(
-            Device(uuid=gpu, memory_mib=81_559, contexts=SHARERS, overhead_mib=512)
+            NodeDevice(uuid=gpu, memory_mib=81_559, contexts=SHARERS, overhead_mib=512)
             for gpu in self.rig.gpus
         )
-        surroundings = Surroundings(
+        surroundings = BinderDependencies(
             node=NODE,
             table=self.table,
             pods=self.pods,

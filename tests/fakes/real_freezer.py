@@ -16,11 +16,11 @@ import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ullage_node.guard.finder import Kind, hierarchy
+from ullage_node.guard.finder import FreezerKind, hierarchy
 from ullage_node.guard.freezer import Freezer
 from ullage_node.guard.journal import Journal
 from ullage_node.guard.keeper import Keeper
-from ullage_node.guard.protocol import Target
+from ullage_node.guard.protocol import FreezeTarget
 from ullage_node.model.devices import ContainerKey
 
 CGROUP = Path("/sys/fs/cgroup")
@@ -35,20 +35,20 @@ while True:
 """
 
 
-def roots(scratch: Path) -> dict[Kind, Path]:
+def roots(scratch: Path) -> dict[FreezerKind, Path]:
     """Roots of hierarchies on this machine that stop containers in each way."""
-    found: dict[Kind, Path] = {}
+    found: dict[FreezerKind, Path] = {}
     for place in (CGROUP, CGROUP / "unified"):
         if (place / "cgroup.controllers").exists() and _writable(place):
-            found[Kind.V2] = place
+            found[FreezerKind.V2] = place
     if _writable(CGROUP / "freezer"):
-        found[Kind.V1] = CGROUP
+        found[FreezerKind.V1] = CGROUP
     for name in ("pids", "freezer"):
-        if Kind.SIGNAL not in found and _writable(CGROUP / name):
+        if FreezerKind.SIGNAL not in found and _writable(CGROUP / name):
             # A tree that shows one hierarchy without a freezer, as an old kernel would.
             (scratch / "tree").mkdir(exist_ok=True)
             (scratch / "tree" / "pids").symlink_to(CGROUP / name)
-            found[Kind.SIGNAL] = scratch / "tree"
+            found[FreezerKind.SIGNAL] = scratch / "tree"
     return found
 
 
@@ -84,9 +84,9 @@ class TickingPod:
         self.wait_for_ticks()
 
     @property
-    def target(self) -> Target:
+    def target(self) -> FreezeTarget:
         key = ContainerKey(pod_uid=self.uid, container="main")
-        return Target(key=key, pids=(self.process.pid,))
+        return FreezeTarget(key=key, pids=(self.process.pid,))
 
     @property
     def ticks(self) -> int:

@@ -19,8 +19,8 @@ from fakes.grpc_batch_server import GrpcBatchServer
 from fakes.triton_server import TritonServer
 from ullage.engines.batching.chooser import Rules
 from ullage_run.router.dispatcher import Dispatcher
-from ullage_run.router.server import Server
-from ullage_run.router.settings import Addresses, Backend, Limits, Settings
+from ullage_run.router.server import RouterServer
+from ullage_run.router.settings import Addresses, ClientLimits, ReplicaAddress, RouterSettings
 
 LOOPBACK = "127.0.0.1"
 
@@ -30,7 +30,7 @@ class Routed:
     """A router that runs."""
 
     dispatcher: Dispatcher
-    server: Server
+    server: RouterServer
     client: aiohttp.ClientSession
 
     @property
@@ -92,27 +92,28 @@ async def until(true: Callable[[], bool], within_s: float = 30.0) -> None:
 
 @asynccontextmanager
 async def routed(
-    *backends: BatchServer | GrpcBatchServer | TritonServer | Backend,
-    limits: Limits | None = None,
+    *backends: BatchServer | GrpcBatchServer | TritonServer | ReplicaAddress,
+    limits: ClientLimits | None = None,
     rules: Rules | None = None,
     up: int | None = None,
     over_grpc: bool = False,
     **given: Any,
 ) -> AsyncIterator[Routed]:
     """A router before these servers, once as many of them as ``up`` says are ready."""
-    settings = Settings(
+    settings = RouterSettings(
         backends=tuple(
-            one if isinstance(one, Backend) else Backend(url=one.url) for one in backends
+            one if isinstance(one, ReplicaAddress) else ReplicaAddress(url=one.url)
+            for one in backends
         ),
         objective_s=given.pop("objective_s", 60.0),
         probe_s=0.02,
         linger_s=0.0,
         rules=rules or Rules(),
-        limits=limits or Limits(),
+        limits=limits or ClientLimits(),
     )
     settings = replace(settings, **given)
     dispatcher = Dispatcher(settings)
-    server = Server(settings, dispatcher)
+    server = RouterServer(settings, dispatcher)
     await dispatcher.start()
     anywhere = (LOOPBACK, 0)
     await server.start(

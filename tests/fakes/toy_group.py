@@ -19,12 +19,12 @@ from ullage.engines.tiers.records import Settings
 from ullage.engines.tiers.stages import Stage
 from ullage_run.backup import EpochChanged, StateStoreUnavailable, StateTooLarge
 from ullage_run.coordinator import Coordinator
-from ullage_run.coordinator_maps import Terms
+from ullage_run.coordinator_maps import CoordinatorSettings
 from ullage_run.frames import Buffer, Ending
 from ullage_run.group import Group
 from ullage_run.orders import Identity
 from ullage_run.roster import Roster
-from ullage_run.state_store import StateStoreServer, Store
+from ullage_run.state_store import ShardStore, StateStoreServer
 
 SHARDS = 6
 BYTES = 16
@@ -131,11 +131,11 @@ class ToyJob:
 
     def __init__(self, *, members: int = 4, blocks: int = SHARDS, silent_s: float = 30.0,
                  copy: bool = True, join_s: float = 20.0, pinned: Stage | None = None,
-                 every_steps: int = 1, store: Store | None = None) -> None:  # fmt: skip
+                 every_steps: int = 1, store: ShardStore | None = None) -> None:  # fmt: skip
         self.events: list[tuple[str, Mapping[str, object]]] = []
         self.members: list[ToyMember] = []
         self.every_steps = every_steps
-        self.store = store or Store(STATE_BYTES)
+        self.store = store or ShardStore(STATE_BYTES)
         self._state_store = StateStoreServer(self.store)
         self._roster = Roster(("127.0.0.1", 0), silent_s=silent_s)
         self.coordinator_at, self.state_store_at = self._roster.address, self._state_store.address
@@ -148,8 +148,9 @@ class ToyJob:
             max_lag_steps=max(2, every_steps),
         )
         settings = Settings(owner_part=0.6, shards=SHARDS, blocks=blocks, pinned=pinned)
-        terms = Terms(members=members, link=link, settings=settings, notice_s=30.0, copy=copy,
-                      join_s=join_s)  # fmt: skip
+        terms = CoordinatorSettings(
+            members=members, link=link, settings=settings, notice_s=30.0, copy=copy, join_s=join_s
+        )
         self._coordinator = Coordinator(self._roster, self.store, terms, self._note)
         self.ending: Ending | None = None
         self.error: BaseException | None = None

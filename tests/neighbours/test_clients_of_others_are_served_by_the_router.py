@@ -23,7 +23,12 @@ import pytest
 from fakes.generative_server import generative_server
 from fakes.routed import Routed, routed, until
 from fakes.triton_server import triton_server
-from ullage_run.router.settings import DEADLINE_HEADER, Backend, Generative, Limits
+from ullage_run.router.settings import (
+    DEADLINE_HEADER,
+    ClientLimits,
+    GenerativeSettings,
+    ReplicaAddress,
+)
 
 PROGRAMS: Final = Path(__file__).parent / "programs"
 KEPT: Final = Path(__file__).parents[2] / "build" / "neighbours"
@@ -77,7 +82,7 @@ async def by_openai(version: str, router: Routed, times: int = 0) -> dict[str, A
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_openai_s_client_shows_why_it_is_refused(version: str) -> None:
-    async with routed(Backend(url="http://127.0.0.1:9"), up=0, objective_s=0.05) as router:
+    async with routed(ReplicaAddress(url="http://127.0.0.1:9"), up=0, objective_s=0.05) as router:
         router.dispatcher.wake_s = 300.0
         seen = await by_openai(version, router)
         assert "no replica is ready; it may take 300 s" in seen["shown"]
@@ -89,7 +94,7 @@ async def test_openai_s_client_shows_why_it_is_refused(version: str) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_openai_s_client_comes_again(version: str) -> None:
     """It gives up at once where it is told to wait for too long."""
-    async with routed(Backend(url="http://127.0.0.1:9"), up=0, objective_s=0.05) as router:
+    async with routed(ReplicaAddress(url="http://127.0.0.1:9"), up=0, objective_s=0.05) as router:
         await by_openai(version, router, times=1)
         assert router.dispatcher.arrivals.total == 2
 
@@ -98,7 +103,7 @@ async def test_openai_s_client_comes_again(version: str) -> None:
 async def test_openai_s_client_shows_why_a_stream_breaks_off(version: str) -> None:
     async with (
         generative_server(dies_after=2) as server,
-        routed(server.backend, generative=Generative()) as router,
+        routed(server.backend, generative=GenerativeSettings()) as router,
     ):
         server.let(3)
         seen = await by_openai(version, router)
@@ -110,7 +115,9 @@ async def test_openai_s_client_shows_why_a_stream_breaks_off(version: str) -> No
 async def test_openai_s_client_shows_that_a_stream_took_too_long(version: str) -> None:
     async with (
         generative_server() as server,
-        routed(server.backend, generative=Generative(), limits=Limits(stream_s=0.2)) as router,
+        routed(
+            server.backend, generative=GenerativeSettings(), limits=ClientLimits(stream_s=0.2)
+        ) as router,
     ):
         server.let(1)  # what comes first is passed on, however late
         seen = await by_openai(version, router)
@@ -120,7 +127,7 @@ async def test_openai_s_client_shows_that_a_stream_took_too_long(version: str) -
 
 
 @contextmanager
-def kserve(version: str, file: Path) -> Iterator[Backend]:
+def kserve(version: str, file: Path) -> Iterator[ReplicaAddress]:
     """KServe's server, and what it printed when it ended in the file beside."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -130,7 +137,7 @@ def kserve(version: str, file: Path) -> Iterator[Backend]:
             list(map(str, words)), stdout=log, stderr=log, env=dict(os.environ)
         )
         try:
-            yield Backend(url=f"http://127.0.0.1:{port}")
+            yield ReplicaAddress(url=f"http://127.0.0.1:{port}")
         finally:
             process.kill()
             process.wait()
@@ -181,7 +188,7 @@ async def test_a_good_replica_beside_kserve_runs_all_and_each_once(
     with kserve(version, file) as backend:
         async with (
             triton_server(model_ready=False) as good,
-            routed(backend, Backend(url=good.url), up=1, hold_s=120.0) as router,
+            routed(backend, ReplicaAddress(url=good.url), up=1, hold_s=120.0) as router,
         ):
             await until(lambda: all(one.up for one in router.dispatcher.replicas), within_s=120.0)
             good.model_ready = True

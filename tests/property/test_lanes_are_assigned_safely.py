@@ -45,7 +45,7 @@ from ullage.scheduling.model.slice_ledger import Ledger
 from ullage.scheduling.placement.candidates import CandidateIndex, CandidateList
 from ullage.scheduling.prediction.verdicts import SumRule
 from ullage.scheduling.prediction.workload_classes import Classes
-from ullage_node.model.slices import Device, HeldSlice
+from ullage_node.model.slices import HeldSlice, NodeDevice
 from ullage_node.slices.invariants import candidate_for, first_refusal, violations
 
 DEVICES = 3
@@ -126,9 +126,11 @@ def _promised(occupancy: Occupancy, site: int) -> tuple[int, int]:
     return memory, percent + sum(one.pop() for one in shares.values())
 
 
-def _on_the_node(occupancy: Occupancy, site: int) -> tuple[Device, list[dict[str, object]]]:
+def _on_the_node(occupancy: Occupancy, site: int) -> tuple[NodeDevice, list[dict[str, object]]]:
     overhead = occupancy.inventory.sites[site].overhead_mib
-    device = Device(uuid="gpu-0", memory_mib=MEMORY_MIB, contexts=CONTEXTS, overhead_mib=overhead)
+    device = NodeDevice(
+        uuid="gpu-0", memory_mib=MEMORY_MIB, contexts=CONTEXTS, overhead_mib=overhead
+    )
     return device, [
         {
             "uid": one.pod_uid,

@@ -32,7 +32,7 @@ from ullage.scheduling.model.plan import DecideSettings
 from ullage.scheduling.model.slice_ledger import Ledger
 from ullage.scheduling.placement.placement import memory_mib
 from ullage.scheduling.prediction.workload_classes import Classes
-from ullage_node.model.slices import Device
+from ullage_node.model.slices import NodeDevice
 from ullage_node.slices.invariants import candidate_for
 from ullage_node.slices.invariants import first_refusal as refused_by_the_node
 
@@ -349,7 +349,7 @@ def test_the_records_of_one_device_break_it_too(
 
 def _as_the_node_sees(place: Place, asked: Asked, percent: int, mib: int) -> Reason | None:
     """What a node says whose facts are those of the operator."""
-    device = Device(
+    device = NodeDevice(
         uuid="gpu-0",
         memory_mib=place.memory_mib,
         contexts=place.contexts,

@@ -67,7 +67,7 @@ _US_PER_SQUARE_PERCENT: Final = PERIOD_US // 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class EmulatedShare:
     """The sum of a container's slices: a quota per period on these cores.
 
     ``core_percent`` is the sum of the whole devices' parts of a core.
@@ -105,14 +105,14 @@ class EmulatedDevices:
         self.known = named | self.known
         return named
 
-    def share_of(self, binding: ContainerBinding) -> Share:
+    def share_of(self, binding: ContainerBinding) -> EmulatedShare:
         """Sums a container's slices.
 
         Raises:
             KeyError: a slice lies on a device that was never seen; the argument is its uuid.
         """
         parts = [(part.percent, self.known[part.gpu]) for part in binding.slices]
-        return Share(
+        return EmulatedShare(
             quota_us=sum(percent * d.percent * _US_PER_SQUARE_PERCENT for percent, d in parts),
             cores=frozenset(d.core for _, d in parts),
             core_percent=sum(d.percent for _, d in parts),
@@ -292,7 +292,7 @@ class EmulatedDriver:
         """True if a record is this pod's: the slot's last owner may have left one behind."""
         return pod_uid_of(record.cgroup.cpu_path) in (None, binding.key.pod_uid)
 
-    def _read(self, record: SlotRecord, share: Share, pids: tuple[int, ...]) -> Attachment:
+    def _read(self, record: SlotRecord, share: EmulatedShare, pids: tuple[int, ...]) -> Attachment:
         limits = read_limits(self._root, record.cgroup)
         if limits is None:
             return Attachment(state=AttachState.ABSENT)
@@ -310,7 +310,7 @@ class EmulatedDriver:
         )
 
 
-def judge(limits: CpuLimits, share: Share) -> tuple[AttachState, Reason | None, str]:
+def judge(limits: CpuLimits, share: EmulatedShare) -> tuple[AttachState, Reason | None, str]:
     """Compare the limits in force with those decided.
 
     A lower limit than decided is the pod's own: enforced, with a warning.

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from ullage_node.guard.protocol import (
     LINE_BYTES,
-    Answer,
-    Request,
-    Target,
-    Verb,
+    FreezeTarget,
+    GuardAnswer,
+    GuardRequest,
+    GuardVerb,
     decode,
     encode,
 )
@@ -38,15 +38,15 @@ class FreezerClient:
         """True if the guard answered lately."""
         return self._streams is not None
 
-    async def freeze(self, targets: Iterable[Target], limit_seconds: float, why: str) -> str:
+    async def freeze(self, targets: Iterable[FreezeTarget], limit_seconds: float, why: str) -> str:
         """Stop these containers, all or none, for at most so long."""
-        return await self._ask(Verb.FREEZE, tuple(targets), limit_seconds, why)
+        return await self._ask(GuardVerb.FREEZE, tuple(targets), limit_seconds, why)
 
-    async def thaw(self, targets: Iterable[Target]) -> str:
+    async def thaw(self, targets: Iterable[FreezeTarget]) -> str:
         """Let these containers run."""
-        return await self._ask(Verb.THAW, tuple(targets))
+        return await self._ask(GuardVerb.THAW, tuple(targets))
 
-    async def stand_still(self, target: Target, seconds: float, why: str) -> str:
+    async def stand_still(self, target: FreezeTarget, seconds: float, why: str) -> str:
         """Stop a container for so long, then let it run."""
         problem = await self.freeze((target,), seconds + FREEZER_S, why)
         if not problem:
@@ -55,7 +55,7 @@ class FreezerClient:
 
     async def beat(self) -> str:
         """Say that the agent lives."""
-        return await self._ask(Verb.BEAT)
+        return await self._ask(GuardVerb.BEAT)
 
     def close(self) -> None:
         """Close the connection; frozen containers run again."""
@@ -64,10 +64,14 @@ class FreezerClient:
             self._streams = None
 
     async def _ask(
-        self, verb: Verb, targets: tuple[Target, ...] = (), limit: float = 0.0, why: str = ""
+        self,
+        verb: GuardVerb,
+        targets: tuple[FreezeTarget, ...] = (),
+        limit: float = 0.0,
+        why: str = "",
     ) -> str:
         self._number += 1
-        request = Request(
+        request = GuardRequest(
             verb=verb, number=self._number, targets=targets, limit_seconds=limit, why=why
         )
         try:
@@ -80,14 +84,14 @@ class FreezerClient:
             self.close()
             return f"the guard at {self._path} cannot be reached: {error}"
 
-    async def _exchange(self, request: Request) -> str:
+    async def _exchange(self, request: GuardRequest) -> str:
         if self._streams is None:
             self._streams = await asyncio.open_unix_connection(self._path, limit=LINE_BYTES)
         reader, writer = self._streams
         writer.write(encode(request))
         await writer.drain()
         while line := await reader.readline():
-            answer = decode(Answer, line)
+            answer = decode(GuardAnswer, line)
             if answer.number == request.number:
                 return answer.problem
             if answer.number == 0 and answer.problem:

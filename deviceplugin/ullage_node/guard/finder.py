@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Final
 
 from ullage_node.devices.cgroups import CgroupUnreadable, controller_paths, pod_uid_of, read_text
-from ullage_node.guard.protocol import Target
+from ullage_node.guard.protocol import FreezeTarget
 
 DEEPEST: Final = 9
 """Levels below the root at which pods are looked for."""
 
 
-class Kind(StrEnum):
+class FreezerKind(StrEnum):
     """Mechanism that freezes a container."""
 
     V2 = "v2"
@@ -32,35 +32,35 @@ class Kind(StrEnum):
     """No freezer on this kernel: every process gets SIGSTOP."""
 
 
-class NotFound(Exception):
+class CgroupNotFound(Exception):
     """There is no such container in the tree; the text says what was looked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class FreezableCgroup:
     """A container's cgroup: the folder, and how what is in it is stopped."""
 
     folder: Path
-    kind: Kind
+    kind: FreezerKind
 
 
-def hierarchy(root: Path) -> tuple[Path, Kind]:
+def hierarchy(root: Path) -> tuple[Path, FreezerKind]:
     """The hierarchy in which containers are stopped on this host.
 
     Raises:
         NotFound: there is none below the root.
     """
     if (root / "cgroup.controllers").exists():
-        return root, Kind.V2
+        return root, FreezerKind.V2
     if (root / "freezer" / "cgroup.procs").exists():
-        return root / "freezer", Kind.V1
+        return root / "freezer", FreezerKind.V1
     for name in ("pids", "cpu", "cpu,cpuacct", "memory"):
         if (root / name / "cgroup.procs").exists():
-            return root / name, Kind.SIGNAL
-    raise NotFound(f"no cgroup hierarchy below {root}")
+            return root / name, FreezerKind.SIGNAL
+    raise CgroupNotFound(f"no cgroup hierarchy below {root}")
 
 
-def find(root: Path, proc_root: Path, target: Target) -> Place:
+def find(root: Path, proc_root: Path, target: FreezeTarget) -> FreezableCgroup:
     """The cgroup of one container.
 
     Raises:
@@ -73,10 +73,10 @@ def find(root: Path, proc_root: Path, target: Target) -> Place:
         for folder in sorted(_subfolders(pod)):
             seen += 1
             if _holds(folder, pod, proc_root, target):
-                stops = kind is not Kind.V2 or (folder / "cgroup.freeze").exists()
-                return Place(folder=folder, kind=kind if stops else Kind.SIGNAL)
+                stops = kind is not FreezerKind.V2 or (folder / "cgroup.freeze").exists()
+                return FreezableCgroup(folder=folder, kind=kind if stops else FreezerKind.SIGNAL)
     named = ", ".join(map(str, target.pids[:5])) or "none named"
-    raise NotFound(
+    raise CgroupNotFound(
         f"pod {target.key.pod_uid}: none of its {seen} cgroups holds the processes of container "
         f"{target.key.container} ({named})"
     )
@@ -90,13 +90,13 @@ def is_container(root: Path, folder: Path) -> bool:
     try:
         base, _ = hierarchy(root)
         inside = folder.resolve().relative_to(base.resolve())
-    except (NotFound, ValueError):
+    except (CgroupNotFound, ValueError):
         return False
     parts = inside.parts
     return len(parts) >= 2 and pod_uid_of(f"{'/'.join(parts[:-1])}/") is not None
 
 
-def members(place: Place) -> set[int]:
+def members(place: FreezableCgroup) -> set[int]:
     """Processes of the container that the reader's process namespace shows, below it too.
 
     Raises:
@@ -133,7 +133,7 @@ def _subfolders(folder: Path) -> list[Path]:
         raise CgroupUnreadable(f"{folder}: {error.strerror}") from error
 
 
-def _holds(folder: Path, pod: Path, proc_root: Path, target: Target) -> bool:
+def _holds(folder: Path, pod: Path, proc_root: Path, target: FreezeTarget) -> bool:
     """True if one of the processes is in the folder or below it.
 
     The process's own word comes first: in a namespace of processes of its own, the kernel's list
@@ -144,5 +144,5 @@ def _holds(folder: Path, pod: Path, proc_root: Path, target: Target) -> bool:
         text = read_text(proc_root / str(pid) / "cgroup") or ""
         if any(f"{path}/".find(f"{end}/") >= 0 for path in controller_paths(text).values()):
             return True
-    listed = members(Place(folder=folder, kind=Kind.SIGNAL))
+    listed = members(FreezableCgroup(folder=folder, kind=FreezerKind.SIGNAL))
     return not listed.isdisjoint(target.pids)

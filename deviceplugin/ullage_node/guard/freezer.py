@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from ullage_node.devices.cgroups import CgroupUnreadable, read_text
-from ullage_node.guard.finder import Kind, Place, members
+from ullage_node.guard.finder import FreezableCgroup, FreezerKind, members
 from ullage_node.times import CGROUP_FREEZE_S, CGROUP_POLL_S
 
 HELD_MOST: Final = 256
@@ -39,7 +39,7 @@ class Freezer:
     deadline_seconds: float = CGROUP_FREEZE_S
     clock: Callable[[], float] = time.monotonic
 
-    def freeze(self, places: Collection[Place]) -> None:
+    def freeze(self, places: Collection[FreezableCgroup]) -> None:
         """Stop everything in these containers.
 
         Raises:
@@ -49,7 +49,7 @@ class Freezer:
             self._write(place, frozen=True)
         self._wait(places, frozen=True)
 
-    def thaw(self, places: Collection[Place]) -> None:
+    def thaw(self, places: Collection[FreezableCgroup]) -> None:
         """Let everything in these containers run; one that is gone is as good.
 
         Raises:
@@ -65,34 +65,34 @@ class Freezer:
             raise FreezeFailed("; ".join(problems))
         self._wait(places, frozen=False)
 
-    def is_frozen(self, place: Place) -> bool:
+    def is_frozen(self, place: FreezableCgroup) -> bool:
         """True if everything in the container is frozen; ``False`` when it is gone.
 
         Raises:
             CgroupUnreadable: the kernel's answer cannot be read.
         """
-        if place.kind is Kind.V2:
+        if place.kind is FreezerKind.V2:
             text = read_text(place.folder / "cgroup.events")
             return text is not None and "frozen 1" in text.splitlines()
-        if place.kind is Kind.V1:
+        if place.kind is FreezerKind.V1:
             return (read_text(place.folder / "freezer.state") or "").strip() == "FROZEN"
         states = self._states(place)
         return bool(states) and states <= STOPPED | DEAD
 
-    def _runs(self, place: Place) -> bool:
-        if place.kind is Kind.V1:
+    def _runs(self, place: FreezableCgroup) -> bool:
+        if place.kind is FreezerKind.V1:
             text = read_text(place.folder / "freezer.state")
             return text is None or text.strip() == "THAWED"
-        if place.kind is Kind.SIGNAL:
+        if place.kind is FreezerKind.SIGNAL:
             return self._states(place).isdisjoint(STOPPED)
         return not self.is_frozen(place)
 
-    def _write(self, place: Place, *, frozen: bool) -> None:
+    def _write(self, place: FreezableCgroup, *, frozen: bool) -> None:
         try:
-            if place.kind is Kind.SIGNAL:
+            if place.kind is FreezerKind.SIGNAL:
                 self._signal(place, signal.SIGSTOP if frozen else signal.SIGCONT)
                 return
-            v2 = place.kind is Kind.V2
+            v2 = place.kind is FreezerKind.V2
             words = ("1", "0") if v2 else ("FROZEN", "THAWED")
             file = place.folder / ("cgroup.freeze" if v2 else "freezer.state")
             descriptor = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
@@ -105,7 +105,7 @@ class Freezer:
                 return
             raise FreezeFailed(f"{place.folder}: {error}") from error
 
-    def _signal(self, place: Place, number: signal.Signals) -> None:
+    def _signal(self, place: FreezableCgroup, number: signal.Signals) -> None:
         """Signal every process, held by a descriptor: its number may be another one's by now."""
         pids = sorted(members(place))
         for first in range(0, len(pids), HELD_MOST):
@@ -120,7 +120,7 @@ class Freezer:
                     with contextlib.suppress(ProcessLookupError):
                         signal.pidfd_send_signal(handles[pid], number)
 
-    def _wait(self, places: Collection[Place], *, frozen: bool) -> None:
+    def _wait(self, places: Collection[FreezableCgroup], *, frozen: bool) -> None:
         deadline = self.clock() + self.deadline_seconds
         done = self.is_frozen if frozen else self._runs
         waiting = list(places)
@@ -131,18 +131,20 @@ class Freezer:
                 raise FreezeFailed(f"not {state} after {self.deadline_seconds:.1f} s: {named}")
             time.sleep(CGROUP_POLL_S)
             for place in waiting:
-                if frozen and place.kind is not Kind.V2:
+                if frozen and place.kind is not FreezerKind.V2:
                     # Version 1 may stay at FREEZING while tasks fork, and signals miss new
                     # children: both need to be told again.
                     self._write(place, frozen=True)
 
-    def _still(self, waiting: list[Place], done: Callable[[Place], bool]) -> list[Place]:
+    def _still(
+        self, waiting: list[FreezableCgroup], done: Callable[[FreezableCgroup], bool]
+    ) -> list[FreezableCgroup]:
         try:
             return [place for place in waiting if not done(place)]
         except CgroupUnreadable as error:
             raise FreezeFailed(str(error)) from error
 
-    def _states(self, place: Place) -> set[str]:
+    def _states(self, place: FreezableCgroup) -> set[str]:
         """Letters of the states of the container's processes, as ``/proc/<pid>/stat`` says."""
         texts = (read_text(self.proc_root / str(pid) / "stat") for pid in members(place))
         return {text.rpartition(")")[2].split()[0] for text in texts if text}

@@ -15,8 +15,8 @@ from itertools import groupby
 from typing import Final
 
 from ullage.api.contract import SlicePhase
-from ullage_node.model.devices import Attachment, ContainerKey, Progress
-from ullage_node.model.guard import Subject, Tenant
+from ullage_node.model.devices import Attachment, ContainerKey, StepProgress
+from ullage_node.model.guard import GuardSubject, GuardTenant
 from ullage_node.model.slices import HeldSlice, Pod
 from ullage_node.model.standstill import Standstill
 from ullage_node.times import FREEZE_MOST_S
@@ -29,9 +29,9 @@ def tenants(
     held: Iterable[HeldSlice],
     attachments: Mapping[ContainerKey, Attachment],
     pods: Mapping[str, Pod],
-) -> tuple[Tenant, ...]:
+) -> tuple[GuardTenant, ...]:
     """Everyone who runs on the node's devices, in order of their keys."""
-    running: list[Tenant] = []
+    running: list[GuardTenant] = []
     ordered = sorted(held, key=lambda part: part.desired.key)
     for key, group in groupby(ordered, key=lambda part: part.container):
         parts = list(group)
@@ -49,19 +49,19 @@ def tenants(
 
 
 def subjects(
-    held: Iterable[HeldSlice], progress: Mapping[ContainerKey, Progress]
-) -> tuple[Subject, ...]:
+    held: Iterable[HeldSlice], progress: Mapping[ContainerKey, StepProgress]
+) -> tuple[GuardSubject, ...]:
     """Containers with an objective, and the step time that it is relative to."""
-    guarded: list[Subject] = []
+    guarded: list[GuardSubject] = []
     for part in held:
         wanted = part.desired
         if wanted.key.index or part.phase not in RUNNING:
             continue
         if not wanted.max_slowdown_percent and wanted.slo is None:
             continue
-        made = progress.get(part.container, Progress())
+        made = progress.get(part.container, StepProgress())
         guarded.append(
-            Subject(
+            GuardSubject(
                 key=part.container,
                 max_slowdown_percent=wanted.max_slowdown_percent,
                 solo_micros=made.solo_micros(wanted.solo_step_micros),
@@ -72,12 +72,12 @@ def subjects(
 
 def _tenant(
     key: ContainerKey, parts: list[HeldSlice], pids: tuple[int, ...], pod: Pod | None
-) -> Tenant:
+) -> GuardTenant:
     first = parts[0].desired
     bears = pod.standstill if pod else Standstill()
     patience = bears.patience_of(key.container)
     half = FREEZE_MOST_S if patience is None else patience / 2
-    return Tenant(
+    return GuardTenant(
         key=key,
         namespace=first.pod_namespace,
         pod=first.pod_name,

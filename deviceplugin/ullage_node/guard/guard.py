@@ -16,37 +16,37 @@ from dataclasses import dataclass, field
 import structlog
 
 from ullage.api.contract import Observation
-from ullage_node.events import Event, Subject
+from ullage_node.events import AgentEvent, EventSubject
 from ullage_node.guard.client import FreezerClient
 from ullage_node.guard.learning import observations
 from ullage_node.guard.machine import GuardMachine
 from ullage_node.guard.metrics import GuardMetrics
-from ullage_node.guard.protocol import Target
+from ullage_node.guard.protocol import FreezeTarget
 from ullage_node.model.devices import ContainerKey
 from ullage_node.model.guard import (
     Action,
     Cut,
     Ended,
     Freeze,
-    Learned,
-    Mark,
-    Tally,
+    GuardTenant,
+    PauseObservation,
+    SliceMark,
     Tell,
-    Tenant,
     Thaw,
     Windows,
+    WindowTally,
 )
-from ullage_node.model.guard import Subject as Watched
+from ullage_node.model.guard import GuardSubject as Watched
 from ullage_node.times import GUARD_HEARTBEAT_S, GUARD_RECONNECT_S, GUARD_REST_S, WINDOWS_LOOK_S
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class GuardDependencies:
     """Dependencies of the guard."""
 
-    tenants: Callable[[], tuple[Tenant, ...]]
+    tenants: Callable[[], tuple[GuardTenant, ...]]
     """Everyone who runs on the devices now."""
     subjects: Callable[[], tuple[Watched, ...]]
     """Those with an objective."""
@@ -57,7 +57,7 @@ class Surroundings:
     metrics: GuardMetrics
     model_of: Callable[[str], str]
     """Accelerator key of a device."""
-    say: Callable[[Event], bool]
+    say: Callable[[AgentEvent], bool]
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
 
@@ -66,21 +66,21 @@ class Surroundings:
 class Guard:
     """The task and what it has to say."""
 
-    around: Surroundings
+    around: GuardDependencies
     machine: GuardMachine = field(default_factory=GuardMachine)
     on_change: Callable[[], None] = lambda: None
-    _tenants: dict[ContainerKey, Tenant] = field(default_factory=dict)
-    _marks: Mapping[ContainerKey, Mark] = field(default_factory=dict)
+    _tenants: dict[ContainerKey, GuardTenant] = field(default_factory=dict)
+    _marks: Mapping[ContainerKey, SliceMark] = field(default_factory=dict)
     _beat_due: float = 0.0
     _busy: bool = False
 
     @property
-    def marks(self) -> Mapping[ContainerKey, Mark]:
+    def marks(self) -> Mapping[ContainerKey, SliceMark]:
         """The guard's additions to each tenant's status."""
         return self._marks
 
     @property
-    def tallies(self) -> Mapping[ContainerKey, Tally]:
+    def tallies(self) -> Mapping[ContainerKey, WindowTally]:
         """The counted windows of each tenant."""
         return self.machine.tallies
 
@@ -104,7 +104,7 @@ class Guard:
         if key in self.machine.frozen:  # it stands still, and runs again when its pause is over
             await asyncio.sleep(seconds)
             return ""
-        target = Target(key=key, pids=pids)
+        target = FreezeTarget(key=key, pids=pids)
         return await self.around.freezer.stand_still(target, seconds, "its memory moves")
 
     async def look(self) -> None:
@@ -154,11 +154,11 @@ class Guard:
                     if action.seconds:
                         self.around.metrics.seconds.observe(action.seconds)
                     _log.info("pause over", result=action.result.value, seconds=action.seconds)
-                case Learned():
+                case PauseObservation():
                     self._learn(action)
 
     async def _freeze(self, action: Freeze) -> None:
-        targets = [Target(key=key, pids=self._tenants[key].pids) for key in action.keys]
+        targets = [FreezeTarget(key=key, pids=self._tenants[key].pids) for key in action.keys]
         problem = await self.around.freezer.freeze(targets, action.limit_seconds, action.why)
         _log.info(
             "pause",
@@ -169,7 +169,7 @@ class Guard:
         await self._do(self.machine.answered(action.pause, problem, self.around.clock()))
 
     async def _thaw(self, action: Thaw) -> None:
-        problem = await self.around.freezer.thaw([Target(key=key) for key in action.keys])
+        problem = await self.around.freezer.thaw([FreezeTarget(key=key) for key in action.keys])
         if problem:
             # The freezer keeps them in its journal and thaws them when their time is up.
             _log.warning("not thawed", problem=problem)
@@ -178,9 +178,9 @@ class Guard:
         tenant = self._tenants.get(action.key)
         if tenant is None:
             return
-        subject = Subject(namespace=tenant.namespace, name=tenant.pod, uid=tenant.key.pod_uid)
+        subject = EventSubject(namespace=tenant.namespace, name=tenant.pod, uid=tenant.key.pod_uid)
         self.around.say(
-            Event(
+            AgentEvent(
                 subject=subject,
                 reason=action.reason.value,
                 message=action.message,
@@ -189,7 +189,7 @@ class Guard:
         )
         _log.info("guard", pod=tenant.name, reason=action.reason.value, message=action.message)
 
-    def _learn(self, action: Learned) -> None:
+    def _learn(self, action: PauseObservation) -> None:
         model = self.around.model_of(action.victim.gpus[0])
         for observation in observations(action, model, self.around.wall()):
             self.around.learn(observation)

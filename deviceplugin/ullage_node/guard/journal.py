@@ -16,19 +16,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ullage_node.files import read_bounded, remove_temporaries, write_whole
-from ullage_node.guard.finder import Kind, Place
+from ullage_node.guard.finder import FreezableCgroup, FreezerKind
 
 SUFFIX = ".json"
 MOST_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class JournalEntry:
     """One container that is, or may be, stopped; times are CLOCK_MONOTONIC seconds."""
 
     slice: str
     """``<pod uid>_<container>``."""
-    place: Place
+    place: FreezableCgroup
     since_s: float
     until_s: float
     """Time by which it must run again in any case."""
@@ -41,7 +41,7 @@ class Journal:
 
     folder: Path
 
-    def write(self, entry: Entry) -> None:
+    def write(self, entry: JournalEntry) -> None:
         """Note that a container is about to be stopped.
 
         Raises:
@@ -64,7 +64,7 @@ class Journal:
         """Forget a container that runs again."""
         (self.folder / f"{name}{SUFFIX}").unlink(missing_ok=True)
 
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[JournalEntry, ...]:
         """All entries that can be read, in order of their names."""
         return tuple(entry for path in self._files() if (entry := _read(path)) is not None)
 
@@ -85,12 +85,12 @@ class Journal:
         return [self.folder / name for name in sorted(names) if name.endswith(SUFFIX)]
 
 
-def _read(path: Path) -> Entry | None:
+def _read(path: Path) -> JournalEntry | None:
     try:
         body = json.loads(read_bounded(path, MOST_BYTES))
-        entry = Entry(
+        entry = JournalEntry(
             slice=path.name.removesuffix(SUFFIX),
-            place=Place(folder=Path(str(body["folder"])), kind=Kind(body["kind"])),
+            place=FreezableCgroup(folder=Path(str(body["folder"])), kind=FreezerKind(body["kind"])),
             since_s=float(body["since"]),
             until_s=float(body["until"]),
             why=str(body.get("why", "")),

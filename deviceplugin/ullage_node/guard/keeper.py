@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Final
 
 from ullage_node.devices.cgroups import CgroupUnreadable
-from ullage_node.guard.finder import NotFound, find, is_container
+from ullage_node.guard.finder import CgroupNotFound, find, is_container
 from ullage_node.guard.freezer import FreezeFailed, Freezer
-from ullage_node.guard.journal import Entry, Journal
+from ullage_node.guard.journal import Journal, JournalEntry
 from ullage_node.guard.log import Log
-from ullage_node.guard.protocol import Request, Target
+from ullage_node.guard.protocol import FreezeTarget, GuardRequest
 
 _log: Final = Log(__name__)
 
@@ -35,7 +35,7 @@ class Keeper:
     freezer: Freezer
     clock: Callable[[], float] = time.monotonic
 
-    def freeze(self, request: Request) -> str:
+    def freeze(self, request: GuardRequest) -> str:
         """Freeze the containers of a request; returns the problem, empty when all are frozen.
 
         On any problem every one of them runs again.
@@ -45,7 +45,7 @@ class Keeper:
             entries = [self._entry(target, request, begun) for target in request.targets]
             for entry in entries:
                 self.journal.write(entry)
-        except (NotFound, CgroupUnreadable, OSError) as error:
+        except (CgroupNotFound, CgroupUnreadable, OSError) as error:
             self.release(self.journal.entries(), only=_names(request.targets))
             return str(error)
         try:
@@ -59,7 +59,7 @@ class Keeper:
         )
         return ""
 
-    def thaw(self, targets: Iterable[Target]) -> str:
+    def thaw(self, targets: Iterable[FreezeTarget]) -> str:
         """Let these containers run; the problem, empty when all run."""
         return self.release(self.journal.entries(), only=_names(targets))
 
@@ -81,7 +81,7 @@ class Keeper:
             _log.warning("time is up", slices=[entry.slice for entry in late])
         return self.release(late)
 
-    def release(self, entries: Iterable[Entry], only: frozenset[str] | None = None) -> str:
+    def release(self, entries: Iterable[JournalEntry], only: frozenset[str] | None = None) -> str:
         """Let the containers of these entries run and forget those that do."""
         problems: list[str] = []
         for entry in entries:
@@ -99,8 +99,8 @@ class Keeper:
             _log.error("not thawed", problems=problems)
         return "; ".join(problems)
 
-    def _entry(self, target: Target, request: Request, now: float) -> Entry:
-        return Entry(
+    def _entry(self, target: FreezeTarget, request: GuardRequest, now: float) -> JournalEntry:
+        return JournalEntry(
             slice=target.key.directory,
             place=find(self.cgroup_root, self.proc_root, target),
             since_s=now,
@@ -109,5 +109,5 @@ class Keeper:
         )
 
 
-def _names(targets: Iterable[Target]) -> frozenset[str]:
+def _names(targets: Iterable[FreezeTarget]) -> frozenset[str]:
     return frozenset(target.key.directory for target in targets)

@@ -14,14 +14,16 @@ from itertools import islice
 from typing import Final
 
 from ullage.api.contract import Observation, ObservedPartner
-from ullage_node.model.guard import Learned, Tenant, Window
+from ullage_node.model.guard import GuardTenant, ObjectiveWindow, PauseObservation
 from ullage_node.model.neighbour import class_seen_from
 
 MAX_PARTNERS: Final = 16
 """Most neighbours that one observation names."""
 
 
-def observations(learned: Learned, accelerator: str, wall_s: float) -> tuple[Observation, ...]:
+def observations(
+    learned: PauseObservation, accelerator: str, wall_s: float
+) -> tuple[Observation, ...]:
     """The two rows of a pause: with the neighbours (violated), and without (frozen).
 
     Args:
@@ -39,7 +41,9 @@ def observations(learned: Learned, accelerator: str, wall_s: float) -> tuple[Obs
     )
 
 
-def _row(learned: Learned, accelerator: str, wall_s: float, *, frozen: bool) -> Observation:
+def _row(
+    learned: PauseObservation, accelerator: str, wall_s: float, *, frozen: bool
+) -> Observation:
     victim = learned.victim
     window = learned.without if frozen else learned.beside
     at_s = int(wall_s - (learned.without.at_s - window.at_s))
@@ -64,7 +68,7 @@ def _row(learned: Learned, accelerator: str, wall_s: float, *, frozen: bool) -> 
     )
 
 
-def _partners(namespace: str, neighbours: Iterable[Tenant]) -> tuple[ObservedPartner, ...]:
+def _partners(namespace: str, neighbours: Iterable[GuardTenant]) -> tuple[ObservedPartner, ...]:
     partners = (
         ObservedPartner(
             workload_class=class_seen_from(
@@ -77,7 +81,7 @@ def _partners(namespace: str, neighbours: Iterable[Tenant]) -> tuple[ObservedPar
     return tuple(islice(partners, MAX_PARTNERS))
 
 
-def _identity(victim: Tenant, window: Window, frozen: bool) -> str:
+def _identity(victim: GuardTenant, window: ObjectiveWindow, frozen: bool) -> str:
     """A name that stays the same when the same row is reported again."""
     text = f"{victim.key.directory}/{window.at_s:.3f}/{frozen}"
     return f"guard-{hashlib.sha256(text.encode()).hexdigest()[:32]}"

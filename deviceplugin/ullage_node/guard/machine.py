@@ -17,23 +17,23 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ullage.api.contract import Reason, SlicePhase
-from ullage_node.guard.pause import Pause, Stage
-from ullage_node.guard.watched import HISTORY, VIOLATED, Watched, figures
+from ullage_node.guard.pause import Pause, PauseStage
+from ullage_node.guard.watched import HISTORY, VIOLATED, WatchedTenant, figures
 from ullage_node.model.devices import ContainerKey
 from ullage_node.model.guard import (
     Action,
     Cut,
     Ended,
     Freeze,
-    Learned,
-    Mark,
-    Result,
-    Tally,
+    GuardTenant,
+    ObjectiveWindow,
+    PauseObservation,
+    PauseResult,
+    SliceMark,
     Tell,
-    Tenant,
     Thaw,
-    Verdict,
-    Window,
+    WindowTally,
+    WindowVerdict,
 )
 
 DOUBLINGS: Final = 4
@@ -41,7 +41,7 @@ _ALERT: Final = "onViolation is Alert, no one is paused for it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class GuardLimits:
     """Limits of how often and how long the guard may act."""
 
     cool_down_seconds: float = 60.0
@@ -53,7 +53,7 @@ class Limits:
 
 
 @dataclass(slots=True)
-class _Gpu:
+class _GuardedGpu:
     """State of one device."""
 
     pauses: deque[float] = field(default_factory=deque)
@@ -66,37 +66,39 @@ class _Gpu:
 class GuardMachine:
     """The guard of one node; every method takes the moment and returns what is to be done."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self._limits = limits or Limits()
-        self._tenants: dict[ContainerKey, Tenant] = {}
-        self._watched: dict[ContainerKey, Watched] = {}
-        self._gpus: dict[str, _Gpu] = {}
+    def __init__(self, limits: GuardLimits | None = None) -> None:
+        self._limits = limits or GuardLimits()
+        self._tenants: dict[ContainerKey, GuardTenant] = {}
+        self._watched: dict[ContainerKey, WatchedTenant] = {}
+        self._gpus: dict[str, _GuardedGpu] = {}
         self._guilty: dict[ContainerKey, tuple[float, str]] = {}
         self._numbers = 0
 
     # -- reading ---------------------------------------------------------------------------------
 
     @property
-    def marks(self) -> Mapping[ContainerKey, Mark]:
+    def marks(self) -> Mapping[ContainerKey, SliceMark]:
         """The guard's additions to each tenant's status."""
-        marks: dict[ContainerKey, Mark] = {}
+        marks: dict[ContainerKey, SliceMark] = {}
         for key, (_, text) in self._guilty.items():
-            marks[key] = Mark(phase=None, reason=Reason.INTERFERING, message=text)
+            marks[key] = SliceMark(phase=None, reason=Reason.INTERFERING, message=text)
         for key, watched in self._watched.items():
             if watched.violating:
                 own = watched.self_made
                 reason = Reason.SELF_VIOLATING if own else Reason.ABOVE_OBJECTIVE
-                marks[key] = Mark(phase=SlicePhase.VIOLATING, reason=reason, message=watched.note)
+                marks[key] = SliceMark(
+                    phase=SlicePhase.VIOLATING, reason=reason, message=watched.note
+                )
         for pause in self._pauses():
             for key in pause.keys if pause.frozen else ():
-                mark = marks.get(key) or Mark(
+                mark = marks.get(key) or SliceMark(
                     phase=None, reason=Reason.BEST_EFFORT_PAUSED, message=pause.why
                 )
                 marks[key] = replace(mark, phase=SlicePhase.FROZEN)
         return marks
 
     @property
-    def tallies(self) -> Mapping[ContainerKey, Tally]:
+    def tallies(self) -> Mapping[ContainerKey, WindowTally]:
         """The counted windows of each tenant since its container started."""
         return {key: watched.tally for key, watched in self._watched.items()}
 
@@ -112,7 +114,7 @@ class GuardMachine:
 
     # -- what happened ---------------------------------------------------------------------------
 
-    def see(self, tenants: Iterable[Tenant], now: float) -> list[Action]:
+    def see(self, tenants: Iterable[GuardTenant], now: float) -> list[Action]:
         """Learn who runs on the node now; a container that starts again must be left out once."""
         self._tenants = {tenant.key: tenant for tenant in tenants}
         for gone in self._watched.keys() - self._tenants.keys():
@@ -124,17 +126,19 @@ class GuardMachine:
             left = [key for key in pause.keys if key not in self._tenants]
             leaving = any(self._tenants[k].leaving for k in pause.keys if k in self._tenants)
             if left or leaving or pause.victim not in self._tenants:
-                result = Result.CURED if pause.stage is Stage.CURED else Result.UNDECIDED
+                result = (
+                    PauseResult.CURED if pause.stage is PauseStage.CURED else PauseResult.UNDECIDED
+                )
                 actions += self._end(pause, result, now)
         return actions
 
-    def window(self, window: Window, now: float) -> list[Action]:
+    def window(self, window: ObjectiveWindow, now: float) -> list[Action]:
         """Take in one window of one tenant."""
         tenant = self._tenants.get(window.key)
         verdict = window.verdict
-        if tenant is None or verdict is Verdict.NO_DATA:
+        if tenant is None or verdict is WindowVerdict.NO_DATA:
             return []
-        watched = self._watched.setdefault(window.key, Watched())
+        watched = self._watched.setdefault(window.key, WatchedTenant())
         watched.count(window)
         for pause in self._pauses():
             if pause.victim == window.key and pause.takes(window):
@@ -145,7 +149,7 @@ class GuardMachine:
     def answered(self, number: int, problem: str, now: float) -> list[Action]:
         """The freezer answered: stopped since ``now``, or not and why."""
         for pause in self._pauses():
-            if pause.number == number and pause.stage is Stage.ASKED:
+            if pause.number == number and pause.stage is PauseStage.ASKED:
                 if problem:
                     return self._failed(pause, problem, now)
                 pause.froze(now)
@@ -163,8 +167,8 @@ class GuardMachine:
         """The freezer is away and has let everyone go, or will."""
         actions: list[Action] = []
         for pause in self._pauses():
-            if pause.stage is Stage.CURED:
-                actions += self._end(pause, Result.CURED, now)
+            if pause.stage is PauseStage.CURED:
+                actions += self._end(pause, PauseResult.CURED, now)
             else:
                 actions += self._failed(pause, problem, now)
         return actions
@@ -176,7 +180,9 @@ class GuardMachine:
             if pause.late(now):
                 actions += self._failed(pause, "no answer from the freezer", now)
             elif pause.over(now):
-                result = Result.CURED if pause.stage is Stage.CURED else Result.UNDECIDED
+                result = (
+                    PauseResult.CURED if pause.stage is PauseStage.CURED else PauseResult.UNDECIDED
+                )
                 actions += self._end(pause, result, now)
         for key, (until, _) in list(self._guilty.items()):
             if now >= until:
@@ -185,24 +191,26 @@ class GuardMachine:
             del self._gpus[uuid]
         return actions
 
-    def _idle(self, uuid: str, gpu: _Gpu, now: float) -> bool:
+    def _idle(self, uuid: str, gpu: _GuardedGpu, now: float) -> bool:
         used = any(uuid in tenant.gpus for tenant in self._tenants.values())
         return not used and gpu.pause is None and now - max(gpu.pauses, default=-3600.0) >= 3600
 
     # -- drawing conclusions ---------------------------------------------------------------------
 
     def _conclude(
-        self, tenant: Tenant, watched: Watched, window: Window, now: float
+        self, tenant: GuardTenant, watched: WatchedTenant, window: ObjectiveWindow, now: float
     ) -> list[Action]:
         violated = watched.violated
-        calm = all(recent.verdict is Verdict.MET for recent in watched.recent)
+        calm = all(recent.verdict is WindowVerdict.MET for recent in watched.recent)
         if violated >= VIOLATED:
             if not watched.violating:
                 watched.begun = f"{figures(window)} in {violated} of {len(watched.recent)} windows"
                 watched.violating, watched.because = True, ""
-            now_above = window.verdict is Verdict.VIOLATED
+            now_above = window.verdict is WindowVerdict.VIOLATED
             return self._brake(tenant, watched, window, now) if now_above else []
-        uneasy = sum(recent.verdict is not Verdict.MET for recent in watched.recent) >= VIOLATED
+        uneasy = (
+            sum(recent.verdict is not WindowVerdict.MET for recent in watched.recent) >= VIOLATED
+        )
         if uneasy and not watched.at_risk and not watched.violating:
             watched.at_risk = True
             done = (
@@ -216,7 +224,9 @@ class GuardMachine:
             watched.at_risk = False
         return []
 
-    def _brake(self, victim: Tenant, watched: Watched, window: Window, now: float) -> list[Action]:
+    def _brake(
+        self, victim: GuardTenant, watched: WatchedTenant, window: ObjectiveWindow, now: float
+    ) -> list[Action]:
         """Pause the best-effort neighbours, or note why not."""
         if not victim.protected or victim.probation or len(victim.gpus) != 1:
             return []
@@ -229,7 +239,7 @@ class GuardMachine:
             return self._own_load(victim, watched, "no one shares its device")
         if victim.alert_only:
             return self._alert(victim, watched)
-        gpu = self._gpus.setdefault(victim.gpus[0], _Gpu())
+        gpu = self._gpus.setdefault(victim.gpus[0], _GuardedGpu())
         group, why_not = self._group(beside, window)
         why_not = why_not or self._hold_back(gpu, group, now)
         if why_not:
@@ -247,7 +257,7 @@ class GuardMachine:
             why=f"{victim.name} is at {figures(window)}",
         )
         for uuid in {uuid for tenant in (victim, *group) for uuid in tenant.gpus}:
-            self._gpus.setdefault(uuid, _Gpu()).pause = pause
+            self._gpus.setdefault(uuid, _GuardedGpu()).pause = pause
         gpu.pauses.append(now)
         return [
             Freeze(
@@ -258,22 +268,24 @@ class GuardMachine:
             )
         ]
 
-    def _alert(self, victim: Tenant, watched: Watched) -> list[Action]:
+    def _alert(self, victim: GuardTenant, watched: WatchedTenant) -> list[Action]:
         """Say once that the objective is broken; its owner asked for no more."""
         if watched.because == _ALERT:
             return []
         watched.because = _ALERT
         return [Tell(key=victim.key, reason=Reason.ABOVE_OBJECTIVE, message=watched.note)]
 
-    def _beside(self, victim: Tenant) -> list[Tenant]:
+    def _beside(self, victim: GuardTenant) -> list[GuardTenant]:
         others = (tenant for tenant in self._tenants.values() if tenant.key != victim.key)
         return sorted(
             (tenant for tenant in others if victim.gpus[0] in tenant.gpus), key=lambda t: t.key
         )
 
-    def _group(self, beside: list[Tenant], window: Window) -> tuple[list[Tenant], str]:
+    def _group(
+        self, beside: list[GuardTenant], window: ObjectiveWindow
+    ) -> tuple[list[GuardTenant], str]:
         """Chooses what to freeze: best effort, whole gangs only, and for a useful time."""
-        chosen: dict[ContainerKey, Tenant] = {}
+        chosen: dict[ContainerKey, GuardTenant] = {}
         why_not = "no best-effort neighbour on its device"
         for tenant in beside:
             if not tenant.best_effort or tenant.leaving:
@@ -289,7 +301,7 @@ class GuardMachine:
                 chosen |= {member.key: member for member in members}
         return [chosen[key] for key in sorted(chosen)], "" if chosen else why_not
 
-    def _hold_back(self, gpu: _Gpu, group: list[Tenant], now: float) -> str:
+    def _hold_back(self, gpu: _GuardedGpu, group: list[GuardTenant], now: float) -> str:
         """The obstacle to any pause now; empty = none."""
         devices = {uuid for tenant in group for uuid in tenant.gpus}
         busy = any(self._gpus[uuid].pause for uuid in devices if uuid in self._gpus)
@@ -303,7 +315,7 @@ class GuardMachine:
             return f"no more than {self._limits.pauses_per_hour} pauses an hour"
         return ""
 
-    def _own_load(self, victim: Tenant, watched: Watched, because: str) -> list[Action]:
+    def _own_load(self, victim: GuardTenant, watched: WatchedTenant, because: str) -> list[Action]:
         watched.self_made = True
         watched.crowd = frozenset(tenant.key for tenant in self._beside(victim))
         watched.because = because
@@ -311,23 +323,25 @@ class GuardMachine:
 
     # -- during a pause --------------------------------------------------------------------------
 
-    def _judge(self, pause: Pause, watched: Watched, window: Window, now: float) -> list[Action]:
+    def _judge(
+        self, pause: Pause, watched: WatchedTenant, window: ObjectiveWindow, now: float
+    ) -> list[Action]:
         """Judges a clean window of the victim while its neighbours are frozen."""
-        if pause.stage is Stage.CURED:
+        if pause.stage is PauseStage.CURED:
             watched.remember(window)
             return []
-        if window.verdict is Verdict.VIOLATED:
+        if window.verdict is WindowVerdict.VIOLATED:
             pause.bad_windows += 1
             if pause.bad_windows < pause.windows_needed:
                 return []
             victim = self._tenants[pause.victim]
-            ended = self._end(pause, Result.NOT_CURED, now)
+            ended = self._end(pause, PauseResult.NOT_CURED, now)
             return ended + self._own_load(victim, watched, "pausing its neighbours did not help")
-        pause.stage = Stage.CURED
+        pause.stage = PauseStage.CURED
         watched.remember(window)
         return self._convict(pause, window, now)
 
-    def _convict(self, pause: Pause, window: Window, now: float) -> list[Action]:
+    def _convict(self, pause: Pause, window: ObjectiveWindow, now: float) -> list[Action]:
         """The neighbours are the cause: learn it, and name the one that should go."""
         victim = self._tenants[pause.victim]
         frozen = [self._tenants[key] for key in pause.keys]
@@ -343,7 +357,7 @@ class GuardMachine:
         self._guilty[guilty.key] = (now + self._limits.blame_seconds, text)
         beside = self._beside(victim)
         return [
-            Learned(
+            PauseObservation(
                 victim=victim,
                 neighbours=tuple(beside),
                 remaining=tuple(tenant for tenant in beside if tenant.key not in pause.keys),
@@ -359,14 +373,14 @@ class GuardMachine:
             reason=Reason.PAUSE_FAILED,
             message=f"{pause.why}; its neighbours could not be paused: {problem}",
         )
-        return [*self._end(pause, Result.FAILED, now), report]
+        return [*self._end(pause, PauseResult.FAILED, now), report]
 
-    def _end(self, pause: Pause, result: Result, now: float) -> list[Action]:
+    def _end(self, pause: Pause, result: PauseResult, now: float) -> list[Action]:
         """Let everyone run again; thawing what already runs is harmless."""
         for gpu in self._gpus.values():
             if gpu.pause is pause:
                 gpu.pause = None
-                gpu.failures = gpu.failures + 1 if result is Result.FAILED else 0
+                gpu.failures = gpu.failures + 1 if result is PauseResult.FAILED else 0
                 waits = 2 ** min(max(0, gpu.failures - 1), DOUBLINGS)
                 gpu.cool_until = now + self._limits.cool_down_seconds * waits
         seconds = now - pause.frozen_at if pause.frozen else 0.0
@@ -385,9 +399,9 @@ class GuardMachine:
         return actions
 
 
-_ENDINGS: Final[Mapping[Result, str]] = {
-    Result.CURED: "the neighbour kept its objective meanwhile",
-    Result.NOT_CURED: "the neighbour did not get better, its load is its own",
-    Result.UNDECIDED: "nothing could be learned in that time",
-    Result.FAILED: "the pause did not hold",
+_ENDINGS: Final[Mapping[PauseResult, str]] = {
+    PauseResult.CURED: "the neighbour kept its objective meanwhile",
+    PauseResult.NOT_CURED: "the neighbour did not get better, its load is its own",
+    PauseResult.UNDECIDED: "nothing could be learned in that time",
+    PauseResult.FAILED: "the pause did not hold",
 }

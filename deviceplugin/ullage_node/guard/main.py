@@ -18,10 +18,10 @@ from ullage_node.guard.log import configure_log
 from ullage_node.guard.protocol import FOLDER, guard_socket
 from ullage_node.guard.server import GuardServer
 from ullage_node.guard.watchdog import under_watchdog
-from ullage_node.settings import Settings
+from ullage_node.settings import AgentSettings
 
 
-def keeper_of(settings: Settings) -> Keeper:
+def keeper_of(settings: AgentSettings) -> Keeper:
     """The keeper over this node's directories."""
     paths = settings.paths
     return Keeper(
@@ -32,7 +32,7 @@ def keeper_of(settings: Settings) -> Keeper:
     )
 
 
-def run_guard(settings: Settings) -> None:
+def run_guard(settings: AgentSettings) -> None:
     """Serve until SIGTERM or SIGINT, in a child of a process that watches it.
 
     Raises:

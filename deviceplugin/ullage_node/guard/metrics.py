@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
-from ullage_node.model.guard import Result, Verdict
+from ullage_node.model.guard import PauseResult, WindowVerdict
 
 BUCKETS = (0.5, 1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 12.5)
 
@@ -44,7 +44,7 @@ class GuardMetrics:
             "1 = the process that stops containers answers.",
             registry=registry,
         )
-        for result in Result:
+        for result in PauseResult:
             self.freezes.labels(result.value)
-        for verdict in Verdict:
+        for verdict in WindowVerdict:
             self.windows.labels(verdict.value)

@@ -12,14 +12,14 @@ from enum import Enum
 from typing import Final
 
 from ullage_node.model.devices import ContainerKey
-from ullage_node.model.guard import Window
+from ullage_node.model.guard import ObjectiveWindow
 from ullage_node.times import CLEAN_OVERLAP_S, PAUSE_LATE_S
 
 WINDOWS_NEEDED: Final = 2
 """Windows without a cure after which the neighbours are innocent."""
 
 
-class Stage(Enum):
+class PauseStage(Enum):
     """Stage of a pause."""
 
     ASKED = "asked"
@@ -36,16 +36,16 @@ class Pause:
     keys: tuple[ContainerKey, ...]
     asked_at: float
     limit_seconds: float
-    before: Window
+    before: ObjectiveWindow
     why: str
-    stage: Stage = Stage.ASKED
+    stage: PauseStage = PauseStage.ASKED
     frozen_at: float = 0.0
     bad_windows: int = 0
 
     @property
     def frozen(self) -> bool:
         """True if the containers are frozen."""
-        return self.stage is not Stage.ASKED
+        return self.stage is not PauseStage.ASKED
 
     @property
     def windows_needed(self) -> int:
@@ -57,16 +57,16 @@ class Pause:
 
     def froze(self, now: float) -> None:
         """The containers are frozen since ``now``."""
-        self.stage = Stage.JUDGING
+        self.stage = PauseStage.JUDGING
         self.frozen_at = now
 
-    def takes(self, window: Window) -> bool:
+    def takes(self, window: ObjectiveWindow) -> bool:
         """True if a window of the victim lies within the pause."""
         return self.frozen and window.begin_s >= self.frozen_at - CLEAN_OVERLAP_S
 
     def late(self, now: float) -> bool:
         """True if the freezer owes an answer for too long."""
-        return self.stage is Stage.ASKED and now - self.asked_at > PAUSE_LATE_S
+        return self.stage is PauseStage.ASKED and now - self.asked_at > PAUSE_LATE_S
 
     def over(self, now: float) -> bool:
         """True if the containers must run again."""

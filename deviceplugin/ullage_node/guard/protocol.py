@@ -48,7 +48,7 @@ def guard_socket(run_dir: Path) -> Path:
     return run_dir / FOLDER / SOCKET
 
 
-class Verb(StrEnum):
+class GuardVerb(StrEnum):
     """Requests of the agent."""
 
     FREEZE = "freeze"
@@ -86,7 +86,7 @@ _PIDS: Final = Kind(_pids, lambda pids: list(pids[:MAX_PIDS]), ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target(Wire):
+class FreezeTarget(Wire):
     """A container and the host's ids of some of its processes, by which it is found."""
 
     key: Annotated[
@@ -105,17 +105,17 @@ class _Message(Wire):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request(_Message):
+class GuardRequest(_Message):
     """One line of the agent."""
 
-    verb: Annotated[Verb, known_word(Verb), NEEDED]
-    targets: Annotated[tuple[Target, ...], "containers"] = ()
+    verb: Annotated[GuardVerb, known_word(GuardVerb), NEEDED]
+    targets: Annotated[tuple[FreezeTarget, ...], "containers"] = ()
     limit_seconds: Annotated[float, number()] = 0.0
     why: Annotated[str, cut(500)] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer(_Message):
+class GuardAnswer(_Message):
     """One line of the freezer; ``problem`` is empty when what was asked for holds."""
 
     problem: Annotated[str, cut(1000)] = ""
@@ -144,16 +144,16 @@ def decode(kind: type[_Line], line: bytes) -> _Line:
     return kind.from_wire(body)
 
 
-def decode_request(line: bytes) -> Request:
+def decode_request(line: bytes) -> GuardRequest:
     """Read the agent's line.
 
     Raises:
         WireError: it is none, or asks for something that no one may ask for.
     """
-    request = decode(Request, line)
+    request = decode(GuardRequest, line)
     if len(request.targets) > MAX_CONTAINERS:
         raise WireError(f"containers: expected at most {MAX_CONTAINERS}")
     limit = request.limit_seconds
-    if request.verb is Verb.FREEZE and not (request.targets and 0 < limit <= FREEZE_MOST_S):
+    if request.verb is GuardVerb.FREEZE and not (request.targets and 0 < limit <= FREEZE_MOST_S):
         raise WireError(f"freeze needs containers and a limit of 0 to {FREEZE_MOST_S} s")
     return request

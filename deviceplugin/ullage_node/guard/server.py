@@ -21,7 +21,14 @@ from typing import Final
 from ullage.api.contract import WireError
 from ullage_node.guard.keeper import Keeper
 from ullage_node.guard.log import Log
-from ullage_node.guard.protocol import LINE_BYTES, Answer, Request, Verb, decode_request, encode
+from ullage_node.guard.protocol import (
+    LINE_BYTES,
+    GuardAnswer,
+    GuardRequest,
+    GuardVerb,
+    decode_request,
+    encode,
+)
 from ullage_node.times import AGENT_SILENCE_S, FREEZER_TICK_S, GUARD_REST_S
 
 _log: Final = Log(__name__)
@@ -161,23 +168,23 @@ class GuardServer:
         self._agent = None
         self._keeper.thaw_all(why)
 
-    def _answer(self, line: bytes) -> Answer:
+    def _answer(self, line: bytes) -> GuardAnswer:
         try:
             request = decode_request(line)
         except WireError as error:
             _log.error("request refused", error=str(error))
-            return Answer(number=0, problem=f"refused: {error}")
+            return GuardAnswer(number=0, problem=f"refused: {error}")
         self._heard_at = self._clock()
-        return Answer(number=request.number, problem=self._do(request))
+        return GuardAnswer(number=request.number, problem=self._do(request))
 
-    def _do(self, request: Request) -> str:
+    def _do(self, request: GuardRequest) -> str:
         # Blocking on purpose: nothing else may happen to a container between question and answer,
         # and every wait in here ends within half a second.
         match request.verb:
-            case Verb.FREEZE:
+            case GuardVerb.FREEZE:
                 self._due = min(self._due, time.monotonic() + FREEZER_TICK_S)
                 return self._keeper.freeze(request)
-            case Verb.THAW:
+            case GuardVerb.THAW:
                 return self._keeper.thaw(request.targets)
-            case Verb.BEAT:
+            case GuardVerb.BEAT:
                 return ""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ullage_node.model.devices import ContainerKey
-from ullage_node.model.guard import Tally, Verdict, Window
+from ullage_node.model.guard import ObjectiveWindow, WindowTally, WindowVerdict
 from ullage_node.times import WINDOWS_KEPT_S
 
 HISTORY: Final = 3
@@ -21,11 +21,11 @@ VIOLATED: Final = 2
 
 
 @dataclass(slots=True)
-class Watched:
+class WatchedTenant:
     """One tenant with windows."""
 
-    recent: deque[Window] = field(default_factory=lambda: deque(maxlen=HISTORY))
-    tally: Tally = field(default_factory=Tally)
+    recent: deque[ObjectiveWindow] = field(default_factory=lambda: deque(maxlen=HISTORY))
+    tally: WindowTally = field(default_factory=WindowTally)
     violating: bool = False
     at_risk: bool = False
     self_made: bool = False
@@ -44,17 +44,17 @@ class Watched:
     @property
     def violated(self) -> int:
         """The number of recent windows above the objective."""
-        return sum(window.verdict is Verdict.VIOLATED for window in self.recent)
+        return sum(window.verdict is WindowVerdict.VIOLATED for window in self.recent)
 
-    def count(self, window: Window) -> None:
+    def count(self, window: ObjectiveWindow) -> None:
         """Add a window to the sums."""
-        self.tally = Tally(
+        self.tally = WindowTally(
             windows=self.tally.windows + 1,
-            violations=self.tally.violations + (window.verdict is Verdict.VIOLATED),
+            violations=self.tally.violations + (window.verdict is WindowVerdict.VIOLATED),
             latency_micros=window.latency_micros,
         )
 
-    def remember(self, window: Window) -> None:
+    def remember(self, window: ObjectiveWindow) -> None:
         """Add a window to the last few; enough good ones end a violation."""
         while self.recent and window.at_s - self.recent[0].at_s > WINDOWS_KEPT_S:
             self.recent.popleft()
@@ -63,6 +63,6 @@ class Watched:
             self.violating = self.self_made = False
 
 
-def figures(window: Window) -> str:
+def figures(window: ObjectiveWindow) -> str:
     """Text of a window's figures."""
     return f"{window.ratio:.2f} of its objective"

@@ -15,7 +15,7 @@ from typing import Final
 
 from ullage.api.contract import STEPS_FILE, StepRecord, WireError
 from ullage_node.model.devices import ContainerKey
-from ullage_node.model.guard import Subject, Window
+from ullage_node.model.guard import GuardSubject, ObjectiveWindow
 from ullage_node.step_record import read_step_record
 from ullage_node.times import GUARD_WARM_UP_S, STEP_WINDOW_S
 
@@ -30,7 +30,7 @@ Read = Callable[[ContainerKey], StepRecord | None]
 
 
 @dataclass(slots=True)
-class _Track:
+class _StepTrack:
     """State of one container."""
 
     base: StepRecord | None = None
@@ -50,17 +50,17 @@ class StepWindows:
     def __init__(self, read: Read, window_seconds: float = STEP_WINDOW_S) -> None:
         self._read = read
         self._length = window_seconds
-        self._tracks: dict[ContainerKey, _Track] = {}
+        self._tracks: dict[ContainerKey, _StepTrack] = {}
 
     @classmethod
     def below(cls, steps_dir: Path) -> StepWindows:
         """Windows over the step records below one directory."""
         return cls(lambda key: read_step_record(steps_dir / key.directory / STEPS_FILE))
 
-    def next(self, subjects: tuple[Subject, ...], now: float) -> tuple[Window, ...]:
+    def next(self, subjects: tuple[GuardSubject, ...], now: float) -> tuple[ObjectiveWindow, ...]:
         """Windows that ended since the last call; what is remembered of others is dropped."""
         keys = {subject.key for subject in subjects}
-        self._tracks = {key: self._tracks.get(key, _Track()) for key in keys}
+        self._tracks = {key: self._tracks.get(key, _StepTrack()) for key in keys}
         windows = (self._advance(subject, now) for subject in subjects)
         return tuple(window for window in windows if window is not None)
 
@@ -79,7 +79,7 @@ class StepWindows:
         except WireError:
             return None  # the reader of records for the status counts and reports it
 
-    def _advance(self, subject: Subject, now: float) -> Window | None:
+    def _advance(self, subject: GuardSubject, now: float) -> ObjectiveWindow | None:
         track = self._tracks[subject.key]
         record = self._reading(subject.key)
         if record is None or not record.steps:
@@ -96,10 +96,10 @@ class StepWindows:
         base, begun = track.base, track.begun
         track.begun = now
         if not track.clean:
-            return Window(key=subject.key, begin_s=begun, at_s=now)
+            return ObjectiveWindow(key=subject.key, begin_s=begun, at_s=now)
         track.base = record
         if now - begun > OVERDUE * self._length or not _warm(track, record, now):
-            return Window(key=subject.key, begin_s=begun, at_s=now)
+            return ObjectiveWindow(key=subject.key, begin_s=begun, at_s=now)
         return _window(subject, base, record, (begun, now))
 
 
@@ -112,25 +112,27 @@ def _went_back(before: StepRecord, after: StepRecord) -> bool:
     )
 
 
-def _warm(track: _Track, record: StepRecord, now: float) -> bool:
+def _warm(track: _StepTrack, record: StepRecord, now: float) -> bool:
     since, steps = track.warm_from or (now, record.steps)
     return now - since >= GUARD_WARM_UP_S and record.steps - steps >= WARM_UP_STEPS
 
 
 def _window(
-    subject: Subject, base: StepRecord, record: StepRecord, ends: tuple[float, float]
-) -> Window:
+    subject: GuardSubject, base: StepRecord, record: StepRecord, ends: tuple[float, float]
+) -> ObjectiveWindow:
     """The mean step between two records, against the largest allowed one."""
     begin_s, at_s = ends
     steps = record.steps - base.steps
     spent_ns = record.busy_ns - base.busy_ns or record.last_step_ns - base.last_step_ns
     allowed = subject.solo_micros * subject.max_slowdown_percent / 100
     if steps <= 0 or spent_ns <= 0 or allowed <= 0:
-        return Window(key=subject.key, begin_s=begin_s, at_s=at_s)
+        return ObjectiveWindow(key=subject.key, begin_s=begin_s, at_s=at_s)
     micros = spent_ns / steps / 1000
     if micros > STEP_MOST_MICROS:
-        return Window(key=subject.key, begin_s=begin_s, at_s=at_s)  # no step, whatever it says
-    return Window(
+        return ObjectiveWindow(
+            key=subject.key, begin_s=begin_s, at_s=at_s
+        )  # no step, whatever it says
+    return ObjectiveWindow(
         key=subject.key,
         begin_s=begin_s,
         at_s=at_s,

@@ -21,7 +21,7 @@ LOGS_BURST: Final = 5.0
 
 
 @dataclass(slots=True)
-class Pace:
+class TokenBucket:
     """A bucket that fills with time, ``since`` in seconds."""
 
     per_second: float = LINES_PER_SECOND
@@ -52,20 +52,20 @@ class Pace:
 
 
 @dataclass(slots=True)
-class Allowance:
+class ContainerAllowance:
     """Of one container, whatever the number of its connections; ``now`` in seconds."""
 
     now: float
-    lines: Pace = field(init=False)
-    dials: Pace = field(init=False)
-    logs: Pace = field(init=False)
+    lines: TokenBucket = field(init=False)
+    dials: TokenBucket = field(init=False)
+    logs: TokenBucket = field(init=False)
     unlogged: int = 0
     """Lines that were left out of the log since the last one that was not."""
 
     def __post_init__(self) -> None:
-        self.lines = Pace(since=self.now)
-        self.dials = Pace(DIALS_PER_SECOND, DIALS_BURST, self.now)
-        self.logs = Pace(LOGS_PER_SECOND, LOGS_BURST, self.now)
+        self.lines = TokenBucket(since=self.now)
+        self.dials = TokenBucket(DIALS_PER_SECOND, DIALS_BURST, self.now)
+        self.logs = TokenBucket(LOGS_PER_SECOND, LOGS_BURST, self.now)
 
     def logs_now(self, now: float) -> bool:
         """True if one more line about the container goes to the log."""

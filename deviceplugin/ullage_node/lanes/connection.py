@@ -16,8 +16,8 @@ import structlog
 
 from ullage.api.contract import WireError
 from ullage.api.lanes import LINE_MAX, LaneRefusal, Message, Refused, decode, encode
-from ullage_node.lanes.allowance import Allowance
-from ullage_node.lanes.peers import Peer, peer_of
+from ullage_node.lanes.allowance import ContainerAllowance
+from ullage_node.lanes.peers import PeerProcess, peer_of
 from ullage_node.times import GREETING_S
 
 LINES_AT_ONCE: Final = 8
@@ -28,7 +28,7 @@ UNREAD_MOST: Final = 64 << 10
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
-class Connection(asyncio.BufferedProtocol):
+class LaneConnection(asyncio.BufferedProtocol):
     """A connection; it ends when it greets too late, says too much, or does not read.
 
     Args:
@@ -40,18 +40,18 @@ class Connection(asyncio.BufferedProtocol):
         closed: Told that the connection ended; the process may live.
     """
 
-    peer: Peer
+    peer: PeerProcess
     """The process at the other end."""
 
     def __init__(
         self,
         job: str,
-        allowance: Allowance,
+        allowance: ContainerAllowance,
         clock: Callable[[], float],
         *,
-        opened: Callable[[Connection], None],
-        heard: Callable[[Connection, Message], None],
-        closed: Callable[[Connection], None],
+        opened: Callable[[LaneConnection], None],
+        heard: Callable[[LaneConnection, Message], None],
+        closed: Callable[[LaneConnection], None],
     ) -> None:
         self._job = job
         self._allowance = allowance

@@ -26,16 +26,16 @@ from ullage.engines.lanes.records import JobDemand, Order
 from ullage.engines.lanes.settings import EXACT, IterationPolicy, LaneSettings
 from ullage.engines.lanes.table import LaneTable
 from ullage_node.lanes import greetings, readings, steps, suspending
-from ullage_node.lanes.members import Job, Member
-from ullage_node.lanes.programs import Programs, Send, Turn
-from ullage_node.lanes.reports import Fault, Report
+from ullage_node.lanes.members import ContainerPrograms, LaneMember
+from ullage_node.lanes.programs import LanePrograms, Send, Turn
+from ullage_node.lanes.reports import StepFault, StepReport
 from ullage_node.model.lanes import LaneReading
 from ullage_node.model.processes import ProcessId
 from ullage_node.times import STALL_LEAST_S, TURN_PATIENCE_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Idle:
+class IdleLimits:
     """Times after which programs are suspended for others that wait, seconds.
 
     Those that did nothing for ``idle_s``; once another one has waited for ``busy_s``, those that
@@ -61,11 +61,11 @@ class DeviceLanes:
     """Whether the process of a job, by all that is known, still lives."""
     policy: IterationPolicy = IterationPolicy.FAIR
     enforce: bool = False
-    idle: Idle = Idle()
-    _programs: Programs = field(init=False)
+    idle: IdleLimits = IdleLimits()
+    _programs: LanePrograms = field(init=False)
 
     def __post_init__(self) -> None:
-        self._programs = Programs(table=LaneTable(settings=self._settings), send=self.send)
+        self._programs = LanePrograms(table=LaneTable(settings=self._settings), send=self.send)
 
     @property
     def table(self) -> LaneTable:
@@ -73,12 +73,12 @@ class DeviceLanes:
         return self._programs.table
 
     @property
-    def jobs(self) -> dict[str, Job]:
+    def jobs(self) -> dict[str, ContainerPrograms]:
         """Containers that hold part of the device, by job."""
         return self._programs.jobs
 
     @property
-    def reports(self) -> deque[Report]:
+    def reports(self) -> deque[StepReport]:
         """Reports to owners, the newest."""
         return self._programs.reports
 
@@ -126,14 +126,14 @@ class DeviceLanes:
         return {name: job.processes for name, job in self.jobs.items() if job.processes}
 
     @property
-    def members(self) -> tuple[Member, ...]:
+    def members(self) -> tuple[LaneMember, ...]:
         """Holders of parts of the device."""
         return tuple(job.member for job in self.jobs.values())
 
     def restore(
         self,
         record: TableRecord,
-        members: Sequence[Member],
+        members: Sequence[LaneMember],
         sessions: Mapping[str, str],
         now: float,
     ) -> None:
@@ -150,7 +150,7 @@ class DeviceLanes:
         """
         table = LaneTable.restored(self._settings, record, now)
         jobs = {
-            member.job: Job(member=member, session=sessions.get(member.job, ""))
+            member.job: ContainerPrograms(member=member, session=sessions.get(member.job, ""))
             for member in members
         }
         for name, resident in table.memory.residents.items():
@@ -165,7 +165,7 @@ class DeviceLanes:
 
     # -- who is on the device --------------------------------------------------------------------
 
-    def hold(self, member: Member, now: float) -> None:
+    def hold(self, member: LaneMember, now: float) -> None:
         """A container may use the device from now on, whether or not it speaks to us.
 
         Args:
@@ -176,7 +176,7 @@ class DeviceLanes:
         if known is not None and known.member == member.beside(known.member):
             return
         changes = self.table.leave(member.job, now)
-        self.jobs[member.job] = Job(member=member)
+        self.jobs[member.job] = ContainerPrograms(member=member)
         self._programs.tell(changes, now)
         if not member.shares:
             self._alone(member, now)
@@ -201,10 +201,10 @@ class DeviceLanes:
         known = self.jobs.get(job)
         if known is None or not known.session:
             return
-        self.jobs[job] = Job(member=known.member)
+        self.jobs[job] = ContainerPrograms(member=known.member)
         self._programs.tell(self.table.leave(job, now), now)
 
-    def _alone(self, member: Member, now: float) -> None:
+    def _alone(self, member: LaneMember, now: float) -> None:
         """A lane of its own, held for good."""
         demand = JobDemand(
             name=member.job,
@@ -306,7 +306,7 @@ class DeviceLanes:
             holder.stalled = lease.lease
             waiting = sum(other.asks for other in programs.others(holder))
             text = f"a step holds lane {lease.lane} for {held_s:.1f} s, {waiting} jobs wait"
-            programs.report(lease.job, Fault.STALLED, text)
+            programs.report(lease.job, StepFault.STALLED, text)
 
     @property
     def wake_s(self) -> float | None:

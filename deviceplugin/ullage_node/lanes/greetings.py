@@ -12,16 +12,16 @@ from ullage.api.lanes import LaneRefusal
 from ullage.engines.lanes import records
 from ullage.engines.lanes.records import JobDemand
 from ullage.engines.lanes.state import Memory
-from ullage_node.lanes.members import Job, Member
-from ullage_node.lanes.programs import Programs
-from ullage_node.lanes.reports import STUCK_TEXT, Fault
+from ullage_node.lanes.members import ContainerPrograms, LaneMember
+from ullage_node.lanes.programs import LanePrograms
+from ullage_node.lanes.reports import STUCK_TEXT, StepFault
 
 SESSION_MOST: Final = 64
 
 
 def hello(
-    programs: Programs,
-    known: Job,
+    programs: LanePrograms,
+    known: ContainerPrograms,
     message: wire.Hello,
     now: float,
     *,
@@ -62,11 +62,13 @@ def hello(
         _first(programs, known, message, now)
 
 
-def _first(programs: Programs, known: Job, message: wire.Hello, now: float) -> None:
+def _first(
+    programs: LanePrograms, known: ContainerPrograms, message: wire.Hello, now: float
+) -> None:
     """A process that we do not know; an earlier one of its container has ended."""
     job = known.member.job
     changes = programs.table.leave(job, now)
-    programs.jobs[job] = known = Job(
+    programs.jobs[job] = known = ContainerPrograms(
         member=known.member, session=message.session, connected=True, caches=message.caches
     )
     demand = JobDemand(
@@ -79,7 +81,7 @@ def _first(programs: Programs, known: Job, message: wire.Hello, now: float) -> N
     )
     answer, more = programs.table.arrive(demand, now)
     if isinstance(answer, records.Refused):
-        programs.jobs[job] = Job(member=known.member)
+        programs.jobs[job] = ContainerPrograms(member=known.member)
         programs.refuse(job, LaneRefusal.QUEUE_FULL, f"{answer.reason.value} on this device")
     elif isinstance(answer, records.Queued):
         programs.send(job, _queued(answer))
@@ -87,13 +89,15 @@ def _first(programs: Programs, known: Job, message: wire.Hello, now: float) -> N
             f"waits for memory of the device: place {answer.place} of {answer.waiting}, "
             f"{max(0, answer.missing_mib)} MiB are missing"
         )
-        programs.report(job, Fault.QUEUED, text)
+        programs.report(job, StepFault.QUEUED, text)
     else:
         programs.say_lane(known)
     programs.tell((*changes, *more), now)
 
 
-def _again(programs: Programs, known: Job, message: wire.Hello, now: float) -> None:
+def _again(
+    programs: LanePrograms, known: ContainerPrograms, message: wire.Hello, now: float
+) -> None:
     """A process that we know, on a new connection."""
     known.connected, known.caches = True, message.caches
     lease = known.lease
@@ -103,7 +107,7 @@ def _again(programs: Programs, known: Job, message: wire.Hello, now: float) -> N
     _greets_again(programs, known, now)
 
 
-def _greets_again(programs: Programs, known: Job, now: float) -> None:
+def _greets_again(programs: LanePrograms, known: ContainerPrograms, now: float) -> None:
     """Answer a process that greets because it wants a step, wherever its memory is.
 
     What it is told of its lane may make it call the device, which waits while it is suspended.
@@ -125,7 +129,7 @@ def _greets_again(programs: Programs, known: Job, now: float) -> None:
         programs.send(job, wire.InQueue(position=1, waiting=1))
 
 
-def _as_assigned(member: Member, message: wire.Hello) -> bool:
+def _as_assigned(member: LaneMember, message: wire.Hello) -> bool:
     """True if a program declares no more than others of its lane were told."""
     stays, step = message.persistent_mib, message.ephemeral_mib
     return stays <= member.persistent_mib and step <= member.ephemeral_mib

@@ -17,7 +17,7 @@ from typing import Final
 
 import structlog
 
-from ullage_node.lanes.allowance import Pace
+from ullage_node.lanes.allowance import TokenBucket
 from ullage_node.times import ACCEPT_AGAIN_S
 
 BACKLOG: Final = 16
@@ -25,7 +25,7 @@ BACKLOG: Final = 16
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
-class Listener:
+class LaneListener:
     """Listens from the start until :meth:`close`.
 
     Args:
@@ -41,7 +41,7 @@ class Listener:
     def __init__(
         self,
         path: Path,
-        dials: Pace,
+        dials: TokenBucket,
         clock: Callable[[], float],
         connect: Callable[[], asyncio.BaseProtocol],
     ) -> None:

@@ -11,7 +11,7 @@ from ullage_node.model.processes import ProcessId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class LaneMember:
     """A container that holds part of the device.
 
     ``persistent_mib`` and ``ephemeral_mib`` are what its owner asked for, 0 where the container
@@ -35,16 +35,16 @@ class Member:
         """True if it may greet."""
         return self.ephemeral_mib > 0
 
-    def beside(self, known: Member) -> Member:
+    def beside(self, known: LaneMember) -> LaneMember:
         """This one, with what counts from the start of its container on as it was known then."""
         return replace(self, context_mib=known.context_mib, suspendable=known.suspendable)
 
 
 @dataclass(slots=True, kw_only=True)
-class Job:
+class ContainerPrograms:
     """State of the programs of a container."""
 
-    member: Member
+    member: LaneMember
     session: str = ""
     """Of the process that greeted; "" = none did."""
     connected: bool = False

@@ -21,7 +21,7 @@ SO_PEERPIDFD: Final = 77
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Peer:
+class PeerProcess:
     """The process that connected; ``pid`` 0 = it has no number here.
 
     ``pidfd`` is readable once it has ended, -1 = the kernel gives none. The owner closes it.
@@ -46,14 +46,14 @@ class Peer:
             os.close(self.pidfd)
 
 
-def peer_of(connection: socket.socket) -> Peer:
+def peer_of(connection: socket.socket) -> PeerProcess:
     """The process at the other end of a connected Unix socket.
 
     Raises:
         OSError: the kernel does not say.
     """
     pid, uid = credentials_of(connection)
-    return Peer(pid=pid, uid=uid, pidfd=_pidfd(connection, pid))
+    return PeerProcess(pid=pid, uid=uid, pidfd=_pidfd(connection, pid))
 
 
 def _pidfd(connection: socket.socket, pid: int) -> int:

@@ -18,8 +18,8 @@ from ullage.engines.lanes import records
 from ullage.engines.lanes.records import Lease, Order
 from ullage.engines.lanes.state import Memory
 from ullage.engines.lanes.table import LaneTable
-from ullage_node.lanes.members import Job
-from ullage_node.lanes.reports import Fault, Report
+from ullage_node.lanes.members import ContainerPrograms
+from ullage_node.lanes.reports import StepFault, StepReport
 
 REPORTS_MOST: Final = 64
 TURNS_MOST: Final = 1024
@@ -40,13 +40,13 @@ class Turn:
 
 
 @dataclass(slots=True, kw_only=True)
-class Programs:
+class LanePrograms:
     """Programs by job, beside the table of their lanes; ``send`` takes what they are told."""
 
     table: LaneTable
     send: Send
-    jobs: dict[str, Job] = field(default_factory=dict)
-    reports: deque[Report] = field(default_factory=lambda: deque(maxlen=REPORTS_MOST))
+    jobs: dict[str, ContainerPrograms] = field(default_factory=dict)
+    reports: deque[StepReport] = field(default_factory=lambda: deque(maxlen=REPORTS_MOST))
     orders: deque[Order] = field(default_factory=deque)
     """What is to be suspended and resumed."""
     turns: deque[Turn] = field(default_factory=lambda: deque(maxlen=TURNS_MOST))
@@ -84,7 +84,7 @@ class Programs:
                     text = f"the step needs {change.needs_mib} MiB of {change.usable_mib} MiB"
                     self.refuse(change.job, LaneRefusal.CANNOT_GROW, text)
 
-    def granted(self, known: Job, lease: Lease) -> None:
+    def granted(self, known: ContainerPrograms, lease: Lease) -> None:
         """A program has its turn: it is told, or the grant is kept until it asks."""
         if not known.asks:
             known.reserved = lease
@@ -108,7 +108,7 @@ class Programs:
             ),
         )
 
-    def say_lane(self, known: Job) -> None:
+    def say_lane(self, known: ContainerPrograms) -> None:
         """Tell a program its lane and how much it may hold."""
         resident = self.table.memory.residents[known.member.job]
         lane = self.table.memory.lanes[resident.lane]
@@ -128,12 +128,18 @@ class Programs:
         """Tell a program why it does not get what it asks for."""
         self.send(job, wire.Refused(reason=reason, message=message))
 
-    def report(self, job: str, fault: Fault, message: str) -> None:
+    def report(self, job: str, fault: StepFault, message: str) -> None:
         """Tell the owner of a job."""
-        self.reports.append(Report(job=job, fault=fault, message=message))
+        self.reports.append(StepReport(job=job, fault=fault, message=message))
 
     def end(
-        self, known: Job, lease: Lease, now: float, *, peak_mib: int = 0, again: bool = False
+        self,
+        known: ContainerPrograms,
+        lease: Lease,
+        now: float,
+        *,
+        peak_mib: int = 0,
+        again: bool = False,
     ) -> None:
         """End a step that the program was told of.
 
@@ -147,7 +153,7 @@ class Programs:
         known.lease, known.kept = None, False
         self.tell(self.table.release(lease.lease, now, peak_mib, again=again), now)
 
-    def end_reserved(self, known: Job, now: float) -> None:
+    def end_reserved(self, known: ContainerPrograms, now: float) -> None:
         """End a grant that the program was not told of."""
         lease, known.reserved = known.reserved, None
         if lease is not None:
@@ -159,7 +165,7 @@ class Programs:
             if known.kept and known.lease is not None and known.lease.lane == lane:
                 self.send(known.member.job, wire.Empty(lease=known.lease.lease))
 
-    def is_wanted(self, known: Job) -> bool:
+    def is_wanted(self, known: ContainerPrograms) -> bool:
         """True if another job waits for the memory that this one keeps: for its lane or the device.
 
         One that is expected back waits, too: the lane would be granted to it.
@@ -168,11 +174,11 @@ class Programs:
         mates = (residents[name] for name in self._lane_mates(known))
         return bool(self.table.queue) or any(mate.asked_s is not None for mate in mates)
 
-    def others(self, known: Job) -> list[Job]:
+    def others(self, known: ContainerPrograms) -> list[ContainerPrograms]:
         """Jobs of the same lane."""
         return [self.jobs[name] for name in self._lane_mates(known) if name in self.jobs]
 
-    def _lane_mates(self, known: Job) -> set[str]:
+    def _lane_mates(self, known: ContainerPrograms) -> set[str]:
         resident = self.table.memory.residents.get(known.member.job)
         if resident is None:
             return set()

@@ -11,11 +11,13 @@ from ullage.api.contract import MAX_LANE, ObservedLane
 from ullage.engines.lanes.explain import wait_fraction
 from ullage.engines.lanes.state import Memory
 from ullage.engines.lanes.table import LaneTable
-from ullage_node.lanes.members import Job
+from ullage_node.lanes.members import ContainerPrograms
 from ullage_node.model.lanes import LaneReading
 
 
-def readings(table: LaneTable, jobs: Mapping[str, Job], now: float) -> dict[str, LaneReading]:
+def readings(
+    table: LaneTable, jobs: Mapping[str, ContainerPrograms], now: float
+) -> dict[str, LaneReading]:
     """Readings of the jobs that take turns, by name.
 
     Args:

@@ -11,7 +11,7 @@ from typing import Final
 STUCK_TEXT: Final = "it was suspended and could not be resumed; restart the container"
 
 
-class Fault(StrEnum):
+class StepFault(StrEnum):
     """Reasons of Events about the steps of a pod."""
 
     EXCEEDED = "MemoryContractExceeded"
@@ -27,9 +27,9 @@ class Fault(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class StepReport:
     """Something that the owner of a job should know."""
 
     job: str
-    fault: Fault
+    fault: StepFault
     message: str

@@ -35,7 +35,7 @@ from ullage.engines.lanes.records import JobDemand, Lease
 from ullage.engines.lanes.state import Memory
 from ullage_node.files import read_bounded, write_whole
 from ullage_node.lanes.device import DeviceLanes
-from ullage_node.lanes.members import Member
+from ullage_node.lanes.members import LaneMember
 from ullage_node.model.processes import ProcessId
 from ullage_node.times import LANE_TIMES_AGE_S
 
@@ -57,13 +57,13 @@ class Saved:
     """
 
     table: TableRecord
-    members: tuple[Member, ...]
+    members: tuple[LaneMember, ...]
     sessions: Mapping[str, str]
     processes: Mapping[str, tuple[ProcessId, ...]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
-class _Kept:
+class _SavedFiles:
     """Contents of a device's files; ``edition`` says which leases belong to which lanes."""
 
     edition: str
@@ -78,7 +78,7 @@ class SavedLanes:
     """The files below one directory."""
 
     path: Path
-    _kept: dict[str, _Kept] = field(default_factory=dict)
+    _kept: dict[str, _SavedFiles] = field(default_factory=dict)
 
     def keep(self, device: str, lanes: DeviceLanes, now: float) -> None:
         """Keep a device's lanes, or the leases alone where no more has changed.
@@ -110,7 +110,7 @@ class SavedLanes:
         self,
         device: str,
         lanes: DeviceLanes,
-        kept: _Kept | None,
+        kept: _SavedFiles | None,
         shape: tuple[object, ...],
         now: float,
     ) -> None:
@@ -132,7 +132,7 @@ class SavedLanes:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_whole(self._file(device), orjson.dumps(body), mode=0o600, sync=False)
         opened = kept.leases if kept is not None else self._open(device)
-        self._kept[device] = _Kept(edition=edition, shape=shape, since_s=now, leases=opened)
+        self._kept[device] = _SavedFiles(edition=edition, shape=shape, since_s=now, leases=opened)
 
     def read(self, device: str) -> Saved | None:
         """The saved lanes of a device; ``None`` = none, or none that can be used.
@@ -149,7 +149,7 @@ class SavedLanes:
             running = self._running(device, str(body.get("edition")))
             return Saved(
                 table=table if running is None else running_in(table, running),
-                members=tuple(Member(**row) for row in body["members"]),
+                members=tuple(LaneMember(**row) for row in body["members"]),
                 sessions={str(job): str(session) for job, session in body["sessions"].items()},
                 processes={
                     str(job): tuple(map(ProcessId, map(int, pids), map(int, starts[job])))

@@ -28,16 +28,16 @@ from ullage.api.lanes import IterationPolicy, LaneRefusal, Message
 from ullage.engines.lanes.records import Order, Suspend
 from ullage.engines.lanes.safety import UnsafeLanes
 from ullage_node.devices.processes import identified, pod_of
-from ullage_node.lanes.allowance import Allowance
-from ullage_node.lanes.connection import Connection
-from ullage_node.lanes.device import DeviceLanes, Idle
-from ullage_node.lanes.listener import Listener
-from ullage_node.lanes.members import Member
+from ullage_node.lanes.allowance import ContainerAllowance
+from ullage_node.lanes.connection import LaneConnection
+from ullage_node.lanes.device import DeviceLanes, IdleLimits
+from ullage_node.lanes.listener import LaneListener
+from ullage_node.lanes.members import LaneMember
 from ullage_node.lanes.moves import Moves
 from ullage_node.lanes.outbox import Outbox
-from ullage_node.lanes.peers import Peer
+from ullage_node.lanes.peers import PeerProcess
 from ullage_node.lanes.programs import Turn
-from ullage_node.lanes.reports import Fault, Report
+from ullage_node.lanes.reports import StepFault, StepReport
 from ullage_node.lanes.saved import SavedLanes
 from ullage_node.model.lanes import LaneReading
 from ullage_node.model.processes import ProcessId
@@ -52,38 +52,38 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)
-class _Place:
+class _LaneSocket:
     """One container's socket."""
 
     job: str
     pod_uid: str
     device: str
     folder: Path
-    allowance: Allowance
-    listener: Listener | None = None
-    connections: set[Connection] = field(default_factory=set)
-    speaker: Connection | None = None
+    allowance: ContainerAllowance
+    listener: LaneListener | None = None
+    connections: set[LaneConnection] = field(default_factory=set)
+    speaker: LaneConnection | None = None
     """The connection of the process that greeted."""
-    process: Peer | None = None
+    process: PeerProcess | None = None
     """That process; it may live on without a connection."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tenant:
+class LaneTenant:
     """A container that holds part of a device; ``slot`` names the folder of its socket."""
 
-    member: Member
+    member: LaneMember
     pod_uid: str = ""
     slot: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
+class SharedDevice:
     """A device as its lanes see it: its memory, whether it limits it itself, and who is on it."""
 
     memory_mib: int
     counts_only: bool
-    tenants: tuple[Tenant, ...]
+    tenants: tuple[LaneTenant, ...]
 
 
 class LaneServer:
@@ -103,9 +103,9 @@ class LaneServer:
         self._clock = clock
         self._saved = SavedLanes(root / STATE)
         self._began = clock()
-        self._places: dict[str, _Place] = {}
+        self._places: dict[str, _LaneSocket] = {}
         self._sent: list[tuple[str, Message]] = []
-        self._outboxes: dict[str, Outbox[Connection]] = {}
+        self._outboxes: dict[str, Outbox[LaneConnection]] = {}
         self._unseen: dict[str, float] = {}
         """Jobs to suspend of which no process was seen, and since when."""
         self._ended_steps: set[str] = set()
@@ -113,10 +113,10 @@ class LaneServer:
         self._timer: asyncio.TimerHandle | None = None
         self.devices: dict[str, DeviceLanes] = {}
         self.policy = IterationPolicy.FAIR
-        self.idle = Idle()
+        self.idle = IdleLimits()
         self.moves = Moves(self._carried_out)
         """Carries out what is to be suspended and resumed."""
-        self.on_report: Callable[[Report], None] = lambda _: None
+        self.on_report: Callable[[StepReport], None] = lambda _: None
         self.on_turn: Callable[[Turn], None] = lambda _: None
 
     # -- who is on the devices -------------------------------------------------------------------
@@ -150,7 +150,7 @@ class LaneServer:
         for lanes in self.devices.values():
             lanes.order_by(policy)
 
-    async def settle(self, devices: Mapping[str, Device]) -> None:
+    async def settle(self, devices: Mapping[str, SharedDevice]) -> None:
         """Bring devices, members and sockets in line with what is held now.
 
         A device without a container that shares a lane needs none of this and gets nothing.
@@ -259,7 +259,7 @@ class LaneServer:
                 self._keep(name)  # else the next agent would wait for an idle program
             self._deliver(name)
 
-    def _begin(self, name: str, device: Device, now: float) -> DeviceLanes:
+    def _begin(self, name: str, device: SharedDevice, now: float) -> DeviceLanes:
         lanes = DeviceLanes(
             capacity_mib=device.memory_mib,
             send=lambda job, message: self._sent.append((job, message)),
@@ -286,11 +286,11 @@ class LaneServer:
             lanes=lanes,
             keep=lambda: self._saved.keep(name, lanes, self._clock()),
             listener=self._speaker,
-            say=Connection.say,
+            say=LaneConnection.say,
             begin=lambda order: self.moves.begin(name, order, lanes.jobs[order.job].processes),
         )
 
-    def _speaker(self, job: str) -> Connection | None:
+    def _speaker(self, job: str) -> LaneConnection | None:
         place = self._places.get(job)
         return place.speaker if place is not None else None
 
@@ -303,7 +303,7 @@ class LaneServer:
 
     # -- sockets ---------------------------------------------------------------------------------
 
-    def _open_place(self, device: str, tenant: Tenant) -> None:
+    def _open_place(self, device: str, tenant: LaneTenant) -> None:
         job = tenant.member.job
         place = self._places.get(job)
         folder = self.folder(tenant.slot)
@@ -311,18 +311,18 @@ class LaneServer:
             return
         self._close_place(job)
         path = self.prepare(job, tenant.slot) / LANE_SOCKET
-        place = _Place(
+        place = _LaneSocket(
             job=job,
             pod_uid=tenant.pod_uid,
             device=device,
             folder=folder,
-            allowance=Allowance(self._clock()),
+            allowance=ContainerAllowance(self._clock()),
         )
-        place.listener = Listener(
+        place.listener = LaneListener(
             path,
             place.allowance.dials,
             self._clock,
-            lambda: Connection(
+            lambda: LaneConnection(
                 job,
                 place.allowance,
                 self._clock,
@@ -349,12 +349,12 @@ class LaneServer:
             with contextlib.suppress(OSError):
                 (place.folder / LANE_SOCKET).unlink(missing_ok=True)
 
-    def _opened(self, place: _Place, connection: Connection) -> None:
+    def _opened(self, place: _LaneSocket, connection: LaneConnection) -> None:
         place.connections.add(connection)
         if refusal := self._stranger(place, connection.peer):
             connection.refuse(*refusal)
 
-    def _stranger(self, place: _Place, peer: Peer) -> tuple[LaneRefusal, str] | None:
+    def _stranger(self, place: _LaneSocket, peer: PeerProcess) -> tuple[LaneRefusal, str] | None:
         if len(place.connections) > CONNECTIONS_MOST:
             text = f"the container has {CONNECTIONS_MOST} connections already"
             return LaneRefusal.BUSY, text
@@ -363,7 +363,7 @@ class LaneServer:
             return LaneRefusal.FOREIGN_PROCESS, f"process {peer.pid} is of pod {pod}"
         return None
 
-    def _hear(self, place: _Place, connection: Connection, message: Message) -> None:
+    def _hear(self, place: _LaneSocket, connection: LaneConnection, message: Message) -> None:
         if self._places.get(place.job) is not place:
             return
         if isinstance(message, wire.Hello):
@@ -375,7 +375,7 @@ class LaneServer:
             self.devices[place.device].hear(place.job, message, self._clock())
             self._deliver(place.device)
 
-    def _greet(self, place: _Place, connection: Connection, message: wire.Hello) -> None:
+    def _greet(self, place: _LaneSocket, connection: LaneConnection, message: wire.Hello) -> None:
         lanes, now = self.devices[place.device], self._clock()
         same = lanes.sessions.get(place.job) == message.session
         if not same and place.process is not None and place.process.ended:
@@ -393,7 +393,7 @@ class LaneServer:
         self._deliver(place.device)
         place.speaker = before
 
-    def _hang_up(self, place: _Place, connection: Connection) -> None:
+    def _hang_up(self, place: _LaneSocket, connection: LaneConnection) -> None:
         place.connections.discard(connection)
         watched = place.process is connection.peer  # then the end of the watch closes it
         if place.speaker is connection:
@@ -418,7 +418,7 @@ class LaneServer:
             return not place.process.ended if place.process.pidfd >= 0 else _is_open(place)
         return self._clock() - self._began < GREET_AGAIN_S
 
-    def _watch(self, place: _Place, peer: Peer) -> None:
+    def _watch(self, place: _LaneSocket, peer: PeerProcess) -> None:
         if place.process is peer:
             return
         self._unwatch(place)
@@ -426,7 +426,7 @@ class LaneServer:
         if peer.pidfd >= 0:
             asyncio.get_running_loop().add_reader(peer.pidfd, self._ended, place, peer)
 
-    def _unwatch(self, place: _Place) -> None:
+    def _unwatch(self, place: _LaneSocket) -> None:
         peer, place.process = place.process, None
         if peer is None:
             return
@@ -435,7 +435,7 @@ class LaneServer:
         if all(connection.peer is not peer for connection in place.connections):
             peer.close()
 
-    def _ended(self, place: _Place, peer: Peer) -> None:
+    def _ended(self, place: _LaneSocket, peer: PeerProcess) -> None:
         """The kernel says that the process has ended; its connection may be in other hands."""
         if place.process is not peer:
             return
@@ -444,7 +444,7 @@ class LaneServer:
         if speaker is not None and speaker.peer is peer:
             speaker.abort()
 
-    def _gone(self, place: _Place) -> None:
+    def _gone(self, place: _LaneSocket) -> None:
         place.speaker = None
         self._unwatch(place)
         lanes = self.devices.get(place.device)
@@ -506,7 +506,7 @@ class LaneServer:
             for process in ((kept,) if kept.start else identified(self._proc_root, (kept.pid,)))
         )
 
-    def _suspended(self, place: _Place) -> tuple[ProcessId, ...]:
+    def _suspended(self, place: _LaneSocket) -> tuple[ProcessId, ...]:
         """The processes of a container that is suspended; empty = it is not."""
         lanes = self.devices.get(place.device)
         away = lanes is not None and lanes.is_away(place.job)
@@ -530,7 +530,7 @@ class LaneServer:
         _log.error("lanes cannot be kept, so nothing is granted", device=device, why=problem)
         text = f"no step is granted until the node can write down whose turn it is: {problem}"
         for job in self.devices[device].jobs:
-            self.on_report(Report(job=job, fault=Fault.UNKEPT, message=text))
+            self.on_report(StepReport(job=job, fault=StepFault.UNKEPT, message=text))
 
     def _wake(self) -> None:
         """Wake up when the first grant that no program heard of ends."""
@@ -543,5 +543,5 @@ class LaneServer:
             self._timer = asyncio.get_running_loop().call_later(wait_s, self.tick)
 
 
-def _is_open(place: _Place) -> bool:
+def _is_open(place: _LaneSocket) -> bool:
     return place.speaker is not None and not place.speaker.closing

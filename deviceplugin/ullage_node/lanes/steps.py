@@ -7,14 +7,16 @@ from __future__ import annotations
 from ullage.api import lanes as wire
 from ullage.api.lanes import LaneRefusal
 from ullage.engines.lanes import records
-from ullage_node.lanes.members import Job
-from ullage_node.lanes.programs import Programs
-from ullage_node.lanes.reports import STUCK_TEXT, Fault
+from ullage_node.lanes.members import ContainerPrograms
+from ullage_node.lanes.programs import LanePrograms
+from ullage_node.lanes.reports import STUCK_TEXT, StepFault
 from ullage_node.lanes.suspending import report_wait
 from ullage_node.times import TURN_PATIENCE_S
 
 
-def acquire(programs: Programs, known: Job, message: wire.Acquire, now: float) -> None:
+def acquire(
+    programs: LanePrograms, known: ContainerPrograms, message: wire.Acquire, now: float
+) -> None:
     """Answer a program that asks for its next step.
 
     Args:
@@ -53,7 +55,9 @@ def acquire(programs: Programs, known: Job, message: wire.Acquire, now: float) -
     _ask(programs, known, message.ephemeral_mib or None, now)
 
 
-def _ask(programs: Programs, known: Job, ephemeral_mib: int | None, now: float) -> None:
+def _ask(
+    programs: LanePrograms, known: ContainerPrograms, ephemeral_mib: int | None, now: float
+) -> None:
     job, memory = known.member.job, programs.table.memory
     had_mib = memory.lanes[memory.residents[job].lane].reserved_mib
     turn, changes = programs.table.acquire(job, now, ephemeral_mib)
@@ -61,7 +65,7 @@ def _ask(programs: Programs, known: Job, ephemeral_mib: int | None, now: float) 
     if lane.reserved_mib > had_mib:
         number, has_mib = lane.assigned or lane.lane, lane.reserved_mib
         text = f"lane {number} has {has_mib} MiB for steps, {had_mib} MiB before"
-        programs.report(job, Fault.RESIZED, text)
+        programs.report(job, StepFault.RESIZED, text)
     programs.tell((*changes, turn) if isinstance(turn, records.Granted) else changes, now)
     if isinstance(turn, records.Refused):
         known.asks = False
@@ -75,7 +79,12 @@ def _ask(programs: Programs, known: Job, ephemeral_mib: int | None, now: float) 
 
 
 def release(
-    programs: Programs, known: Job, message: wire.Release, now: float, *, enforce: bool
+    programs: LanePrograms,
+    known: ContainerPrograms,
+    message: wire.Release,
+    now: float,
+    *,
+    enforce: bool,
 ) -> None:
     """Take the end of a step from a program.
 
@@ -110,11 +119,11 @@ def release(
     known.ephemeral_peak_mib = max(known.ephemeral_peak_mib, min(message.peak_mib, most))
     if message.persistent_mib > keeps:
         programs.report(
-            job, Fault.EXCEEDED, f"keeps {message.persistent_mib} MiB, declared {keeps} MiB"
+            job, StepFault.EXCEEDED, f"keeps {message.persistent_mib} MiB, declared {keeps} MiB"
         )
     if message.peak_mib > needs:
         programs.report(
-            job, Fault.EXCEEDED, f"a step took {message.peak_mib} MiB, declared {needs} MiB"
+            job, StepFault.EXCEEDED, f"a step took {message.peak_mib} MiB, declared {needs} MiB"
         )
     asked, beyond = known.asks, message.peak_mib > lane.size_mib
     text = f"a step took {message.peak_mib} MiB, its lane has {lane.size_mib} MiB"

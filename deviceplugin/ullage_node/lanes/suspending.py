@@ -8,17 +8,17 @@ from ullage.api.lanes import LaneRefusal
 from ullage.engines.lanes.records import Order, Suspend
 from ullage.engines.lanes.state import Memory
 from ullage.engines.lanes.table import LaneTable
-from ullage_node.lanes.programs import Programs
-from ullage_node.lanes.reports import STUCK_TEXT, Fault
+from ullage_node.lanes.programs import LanePrograms
+from ullage_node.lanes.reports import STUCK_TEXT, StepFault
 
 
-def counts(programs: Programs, order: Order) -> bool:
+def counts(programs: LanePrograms, order: Order) -> bool:
     """True if an order is still to be carried out: its job may have ended meanwhile."""
     resident = programs.table.memory.residents.get(order.job)
     return order.job in programs.jobs and resident is not None and resident.order == order.order
 
 
-def carried_out(programs: Programs, order: Order, problem: str, now: float) -> None:
+def carried_out(programs: LanePrograms, order: Order, problem: str, now: float) -> None:
     """The outcome of an order.
 
     Args:
@@ -59,7 +59,7 @@ def is_away(table: LaneTable, job: str) -> bool:
     return coming or job in table.away.jobs
 
 
-def has_room(programs: Programs, job: str) -> bool:
+def has_room(programs: LanePrograms, job: str) -> bool:
     """True if a container that shares no lane has its memory, so that it may start."""
     known = programs.jobs.get(job)
     if known is None:
@@ -67,7 +67,7 @@ def has_room(programs: Programs, job: str) -> bool:
     return known.member.shares or job in programs.table.memory.residents
 
 
-def report_wait(programs: Programs, job: str) -> None:
+def report_wait(programs: LanePrograms, job: str) -> None:
     """Tell the owner of a suspended job that its memory is not free yet."""
     if job not in programs.table.queue:
         return
@@ -76,16 +76,16 @@ def report_wait(programs: Programs, job: str) -> None:
         f"is suspended and waits for memory of the device: place {place.place} of "
         f"{place.waiting}, {max(0, place.missing_mib)} MiB are missing"
     )
-    programs.report(job, Fault.RESTORE_REFUSED, text)
+    programs.report(job, StepFault.RESTORE_REFUSED, text)
 
 
-def _outcome(order: Order, problem: str, mib: int, spare_s: float) -> tuple[Fault, str]:
+def _outcome(order: Order, problem: str, mib: int, spare_s: float) -> tuple[StepFault, str]:
     """The report to the owner of a job on an order that was carried out, or could not be."""
     if isinstance(order, Suspend):
         if problem:
             text = f"stays on the device, tried again after {spare_s:.0f} s: {problem}"
-            return Fault.SUSPEND_FAILED, text
-        return Fault.SUSPENDED, f"its {mib} MiB left the device for another program"
+            return StepFault.SUSPEND_FAILED, text
+        return StepFault.SUSPENDED, f"its {mib} MiB left the device for another program"
     if problem:
-        return Fault.RESTORE_FAILED, f"{STUCK_TEXT}: {problem}"
-    return Fault.RESUMED, f"its {mib} MiB are on the device again"
+        return StepFault.RESTORE_FAILED, f"{STUCK_TEXT}: {problem}"
+    return StepFault.RESUMED, f"its {mib} MiB are on the device again"

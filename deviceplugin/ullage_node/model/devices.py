@@ -383,7 +383,7 @@ class FaultReading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class StepProgress:
     """Progress of one container from step records and CPU counters; 0 = not known.
 
     ``steps`` and ``items`` count since the container's last start. ``step_micros`` is the recent
@@ -515,7 +515,7 @@ class ProgressSource(Protocol):
         bindings: Sequence[ContainerBinding],
         attachments: Mapping[ContainerKey, Attachment],
         now: float,
-    ) -> Mapping[ContainerKey, Progress]:
+    ) -> Mapping[ContainerKey, StepProgress]:
         """Progress of every container that reports any; ``now`` is monotonic, seconds."""
         ...
 

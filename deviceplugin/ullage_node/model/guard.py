@@ -20,7 +20,7 @@ AT_RISK_RATIO: Final = 0.9
 """Above this part of its objective a tenant is at risk."""
 
 
-class Verdict(StrEnum):
+class WindowVerdict(StrEnum):
     """Verdict of one window on a tenant's objective."""
 
     MET = "Met"
@@ -31,7 +31,7 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class ObjectiveWindow:
     """One window of one tenant.
 
     ``ratio`` is the observed step time or latency over the largest allowed one; 0 = no data.
@@ -52,13 +52,13 @@ class Window:
     requests_milli: int = 0
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> WindowVerdict:
         """Verdict on the objective."""
         if not math.isfinite(self.ratio) or self.ratio <= 0:
-            return Verdict.NO_DATA
+            return WindowVerdict.NO_DATA
         if self.ratio > 1:
-            return Verdict.VIOLATED
-        return Verdict.AT_RISK if self.ratio > AT_RISK_RATIO else Verdict.MET
+            return WindowVerdict.VIOLATED
+        return WindowVerdict.AT_RISK if self.ratio > AT_RISK_RATIO else WindowVerdict.MET
 
     @property
     def clean_seconds(self) -> float:
@@ -71,7 +71,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tenant:
+class GuardTenant:
     """One started container, as far as the guard cares.
 
     ``protected``: it has an objective that others are paused for, unless it asked to be told only
@@ -111,7 +111,7 @@ class Tenant:
         return f"{self.namespace}/{self.pod}"
 
 
-class Result(StrEnum):
+class PauseResult(StrEnum):
     """Results of a pause; label of ``ullage_guard_freezes_total``."""
 
     CURED = "cured"
@@ -160,30 +160,30 @@ class Tell:
 class Ended:
     """A pause is over: for the counters."""
 
-    result: Result
+    result: PauseResult
     seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Learned:
+class PauseObservation:
     """The same tenant with and without its neighbours, seconds apart."""
 
-    victim: Tenant
-    neighbours: tuple[Tenant, ...]
+    victim: GuardTenant
+    neighbours: tuple[GuardTenant, ...]
     """Everyone else on the device before."""
-    remaining: tuple[Tenant, ...]
+    remaining: tuple[GuardTenant, ...]
     """Those of them that went on."""
-    beside: Window
+    beside: ObjectiveWindow
     """Above the objective, beside all neighbours."""
-    without: Window
+    without: ObjectiveWindow
     """While the others were stopped."""
 
 
-Action = Freeze | Thaw | Cut | Tell | Ended | Learned
+Action = Freeze | Thaw | Cut | Tell | Ended | PauseObservation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class SliceMark:
     """The guard's addition to a slice's status; ``phase`` ``None`` leaves the phase alone."""
 
     phase: SlicePhase | None
@@ -192,7 +192,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tally:
+class WindowTally:
     """Windows of a container that counted, those above the objective, and the last latency."""
 
     windows: int = 0
@@ -201,7 +201,7 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class GuardSubject:
     """A tenant whose objective is watched.
 
     ``max_slowdown_percent`` is the allowed slowdown, ``solo_micros`` the step time that it is
@@ -216,7 +216,7 @@ class Subject:
 class Windows(Protocol):
     """Source of windows: step records, latency histograms."""
 
-    def next(self, subjects: tuple[Subject, ...], now: float) -> tuple[Window, ...]:
+    def next(self, subjects: tuple[GuardSubject, ...], now: float) -> tuple[ObjectiveWindow, ...]:
         """Windows that ended since the last call; what is remembered of others is dropped."""
         ...
 

@@ -34,7 +34,7 @@ LASTING: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class SliceRefusal:
     """The reason that something must not happen now: what binds and by how much."""
 
     reason: Reason
@@ -55,7 +55,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
+class NodeDevice:
     """A device as far as slices care; memory without what contexts cost."""
 
     uuid: str
@@ -70,7 +70,7 @@ class Device:
     """Its tenants take turns of the same length: no share is enforced."""
     overhead_mib: int = 0
     """Memory that a context costs beside its tenant's, where the tenant's slice does not say it."""
-    refusal: Refusal | None = None
+    refusal: SliceRefusal | None = None
     """Why nothing may start on it (unhealthy, lost), if so."""
 
 
@@ -143,7 +143,7 @@ def trust_domain_of(part: DesiredSlice) -> str:
     return default_trust_domain(part.pod_namespace)
 
 
-def context_costs_mib(device: Device, slices: Sequence[DesiredSlice]) -> tuple[int, ...]:
+def context_costs_mib(device: NodeDevice, slices: Sequence[DesiredSlice]) -> tuple[int, ...]:
     """Memory that each context of these tenants of a device costs, in their order.
 
     As the operator counted it when it placed the tenant, whose cap has that much in it; the node's

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ullage.api.contract import JsonObject, WireError, section, text
 from ullage_node.line_socket import Unanswered, ask
-from ullage_node.mps.records import Limits, Order, Report
+from ullage_node.mps.records import MpsLimits, MpsReport, ServerOrder
 from ullage_node.times import (
     MPS_CHANGE_S,
     MPS_FRESH_LOOK_S,
@@ -34,8 +34,8 @@ class MpsClient:
         self._socket = socket
 
     async def look(
-        self, orders: Sequence[Order] | None, fresh: Sequence[str] = (), driver: str = ""
-    ) -> Report:
+        self, orders: Sequence[ServerOrder] | None, fresh: Sequence[str] = (), driver: str = ""
+    ) -> MpsReport:
         """The state of all servers, ``fresh`` ones as of now; serves ``orders``, if any.
 
         ``driver`` is the driver's version, as NVML says it.
@@ -45,7 +45,7 @@ class MpsClient:
             request["orders"] = [order.to_wire() for order in orders]
         answer = await self._ask(request, MPS_FRESH_LOOK_S if fresh else MPS_LOOK_S)
         try:
-            return Report.from_wire(section(answer, "report"))
+            return MpsReport.from_wire(section(answer, "report"))
         except WireError as error:
             raise MpsUnreachable(f"the MPS supervisor's report is unreadable: {error}") from error
 
@@ -54,7 +54,7 @@ class MpsClient:
         request = {"op": "terminate", "uuid": uuid, "pid": pid}
         return await self._change(request, MPS_TERMINATE_S)
 
-    async def limit(self, uuid: str, limits: Limits) -> str:
+    async def limit(self, uuid: str, limits: MpsLimits) -> str:
         """Give a namespace its limits; "" = done."""
         request = {"op": "limit", "uuid": uuid, "limits": limits.to_wire()}
         return await self._change(request, MPS_CHANGE_S)

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Final
 
 from ullage.api.contract import MpsState
-from ullage_node.mps.programs import Call, Done, Programs, ProgramSilent
-from ullage_node.mps.records import Installed, Limits
+from ullage_node.mps.programs import ProgramCall, ProgramResult, ProgramRunner, ProgramSilent
+from ullage_node.mps.records import Installed, MpsLimits
 from ullage_node.times import CONTROL_S, QUIT_S, TERMINATE_S
 
 PROGRAM: Final = "nvidia-cuda-mps-control"
@@ -56,7 +56,7 @@ class ControlUnclear(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class DaemonDirectories:
     """Directories of one device's daemon: ``<root>/<index>/{pipe,log,shm}``."""
 
     uuid: str
@@ -90,7 +90,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class DaemonState:
     """One look at a daemon; ``server_pid`` 0 = it has no server."""
 
     server_pid: int
@@ -112,7 +112,9 @@ class Control(ABC):
     memory_key: str = ""
     """Name of the device under which the daemon repeated a memory limit; "" = under none."""
 
-    def __init__(self, place: Place, programs: Programs, installed: Installed) -> None:
+    def __init__(
+        self, place: DaemonDirectories, programs: ProgramRunner, installed: Installed
+    ) -> None:
         self._place = place
         self._programs = programs
         self.multi_user = installed.multi_user
@@ -123,11 +125,11 @@ class Control(ABC):
         """A daemon ended before it said anything: start the next one in another way, if any."""
 
     @abstractmethod
-    def daemon(self) -> Call:
+    def daemon(self) -> ProgramCall:
         """The call that runs the daemon in the foreground."""
 
     @abstractmethod
-    async def look(self) -> Look:
+    async def look(self) -> DaemonState:
         """State of the server and who is attached."""
 
     @abstractmethod
@@ -135,11 +137,11 @@ class Control(ABC):
         """Set our defaults and start the server, so that the first client need not wait."""
 
     @abstractmethod
-    async def terminate(self, look: Look, pid: int) -> None:
+    async def terminate(self, look: DaemonState, pid: int) -> None:
         """Tear one client's contexts down; its process is safe to kill afterwards."""
 
     @abstractmethod
-    async def limit(self, limits: Limits) -> None:
+    async def limit(self, limits: MpsLimits) -> None:
         """Make a namespace with these limits, or give an unused one these limits."""
 
     @abstractmethod
@@ -152,7 +154,7 @@ class Control(ABC):
 
     async def _ask(self, *words: str, stdin: str = "", timeout_seconds: float = CONTROL_S) -> str:
         """Call the program for our place."""
-        call = Call(words=(PROGRAM, *words), stdin=stdin, env=self._place.env)
+        call = ProgramCall(words=(PROGRAM, *words), stdin=stdin, env=self._place.env)
         done = await self._programs.run(call, timeout_seconds)
         if any(text in (done.stdout + done.stderr).lower() for text in NOBODY_THERE):
             raise ControlDown(_one_line(done))
@@ -167,7 +169,9 @@ class Control2(Control):
     default_percent = 100
     """The share is the client's own variable, which can only lower the server's value."""
 
-    def __init__(self, place: Place, programs: Programs, installed: Installed) -> None:
+    def __init__(
+        self, place: DaemonDirectories, programs: ProgramRunner, installed: Installed
+    ) -> None:
         super().__init__(place, programs, installed)
         self._may_take_all_users = installed.multi_user
 
@@ -175,21 +179,21 @@ class Control2(Control):
         """With and without the option for many users by turns, until one of them stays."""
         self.multi_user = self._may_take_all_users and not self.multi_user
 
-    def daemon(self) -> Call:
+    def daemon(self) -> ProgramCall:
         """See :class:`Control`."""
         extra = ("-multiuser-server",) if self.multi_user else ()
-        return Call(words=(PROGRAM, "-f", *extra), env=self._place.env)
+        return ProgramCall(words=(PROGRAM, "-f", *extra), env=self._place.env)
 
-    async def look(self) -> Look:
+    async def look(self) -> DaemonState:
         """See :class:`Control`."""
         servers = whole_lines(await self._command("get_server_list"))
         percent = read_percent(await self._command("get_default_active_thread_percentage"))
         if not servers:
-            return Look(server_pid=0, state=MpsState.DOWN, default_percent=percent)
+            return DaemonState(server_pid=0, state=MpsState.DOWN, default_percent=percent)
         pid = servers[-1]
         state = read_state(await self._command(f"get_server_status {pid}"))
         clients = whole_lines(await self._command(f"get_client_list {pid}"))
-        return Look(
+        return DaemonState(
             server_pid=pid,
             state=state,
             default_percent=percent,
@@ -218,14 +222,14 @@ class Control2(Control):
                     return key
         return ""
 
-    async def terminate(self, look: Look, pid: int) -> None:
+    async def terminate(self, look: DaemonState, pid: int) -> None:
         """See :class:`Control`."""
         command = f"terminate_client {look.server_pid} {pid}"
         answer = await self._command(command, timeout_seconds=TERMINATE_S)
         if answer not in ("", "0"):
             raise ControlUnclear(f"terminate_client of {pid}: {answer}")
 
-    async def limit(self, limits: Limits) -> None:
+    async def limit(self, limits: MpsLimits) -> None:
         """Protocol 2 has no namespaces: the client's own variables say its share."""
 
     async def unlimit(self, name: str) -> None:
@@ -244,25 +248,27 @@ class Control3(Control):
 
     default_percent = DEFAULT_NAMESPACE_PERCENT
 
-    def __init__(self, place: Place, programs: Programs, installed: Installed) -> None:
+    def __init__(
+        self, place: DaemonDirectories, programs: ProgramRunner, installed: Installed
+    ) -> None:
         super().__init__(place, programs, installed)
         self.multi_user = True
 
     def start_otherwise(self) -> None:
         """There is one way: without ``-m`` a client would need the owner's uid."""
 
-    def daemon(self) -> Call:
+    def daemon(self) -> ProgramCall:
         """See :class:`Control`."""
-        return Call(words=(PROGRAM, "-f", "-p", "3", "-m"), env=self._place.env)
+        return ProgramCall(words=(PROGRAM, "-f", "-p", "3", "-m"), env=self._place.env)
 
-    async def look(self) -> Look:
+    async def look(self) -> DaemonState:
         """See :class:`Control`."""
         rows = read_csv(await self._ask("server", "list", "--format=csv,noheader"), columns=4)
         ours = [row for row in rows if row[0] == SERVER]
         if not ours:
-            return Look(server_pid=0, state=MpsState.DOWN)
+            return DaemonState(server_pid=0, state=MpsState.DOWN)
         clients = read_csv(await self._ask("client", "list", "--format=csv,noheader"), columns=4)
-        return Look(
+        return DaemonState(
             server_pid=read_whole(ours[0][2]),
             state=read_state(ours[0][3]),
             default_percent=(await self._namespaces()).get("default", 0),
@@ -283,11 +289,11 @@ class Control3(Control):
         percent = f"--active-thread-percentage={self.default_percent}"
         await self._ask("namespace", "set", "default", f"--server={SERVER}", percent)
 
-    async def terminate(self, look: Look, pid: int) -> None:
+    async def terminate(self, look: DaemonState, pid: int) -> None:
         """See :class:`Control`."""
         await self._ask("client", "terminate", str(pid), timeout_seconds=TERMINATE_S)
 
-    async def limit(self, limits: Limits) -> None:
+    async def limit(self, limits: MpsLimits) -> None:
         """See :class:`Control`."""
         if limits.name not in await self._namespaces():
             await self._ask("namespace", "create", limits.name, f"--server={SERVER}")
@@ -384,7 +390,9 @@ def read_csv(answer: str, columns: int) -> Sequence[Sequence[str]]:
     return rows
 
 
-def control_for(protocol: int, place: Place, programs: Programs, installed: Installed) -> Control:
+def control_for(
+    protocol: int, place: DaemonDirectories, programs: ProgramRunner, installed: Installed
+) -> Control:
     """The words of a protocol for one place."""
     kind = Control3 if protocol == 3 else Control2
     return kind(place, programs, installed)
@@ -394,5 +402,5 @@ TROUBLE: Final = (ControlDown, ControlUnclear, ProgramSilent)
 """What may be wrong with an answer; a missing program is another matter."""
 
 
-def _one_line(done: Done) -> str:
+def _one_line(done: ProgramResult) -> str:
     return " ".join((done.stderr or done.stdout).split())[:200]

@@ -25,13 +25,13 @@ from ullage_node.mps.control import (
     Control,
     ControlDown,
     ControlUnclear,
-    Look,
-    Place,
+    DaemonDirectories,
+    DaemonState,
 )
 from ullage_node.mps.pending import PendingClients, last_words
 from ullage_node.mps.places import CONTROL_LOGS, Places, PlaceUnusable
-from ullage_node.mps.programs import Call, ProgramMissing, Programs, Running
-from ullage_node.mps.records import Limits, Order, Server
+from ullage_node.mps.programs import ProgramCall, ProgramMissing, ProgramRunner, Running
+from ullage_node.mps.records import MpsLimits, MpsServer, ServerOrder
 from ullage_node.times import (
     CLIENT_QUEUE_S,
     DAEMON_BACKOFF_FIRST_S,
@@ -50,7 +50,7 @@ from ullage_node.times import (
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
-Launcher = Callable[[Place, Call], Call]
+Launcher = Callable[[DaemonDirectories, ProgramCall], ProgramCall]
 """Wraps the daemon's call, so that it sees the device's own ``/dev/shm``."""
 
 
@@ -59,9 +59,9 @@ class Daemon:
 
     def __init__(
         self,
-        order: Order,
+        order: ServerOrder,
         control: Control,
-        programs: Programs,
+        programs: ProgramRunner,
         places: Places,
         launcher: Launcher,
     ) -> None:
@@ -74,7 +74,7 @@ class Daemon:
         self._running: Running | None = None
         self._lock = asyncio.Lock()
         self._poked = asyncio.Event()
-        self._look = Look(server_pid=0, state=MpsState.DOWN)
+        self._look = DaemonState(server_pid=0, state=MpsState.DOWN)
         self._logs = tuple(self.place.log / name for name in CONTROL_LOGS)
         self._queue = PendingClients(self._logs)
         self._answered = False
@@ -87,13 +87,13 @@ class Daemon:
         self._faults = self._restarts = 0
 
     @property
-    def server(self) -> Server:
+    def server(self) -> MpsServer:
         """Latest known state; the end of the daemon shows at once."""
         if self._running is not None and self._running.returncode is not None:
             self._poked.set()
             self._set(MpsState.DOWN, f"the control daemon ended with {self._running.returncode}")
         age = 0.0 if self._seen_at is None else _now() - self._seen_at
-        return Server(
+        return MpsServer(
             uuid=self.order.uuid,
             protocol=self.order.protocol,
             state=self._state,
@@ -155,7 +155,7 @@ class Daemon:
                 return f"{pid} is still attached after terminate_client"
             return ""
 
-    async def limit(self, limits: Limits) -> str:
+    async def limit(self, limits: MpsLimits) -> str:
         """Give a namespace its limits; "" = done."""
         return await self._ask(lambda: self._control.limit(limits))
 
@@ -223,7 +223,7 @@ class Daemon:
         except TROUBLE as error:
             await self._mute(error, DAEMON_MUTE_S)
 
-    async def _judge(self, look: Look) -> None:
+    async def _judge(self, look: DaemonState) -> None:
         match look.state:
             case MpsState.DOWN:
                 self._queue.starting(_now())
@@ -239,7 +239,7 @@ class Daemon:
             case _:
                 await self._stay_active(look)
 
-    async def _stay_active(self, look: Look) -> None:
+    async def _stay_active(self, look: DaemonState) -> None:
         if look.default_percent != self._control.default_percent:
             await self._control.begin()  # defaults are lost with a server, or someone set others
         waiting = self._queue.waiting_seconds(_now())
@@ -323,13 +323,13 @@ class Daemon:
                         await self._control.terminate(self._look, pid)
 
     def _forget(self, why: str) -> None:
-        self._look = Look(server_pid=0, state=MpsState.DOWN)
+        self._look = DaemonState(server_pid=0, state=MpsState.DOWN)
         self._seen_at = _now()  # no one is attached to a server that does not exist
         self._set(MpsState.DOWN, why)
 
     # -- small things ----------------------------------------------------------------------------
 
-    def _take(self, look: Look) -> None:
+    def _take(self, look: DaemonState) -> None:
         if look.clients.keys() - self._look.clients.keys():
             self._queue.served()
         self._look, self._seen_at, self._answered = look, _now(), True

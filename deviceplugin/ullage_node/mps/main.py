@@ -14,21 +14,21 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from ullage_node.mps.control import Place
+from ullage_node.mps.control import DaemonDirectories
 from ullage_node.mps.places import Mounts, Places
 from ullage_node.mps.probe import Processes
-from ullage_node.mps.programs import Call, Programs
+from ullage_node.mps.programs import ProgramCall, ProgramRunner
 from ullage_node.mps.server import supervisor_socket
-from ullage_node.mps.supervisor import Supervisor
+from ullage_node.mps.supervisor import MpsSupervisor
 
 DIRECTORY: Final = "mps"
 """Below the run directory, under the same name in every container."""
 
 
-def with_own_memory(place: Place, call: Call) -> Call:
+def with_own_memory(place: DaemonDirectories, call: ProgramCall) -> ProgramCall:
     """The daemon's call with the device's own ``/dev/shm`` around it."""
     launch = (sys.executable, "-m", "ullage_node.mps.launch", str(place.shm))
-    return Call(words=(*launch, *call.words), stdin=call.stdin, env=call.env)
+    return ProgramCall(words=(*launch, *call.words), stdin=call.stdin, env=call.env)
 
 
 async def serve(root: Path) -> None:
@@ -41,8 +41,8 @@ async def serve(root: Path) -> None:
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stop.set)
-    supervisor = Supervisor(
-        Programs(),
+    supervisor = MpsSupervisor(
+        ProgramRunner(),
         Places(root=root, mounts=Mounts()),
         Processes(),
         with_own_memory,

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Final
 
 from ullage_node.mounts import MS_NODEV, MS_NOSUID, mount_tmpfs, unmount
-from ullage_node.mps.control import Place
-from ullage_node.mps.records import Order
+from ullage_node.mps.control import DaemonDirectories
+from ullage_node.mps.records import ServerOrder
 
 LOG_BYTES_MAX: Final = 8 << 20
 """A log that grew past this is emptied: it lies in memory."""
@@ -60,13 +60,13 @@ class Places:
     root: Path
     mounts: Mounts
 
-    def of(self, order: Order) -> Place:
+    def of(self, order: ServerOrder) -> DaemonDirectories:
         """The place of one device.
 
         Raises:
             PlaceUnusable: a socket there would have a name that is too long.
         """
-        place = Place(
+        place = DaemonDirectories(
             uuid=order.uuid,
             directory=self.root / str(order.index),
             memory_mib=order.memory_mib,
@@ -79,7 +79,7 @@ class Places:
             )
         return place
 
-    def prepare(self, place: Place) -> None:
+    def prepare(self, place: DaemonDirectories) -> None:
         """Empty directories for a new daemon; what the last one left is stale.
 
         Raises:
@@ -98,14 +98,14 @@ class Places:
         except OSError as error:
             raise PlaceUnusable(f"{error.filename or place.directory}: {error.strerror}") from error
 
-    def trim(self, place: Place) -> None:
+    def trim(self, place: DaemonDirectories) -> None:
         """Keep the logs from filling the memory."""
         for path in (place.log / name for name in (*CONTROL_LOGS, "server.log")):
             with contextlib.suppress(FileNotFoundError):
                 if path.stat().st_size > LOG_BYTES_MAX:
                     os.truncate(path, 0)
 
-    def remove(self, place: Place) -> None:
+    def remove(self, place: DaemonDirectories) -> None:
         """Take everything of one device away."""
         self.mounts.unmount(place.shm)
         shutil.rmtree(place.directory, ignore_errors=True)

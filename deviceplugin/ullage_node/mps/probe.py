@@ -18,8 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from ullage_node.mps.control import PROGRAM, Place
-from ullage_node.mps.programs import Call, ProgramMissing, Programs, ProgramSilent
+from ullage_node.mps.control import PROGRAM, DaemonDirectories
+from ullage_node.mps.programs import ProgramCall, ProgramMissing, ProgramRunner, ProgramSilent
 from ullage_node.mps.records import (
     MEMORY,
     PIPE,
@@ -72,7 +72,7 @@ class Processes:
 
 
 async def look_around(
-    programs: Programs, processes: Processes, root: Path, driver: str
+    programs: ProgramRunner, processes: Processes, root: Path, driver: str
 ) -> Installed:
     """Detects what is installed and what else uses it; ``problem`` names what is missing.
 
@@ -92,19 +92,21 @@ async def look_around(
     )
 
 
-async def _speaks_three(programs: Programs, root: Path) -> bool:
+async def _speaks_three(programs: ProgramRunner, root: Path) -> bool:
     """True if a daemon started with ``-p 3`` answers in protocol 3."""
     # No device is visible to it, so no server can start and none of ours is disturbed.
-    place = Place(uuid="", directory=root / PROBE_PLACE)
+    place = DaemonDirectories(uuid="", directory=root / PROBE_PLACE)
     for path in (place.pipe, place.log):
         path.mkdir(parents=True, exist_ok=True)
     try:
-        running = await programs.start(Call(words=(PROGRAM, "-f", "-p", "3", "-m"), env=place.env))
+        running = await programs.start(
+            ProgramCall(words=(PROGRAM, "-f", "-p", "3", "-m"), env=place.env)
+        )
     except ProgramMissing:
         shutil.rmtree(place.directory, ignore_errors=True)
         return False
     try:
-        ask = Call(words=(PROGRAM, "server", "list", "--format=csv,noheader"), env=place.env)
+        ask = ProgramCall(words=(PROGRAM, "server", "list", "--format=csv,noheader"), env=place.env)
         for _ in range(PROBE_TRIES):
             with contextlib.suppress(ProgramSilent, ProgramMissing):
                 if (await programs.run(ask, CONTROL_S)).code == 0:

@@ -3,7 +3,7 @@
 """Runs the control program: one seam, an argument list, a deadline on everything.
 
 No shell is involved. Output is read up to a limit, a program that hangs is killed. Tests put the
-stand-in program first on PATH, or take the place of :class:`Programs`.
+stand-in program first on PATH, or take the place of :class:`ProgramRunner`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ProgramSilent(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class ProgramCall:
     """One call of a program: words, what it reads from its standard input, its environment."""
 
     words: tuple[str, ...]
@@ -43,7 +43,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class ProgramResult:
     """Result of a call."""
 
     code: int
@@ -81,10 +81,10 @@ class Running:
         await self._process.wait()
 
 
-class Programs:
+class ProgramRunner:
     """Calls programs."""
 
-    async def run(self, call: Call, timeout_seconds: float) -> Done:
+    async def run(self, call: ProgramCall, timeout_seconds: float) -> ProgramResult:
         """Call a program that answers and ends.
 
         Raises:
@@ -102,9 +102,9 @@ class Programs:
         finally:
             await _kill(process)
         assert process.returncode is not None
-        return Done(code=process.returncode, stdout=_text(out), stderr=_text(err))
+        return ProgramResult(code=process.returncode, stdout=_text(out), stderr=_text(err))
 
-    async def start(self, call: Call, log: Path | None = None) -> Running:
+    async def start(self, call: ProgramCall, log: Path | None = None) -> Running:
         """Start a program that stays; its output is added to ``log``, or goes nowhere.
 
         Raises:
@@ -124,7 +124,7 @@ class Programs:
         return shutil.which(name) is not None
 
 
-async def _spawn(call: Call, *, stdin: int, output: int) -> asyncio.subprocess.Process:
+async def _spawn(call: ProgramCall, *, stdin: int, output: int) -> asyncio.subprocess.Process:
     try:
         return await asyncio.create_subprocess_exec(
             *call.words,

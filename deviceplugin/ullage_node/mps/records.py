@@ -114,7 +114,7 @@ _Uuid: TypeAlias = Annotated[str, Kind(read_uuid), NEEDED]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order(Wire):
+class ServerOrder(Wire):
     """One device that the agent wants served; ``index`` names its directory.
 
     ``memory_mib`` is all that the device has, 0 = not said.
@@ -127,7 +127,7 @@ class Order(Wire):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits(Wire):
+class MpsLimits(Wire):
     """A namespace of protocol 3: the share and memory of one slice."""
 
     name: Annotated[str, Kind(read_namespace), NEEDED]
@@ -184,7 +184,7 @@ class ClientEnvironment(Wire):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Server(Wire):
+class MpsServer(Wire):
     """The MPS server of one device, as it was last seen.
 
     ``clients`` are host pids, ``age_ms`` is how old their list is; where it is ``None`` no one
@@ -217,22 +217,24 @@ class Server(Wire):
         return self.state is MpsState.ACTIVE and not self.draining
 
 
-_SERVERS: Final = rows(derived(Server))
+_SERVERS: Final = rows(derived(MpsServer))
 
 
-def _by_uuid(raw: JsonObject, field: str) -> dict[str, Server]:
-    return {server.uuid: server for server in cast("tuple[Server, ...]", _SERVERS.read(raw, field))}
+def _by_uuid(raw: JsonObject, field: str) -> dict[str, MpsServer]:
+    return {
+        server.uuid: server for server in cast("tuple[MpsServer, ...]", _SERVERS.read(raw, field))
+    }
 
 
-def _listed(servers: Mapping[str, Server]) -> list[dict[str, object]]:
+def _listed(servers: Mapping[str, MpsServer]) -> list[dict[str, object]]:
     return [server.to_wire() for _, server in sorted(servers.items())]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report(Wire):
+class MpsReport(Wire):
     """Everything that the supervisor knows, by device."""
 
     installed: Annotated[Installed, KEPT] = field(default_factory=Installed)
-    servers: Annotated[Mapping[str, Server], Kind(_by_uuid, _listed, {}), KEPT] = field(
+    servers: Annotated[Mapping[str, MpsServer], Kind(_by_uuid, _listed, {}), KEPT] = field(
         default_factory=dict
     )

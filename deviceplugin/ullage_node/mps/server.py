@@ -15,15 +15,15 @@ from typing import Final
 from ullage.api.contract import JsonObject, WireError, objects, section, text
 from ullage.api.wire_fields import strings
 from ullage_node.line_socket import LineServer, Unanswered
-from ullage_node.mps.records import Limits, Order, read_namespace, read_pid, read_uuid
-from ullage_node.mps.supervisor import StillLooking, Supervisor
+from ullage_node.mps.records import MpsLimits, ServerOrder, read_namespace, read_pid, read_uuid
+from ullage_node.mps.supervisor import MpsSupervisor, StillLooking
 
 SOCKET: Final = "supervisor.sock"
 VERSION_MAX: Final = 64
 """Characters of a driver's version."""
 
 
-def supervisor_socket(supervisor: Supervisor, root: Path) -> LineServer:
+def supervisor_socket(supervisor: MpsSupervisor, root: Path) -> LineServer:
     """The supervisor behind its socket."""
 
     async def answer(raw: JsonObject) -> Mapping[str, object]:
@@ -35,11 +35,11 @@ def supervisor_socket(supervisor: Supervisor, root: Path) -> LineServer:
     return LineServer(root / SOCKET, answer)
 
 
-async def _act(supervisor: Supervisor, raw: JsonObject) -> Mapping[str, object]:
+async def _act(supervisor: MpsSupervisor, raw: JsonObject) -> Mapping[str, object]:
     verb = text(raw, "op")
     match verb:
         case "look":
-            listed = [Order.from_wire(order) for order in objects(raw, "orders")]
+            listed = [ServerOrder.from_wire(order) for order in objects(raw, "orders")]
             orders = listed if "orders" in raw else None
             driver = text(raw, "driver", "")[:VERSION_MAX]
             report = await supervisor.look(orders, strings(raw, "fresh"), driver)
@@ -47,7 +47,7 @@ async def _act(supervisor: Supervisor, raw: JsonObject) -> Mapping[str, object]:
         case "terminate":
             return {"failed": await supervisor.terminate(read_uuid(raw), read_pid(raw))}
         case "limit":
-            limits = Limits.from_wire(section(raw, "limits"))
+            limits = MpsLimits.from_wire(section(raw, "limits"))
             return {"failed": await supervisor.limit(read_uuid(raw), limits)}
         case "unlimit":
             return {"failed": await supervisor.unlimit(read_uuid(raw), read_namespace(raw))}

@@ -21,8 +21,8 @@ from ullage_node.mps.control import control_for
 from ullage_node.mps.daemon import Daemon, Launcher
 from ullage_node.mps.places import Places, PlaceUnusable
 from ullage_node.mps.probe import Processes, look_around
-from ullage_node.mps.programs import Programs
-from ullage_node.mps.records import Installed, Limits, Order, Report, Server
+from ullage_node.mps.programs import ProgramRunner
+from ullage_node.mps.records import Installed, MpsLimits, MpsReport, MpsServer, ServerOrder
 from ullage_node.times import MPS_FIRST_S, MPS_FRESH_S, MPS_SURVEY_S
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
@@ -32,11 +32,11 @@ class StillLooking(Exception):
     """The supervisor has just started and knows nothing yet."""
 
 
-class Supervisor:
+class MpsSupervisor:
     """Serves devices. ``look`` and the others may be called at any time, also at once."""
 
     def __init__(
-        self, programs: Programs, places: Places, processes: Processes, launcher: Launcher
+        self, programs: ProgramRunner, places: Places, processes: Processes, launcher: Launcher
     ) -> None:
         self._programs = programs
         self._places = places
@@ -45,7 +45,7 @@ class Supervisor:
         self._driver = ""
         self._installed: Installed | None = None
         self._daemons: dict[str, tuple[Daemon, asyncio.Task[None]]] = {}
-        self._refused: dict[str, Server] = {}
+        self._refused: dict[str, MpsServer] = {}
         self._changing = asyncio.Lock()
         self._first: asyncio.Task[Installed] | None = None
 
@@ -59,8 +59,8 @@ class Supervisor:
             await self.retire()
 
     async def look(
-        self, orders: Sequence[Order] | None, fresh: Sequence[str] = (), driver: str = ""
-    ) -> Report:
+        self, orders: Sequence[ServerOrder] | None, fresh: Sequence[str] = (), driver: str = ""
+    ) -> MpsReport:
         """Serve exactly these devices and say how they are.
 
         Args:
@@ -81,9 +81,9 @@ class Supervisor:
                 async with asyncio.timeout(MPS_FRESH_S):
                     await asyncio.gather(*(daemon.refresh() for daemon in wanted))
         known = {uuid: self._seen(daemon) for uuid, (daemon, _) in self._daemons.items()}
-        return Report(installed=installed, servers=self._refused | known)
+        return MpsReport(installed=installed, servers=self._refused | known)
 
-    def _seen(self, daemon: Daemon) -> Server:
+    def _seen(self, daemon: Daemon) -> MpsServer:
         """A daemon's server with what its clients began with; ended ones have nothing to show."""
         server = daemon.server
         environments = [self._processes.environment(pid) for pid in server.clients or ()]
@@ -99,7 +99,7 @@ class Supervisor:
         entry = self._daemons.get(uuid)
         return await entry[0].terminate(pid) if entry else ""
 
-    async def limit(self, uuid: str, limits: Limits) -> str:
+    async def limit(self, uuid: str, limits: MpsLimits) -> str:
         """Give a namespace its limits; "" = done."""
         entry = self._daemons.get(uuid)
         return await entry[0].limit(limits) if entry else f"{uuid} is not served"
@@ -143,7 +143,7 @@ class Supervisor:
         self._installed = installed
         return installed
 
-    async def _follow(self, orders: Sequence[Order], installed: Installed) -> None:
+    async def _follow(self, orders: Sequence[ServerOrder], installed: Installed) -> None:
         wanted = {order.uuid: order for order in orders}
         obsolete = [
             uuid
@@ -156,7 +156,7 @@ class Supervisor:
             if uuid not in self._daemons:
                 self._begin(order, installed)
 
-    def _begin(self, order: Order, installed: Installed) -> None:
+    def _begin(self, order: ServerOrder, installed: Installed) -> None:
         why = _obstacle(order, installed)
         try:
             if why:
@@ -164,7 +164,7 @@ class Supervisor:
             control = control_for(order.protocol, self._places.of(order), self._programs, installed)
             daemon = Daemon(order, control, self._programs, self._places, self._launcher)
         except PlaceUnusable as error:
-            self._refused[order.uuid] = Server(
+            self._refused[order.uuid] = MpsServer(
                 uuid=order.uuid, protocol=order.protocol, state=MpsState.DOWN, why=str(error)
             )
             return
@@ -182,7 +182,7 @@ class Supervisor:
                 _log.error("MPS daemon's task failed", task=task.get_name(), error=str(outcome))
 
 
-def _obstacle(order: Order, installed: Installed) -> str:
+def _obstacle(order: ServerOrder, installed: Installed) -> str:
     """The obstacle to serving a device; empty = none."""
     if installed.problem:
         return installed.problem

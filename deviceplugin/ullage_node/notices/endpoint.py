@@ -30,7 +30,7 @@ class AnswerUnreadable(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class MetadataAnswer:
     """An answer of the endpoint."""
 
     status: int
@@ -54,7 +54,7 @@ class Endpoint:
 
     async def get(
         self, path: str, headers: Mapping[str, str] | None = None, *, wait_s: float = 0.0
-    ) -> Answer:
+    ) -> MetadataAnswer:
         """Read a path; ``wait_s`` is how long the server may hold the answer back.
 
         Raises:
@@ -62,7 +62,7 @@ class Endpoint:
         """
         return await self._ask("GET", path, headers, wait_s)
 
-    async def put(self, path: str, headers: Mapping[str, str]) -> Answer:
+    async def put(self, path: str, headers: Mapping[str, str]) -> MetadataAnswer:
         """Put nothing, with headers.
 
         Raises:
@@ -72,7 +72,7 @@ class Endpoint:
 
     async def _ask(
         self, method: str, path: str, headers: Mapping[str, str] | None, wait_s: float
-    ) -> Answer:
+    ) -> MetadataAnswer:
         where = self._base + path.partition("?")[0]
         try:
             async with self._session.request(
@@ -91,7 +91,7 @@ class Endpoint:
                 if len(body) > ANSWER_BYTES_MAX:
                     raise EndpointAway(f"{where} answers more than {ANSWER_BYTES_MAX >> 10} KiB")
                 text = body.decode("utf-8", "replace").strip()
-                return Answer(status=answer.status, text=text, headers=answer.headers)
+                return MetadataAnswer(status=answer.status, text=text, headers=answer.headers)
         except TimeoutError as error:
             raise EndpointAway(f"{where} did not answer within {self._timeout_s:g} s") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
@@ -121,7 +121,7 @@ class NoticeSource(Protocol):
         ...
 
 
-def ok_or_away(answer: Answer, path: str) -> str:
+def ok_or_away(answer: MetadataAnswer, path: str) -> str:
     """The text of an answer that must be there.
 
     Raises:

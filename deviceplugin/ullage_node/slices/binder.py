@@ -31,11 +31,11 @@ from ullage_node.model.devices import (
     PrepareRefused,
     ShareDriver,
 )
-from ullage_node.model.slices import Pod, Refusal, shares_lane
+from ullage_node.model.slices import Pod, SliceRefusal, shares_lane
 from ullage_node.slices.cdi import CDIDirectory, render
 from ullage_node.slices.library import Library
 from ullage_node.slices.pods import PodCache
-from ullage_node.slices.prestart import Leftover, Start, decide, owner_of
+from ullage_node.slices.prestart import ContainerStart, Leftover, decide, owner_of
 from ullage_node.slices.steps import StepRecords
 from ullage_node.slices.table import SliceTable
 from ullage_node.times import LEFTOVERS_S, OWNER_PAUSE_S, OWNER_S, POD_READ_S, PREPARE_S
@@ -48,7 +48,7 @@ LIST_TRIES: Final = 3
 class StartRefused(Exception):
     """The container must not start now; ``refusal`` says why, ``pod`` whose it is if known."""
 
-    def __init__(self, refusal: Refusal, pod: Pod | None = None) -> None:
+    def __init__(self, refusal: SliceRefusal, pod: Pod | None = None) -> None:
         super().__init__(refusal.text)
         self.refusal = refusal
         self.pod = pod
@@ -71,7 +71,7 @@ class PodReader(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class BinderDependencies:
     """Dependencies of the binder, all shared with the rest of the agent."""
 
     node: str
@@ -94,7 +94,7 @@ class Surroundings:
 class Binder:
     """Binds slots to slices, one container at a time."""
 
-    def __init__(self, surroundings: Surroundings) -> None:
+    def __init__(self, surroundings: BinderDependencies) -> None:
         self._s = surroundings
         self._lock = asyncio.Lock()
         self.last_listing = Listing(owners={})
@@ -121,7 +121,7 @@ class Binder:
             except StartRefused as refused:
                 refusal = refused.refusal
             except OSError as error:
-                refusal = Refusal(
+                refusal = SliceRefusal(
                     reason=Reason.CDI_UNAVAILABLE,
                     message=f"cannot write {error.filename or 'a file'}: {error.strerror}",
                 )
@@ -132,12 +132,12 @@ class Binder:
 
     async def _owner(self, slots: tuple[str, ...]) -> tuple[SlotOwner, Listing]:
         if not slots:
-            raise StartRefused(Refusal(reason=Reason.SLOT_COUNT, message="no slot was named"))
+            raise StartRefused(SliceRefusal(reason=Reason.SLOT_COUNT, message="no slot was named"))
         if len(slots) > SLOTS_MOST or not all(map(SLOT_PATTERN.fullmatch, slots)):
             message = f"kubelet names {len(slots)} slots, not all of them ours"
-            raise StartRefused(Refusal(reason=Reason.SLOT_UNKNOWN, message=message))
+            raise StartRefused(SliceRefusal(reason=Reason.SLOT_UNKNOWN, message=message))
         deadline = time.monotonic() + OWNER_S
-        result: SlotOwner | Refusal = Refusal(reason=Reason.SLOT_UNKNOWN, message="")
+        result: SlotOwner | SliceRefusal = SliceRefusal(reason=Reason.SLOT_UNKNOWN, message="")
         for attempt in range(LIST_TRIES):
             left = deadline - time.monotonic()
             if attempt:
@@ -147,13 +147,13 @@ class Binder:
             try:
                 listing = await self._s.lister.list_slots(left)
             except KubeletUnavailable as error:
-                result = Refusal(reason=Reason.SLOT_UNKNOWN, message=f"pod-resources: {error}")
+                result = SliceRefusal(reason=Reason.SLOT_UNKNOWN, message=f"pod-resources: {error}")
                 continue
             self.last_listing = listing
             result = owner_of(slots, listing, self._s.pods.by_uid.values())
             if isinstance(result, SlotOwner):
                 return result, listing
-        assert isinstance(result, Refusal)
+        assert isinstance(result, SliceRefusal)
         raise StartRefused(result)
 
     async def _identify(self, owner: SlotOwner) -> Pod:
@@ -188,7 +188,7 @@ class Binder:
         leftovers = await self._leftovers(slots, owner, container, listing)
         binding = self._decide(slots, owner, container, leftovers)
         if missing := self._s.missing_room(container):
-            raise StartRefused(Refusal(reason=Reason.DRAINING, message=missing))
+            raise StartRefused(SliceRefusal(reason=Reason.DRAINING, message=missing))
         for left in leftovers:
             if left.binding.key != container:
                 await self.release(left.binding.key)
@@ -196,14 +196,16 @@ class Binder:
             async with asyncio.timeout(PREPARE_S):
                 edits = await self._s.driver.prepare(binding)
         except PrepareRefused as error:
-            raise StartRefused(Refusal(reason=error.reason, message=error.message)) from error
+            raise StartRefused(SliceRefusal(reason=error.reason, message=error.message)) from error
         except TimeoutError as error:
             message = f"the device backend was not ready within {PREPARE_S:.0f} s"
-            raise StartRefused(Refusal(reason=Reason.MPS_NOT_READY, message=message)) from error
+            raise StartRefused(
+                SliceRefusal(reason=Reason.MPS_NOT_READY, message=message)
+            ) from error
         # The spec may have changed while the backend worked: the decision must still be the same.
         if self._decide(slots, owner, container, ()) != binding:
             raise StartRefused(
-                Refusal(reason=Reason.DRAINING, message="the slice changed during the start")
+                SliceRefusal(reason=Reason.DRAINING, message="the slice changed during the start")
             )
         await self._write(binding, edits)
         return binding
@@ -217,7 +219,7 @@ class Binder:
     ) -> ContainerBinding:
         table = self._s.table
         verdict = decide(
-            Start(
+            ContainerStart(
                 slots=slots,
                 container=container,
                 pod=f"{owner.namespace}/{owner.pod}",
@@ -228,7 +230,7 @@ class Binder:
                 leftovers=leftovers,
             )
         )
-        if isinstance(verdict, Refusal):
+        if isinstance(verdict, SliceRefusal):
             raise StartRefused(verdict)
         return verdict
 
@@ -278,7 +280,7 @@ class Binder:
                 attachments = await self._s.driver.observe(bindings)
         except TimeoutError as error:
             message = "the device backend did not say who still uses the slots"
-            raise StartRefused(Refusal(reason=Reason.DRAINING, message=message)) from error
+            raise StartRefused(SliceRefusal(reason=Reason.DRAINING, message=message)) from error
         return {binding.key: attachments[binding.key] for binding in bindings}
 
     # -- unbinding -------------------------------------------------------------------------------
@@ -289,7 +291,7 @@ class Binder:
         if binding is not None:
             await self._remove_traces(binding)
 
-    async def _note(self, container: ContainerKey, refusal: Refusal) -> None:
+    async def _note(self, container: ContainerKey, refusal: SliceRefusal) -> None:
         ended = self._s.table.refuse(container, refusal)
         if ended is not None:
             await self._remove_traces(ended)
@@ -313,4 +315,4 @@ def owner_of_binding(binding: ContainerBinding) -> SlotOwner:
 
 
 def _unknown(message: str) -> StartRefused:
-    return StartRefused(Refusal(reason=Reason.POD_UNKNOWN, message=message))
+    return StartRefused(SliceRefusal(reason=Reason.POD_UNKNOWN, message=message))

@@ -59,7 +59,7 @@ class CheckpointCorrupt(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoint:
+class SliceCheckpoint:
     """One saved state."""
 
     boot_id: str
@@ -70,10 +70,10 @@ class Checkpoint:
     """Devices that are not to be used before this time (seconds since the epoch)."""
 
 
-def snapshot(table: SliceTable, boot_id: str, quarantine: Mapping[str, float]) -> Checkpoint:
+def snapshot(table: SliceTable, boot_id: str, quarantine: Mapping[str, float]) -> SliceCheckpoint:
     """The state to save now."""
     unread = Reason.INVALID_OBJECT.value
-    return Checkpoint(
+    return SliceCheckpoint(
         boot_id=boot_id,
         epoch=table.epoch,
         held=tuple(part for part in table.held if part.reason != unread),
@@ -82,7 +82,7 @@ def snapshot(table: SliceTable, boot_id: str, quarantine: Mapping[str, float]) -
     )
 
 
-def encode(state: Checkpoint) -> bytes:
+def encode(state: SliceCheckpoint) -> bytes:
     """The file's content."""
     body: dict[str, object] = {
         "version": VERSION,
@@ -103,7 +103,7 @@ def encode(state: Checkpoint) -> bytes:
     return json.dumps(body | {"checksum": _checksum(body)}, sort_keys=True).encode()
 
 
-def decode(data: bytes) -> Checkpoint:
+def decode(data: bytes) -> SliceCheckpoint:
     """Read a file's content.
 
     Raises:
@@ -118,7 +118,7 @@ def decode(data: bytes) -> Checkpoint:
         if body.get("version") != VERSION:
             raise CheckpointCorrupt(f"version {body.get('version')}, expected {VERSION}")
         held = tuple(_held_from_wire(entry) for entry in objects(body, "slices"))
-        return Checkpoint(
+        return SliceCheckpoint(
             boot_id=text(body, "bootId"),
             epoch=_epoch(body),
             held=held,
@@ -131,7 +131,7 @@ def decode(data: bytes) -> Checkpoint:
         raise CheckpointCorrupt(fault_text(error)) from error
 
 
-def load(path: Path) -> Checkpoint | None:
+def load(path: Path) -> SliceCheckpoint | None:
     """The saved state, or ``None`` if there never was one.
 
     Raises:
@@ -149,7 +149,7 @@ def load(path: Path) -> Checkpoint | None:
         raise CheckpointCorrupt(str(error)) from error
 
 
-def save(path: Path, state: Checkpoint) -> None:
+def save(path: Path, state: SliceCheckpoint) -> None:
     """Write the state; after this it survives the process and the machine.
 
     Raises:
@@ -211,12 +211,12 @@ def restore(table: SliceTable, path: Path, boot: str) -> Restored:
 class Saver:
     """Owns the checkpoint file while ``enabled``."""
 
-    def __init__(self, path: Path, compose: Callable[[], Checkpoint]) -> None:
+    def __init__(self, path: Path, compose: Callable[[], SliceCheckpoint]) -> None:
         self._path = path
         self._compose = compose
         self._lock = asyncio.Lock()
         self._poked = asyncio.Event()
-        self._saved: Checkpoint | None = None
+        self._saved: SliceCheckpoint | None = None
         self.enabled = True
         self.writes = 0
 

@@ -21,9 +21,9 @@ from ullage.engines.lanes.assignment import assignment_of, counted_mib
 from ullage_node.model.devices import ContainerBinding, ContainerKey
 from ullage_node.model.slices import (
     WHOLE_PERCENT,
-    Device,
     HeldSlice,
-    Refusal,
+    NodeDevice,
+    SliceRefusal,
     context_costs_mib,
     trust_domain_of,
 )
@@ -33,41 +33,41 @@ _WITHOUT_PROCESS: Final = frozenset({SlicePhase.RESERVED, SlicePhase.PREPARED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class SliceCandidate:
     """A newcomer and what it meets."""
 
     newcomer: DesiredSlice
-    device: Device | None
+    device: NodeDevice | None
     neighbours: tuple[HeldSlice, ...]
     """Slices that hold room on the same device."""
     siblings: tuple[DesiredSlice, ...]
     """Other slices of the same container."""
 
 
-Check = Callable[[Candidate], Refusal | None]
+Check = Callable[[SliceCandidate], SliceRefusal | None]
 
 
-def device_is_here(candidate: Candidate) -> Refusal | None:
+def device_is_here(candidate: SliceCandidate) -> SliceRefusal | None:
     """The device exists on this node."""
     if candidate.device is not None:
         return None
-    return Refusal(
+    return SliceRefusal(
         reason=Reason.DEVICE_LOST, message=f"device {candidate.newcomer.gpu} is not on this node"
     )
 
 
-def device_is_usable(candidate: Candidate) -> Refusal | None:
+def device_is_usable(candidate: SliceCandidate) -> SliceRefusal | None:
     """Nothing is wrong with the device."""
     return candidate.device.refusal if candidate.device else None
 
 
-def admission_confirms(candidate: Candidate) -> Refusal | None:
+def admission_confirms(candidate: SliceCandidate) -> SliceRefusal | None:
     """I1 to I3 and proven neighbours: what the operator was sure of is true here too."""
     device = candidate.device
     return last_word(device, candidate.newcomer, candidate.neighbours) if device else None
 
 
-def processes_fit(candidate: Candidate) -> Refusal | None:
+def processes_fit(candidate: SliceCandidate) -> SliceRefusal | None:
     """I2: contexts, not containers: what is attached, what will be, and the newcomer's own."""
     device = candidate.device
     if device is None or not device.context_limit:
@@ -76,13 +76,13 @@ def processes_fit(candidate: Candidate) -> Refusal | None:
     needed = device.contexts_used + waiting + 1
     if needed <= device.context_limit:
         return None
-    return Refusal(
+    return SliceRefusal(
         reason=Reason.CAPACITY_EXCEEDED,
         message=f"{needed} contexts on {device.uuid}, which takes {device.context_limit}",
     )
 
 
-def turns_suffice(candidate: Candidate) -> Refusal | None:
+def turns_suffice(candidate: SliceCandidate) -> SliceRefusal | None:
     """With equal time slices no tenant gets more than one, and no objective holds."""
     device = candidate.device
     if device is None or not device.equal_turns:
@@ -93,17 +93,17 @@ def turns_suffice(candidate: Candidate) -> Refusal | None:
     turn = WHOLE_PERCENT // len(parties)
     if candidate.newcomer.protected and len(everyone) > 1:
         text = f"tenants of {device.uuid} take equal turns: no objective holds there"
-        return Refusal(reason=Reason.MODE_UNSUPPORTED, message=text)
+        return SliceRefusal(reason=Reason.MODE_UNSUPPORTED, message=text)
     most = max(part.percent for part in everyone)
     if most <= turn:
         return None
-    return Refusal(
+    return SliceRefusal(
         reason=Reason.CAPACITY_EXCEEDED,
         message=f"{len(parties)} equal turns on {device.uuid} give {turn} % each, not {most} %",
     )
 
 
-def one_device_unless_whole(candidate: Candidate) -> Refusal | None:
+def one_device_unless_whole(candidate: SliceCandidate) -> SliceRefusal | None:
     """I4: a container holds several slices only as whole devices, each a different one."""
     if not candidate.siblings:
         return None
@@ -112,7 +112,7 @@ def one_device_unless_whole(candidate: Candidate) -> Refusal | None:
         part.percent == WHOLE_PERCENT for part in everyone
     ):
         return None
-    return Refusal(
+    return SliceRefusal(
         reason=Reason.CAPACITY_EXCEEDED,
         message=f"{len(everyone)} slices of one container must be whole, different devices",
     )
@@ -128,24 +128,26 @@ CHECKS: Final[tuple[Check, ...]] = (
 )
 
 
-def first_refusal(candidate: Candidate, checks: Sequence[Check] = CHECKS) -> Refusal | None:
+def first_refusal(
+    candidate: SliceCandidate, checks: Sequence[Check] = CHECKS
+) -> SliceRefusal | None:
     """The first check that speaks against the newcomer, if any."""
     return next((refusal for check in checks if (refusal := check(candidate))), None)
 
 
-def memory_needed_mib(device: Device, slices: Sequence[DesiredSlice]) -> int:
+def memory_needed_mib(device: NodeDevice, slices: Sequence[DesiredSlice]) -> int:
     """Memory that slices take on a device, each lane counted once, and that of their contexts."""
     counted = counted_mib([assignment_of(part) for part in slices])
     return sum(counted) + sum(context_costs_mib(device, slices))
 
 
 def candidate_for(
-    newcomer: DesiredSlice, held: Iterable[HeldSlice], devices: Mapping[str, Device]
-) -> Candidate:
+    newcomer: DesiredSlice, held: Iterable[HeldSlice], devices: Mapping[str, NodeDevice]
+) -> SliceCandidate:
     """The device as a newcomer meets it, without an older form of itself."""
     own = newcomer.key
     others = [part for part in held if part.phase.holds_capacity and part.desired.key != own]
-    return Candidate(
+    return SliceCandidate(
         newcomer=newcomer,
         device=devices.get(newcomer.gpu),
         neighbours=tuple(part for part in others if part.desired.gpu == newcomer.gpu),
@@ -161,7 +163,7 @@ def candidate_for(
 def violations(
     held: Iterable[HeldSlice],
     bindings: Iterable[ContainerBinding],
-    devices: Mapping[str, Device],
+    devices: Mapping[str, NodeDevice],
 ) -> list[str]:
     """Every invariant that a table breaks, in words; empty = all hold.
 

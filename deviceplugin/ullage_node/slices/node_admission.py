@@ -20,9 +20,9 @@ from ullage.engines.admission.records import Tenant
 from ullage.engines.lanes.assignment import assignment_of, counted_mib
 from ullage_node.model.slices import (
     WHOLE_PERCENT,
-    Device,
     HeldSlice,
-    Refusal,
+    NodeDevice,
+    SliceRefusal,
     context_costs_mib,
     trust_domain_of,
 )
@@ -35,8 +35,8 @@ _SAID: Final[Mapping[Reason, Reason]] = {
 
 
 def last_word(
-    device: Device, newcomer: DesiredSlice, neighbours: Sequence[HeldSlice]
-) -> Refusal | None:
+    device: NodeDevice, newcomer: DesiredSlice, neighbours: Sequence[HeldSlice]
+) -> SliceRefusal | None:
     """The refusal of a slice on its device, by the engine's rules; ``None`` = it may join.
 
     Args:
@@ -47,7 +47,7 @@ def last_word(
     if newcomer.memory_mib < 1:
         # to the engine 0 means "no limit of its own"; on the wire it is the limit
         text = f"{newcomer.memory_mib} MiB beside its context on {device.uuid} is no memory"
-        return Refusal(reason=Reason.CAPACITY_EXCEEDED, message=text)
+        return SliceRefusal(reason=Reason.CAPACITY_EXCEEDED, message=text)
     own = trust_domain_of(newcomer)
     everyone = [newcomer, *(part.desired for part in neighbours)]
     costs = context_costs_mib(device, everyone)
@@ -60,16 +60,16 @@ def last_word(
         filters.check_device(seen)
         filters.check_newcomer(asked, seen)
     except ValueError as error:  # figures that no device or decision can have
-        return Refusal(reason=Reason.CAPACITY_EXCEEDED, message=str(error))
+        return SliceRefusal(reason=Reason.CAPACITY_EXCEEDED, message=str(error))
     refusal = filters.first_refusal(asked, seen)
     if refusal is None:
         return None
     reason = _SAID.get(refusal.reason, Reason.CAPACITY_EXCEEDED)
-    return Refusal(reason=reason, message=refusal.text)
+    return SliceRefusal(reason=reason, message=refusal.text)
 
 
 def _seen(
-    device: Device, domain: str, neighbours: Sequence[HeldSlice], takes: Sequence[int]
+    device: NodeDevice, domain: str, neighbours: Sequence[HeldSlice], takes: Sequence[int]
 ) -> filters.Device:
     """The device as the engine sees it; ``domain`` stands for one that is not known.
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from ullage.api.contract import Reason, SlicePhase
 from ullage_node.model.devices import Attachment, AttachState, ContainerKey
-from ullage_node.model.slices import Refusal
+from ullage_node.model.slices import SliceRefusal
 from ullage_node.times import ABSENT_S, UNVERIFIED_FIRST_S, UNVERIFIED_LATER_S
 
 UNENFORCED_READINGS: Final = 2
@@ -25,11 +25,11 @@ class PhaseChange:
     """A container's slices go to another phase, or the reason beside it changes."""
 
     phase: SlicePhase
-    why: Refusal | None
+    why: SliceRefusal | None
 
 
 @dataclass(slots=True, kw_only=True)
-class _Track:
+class _VerificationTrack:
     state: AttachState
     since: float
     readings: int = 1
@@ -39,7 +39,7 @@ class Observer:
     """Remembers how long each container has been in which state; times are monotonic seconds."""
 
     def __init__(self) -> None:
-        self._tracks: dict[ContainerKey, _Track] = {}
+        self._tracks: dict[ContainerKey, _VerificationTrack] = {}
 
     def keep(self, containers: Collection[ContainerKey]) -> None:
         """Forget all other containers."""
@@ -56,7 +56,7 @@ class Observer:
         """Judges a reading of a container in this phase; ``None`` = no change."""
         track = self._tracks.get(container)
         if track is None or track.state is not seen.state:
-            track = _Track(state=seen.state, since=now)
+            track = _VerificationTrack(state=seen.state, since=now)
             self._tracks[container] = track
         else:
             track.readings += 1
@@ -77,11 +77,11 @@ def _patience(phase: SlicePhase) -> float:
     return UNVERIFIED_LATER_S if phase is SlicePhase.ATTACHED else UNVERIFIED_FIRST_S
 
 
-def _warning(seen: Attachment) -> Refusal | None:
-    return Refusal(reason=seen.reason, message=seen.message) if seen.reason else None
+def _warning(seen: Attachment) -> SliceRefusal | None:
+    return SliceRefusal(reason=seen.reason, message=seen.message) if seen.reason else None
 
 
 def _failed(message: str) -> PhaseChange:
     return PhaseChange(
-        phase=SlicePhase.FAILED, why=Refusal(reason=Reason.UNENFORCED, message=message)
+        phase=SlicePhase.FAILED, why=SliceRefusal(reason=Reason.UNENFORCED, message=message)
     )

@@ -15,7 +15,7 @@ from typing import Final
 from ullage.api.contract import DesiredSlice, Reason, SlicePhase
 from ullage_node.kubelet.pod_resources import Listing, SlotOwner
 from ullage_node.model.devices import ContainerBinding, ContainerKey
-from ullage_node.model.slices import Device, HeldSlice, Pod, Refusal, same_share
+from ullage_node.model.slices import HeldSlice, NodeDevice, Pod, SliceRefusal, same_share
 from ullage_node.slices.invariants import candidate_for, first_refusal
 from ullage_node.slices.table import binding_of
 
@@ -31,7 +31,7 @@ class Leftover:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class ContainerStart:
     """Everything that the decision about one container start depends on."""
 
     slots: tuple[str, ...]
@@ -42,14 +42,16 @@ class Start:
     wanted: tuple[DesiredSlice, ...]
     held: tuple[HeldSlice, ...]
     everyone: tuple[HeldSlice, ...]
-    devices: Mapping[str, Device]
+    devices: Mapping[str, NodeDevice]
     leftovers: tuple[Leftover, ...] = ()
 
 
-Check = Callable[[Start], Refusal | None]
+Check = Callable[[ContainerStart], SliceRefusal | None]
 
 
-def owner_of(slots: Sequence[str], listing: Listing, pods: Collection[Pod]) -> SlotOwner | Refusal:
+def owner_of(
+    slots: Sequence[str], listing: Listing, pods: Collection[Pod]
+) -> SlotOwner | SliceRefusal:
     """The live container that kubelet gave all these slots to.
 
     Some kubelets list finished pods too: owners all of whose known pods are terminal are dropped.
@@ -66,7 +68,7 @@ def owner_of(slots: Sequence[str], listing: Listing, pods: Collection[Pod]) -> S
         return holders[0]
     names = ", ".join(f"{owner.namespace}/{owner.pod}" for owner in sorted(owners))
     listed = f"kubelet lists {names} for it" if owners else "kubelet lists no pod for it"
-    return Refusal(reason=Reason.SLOT_UNKNOWN, message=f"{' '.join(slots)}: {listed}")
+    return SliceRefusal(reason=Reason.SLOT_UNKNOWN, message=f"{' '.join(slots)}: {listed}")
 
 
 def _only_terminal(pods: Iterable[Pod]) -> set[tuple[str, str]]:
@@ -75,66 +77,66 @@ def _only_terminal(pods: Iterable[Pod]) -> set[tuple[str, str]]:
     return {(pod.namespace, pod.name) for pod in pods} - alive
 
 
-def placement_exists(start: Start) -> Refusal | None:
+def placement_exists(start: ContainerStart) -> SliceRefusal | None:
     """The operator decided something for this container, and this node took it in."""
     if start.wanted and start.held:
         return None
-    return Refusal(
+    return SliceRefusal(
         reason=Reason.PLACEMENT_MISSING,
         message=f"no slice for container {start.container.container} of {start.pod} on this node",
     )
 
 
-def not_refused_before(start: Start) -> Refusal | None:
+def not_refused_before(start: ContainerStart) -> SliceRefusal | None:
     """A slice that was refused for good stays so until the operator decides again."""
     for part in start.held:
         if part.phase is SlicePhase.REFUSED:
-            return Refusal(reason=Reason(part.reason), message=part.message)
+            return SliceRefusal(reason=Reason(part.reason), message=part.message)
     return None
 
 
-def epochs_agree(start: Start) -> Refusal | None:
+def epochs_agree(start: ContainerStart) -> SliceRefusal | None:
     """Checks that the spec still holds what this node reserved."""
     held = {part.desired.key: part.desired for part in start.held}
     for wanted in start.wanted:
         mine = held.get(wanted.key)
         if mine is None or mine.epoch != wanted.epoch or not same_share(mine, wanted):
             have = f"reserved is epoch {mine.epoch}" if mine else "nothing is reserved"
-            return Refusal(
+            return SliceRefusal(
                 reason=Reason.EPOCH_STALE,
                 message=f"slice {wanted.key.index} is decided in epoch {wanted.epoch}, {have}",
             )
     return None
 
 
-def slots_match_slices(start: Start) -> Refusal | None:
+def slots_match_slices(start: ContainerStart) -> SliceRefusal | None:
     """Checks that there are as many slots as slices."""
     if len(start.slots) == len(start.wanted) == len(start.held):
         return None
-    return Refusal(
+    return SliceRefusal(
         reason=Reason.SLOT_COUNT,
         message=f"{start.pod} brings {len(start.slots)} slots for {len(start.wanted)} slices",
     )
 
 
-def drained(start: Start) -> Refusal | None:
+def drained(start: ContainerStart) -> SliceRefusal | None:
     """No one else still uses the slots, nor an earlier start of this container its devices."""
     for left in start.leftovers:
         name = f"{left.binding.pod_namespace}/{left.binding.pod_name}"
         if left.live:
-            return Refusal(
+            return SliceRefusal(
                 reason=Reason.DRAINING,
                 message=f"{' '.join(start.slots)} still belongs to live pod {name}",
             )
         if left.pids:
-            return Refusal(
+            return SliceRefusal(
                 reason=Reason.DRAINING,
                 message=f"{len(left.pids)} processes of {name} have not ended",
             )
     return None
 
 
-def room_is_left(start: Start) -> Refusal | None:
+def room_is_left(start: ContainerStart) -> SliceRefusal | None:
     """The invariants hold with these slices, each judged against everyone else's."""
     for wanted in start.wanted:
         refusal = first_refusal(candidate_for(wanted, start.everyone, start.devices))
@@ -154,7 +156,9 @@ CHECKS: Final[tuple[Check, ...]] = (
 """``drained`` stands before every refusal that lasts, because those give room back."""
 
 
-def decide(start: Start, checks: Sequence[Check] = CHECKS) -> ContainerBinding | Refusal:
+def decide(
+    start: ContainerStart, checks: Sequence[Check] = CHECKS
+) -> ContainerBinding | SliceRefusal:
     """Bind slots to slices, or refuse with the reason that the container must wait."""
     first_refusal = next((refusal for check in checks if (refusal := check(start))), None)
     return first_refusal or binding_of(list(zip(start.wanted, start.slots, strict=True)))

@@ -19,7 +19,7 @@ from ullage.api.contract import DesiredSlice
 from ullage_node.kubelet.pod_resources import KubeletUnavailable, Listing, SlotOwner
 from ullage_node.model.devices import ContainerKey
 from ullage_node.model.slices import container_of
-from ullage_node.slices.binder import Binder, StartRefused, Surroundings, owner_of_binding
+from ullage_node.slices.binder import Binder, BinderDependencies, StartRefused, owner_of_binding
 from ullage_node.times import LISTING_S
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
@@ -28,7 +28,7 @@ _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 class Reconciler:
     """Compares and repairs; only call it once spec and pods are known completely."""
 
-    def __init__(self, surroundings: Surroundings, binder: Binder) -> None:
+    def __init__(self, surroundings: BinderDependencies, binder: Binder) -> None:
         self._s = surroundings
         self._binder = binder
         self.before_release: Callable[[], Awaitable[None]] = _nothing

@@ -21,10 +21,10 @@ from ullage.process.faults import fault_text
 from ullage_node.kubelet.slot_board import DeviceRoom
 from ullage_node.model.devices import BoundSlice, ContainerBinding, ContainerKey
 from ullage_node.model.slices import (
-    Device,
     HeldSlice,
+    NodeDevice,
     Pod,
-    Refusal,
+    SliceRefusal,
     container_of,
     same_share,
 )
@@ -48,12 +48,12 @@ class SliceTable:
         self._bindings: dict[ContainerKey, ContainerBinding] = {}
         self._slots: dict[str, ContainerKey] = {}
         self._ended: set[SliceKey] = set()
-        self._devices: dict[str, Device] = {}
+        self._devices: dict[str, NodeDevice] = {}
 
     # -- reading ---------------------------------------------------------------------------------
 
     @property
-    def devices(self) -> Mapping[str, Device]:
+    def devices(self) -> Mapping[str, NodeDevice]:
         """The devices as the invariants see them."""
         return MappingProxyType(self._devices)
 
@@ -118,7 +118,7 @@ class SliceTable:
 
     # -- devices ---------------------------------------------------------------------------------
 
-    def set_devices(self, devices: Iterable[Device]) -> None:
+    def set_devices(self, devices: Iterable[NodeDevice]) -> None:
         """Learn the devices; a lost one fails what runs on it and refuses what waits for it."""
         fresh = {device.uuid: device for device in devices}
         if fresh == self._devices:
@@ -291,7 +291,7 @@ class SliceTable:
             self._put(replace(part, phase=SlicePhase.PREPARED, reason="", message=""))
         self.version += 1
 
-    def refuse(self, container: ContainerKey, refusal: Refusal) -> ContainerBinding | None:
+    def refuse(self, container: ContainerKey, refusal: SliceRefusal) -> ContainerBinding | None:
         """Note why a container did not start; a lasting refusal gives its room back.
 
         Only call it for a lasting refusal when no process of the container is left.
@@ -307,7 +307,7 @@ class SliceTable:
         return self._unbind(container) if refusal.lasting else None
 
     def set_phase(
-        self, container: ContainerKey, phase: SlicePhase, refusal: Refusal | None = None
+        self, container: ContainerKey, phase: SlicePhase, refusal: SliceRefusal | None = None
     ) -> None:
         """Say what was seen of a bound container; a failed one stays failed until it is gone."""
         for part in self.held_for(container):
@@ -400,7 +400,7 @@ class SliceTable:
             self.version += 1
         return binding
 
-    def _mark(self, key: SliceKey, phase: SlicePhase, refusal: Refusal | None) -> None:
+    def _mark(self, key: SliceKey, phase: SlicePhase, refusal: SliceRefusal | None) -> None:
         self._put(
             replace(
                 self._held[key],

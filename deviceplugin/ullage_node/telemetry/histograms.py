@@ -72,7 +72,7 @@ class HistogramUnusable(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Histogram:
+class LatencyHistogram:
     """Counts since the server started: ``cumulative[i]`` observations of at most ``bounds[i]``.
 
     The last bound is infinite. ``sum_seconds`` is the sum of all observations, ``requests`` the
@@ -89,7 +89,7 @@ class Histogram:
         """All observations."""
         return self.cumulative[-1]
 
-    def since(self, earlier: Histogram) -> Histogram | None:
+    def since(self, earlier: LatencyHistogram) -> LatencyHistogram | None:
         """Observations since an earlier page; ``None`` = the server restarted."""
         if self.bounds != earlier.bounds:
             return None
@@ -101,7 +101,7 @@ class Histogram:
             return None
         if any(high < low for low, high in itertools.pairwise(grown)):
             return None
-        return Histogram(
+        return LatencyHistogram(
             bounds=self.bounds, cumulative=grown, sum_seconds=seconds, requests=requests
         )
 
@@ -119,7 +119,7 @@ class Quantile:
     floor: bool = False
 
 
-def quantile(histogram: Histogram, fraction: float) -> Quantile | None:
+def quantile(histogram: LatencyHistogram, fraction: float) -> Quantile | None:
     """The value below which a fraction of the observations lies; ``None`` = there are none.
 
     Linear inside the bucket, as Prometheus' ``histogram_quantile`` does.
@@ -152,7 +152,7 @@ def keep_line(line: str, names: Iterable[str]) -> bool:
     )
 
 
-def read_histogram(lines: Iterable[str], metric: str) -> Histogram:
+def read_histogram(lines: Iterable[str], metric: str) -> LatencyHistogram:
     """The histogram of this name, its label sets added up.
 
     Args:
@@ -206,7 +206,9 @@ def _there(shortcut: str, lines: Iterable[str], types: Mapping[str, str]) -> str
     return present[0]
 
 
-def _checked(metric: str, buckets: Mapping[float, float], totals: Mapping[str, float]) -> Histogram:
+def _checked(
+    metric: str, buckets: Mapping[float, float], totals: Mapping[str, float]
+) -> LatencyHistogram:
     """A histogram in seconds whose counts only rise."""
     whole = {math.inf: totals.get(f"{metric}_count", 0.0)} | dict(buckets)
     bounds = sorted(whole)
@@ -224,7 +226,7 @@ def _checked(metric: str, buckets: Mapping[float, float], totals: Mapping[str, f
         raise HistogramUnusable(f"{metric}: one of its values is larger than any count")
     if bounds[0] < 0 or bounds[-2] * unit > BUCKET_MOST_S:
         raise HistogramUnusable(f"{metric}: a bucket has a bound that is no latency")
-    return Histogram(
+    return LatencyHistogram(
         bounds=tuple(bound * unit for bound in bounds),
         cumulative=cumulative,
         sum_seconds=seconds,

@@ -27,7 +27,7 @@ _CHUNK: Final = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;[^\r\n]*)?\r\n")
 _TARGET: Final = re.compile(r"/[!-~]*")
 
 
-class MalformedAnswer(ValueError):
+class MalformedPage(ValueError):
     """The server does not speak HTTP/1.1; the text is stable."""
 
 
@@ -54,11 +54,11 @@ class _Head:
         status = _STATUS.fullmatch(first)
         fields = [line.partition(b":") for line in lines]
         if status is None or not all(colon for _, colon, _ in fields):
-            raise MalformedAnswer("no head of HTTP/1.1")
+            raise MalformedPage("no head of HTTP/1.1")
         headers = {name.lower(): value.strip(b" \t").lower() for name, _, value in fields}
         length, coding = headers.get(b"content-length"), headers.get(b"transfer-encoding")
         if coding not in (None, b"chunked") or (length and not _LENGTH.fullmatch(length)):
-            raise MalformedAnswer("no length that can be read")
+            raise MalformedPage("no length that can be read")
         return cls(
             status=int(status[1]),
             length=int(length) if length else None,
@@ -122,7 +122,7 @@ async def _chunks(reader: asyncio.StreamReader) -> AsyncGenerator[bytes, None]:
     for _ in range(CHUNKS_MAX):
         size = _CHUNK.fullmatch(await reader.readuntil(b"\r\n"))
         if size is None:
-            raise MalformedAnswer("no chunk")
+            raise MalformedPage("no chunk")
         left = int(size[1], 16)
         if not left:
             yield bytes(gathered)
@@ -135,5 +135,5 @@ async def _chunks(reader: asyncio.StreamReader) -> AsyncGenerator[bytes, None]:
                 yield bytes(gathered)
                 gathered.clear()
         if await reader.readexactly(2) != b"\r\n":
-            raise MalformedAnswer("no end of a chunk")
-    raise MalformedAnswer(f"more than {CHUNKS_MAX} chunks")
+            raise MalformedPage("no end of a chunk")
+    raise MalformedPage(f"more than {CHUNKS_MAX} chunks")

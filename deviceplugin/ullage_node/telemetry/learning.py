@@ -20,9 +20,9 @@ from ullage.api.contract import MAX_PARTNERS
 from ullage_node.model.devices import ContainerKey
 from ullage_node.model.samples import Samples
 from ullage_node.telemetry.observations import ObservationBook
-from ullage_node.telemetry.rows import STEPS_MIN, Reading, RowMaker, Stretch
-from ullage_node.telemetry.tenants import Tenant
-from ullage_node.telemetry.windows import Page
+from ullage_node.telemetry.rows import STEPS_MIN, CounterReading, RowMaker, Stretch
+from ullage_node.telemetry.tenants import RunningTenant
+from ullage_node.telemetry.windows import HistogramPage
 from ullage_node.times import LOOK_GAP_S, STRETCH_CARRIED_S, STRETCH_S, UNREPORTED_WARM_UP_S
 
 WARM_UP_STEPS: Final = 20
@@ -34,33 +34,33 @@ BUSY: Final = 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class NodeSnapshot:
     """Everything at one moment; ``now`` is CLOCK_MONOTONIC, ``wall`` seconds since the epoch."""
 
     now: float
     wall: float
-    tenants: tuple[Tenant, ...]
+    tenants: tuple[RunningTenant, ...]
     models: Mapping[str, str]
     """Accelerator key of every device."""
-    pages: Mapping[ContainerKey, Page] = field(default_factory=dict)
+    pages: Mapping[ContainerKey, HistogramPage] = field(default_factory=dict)
     images: Mapping[ContainerKey, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
-class _Track:
+class _TenantTrack:
     """State of one tenant during a stretch."""
 
     entered_steps: int
-    first: Reading | None = None
-    middle: Reading | None = None
-    newest: Reading | None = None
-    first_page: Page | None = None
-    middle_page: Page | None = None
-    newest_page: Page | None = None
+    first: CounterReading | None = None
+    middle: CounterReading | None = None
+    newest: CounterReading | None = None
+    first_page: HistogramPage | None = None
+    middle_page: HistogramPage | None = None
+    newest_page: HistogramPage | None = None
     peak_mib: int = 0
 
     @property
-    def pages(self) -> tuple[Page, Page] | None:
+    def pages(self) -> tuple[HistogramPage, HistogramPage] | None:
         """The pages that the stretch lies between."""
         if self.first_page is None or self.newest_page is None:
             return None
@@ -74,10 +74,10 @@ class _Device:
     crowd: frozenset[tuple[object, ...]]
     since: float
     seen_at: float
-    tracks: dict[ContainerKey, _Track]
+    tracks: dict[ContainerKey, _TenantTrack]
 
 
-class Learning:
+class ObservationLearner:
     """Watches every device and offers rows to the book."""
 
     def __init__(self, node: str, book: ObservationBook, samples: Samples) -> None:
@@ -88,7 +88,7 @@ class Learning:
         self.stretches: int = 0
         """Steady stretches that ended whole."""
 
-    def take(self, look: Look) -> None:
+    def take(self, look: NodeSnapshot) -> None:
         """Take in one look at the node, about once a second."""
         running = [tenant for tenant in look.tenants if tenant.running]
         keys = {tenant.key for tenant in running}
@@ -98,7 +98,7 @@ class Learning:
         for gpu in sorted(gpus):
             self._advance(gpu, [tenant for tenant in running if gpu in tenant.gpus], look)
 
-    def _advance(self, gpu: str, tenants: list[Tenant], look: Look) -> None:
+    def _advance(self, gpu: str, tenants: list[RunningTenant], look: NodeSnapshot) -> None:
         device = self._devices.get(gpu)
         crowd = frozenset(_mark(tenant) for tenant in tenants)
         if not all(self._fit(tenant, look) for tenant in tenants):
@@ -120,7 +120,7 @@ class Learning:
             self._conclude(gpu, device, tenants, look)
             self._devices[gpu] = _go_on(device, tenants, look.now)
 
-    def _fit(self, tenant: Tenant, look: Look) -> bool:
+    def _fit(self, tenant: RunningTenant, look: NodeSnapshot) -> bool:
         """True if a tenant is past its warm-up and runs freely."""
         if tenant.frozen:
             return False
@@ -128,7 +128,9 @@ class Learning:
             return tenant.progress.steps >= WARM_UP_STEPS
         return look.now - self._first_seen[tenant.key] >= UNREPORTED_WARM_UP_S
 
-    def _conclude(self, gpu: str, device: _Device, tenants: list[Tenant], look: Look) -> None:
+    def _conclude(
+        self, gpu: str, device: _Device, tenants: list[RunningTenant], look: NodeSnapshot
+    ) -> None:
         known = all(tenant.desired.workload_class for tenant in tenants)
         if not known or len(tenants) > MAX_PARTNERS + 1 or gpu not in look.models:
             return
@@ -159,13 +161,13 @@ class Learning:
                 self._book.offer(row)
 
 
-def _take_turns(tenants: list[Tenant]) -> bool:
+def _take_turns(tenants: list[RunningTenant]) -> bool:
     """True if two of them are in one lane of the device."""
     lanes = [tenant.desired.lane for tenant in tenants if tenant.desired.lane]
     return len(lanes) > len(set(lanes))
 
 
-def _mark(tenant: Tenant) -> tuple[object, ...]:
+def _mark(tenant: RunningTenant) -> tuple[object, ...]:
     """Properties whose change makes a tenant another neighbour."""
     part = tenant.desired
     return (
@@ -177,41 +179,45 @@ def _mark(tenant: Tenant) -> tuple[object, ...]:
     )
 
 
-def _begin(crowd: frozenset[tuple[object, ...]], tenants: list[Tenant], now: float) -> _Device:
+def _begin(
+    crowd: frozenset[tuple[object, ...]], tenants: list[RunningTenant], now: float
+) -> _Device:
     """A stretch under new conditions: the step under way began under the old ones."""
-    tracks = {tenant.key: _Track(entered_steps=tenant.progress.steps) for tenant in tenants}
+    tracks = {tenant.key: _TenantTrack(entered_steps=tenant.progress.steps) for tenant in tenants}
     return _Device(crowd=crowd, since=now, seen_at=now, tracks=tracks)
 
 
-def _go_on(device: _Device, tenants: list[Tenant], now: float) -> _Device:
+def _go_on(device: _Device, tenants: list[RunningTenant], now: float) -> _Device:
     """The next stretch under the same conditions."""
     begun = _begin(device.crowd, tenants, now)
     for tenant in tenants:
         before, track = device.tracks[tenant.key], begun.tracks[tenant.key]
-        track.first = track.newest = Reading.of(tenant, now)
+        track.first = track.newest = CounterReading.of(tenant, now)
         if before.first is not None and _too_few(before.first, track.newest):
             track.first = before.first  # long steps need more than one stretch
         track.first_page = before.newest_page or before.first_page
     return begun
 
 
-def _too_few(first: Reading, newest: Reading) -> bool:
+def _too_few(first: CounterReading, newest: CounterReading) -> bool:
     """True if steps are so long that counting continues."""
     few = newest.steps - first.steps < STEPS_MIN
     return few and newest.at_s - first.at_s < STRETCH_CARRIED_S
 
 
-def _restarted(device: _Device, tenants: list[Tenant], now: float) -> bool:
+def _restarted(device: _Device, tenants: list[RunningTenant], now: float) -> bool:
     for tenant in tenants:
         newest = device.tracks[tenant.key].newest
-        if newest is not None and newest.restarted_by(Reading.of(tenant, now)):
+        if newest is not None and newest.restarted_by(CounterReading.of(tenant, now)):
             return True
     return False
 
 
-def _follow(device: _Device, track: _Track, tenant: Tenant, look: Look, *, middle: bool) -> None:
+def _follow(
+    device: _Device, track: _TenantTrack, tenant: RunningTenant, look: NodeSnapshot, *, middle: bool
+) -> None:
     """Note where a tenant is."""
-    reading = Reading.of(tenant, look.now)
+    reading = CounterReading.of(tenant, look.now)
     track.newest = reading
     track.peak_mib = max(track.peak_mib, tenant.attachment.memory_used_mib)
     if track.first is None and (reading.steps > track.entered_steps or not reading.steps):
@@ -223,7 +229,7 @@ def _follow(device: _Device, track: _Track, tenant: Tenant, look: Look, *, middl
         _follow_page(track, page, device.since, middle=middle)
 
 
-def _follow_page(track: _Track, page: Page, since: float, *, middle: bool) -> None:
+def _follow_page(track: _TenantTrack, page: HistogramPage, since: float, *, middle: bool) -> None:
     if track.first_page is None:
         # A page from before the stretch counted under other conditions.
         track.first_page = page if page.at_s >= since else None
@@ -233,7 +239,7 @@ def _follow_page(track: _Track, page: Page, since: float, *, middle: bool) -> No
             track.middle_page = page
 
 
-def _load_changed(track: _Track) -> bool:
+def _load_changed(track: _TenantTrack) -> bool:
     """True if more or less was asked of a tenant in the second half than in the first."""
     first, half, last = track.first_page, track.middle_page, track.newest_page
     if first is not None and half is not None and last is not None:
@@ -248,7 +254,7 @@ def _load_changed(track: _Track) -> bool:
     return _pace_changed(track)
 
 
-def _pace_changed(track: _Track) -> bool:
+def _pace_changed(track: _TenantTrack) -> bool:
     """The same of a tenant that serves without a histogram: it is idle part of the time."""
     first, middle, newest = track.first, track.middle, track.newest
     if (

@@ -16,8 +16,8 @@ from typing import Final
 
 from ullage.api.contract import LatencyObjective, ObservedLoad
 from ullage_node.model.devices import ContainerKey
-from ullage_node.telemetry.histograms import Histogram, quantile
-from ullage_node.telemetry.windows import Page
+from ullage_node.telemetry.histograms import LatencyHistogram, quantile
+from ullage_node.telemetry.windows import HistogramPage
 from ullage_node.times import LOAD_SPAN_LEAST_S, LOAD_SPAN_MOST_S, LOAD_SPAN_S, PAGE_STALE_S
 
 PAGES_MOST: Final = 16
@@ -27,7 +27,7 @@ PAGES_MOST: Final = 16
 class _Span:
     """Changes between two pages."""
 
-    made: Histogram
+    made: LatencyHistogram
     seconds: float
 
 
@@ -35,13 +35,13 @@ class Loads:
     """Keeps the last pages of each container."""
 
     def __init__(self) -> None:
-        self._pages: dict[ContainerKey, deque[Page]] = {}
+        self._pages: dict[ContainerKey, deque[HistogramPage]] = {}
 
     def keep(self, containers: Collection[ContainerKey]) -> None:
         """Forget all other containers."""
         self._pages = {key: pages for key, pages in self._pages.items() if key in containers}
 
-    def take(self, key: ContainerKey, page: Page) -> None:
+    def take(self, key: ContainerKey, page: HistogramPage) -> None:
         """A page was read; a server that began anew, or a clock that jumped, begins anew here."""
         pages = self._pages.setdefault(key, deque(maxlen=PAGES_MOST))
         if pages and (
@@ -83,7 +83,7 @@ class Loads:
         return _Span(made=made, seconds=seconds)
 
 
-def late_milli(made: Histogram, limit_s: float) -> int:
+def late_milli(made: LatencyHistogram, limit_s: float) -> int:
     """Observations above a limit, in thousandths; linear inside the bucket of the limit.
 
     Args:

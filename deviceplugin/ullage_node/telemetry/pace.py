@@ -22,7 +22,7 @@ STEP_MOST_MICROS: Final = 86_400 * 10**6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class PaceMark:
     """The step count when it had changed.
 
     ``last_step_ns`` is CLOCK_MONOTONIC; ``busy_ns`` the sum of all step times, 0 = not known;
@@ -36,13 +36,13 @@ class Mark:
     solo_ns: int = 0
 
 
-class Pace:
+class StepPace:
     """The recent marks of one container."""
 
     def __init__(self) -> None:
-        self._marks: deque[Mark] = deque(maxlen=MARKS_MAX)
+        self._marks: deque[PaceMark] = deque(maxlen=MARKS_MAX)
 
-    def take(self, mark: Mark) -> None:
+    def take(self, mark: PaceMark) -> None:
         """Add what was seen; anything that went backwards is a restart and a new beginning."""
         last = self._marks[-1] if self._marks else None
         if last is not None:
@@ -86,7 +86,7 @@ class Pace:
         return last.steps - first.steps, last.last_step_ns - first.last_step_ns
 
 
-def _went_back(last: Mark, mark: Mark) -> bool:
+def _went_back(last: PaceMark, mark: PaceMark) -> bool:
     return (
         mark.steps < last.steps
         or mark.last_step_ns < last.last_step_ns
@@ -95,7 +95,7 @@ def _went_back(last: Mark, mark: Mark) -> bool:
     )
 
 
-def _enough(second: Mark, newest: Mark) -> bool:
+def _enough(second: PaceMark, newest: PaceMark) -> bool:
     """True if the stretch from the second mark on is long enough without the first."""
     return (
         newest.last_step_ns - second.last_step_ns >= PACE_WINDOW_NS

@@ -17,9 +17,9 @@ import structlog
 
 from ullage.api.contract import STEPS_FILE, StepRecord, WireError
 from ullage.process.faults import fault_text
-from ullage_node.model.devices import Attachment, ContainerBinding, ContainerKey, Progress
+from ullage_node.model.devices import Attachment, ContainerBinding, ContainerKey, StepProgress
 from ullage_node.step_record import read_step_record
-from ullage_node.telemetry.pace import Mark, Pace
+from ullage_node.telemetry.pace import PaceMark, StepPace
 
 _log = structlog.get_logger(__name__)
 
@@ -28,7 +28,7 @@ _log = structlog.get_logger(__name__)
 class _Container:
     """State of one container."""
 
-    pace: Pace = field(default_factory=Pace)
+    pace: StepPace = field(default_factory=StepPace)
     problem: str = ""
     """Why its newest record was refused; "" = it was not."""
     invalid: int = 0
@@ -51,7 +51,7 @@ class StepTelemetry:
         bindings: Sequence[ContainerBinding],
         attachments: Mapping[ContainerKey, Attachment],
         now: float,
-    ) -> Mapping[ContainerKey, Progress]:
+    ) -> Mapping[ContainerKey, StepProgress]:
         """Progress of every container that reports any.
 
         Args:
@@ -62,7 +62,7 @@ class StepTelemetry:
         now_ns = int(now * 1e9)
         keys = {binding.key for binding in bindings}
         self._containers = {key: self._containers.get(key, _Container()) for key in keys}
-        progress: dict[ContainerKey, Progress] = {}
+        progress: dict[ContainerKey, StepProgress] = {}
         for key in sorted(keys):
             solo_ns = attachments[key].solo_time_ns if key in attachments else 0
             try:
@@ -84,7 +84,7 @@ class StepTelemetry:
             if container.problem
         }
 
-    def _look(self, key: ContainerKey, solo_ns: int, now_ns: int) -> Progress | None:
+    def _look(self, key: ContainerKey, solo_ns: int, now_ns: int) -> StepProgress | None:
         container = self._containers[key]
         record = read_step_record(self._steps_dir / key.directory / STEPS_FILE, now_ns)
         _check_resumed(container, record)
@@ -120,17 +120,17 @@ def _check_resumed(container: _Container, record: StepRecord | None) -> None:
         )
 
 
-def _progress(pace: Pace, record: StepRecord, solo_ns: int, now_ns: int) -> Progress:
+def _progress(pace: StepPace, record: StepRecord, solo_ns: int, now_ns: int) -> StepProgress:
     """One container's progress, after its newest record was taken in."""
     pace.take(
-        Mark(
+        PaceMark(
             steps=record.steps,
             last_step_ns=record.last_step_ns,
             busy_ns=record.busy_ns,
             solo_ns=solo_ns,
         )
     )
-    return Progress(
+    return StepProgress(
         steps=record.steps,
         items=record.items,
         step_micros=pace.step_micros(record.ewma_ns),

@@ -15,9 +15,9 @@ from typing import Final
 from ullage.api.contract import Fingerprint, Observation, ObservedPartner
 from ullage_node.model.neighbour import class_seen_from
 from ullage_node.model.samples import Samples, fingerprint_of, permille
-from ullage_node.telemetry.histograms import Histogram, quantile
-from ullage_node.telemetry.tenants import Tenant
-from ullage_node.telemetry.windows import Page
+from ullage_node.telemetry.histograms import LatencyHistogram, quantile
+from ullage_node.telemetry.tenants import RunningTenant
+from ullage_node.telemetry.windows import HistogramPage
 
 STEPS_MIN: Final = 3
 """Fewer finished steps or requests make no row."""
@@ -26,7 +26,7 @@ PAGES_SECONDS_MIN: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class CounterReading:
     """The counters of one container at one moment, CLOCK_MONOTONIC seconds."""
 
     at_s: float
@@ -37,7 +37,7 @@ class Reading:
     solo_ns: int
 
     @classmethod
-    def of(cls, tenant: Tenant, now: float) -> Reading:
+    def of(cls, tenant: RunningTenant, now: float) -> CounterReading:
         """The counters of a tenant now."""
         made, seen = tenant.progress, tenant.attachment
         return cls(
@@ -49,7 +49,7 @@ class Reading:
             solo_ns=seen.solo_time_ns,
         )
 
-    def restarted_by(self, later: Reading) -> bool:
+    def restarted_by(self, later: CounterReading) -> bool:
         """True if the container began again between the two."""
         return (
             later.steps < self.steps
@@ -62,17 +62,17 @@ class Reading:
 class Stretch:
     """A tenant's steady stretch and who was beside it; ``first`` to ``last`` are whole steps."""
 
-    tenant: Tenant
-    others: tuple[Tenant, ...]
+    tenant: RunningTenant
+    others: tuple[RunningTenant, ...]
     accelerator: str
     since: float
     now: float
     at_s: int
     image: str
     peak_mib: int
-    first: Reading | None
-    last: Reading | None
-    pages: tuple[Page, Page] | None
+    first: CounterReading | None
+    last: CounterReading | None
+    pages: tuple[HistogramPage, HistogramPage] | None
 
 
 class RowMaker:
@@ -125,7 +125,7 @@ class RowMaker:
         return f"steady-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
 
-def _with_load(row: Observation, stretch: Stretch, served: Histogram) -> Observation:
+def _with_load(row: Observation, stretch: Stretch, served: LatencyHistogram) -> Observation:
     """The row of a server: its load, and its latency at the objective's percentile."""
     assert stretch.pages is not None
     first, last = stretch.pages
@@ -140,7 +140,7 @@ def _with_load(row: Observation, stretch: Stretch, served: Histogram) -> Observa
     return replace(row, latency_micros=latency.micros, percentile=slo.percentile, violated=above)
 
 
-def _served(stretch: Stretch) -> Histogram | None:
+def _served(stretch: Stretch) -> LatencyHistogram | None:
     """Counts of the server's histogram; ``None`` = none, or too few."""
     if stretch.pages is None:
         return None
@@ -161,7 +161,7 @@ def _step_micros(stretch: Stretch) -> int:
     return spent_ns // (last.steps - first.steps) // 1000
 
 
-def _partners(others: tuple[Tenant, ...], namespace: str) -> tuple[ObservedPartner, ...]:
+def _partners(others: tuple[RunningTenant, ...], namespace: str) -> tuple[ObservedPartner, ...]:
     """Its neighbours; a class of another namespace has that namespace as prefix."""
     partners = (
         ObservedPartner(

@@ -28,7 +28,7 @@ from ullage_node.telemetry.histograms import (
     wanted_names,
 )
 from ullage_node.telemetry.http_page import NotServed, page_parts
-from ullage_node.telemetry.windows import Page
+from ullage_node.telemetry.windows import HistogramPage
 from ullage_node.times import PAGE_READ_S, SCRAPE_IDLE_S, SCRAPE_TICK_S
 
 PAGE_BYTES_MAX: Final = 4 << 20
@@ -44,12 +44,12 @@ LASTING_READS: Final = 3
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
-class PageUnreadable(Exception):
+class ScrapeFailed(Exception):
     """A page could not be read; the text is stable, so that it is reported once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class ScrapeTarget:
     """A page to read; an empty ``url`` = the pod does not say where it is."""
 
     key: ContainerKey
@@ -59,7 +59,7 @@ class Target:
 
 
 @dataclass(slots=True)
-class _State:
+class _ScrapeState:
     """State of one target."""
 
     due_at: float = 0.0
@@ -78,14 +78,14 @@ class Scraper:
 
     def __init__(
         self,
-        targets: Callable[[], Iterable[Target]],
-        take: Callable[[ContainerKey, Page], None],
+        targets: Callable[[], Iterable[ScrapeTarget]],
+        take: Callable[[ContainerKey, HistogramPage], None],
         tell: Callable[[ContainerKey, str], None],
     ) -> None:
         self._targets = targets
         self._take = take
         self._tell = tell
-        self._states: dict[ContainerKey, _State] = {}
+        self._states: dict[ContainerKey, _ScrapeState] = {}
         self.reads = 0
         self.failures = 0
 
@@ -108,7 +108,7 @@ class Scraper:
     async def run_once(self, now: float) -> None:
         """Read every page that is due."""
         targets = {target.key: target for target in self._targets()}
-        self._states = {key: self._states.get(key, _State()) for key in targets}
+        self._states = {key: self._states.get(key, _ScrapeState()) for key in targets}
         due = [key for key in sorted(targets) if now >= self._states[key].due_at]
         for start in range(0, len(due), READS_AT_ONCE):
             async with asyncio.TaskGroup() as group:
@@ -116,11 +116,13 @@ class Scraper:
                     self._states[key].due_at = now + targets[key].period_s
                     group.create_task(self._read(targets[key]))
 
-    async def _read(self, target: Target) -> None:
+    async def _read(self, target: ScrapeTarget) -> None:
         try:
             lines = await fetch_lines(target)
-            page = Page(at_s=time.monotonic(), histogram=read_histogram(lines, target.metric))
-        except (PageUnreadable, HistogramUnusable) as error:
+            page = HistogramPage(
+                at_s=time.monotonic(), histogram=read_histogram(lines, target.metric)
+            )
+        except (ScrapeFailed, HistogramUnusable) as error:
             self.failures += 1
             self._fail(target.key, str(error))
             return
@@ -153,14 +155,14 @@ class Scraper:
             self._tell(key, "")
 
 
-async def fetch_lines(target: Target) -> list[str]:
+async def fetch_lines(target: ScrapeTarget) -> list[str]:
     """The lines of a page that matter for one histogram.
 
     Raises:
         PageUnreadable: no address, no answer in time, an error, or more than a page may hold.
     """
     if not target.url:
-        raise PageUnreadable(
+        raise ScrapeFailed(
             "the pod does not say where its metrics are: name a container port metrics or http, "
             "or annotate it with prometheus.io/port"
         )
@@ -171,29 +173,29 @@ async def fetch_lines(target: Target) -> list[str]:
         ):
             return await _lines(parts, target)
     except NotServed as error:
-        raise PageUnreadable(f"{target.url} answers {error.status}, not 200") from error
+        raise ScrapeFailed(f"{target.url} answers {error.status}, not 200") from error
     except TimeoutError as error:
-        raise PageUnreadable(f"{target.url} did not answer within {PAGE_READ_S:g} s") from error
+        raise ScrapeFailed(f"{target.url} did not answer within {PAGE_READ_S:g} s") from error
     except (asyncio.LimitOverrunError, EOFError, OSError, ValueError) as error:
         # Without the error's own text: it may name another port or address at every try.
-        raise PageUnreadable(f"{target.url} cannot be read ({type(error).__name__})") from error
+        raise ScrapeFailed(f"{target.url} cannot be read ({type(error).__name__})") from error
 
 
-async def _lines(parts: AsyncIterator[bytes], target: Target) -> list[str]:
+async def _lines(parts: AsyncIterator[bytes], target: ScrapeTarget) -> list[str]:
     names, kept, rest, read, ends = wanted_names(target.metric), list[str](), b"", 0, 0
     async for chunk in parts:
         read += len(chunk)
         ends += chunk.count(b"\n")
         if read > PAGE_BYTES_MAX or ends > LINES_MAX:
-            raise PageUnreadable(
+            raise ScrapeFailed(
                 f"{target.url}: more than {PAGE_BYTES_MAX >> 20} MiB or {LINES_MAX} lines"
             )
         *whole, rest = (rest + chunk).split(b"\n")
         if len(rest) > LINE_BYTES_MAX:
-            raise PageUnreadable(f"{target.url}: a line of more than {LINE_BYTES_MAX >> 10} KiB")
+            raise ScrapeFailed(f"{target.url}: a line of more than {LINE_BYTES_MAX >> 10} KiB")
         kept += _kept(whole, names)
         if len(kept) > LINES_KEPT_MAX or sum(map(len, kept)) > KEPT_BYTES_MAX:
-            raise PageUnreadable(
+            raise ScrapeFailed(
                 f"{target.url}: more than {LINES_KEPT_MAX} lines or {KEPT_BYTES_MAX >> 10} KiB "
                 "that matter"
             )

@@ -18,19 +18,19 @@ from typing import Final
 from ullage.api.contract import LatencyObjective, ObservedLoad
 from ullage_node.containers import Containers
 from ullage_node.device_watch import DeviceWatch
-from ullage_node.events import Event, Events, Subject
+from ullage_node.events import AgentEvent, Events, EventSubject
 from ullage_node.model.devices import ContainerKey
 from ullage_node.model.guard import Windows
 from ullage_node.model.samples import DeviceSampler, Samples
-from ullage_node.slices.binder import Surroundings
+from ullage_node.slices.binder import BinderDependencies
 from ullage_node.telemetry.histograms import DEFAULT_METRIC
-from ullage_node.telemetry.learning import Learning, Look
+from ullage_node.telemetry.learning import NodeSnapshot, ObservationLearner
 from ullage_node.telemetry.loads import Loads
 from ullage_node.telemetry.metrics import HeldFigures, TelemetryFigures, held_figures
 from ullage_node.telemetry.observations import ObservationBook
-from ullage_node.telemetry.scrape import Scraper, Target
-from ullage_node.telemetry.tenants import Tenant, tenants_of
-from ullage_node.telemetry.windows import Page, TenantWindows
+from ullage_node.telemetry.scrape import Scraper, ScrapeTarget
+from ullage_node.telemetry.tenants import RunningTenant, tenants_of
+from ullage_node.telemetry.windows import HistogramPage, TenantWindows
 from ullage_node.times import EVENT_QUIET_S, LATENCY_WINDOW_LEAST_S, PAGE_PERIOD_MOST_S, SAMPLE_S
 
 UNMEASURED: Final = "LatencyUnmeasured"
@@ -43,7 +43,7 @@ MOST_TEXTS: Final = 3
 class Sources:
     """Sources of the telemetry; ``sampler`` ``None`` = devices without counters."""
 
-    around: Surroundings
+    around: BinderDependencies
     containers: Containers
     watch: DeviceWatch
     events: Events
@@ -55,14 +55,14 @@ class Telemetry:
 
     def __init__(self, sources: Sources, steps: Windows) -> None:
         self._sources = sources
-        self._tenants: tuple[Tenant, ...] = ()
-        self._pages: dict[ContainerKey, Page] = {}
+        self._tenants: tuple[RunningTenant, ...] = ()
+        self._pages: dict[ContainerKey, HistogramPage] = {}
         self._loads = Loads()
         self._said: dict[ContainerKey, dict[str, float]] = {}
         """What Events said of a container lately, with the moment."""
         self.samples = Samples()
         self.book = ObservationBook()
-        self.learning = Learning(sources.around.node, self.book, self.samples)
+        self.learning = ObservationLearner(sources.around.node, self.book, self.samples)
         self.scraper = Scraper(self._targets, self._take_page, self._tell)
         self.windows = TenantWindows(steps, self._objectives, self.scraper.hurry)
         self.frozen: Callable[[], Collection[ContainerKey]] = tuple
@@ -119,7 +119,7 @@ class Telemetry:
         self._said = {key: texts for key, texts in self._said.items() if key in keys}
         self._loads.keep(keys)
         self.learning.take(
-            Look(
+            NodeSnapshot(
                 now=now,
                 wall=wall,
                 tenants=self._tenants,
@@ -142,20 +142,20 @@ class Telemetry:
     def _objectives(self) -> Mapping[ContainerKey, LatencyObjective]:
         return {tenant.key: tenant.desired.slo for tenant in self._tenants if tenant.desired.slo}
 
-    def _targets(self) -> Iterable[Target]:
+    def _targets(self) -> Iterable[ScrapeTarget]:
         """The page of every running tenant with a latency objective."""
         for tenant in self._tenants:
             slo, pod = tenant.desired.slo, self._sources.around.pods.by_uid.get(tenant.key.pod_uid)
             if slo is not None and pod is not None and tenant.running and not tenant.frozen:
                 seconds = max(float(slo.window_seconds), LATENCY_WINDOW_LEAST_S)
-                yield Target(
+                yield ScrapeTarget(
                     key=tenant.key,
                     url=pod.endpoint.url,
                     metric=slo.metric or DEFAULT_METRIC,
                     period_s=seconds / math.ceil(seconds / PAGE_PERIOD_MOST_S),
                 )
 
-    def _take_page(self, key: ContainerKey, page: Page) -> None:
+    def _take_page(self, key: ContainerKey, page: HistogramPage) -> None:
         self._pages[key] = page
         self._loads.take(key, page)
         self.windows.latency.take(key, page)
@@ -167,11 +167,13 @@ class Telemetry:
         """
         binding = self._sources.around.table.binding(key)
         if why and binding is not None and self._is_said(key, why):
-            subject = Subject(
+            subject = EventSubject(
                 namespace=binding.pod_namespace, name=binding.pod_name, uid=key.pod_uid
             )
             message = f"latency objective not judged: {why}"
-            self._sources.events.say(Event(subject=subject, reason=UNMEASURED, message=message))
+            self._sources.events.say(
+                AgentEvent(subject=subject, reason=UNMEASURED, message=message)
+            )
 
     def _is_said(self, key: ContainerKey, why: str) -> bool:
         """True if a text may be said of a container: it is one of few in a while."""

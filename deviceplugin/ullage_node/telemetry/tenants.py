@@ -11,12 +11,12 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ullage.api.contract import DesiredSlice, LatencyObjective
-from ullage_node.model.devices import Attachment, AttachState, ContainerKey, Progress
+from ullage_node.model.devices import Attachment, AttachState, ContainerKey, StepProgress
 from ullage_node.model.slices import HeldSlice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tenant:
+class RunningTenant:
     """One container on a device; of one with several devices the first slice speaks.
 
     ``gpus`` are all its devices, ``frozen`` says that the guard has stopped it.
@@ -25,7 +25,7 @@ class Tenant:
     desired: DesiredSlice
     gpus: tuple[str, ...]
     attachment: Attachment = field(default_factory=lambda: Attachment(state=AttachState.ABSENT))
-    progress: Progress = field(default_factory=Progress)
+    progress: StepProgress = field(default_factory=StepProgress)
     frozen: bool = False
 
     @property
@@ -44,9 +44,9 @@ class Tenant:
         return self.attachment.state is not AttachState.ABSENT
 
     @property
-    def objective(self) -> Objective:
+    def objective(self) -> TenantObjective:
         """Its objective."""
-        return Objective(
+        return TenantObjective(
             max_slowdown_percent=self.desired.max_slowdown_percent,
             solo_step_micros=self.progress.solo_micros(self.desired.solo_step_micros),
             slo=self.desired.slo,
@@ -54,7 +54,7 @@ class Tenant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Objective:
+class TenantObjective:
     """Objective of a tenant: a latency, else a slowdown against its time alone."""
 
     max_slowdown_percent: int = 0
@@ -72,24 +72,24 @@ class Objective:
 def tenants_of(
     held: Iterable[HeldSlice],
     attachments: Mapping[ContainerKey, Attachment],
-    progress: Mapping[ContainerKey, Progress],
+    progress: Mapping[ContainerKey, StepProgress],
     frozen: Collection[ContainerKey] = (),
-) -> tuple[Tenant, ...]:
+) -> tuple[RunningTenant, ...]:
     """Every container with a started slice, sorted by its key."""
     parts: dict[ContainerKey, list[HeldSlice]] = {}
     for part in held:
         if part.phase.started:
             parts.setdefault(part.container, []).append(part)
     absent = Attachment(state=AttachState.ABSENT)
-    tenants: list[Tenant] = []
+    tenants: list[RunningTenant] = []
     for key in sorted(parts):
         slices = sorted(parts[key], key=lambda part: part.desired.key.index)
         tenants.append(
-            Tenant(
+            RunningTenant(
                 desired=slices[0].desired,
                 gpus=tuple(part.desired.gpu for part in slices),
                 attachment=attachments.get(key, absent),
-                progress=progress.get(key, Progress()),
+                progress=progress.get(key, StepProgress()),
                 frozen=key in frozen,
             )
         )

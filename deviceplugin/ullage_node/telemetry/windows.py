@@ -16,8 +16,8 @@ from typing import Final
 
 from ullage.api.contract import LatencyObjective
 from ullage_node.model.devices import ContainerKey
-from ullage_node.model.guard import Subject, Window, Windows
-from ullage_node.telemetry.histograms import Histogram, quantile
+from ullage_node.model.guard import GuardSubject, ObjectiveWindow, Windows
+from ullage_node.telemetry.histograms import LatencyHistogram, quantile
 from ullage_node.times import LATENCY_WINDOW_LEAST_S
 
 SLACK: Final = 0.1
@@ -29,19 +29,19 @@ Objectives = Callable[[], Mapping[ContainerKey, LatencyObjective]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class HistogramPage:
     """A latency histogram as it stood at a moment, CLOCK_MONOTONIC seconds."""
 
     at_s: float
-    histogram: Histogram
+    histogram: LatencyHistogram
 
 
 @dataclass(slots=True, kw_only=True)
-class _Track:
+class _LatencyTrack:
     """State of one container: the page at the window's start, and the newest."""
 
-    base: Page | None = None
-    newest: Page | None = None
+    base: HistogramPage | None = None
+    newest: HistogramPage | None = None
     cut_at: float = 0.0
 
 
@@ -49,7 +49,7 @@ class LatencyWindows:
     """Turns pages into windows, one container at a time."""
 
     def __init__(self) -> None:
-        self._tracks: dict[ContainerKey, _Track] = {}
+        self._tracks: dict[ContainerKey, _LatencyTrack] = {}
         self.problems: dict[ContainerKey, str] = {}
         """Why buckets cannot tell whether an objective holds."""
 
@@ -58,9 +58,9 @@ class LatencyWindows:
         self._tracks = {key: track for key, track in self._tracks.items() if key in containers}
         self.problems = {key: why for key, why in self.problems.items() if key in containers}
 
-    def take(self, key: ContainerKey, page: Page) -> None:
+    def take(self, key: ContainerKey, page: HistogramPage) -> None:
         """A page was read; one that is older than the newest is a clock that jumped."""
-        track = self._tracks.setdefault(key, _Track())
+        track = self._tracks.setdefault(key, _LatencyTrack())
         if track.newest is not None and page.at_s <= track.newest.at_s:
             track.base = None
         track.newest = page
@@ -69,10 +69,10 @@ class LatencyWindows:
 
     def cut(self, key: ContainerKey, now: float) -> None:
         """Begin a clean window with the first page from now on."""
-        track = self._tracks.setdefault(key, _Track())
+        track = self._tracks.setdefault(key, _LatencyTrack())
         track.base, track.cut_at = None, now
 
-    def ended(self, key: ContainerKey, slo: LatencyObjective) -> Window | None:
+    def ended(self, key: ContainerKey, slo: LatencyObjective) -> ObjectiveWindow | None:
         """The window that the newest page ends; ``None`` = it continues, or says nothing."""
         track = self._tracks.get(key)
         if track is None or track.base is None or track.newest is None:
@@ -89,8 +89,12 @@ class LatencyWindows:
         return self._window(key, slo, made, (base.at_s, newest.at_s))
 
     def _window(
-        self, key: ContainerKey, slo: LatencyObjective, made: Histogram, ends: tuple[float, float]
-    ) -> Window:
+        self,
+        key: ContainerKey,
+        slo: LatencyObjective,
+        made: LatencyHistogram,
+        ends: tuple[float, float],
+    ) -> ObjectiveWindow:
         """A window of requests, its percentile set against the objective."""
         begin_s, at_s = ends
         limit = slo.latency_ms * 1000
@@ -106,7 +110,7 @@ class LatencyWindows:
                     f"the last bucket ends at {latency.micros / 1e6:g} s, below the objective of "
                     f"{limit / 1e6:g} s; give the histogram buckets above it"
                 )
-        return Window(
+        return ObjectiveWindow(
             key=key,
             begin_s=begin_s,
             at_s=at_s,
@@ -141,7 +145,7 @@ class TenantWindows:
         self._hurry = hurry
         self.latency = LatencyWindows()
 
-    def next(self, subjects: tuple[Subject, ...], now: float) -> tuple[Window, ...]:
+    def next(self, subjects: tuple[GuardSubject, ...], now: float) -> tuple[ObjectiveWindow, ...]:
         """Windows that ended since the last call; what is remembered of others is dropped."""
         objectives = self._objectives()
         serving = {

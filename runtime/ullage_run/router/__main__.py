@@ -22,8 +22,8 @@ from typing import Final
 import uvloop
 
 from ullage_run.router.dispatcher import Dispatcher
-from ullage_run.router.server import Server
-from ullage_run.router.settings import Addresses, Settings, addresses_of, parser, settings_of
+from ullage_run.router.server import RouterServer
+from ullage_run.router.settings import Addresses, RouterSettings, addresses_of, parser, settings_of
 from ullage_run.times import ENDING_LOOK_S, THREAD_SWITCH_S
 
 BAD_ARGUMENTS: Final = 2
@@ -31,7 +31,7 @@ SPARE_FILES: Final = 256
 """Open files beside connections of clients: connections to replicas, and the process's own."""
 
 
-async def route(settings: Settings, addresses: Addresses) -> int:
+async def route(settings: RouterSettings, addresses: Addresses) -> int:
     """Route until SIGTERM or SIGINT.
 
     Returns:
@@ -45,7 +45,7 @@ async def route(settings: Settings, addresses: Addresses) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, asked_to_end.set)
     dispatcher = Dispatcher(settings)
-    server = Server(settings, dispatcher)
+    server = RouterServer(settings, dispatcher)
     await dispatcher.start()
     try:
         await server.start(addresses)

@@ -14,7 +14,7 @@ MOST_WAITERS: Final = 8
 """Callers that may wait for the next request at a time; one more is answered at once."""
 
 
-class Arrivals:
+class ArrivalRate:
     """Counts requests, on the router's clock."""
 
     def __init__(self, now_s: float) -> None:

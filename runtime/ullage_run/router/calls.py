@@ -13,12 +13,12 @@ from ullage_run.binary_tensors import Body
 from ullage_run.router.generation import Generate, GenerationKey, TokenMeter
 from ullage_run.router.open_inference import InferRequest
 from ullage_run.router.paths import ready_path_of
-from ullage_run.router.replicas import Stream
+from ullage_run.router.replicas import AnswerStream
 from ullage_run.router.run_times import app_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ClientAnswer:
     """An answer to a client; ``headers`` are end-to-end ones."""
 
     status: int
@@ -26,7 +26,7 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
     error: str = ""
     """Why the router itself answers; empty for a replica's answer."""
-    stream: Stream | None = None
+    stream: AnswerStream | None = None
     """Where the body comes in parts."""
 
 
@@ -46,7 +46,7 @@ class Generated:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Call:
+class RouterCall:
     """A request that waits or runs.
 
     Calls of one ``group`` may share a batch; ``None`` runs alone. ``avoid`` is the replica that
@@ -58,7 +58,7 @@ class Call:
     path: str
     headers: Mapping[str, str]
     body: bytes
-    answer: asyncio.Future[Answer]
+    answer: asyncio.Future[ClientAnswer]
     infer: InferRequest | None = None
     group: Hashable | None = None
     idempotent: bool = False
@@ -93,7 +93,7 @@ class Call:
         """Its number in the queue."""
         return self.request.number
 
-    def give(self, answer: Answer) -> None:
+    def give(self, answer: ClientAnswer) -> None:
         """Answer it, unless its client has gone."""
         if not self.answer.done():
             self.answer.set_result(answer)

@@ -26,36 +26,36 @@ from typing import Final
 from multidict import CIMultiDict
 
 from ullage_run.binary_tensors import HEADER, Body, json_bytes_of
-from ullage_run.router.arrivals import Arrivals
-from ullage_run.router.calls import Answer, Call
+from ullage_run.router.arrivals import ArrivalRate
+from ullage_run.router.calls import ClientAnswer, RouterCall
 from ullage_run.router.following import Unknown, addresses_of_name
 from ullage_run.router.generation import GenerationKey
 from ullage_run.router.generation_times import GenerationTimes
 from ullage_run.router.generations import Generations
 from ullage_run.router.grpc_replicas import GrpcConnections
 from ullage_run.router.http_replicas import HttpConnections
-from ullage_run.router.metrics import Result, RouterMetrics, Split
+from ullage_run.router.metrics import BatchSplit, RequestResult, RouterMetrics
 from ullage_run.router.open_inference import (
-    Asked,
     MalformedAnswer,
+    QueuedRequest,
     UnreadableAnswer,
     error_body,
 )
 from ullage_run.router.replicas import (
     OK,
+    AnswerStream,
     Broken,
-    Connections,
     KeptConnectionEnded,
     NotDelivered,
-    Replica,
+    ReplicaConnections,
     Reply,
-    Stream,
+    RouterReplica,
     TooLate,
     least_loaded,
 )
 from ullage_run.router.request_queue import RequestQueue
 from ullage_run.router.run_times import RunTimes, first_costs
-from ullage_run.router.settings import Backend, Settings
+from ullage_run.router.settings import ReplicaAddress, RouterSettings
 from ullage_run.router.wires import wire_of
 from ullage_run.times import (
     APART_S,
@@ -93,24 +93,24 @@ JSON: Final[Mapping[str, str]] = {"Content-Type": "application/json"}
 class Streams:
     """The answer of a call where it comes in parts, and since when on the router's clock."""
 
-    call: Call
-    stream: Stream | None = None
+    call: RouterCall
+    stream: AnswerStream | None = None
     began_s: float = 0.0
 
 
 class Dispatcher:
     """One queue and its replicas; ``start`` and ``stop`` once each, on one event loop."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: RouterSettings) -> None:
         self._settings = settings
         limits = settings.limits
         self.queue = RequestQueue(most_calls=limits.queue_calls, most_bytes=limits.queue_bytes)
-        self.arrivals = Arrivals(self.now_s())
-        self.replicas: tuple[Replica, ...] = ()
+        self.arrivals = ArrivalRate(self.now_s())
+        self.replicas: tuple[RouterReplica, ...] = ()
         self._generations = Generations(settings) if settings.generative is not None else None
         self._times: dict[tuple[str, float], RunTimes | GenerationTimes] = {}
         """By device and share: replicas on equal ones learn together, and later ones from them."""
-        self._probes: dict[Replica, list[asyncio.Task[None]]] = {}
+        self._probes: dict[RouterReplica, list[asyncio.Task[None]]] = {}
         self._joined = 0
         self._in_flight = 0
         self._asleep_since: float | None = None
@@ -163,7 +163,7 @@ class Dispatcher:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         for call in self.queue.expired(math.inf):
-            self._refuse(call, UNAVAILABLE, "the router is being stopped", Result.FAILED)
+            self._refuse(call, UNAVAILABLE, "the router is being stopped", RequestResult.FAILED)
         await self._connections.close()
 
     @property
@@ -198,7 +198,7 @@ class Dispatcher:
         """The router's clock; it never goes back. uvloop's own has whole milliseconds only."""
         return time.monotonic()
 
-    def submit(self, call: Call) -> None:
+    def submit(self, call: RouterCall) -> None:
         """Take a call in, or answer at once why not."""
         self.arrivals.arrived(self.now_s())
         if not self._ready_for(call):
@@ -209,30 +209,30 @@ class Dispatcher:
                 self._refuse_unready(call)
                 return
             text = f"{len(self.queue)} requests wait already; come again later"
-            self._refuse(call, TOO_MANY, text, Result.DROPPED)
+            self._refuse(call, TOO_MANY, text, RequestResult.DROPPED)
             return
         self._soon()
 
-    def gone(self, call: Call) -> None:
+    def gone(self, call: RouterCall) -> None:
         """The client of a call has left; one who left at the deadline had no answer in time."""
         waited = self.queue.remove(call)
         self._leave(call)
         now, arrival_s = self.now_s(), call.request.arrival_s
         if now >= call.due_s - min(LEAVES_EARLY_S, LEAVES_EARLY * (call.due_s - arrival_s)):
-            result = Result.DROPPED if waited else Result.LATE
+            result = RequestResult.DROPPED if waited else RequestResult.LATE
             self.metrics.ended(result, call.app, now - arrival_s)
 
-    def gone_midway(self, call: Call) -> None:
+    def gone_midway(self, call: RouterCall) -> None:
         """The client of an answer that comes in parts has left before its end."""
         self._leave(call)
 
-    def _leave(self, call: Call) -> None:
+    def _leave(self, call: RouterCall) -> None:
         """Its replica need not go on, if it works for this client alone."""
         exchange = self._exchanges.get(call.number)
         if exchange is not None:
             exchange.cancel()
 
-    async def ask_any(self, method: str, path: str) -> Answer:
+    async def ask_any(self, method: str, path: str) -> ClientAnswer:
         """Ask a replica beside the queue, for what is no work: health and metadata.
 
         Where a model is ready at one replica, it is ready.
@@ -246,7 +246,7 @@ class Dispatcher:
             except (NotDelivered, Broken) as problem:
                 error = str(problem)
             else:
-                answer = Answer(status=reply.status, body=reply.body, headers=reply.headers)
+                answer = ClientAnswer(status=reply.status, body=reply.body, headers=reply.headers)
                 if reply.status != UNAVAILABLE:
                     return answer
                 unready = unready or answer
@@ -259,13 +259,13 @@ class Dispatcher:
         task.add_done_callback(self._ended)
         return task
 
-    def _join(self, backend: Backend) -> Replica:
+    def _join(self, backend: ReplicaAddress) -> RouterReplica:
         """One more replica."""
         settings = self._settings
         where = (backend.device, backend.share_percent)
         if where not in self._times:
             self._times[where] = self._new_times()
-        replica = Replica(
+        replica = RouterReplica(
             number=self._joined,
             backend=backend,
             times=self._times[where],
@@ -283,7 +283,7 @@ class Dispatcher:
         prior = first_costs(settings.rules.sizes, settings.fixed_s)
         return RunTimes(rules=settings.rules, prior=prior)
 
-    def _watch(self, replica: Replica) -> None:
+    def _watch(self, replica: RouterReplica) -> None:
         self._probes[replica] = [self._keep(self._probe(replica))]
         if self._generations is not None:
             looks = self._generations.watch_cache(replica, self._connections, self._soon)
@@ -292,7 +292,7 @@ class Dispatcher:
     def _caches_full(self) -> int:
         return sum(replica.up and replica.cache_full for replica in self.replicas)
 
-    def _part(self, replica: Replica) -> None:
+    def _part(self, replica: RouterReplica) -> None:
         """A replica is no more; what it has begun may still be answered."""
         replica.down()
         self.replicas = tuple(other for other in self.replicas if other is not replica)
@@ -300,7 +300,7 @@ class Dispatcher:
             probe.cancel()
         self._connections.forget(replica)
 
-    async def _follow(self, named: Backend) -> None:
+    async def _follow(self, named: ReplicaAddress) -> None:
         """Let replicas come and go with the addresses of a name, again and again."""
         while True:
             try:
@@ -317,7 +317,7 @@ class Dispatcher:
                     self._watch(self._join(replace(named, url=url)))
             await asyncio.sleep(self._settings.follow_s)
 
-    def _hold(self, call: Call) -> bool:
+    def _hold(self, call: RouterCall) -> bool:
         """Let a call wait beyond its deadline for a replica to be ready; says whether it may."""
         request, now = call.request, self.now_s()
         until_s = request.arrival_s + self._settings.hold_s
@@ -364,11 +364,11 @@ class Dispatcher:
                 passed.add(replica.number)
                 continue
             for call in picked.dropped:
-                self._refuse(call, TOO_MANY, "it cannot be answered in time", Result.DROPPED)
+                self._refuse(call, TOO_MANY, "it cannot be answered in time", RequestResult.DROPPED)
             if picked.run:
                 self._begin(replica, self._fitting(picked.run))
 
-    def _fitting(self, calls: tuple[Call, ...]) -> tuple[Call, ...]:
+    def _fitting(self, calls: tuple[RouterCall, ...]) -> tuple[RouterCall, ...]:
         """As many of a batch as the replica takes rows; the others wait again."""
         most = self._settings.most_rows
         rows, count = 0, 0
@@ -381,7 +381,7 @@ class Dispatcher:
             self.queue.put(call)
         return calls[:count]
 
-    def _begin(self, replica: Replica, calls: tuple[Call, ...]) -> None:
+    def _begin(self, replica: RouterReplica, calls: tuple[RouterCall, ...]) -> None:
         self._batches += 1
         number = self._batches
         predicted = replica.times.predicted_s([call.request.app for call in calls])
@@ -393,7 +393,11 @@ class Dispatcher:
         task.add_done_callback(self._running.discard)
 
     async def _run(
-        self, replica: Replica, number: int, calls: tuple[Call, ...], predicted_s: float | None
+        self,
+        replica: RouterReplica,
+        number: int,
+        calls: tuple[RouterCall, ...],
+        predicted_s: float | None,
     ) -> None:
         began, streams = self.now_s(), Streams(calls[0])
         try:
@@ -422,7 +426,9 @@ class Dispatcher:
         except NotDelivered as error:
             self._undelivered(replica, calls, str(error))
         except UnreadableAnswer:
-            self._split(calls, Split.UNREADABLE)  # whose answer it is shows when each runs alone
+            self._split(
+                calls, BatchSplit.UNREADABLE
+            )  # whose answer it is shows when each runs alone
         except (Broken, MalformedAnswer) as error:
             if streams.stream is not None:
                 self._streamed(streams)
@@ -438,12 +444,14 @@ class Dispatcher:
                 self._streamed(streams)
                 self._learn_of(replica, calls[0], began, whole=False, parts=True)
             for call in calls:
-                self._refuse(call, UNAVAILABLE, "the router is being stopped", Result.FAILED)
+                self._refuse(call, UNAVAILABLE, "the router is being stopped", RequestResult.FAILED)
             raise
         except Exception as error:
             log.exception("a batch failed")
             for call in calls:
-                self._refuse(call, SERVER_ERROR, f"the router failed: {error}", Result.FAILED)
+                self._refuse(
+                    call, SERVER_ERROR, f"the router failed: {error}", RequestResult.FAILED
+                )
         finally:
             del replica.ends_s[number]
             self._exchanges.pop(calls[0].number, None)
@@ -453,7 +461,7 @@ class Dispatcher:
             self.arrivals.worked(self.now_s())
             self._soon()
 
-    def _exchanges_alone(self, replica: Replica, number: int, call: Call) -> bool:
+    def _exchanges_alone(self, replica: RouterReplica, number: int, call: RouterCall) -> bool:
         """The current task asks for one client, who may end it; ``False`` = the client has left."""
         task = asyncio.current_task()
         if task is not None:
@@ -462,7 +470,7 @@ class Dispatcher:
             self._generations.began(replica, number, call)
         return not call.answer.done()
 
-    async def _is_unready(self, replica: Replica, call: Call, reply: Reply) -> bool:
+    async def _is_unready(self, replica: RouterReplica, call: RouterCall, reply: Reply) -> bool:
         """True if a replica's 503 says that a model is not ready, so that nothing ran."""
         path = call.ready_path
         if not path or not self._keeps(path):
@@ -471,7 +479,7 @@ class Dispatcher:
             return True
         return await self._model_is_unready(replica, path)
 
-    async def _model_is_unready(self, replica: Replica, path: str) -> bool:
+    async def _model_is_unready(self, replica: RouterReplica, path: str) -> bool:
         try:
             within_s = max(1.0, self._settings.probe_s)
             reply = await self._connections.ask(replica, "GET", path, {}, b"", within_s)
@@ -491,7 +499,7 @@ class Dispatcher:
         known[path] = None
         return True
 
-    def _wait_for_model(self, replica: Replica, calls: tuple[Call, ...]) -> None:
+    def _wait_for_model(self, replica: RouterReplica, calls: tuple[RouterCall, ...]) -> None:
         """The replica ran nothing: all wait again, for one at which their model is ready.
 
         They are held as those are that come later, so none ends because its time is nearly up when
@@ -507,7 +515,7 @@ class Dispatcher:
                     self._hold(call)
                 self.queue.put(call)
 
-    def _ready_for(self, call: Call) -> bool:
+    def _ready_for(self, call: RouterCall) -> bool:
         """True if a replica is ready for its model."""
         return self.fault is None and any(
             replica.up
@@ -515,17 +523,17 @@ class Dispatcher:
             for replica in self.replicas
         )
 
-    def _refuse_unready(self, call: Call) -> None:
+    def _refuse_unready(self, call: RouterCall) -> None:
         text = "no replica is ready"
         if self.ready:
             text = f"{text} for this model ({call.ready_path[:256]})"
-        self._refuse(call, UNAVAILABLE, text, Result.DROPPED)
+        self._refuse(call, UNAVAILABLE, text, RequestResult.DROPPED)
 
     async def _ask(
         self,
-        replica: Replica,
+        replica: RouterReplica,
         batch_id: str,
-        calls: tuple[Call, ...],
+        calls: tuple[RouterCall, ...],
         now_s: float,
         streams: Streams,
     ) -> Reply:
@@ -536,7 +544,7 @@ class Dispatcher:
             headers, body = _labelled(headers, joined), joined.data
         within = self._within_s(replica, calls, now_s)
 
-        def begun(reply: Reply, stream: Stream) -> None:
+        def begun(reply: Reply, stream: AnswerStream) -> None:
             streams.stream, streams.began_s = stream, self.now_s()
             if first.generated is not None:
                 meter = first.generated.meter
@@ -544,7 +552,9 @@ class Dispatcher:
             stream.abandon = lambda: self.gone_midway(first)
             if first.answer.done():  # its client went before it began
                 stream.leave()
-            first.give(Answer(status=reply.status, body=b"", headers=reply.headers, stream=stream))
+            first.give(
+                ClientAnswer(status=reply.status, body=b"", headers=reply.headers, stream=stream)
+            )
 
         return await self._connections.ask(
             replica,
@@ -558,7 +568,7 @@ class Dispatcher:
             new=first.avoid is not None,  # its last try: no connection that may be closed by now
         )
 
-    def _sent_again(self, calls: tuple[Call, ...]) -> bool:
+    def _sent_again(self, calls: tuple[RouterCall, ...]) -> bool:
         """True if a batch goes out once more after a kept connection ended unanswered."""
         now = self.now_s()
         wanted = any(now < call.request.deadline_s and not call.answer.done() for call in calls)
@@ -573,13 +583,13 @@ class Dispatcher:
         if streams.call.answer.cancelled():  # counted when its client left, if it was late
             return
         request, stream = streams.call.request, streams.stream
-        result = Result.MET if streams.began_s <= streams.call.due_s else Result.LATE
+        result = RequestResult.MET if streams.began_s <= streams.call.due_s else RequestResult.LATE
         if stream is not None and stream.broken and not stream.left:
-            result = Result.FAILED
+            result = RequestResult.FAILED
         self.metrics.began(streams.began_s - request.arrival_s)
         self.metrics.ended(result, streams.call.app, self.now_s() - request.arrival_s)
 
-    def _within_s(self, replica: Replica, calls: Sequence[Call], now_s: float) -> float:
+    def _within_s(self, replica: RouterReplica, calls: Sequence[RouterCall], now_s: float) -> float:
         """The time a replica may take: less than its limit only where that can save a request."""
         limit = self._settings.limits.answer_s
         if not any(self._repeatable(call, replica) for call in calls):
@@ -592,7 +602,7 @@ class Dispatcher:
         return min(hang, limit) if saved else limit
 
     def _learn_of(
-        self, replica: Replica, call: Call, began_s: float, *, whole: bool, parts: bool
+        self, replica: RouterReplica, call: RouterCall, began_s: float, *, whole: bool, parts: bool
     ) -> None:
         """Learn from an answer of text."""
         if self._generations is None or call.generated is None:
@@ -602,35 +612,37 @@ class Dispatcher:
         self.metrics.generated(call.app, meter.tokens, meter.between_s if parts else 0.0)
 
     def _answer(
-        self, replica: Replica, calls: tuple[Call, ...], reply: Reply, batch_id: str
+        self, replica: RouterReplica, calls: tuple[RouterCall, ...], reply: Reply, batch_id: str
     ) -> None:
         if len(calls) == 1:
             if calls[0].infer is not None and reply.status == OK and ENCODED not in reply.headers:
                 self._wire.check(reply.body, _json_bytes(reply))
-            answer = Answer(status=reply.status, body=reply.body, headers=reply.headers)
+            answer = ClientAnswer(status=reply.status, body=reply.body, headers=reply.headers)
             self._answer_one(replica, calls[0], answer)
             return
         requests = [asked.infer for asked in _asked(calls)]
         bodies = self._wire.part(reply.body, _json_bytes(reply), requests, batch_id)
         for call, body in zip(calls, bodies, strict=True):
             if body is None:  # what its client gets is for the replica to say
-                self._split([call], Split.OUTPUT)
+                self._split([call], BatchSplit.OUTPUT)
             else:
-                answer = Answer(status=reply.status, body=body.data, headers=body.headers)
+                answer = ClientAnswer(status=reply.status, body=body.data, headers=body.headers)
                 self._answer_one(replica, call, answer)
 
-    def _answer_one(self, replica: Replica, call: Call, answer: Answer) -> None:
+    def _answer_one(self, replica: RouterReplica, call: RouterCall, answer: ClientAnswer) -> None:
         met = self._in_time_s(replica, call, answer.body, self.now_s()) <= call.due_s
         if call.translate is not None and answer.status == OK:
             try:
                 body = call.translate(answer.body)
             except MalformedAnswer as error:
-                self._refuse(call, BAD_GATEWAY, str(error), Result.FAILED)
+                self._refuse(call, BAD_GATEWAY, str(error), RequestResult.FAILED)
                 return
-            answer = Answer(status=OK, body=body.data, headers=body.headers)
-        self._give(call, answer, Result.MET if met else Result.LATE)
+            answer = ClientAnswer(status=OK, body=body.data, headers=body.headers)
+        self._give(call, answer, RequestResult.MET if met else RequestResult.LATE)
 
-    def _in_time_s(self, replica: Replica, call: Call, body: bytes, now_s: float) -> float:
+    def _in_time_s(
+        self, replica: RouterReplica, call: RouterCall, body: bytes, now_s: float
+    ) -> float:
         """The time of what the deadline of a call is about: its answer, or its first token.
 
         Of a text that comes at once the first token is as long ago as its others take.
@@ -644,7 +656,9 @@ class Dispatcher:
         others = max(0, generated.meter.tokens - 1)
         return max(call.request.arrival_s, now_s - others * times.pace.between_s(generated.beside))
 
-    def _undelivered(self, replica: Replica, calls: tuple[Call, ...], error: str) -> None:
+    def _undelivered(
+        self, replica: RouterReplica, calls: tuple[RouterCall, ...], error: str
+    ) -> None:
         """The replica has seen nothing: all wait again, for whichever is there first."""
         self._mark_down(replica, error)
         for call in calls:
@@ -653,8 +667,8 @@ class Dispatcher:
 
     def _failed(
         self,
-        replica: Replica,
-        calls: tuple[Call, ...],
+        replica: RouterReplica,
+        calls: tuple[RouterCall, ...],
         error: str,
         *,
         late: bool = False,
@@ -668,28 +682,28 @@ class Dispatcher:
                 self.metrics.retried()
                 self._again(call)
             elif reply is not None and len(calls) == 1:
-                answer = Answer(status=reply.status, body=reply.body, headers=reply.headers)
-                self._give(call, answer, Result.FAILED)
+                answer = ClientAnswer(status=reply.status, body=reply.body, headers=reply.headers)
+                self._give(call, answer, RequestResult.FAILED)
             else:
                 status = GATEWAY_TIMEOUT if late else BAD_GATEWAY
-                self._refuse(call, status, f"the replica failed: {error}", Result.FAILED)
+                self._refuse(call, status, f"the replica failed: {error}", RequestResult.FAILED)
 
-    def _repeatable(self, call: Call, replica: Replica) -> bool:
+    def _repeatable(self, call: RouterCall, replica: RouterReplica) -> bool:
         others = any(other.up for other in self.replicas if other is not replica)
         return call.idempotent and call.avoid is None and others
 
-    def _refused_batch(self, calls: tuple[Call, ...]) -> None:
+    def _refused_batch(self, calls: tuple[RouterCall, ...]) -> None:
         """Find whose request a replica refuses: by how inputs are written, then one by one.
 
         A replica that reads no raw tensors would refuse those of JSON beside them, too.
         """
         if len({call.infer.raw for call in calls if call.infer is not None}) > 1:
             self._apart_until_s = self.now_s() + APART_S
-            self._split(calls, Split.REFUSED, alone=False)
+            self._split(calls, BatchSplit.REFUSED, alone=False)
         else:
-            self._split(calls, Split.REFUSED)
+            self._split(calls, BatchSplit.REFUSED)
 
-    def _split(self, calls: Sequence[Call], why: Split, *, alone: bool = True) -> None:
+    def _split(self, calls: Sequence[RouterCall], why: BatchSplit, *, alone: bool = True) -> None:
         """Run a batch again: each request alone, or else those together that are written alike."""
         self.metrics.split(why)
         for call in calls:
@@ -702,26 +716,26 @@ class Dispatcher:
                 self._set_form(call)
                 self.queue.put(call)
 
-    def _set_form(self, call: Call) -> None:
+    def _set_form(self, call: RouterCall) -> None:
         """Keep a request from others that are written in another way, while replicas mind."""
         apart = call.infer is not None and self.now_s() < self._apart_until_s
         call.raw_apart = call.infer.raw if apart and call.infer is not None else None
 
-    def _again(self, call: Call) -> None:
+    def _again(self, call: RouterCall) -> None:
         """It waits again, for a batch of its own."""
         if not call.answer.done():
             call.group = None
             self.queue.put(call)
 
-    def _mark_down(self, replica: Replica, error: str) -> None:
+    def _mark_down(self, replica: RouterReplica, error: str) -> None:
         if replica.up:
             log.warning("replica %s is down: %s", replica.backend.url, error)
         replica.down()
 
-    def _refuse(self, call: Call, status: int, text: str, result: Result) -> None:
+    def _refuse(self, call: RouterCall, status: int, text: str, result: RequestResult) -> None:
         self._give(call, _error(status, text, retry_after_s=self._retry_after_s()), result)
 
-    def _give(self, call: Call, answer: Answer, result: Result) -> None:
+    def _give(self, call: RouterCall, answer: ClientAnswer, result: RequestResult) -> None:
         if call.answer.done():
             return
         call.give(answer)
@@ -735,7 +749,7 @@ class Dispatcher:
         rate = sum(replica.times.rate_per_s() for replica in self.replicas if replica.up)
         return max(1, math.ceil(len(self.queue) / rate)) if rate else 1
 
-    async def _probe(self, replica: Replica) -> None:
+    async def _probe(self, replica: RouterReplica) -> None:
         """Ask whether it is ready, again and again."""
         settings = self._settings
         silent = 0
@@ -760,7 +774,7 @@ class Dispatcher:
                 self._mark_down(replica, error)
             await asyncio.sleep(settings.probe_s)
 
-    async def _look_for_models(self, replica: Replica) -> None:
+    async def _look_for_models(self, replica: RouterReplica) -> None:
         """See which models are ready now; one that comes up is asked for all that were slow."""
         if not replica.up:
             replica.unready_models.update(self._slow_models)
@@ -792,21 +806,21 @@ class Dispatcher:
             await asyncio.sleep(EXPIRE_S)
             for call in self.queue.expired(self.now_s()):
                 if self._ready_for(call):
-                    self._refuse(call, TOO_MANY, "its deadline passed", Result.DROPPED)
+                    self._refuse(call, TOO_MANY, "its deadline passed", RequestResult.DROPPED)
                 elif self._hold(call):
                     self.queue.put(call)
                 else:
                     self._refuse_unready(call)
 
 
-def _connections(settings: Settings) -> Connections:
+def _connections(settings: RouterSettings) -> ReplicaConnections:
     if settings.over_grpc:
         return GrpcConnections(settings.limits)
     return HttpConnections(settings.limits.answer_bytes, settings.limits.stream_s)
 
 
-def _asked(calls: Sequence[Call]) -> list[Asked]:
-    return [Asked(call.body, call.infer) for call in calls if call.infer is not None]
+def _asked(calls: Sequence[RouterCall]) -> list[QueuedRequest]:
+    return [QueuedRequest(call.body, call.infer) for call in calls if call.infer is not None]
 
 
 def _labelled(headers: Mapping[str, str], joined: Body) -> Mapping[str, str]:
@@ -831,11 +845,11 @@ def _json_bytes(reply: Reply) -> int:
         raise MalformedAnswer(f"the replica's answer is malformed: {error}") from None
 
 
-def _error(status: int, text: str, *, retry_after_s: int) -> Answer:
+def _error(status: int, text: str, *, retry_after_s: int) -> ClientAnswer:
     """An answer of the router's own."""
     again = {}
     if status in (TOO_MANY, UNAVAILABLE):
         again["Retry-After"] = str(min(retry_after_s, RETRY_AFTER_MOST_S))
         if retry_after_s > RETRY_AFTER_MOST_S:
             text = f"{text}; it may take {retry_after_s} s"
-    return Answer(status=status, body=error_body(text), headers={**JSON, **again}, error=text)
+    return ClientAnswer(status=status, body=error_body(text), headers={**JSON, **again}, error=text)

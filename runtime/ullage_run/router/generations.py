@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ullage_run.router.cache_use import PAGE, PageTooLong, cache_use
-from ullage_run.router.calls import Call, Generated
+from ullage_run.router.calls import Generated, RouterCall
 from ullage_run.router.generation import GenerationKey
 from ullage_run.router.generation_times import AnswerLengths, GenerationTimes
-from ullage_run.router.replicas import OK, Broken, Connections, NotDelivered, Replica
-from ullage_run.router.settings import Settings
+from ullage_run.router.replicas import OK, Broken, NotDelivered, ReplicaConnections, RouterReplica
+from ullage_run.router.settings import RouterSettings
 from ullage_run.times import CACHE_LOOK_S, CACHE_PAGE_S
 
 log = logging.getLogger("ullage.router")
@@ -33,9 +33,9 @@ STALE_LOOKS: Final = 4
 class Generations:
     """Answers on their way, by replica and batch; for one event loop."""
 
-    settings: Settings
+    settings: RouterSettings
     lengths: AnswerLengths = field(default_factory=AnswerLengths)
-    _running: dict[Replica, dict[int, Generated]] = field(default_factory=dict)
+    _running: dict[RouterReplica, dict[int, Generated]] = field(default_factory=dict)
 
     def times(self) -> GenerationTimes:
         """Times to learn on a device that no replica had before."""
@@ -48,13 +48,13 @@ class Generations:
         """The name under which a request waits: wild names of models are all as one unknown."""
         return self.lengths.named(key).text
 
-    def began(self, replica: Replica, number: int, call: Call) -> None:
+    def began(self, replica: RouterReplica, number: int, call: RouterCall) -> None:
         """A replica is about to be asked."""
         if call.generated is not None:
             call.generated.beside = len(replica.ends_s)
             self._running.setdefault(replica, {})[number] = call.generated
 
-    def ended(self, replica: Replica, number: int) -> None:
+    def ended(self, replica: RouterReplica, number: int) -> None:
         """Its exchange is over, however it went."""
         running = self._running.get(replica, {})
         running.pop(number, None)
@@ -62,7 +62,13 @@ class Generations:
             self._running.pop(replica, None)
 
     def learn(
-        self, replica: Replica, generated: Generated, began_s: float, *, whole: bool, streamed: bool
+        self,
+        replica: RouterReplica,
+        generated: Generated,
+        began_s: float,
+        *,
+        whole: bool,
+        streamed: bool,
     ) -> None:
         """Take in an answer.
 
@@ -97,7 +103,7 @@ class Generations:
                 replica.most_in_flight = times.pace.most_within(generative.between_s, most)
 
     async def watch_cache(
-        self, replica: Replica, connections: Connections, changed: Callable[[], None]
+        self, replica: RouterReplica, connections: ReplicaConnections, changed: Callable[[], None]
     ) -> None:
         """Look at a replica's cache again and again, until cancelled."""
         generative = self.settings.generative

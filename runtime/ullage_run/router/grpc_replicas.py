@@ -23,11 +23,11 @@ from ullage_run.router.replicas import (
     Begun,
     Broken,
     NotDelivered,
-    Replica,
     Reply,
+    RouterReplica,
     TooLate,
 )
-from ullage_run.router.settings import GRPC_SCHEME, Limits
+from ullage_run.router.settings import GRPC_SCHEME, ClientLimits
 from ullage_run.router.translation import json_of_metadata
 from ullage_run.times import REPLICA_CONNECT_S
 
@@ -53,7 +53,7 @@ class Channel:
 class GrpcConnections:
     """One channel to each replica; ``open`` and ``close`` once each."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: ClientLimits) -> None:
         """No answer may be longer or take longer than the limits say."""
         self._limits = limits
         self._options = [
@@ -81,7 +81,7 @@ class GrpcConnections:
             task.cancel()
         await asyncio.gather(*self._closing, return_exceptions=True)
 
-    def forget(self, replica: Replica) -> None:
+    def forget(self, replica: RouterReplica) -> None:
         """Close its channel when what it has begun is answered."""
         known = self._channels.pop(replica.number, None)
         if known is not None:
@@ -91,7 +91,7 @@ class GrpcConnections:
 
     async def ask(
         self,
-        replica: Replica,
+        replica: RouterReplica,
         method: str,
         path: str,
         headers: Mapping[str, str],
@@ -129,7 +129,7 @@ class GrpcConnections:
         except grpc.aio.AioRpcError as error:
             return _refusal(error)
 
-    async def _about(self, replica: Replica, path: str, model: ModelPath | None) -> Reply:
+    async def _about(self, replica: RouterReplica, path: str, model: ModelPath | None) -> Reply:
         """Health and metadata, answered in JSON."""
         if path == READY:
             answer = await self._call(replica, "ServerReady", b"")
@@ -149,7 +149,11 @@ class GrpcConnections:
         return _metadata(messages.ModelMetadataResponse.FromString(answer))
 
     async def _call(
-        self, replica: Replica, name: str, body: bytes, metadata: Sequence[tuple[str, str]] = ()
+        self,
+        replica: RouterReplica,
+        name: str,
+        body: bytes,
+        metadata: Sequence[tuple[str, str]] = (),
     ) -> bytes:
         known = self._channels.get(replica.number)
         if known is None:

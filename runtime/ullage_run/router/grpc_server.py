@@ -12,18 +12,18 @@ import grpc
 import grpc.aio
 from multidict import CIMultiDict
 
-from ullage_run.router.calls import Answer
+from ullage_run.router.calls import ClientAnswer
 from ullage_run.router.dispatcher import Dispatcher
 from ullage_run.router.grpc_replicas import SERVICE
 from ullage_run.router.grpc_status import TEXT_CHARACTERS, code_of, retry_details, text_of
-from ullage_run.router.intake import Held, Intake, Refused
-from ullage_run.router.metrics import Refusal
+from ullage_run.router.intake import HeldBytes, Intake, RequestRefused
+from ullage_run.router.metrics import IntakeRefusal
 from ullage_run.router.open_inference import MalformedAnswer
 from ullage_run.router.paths import SERVER, ModelPath
 from ullage_run.router.proto import open_inference_pb2 as messages
 from ullage_run.router.replicas import OK
-from ullage_run.router.settings import Address, Settings
-from ullage_run.router.submission import Submission
+from ullage_run.router.settings import Address, RouterSettings
+from ullage_run.router.submission import CallSubmission
 from ullage_run.router.translation import model_metadata, server_metadata
 from ullage_run.times import PING_S
 
@@ -35,7 +35,7 @@ Asked = TypeVar("Asked")
 Said = TypeVar("Said")
 
 
-class Context(Protocol):
+class CallContext(Protocol):
     """The part of ``grpc.aio.ServicerContext`` that is used, with types."""
 
     def invocation_metadata(self) -> Sequence[tuple[str, str | bytes]] | None:
@@ -61,7 +61,11 @@ class GrpcServer:
     """Listens for requests; ``start`` and ``stop`` once each."""
 
     def __init__(
-        self, settings: Settings, dispatcher: Dispatcher, intake: Intake, submission: Submission
+        self,
+        settings: RouterSettings,
+        dispatcher: Dispatcher,
+        intake: Intake,
+        submission: CallSubmission,
     ) -> None:
         self._settings = settings
         self._dispatcher = dispatcher
@@ -120,9 +124,9 @@ class GrpcServer:
         }
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
-    async def _infer(self, _: AsyncIterator[bytes], context: Context) -> None:
+    async def _infer(self, _: AsyncIterator[bytes], context: CallContext) -> None:
         arrived_s = self._dispatcher.now_s()
-        held = Held(queue=self._dispatcher.queue)
+        held = HeldBytes(queue=self._dispatcher.queue)
         try:
             held.take(0)
             message = await self._message(context)
@@ -134,67 +138,67 @@ class GrpcServer:
             if answer.status == OK:
                 await self._send(context, answer.body)
                 return
-        except Refused as refused:
+        except RequestRefused as refused:
             answer = self._refusal(refused)
         finally:
             held.give_back()
         await _abort(context, answer)
 
-    async def _message(self, context: Context) -> bytes:
+    async def _message(self, context: CallContext) -> bytes:
         limits = self._settings.limits
         try:
             async with asyncio.timeout(limits.body_s), self._reading:
                 message = await context.read()
         except TimeoutError:
             text = f"the message did not come in {limits.body_s:g} s"
-            raise Refused(408, text, Refusal.SLOW) from None
+            raise RequestRefused(408, text, IntakeRefusal.SLOW) from None
         if not isinstance(message, bytes):
-            raise Refused(400, "a request has one message", Refusal.MALFORMED)
+            raise RequestRefused(400, "a request has one message", IntakeRefusal.MALFORMED)
         return message
 
-    async def _send(self, context: Context, body: bytes) -> None:
+    async def _send(self, context: CallContext, body: bytes) -> None:
         """Send an answer; a client who does not take it in is left."""
         try:
             async with asyncio.timeout(self._settings.limits.body_s):
                 await context.write(body)
         except TimeoutError:
-            self._dispatcher.metrics.refused(Refusal.SLOW)
+            self._dispatcher.metrics.refused(IntakeRefusal.SLOW)
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the answer was not taken in")
 
-    def _refusal(self, refused: Refused) -> Answer:
+    def _refusal(self, refused: RequestRefused) -> ClientAnswer:
         self._dispatcher.metrics.refused(refused.reason)
-        again = {"Retry-After": "1"} if refused.reason is Refusal.FULL else {}
-        return Answer(status=refused.status, body=b"", headers=again, error=str(refused))
+        again = {"Retry-After": "1"} if refused.reason is IntakeRefusal.FULL else {}
+        return ClientAnswer(status=refused.status, body=b"", headers=again, error=str(refused))
 
     async def _live(
-        self, _: messages.ServerLiveRequest, __: Context
+        self, _: messages.ServerLiveRequest, __: CallContext
     ) -> messages.ServerLiveResponse:
         return messages.ServerLiveResponse(live=True)
 
     async def _ready(
-        self, _: messages.ServerReadyRequest, __: Context
+        self, _: messages.ServerReadyRequest, __: CallContext
     ) -> messages.ServerReadyResponse:
         ready = self._submission.takes_requests and not self._draining
         return messages.ServerReadyResponse(ready=ready)
 
     async def _model_ready(
-        self, asked: messages.ModelReadyRequest, context: Context
+        self, asked: messages.ModelReadyRequest, context: CallContext
     ) -> messages.ModelReadyResponse:
         path = await _path(asked, context, "ready")
         answer = await self._submission.about("GET", path, self._dispatcher.now_s())
         return messages.ModelReadyResponse(ready=answer.status == OK)
 
     async def _server_metadata(
-        self, _: messages.ServerMetadataRequest, context: Context
+        self, _: messages.ServerMetadataRequest, context: CallContext
     ) -> messages.ServerMetadataResponse:
         return server_metadata(await self._metadata(SERVER, context))
 
     async def _model_metadata(
-        self, asked: messages.ModelMetadataRequest, context: Context
+        self, asked: messages.ModelMetadataRequest, context: CallContext
     ) -> messages.ModelMetadataResponse:
         return model_metadata(await self._metadata(await _path(asked, context, ""), context))
 
-    async def _metadata(self, path: str, context: Context) -> bytes:
+    async def _metadata(self, path: str, context: CallContext) -> bytes:
         answer = await self._submission.about("GET", path, self._dispatcher.now_s())
         if answer.status != OK:
             await _abort(context, answer)
@@ -202,11 +206,11 @@ class GrpcServer:
 
 
 def _unary(
-    answer: Callable[[Asked, Context], Awaitable[Said]], asked: type[Asked]
+    answer: Callable[[Asked, CallContext], Awaitable[Said]], asked: type[Asked]
 ) -> grpc.RpcMethodHandler:
     """A method of one message each way; a replica's malformed answer is its failure."""
 
-    async def answered(message: Asked, context: Context) -> Said:
+    async def answered(message: Asked, context: CallContext) -> Said:
         try:
             return await answer(message, context)
         except MalformedAnswer as error:
@@ -220,20 +224,22 @@ def _unary(
 
 
 async def _path(
-    asked: messages.ModelReadyRequest | messages.ModelMetadataRequest, context: Context, what: str
+    asked: messages.ModelReadyRequest | messages.ModelMetadataRequest,
+    context: CallContext,
+    what: str,
 ) -> str:
     if not asked.name:
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "name is the name of a model")
     return ModelPath(name=asked.name, version=asked.version, what=what).text
 
 
-def _headers(context: Context) -> CIMultiDict[str]:
+def _headers(context: CallContext) -> CIMultiDict[str]:
     """The metadata that are texts; gRPC has checked that they are printable."""
     given = context.invocation_metadata() or ()
     return CIMultiDict((name, value) for name, value in given if isinstance(value, str))
 
 
-async def _abort(context: Context, answer: Answer) -> NoReturn:
+async def _abort(context: CallContext, answer: ClientAnswer) -> NoReturn:
     """End a call with what the router or a replica says instead of an answer.
 
     Raises:

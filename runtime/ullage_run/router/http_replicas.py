@@ -23,13 +23,13 @@ from aiohttp.http_exceptions import HttpProcessingError
 from ullage_run.router.replicas import (
     OK,
     Again,
+    AnswerStream,
     Begun,
     Broken,
     KeptConnectionEnded,
     NotDelivered,
-    Replica,
     Reply,
-    Stream,
+    RouterReplica,
     TooLate,
     end_to_end,
 )
@@ -45,7 +45,7 @@ SWITCHING: Final = 101
 INFORMATIONAL: Final = range(100, 200)
 
 
-class Connection(ResponseHandler):
+class ReplicaConnection(ResponseHandler):
     """A connection that knows whether anything came in answer to its last request."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -59,10 +59,10 @@ class Connection(ResponseHandler):
 
 
 @dataclass(frozen=True, slots=True)
-class Idle:
+class IdleConnections:
     """A connection that is kept, and since when on the loop's clock."""
 
-    connection: Connection
+    connection: ReplicaConnection
     since_s: float
 
 
@@ -73,7 +73,7 @@ class HttpConnections:
         """No answer may have more bytes, or come in parts for longer, than this says."""
         self._answer_bytes = answer_bytes
         self._stream_s = stream_s
-        self._idle: dict[int, deque[Idle]] = {}
+        self._idle: dict[int, deque[IdleConnections]] = {}
 
     async def open(self) -> None:
         """Connections are made when they are needed."""
@@ -83,13 +83,13 @@ class HttpConnections:
         for number in list(self._idle):
             self._close_idle(number)
 
-    def forget(self, replica: Replica) -> None:
+    def forget(self, replica: RouterReplica) -> None:
         """Close what is idle; what is in use ends with its exchange."""
         self._close_idle(replica.number)
 
     async def ask(
         self,
-        replica: Replica,
+        replica: RouterReplica,
         method: str,
         path: str,
         headers: Mapping[str, str],
@@ -143,8 +143,8 @@ class HttpConnections:
 
     async def _exchange(
         self,
-        replica: Replica,
-        connection: Connection,
+        replica: RouterReplica,
+        connection: ReplicaConnection,
         method: str,
         sent: bytes,
         limit: asyncio.Timeout,
@@ -190,7 +190,7 @@ class HttpConnections:
                 raise Broken(too_long)
         return bytes(body)
 
-    def _kept(self, replica: Replica) -> Connection | None:
+    def _kept(self, replica: RouterReplica) -> ReplicaConnection | None:
         """The connection that was used last, if one can be used still."""
         idle = self._idle.get(replica.number)
         oldest_s = asyncio.get_running_loop().time() - KEPT_IDLE_S
@@ -202,25 +202,27 @@ class HttpConnections:
             last.connection.close()
         return None
 
-    def _keep(self, replica: Replica, connection: Connection) -> None:
+    def _keep(self, replica: RouterReplica, connection: ReplicaConnection) -> None:
         now = asyncio.get_running_loop().time()
         idle = self._idle.setdefault(replica.number, deque())
         while idle and idle[0].since_s < now - KEPT_IDLE_S:
             idle.popleft().connection.close()
-        idle.append(Idle(connection, now))
+        idle.append(IdleConnections(connection, now))
 
     def _close_idle(self, number: int) -> None:
         for idle in self._idle.pop(number, ()):
             idle.connection.close()
 
 
-async def _connected(replica: Replica) -> Connection:
+async def _connected(replica: RouterReplica) -> ReplicaConnection:
     loop = asyncio.get_running_loop()
     split = urlsplit(replica.backend.url)
     host, port = split.hostname or "", split.port or 0
     try:
         async with asyncio.timeout(REPLICA_CONNECT_S):
-            _, connection = await loop.create_connection(lambda: Connection(loop), host, port)
+            _, connection = await loop.create_connection(
+                lambda: ReplicaConnection(loop), host, port
+            )
     except TimeoutError:
         raise NotDelivered(f"no connection in {REPLICA_CONNECT_S:g} s") from None
     except OSError as error:
@@ -228,7 +230,7 @@ async def _connected(replica: Replica) -> Connection:
     return connection
 
 
-async def _connected_again(replica: Replica) -> Connection:
+async def _connected_again(replica: RouterReplica) -> ReplicaConnection:
     """A connection for what the replica may have seen, so that none counts as not delivered."""
     try:
         return await _connected(replica)
@@ -241,7 +243,7 @@ def _ended(error: Exception) -> str:
 
 
 def _written(
-    replica: Replica, method: str, path: str, headers: Mapping[str, str], body: bytes
+    replica: RouterReplica, method: str, path: str, headers: Mapping[str, str], body: bytes
 ) -> bytes:
     """The bytes of a request.
 
@@ -259,7 +261,7 @@ def _written(
 
 
 async def _answered(
-    connection: Connection,
+    connection: ReplicaConnection,
 ) -> tuple[RawResponseMessage, aiohttp.StreamReader]:
     """The head of an answer, and what its body is read from."""
     while True:
@@ -288,7 +290,7 @@ async def _handed_on(
     It begins with its first part: until then a failure is one of the whole exchange. No part may
     take longer than ``idle_s``, none comes after ``end_s`` on the loop's clock.
     """
-    stream, whole = Stream(), False
+    stream, whole = AnswerStream(), False
     now_s = asyncio.get_running_loop().time
     parts = content.iter_any()
     first = await anext(parts, None)

@@ -19,10 +19,10 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from ullage_run.binary_tensors import Body
 from ullage_run.router.open_inference import (
     STATEFUL,
-    Asked,
     InferRequest,
     MalformedAnswer,
     MalformedRequest,
+    QueuedRequest,
 )
 from ullage_run.router.proto.open_inference_pb2 import (
     InferParameter,
@@ -164,7 +164,7 @@ def _has_unknown(message: ModelInferRequest) -> bool:
     return any(len(UnknownFieldSet(part)) for part in parts)
 
 
-def join(requests: Sequence[Asked], batch_id: str) -> Body:
+def join(requests: Sequence[QueuedRequest], batch_id: str) -> Body:
     """One request of all rows, in order; they were read before and have one key."""
     messages = [ModelInferRequest.FromString(asked.body) for asked in requests]
     joined = messages[0]

@@ -21,12 +21,12 @@ from ullage_run.binary_tensors import HEADER, Body, json_bytes_of
 from ullage_run.router import generation, infer_messages, open_inference, translation
 from ullage_run.router.calls import Translate
 from ullage_run.router.generation import GENERATES, Generate
-from ullage_run.router.metrics import Refusal
+from ullage_run.router.metrics import IntakeRefusal
 from ullage_run.router.open_inference import InferRequest, MalformedRequest
 from ullage_run.router.paths import INFER, ModelPath
 from ullage_run.router.replicas import end_to_end
 from ullage_run.router.request_queue import CALL_BYTES, RequestQueue
-from ullage_run.router.settings import Limits, Settings
+from ullage_run.router.settings import ClientLimits, RouterSettings
 
 APP: Final = re.compile(r"[A-Za-z0-9._-]{1,63}")
 TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
@@ -56,10 +56,10 @@ TEXT: Final = "text"
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A request that is not taken in; the text says what to change."""
 
-    def __init__(self, status: int, text: str, reason: Refusal) -> None:
+    def __init__(self, status: int, text: str, reason: IntakeRefusal) -> None:
         super().__init__(text)
         self.status = status
         self.reason = reason
@@ -101,11 +101,11 @@ class Read:
 class Intake:
     """Reads requests; knows which applications have a name."""
 
-    settings: Settings
+    settings: RouterSettings
     queue: RequestQueue
     _apps: set[str] = field(init=False, default_factory=lambda: {DEFAULT_APP, OTHER_APP})
 
-    async def take(self, request: web.BaseRequest, arrived_s: float, held: Held) -> Taken:
+    async def take(self, request: web.BaseRequest, arrived_s: float, held: HeldBytes) -> Taken:
         """Read a request whole.
 
         Args:
@@ -130,7 +130,7 @@ class Intake:
                 return self._taken(read, request.raw_path, request.headers, app, deadline_s)
         if settings.over_grpc:
             text = "the replicas speak gRPC: only the Open Inference Protocol is passed on"
-            raise Refused(501, text, Refusal.MALFORMED)
+            raise RequestRefused(501, text, IntakeRefusal.MALFORMED)
         generate = self._generate(request, body)
         named = settings.deadline_header in request.headers
         repeatable = request.method in REPEATABLE or IDEMPOTENCY in request.headers
@@ -162,7 +162,7 @@ class Intake:
         try:
             return generation.read(body)
         except MalformedRequest as error:
-            raise Refused(400, str(error), Refusal.MALFORMED) from None
+            raise RequestRefused(400, str(error), IntakeRefusal.MALFORMED) from None
 
     def take_message(
         self,
@@ -204,7 +204,7 @@ class Intake:
         passed = tuple(given.get(name, "") for name in self.settings.pass_headers)
         if self.settings.over_grpc and not all(map(PRINTABLE.fullmatch, passed)):
             text = f"{', '.join(self.settings.pass_headers)}: gRPC takes printable ASCII only"
-            raise Refused(400, text, Refusal.MALFORMED)
+            raise RequestRefused(400, text, IntakeRefusal.MALFORMED)
         infer = read.infer
         return Taken(
             path=path,
@@ -236,7 +236,7 @@ class Intake:
                 translate=partial(translation.body_of_answer, wanted=infer.wanted),
             )
         except ValueError as error:
-            raise Refused(400, str(error), Refusal.MALFORMED) from None
+            raise RequestRefused(400, str(error), IntakeRefusal.MALFORMED) from None
 
     def _read_message(self, body: bytes) -> tuple[Read, str]:
         """The protocol's request of a gRPC client, as its replicas take it, and its path."""
@@ -256,7 +256,7 @@ class Intake:
                 translate=lambda answer: Body(translation.answer_of_json(answer, raw=raw)),
             ), model.text
         except MalformedRequest as error:
-            raise Refused(400, str(error), Refusal.MALFORMED) from None
+            raise RequestRefused(400, str(error), IntakeRefusal.MALFORMED) from None
 
     def _passed_on(
         self, given: Given, passed: tuple[str, ...], json_bytes: int
@@ -274,7 +274,7 @@ class Intake:
         if not APP.fullmatch(name):
             header = self.settings.app_header
             text = f"{header} is 1 to 63 letters, digits, dots, dashes and underscores"
-            raise Refused(400, text, Refusal.MALFORMED)
+            raise RequestRefused(400, text, IntakeRefusal.MALFORMED)
         if name not in self._apps and len(self._apps) < APPS:
             self._apps.add(name)
         return name if name in self._apps else OTHER_APP
@@ -291,10 +291,10 @@ class Intake:
         if not 0 < allowed <= longest:
             header = self.settings.deadline_header
             text = f"{header} is a number of milliseconds above 0 and at most {1e3 * longest:g}"
-            raise Refused(400, text, Refusal.MALFORMED)
+            raise RequestRefused(400, text, IntakeRefusal.MALFORMED)
         return allowed
 
-    async def _body(self, request: web.BaseRequest, held: Held) -> bytes:
+    async def _body(self, request: web.BaseRequest, held: HeldBytes) -> bytes:
         limits = self.settings.limits
         declared = request.content_length or 0
         if declared > limits.body_bytes:
@@ -315,13 +315,13 @@ class Intake:
                     held.take(len(body))
         except TimeoutError:
             text = f"the body did not come in {limits.body_s:g} s"
-            raise Refused(408, text, Refusal.SLOW) from None
+            raise RequestRefused(408, text, IntakeRefusal.SLOW) from None
         except (web.RequestPayloadError, BadHttpMessage) as error:
             text = f"the body cannot be read: {error}"
-            raise Refused(400, text, Refusal.MALFORMED) from None
+            raise RequestRefused(400, text, IntakeRefusal.MALFORMED) from None
         return bytes(body)
 
-    async def _unpacked(self, encoding: str, body: bytes, held: Held) -> bytes:
+    async def _unpacked(self, encoding: str, body: bytes, held: HeldBytes) -> bytes:
         """A body without its content encoding; what it holds grows with it."""
         limits, unpacked = self.settings.limits, bytearray()
         unpack = zlib.decompressobj(ENCODINGS[encoding])
@@ -338,15 +338,15 @@ class Intake:
                 await asyncio.sleep(0)
         except zlib.error as error:
             text = f"the body is not what Content-Encoding {encoding} says: {error}"
-            raise Refused(400, text, Refusal.MALFORMED) from None
+            raise RequestRefused(400, text, IntakeRefusal.MALFORMED) from None
         if not unpack.eof or unpack.unused_data:
             text = f"the body is not one whole stream of Content-Encoding {encoding}"
-            raise Refused(400, text, Refusal.MALFORMED)
+            raise RequestRefused(400, text, IntakeRefusal.MALFORMED)
         return bytes(unpacked)
 
 
 @dataclass(slots=True, kw_only=True)
-class Held:
+class HeldBytes:
     """Bytes of the queue's budget that one request holds, until ``give_back``."""
 
     queue: RequestQueue
@@ -363,7 +363,7 @@ class Held:
             return
         if not self.queue.reserve(more):
             text = "requests that wait take all memory that there is for them; come again later"
-            raise Refused(429, text, Refusal.FULL)
+            raise RequestRefused(429, text, IntakeRefusal.FULL)
         self.held_bytes += more
 
     def give_back(self) -> None:
@@ -386,6 +386,6 @@ def traced(headers: CIMultiDict[str]) -> CIMultiDict[str]:
     return headers
 
 
-def _too_large(limits: Limits) -> Refused:
+def _too_large(limits: ClientLimits) -> RequestRefused:
     text = f"a body has at most {limits.body_bytes} bytes"
-    return Refused(413, text, Refusal.TOO_LARGE)
+    return RequestRefused(413, text, IntakeRefusal.TOO_LARGE)

@@ -16,7 +16,7 @@ from ullage_run.requests import BOUNDS_SECONDS, METRIC
 COMPONENT: Final = "router"
 
 
-class Result(StrEnum):
+class RequestResult(StrEnum):
     """Results of a request that was taken in, or tried to be."""
 
     MET = "met"
@@ -25,7 +25,7 @@ class Result(StrEnum):
     FAILED = "failed"
 
 
-class Refusal(StrEnum):
+class IntakeRefusal(StrEnum):
     """Causes for which a request was never taken in."""
 
     MALFORMED = "malformed"
@@ -34,7 +34,7 @@ class Refusal(StrEnum):
     FULL = "full"
 
 
-class Split(StrEnum):
+class BatchSplit(StrEnum):
     """Causes for which a batch runs once more, in parts."""
 
     REFUSED = "refused"
@@ -72,7 +72,7 @@ class RouterMetrics:
             ["outcome", "app"],
             registry=registry,
         )
-        self._by_outcome: dict[tuple[Result, str], Counter] = {}
+        self._by_outcome: dict[tuple[RequestResult, str], Counter] = {}
         self._refused = Counter(
             "ullage_requests_refused",
             "Requests that were not taken in, by reason.",
@@ -140,7 +140,7 @@ class RouterMetrics:
             ["reason"],
             registry=registry,
         )
-        for reason in Split:
+        for reason in BatchSplit:
             self._splits.labels(reason.value)
         for name, text, value in (
             ("ullage_queue_length", "Requests that wait.", waiting),
@@ -150,13 +150,13 @@ class RouterMetrics:
         ):
             Gauge(name, text, registry=registry).set_function(value)
 
-    def ended(self, result: Result, app: str, seconds: float) -> None:
+    def ended(self, result: RequestResult, app: str, seconds: float) -> None:
         """Count a request that was answered or refused."""
         key = (result, app)
         if key not in self._by_outcome:
             self._by_outcome[key] = self._requests.labels(result.value, app)
         self._by_outcome[key].inc()
-        if result in (Result.MET, Result.LATE):
+        if result in (RequestResult.MET, RequestResult.LATE):
             self._seconds.observe(seconds)
 
     def began(self, seconds: float) -> None:
@@ -170,7 +170,7 @@ class RouterMetrics:
             if between_s > 0:
                 self._between.observe(between_s)
 
-    def refused(self, reason: Refusal) -> None:
+    def refused(self, reason: IntakeRefusal) -> None:
         """Count a request that was not taken in."""
         self._refused.labels(reason.value).inc()
 
@@ -190,7 +190,7 @@ class RouterMetrics:
         """Count a batch that was not answered."""
         self._lost.inc()
 
-    def split(self, reason: Split) -> None:
+    def split(self, reason: BatchSplit) -> None:
         """Count a batch whose requests run once more, apart."""
         self._splits.labels(reason.value).inc()
 

@@ -26,7 +26,7 @@ from ullage_run.binary_tensors import (
     AS_JSON,
     ONE_RAW,
     Body,
-    Rows,
+    TensorRows,
     Wanted,
     parted,
     raw_of,
@@ -75,7 +75,7 @@ class InferRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class QueuedRequest:
     """A request as it waits: its body, and what was read of it."""
 
     body: bytes
@@ -123,7 +123,7 @@ def _read(body: bytes, json_bytes: int) -> InferRequest:
     )
 
 
-def join(requests: Sequence[Asked], batch_id: str) -> Body:
+def join(requests: Sequence[QueuedRequest], batch_id: str) -> Body:
     """One request of all rows, in order; they were read before and have one key."""
     first: dict[str, object] = {}
     inputs = []
@@ -210,7 +210,7 @@ def part(
             rows = tensor.shape[0] if tensor.shape else 0
             if rows != asked:
                 raise ValueError(f"{rows} rows of output {tensor.name[:64]!r} for {asked}")
-        tensors = [Rows(tensor) for tensor in outputs]
+        tensors = [TensorRows(tensor) for tensor in outputs]
     except orjson.JSONDecodeError as error:
         raise UnreadableAnswer(f"the replica's answer is no JSON: {error}") from None
     except ValueError as error:
@@ -232,7 +232,7 @@ def part(
 
 
 def _own(
-    fields: dict[str, object], tensors: Sequence[Rows], first: int, request: InferRequest
+    fields: dict[str, object], tensors: Sequence[TensorRows], first: int, request: InferRequest
 ) -> Body | None:
     try:
         parts = [

@@ -14,7 +14,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from ullage_run.router.generation_times import GenerationTimes
 from ullage_run.router.run_times import RunTimes
-from ullage_run.router.settings import Backend
+from ullage_run.router.settings import ReplicaAddress
 
 OK: Final = 200
 PARTS: Final = 8
@@ -58,7 +58,7 @@ class Reply:
     body: bytes
 
 
-class Stream:
+class AnswerStream:
     """The parts of an answer on their way to its client, who sets the pace; for one event loop."""
 
     def __init__(self) -> None:
@@ -109,18 +109,18 @@ class Stream:
             self.abandon()
 
 
-Begun = Callable[[Reply, Stream], None]
+Begun = Callable[[Reply, AnswerStream], None]
 """Told when the first part of an answer is there that comes in parts."""
 Again = Callable[[], bool]
 """Asked whether a request may be sent once more, after a kept connection ended unanswered."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Replica:
+class RouterReplica:
     """One replica; ``times`` is shared by those on equal devices at equal shares."""
 
     number: int
-    backend: Backend
+    backend: ReplicaAddress
     times: RunTimes | GenerationTimes
     most_in_flight: int
     up: bool = False
@@ -146,7 +146,7 @@ class Replica:
         self.up = False
 
 
-def least_loaded(replicas: Sequence[Replica], now_s: float) -> Replica | None:
+def least_loaded(replicas: Sequence[RouterReplica], now_s: float) -> RouterReplica | None:
     """The free replica with the least predicted time left; among equal ones the least used."""
     free = [replica for replica in replicas if replica.free]
     if len(free) == 1:
@@ -154,7 +154,7 @@ def least_loaded(replicas: Sequence[Replica], now_s: float) -> Replica | None:
     return min(free, key=lambda replica: (replica.left_s(now_s), replica.ran), default=None)
 
 
-class Connections(Protocol):
+class ReplicaConnections(Protocol):
     """Connections to all replicas; ``open`` and ``close`` once each."""
 
     async def open(self) -> None:
@@ -163,12 +163,12 @@ class Connections(Protocol):
     async def close(self) -> None:
         """Close all."""
 
-    def forget(self, replica: Replica) -> None:
+    def forget(self, replica: RouterReplica) -> None:
         """A replica is no more; what it has begun may still be answered."""
 
     async def ask(
         self,
-        replica: Replica,
+        replica: RouterReplica,
         method: str,
         path: str,
         headers: Mapping[str, str],

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from ullage.engines.batching.chooser import Choice
 from ullage.engines.batching.waiting import Waiting
-from ullage_run.router.calls import Call
+from ullage_run.router.calls import RouterCall
 
 CALL_BYTES: Final = 16 * 1024
 """What a waiting call takes beside its body: records, a task, buffers of its connection."""
@@ -36,8 +36,8 @@ class ChoosesNext(Protocol):
 class Picked:
     """Requests that run together, and those refused."""
 
-    run: tuple[Call, ...] = ()
-    dropped: tuple[Call, ...] = ()
+    run: tuple[RouterCall, ...] = ()
+    dropped: tuple[RouterCall, ...] = ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class RequestQueue:
     held_bytes: int = field(init=False, default=0)
     """Bytes of calls that wait or run, and of bodies that are being read."""
     _groups: dict[Hashable, Waiting] = field(init=False, default_factory=dict)
-    _calls: dict[int, Call] = field(init=False, default_factory=dict)
+    _calls: dict[int, RouterCall] = field(init=False, default_factory=dict)
     _heap: list[tuple[float, int]] = field(init=False, default_factory=list)
     _aside: dict[str, list[tuple[float, int]]] = field(init=False, default_factory=dict)
     """Heaps of those that were found while their model was not ready at some replica."""
@@ -68,14 +68,14 @@ class RequestQueue:
         """Give bytes back."""
         self.held_bytes -= size
 
-    def offer(self, call: Call) -> bool:
+    def offer(self, call: RouterCall) -> bool:
         """Take a call in; ``False`` when too many wait."""
         if len(self._calls) >= self.most_calls:
             return False
         self.put(call)
         return True
 
-    def put(self, call: Call) -> None:
+    def put(self, call: RouterCall) -> None:
         """Take a call in that was in before, whatever waits."""
         group = self._groups.setdefault(_group(call), Waiting())
         group.add(call.request)
@@ -84,7 +84,7 @@ class RequestQueue:
             self._sweep()
         heapq.heappush(self._heap, (call.request.deadline_s, call.number))
 
-    def remove(self, call: Call) -> bool:
+    def remove(self, call: RouterCall) -> bool:
         """Take a call out whose client has gone; ``False`` = it does not wait."""
         if self._calls.get(call.number) is not call:
             return False
@@ -143,9 +143,9 @@ class RequestQueue:
             if heap and model not in unready:
                 yield heap
 
-    def expired(self, now_s: float) -> tuple[Call, ...]:
+    def expired(self, now_s: float) -> tuple[RouterCall, ...]:
         """Take out what is past its deadline."""
-        gone: list[Call] = []
+        gone: list[RouterCall] = []
         for heap in (self._heap, *self._aside.values()):
             while heap and heap[0][0] <= now_s:
                 call = self._calls.get(heapq.heappop(heap)[1])
@@ -171,7 +171,7 @@ class RequestQueue:
         self._left(calls)
         return Picked(run=calls[: len(choice.run)], dropped=calls[len(choice.run) :])
 
-    def _left(self, calls: tuple[Call, ...]) -> None:
+    def _left(self, calls: tuple[RouterCall, ...]) -> None:
         for call in calls:
             del self._calls[call.number]
             key = _group(call)
@@ -187,7 +187,7 @@ class RequestQueue:
             heapq.heapify(heap)
 
 
-def _group(call: Call) -> Hashable:
+def _group(call: RouterCall) -> Hashable:
     """A call alone is a group of its own."""
     if call.group is None:
         return call.number

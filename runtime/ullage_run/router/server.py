@@ -15,17 +15,17 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from ullage_run.router import generation
-from ullage_run.router.calls import Answer
+from ullage_run.router.calls import ClientAnswer
 from ullage_run.router.dispatcher import JSON, Dispatcher
 from ullage_run.router.grpc_server import GrpcServer
-from ullage_run.router.intake import Held, Intake, Refused
+from ullage_run.router.intake import HeldBytes, Intake, RequestRefused
 from ullage_run.router.load_page import LOAD_PATH, load_page
-from ullage_run.router.metrics import Refusal
+from ullage_run.router.metrics import IntakeRefusal
 from ullage_run.router.open_inference import error_body
 from ullage_run.router.paths import MODELS, OPENAI
-from ullage_run.router.replicas import Stream
-from ullage_run.router.settings import Address, Addresses, Settings
-from ullage_run.router.submission import Submission
+from ullage_run.router.replicas import AnswerStream
+from ullage_run.router.settings import Address, Addresses, RouterSettings
+from ullage_run.router.submission import CallSubmission
 from ullage_run.times import LINGER_S, METRICS_PAGE_AGE_S
 
 log = logging.getLogger("ullage.router")
@@ -59,14 +59,14 @@ class BoundedServer(web.Server):
             transport.abort()
 
 
-class Server:
+class RouterServer:
     """Listens for requests and for scrapes; ``start``, ``drain`` and ``stop`` once each."""
 
-    def __init__(self, settings: Settings, dispatcher: Dispatcher) -> None:
+    def __init__(self, settings: RouterSettings, dispatcher: Dispatcher) -> None:
         self._settings = settings
         self._dispatcher = dispatcher
         self._intake = Intake(settings=settings, queue=dispatcher.queue)
-        self._submission = Submission(settings, dispatcher)
+        self._submission = CallSubmission(settings, dispatcher)
         self._grpc: GrpcServer | None = None
         self._open = 0
         self._draining = False
@@ -147,7 +147,7 @@ class Server:
         try:
             try:
                 answer = await self._answer(request, arrived_s)
-            except Refused as refused:
+            except RequestRefused as refused:
                 return self._refuse(request, refused)
             if answer.error:
                 answer = replace(answer, body=_error_body(request, answer.status, answer.error))
@@ -155,18 +155,18 @@ class Server:
         finally:
             self._open -= 1
 
-    def _refuse(self, request: web.BaseRequest, refused: Refused) -> web.Response:
+    def _refuse(self, request: web.BaseRequest, refused: RequestRefused) -> web.Response:
         self._dispatcher.metrics.refused(refused.reason)
         headers = dict(JSON)
-        if refused.reason is Refusal.FULL:
+        if refused.reason is IntakeRefusal.FULL:
             headers["Retry-After"] = "1"
         body = _error_body(request, refused.status, str(refused))
         response = web.Response(status=refused.status, body=body, headers=headers)
-        if refused.reason is not Refusal.MALFORMED:
+        if refused.reason is not IntakeRefusal.MALFORMED:
             response.force_close()
         return response
 
-    async def _send(self, request: web.BaseRequest, answer: Answer) -> web.StreamResponse:
+    async def _send(self, request: web.BaseRequest, answer: ClientAnswer) -> web.StreamResponse:
         if answer.stream is not None:
             return await self._send_parts(request, answer, answer.stream)
         response = web.Response(status=answer.status, body=answer.body, headers=answer.headers)
@@ -178,13 +178,13 @@ class Server:
                     await response.prepare(request)
                     await response.write_eof()
             except TimeoutError:
-                self._dispatcher.metrics.refused(Refusal.SLOW)
+                self._dispatcher.metrics.refused(IntakeRefusal.SLOW)
                 if request.transport is not None:
                     request.transport.abort()
         return response
 
     async def _send_parts(
-        self, request: web.BaseRequest, answer: Answer, stream: Stream
+        self, request: web.BaseRequest, answer: ClientAnswer, stream: AnswerStream
     ) -> web.StreamResponse:
         """Send parts as they come; an answer that broke off ends without its end."""
         response = web.StreamResponse(status=answer.status, headers=answer.headers)
@@ -200,7 +200,7 @@ class Server:
             else:
                 await self._broken_off(request, response, stream)
         except TimeoutError:
-            self._dispatcher.metrics.refused(Refusal.SLOW)
+            self._dispatcher.metrics.refused(IntakeRefusal.SLOW)
             if request.transport is not None:
                 request.transport.abort()
         finally:
@@ -208,7 +208,7 @@ class Server:
         return response
 
     async def _broken_off(
-        self, request: web.BaseRequest, response: web.StreamResponse, stream: Stream
+        self, request: web.BaseRequest, response: web.StreamResponse, stream: AnswerStream
     ) -> None:
         """End an answer whose replica did not; clients of OpenAI's API are told why.
 
@@ -225,19 +225,19 @@ class Server:
         if request.transport is not None:
             request.transport.abort()
 
-    async def _answer(self, request: web.BaseRequest, arrived_s: float) -> Answer:
+    async def _answer(self, request: web.BaseRequest, arrived_s: float) -> ClientAnswer:
         if not request.raw_path.startswith("/"):
-            raise Refused(400, "the target of a request is a path", Refusal.MALFORMED)
+            raise RequestRefused(400, "the target of a request is a path", IntakeRefusal.MALFORMED)
         match request.path:
             case "/v2/health/live":
-                return Answer(status=200, body=b'{"live":true}', headers=JSON)
+                return ClientAnswer(status=200, body=b'{"live":true}', headers=JSON)
             case "/v2/health/ready":
                 is_ready = self._submission.takes_requests and not self._draining
                 body = b'{"ready":true}' if is_ready else b'{"ready":false}'
-                return Answer(status=200 if is_ready else 503, body=body, headers=JSON)
+                return ClientAnswer(status=200 if is_ready else 503, body=body, headers=JSON)
         if request.method in ("GET", "HEAD") and MODELS.fullmatch(request.path):
             return await self._submission.about(request.method, request.raw_path, arrived_s)
-        held = Held(queue=self._dispatcher.queue)
+        held = HeldBytes(queue=self._dispatcher.queue)
         try:
             taken = await self._intake.take(request, arrived_s, held)
             return await self._submission.answer(request.method, taken, arrived_s)

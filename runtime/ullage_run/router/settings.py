@@ -22,7 +22,7 @@ Address = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Backend:
+class ReplicaAddress:
     """A replica: its address, and the device and share that its run times depend on."""
 
     url: str
@@ -31,7 +31,7 @@ class Backend:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ClientLimits:
     """Limits of one client, and of all together.
 
     ``body_s`` is the time that a client has for its body and for taking an answer in, ``answer_s``
@@ -52,7 +52,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Generative:
+class GenerativeSettings:
     """Settings of servers that batch continuously.
 
     A replica whose KV cache is used above ``cache_limit`` (0..1) gets no new requests. It runs only
@@ -73,12 +73,12 @@ class Addresses:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class RouterSettings:
     """A router's settings; times are seconds."""
 
-    backends: tuple[Backend, ...]
+    backends: tuple[ReplicaAddress, ...]
     objective_s: float
-    followed: Backend | None = None
+    followed: ReplicaAddress | None = None
     """Its host is a name: every address that it has is a replica, now and later."""
     follow_s: float = 1.0
     """Between two looks at the addresses of that name."""
@@ -95,9 +95,9 @@ class Settings:
     probe_s: float = 0.5
     drain_s: float = 30.0
     linger_s: float = 5.0
-    generative: Generative | None = None
+    generative: GenerativeSettings | None = None
     """The replicas are generative servers; ``objective_s`` is that of the first token."""
-    limits: Limits = field(default_factory=Limits)
+    limits: ClientLimits = field(default_factory=ClientLimits)
 
     @property
     def over_grpc(self) -> bool:
@@ -177,7 +177,7 @@ def parser() -> argparse.ArgumentParser:
         help="with --generative: longest time between two tokens; it limits the requests that a "
         "replica runs at once (0: no limit)",
     )
-    limits = Limits()
+    limits = ClientLimits()
     made.add_argument("--body-bytes", type=_one_or_more, default=limits.body_bytes)
     made.add_argument("--queue", type=_one_or_more, default=limits.queue_calls, help="requests")
     made.add_argument("--queue-bytes", type=_one_or_more, default=limits.queue_bytes)
@@ -197,7 +197,7 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def settings_of(given: argparse.Namespace) -> Settings:
+def settings_of(given: argparse.Namespace) -> RouterSettings:
     """Settings from the arguments.
 
     Raises:
@@ -213,7 +213,7 @@ def settings_of(given: argparse.Namespace) -> Settings:
         raise ValueError("--backend names a replica twice")
     if len({backend.url.partition("://")[0] for backend in given.backend}) > 1:
         raise ValueError("--backend: all replicas speak HTTP, or all gRPC")
-    made = Settings(
+    made = RouterSettings(
         backends=tuple(given.backend),
         followed=given.follow,
         hold_s=given.hold_seconds,
@@ -229,7 +229,7 @@ def settings_of(given: argparse.Namespace) -> Settings:
         drain_s=given.drain_seconds,
         linger_s=given.linger_seconds,
         generative=_generative(given),
-        limits=Limits(
+        limits=ClientLimits(
             body_bytes=given.body_bytes,
             queue_calls=given.queue,
             queue_bytes=given.queue_bytes,
@@ -247,10 +247,10 @@ def settings_of(given: argparse.Namespace) -> Settings:
     return made
 
 
-def _generative(given: argparse.Namespace) -> Generative | None:
+def _generative(given: argparse.Namespace) -> GenerativeSettings | None:
     if given.generative:
         limit, between_s = given.cache_limit_percent / 100, given.inter_token_ms / 1e3
-        return Generative(cache_limit=limit, between_s=between_s)
+        return GenerativeSettings(cache_limit=limit, between_s=between_s)
     if given.inter_token_ms:
         raise ValueError("--inter-token-ms: only generative servers have one (--generative)")
     return None
@@ -275,7 +275,7 @@ def addresses_of(given: argparse.Namespace) -> Addresses:
     )
 
 
-def backend_of(text: str) -> Backend:
+def backend_of(text: str) -> ReplicaAddress:
     """``http://HOST:PORT[,device=NAME][,share=PERCENT]``.
 
     Raises:
@@ -299,7 +299,7 @@ def backend_of(text: str) -> Backend:
     share = _positive(given.get("share", "100"))
     if share > 100:
         raise argparse.ArgumentTypeError(f"{text}: a share is at most 100 percent")
-    return Backend(url=url.rstrip("/"), device=given.get("device", ""), share_percent=share)
+    return ReplicaAddress(url=url.rstrip("/"), device=given.get("device", ""), share_percent=share)
 
 
 def sizes_of(text: str) -> tuple[int, ...]:

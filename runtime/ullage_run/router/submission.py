@@ -12,26 +12,26 @@ import orjson
 from ullage.engines.batching.chooser import Policy
 from ullage.engines.batching.histogram import LEAST_SAMPLES
 from ullage.engines.batching.waiting import Request
-from ullage_run.router.calls import Answer, Call, Generated
+from ullage_run.router.calls import ClientAnswer, Generated, RouterCall
 from ullage_run.router.dispatcher import JSON, Dispatcher
 from ullage_run.router.generation import GenerationKey
 from ullage_run.router.intake import DEFAULT_APP, Taken
 from ullage_run.router.paths import ModelPath
 from ullage_run.router.replicas import OK
 from ullage_run.router.run_times import key_of
-from ullage_run.router.settings import Settings
+from ullage_run.router.settings import RouterSettings
 
 
-class Submission:
+class CallSubmission:
     """Numbers calls, and runs the first of an application alone, so that its time is seen."""
 
-    def __init__(self, settings: Settings, dispatcher: Dispatcher) -> None:
+    def __init__(self, settings: RouterSettings, dispatcher: Dispatcher) -> None:
         self._settings = settings
         self._dispatcher = dispatcher
         self._probing: Counter[str] = Counter()
         self._number = 0
 
-    async def answer(self, method: str, taken: Taken, arrived_s: float) -> Answer:
+    async def answer(self, method: str, taken: Taken, arrived_s: float) -> ClientAnswer:
         """The answer to a request that arrived then, on the router's clock."""
         call = self._call(method, taken, arrived_s)
         probes = (
@@ -63,7 +63,7 @@ class Submission:
         """
         return self._dispatcher.ready or self._dispatcher.asleep
 
-    async def about(self, method: str, path: str, arrived_s: float) -> Answer:
+    async def about(self, method: str, path: str, arrived_s: float) -> ClientAnswer:
         """The answer to a question about server or model, asked of a replica beside the queue.
 
         While none is ready it waits as any request does, and wakes a service that sleeps. Whether
@@ -75,7 +75,7 @@ class Submission:
             return await dispatcher.ask_any(method, path)
         if model is not None and probes:
             body = orjson.dumps({"name": model.name, "ready": True})
-            return Answer(status=OK, body=body, headers=JSON)
+            return ClientAnswer(status=OK, body=body, headers=JSON)
         taken = Taken(
             path=path,
             headers={},
@@ -89,14 +89,14 @@ class Submission:
         )
         return await self.answer(method, taken, arrived_s)
 
-    def _call(self, method: str, taken: Taken, arrived_s: float) -> Call:
+    def _call(self, method: str, taken: Taken, arrived_s: float) -> RouterCall:
         self._number += 1
         generated, key = None, key_of(taken.app, taken.elements)
         if taken.generate is not None:
             asked = GenerationKey.of(taken.app, taken.generate, whole=taken.whole)
             generated = Generated(key=asked, generate=taken.generate)
             key = self._dispatcher.name_of(asked)
-        return Call(
+        return RouterCall(
             request=Request(
                 number=self._number,
                 arrival_s=arrived_s,
@@ -116,6 +116,6 @@ class Submission:
         )
 
 
-def _left(answer: Answer) -> None:
+def _left(answer: ClientAnswer) -> None:
     if answer.stream is not None:
         answer.stream.leave()

@@ -13,27 +13,27 @@ from typing import Final
 
 from ullage_run.binary_tensors import Body
 from ullage_run.router import infer_messages, open_inference
-from ullage_run.router.open_inference import Asked, InferRequest
-from ullage_run.router.settings import Settings
+from ullage_run.router.open_inference import InferRequest, QueuedRequest
+from ullage_run.router.settings import RouterSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wire:
+class ReplicaWire:
     """Joins the requests of a batch, and parts its answer; checks that of one that ran alone."""
 
-    join: Callable[[Sequence[Asked], str], Body]
+    join: Callable[[Sequence[QueuedRequest], str], Body]
     part: Callable[[bytes, int, Sequence[InferRequest], str], list[Body | None]]
     check: Callable[[bytes, int], None]
 
 
-JSON_WIRE: Final = Wire(
+JSON_WIRE: Final = ReplicaWire(
     join=open_inference.join, part=open_inference.part, check=open_inference.check
 )
-GRPC_WIRE: Final = Wire(
+GRPC_WIRE: Final = ReplicaWire(
     join=infer_messages.join, part=infer_messages.part, check=infer_messages.check
 )
 
 
-def wire_of(settings: Settings) -> Wire:
+def wire_of(settings: RouterSettings) -> ReplicaWire:
     """The wire of these replicas."""
     return GRPC_WIRE if settings.over_grpc else JSON_WIRE

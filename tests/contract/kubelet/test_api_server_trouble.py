@@ -16,7 +16,7 @@ from fakes.kubelet_node import NODE, NodeRig
 from ullage.ports import GPU_NODE, POD
 from ullage.process import supervised
 from ullage_node.api_client import ApiClient
-from ullage_node.model.devices import ContainerKey, Progress
+from ullage_node.model.devices import ContainerKey, StepProgress
 
 
 @pytest_asyncio.fixture
@@ -110,7 +110,7 @@ async def test_a_heartbeat_carries_the_counters(rig: NodeRig) -> None:
     await rig.start_agent()
     pod = await rig.placed_pod()
     await rig.start(pod)
-    rig.devices.progress[ContainerKey(pod_uid=pod.uid, container="main")] = Progress(steps=42)
+    rig.devices.progress[ContainerKey(pod_uid=pod.uid, container="main")] = StepProgress(steps=42)
     await rig.until(lambda: (seen := rig.slice_of(pod)) and seen.steps == 42)
 
 
@@ -128,7 +128,7 @@ async def test_the_last_figures_are_said_before_a_container_is_forgotten(
     pod = await rig.placed_pod()
     await rig.start(pod)
     await rig.phase(pod, "Attached")
-    rig.devices.progress[ContainerKey(pod_uid=pod.uid, container="main")] = Progress(steps=1000)
+    rig.devices.progress[ContainerKey(pod_uid=pod.uid, container="main")] = StepProgress(steps=1000)
     rig.finish(pod)
     await rig.until(lambda: rig.slice_of(pod) is None)
     assert said[-1] == 1000

@@ -12,7 +12,7 @@ from fakes.kubelet_node import CONTAINER, NodeRig
 from fakes.kubelet_state import KubeletPod
 from ullage.api.contract import DesiredSlice, LatencyObjective, Observation
 from ullage.ports import POD
-from ullage_node.model.devices import Attachment, AttachState, ContainerKey, Progress
+from ullage_node.model.devices import Attachment, AttachState, ContainerKey, StepProgress
 from ullage_node.telemetry import scrape, station, windows
 from ullage_run.requests import RequestHistogram
 
@@ -61,7 +61,7 @@ async def test_a_steady_state_writes_nothing() -> None:
         await agent.publisher.publish()
         writes = agent.publisher.writes
         for step in range(1, 40):
-            node.devices.progress[key] = Progress(steps=step, step_micros=100 + step)
+            node.devices.progress[key] = StepProgress(steps=step, step_micros=100 + step)
             await agent.containers.observe()
             agent.telemetry.look(time.monotonic(), time.time())
             await agent.publisher.publish()

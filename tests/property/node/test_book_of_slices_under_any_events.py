@@ -21,18 +21,18 @@ from hypothesis.stateful import (
 from fakes.examples import examples
 from ullage.api.contract import DesiredSlice, Reason, SliceKey, SlicePhase
 from ullage_node.model.devices import ContainerBinding, ContainerKey
-from ullage_node.model.slices import Device, Pod, Refusal
+from ullage_node.model.slices import NodeDevice, Pod, SliceRefusal
 from ullage_node.slices.checkpoint import decode, encode, snapshot
-from ullage_node.slices.prestart import Leftover, Start, decide
+from ullage_node.slices.prestart import ContainerStart, Leftover, decide
 from ullage_node.slices.table import SliceTable
 
 DEVICES = (
-    Device(uuid="gpu-0", memory_mib=4096, contexts=3, overhead_mib=64),
-    Device(uuid="gpu-1", memory_mib=2048, contexts=2),
+    NodeDevice(uuid="gpu-0", memory_mib=4096, contexts=3, overhead_mib=64),
+    NodeDevice(uuid="gpu-1", memory_mib=2048, contexts=2),
 )
 SLOTS = tuple(f"slot-{number:02d}" for number in range(5))
-LOST = Refusal(reason=Reason.DEVICE_LOST, message="gone")
-SICK = Refusal(reason=Reason.DEVICE_UNHEALTHY, message="hot")
+LOST = SliceRefusal(reason=Reason.DEVICE_LOST, message="gone")
+SICK = SliceRefusal(reason=Reason.DEVICE_UNHEALTHY, message="hot")
 gpus = st.sampled_from(["gpu-0", "gpu-1", "gpu-2"])
 
 
@@ -131,7 +131,7 @@ class Book(RuleBasedStateMachine):
         count = max(1, len(self.table.wanted_for(container)))
         slots = tuple(sorted(data.draw(st.permutations(SLOTS))[:count]))
         verdict = decide(self._facts(container, slots))
-        if isinstance(verdict, Refusal):
+        if isinstance(verdict, SliceRefusal):
             self.table.refuse(container, verdict)
             return
         for other in {self.table.slots.get(slot, container) for slot in slots} - {container}:
@@ -139,11 +139,11 @@ class Book(RuleBasedStateMachine):
         self.table.bind(verdict)
         self.alive.add(container)
 
-    def _facts(self, container: ContainerKey, slots: tuple[str, ...]) -> Start:
+    def _facts(self, container: ContainerKey, slots: tuple[str, ...]) -> ContainerStart:
         before: set[ContainerBinding] = {
             held for slot in slots if (held := self.table.holder(slot)) is not None
         }
-        return Start(
+        return ContainerStart(
             slots=slots,
             container=container,
             pod=f"team/pod-of-{container.pod_uid}",
@@ -173,7 +173,7 @@ class Book(RuleBasedStateMachine):
     def observe(self, uid: str, failed: bool) -> None:
         container = ContainerKey(pod_uid=uid, container="main")
         if container in self.alive and self.table.binding(container):
-            why = Refusal(reason=Reason.UNENFORCED, message="x") if failed else None
+            why = SliceRefusal(reason=Reason.UNENFORCED, message="x") if failed else None
             phase = SlicePhase.FAILED if failed else SlicePhase.ATTACHED
             self.table.set_phase(container, phase, why)
 
@@ -188,7 +188,7 @@ class Book(RuleBasedStateMachine):
     # -- devices and restarts --------------------------------------------------------------------
 
     @rule(trouble=st.sampled_from([None, SICK, LOST]), number=st.integers(0, 1))
-    def device_turns(self, trouble: Refusal | None, number: int) -> None:
+    def device_turns(self, trouble: SliceRefusal | None, number: int) -> None:
         devices = list(self.table.devices.values())
         devices[number] = replace(devices[number], refusal=trouble)
         self.table.set_devices(devices)

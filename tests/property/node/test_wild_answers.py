@@ -18,15 +18,15 @@ from ullage.api.contract import Interruption, InterruptionKind
 from ullage_node.model.devices import ContainerKey
 from ullage_node.notices.azure import Azure
 from ullage_node.notices.ec2 import EC2
-from ullage_node.notices.endpoint import Answer, AnswerUnreadable, EndpointAway
+from ullage_node.notices.endpoint import AnswerUnreadable, EndpointAway, MetadataAnswer
 from ullage_node.notices.gce import GCE
 from ullage_node.notices.watch import NoticeWatch
 from ullage_node.settings import NoticeProvider, NoticeSettings
 from ullage_node.telemetry.histograms import HistogramUnusable, quantile, read_histogram
 from ullage_node.telemetry.scrape import (
     LINES_MAX,
-    PageUnreadable,
-    Target,
+    ScrapeFailed,
+    ScrapeTarget,
     fetch_lines,
 )
 
@@ -44,13 +44,15 @@ class Says:
         self.dice = dice
         self.good = good
 
-    async def get(self, path: str, headers: object = None, *, wait_s: float = 0.0) -> Answer:
+    async def get(
+        self, path: str, headers: object = None, *, wait_s: float = 0.0
+    ) -> MetadataAnswer:
         return self._answer(path.partition("?")[0])
 
-    async def put(self, path: str, headers: object) -> Answer:
+    async def put(self, path: str, headers: object) -> MetadataAnswer:
         return self._answer(path)
 
-    def _answer(self, path: str) -> Answer:
+    def _answer(self, path: str) -> MetadataAnswer:
         good = self.good.get(path, "text")
         made = wild.wild(self.dice, good, changes=2) if self.dice.random() < 0.8 else good
         try:
@@ -59,7 +61,7 @@ class Says:
             text = "[" * 60_000
         status = self.dice.choice((200, 200, 200, 200, 404, 401, 503, 302))
         tag = self.dice.choice(wild.WORDS)[:1000]
-        return Answer(status=status, text=text[: 64 << 10], headers={"ETag": tag})
+        return MetadataAnswer(status=status, text=text[: 64 << 10], headers={"ETag": tag})
 
 
 GOOD = {
@@ -113,10 +115,10 @@ async def test_a_wild_notice_is_refused_or_can_be_told(make: type[EC2 | GCE | Az
 )
 async def test_a_notice_at_the_end_of_time_is_told(written: str) -> None:
     class Fixed(Says):
-        def _answer(self, path: str) -> Answer:
+        def _answer(self, path: str) -> MetadataAnswer:
             good = {"action": "terminate", "time": written}
             text = "token" if path.endswith("token") else json.dumps(good)
-            return Answer(status=200, text=text, headers={})
+            return MetadataAnswer(status=200, text=text, headers={})
 
     found = await EC2().ask(Fixed(random.Random(0), GOOD), None)  # type: ignore[arg-type]
     assert found is not None
@@ -210,6 +212,6 @@ async def test_a_page_is_read_as_far_as_that_is_cheap(body: bytes) -> None:
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     url = f"http://127.0.0.1:{runner.addresses[0][1]}/metrics"
     key = ContainerKey(pod_uid="u", container="main")
-    with pytest.raises(PageUnreadable, match="more than"):
-        await fetch_lines(Target(key=key, url=url))
+    with pytest.raises(ScrapeFailed, match="more than"):
+        await fetch_lines(ScrapeTarget(key=key, url=url))
     await runner.cleanup()

@@ -23,7 +23,7 @@ from ullage_node.devices.nvidia.cdi import CdiUnusable, ToolkitSpecifications
 from ullage_node.devices.nvidia.read import NvidiaDevice
 from ullage_node.files import read_bounded
 from ullage_node.guard import protocol
-from ullage_node.guard.journal import Entry, Journal
+from ullage_node.guard.journal import Journal, JournalEntry
 from ullage_node.guard.machine import GuardMachine
 from ullage_node.guard.windows import StepWindows
 from ullage_node.model.devices import (
@@ -33,11 +33,11 @@ from ullage_node.model.devices import (
     ContainerEdits,
     ContainerKey,
 )
-from ullage_node.model.guard import Freeze, Subject, Tenant
+from ullage_node.model.guard import Freeze, GuardSubject, GuardTenant
 from ullage_node.slices.cdi import ANNOTATION, CDIDirectory
 from ullage_node.slices.checkpoint import (
-    Checkpoint,
     CheckpointCorrupt,
+    SliceCheckpoint,
     _checksum,
     decode,
     encode,
@@ -121,7 +121,7 @@ def test_an_agent_begins_whatever_its_checkpoint_holds(tmp_path: Path) -> None:
 def test_a_good_checkpoint_is_read(tmp_path: Path) -> None:
     good = json.dumps({**STATE, "checksum": _checksum(STATE)}).encode()
     found = decode(good)
-    assert isinstance(found, Checkpoint)
+    assert isinstance(found, SliceCheckpoint)
     (tmp_path / "state.json").write_bytes(good)
     assert load(tmp_path / "state.json") == found
 
@@ -152,7 +152,7 @@ def test_a_wild_journal_leaves_no_entry_without_an_end() -> None:
         dice = random.Random(seed)
         (journal.folder / "uid_main.json").write_bytes(texts(dice, good))
         for entry in journal.entries():
-            assert isinstance(entry, Entry)
+            assert isinstance(entry, JournalEntry)
             assert abs(entry.until_s) < 1e309, seed
         journal.discard_unreadable()
 
@@ -169,7 +169,7 @@ def test_a_wild_line_is_refused_by_agent_and_guard() -> None:
     }
     for seed in wild.seeds(200):
         line = texts(random.Random(seed), good)
-        for read in (protocol.decode_request, partial(protocol.decode, protocol.Answer)):
+        for read in (protocol.decode_request, partial(protocol.decode, protocol.GuardAnswer)):
             try:
                 read(line)
             except WireError:
@@ -336,7 +336,7 @@ def test_no_neighbour_is_paused_for_a_wild_record() -> None:
     """A protected tenant writes what it likes; its best-effort neighbour goes on."""
     key, beside = (ContainerKey(pod_uid=f"uid-{n}", container="main") for n in range(2))
     tenants = [
-        Tenant(
+        GuardTenant(
             key=one,
             namespace="team",
             pod=one.pod_uid,
@@ -348,7 +348,7 @@ def test_no_neighbour_is_paused_for_a_wild_record() -> None:
         )
         for one in (key, beside)
     ]
-    subject = Subject(key=key, max_slowdown_percent=130, solo_micros=1000)
+    subject = GuardSubject(key=key, max_slowdown_percent=130, solo_micros=1000)
     path = fast_directory() / "record"
     for seed in list(wild.seeds(200))[:1000]:
         dice = random.Random(seed)

@@ -19,7 +19,7 @@ from ullage.api.contract import SlicePhase, WireError
 from ullage.api.gpunode import GPUNode
 from ullage_node.kubelet.registrar import Registration
 from ullage_node.mirrors import NodeMirror, PodMirror
-from ullage_node.model.slices import Device
+from ullage_node.model.slices import NodeDevice
 from ullage_node.slices.desired import (
     read_gpu_node,
     read_interruption,
@@ -173,7 +173,7 @@ GOOD = {
 }
 STATUS_SCHEMA = schema(GPUNode)["properties"]["status"]
 CHECK = jsonschema.Draft4Validator(STATUS_SCHEMA)
-DEVICES = tuple(Device(uuid=f"gpu-{n}", memory_mib=16_384, contexts=8) for n in range(3))
+DEVICES = tuple(NodeDevice(uuid=f"gpu-{n}", memory_mib=16_384, contexts=8) for n in range(3))
 
 
 def status_of(table: SliceTable, node: NodeMirror) -> dict[str, Any]:

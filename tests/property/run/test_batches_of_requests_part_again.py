@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 from ullage_run.binary_tensors import DTYPES, Body, values_of
 from ullage_run.router.open_inference import (
-    Asked,
     MalformedAnswer,
     MalformedRequest,
+    QueuedRequest,
     join,
     part,
     read,
@@ -80,10 +80,10 @@ def flat(data: Any) -> list[Any]:
     return list(data)
 
 
-def waiting(bodies: list[dict[str, Any]]) -> list[Asked]:
+def waiting(bodies: list[dict[str, Any]]) -> list[QueuedRequest]:
     """Requests in JSON as they wait."""
     raw = [orjson.dumps(body) for body in bodies]
-    return [Asked(one, read(one)) for one in raw]
+    return [QueuedRequest(one, read(one)) for one in raw]
 
 
 @pytest.mark.slow
@@ -128,7 +128,7 @@ class Client:
     names: bool
     """It says so of the output that it names."""
 
-    def asked(self, datatype: str, names: bool) -> Asked:
+    def asked(self, datatype: str, names: bool) -> QueuedRequest:
         tensor: dict[str, Any] = {"name": "x", "datatype": datatype, "shape": [self.rows, 2]}
         raw = b""
         if self.sends_raw:
@@ -147,7 +147,7 @@ class Client:
             body["outputs"] = [output]
         head = orjson.dumps(body)
         json_bytes = len(head) if raw else 0
-        return Asked(head + raw, read(head + raw, json_bytes))
+        return QueuedRequest(head + raw, read(head + raw, json_bytes))
 
 
 def raw_bytes(datatype: str, values: list[Any]) -> bytes:
@@ -294,7 +294,7 @@ def test_wild_objects_are_refused_or_can_be_joined(value: Any) -> None:
     except (MalformedRequest, orjson.JSONEncodeError):
         return
     if request.rows:
-        again = read(join([Asked(body, request)] * 2, "batch").data)
+        again = read(join([QueuedRequest(body, request)] * 2, "batch").data)
         assert again.rows == 2 * request.rows
         assert again.key == request.key
 

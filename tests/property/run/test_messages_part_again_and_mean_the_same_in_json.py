@@ -86,8 +86,8 @@ def answered(asked: ModelInferRequest) -> ModelInferResponse:
     return answer
 
 
-def waiting(bodies: list[bytes]) -> list[open_inference.Asked]:
-    return [open_inference.Asked(body, read(body)) for body in bodies]
+def waiting(bodies: list[bytes]) -> list[open_inference.QueuedRequest]:
+    return [open_inference.QueuedRequest(body, read(body)) for body in bodies]
 
 
 @given(messages())

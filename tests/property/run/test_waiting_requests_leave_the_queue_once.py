@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 
 from ullage.engines.batching.chooser import Chooser, Policy, Rules
 from ullage.engines.batching.waiting import Request
-from ullage_run.router.calls import Call
+from ullage_run.router.calls import RouterCall
 from ullage_run.router.request_queue import RequestQueue
 from ullage_run.router.run_times import first_costs
 
 MOST = 12
 
 
-def call(loop: asyncio.AbstractEventLoop, number: int, group: int | None, due: float) -> Call:
+def call(loop: asyncio.AbstractEventLoop, number: int, group: int | None, due: float) -> RouterCall:
     request = Request(number=number, arrival_s=0.0, deadline_s=due, app="default/1")
-    return Call(
+    return RouterCall(
         request=request, method="POST", path="/", headers={}, body=b"",
         answer=loop.create_future(), group=group,
     )  # fmt: skip
@@ -41,10 +41,10 @@ def test_each_leaves_once(steps: list[tuple[str, int | None, int]], policy: Poli
     queue = RequestQueue(most_calls=MOST, most_bytes=1)
     rules = Rules(policy=policy, sizes=(1, 2, 4))
     chooser = Chooser(rules=rules, costs=first_costs(rules.sizes, 0.001))
-    inside: dict[int, Call] = {}
-    ran: list[Call] = []
+    inside: dict[int, RouterCall] = {}
+    ran: list[RouterCall] = []
 
-    def leave(calls: tuple[Call, ...]) -> None:
+    def leave(calls: tuple[RouterCall, ...]) -> None:
         for one in calls:
             assert inside.pop(one.number) is one
 

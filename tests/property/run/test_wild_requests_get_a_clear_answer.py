@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from fakes.generative_server import COMPLETIONS, generative_server
 from fakes.routed import Routed, routed
 from fakes.triton_server import LENGTH
-from ullage_run.router.settings import Backend, Generative, Limits
+from ullage_run.router.settings import ClientLimits, GenerativeSettings, ReplicaAddress
 
 PATHS = (
     *("/v2/models/same/infer", "/v2/models/same/versions/1/infer", "/v2/models/%ff/infer?x=1"),
@@ -30,7 +30,7 @@ PATHS = (
 TENSOR = {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1.0, 2.0, 3.0, 4.0]}
 RAW = {**TENSOR, "parameters": {"binary_data_size": 16}}
 del RAW["data"]
-LIMITS = Limits(body_bytes=1 << 16, body_s=5.0, answer_s=5.0)
+LIMITS = ClientLimits(body_bytes=1 << 16, body_s=5.0, answer_s=5.0)
 
 
 def nested(depth: int, kind: str) -> str:
@@ -117,7 +117,7 @@ def requests(draw: st.DrawFn) -> tuple[str, str, bytes, dict[str, str]]:
 
 
 @asynccontextmanager
-async def contented() -> AsyncIterator[Backend]:
+async def contented() -> AsyncIterator[ReplicaAddress]:
     """A server that takes all that there is, so that each fault is the router's."""
 
     async def answered(request: web.BaseRequest) -> web.Response:
@@ -129,7 +129,7 @@ async def contented() -> AsyncIterator[Backend]:
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
-        yield Backend(url=f"http://127.0.0.1:{runner.addresses[0][1]}")
+        yield ReplicaAddress(url=f"http://127.0.0.1:{runner.addresses[0][1]}")
     finally:
         await runner.cleanup()
 
@@ -150,7 +150,7 @@ def test_nor_before_generative_servers(asking: Any) -> None:
     async def told() -> None:
         async with (
             generative_server() as server,
-            routed(server.backend, limits=LIMITS, generative=Generative()) as router,
+            routed(server.backend, limits=LIMITS, generative=GenerativeSettings()) as router,
         ):
             server.let(100_000)
             # what this server does not read is for it to say: only the router's own paths count

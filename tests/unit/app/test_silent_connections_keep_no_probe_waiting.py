@@ -22,7 +22,7 @@ from ullage.app.http import Endpoints
 from ullage.app.web_page import WebPage
 from ullage.process import connections as bounds
 from ullage.scheduling.model.plan import DecideSettings
-from ullage_node.settings import HttpSettings
+from ullage_node.settings import AgentHttpSettings
 from ullage_node.web import WebServer
 
 SILENT = 1500
@@ -60,7 +60,7 @@ async def web_page() -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def agent() -> AsyncIterator[str]:
-    settings = HttpSettings(
+    settings = AgentHttpSettings(
         host="127.0.0.1", port=0, metrics_port=0, certificate_dir=Path("certificates")
     )
 

@@ -28,11 +28,11 @@ from ullage.api.contract import (
 from ullage.cluster.codecs import pool, profile, speed, status
 from ullage.cluster.records.profile import OpTable
 from ullage.cluster.records.snapshot import WorkloadKind
-from ullage_node.mps.records import Limits, Order, Report
+from ullage_node.mps.records import MpsLimits, MpsReport, ServerOrder
 
 FOLDER = Path(__file__).parents[2] / "data" / "statuses"
 CONTRACT = (DesiredSlice, ObservedSlice, ObservedDevice, Observation, Interruption)
-SOCKET = (Report, Order, Limits)
+SOCKET = (MpsReport, ServerOrder, MpsLimits)
 JOB, SERVICE = WorkloadKind.TRAINING_JOB, WorkloadKind.INFERENCE_DEPLOYMENT
 
 

@@ -16,7 +16,7 @@ from digits.data import BRIGHTEST
 from digits.network import Network
 from digits.reader import Reader
 from fakes.routed import routed
-from ullage_run.router.settings import Backend
+from ullage_run.router.settings import ReplicaAddress
 from ullage_run.serving import ModelServer
 
 
@@ -55,7 +55,7 @@ async def test_the_load_generator_reads_digits_through_a_router(
 ) -> None:
     server = ModelServer(BatchReader(reader()), "digits")
     await server.start("127.0.0.1", 0)
-    backend = Backend(url=f"http://127.0.0.1:{server.port}")
+    backend = ReplicaAddress(url=f"http://127.0.0.1:{server.port}")
     try:
         async with routed(backend) as router:
             words = ["--batched", "--url", router.url, "--requests", "60", "--workers", "8"]

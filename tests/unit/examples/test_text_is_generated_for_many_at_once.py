@@ -18,7 +18,7 @@ from generative.network import BLOCK, END, TOKENS, Cache, TokenSequence, made
 from generative.serve import engine_of, read, served
 from ullage_node.telemetry.histograms import read_histogram
 from ullage_run.router.cache_use import cache_use
-from ullage_run.router.settings import Backend, Generative
+from ullage_run.router.settings import GenerativeSettings, ReplicaAddress
 
 DECODER = made(7)
 NEVER = {"logit_bias": {str(END): -100}}
@@ -91,9 +91,9 @@ def test_what_is_no_request_is_refused(body: object) -> None:
 
 async def test_an_open_load_is_answered_through_a_router_that_reads_its_page() -> None:
     engine = engine_of(places=4)
-    limits = Generative(cache_limit=0.9)
+    limits = GenerativeSettings(cache_limit=0.9)
     async with served(engine, "127.0.0.1", 0) as port:
-        backend = Backend(url=f"http://127.0.0.1:{port}")
+        backend = ReplicaAddress(url=f"http://127.0.0.1:{port}")
         asking = load.Asking(chat=100, draft=3, most_tokens=8)
         async with routed(
             backend, generative=limits, in_flight=4, probe_path="/health", objective_s=30.0

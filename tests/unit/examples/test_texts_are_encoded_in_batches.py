@@ -15,7 +15,7 @@ from encoder import load
 from encoder.network import LONGEST, WIDTH, made
 from encoder.serve import BatchEncoder
 from fakes.routed import routed
-from ullage_run.router.settings import Backend
+from ullage_run.router.settings import ReplicaAddress
 from ullage_run.serving import ModelServer
 
 ENCODER = made(7)
@@ -58,7 +58,7 @@ async def test_an_open_load_is_answered_through_a_router() -> None:
     server = ModelServer(BatchEncoder(ENCODER), "encoder")
     await server.start("127.0.0.1", 0)
     try:
-        async with routed(Backend(url=f"http://127.0.0.1:{server.port}")) as router:
+        async with routed(ReplicaAddress(url=f"http://127.0.0.1:{server.port}")) as router:
             seen = await load.offer(router.url, count=20, rate=200, seed=1)
     finally:
         await server.stop()

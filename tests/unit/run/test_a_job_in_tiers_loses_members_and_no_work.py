@@ -13,8 +13,8 @@ import pytest
 
 from fakes.toy_group import STATE_BYTES, ToyJob, ToyMember, expected
 from ullage_run.coordinator import NeverJoined
-from ullage_run.frames import Buffer, Ending, Frame, Kind
-from ullage_run.state_store import Held, Store
+from ullage_run.frames import Buffer, Ending, Frame, FrameKind
+from ullage_run.state_store import ShardStore, StoredState
 
 STEPS = 40
 COPIED = 4
@@ -116,7 +116,7 @@ def test_all_members_die_at_once_and_those_that_come_go_on_from_the_copy() -> No
         assert max(int(str(one["lostSteps"])) for one in job.seen("Recovered")) <= 2
 
 
-class StoreAtWhichAllDie(Store):
+class StoreAtWhichAllDie(ShardStore):
     """When the coordinator fences it for the n-th time, every member's connection ends."""
 
     def __init__(self, fence: int) -> None:
@@ -124,7 +124,7 @@ class StoreAtWhichAllDie(Store):
         self.fences, self.fence, self.struck = 0, fence, threading.Event()
         self.kill: Callable[[], None] = lambda: None
 
-    def begin(self, epoch: int, shards: int, maps: bytes = b"") -> Held:
+    def begin(self, epoch: int, shards: int, maps: bytes = b"") -> StoredState:
         self.fences += 1
         if self.fences == self.fence:
             self.kill()
@@ -257,7 +257,7 @@ def ready(one: ToyMember, call: Callable[[], object]) -> None:
 
     def sent(frame: Frame, data: Buffer = b"") -> None:
         send(frame, data)
-        if frame.kind is Kind.READY:
+        if frame.kind is FrameKind.READY:
             call()
 
     one.group._send = sent  # type: ignore[method-assign]

@@ -7,7 +7,7 @@ from __future__ import annotations
 from fakes.toy_group import BYTES, SHARDS, STATE_BYTES, ToyJob, ToyMember
 from ullage_run.backup import StateTooLarge
 from ullage_run.frames import Ending
-from ullage_run.state_store import Store
+from ullage_run.state_store import ShardStore
 
 GROWS_AT = 10
 NAMES = ("r0", "s1", "s2", "s3")
@@ -26,7 +26,7 @@ class Grown:
 
 
 def test_every_member_and_the_coordinator_say_what_to_raise() -> None:
-    with ToyJob(store=Store(STATE_BYTES)) as job:
+    with ToyJob(store=ShardStore(STATE_BYTES)) as job:
         members = [job.member(name, until=10_000, reliable=name == "r0") for name in NAMES]
         for one in members:
             one.state.values = Grown(one).values  # type: ignore[method-assign]

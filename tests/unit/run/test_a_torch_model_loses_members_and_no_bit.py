@@ -12,8 +12,8 @@ import pytest
 
 from fakes.toy_group import SHARDS, ToyJob, ToyMember
 from ullage_run.frames import Buffer, Ending
-from ullage_run.orders import Assignment
-from ullage_run.state_store import Store
+from ullage_run.orders import MemberAssignment
+from ullage_run.state_store import ShardStore
 from ullage_run.torch_state import TorchState
 
 torch = pytest.importorskip("torch", reason="torch is not installed: the adapter is not tried")
@@ -67,7 +67,7 @@ class Alone:
     """A group of one, without coordinator."""
 
     epoch = 1
-    assignment = Assignment(
+    assignment = MemberAssignment(
         shards=tuple(range(SHARDS)), blocks=tuple(range(6)), block_count=6, members=("one",)
     )
 
@@ -119,7 +119,7 @@ class TorchJob(ToyJob):
     def __init__(self, kind: str = "adamw", dtype: Any = None, steps: int = STEPS) -> None:
         self.what = (kind, dtype)
         self.steps = steps
-        super().__init__(store=Store(1 << 20))
+        super().__init__(store=ShardStore(1 << 20))
 
     def start(self, hook: Callable[[ToyMember, int, str], None], *names: str) -> None:
         for name in names or FIRST:

@@ -15,12 +15,12 @@ import pytest
 from fakes.toy_group import ToyState
 from ullage_run import coordinator_server, frames, state_store
 from ullage_run.backup import StateStoreLink, StateStoreRefused, StateStoreUnavailable
-from ullage_run.frames import Frame, Kind, Receipt
+from ullage_run.frames import Frame, FrameKind, Receipt
 from ullage_run.group import CoordinatorUnavailable, Group
 from ullage_run.handshake import NONCE_BYTES, PROOF_BYTES, NotThisJob, Role, introduce
 from ullage_run.orders import ENV_KEEPER, ENV_LEAD, ENV_MEMBER, ENV_NODE, ENV_TOKEN, Identity
 from ullage_run.roster import Roster
-from ullage_run.state_store import StateStoreServer, Store
+from ullage_run.state_store import ShardStore, StateStoreServer
 
 TOKEN = b"token-of-this-job-0123456789abcd"
 OTHER = b"token-of-another-job-0123456789a"
@@ -31,7 +31,7 @@ MEMBER = Identity(name="m0", node="n", pool="", reliable=False)
 
 @pytest.fixture
 def server() -> Iterator[StateStoreServer]:
-    made = StateStoreServer(Store(1 << 20), token=TOKEN)
+    made = StateStoreServer(ShardStore(1 << 20), token=TOKEN)
     serving = threading.Thread(target=made.serve, daemon=True)
     serving.start()
     yield made
@@ -125,7 +125,7 @@ def test_a_recorded_handshake_proves_nothing(server: StateStoreServer, side: str
             again.sendall(between.to_server[: 2 * HELLO_BYTES])
             assert frames.payload(again, frames.receive(again), 64)
             answer = frames.receive(again)
-            assert answer.kind is Kind.REFUSED
+            assert answer.kind is FrameKind.REFUSED
             assert b"token is not this job's" in frames.payload(again, answer, 4096)
     else:
         at, heard = impostor(lambda link: link.sendall(between.to_client))
@@ -148,7 +148,9 @@ def test_a_member_of_another_job_is_refused_and_told_so(
 
 @pytest.mark.parametrize("length", [0, 64, 65])
 def test_no_state_goes_to_an_impostor(length: int) -> None:
-    at, heard = impostor(lambda link: frames.send(link, Frame(kind=Kind.CHALLENGE), bytes(length)))
+    at, heard = impostor(
+        lambda link: frames.send(link, Frame(kind=FrameKind.CHALLENGE), bytes(length))
+    )
     with pytest.raises((StateStoreRefused, StateStoreUnavailable)):
         StateStoreLink(*at, token=TOKEN).push(0, 1, STATE, epoch=1)
     assert len(heard) == HELLO_BYTES, "nothing after the nonce"
@@ -171,10 +173,10 @@ def test_a_proof_is_not_sent_back_nor_shown_to_the_other_server(
         introduce(link, TOKEN, Role.COORDINATOR)
 
     with socket.create_connection(roster.address, timeout=10.0) as link:
-        frames.send(link, Frame(kind=Kind.HELLO), bytes(32))
+        frames.send(link, Frame(kind=FrameKind.HELLO), bytes(32))
         given = frames.payload(link, frames.receive(link), 64)
-        frames.send(link, Frame(kind=Kind.PROOF), given[32:])
-        assert frames.receive(link).kind is Kind.REFUSED
+        frames.send(link, Frame(kind=FrameKind.PROOF), given[32:])
+        assert frames.receive(link).kind is FrameKind.REFUSED
 
 
 @pytest.mark.parametrize("payload", [b"", TOKEN])
@@ -182,20 +184,20 @@ def test_an_older_version_is_refused_with_what_to_do(
     server: StateStoreServer, roster: Roster, payload: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(frames, "VERSION", 1)
-    old = frames.header(Frame(kind=Kind.HELLO), payload) + payload
+    old = frames.header(Frame(kind=FrameKind.HELLO), payload) + payload
     monkeypatch.undo()
     for at in (server.address, roster.address):
         with socket.create_connection(at, timeout=10.0) as link:
             link.sendall(old)
             answer = frames.receive(link)
-            assert answer.kind is Kind.REFUSED
+            assert answer.kind is FrameKind.REFUSED
             said = bytes(frames.payload(link, answer, 4096))
             assert said == b"protocol version 1, ours is 2: use one release of both"
 
 
 def test_an_older_server_is_named_and_gets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frames, "VERSION", 1)
-    old = frames.header(Frame(kind=Kind.REFUSED), b"")
+    old = frames.header(Frame(kind=FrameKind.REFUSED), b"")
     monkeypatch.undo()
     at, heard = impostor(lambda link: link.sendall(old))
     with pytest.raises(StateStoreUnavailable, match="protocol version 1, ours is 2"):

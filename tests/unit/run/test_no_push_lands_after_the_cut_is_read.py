@@ -10,15 +10,15 @@ from collections.abc import Callable
 import pytest
 
 from fakes.toy_group import BYTES, STATE_BYTES, ToyJob, ToyMember, expected
-from ullage_run.frames import Frame, Kind, Receipt
-from ullage_run.state_store import Held, Store
+from ullage_run.frames import Frame, FrameKind, Receipt
+from ullage_run.state_store import ShardStore, StoredState
 
 STEPS = 40
 EVERY = 6
 """Steps between two copies: what owners have done since is still to be pushed."""
 
 
-class StoreOfLateOwners(Store):
+class StoreOfLateOwners(ShardStore):
     """After a loss, owners complete one more step each time the coordinator was answered."""
 
     def __init__(self) -> None:
@@ -31,19 +31,19 @@ class StoreOfLateOwners(Store):
         """Epoch of the maps that owners have."""
         self.receipts: list[Receipt] = []
 
-    def held(self, step: int | None = None, wait_s: float = 0.0) -> Held:
+    def held(self, step: int | None = None, wait_s: float = 0.0) -> StoredState:
         found = super().held(step, wait_s)
         self._push_late(found)
         return found
 
-    def begin(self, epoch: int, shards: int, maps: bytes = b"") -> Held:
+    def begin(self, epoch: int, shards: int, maps: bytes = b"") -> StoredState:
         found = super().begin(epoch, shards, maps)
         self._push_late(found)
         if not self.lost.is_set():
             self.known = epoch
         return found
 
-    def _push_late(self, found: Held) -> None:
+    def _push_late(self, found: StoredState) -> None:
         asked = threading.current_thread() is self.asker()
         if not asked or not self.lost.is_set() or found.committed is None:
             return
@@ -51,7 +51,7 @@ class StoreOfLateOwners(Store):
         if step > self.done:
             return
         for shard, value in expected(step).items():
-            pushed = Frame(kind=Kind.PUSH, shard=shard, epoch=self.known, step=step)
+            pushed = Frame(kind=FrameKind.PUSH, shard=shard, epoch=self.known, step=step)
             receipt = self.offer(pushed, BYTES)
             if receipt is Receipt.GO:
                 receipt = self.landed(pushed, bytearray(value.to_bytes(BYTES, "big")))

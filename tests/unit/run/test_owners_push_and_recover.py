@@ -24,16 +24,16 @@ from ullage_run.backup import (
     StateStoreUnavailable,
     StateTooLarge,
 )
-from ullage_run.frames import Frame, FrameError, Kind, Pace, Receipt
+from ullage_run.frames import BytePace, Frame, FrameError, FrameKind, Receipt
 from ullage_run.handshake import Role, introduce
-from ullage_run.state_store import StateStoreServer, Store
+from ullage_run.state_store import ShardStore, StateStoreServer
 
 BYTES = 1_000_000
 
 
 @pytest.fixture
 def state_store() -> Iterator[StateStoreServer]:
-    made = StateStoreServer(Store(BYTES), token=b"secret", most_links=4)
+    made = StateStoreServer(ShardStore(BYTES), token=b"secret", most_links=4)
     thread = threading.Thread(target=made.serve)
     thread.start()
     yield made
@@ -152,7 +152,7 @@ def test_an_owner_that_dies_while_it_pushes_leaves_the_last_step(
         introduce(dying, b"secret", Role.STATE_STORE)
         frames.receive(dying)
         frames.send(
-            dying, Frame(kind=Kind.OFFER, shard=0, step=2, epoch=1), (500).to_bytes(8, "big")
+            dying, Frame(kind=FrameKind.OFFER, shard=0, step=2, epoch=1), (500).to_bytes(8, "big")
         )
         assert frames.receive(dying).flags == Receipt.GO
         dying.sendall(b"half")
@@ -167,17 +167,17 @@ def test_changed_bytes_are_never_kept(state_store: StateStoreServer) -> None:
     with socket.create_connection(state_store.address) as liar:
         introduce(liar, b"secret", Role.STATE_STORE)
         frames.receive(liar)
-        offered = Frame(kind=Kind.OFFER, shard=0, step=2, epoch=1)
+        offered = Frame(kind=FrameKind.OFFER, shard=0, step=2, epoch=1)
         frames.send(liar, offered, (4).to_bytes(8, "big"))
         frames.receive(liar)
         left, right = socket.socketpair()
         with left, right:
-            frames.send(left, Frame(kind=Kind.PUSH, shard=0, step=2, epoch=1), b"true")
+            frames.send(left, Frame(kind=FrameKind.PUSH, shard=0, step=2, epoch=1), b"true")
             raw = bytearray(right.recv(4096))
         raw[-1] ^= 1
         liar.sendall(raw)
         refused = frames.receive(liar)
-        assert refused.kind is Kind.REFUSED
+        assert refused.kind is FrameKind.REFUSED
         assert b"checksum" in frames.payload(liar, refused, 4096)
     assert owner.held().committed is None
 
@@ -190,7 +190,7 @@ def test_foreign_bytes_and_huge_claims_are_no_messages() -> None:
             frames.receive(right)
     left, right = socket.socketpair()
     with left, right:
-        frames.send(left, Frame(kind=Kind.STATE), b"12345")
+        frames.send(left, Frame(kind=FrameKind.STATE), b"12345")
         with pytest.raises(FrameError, match="5 bytes are announced, 4 are allowed"):
             frames.payload(right, frames.receive(right), 4)
         left.close()
@@ -207,12 +207,12 @@ def test_the_rate_is_kept_on_average(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     monkeypatch.setattr("time.sleep", sleep)
-    pace = Pace(1000.0)
+    pace = BytePace(1000.0)
     for _ in range(8):
         pace.sent(250)
     assert sum(slept) == pytest.approx(2.0)
     with pytest.raises(ValueError, match="above 0"):
-        Pace(0)
+        BytePace(0)
 
 
 def test_the_job_never_runs_further_ahead_than_the_lag(state_store: StateStoreServer) -> None:

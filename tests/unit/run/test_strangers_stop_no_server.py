@@ -20,11 +20,11 @@ from fakes import wild
 from ullage_run import doorway, frames
 from ullage_run.coordinator_status import MOST_ASKERS, StatusServer
 from ullage_run.doorway import MOST_STRANGERS
-from ullage_run.frames import Frame, Kind
+from ullage_run.frames import Frame, FrameKind
 from ullage_run.handshake import NONCE_BYTES, Role, introduce
 from ullage_run.orders import MAX_ORDER_BYTES, Identity
 from ullage_run.roster import Roster
-from ullage_run.state_store import StateStoreServer, Store
+from ullage_run.state_store import ShardStore, StateStoreServer
 
 TOKEN = b"t" * 32
 SERVERS = ["state_store", "roster"]
@@ -35,7 +35,7 @@ NUMBERS = itertools.count()
 
 @pytest.fixture
 def state_store() -> Iterator[StateStoreServer]:
-    made = StateStoreServer(Store(1 << 20), token=TOKEN)
+    made = StateStoreServer(ShardStore(1 << 20), token=TOKEN)
     serving = threading.Thread(target=made.serve, daemon=True)
     serving.start()
     yield made
@@ -70,7 +70,7 @@ def is_served(server: str, at: tuple[str, int], request: pytest.FixtureRequest) 
     """A member with the token is served now."""
     link = greet(server, at)
     if server == "state_store":
-        assert frames.receive(link).kind is Kind.HELD
+        assert frames.receive(link).kind is FrameKind.HELD
     else:
         made: Roster = request.getfixturevalue("roster")
         name = f"served-{next(NUMBERS)}"
@@ -83,7 +83,7 @@ def is_served(server: str, at: tuple[str, int], request: pytest.FixtureRequest) 
 
 def join(link: socket.socket, name: str = "m0") -> None:
     who = Identity(name=name, node="n", pool="", reliable=False)
-    frames.send(link, Frame(kind=Kind.JOIN), who.encode())
+    frames.send(link, Frame(kind=FrameKind.JOIN), who.encode())
 
 
 @pytest.mark.parametrize("server", SERVERS)
@@ -142,12 +142,12 @@ def test_a_wrong_token_is_refused_before_anything_is_reserved(
     at = address(server, request)
     for nonce in (bytes(NONCE_BYTES), b"n" * NONCE_BYTES):
         link = connect(at)
-        frames.send(link, Frame(kind=Kind.HELLO), nonce)
+        frames.send(link, Frame(kind=FrameKind.HELLO), nonce)
         frames.payload(link, frames.receive(link), 64)
-        frames.send(link, Frame(kind=Kind.PROOF), nonce)
+        frames.send(link, Frame(kind=FrameKind.PROOF), nonce)
         assert "the token is not this job's" in refusal(link)
     link = connect(at)
-    head = Frame(kind=Kind.HELLO)
+    head = Frame(kind=FrameKind.HELLO)
     raw = frames._HEADER.pack(frames.MAGIC, frames.VERSION, head.kind, 0, 0, 0, -1, 2**60, 0)
     link.sendall(raw + frames._CHECK.pack(frames.zlib.crc32(raw)))
     assert "HELLO has 32 bytes" in refusal(link), "a nonce of an exabyte is not waited for"
@@ -157,7 +157,7 @@ def test_a_wrong_token_is_refused_before_anything_is_reserved(
 def refusal(link: socket.socket) -> str:
     """The text with which a server ends a connection."""
     answer = frames.receive(link)
-    assert answer.kind is Kind.REFUSED
+    assert answer.kind is FrameKind.REFUSED
     said = bytes(frames.payload(link, answer, frames.MAX_TEXT_BYTES)).decode()
     assert link.recv(1) == b""
     link.close()
@@ -183,8 +183,8 @@ def test_wild_frames_end_their_own_connection_at_most(
     is_served(server, at, request)
 
 
-@pytest.mark.parametrize(("kind", "heard"), [(Kind.PART, True), (Kind.DONE, False)])
-def test_only_parts_are_large(roster: Roster, kind: Kind, heard: bool) -> None:
+@pytest.mark.parametrize(("kind", "heard"), [(FrameKind.PART, True), (FrameKind.DONE, False)])
+def test_only_parts_are_large(roster: Roster, kind: FrameKind, heard: bool) -> None:
     link = greet("roster", roster.address)
     join(link)
     assert roster.hear(20.0) is not None
@@ -204,7 +204,7 @@ def wild_frame(dice: random.Random) -> bytes:
     raw = frames._HEADER.pack(
         frames.MAGIC if dice.random() < 0.9 else dice.randbytes(4),
         dice.choice((frames.VERSION, frames.VERSION, frames.VERSION, 1, 255)),
-        dice.choice([*Kind, 0, 99, 255]),
+        dice.choice([*FrameKind, 0, 99, 255]),
         dice.randrange(2**16),
         dice.choice((0, 1, 2**32 - 1)),
         dice.choice((0, 1, 2**64 - 1)),
@@ -240,9 +240,9 @@ def test_a_fault_over_a_push_gives_its_room_back(
     real = frames.payload
 
     def payload(
-        link: socket.socket, frame: Frame, most: int, pace: frames.Pace = frames.UNPACED
+        link: socket.socket, frame: Frame, most: int, pace: frames.BytePace = frames.UNPACED
     ) -> bytearray:
-        if frame.kind is Kind.PUSH:
+        if frame.kind is FrameKind.PUSH:
             raise MemoryError
         return real(link, frame, most, pace)
 
@@ -250,13 +250,13 @@ def test_a_fault_over_a_push_gives_its_room_back(
     state_store._store.begin(1, 1)
     for _ in range(3):
         link = greet("state_store", state_store.address)
-        assert frames.receive(link).kind is Kind.HELD
-        offer = Frame(kind=Kind.OFFER, shard=0, step=1, epoch=1)
+        assert frames.receive(link).kind is FrameKind.HELD
+        offer = Frame(kind=FrameKind.OFFER, shard=0, step=1, epoch=1)
         frames.send(link, offer, (5).to_bytes(8, "big"))
         verdict = frames.receive(link)
-        assert (verdict.kind, verdict.flags) == (Kind.VERDICT, frames.Receipt.GO)
-        frames.send(link, Frame(kind=Kind.PUSH, shard=0, step=1, epoch=1), b"12345")
-        assert frames.receive(link).kind is Kind.REFUSED
+        assert (verdict.kind, verdict.flags) == (FrameKind.VERDICT, frames.Receipt.GO)
+        frames.send(link, Frame(kind=FrameKind.PUSH, shard=0, step=1, epoch=1), b"12345")
+        assert frames.receive(link).kind is FrameKind.REFUSED
         link.close()
 
 
@@ -278,7 +278,7 @@ def test_whoever_asks_for_the_status_is_answered_beside_silent_ones() -> None:
 
 
 def test_a_server_that_was_closed_serves_no_one() -> None:
-    made = StateStoreServer(Store(1 << 20), token=TOKEN)
+    made = StateStoreServer(ShardStore(1 << 20), token=TOKEN)
     made.close()
     made.serve()
 

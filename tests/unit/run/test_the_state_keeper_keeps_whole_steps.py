@@ -9,21 +9,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oracles import state_store_book
-from ullage_run.frames import Frame, FrameError, Kind, Receipt
-from ullage_run.state_store import Store
+from ullage_run.frames import Frame, FrameError, FrameKind, Receipt
+from ullage_run.state_store import ShardStore
 
 
 def offer(shard: int, step: int, epoch: int = 1) -> Frame:
-    return Frame(kind=Kind.OFFER, shard=shard, step=step, epoch=epoch)
+    return Frame(kind=FrameKind.OFFER, shard=shard, step=step, epoch=epoch)
 
 
-def put(store: Store, frame: Frame, data: bytes = b"x") -> Receipt:
+def put(store: ShardStore, frame: Frame, data: bytes = b"x") -> Receipt:
     verdict = store.offer(frame, len(data))
     return store.landed(frame, bytearray(data)) if verdict is Receipt.GO else verdict
 
 
-def begun(shards: int = 2, state_bytes: int = 100) -> Store:
-    store = Store(state_bytes)
+def begun(shards: int = 2, state_bytes: int = 100) -> ShardStore:
+    store = ShardStore(state_bytes)
     store.begin(1, shards)
     return store
 
@@ -75,7 +75,7 @@ def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(FrameError, match="the copy has 2 shards, not 3"):
         store.begin(2, 3)
     with pytest.raises(ValueError, match="needs room"):
-        Store(0)
+        ShardStore(0)
 
 
 PUSHES = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 4), st.integers(1, 3)), max_size=40)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ullage_run.orders import Assignment
+from ullage_run.orders import MemberAssignment
 from ullage_run.torch_record import StateError, decode, encode
 from ullage_run.torch_state import TorchState
 
@@ -31,7 +31,7 @@ class Alone:
 
     def __init__(self, blocks: int = 4, shards: int = SHARDS) -> None:
         self.epoch = 1
-        self.assignment = Assignment(
+        self.assignment = MemberAssignment(
             shards=tuple(range(shards)),
             blocks=tuple(range(blocks)),
             block_count=blocks,

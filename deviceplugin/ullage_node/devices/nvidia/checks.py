@@ -15,11 +15,11 @@ from itertools import chain
 from typing import Final
 
 from ullage.api.contract import CheckState, NodeCheck, Proof
-from ullage_node.devices.nvidia.choice import MPS_BACKENDS, OLDEST_DRIVER, Choice, Driver
+from ullage_node.devices.nvidia.choice import MPS_BACKENDS, OLDEST_DRIVER, Driver, SharingChoice
 from ullage_node.devices.nvidia.read import NvidiaDevice
 from ullage_node.model.devices import Attachment, AttachState
 from ullage_node.mps.control import ORDINAL
-from ullage_node.mps.records import Installed, Server
+from ullage_node.mps.records import Installed, MpsServer
 
 _OK, _FAILED, _OPEN = CheckState.OK, CheckState.FAILED, CheckState.UNCONFIRMED
 NONE_SHARED: Final = "no GPU of this node is shared by MPS"
@@ -45,11 +45,11 @@ class FirstHour:
 
     driver: Driver
     devices: Mapping[str, NvidiaDevice]
-    choices: Mapping[str, Choice]
+    choices: Mapping[str, SharingChoice]
     mps: bool
     mps_problem: str = ""
     installed: Installed | None = None
-    servers: Mapping[str, Server] = field(default_factory=dict)
+    servers: Mapping[str, MpsServer] = field(default_factory=dict)
     unseen: str | None = None
     shares: Sequence[Attachment] = ()
     wholes: Sequence[Attachment] = ()
@@ -245,7 +245,7 @@ def _toolkit(hour: FirstHour) -> NodeCheck:
     return _check(name, _OPEN, "; ".join((text, *hour.toolkit_remarks)), remedy)
 
 
-def _serving(hour: FirstHour) -> tuple[Server, ...]:
+def _serving(hour: FirstHour) -> tuple[MpsServer, ...]:
     servers = (hour.servers.get(uuid) for uuid in hour.shared)
     return tuple(server for server in servers if server is not None and server.ready)
 

@@ -45,7 +45,7 @@ class Driver:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class SharingChoice:
     """The way of sharing a device; ``problem`` says why it is not MPS, if so."""
 
     backend: Backend
@@ -63,7 +63,9 @@ class Choice:
         return max(1, self.context_limit - CONTEXTS_SPARE)
 
 
-def choose(device: NvidiaDevice, driver: Driver, installed: Installed | None, why: str) -> Choice:
+def choose(
+    device: NvidiaDevice, driver: Driver, installed: Installed | None, why: str
+) -> SharingChoice:
     """The best way that device, driver and installation allow.
 
     Args:
@@ -82,7 +84,7 @@ def choose(device: NvidiaDevice, driver: Driver, installed: Installed | None, wh
     if device.prohibited:
         return _whole("its compute mode is PROHIBITED; nvidia-smi -c DEFAULT lets programs in")
     if (0, 0) < device.capability < VOLTA and not device.one_process:
-        return Choice(
+        return SharingChoice(
             backend=Backend.TIME_SLICE,
             problem="it is older than Volta: its tenants take equal turns, no share is enforced",
             context_limit=CONTEXTS_BEFORE_VOLTA,
@@ -91,7 +93,7 @@ def choose(device: NvidiaDevice, driver: Driver, installed: Installed | None, wh
     if against or installed is None:
         return _whole(against)
     three = driver.branch >= NAMESPACES_SINCE and 3 in installed.protocols
-    return Choice(
+    return SharingChoice(
         backend=Backend.MPS3 if three else Backend.MPS2,
         context_limit=CONTEXTS_NEW if driver.cuda >= CUDA_WITH_60_CONTEXTS else CONTEXTS_OLD,
     )
@@ -113,7 +115,7 @@ def _against_mps(
     return installed.rival(device.uuid)
 
 
-def modes_of(device: NvidiaDevice, choice: Choice) -> tuple[GPUMode, ...]:
+def modes_of(device: NvidiaDevice, choice: SharingChoice) -> tuple[GPUMode, ...]:
     """Modes in which containers may ask for the device."""
     if device.mig or device.prohibited:
         return ()  # shown, and offers nothing
@@ -122,5 +124,5 @@ def modes_of(device: NvidiaDevice, choice: Choice) -> tuple[GPUMode, ...]:
     return (GPUMode.EXCLUSIVE, GPUMode.FRACTIONAL)
 
 
-def _whole(problem: str) -> Choice:
-    return Choice(backend=Backend.EXCLUSIVE, problem=problem)
+def _whole(problem: str) -> SharingChoice:
+    return SharingChoice(backend=Backend.EXCLUSIVE, problem=problem)

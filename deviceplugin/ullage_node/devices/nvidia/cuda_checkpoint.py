@@ -47,7 +47,7 @@ class CudaState(StrEnum):
     FAILED = "failed"
 
 
-class Verb(StrEnum):
+class SwitchVerb(StrEnum):
     """Requests of the agent."""
 
     ABLE = "able"
@@ -73,13 +73,13 @@ class CudaCheckpoint:
             WireError: it is no request.
         """
         word = text(raw, "verb")
-        if word not in tuple(Verb):
+        if word not in tuple(SwitchVerb):
             raise WireError(f"verb: {word!r} is none")
-        verb, processes = Verb(word), self._processes(raw)
+        verb, processes = SwitchVerb(word), self._processes(raw)
         try:
-            if verb is Verb.ABLE:
+            if verb is SwitchVerb.ABLE:
                 await self.able()
-            elif verb is Verb.SUSPEND:
+            elif verb is SwitchVerb.SUSPEND:
                 await self.suspend(processes)
             else:
                 await self.resume(processes)
@@ -220,7 +220,7 @@ class HostCheckpoint:
     async def problem(self) -> str:
         """The obstacle to suspending processes on this node; empty = none."""
         try:
-            await self._ask(Verb.ABLE, (), CUDA_CHECK_S + 0.5)
+            await self._ask(SwitchVerb.ABLE, (), CUDA_CHECK_S + 0.5)
         except SwitchFailed as error:
             return str(error)
         return ""
@@ -231,7 +231,7 @@ class HostCheckpoint:
         Raises:
             SwitchFailed: they still hold their memory.
         """
-        await self._ask(Verb.SUSPEND, program.processes, CUDA_ANSWER_S)
+        await self._ask(SwitchVerb.SUSPEND, program.processes, CUDA_ANSWER_S)
 
     async def resume(self, program: Program) -> None:
         """Bring them back.
@@ -239,9 +239,11 @@ class HostCheckpoint:
         Raises:
             SwitchFailed: what they hold is not known.
         """
-        await self._ask(Verb.RESUME, program.processes, CUDA_ANSWER_S)
+        await self._ask(SwitchVerb.RESUME, program.processes, CUDA_ANSWER_S)
 
-    async def _ask(self, verb: Verb, processes: tuple[ProcessId, ...], seconds: float) -> None:
+    async def _ask(
+        self, verb: SwitchVerb, processes: tuple[ProcessId, ...], seconds: float
+    ) -> None:
         request = {
             "verb": verb.value,
             "pids": [process.pid for process in processes],

@@ -45,7 +45,7 @@ from ullage_node.model.devices import (
     PrepareRefused,
 )
 from ullage_node.mps.client import MpsUnreachable
-from ullage_node.mps.records import Server
+from ullage_node.mps.records import MpsServer
 from ullage_node.step_record import read_step_record
 from ullage_node.times import CLIENT_GONE_PAUSE_S, CLIENT_GONE_S
 
@@ -207,7 +207,7 @@ class NvidiaDriver:
             memory_key=server.memory_key,
         )
 
-    def _ready(self, gpu: str) -> Server:
+    def _ready(self, gpu: str) -> MpsServer:
         """The device's server, if a client may be sent there now."""
         server = self._shares.server(gpu)
         if server is None:

@@ -110,7 +110,7 @@ class Caller(Protocol):
 
 
 @dataclass(slots=True)
-class _Gpu:
+class _SampledGpu:
     """State of one device."""
 
     supported: bool = False
@@ -125,7 +125,7 @@ class NvmlSampler:
     def __init__(self, thread: Caller, uuids: Callable[[], Iterable[str]]) -> None:
         self._thread = thread
         self._uuids = uuids
-        self._gpus: dict[str, _Gpu] = {}
+        self._gpus: dict[str, _SampledGpu] = {}
         self._problem = ""
 
     async def sample(self, now: float) -> tuple[DeviceSample, ...]:
@@ -183,17 +183,19 @@ class NvmlSampler:
         self._gpus.clear()
 
 
-def _open(api: GpmApi, handle: object) -> _Gpu:
+def _open(api: GpmApi, handle: object) -> _SampledGpu:
     """Ask the device for GPM, and allocate two buffers if it has it."""
     try:
         if not api.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice:
-            return _Gpu()
-        return _Gpu(supported=True, buffers=[api.nvmlGpmSampleAlloc(), api.nvmlGpmSampleAlloc()])
+            return _SampledGpu()
+        return _SampledGpu(
+            supported=True, buffers=[api.nvmlGpmSampleAlloc(), api.nvmlGpmSampleAlloc()]
+        )
     except NvmlError:
-        return _Gpu()  # a driver before GPM
+        return _SampledGpu()  # a driver before GPM
 
 
-def _with_gpm(api: GpmApi, handle: object, gpu: _Gpu, plain: DeviceSample) -> DeviceSample:
+def _with_gpm(api: GpmApi, handle: object, gpu: _SampledGpu, plain: DeviceSample) -> DeviceSample:
     """The reading with the means since the sample before, where there are any."""
     if not gpu.supported:
         return plain

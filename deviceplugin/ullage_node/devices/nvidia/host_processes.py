@@ -22,7 +22,7 @@ from ullage.api.wire_fields import NEEDED, Whole, strings
 from ullage_node.devices.nvidia.nvml import NvmlError, NvmlSession, NvmlStuck
 from ullage_node.devices.nvidia.read import (
     GpuProcess,
-    Unread,
+    UnreadDevice,
     Usage,
     failure_text,
     read_processes,
@@ -56,13 +56,13 @@ class ProcessSource(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen(Wire):
+class SeenProcesses(Wire):
     """One answer: the processes, and who read them by its own number and start."""
 
     reader_pid: Annotated[Whole, NEEDED]
     reader_start: Annotated[Whole, NEEDED]
     processes: tuple[GpuProcess, ...] = ()
-    unread: tuple[Unread, ...] = ()
+    unread: tuple[UnreadDevice, ...] = ()
 
 
 def devices_asked(raw: JsonObject) -> tuple[str, ...]:
@@ -93,11 +93,13 @@ class ProcessReader:
         """
         usage = await self.look(devices_asked(raw))
         pid, start = identity(self._proc_root / "self")
-        seen = Seen(
+        seen = SeenProcesses(
             reader_pid=pid,
             reader_start=start,
             processes=usage.processes,
-            unread=tuple(Unread(gpu=gpu, why=why) for gpu, why in sorted(usage.unread.items())),
+            unread=tuple(
+                UnreadDevice(gpu=gpu, why=why) for gpu, why in sorted(usage.unread.items())
+            ),
         )
         return {"seen": seen.to_wire()}
 
@@ -129,7 +131,7 @@ class HostProcesses:
             request = {"uuids": list(uuids)}
             answer = await ask(self._socket, request, HOST_LOOK_S, "the reader of processes")
             raw = answer.get("seen")
-            seen = Seen.from_wire(raw if isinstance(raw, dict) else {})
+            seen = SeenProcesses.from_wire(raw if isinstance(raw, dict) else {})
         except Unanswered as error:
             raise ProcessesUnseen(f"{error}; see its pod on this node") from error
         except WireError as error:
@@ -139,7 +141,7 @@ class HostProcesses:
             processes=seen.processes, unread={unread.gpu: unread.why for unread in seen.unread}
         )
 
-    def _check_numbers(self, seen: Seen) -> None:
+    def _check_numbers(self, seen: SeenProcesses) -> None:
         """Whoever is the reader there must be the reader here: then all numbers mean the same."""
         if not lives(self._proc_root, ProcessId(seen.reader_pid, seen.reader_start)):
             raise ProcessesUnseen(

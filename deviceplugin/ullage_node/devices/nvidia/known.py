@@ -16,7 +16,13 @@ from dataclasses import replace
 import structlog
 
 from ullage.api.contract import Backend, MpsState, MpsStatus
-from ullage_node.devices.nvidia.choice import MPS_BACKENDS, WHOLE_PERCENT, Choice, Driver, choose
+from ullage_node.devices.nvidia.choice import (
+    MPS_BACKENDS,
+    WHOLE_PERCENT,
+    Driver,
+    SharingChoice,
+    choose,
+)
 from ullage_node.devices.nvidia.cuda_checkpoint import HostCheckpoint
 from ullage_node.devices.nvidia.host_processes import ProcessesUnseen, ProcessSource
 from ullage_node.devices.nvidia.mig import MigSource, MigUnseen
@@ -24,7 +30,7 @@ from ullage_node.devices.nvidia.nvml import NvmlApi, NvmlThread
 from ullage_node.devices.nvidia.read import NvidiaDevice, Usage
 from ullage_node.model.devices import ContainerBinding, ContainerKey
 from ullage_node.mps.client import MpsClient, MpsUnreachable
-from ullage_node.mps.records import INDEX_MAX, Installed, Order, Report, Server
+from ullage_node.mps.records import INDEX_MAX, Installed, MpsReport, MpsServer, ServerOrder
 from ullage_node.times import MPS_REPORT_AGE_S
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
@@ -103,7 +109,7 @@ class NvidiaDevices:
         """Version of the kernel driver, as NVML says it."""
         return self.driver.version
 
-    def choice(self, uuid: str) -> Choice:
+    def choice(self, uuid: str) -> SharingChoice:
         """The way of sharing a known device."""
         return self.shares.choice(self.known[uuid], self.driver)
 
@@ -141,11 +147,11 @@ class MpsShares:
         self.port = port
         """The way to the supervisor."""
         self._clock = clock or (lambda: asyncio.get_running_loop().time())
-        self._report = Report()
+        self._report = MpsReport()
         self._reported_at: float | None = None
         self._problem = "the MPS supervisor was not asked yet"
         self._installed: Installed | None = None
-        self._choices: dict[str, Choice] = {}
+        self._choices: dict[str, SharingChoice] = {}
         self._whole: dict[str, ContainerKey] = {}
         self.ordering = False
         """Whether devices are ordered yet: not before the node's containers are known."""
@@ -165,11 +171,11 @@ class MpsShares:
         """The node's MPS as the supervisor last said it, ``None`` = not known now."""
         return None if self.problem else self._installed
 
-    def server(self, uuid: str) -> Server | None:
+    def server(self, uuid: str) -> MpsServer | None:
         """A device's server as of now; ``None`` = no one knows, or none is ordered."""
         return None if self.problem else self._report.servers.get(uuid)
 
-    def choice(self, device: NvidiaDevice, driver: Driver) -> Choice:
+    def choice(self, device: NvidiaDevice, driver: Driver) -> SharingChoice:
         """The way of sharing a device.
 
         MPS once chosen stays while no one knows better, and what serves is judged by how it
@@ -238,17 +244,17 @@ class MpsShares:
                 _log.warning("MPS supervisor", why=str(error))
             self._problem = str(error)
 
-    def _take(self, report: Report) -> None:
+    def _take(self, report: MpsReport) -> None:
         self._report, self._installed, self._problem = report, report.installed, ""
         self._reported_at = self._clock()
 
-    def _orders(self, devices: Iterable[NvidiaDevice], driver: Driver) -> list[Order]:
+    def _orders(self, devices: Iterable[NvidiaDevice], driver: Driver) -> list[ServerOrder]:
         wanted = []
         for device in devices:
             choice = self.choice(device, driver)
             if choice.protocol and device.uuid not in self._whole and device.minor <= INDEX_MAX:
                 wanted.append(
-                    Order(
+                    ServerOrder(
                         uuid=device.uuid,
                         index=device.minor,
                         protocol=choice.protocol,

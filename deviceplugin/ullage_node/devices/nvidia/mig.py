@@ -22,10 +22,10 @@ from ullage.api.wire_fields import NEEDED, Flag, Name, Text, Whole, word
 from ullage_node.devices.nvidia.host_processes import UUIDS_MAX, devices_asked
 from ullage_node.devices.nvidia.nvml import NvmlApi, NvmlError, NvmlSession, NvmlStuck
 from ullage_node.devices.nvidia.read import (
-    DeviceState,
-    Fault,
     NvidiaDevice,
-    Unread,
+    NvidiaFault,
+    NvidiaState,
+    UnreadDevice,
     explain,
     failure_text,
     read_parts,
@@ -81,7 +81,7 @@ class MigDevices(Wire):
     """An answer about GPUs; ``unread`` are those whose MIG devices are not known."""
 
     parts: tuple[MigDevice, ...] = ()
-    unread: tuple[Unread, ...] = ()
+    unread: tuple[UnreadDevice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +102,7 @@ class MigSource(Protocol):
         """
         ...
 
-    async def states(self, uuids: Sequence[str]) -> Mapping[str, DeviceState]:
+    async def states(self, uuids: Sequence[str]) -> Mapping[str, NvidiaState]:
         """The states of these MIG devices.
 
         Raises:
@@ -150,12 +150,12 @@ class MigReader:
 
 def _parts(api: NvmlApi, uuids: Sequence[str]) -> MigDevices:
     parts: list[MigDevice] = []
-    unread: list[Unread] = []
+    unread: list[UnreadDevice] = []
     for gpu in uuids:
         try:
             parts += (_part_of(device) for device in read_parts(api, gpu))
         except NvmlError as error:
-            unread.append(Unread(gpu=gpu, why=explain(error)))
+            unread.append(UnreadDevice(gpu=gpu, why=explain(error)))
     return MigDevices(parts=tuple(parts), unread=tuple(unread))
 
 
@@ -172,7 +172,7 @@ def _part_of(device: NvidiaDevice) -> MigDevice:
     )
 
 
-def _state_of(uuid: str, state: DeviceState) -> MigState:
+def _state_of(uuid: str, state: NvidiaState) -> MigState:
     if state.fault is None:
         return MigState(uuid=uuid, slowed=state.slowed)
     fault = state.fault
@@ -204,7 +204,7 @@ class HostMig:
             for uuid, gpu in asked.items()
         }
 
-    async def states(self, uuids: Sequence[str]) -> Mapping[str, DeviceState]:
+    async def states(self, uuids: Sequence[str]) -> Mapping[str, NvidiaState]:
         """See :class:`MigSource`."""
         answer = await self._ask(MigStates, MigVerb.STATES, uuids)
         states = {state.uuid: _state(state) for state in answer.states}
@@ -239,8 +239,8 @@ def _device(gpu: NvidiaDevice, part: MigDevice) -> NvidiaDevice:
     )
 
 
-def _state(state: MigState) -> DeviceState:
+def _state(state: MigState) -> NvidiaState:
     if state.reason is None:
-        return DeviceState(slowed=state.slowed)
-    fault = Fault(hard=state.hard, reason=state.reason, message=state.message)
-    return DeviceState(fault=fault, slowed=state.slowed)
+        return NvidiaState(slowed=state.slowed)
+    fault = NvidiaFault(hard=state.hard, reason=state.reason, message=state.message)
+    return NvidiaState(fault=fault, slowed=state.slowed)

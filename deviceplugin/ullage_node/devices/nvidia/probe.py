@@ -31,9 +31,9 @@ from ullage_node.devices.nvidia.mig import MigUnseen
 from ullage_node.devices.nvidia.nvml import NvmlApi, NvmlError, NvmlStuck
 from ullage_node.devices.nvidia.read import (
     CriticalErrors,
-    DeviceState,
-    Fault,
     NvidiaDevice,
+    NvidiaFault,
+    NvidiaState,
     drain_events,
     failure_text,
     gpu_of,
@@ -67,11 +67,11 @@ class NvidiaProbe:
         self._open = False
         self._events: object | None = None
         self._watched: frozenset[str] = frozenset()
-        self._reported: dict[str, Fault] = {}
+        self._reported: dict[str, NvidiaFault] = {}
         self._told: deque[FaultEvent] = deque(maxlen=TOLD_MOST)
         self._settled_at = -math.inf
         self._slowed_since: dict[str, float] = {}
-        self._part_states: Mapping[str, DeviceState] = {}
+        self._part_states: Mapping[str, NvidiaState] = {}
         self._parts_read_at = -math.inf
 
     async def start(self) -> None:
@@ -136,7 +136,7 @@ class NvidiaProbe:
             faults = await self._faults()
         except (NvmlError, NvmlStuck) as error:
             text = failure_text(error)
-            soft = Fault(hard=False, reason=Reason.DEVICE_UNHEALTHY, message=text)
+            soft = NvidiaFault(hard=False, reason=Reason.DEVICE_UNHEALTHY, message=text)
             faults = dict.fromkeys(self._devices.known, soft)
         else:
             self._reported.clear()
@@ -225,7 +225,7 @@ class NvidiaProbe:
         self._told.clear()
         return FaultReading(events=events, settled_at=self._settled_at)
 
-    async def _faults(self) -> dict[str, Fault]:
+    async def _faults(self) -> dict[str, NvidiaFault]:
         """Present faults by device. Events stay in it until :meth:`health` has reported them.
 
         Raises:
@@ -237,7 +237,7 @@ class NvidiaProbe:
         parts = {uuid for uuid, device in known.items() if device.parent and self._devices.mig}
         uuids = sorted(names - parts)
 
-        def look(api: NvmlApi) -> tuple[dict[str, DeviceState], CriticalErrors]:
+        def look(api: NvmlApi) -> tuple[dict[str, NvidiaState], CriticalErrors]:
             seen = CriticalErrors() if events is None else drain_events(api, events)
             return {uuid: read_state(api, uuid) for uuid in uuids}, seen
 
@@ -255,7 +255,7 @@ class NvidiaProbe:
             if faults.keys() & set(device.faulty_as)
         }
 
-    async def _part_states_of(self, uuids: Sequence[str]) -> Mapping[str, DeviceState]:
+    async def _part_states_of(self, uuids: Sequence[str]) -> Mapping[str, NvidiaState]:
         """States of MIG devices; the last ones while their reader is away for a moment."""
         if self._devices.mig is None or not uuids:
             return {}
@@ -264,11 +264,11 @@ class NvidiaProbe:
             self._parts_read_at = self._clock()
         except MigUnseen as error:
             if self._clock() - self._parts_read_at > MIG_READER_AWAY_S:
-                soft = Fault(hard=False, reason=Reason.DEVICE_UNHEALTHY, message=str(error))
-                return dict.fromkeys(uuids, DeviceState(fault=soft))
+                soft = NvidiaFault(hard=False, reason=Reason.DEVICE_UNHEALTHY, message=str(error))
+                return dict.fromkeys(uuids, NvidiaState(fault=soft))
         return {uuid: self._part_states[uuid] for uuid in uuids if uuid in self._part_states}
 
-    def _judge(self, uuid: str, state: DeviceState) -> Fault | None:
+    def _judge(self, uuid: str, state: NvidiaState) -> NvidiaFault | None:
         """A device's fault: its own, or clocks held down for too long."""
         if not state.slowed:
             self._slowed_since.pop(uuid, None)
@@ -278,7 +278,7 @@ class NvidiaProbe:
         if state.fault is not None or seconds < THROTTLED_S:
             return state.fault
         text = f"heat or power has held its clocks down for {seconds:.0f} s"
-        return Fault(hard=False, reason=Reason.DEVICE_UNHEALTHY, message=text)
+        return NvidiaFault(hard=False, reason=Reason.DEVICE_UNHEALTHY, message=text)
 
 
 def _event(name: str, xid: int, known: Mapping[str, NvidiaDevice]) -> FaultEvent:
@@ -296,7 +296,7 @@ def _model(product_name: str) -> str:
     return key if len(key) <= MODEL_MAX else key[: MODEL_MAX - len(tail)] + tail
 
 
-def _reading(uuid: str, fault: Fault | None) -> DeviceReading:
+def _reading(uuid: str, fault: NvidiaFault | None) -> DeviceReading:
     if fault is None:
         return DeviceReading(uuid=uuid, healthy=True)
     return DeviceReading(

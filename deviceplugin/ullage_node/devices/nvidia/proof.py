@@ -25,7 +25,7 @@ gave 94, 25 % 46, 10 % 18)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class ShareEvidence:
     """Observations of one container on its device.
 
     ``clients`` are its processes that the server lists, ``unlisted`` those that use the device and
@@ -55,7 +55,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ShareVerdict:
     """The result of the evidence; ``proof`` stands beside an enforced share."""
 
     state: AttachState
@@ -64,10 +64,10 @@ class Verdict:
     proof: Proof | None = None
 
 
-def judge_share(seen: Evidence) -> Verdict:
+def judge_share(seen: ShareEvidence) -> ShareVerdict:
     """Judges the evidence, worst finding first."""
     if not seen.pids:
-        return Verdict(AttachState.ABSENT)
+        return ShareVerdict(AttachState.ABSENT)
     if seen.memory_mib > seen.cap_mib:
         return _escaped(f"uses {seen.memory_mib} MiB where {seen.cap_mib} MiB were decided")
     if seen.sm_seen > seen.sm_allowed:
@@ -78,16 +78,16 @@ def judge_share(seen: Evidence) -> Verdict:
         return _judge_unlisted(seen)
     if seen.departure:
         return _escaped(seen.departure)
-    return Verdict(AttachState.ENFORCED, proof=_strongest(seen))
+    return ShareVerdict(AttachState.ENFORCED, proof=_strongest(seen))
 
 
-def _strongest(seen: Evidence) -> Proof:
+def _strongest(seen: ShareEvidence) -> Proof:
     if seen.sm_seen:
         return Proof.REPORTED
     return Proof.SERVER_LIST if seen.unread else Proof.ENVIRONMENT
 
 
-def _judge_unlisted(seen: Evidence) -> Verdict:
+def _judge_unlisted(seen: ShareEvidence) -> ShareVerdict:
     names = ", ".join(str(pid) for pid in seen.unlisted[:4])
     if seen.unlisted_seconds < UNLISTED_S:
         return _unproven(f"process {names} is no client of the MPS server yet")
@@ -105,18 +105,18 @@ def sms_of(sm_total: int, percent: int) -> int:
     return min(sm_total, max(SM_STEP, wanted - wanted % SM_STEP))
 
 
-def judge_turns(*, pids: tuple[int, ...], memory_mib: int, cap_mib: int) -> Verdict:
+def judge_turns(*, pids: tuple[int, ...], memory_mib: int, cap_mib: int) -> ShareVerdict:
     """A tenant of a device whose tenants take turns: nothing but its memory can be checked."""
     if not pids:
-        return Verdict(AttachState.ABSENT)
+        return ShareVerdict(AttachState.ABSENT)
     if memory_mib > cap_mib:
         return _escaped(f"uses {memory_mib} MiB where {cap_mib} MiB were decided")
-    return Verdict(AttachState.ENFORCED)
+    return ShareVerdict(AttachState.ENFORCED)
 
 
-def _escaped(message: str) -> Verdict:
-    return Verdict(AttachState.UNENFORCED, Reason.UNENFORCED, message)
+def _escaped(message: str) -> ShareVerdict:
+    return ShareVerdict(AttachState.UNENFORCED, Reason.UNENFORCED, message)
 
 
-def _unproven(message: str) -> Verdict:
-    return Verdict(AttachState.UNVERIFIED, message=message)
+def _unproven(message: str) -> ShareVerdict:
+    return ShareVerdict(AttachState.UNVERIFIED, message=message)

@@ -110,7 +110,7 @@ class NvidiaDevice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class NvidiaFault:
     """The fault of a device; ``hard`` takes it out at once."""
 
     hard: bool
@@ -119,10 +119,10 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceState:
+class NvidiaState:
     """One look at a device: its fault if any, and whether heat or power holds its clocks down."""
 
-    fault: Fault | None = None
+    fault: NvidiaFault | None = None
     slowed: bool = False
 
 
@@ -136,7 +136,7 @@ class GpuProcess(Wire):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unread(Wire):
+class UnreadDevice(Wire):
     """A device whose processes are not known, and why."""
 
     gpu: Name
@@ -270,7 +270,7 @@ def _known(read: Callable[[], Result], otherwise: Result) -> Result:
         raise
 
 
-def read_state(api: NvmlApi, uuid: str) -> DeviceState:
+def read_state(api: NvmlApi, uuid: str) -> NvidiaState:
     """Read if a device answers, waits for a reset, or is held down by heat or power."""
     try:
         handle = api.nvmlDeviceGetHandleByUUID(uuid)
@@ -278,13 +278,14 @@ def read_state(api: NvmlApi, uuid: str) -> DeviceState:
         needed = _recovery_needed(api, handle) or _rows_wait_for_reset(api, handle)
         slowed = bool(_clock_reasons(api, handle) & SLOWDOWN_REASONS)
     except NvmlError as error:
-        return DeviceState(fault=_fault_of(error))
+        return NvidiaState(fault=_fault_of(error))
     if needed:
         text = f"the driver asks for {needed}"
-        return DeviceState(
-            fault=Fault(hard=True, reason=Reason.DEVICE_UNHEALTHY, message=text), slowed=slowed
+        return NvidiaState(
+            fault=NvidiaFault(hard=True, reason=Reason.DEVICE_UNHEALTHY, message=text),
+            slowed=slowed,
         )
-    return DeviceState(slowed=slowed)
+    return NvidiaState(slowed=slowed)
 
 
 def read_processes(api: NvmlApi, uuids: Iterable[str]) -> Usage:
@@ -345,7 +346,7 @@ class CriticalError:
     xid: int | None
 
     @property
-    def fault(self) -> Fault | None:
+    def fault(self) -> NvidiaFault | None:
         """The fault of the device that it stands for; ``None`` = none."""
         if self.xid is None:
             text = "double-bit ECC error"
@@ -353,7 +354,7 @@ class CriticalError:
             text = f"critical error, {row.text}"
         else:
             return None
-        return Fault(hard=True, reason=Reason.DEVICE_UNHEALTHY, message=text)
+        return NvidiaFault(hard=True, reason=Reason.DEVICE_UNHEALTHY, message=text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -409,10 +410,10 @@ def failure_text(error: Exception) -> str:
     return explain(error) if isinstance(error, NvmlError) else str(error)
 
 
-def _fault_of(error: Exception) -> Fault:
+def _fault_of(error: Exception) -> NvidiaFault:
     hard = _code(error) in _HARD_ERRORS
     reason = Reason.DEVICE_LOST if hard else Reason.DEVICE_UNHEALTHY
-    return Fault(hard=hard, reason=reason, message=explain(error))
+    return NvidiaFault(hard=hard, reason=reason, message=explain(error))
 
 
 def _code(error: Exception) -> int:

@@ -17,7 +17,7 @@ from typing import Final
 from ullage_node.devices.nvidia.read import NvidiaDevice
 from ullage_node.model.devices import BindMount, BoundSlice, ContainerEdits, ContainerKey
 from ullage_node.mps.control import ORDINAL, SERVER
-from ullage_node.mps.records import MEMORY, PIPE, SHARE, Limits
+from ullage_node.mps.records import MEMORY, PIPE, SHARE, MpsLimits
 
 NAMESPACE_DIGITS: Final = 10
 """Of the hash that names a namespace: short, because it is part of a socket's path."""
@@ -66,9 +66,11 @@ def pipe_of(run_dir: Path, device: NvidiaDevice, namespace: str) -> str:
     return str(pipe / SERVER / namespace if namespace else pipe)
 
 
-def limits_of(part: BoundSlice, name: str, cap_mib: int) -> Limits:
+def limits_of(part: BoundSlice, name: str, cap_mib: int) -> MpsLimits:
     """The namespace of one share."""
-    return Limits(name=name, percent=part.percent, memory_mib=cap_mib, priority=priority_of(part))
+    return MpsLimits(
+        name=name, percent=part.percent, memory_mib=cap_mib, priority=priority_of(part)
+    )
 
 
 def priority_of(part: BoundSlice) -> int:

@@ -11,9 +11,15 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from ullage.api.contract import Backend, Reason
-from ullage_node.devices.nvidia.choice import MPS_BACKENDS, WHOLE_PERCENT, Choice
+from ullage_node.devices.nvidia.choice import MPS_BACKENDS, WHOLE_PERCENT, SharingChoice
 from ullage_node.devices.nvidia.environment import DecidedShare, departure
-from ullage_node.devices.nvidia.proof import Evidence, Verdict, judge_share, judge_turns, sms_of
+from ullage_node.devices.nvidia.proof import (
+    ShareEvidence,
+    ShareVerdict,
+    judge_share,
+    judge_turns,
+    sms_of,
+)
 from ullage_node.devices.nvidia.read import GpuProcess, NvidiaDevice
 from ullage_node.model.devices import (
     Attachment,
@@ -22,7 +28,7 @@ from ullage_node.model.devices import (
     ContainerBinding,
     ContainerKey,
 )
-from ullage_node.mps.records import Server
+from ullage_node.mps.records import MpsServer
 from ullage_node.times import CLIENTS_AGE_S
 
 
@@ -41,10 +47,10 @@ class Sight:
     owners: Mapping[int, str | None]
     blind: Mapping[str, str]
     clients: Mapping[str, Sequence[int]]
-    servers: Mapping[str, Server | None]
+    servers: Mapping[str, MpsServer | None]
     server_problem: str
     devices: Mapping[str, NvidiaDevice]
-    choices: Mapping[str, Choice]
+    choices: Mapping[str, SharingChoice]
     overhead_mib: int
     sm_counts: Mapping[ContainerKey, int]
     pipes: Mapping[ContainerKey, str]
@@ -89,16 +95,16 @@ def _listed(binding: ContainerBinding, sight: Sight) -> tuple[int, ...]:
     return tuple(sorted(pids))
 
 
-def _astray(used: Set[str], own: Set[str], blind: Mapping[str, str]) -> Verdict | None:
+def _astray(used: Set[str], own: Set[str], blind: Mapping[str, str]) -> ShareVerdict | None:
     """A use of devices that were not given, or a device of which nothing is known."""
     if astray := sorted(used - own):
         text = (
             f"uses {', '.join(astray)}, which the pod was not given; is it privileged, or does it "
             "set NVIDIA_VISIBLE_DEVICES?"
         )
-        return Verdict(AttachState.UNENFORCED, Reason.UNENFORCED, text)
+        return ShareVerdict(AttachState.UNENFORCED, Reason.UNENFORCED, text)
     if unseen := sorted(own & blind.keys()):
-        return Verdict(AttachState.UNVERIFIED, Reason.DEVICE_LOST, blind[unseen[0]])
+        return ShareVerdict(AttachState.UNVERIFIED, Reason.DEVICE_LOST, blind[unseen[0]])
     return None
 
 
@@ -107,11 +113,11 @@ def _judge(
     used: Sequence[GpuProcess],
     listed: tuple[int, ...],
     sight: Sight,
-) -> Verdict:
+) -> ShareVerdict:
     part = binding.slices[0]
     choice = sight.choices.get(part.gpu)
     if part.percent == WHOLE_PERCENT or choice is None:
-        return Verdict(AttachState.ENFORCED if used else AttachState.ABSENT)
+        return ShareVerdict(AttachState.ENFORCED if used else AttachState.ABSENT)
     if choice.backend is Backend.TIME_SLICE:
         return judge_turns(
             pids=tuple(process.pid for process in used),
@@ -140,13 +146,13 @@ def _evidence(
     used: Sequence[GpuProcess],
     listed: tuple[int, ...],
     sight: Sight,
-) -> Evidence:
+) -> ShareEvidence:
     unlisted = tuple(sorted({process.pid for process in used} - set(listed)))
     server = sight.servers.get(part.gpu)
     shown = {environment.pid: environment for environment in server.environments} if server else {}
     decided = _decided(binding, part, sight)
     departures = [departure(decided, shown[pid]) for pid in listed if pid in shown]
-    return Evidence(
+    return ShareEvidence(
         clients=listed,
         unlisted=unlisted,
         unlisted_seconds=max(
@@ -163,7 +169,7 @@ def _evidence(
     )
 
 
-def _list_problem(server: Server | None, problem: str) -> str:
+def _list_problem(server: MpsServer | None, problem: str) -> str:
     """The flaw of the server's list of clients as a proof; empty = none."""
     if server is None:
         return problem or "no MPS server is known for its device"
@@ -172,9 +178,9 @@ def _list_problem(server: Server | None, problem: str) -> str:
     return ""
 
 
-def _unshared(part: BoundSlice, used: Sequence[GpuProcess], choice: Choice) -> Verdict:
+def _unshared(part: BoundSlice, used: Sequence[GpuProcess], choice: SharingChoice) -> ShareVerdict:
     """A share on a device that is not shared any more (MPS was taken away under it)."""
     if not used:
-        return Verdict(AttachState.ABSENT)
+        return ShareVerdict(AttachState.ABSENT)
     text = f"{part.percent} % cannot be held: {choice.problem}"
-    return Verdict(AttachState.UNENFORCED, Reason.UNENFORCED, text)
+    return ShareVerdict(AttachState.UNENFORCED, Reason.UNENFORCED, text)

@@ -17,7 +17,7 @@ import pytest
 from ullage_node.devices.nvidia.cuda_checkpoint import CudaCheckpoint
 from ullage_node.devices.nvidia.nvml import NvmlStuck, NvmlThread
 from ullage_node.guard import watchdog
-from ullage_node.mps.programs import Call, ProgramMissing, Programs
+from ullage_node.mps.programs import ProgramCall, ProgramMissing, ProgramRunner
 
 REFUSED = OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 NO_THREAD = RuntimeError("can't start new thread")
@@ -25,12 +25,12 @@ NO_THREAD = RuntimeError("can't start new thread")
 
 @pytest.mark.parametrize("refused", [REFUSED, NO_THREAD])
 async def test_programs_that_cannot_be_started_are_missing(refused: Exception) -> None:
-    call = Call(words=(sys.executable, "-c", "pass"))
+    call = ProgramCall(words=(sys.executable, "-c", "pass"))
     with (
         patch.object(asyncio, "create_subprocess_exec", side_effect=refused),
         pytest.raises(ProgramMissing, match=str(refused.args[-1])),
     ):
-        await Programs().start(call)
+        await ProgramRunner().start(call)
 
 
 @pytest.mark.parametrize("refused", [REFUSED, NO_THREAD])

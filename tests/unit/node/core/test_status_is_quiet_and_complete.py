@@ -14,10 +14,10 @@ from fakes.kubelet_backend import a_device
 from structure import faults
 from ullage.api.contract import DesiredSlice, ObservedLoad, Reason, SliceKey, SlicePhase
 from ullage.api.gpunode import GPUNode
-from ullage_node.api_client import ApiError
+from ullage_node.api_client import ApiServerError
 from ullage_node.kubelet.registrar import Registration
-from ullage_node.model.devices import Attachment, AttachState, ContainerKey, Progress
-from ullage_node.model.slices import HeldSlice, Refusal
+from ullage_node.model.devices import Attachment, AttachState, ContainerKey, StepProgress
+from ullage_node.model.slices import HeldSlice, SliceRefusal
 from ullage_node.publisher import Publisher
 from ullage_node.status import (
     NodeFacts,
@@ -46,7 +46,7 @@ PART = DesiredSlice(
 HELD = HeldSlice(desired=PART, phase=SlicePhase.ATTACHED)
 REGISTERED = Registration(registered=True)
 SEEN = Attachment(state=AttachState.ENFORCED, pids=(4711, 0), memory_used_mib=77)
-MADE = Progress(steps=5, items=50, step_micros=900, solo_step_micros=300)
+MADE = StepProgress(steps=5, items=50, step_micros=900, solo_step_micros=300)
 
 
 def facts(**change: object) -> StatusFacts:
@@ -101,7 +101,11 @@ def test_counters_and_heartbeat_are_not_urgent() -> None:
     [
         {"epoch": 4},
         {"generation": 3},
-        {"devices": (effective(a_device(), Refusal(reason=Reason.DEVICE_UNHEALTHY, message="")),)},
+        {
+            "devices": (
+                effective(a_device(), SliceRefusal(reason=Reason.DEVICE_UNHEALTHY, message="")),
+            )
+        },
         {"slices": observed_slices([replace(HELD, phase=SlicePhase.FAILED)], {}, {})},
         {"slices": observed_slices([replace(HELD, reason="Draining")], {}, {})},
         {"slots": 9},
@@ -133,7 +137,7 @@ def test_memory_of_a_container_is_said_once() -> None:
     assert [part.memory_used_mib for part in both] == [77, 0]
 
 
-PROBLEM = Refusal(reason=Reason.DEVICE_CONFIG_MISSING, message="no file")
+PROBLEM = SliceRefusal(reason=Reason.DEVICE_CONFIG_MISSING, message="no file")
 
 
 @pytest.mark.parametrize(
@@ -199,7 +203,7 @@ class Writer:
 
     async def apply_status(self, name: str, body: Mapping[str, object]) -> None:
         if self.refusing:
-            raise ApiError(503, "not now")
+            raise ApiServerError(503, "not now")
         self.bodies.append(body)
 
 

@@ -11,16 +11,16 @@ import pytest
 
 from ullage.api.contract import Backend, CheckState, MpsState, NodeCheck, Proof
 from ullage_node.devices.nvidia.checks import FirstHour, checks_of
-from ullage_node.devices.nvidia.choice import Choice, Driver
+from ullage_node.devices.nvidia.choice import Driver, SharingChoice
 from ullage_node.devices.nvidia.read import NvidiaDevice
 from ullage_node.model.devices import Attachment, AttachState
-from ullage_node.mps.records import Installed, Server
+from ullage_node.mps.records import Installed, MpsServer
 
 SHARED: Final = NvidiaDevice(
     uuid="GPU-1", product_name="NVIDIA H100", memory_mib=81_559, minor=0, mig=False
 )
 PART: Final = replace(SHARED, uuid="MIG-1", parent="GPU-2", instance=(1, 0))
-SERVER: Final = Server(
+SERVER: Final = MpsServer(
     uuid="GPU-1",
     protocol=2,
     state=MpsState.ACTIVE,
@@ -33,7 +33,10 @@ ESCAPED: Final = Attachment(state=AttachState.UNENFORCED, message="past the MPS 
 HEALTHY: Final = FirstHour(
     driver=Driver(version="580.65.06", cuda=13_000),
     devices={"GPU-1": SHARED, "MIG-1": PART},
-    choices={"GPU-1": Choice(backend=Backend.MPS2), "MIG-1": Choice(backend=Backend.EXCLUSIVE)},
+    choices={
+        "GPU-1": SharingChoice(backend=Backend.MPS2),
+        "MIG-1": SharingChoice(backend=Backend.EXCLUSIVE),
+    },
     mps=True,
     installed=Installed(version="580.65.06", protocols=(2,), multi_user=True),
     servers={"GPU-1": SERVER},

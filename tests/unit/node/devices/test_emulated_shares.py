@@ -10,7 +10,7 @@ from fakes.cgroup_tree import run_hook
 from fakes.device_rigs import EmulatedRig, a_binding
 from ullage.api.contract import GPUMode, Reason
 from ullage_node.devices.cgroups import CpuLimits
-from ullage_node.devices.emulated import Share, judge
+from ullage_node.devices.emulated import EmulatedShare, judge
 from ullage_node.model.devices import (
     AttachState,
     BackendUnavailable,
@@ -21,7 +21,7 @@ from ullage_node.model.devices import (
 )
 
 FAST, SLOW, SLOW_TOO = EmulatedRig.gpus
-FORTY = Share(quota_us=40_000, cores=frozenset({0}), core_percent=100)
+FORTY = EmulatedShare(quota_us=40_000, cores=frozenset({0}), core_percent=100)
 
 
 @pytest.fixture(params=[1, 2], ids=["v1", "v2"])

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from ullage_node.devices.nvidia.proof import SM_STEP, Evidence, judge_share, sms_of
+from ullage_node.devices.nvidia.proof import SM_STEP, ShareEvidence, judge_share, sms_of
 from ullage_node.model.devices import AttachState
 
 TOTAL = 132
@@ -18,7 +18,7 @@ def test_what_was_decided_is_enforced_and_one_step_more_is_not(percent: int) -> 
 
     def judged(seen: int) -> AttachState:
         return judge_share(
-            Evidence(
+            ShareEvidence(
                 clients=(7,),
                 unlisted=(),
                 unlisted_seconds=0.0,

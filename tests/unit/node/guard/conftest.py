@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from fakes.real_freezer import FreezerBench, roots
-from ullage_node.guard.finder import Kind
+from ullage_node.guard.finder import FreezerKind
 
 
-@pytest.fixture(params=list(Kind), ids=lambda kind: kind.value)
+@pytest.fixture(params=list(FreezerKind), ids=lambda kind: kind.value)
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FreezerBench]:
     """On each kind of freezer that this machine has."""
     yield from _bench(request.param, tmp_path)
@@ -25,7 +25,7 @@ def one_bench(tmp_path: Path) -> Iterator[FreezerBench]:
     yield from _bench(None, tmp_path)
 
 
-def _bench(kind: Kind | None, scratch: Path) -> Iterator[FreezerBench]:
+def _bench(kind: FreezerKind | None, scratch: Path) -> Iterator[FreezerBench]:
     found = roots(scratch)
     chosen = kind or next(iter(found), None)
     if chosen not in found:

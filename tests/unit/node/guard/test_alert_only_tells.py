@@ -11,7 +11,7 @@ from ullage.api.contract import DesiredSlice, Reason, SliceKey, SlicePhase
 from ullage_node.guard.gather import tenants
 from ullage_node.guard.machine import GuardMachine
 from ullage_node.model.devices import Attachment, AttachState, ContainerKey
-from ullage_node.model.guard import Action, Freeze, Tell, Tenant
+from ullage_node.model.guard import Action, Freeze, GuardTenant, Tell
 from ullage_node.model.slices import HeldSlice
 
 TOLD = replace(VICTIM, alert_only=True)
@@ -26,7 +26,7 @@ def _windows(machine: GuardMachine, *ratios: float, begin: float = 100.0) -> lis
     return found
 
 
-def _machine(*who: Tenant) -> GuardMachine:
+def _machine(*who: GuardTenant) -> GuardMachine:
     machine = GuardMachine()
     machine.see(who, 100.0)
     return machine

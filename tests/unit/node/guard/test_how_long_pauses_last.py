@@ -11,15 +11,15 @@ import pytest
 from fakes.guard_rig import VICTIM, a_tenant
 from fakes.guard_story import NOISE, Story, one, reasons, some
 from ullage.api.contract import Reason
-from ullage_node.guard.machine import Limits
-from ullage_node.model.guard import Ended, Freeze, Result, Thaw
+from ullage_node.guard.machine import GuardLimits
+from ullage_node.model.guard import Ended, Freeze, PauseResult, Thaw
 
 
 def test_a_pause_ends_before_the_probes_of_anyone_in_it_fail() -> None:
     story = Story(VICTIM, NOISE, a_tenant("probed", freeze_seconds=4.0))
     assert story.freeze().limit_seconds == 4.0
     assert story.wait(3.9) == []
-    assert one(story.wait(0.2), Ended).result is Result.UNDECIDED
+    assert one(story.wait(0.2), Ended).result is PauseResult.UNDECIDED
 
 
 def test_long_windows_leave_room_for_one_verdict() -> None:
@@ -27,7 +27,7 @@ def test_long_windows_leave_room_for_one_verdict() -> None:
     story.window(2.0, seconds=5.0, step_micros=200_000)
     asked = one(story.window(2.0, seconds=5.0, step_micros=200_000), Freeze)
     story.machine.answered(asked.pause, "", story.now)
-    assert one(story.window(2.0, seconds=5.0), Ended).result is Result.NOT_CURED
+    assert one(story.window(2.0, seconds=5.0), Ended).result is PauseResult.NOT_CURED
 
 
 def test_steps_longer_than_any_pause_pause_no_one() -> None:
@@ -56,7 +56,7 @@ def test_other_devices_do_not_cool_down() -> None:
 
 
 def test_pauses_an_hour_are_bounded() -> None:
-    story = Story(limits=Limits(pauses_per_hour=5))
+    story = Story(limits=GuardLimits(pauses_per_hour=5))
     begun, count = story.now, 0
     while story.now < begun + 3500:
         for action in some(story.window(2.0), Freeze):
@@ -72,7 +72,7 @@ def test_a_freezer_that_fails_is_told_and_asked_less_and_less() -> None:
     asked = one(story.window(2.0), Freeze)
     actions = story.machine.answered(asked.pause, "it did not stand still", story.now)
     assert one(actions, Thaw).keys == (NOISE.key,)
-    assert one(actions, Ended).result is Result.FAILED
+    assert one(actions, Ended).result is PauseResult.FAILED
     assert reasons(actions) == [Reason.PAUSE_FAILED]
     moments = [story.now]
     while len(moments) < 4:
@@ -89,7 +89,7 @@ def test_a_freezer_that_says_nothing_has_failed() -> None:
     story.window(2.0)
     assert story.wait(1.9) == []
     actions = story.wait(0.2)
-    assert one(actions, Ended).result is Result.FAILED
+    assert one(actions, Ended).result is PauseResult.FAILED
     assert one(actions, Thaw).keys == (NOISE.key,)
 
 
@@ -106,5 +106,5 @@ def test_a_lost_freezer_ends_the_pause() -> None:
     story = Story()
     story.freeze()
     actions = story.machine.lost("gone", story.now)
-    assert one(actions, Ended).result is Result.FAILED
+    assert one(actions, Ended).result is PauseResult.FAILED
     assert story.machine.frozen == frozenset()

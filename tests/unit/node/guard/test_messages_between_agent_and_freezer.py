@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from ullage.api.contract import WireError
 from ullage_node.guard.protocol import (
-    Answer,
-    Request,
-    Target,
-    Verb,
+    FreezeTarget,
+    GuardAnswer,
+    GuardRequest,
+    GuardVerb,
     decode,
     decode_request,
     encode,
@@ -23,25 +23,27 @@ from ullage_node.guard.protocol import (
 from ullage_node.model.devices import ContainerKey
 
 UID = "0a1b2c3d-0000-4000-8000-00000000000a"
-TARGET = Target(key=ContainerKey(pod_uid=UID, container="main"), pids=(4711, 4712))
-FREEZE = Request(verb=Verb.FREEZE, number=7, targets=(TARGET,), limit_seconds=9.5, why="slow")
+TARGET = FreezeTarget(key=ContainerKey(pod_uid=UID, container="main"), pids=(4711, 4712))
+FREEZE = GuardRequest(
+    verb=GuardVerb.FREEZE, number=7, targets=(TARGET,), limit_seconds=9.5, why="slow"
+)
 
 
 @pytest.mark.parametrize(
     "request_",
     [
         FREEZE,
-        Request(verb=Verb.THAW, number=8, targets=(TARGET,)),
-        Request(verb=Verb.BEAT, number=9),
+        GuardRequest(verb=GuardVerb.THAW, number=8, targets=(TARGET,)),
+        GuardRequest(verb=GuardVerb.BEAT, number=9),
     ],
 )
-def test_what_is_sent_is_what_is_read(request_: Request) -> None:
+def test_what_is_sent_is_what_is_read(request_: GuardRequest) -> None:
     assert decode_request(encode(request_)) == request_
 
 
 def test_answers_come_back_as_they_were_said() -> None:
-    answer = Answer(number=7, problem="no such container")
-    assert decode(Answer, encode(answer)) == answer
+    answer = GuardAnswer(number=7, problem="no such container")
+    assert decode(GuardAnswer, encode(answer)) == answer
 
 
 def changed(**change: Any) -> bytes:
@@ -90,7 +92,7 @@ def test_what_no_one_may_ask_for_is_refused(line: bytes) -> None:
 
 @given(st.binary(max_size=300))
 def test_any_bytes_are_a_message_or_refused(line: bytes) -> None:
-    for read in (decode_request, partial(decode, Answer)):
+    for read in (decode_request, partial(decode, GuardAnswer)):
         try:
             read(line)
         except WireError:

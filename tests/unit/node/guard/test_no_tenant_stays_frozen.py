@@ -22,9 +22,9 @@ from fakes.real_freezer import FreezerBench, TickingPod
 from ullage_node.guard.client import FreezerClient
 from ullage_node.guard.protocol import (
     SOCKET,
-    Answer,
-    Request,
-    Verb,
+    GuardAnswer,
+    GuardRequest,
+    GuardVerb,
     decode,
     encode,
     guard_socket,
@@ -138,14 +138,14 @@ async def test_nonsense_is_refused_and_the_next_word_heard(one_bench: FreezerBen
 async def test_words_that_come_in_pieces_or_together_are_each_answered(
     one_bench: FreezerBench,
 ) -> None:
-    words = b"".join(encode(Request(verb=Verb.BEAT, number=n)) for n in range(1, 4))
+    words = b"".join(encode(GuardRequest(verb=GuardVerb.BEAT, number=n)) for n in range(1, 4))
     async with serving(one_bench) as path:
         reader, writer = await asyncio.open_unix_connection(path)
         for piece in (words[:10], words[10:-5], words[-5:]):
             writer.write(piece)
             await writer.drain()
             await asyncio.sleep(0.02)
-        answers = [decode(Answer, await reader.readline()) for _ in range(3)]
+        answers = [decode(GuardAnswer, await reader.readline()) for _ in range(3)]
         assert [(one.number, one.problem) for one in answers] == [(1, ""), (2, ""), (3, "")]
         writer.close()
 
@@ -154,7 +154,9 @@ async def test_an_agent_that_takes_no_answers_leaves_no_one_frozen(
     one_bench: FreezerBench,
 ) -> None:
     pod = one_bench.pod()
-    freeze = Request(verb=Verb.FREEZE, number=1, targets=(pod.target,), limit_seconds=10.0)
+    freeze = GuardRequest(
+        verb=GuardVerb.FREEZE, number=1, targets=(pod.target,), limit_seconds=10.0
+    )
     nonsense = b"{}\n" * 20_000
     async with serving(one_bench) as path:
         reader, writer = await asyncio.open_unix_connection(path, limit=1)
@@ -179,7 +181,9 @@ async def test_a_guard_that_is_away_is_a_text_and_no_error(tmp_path: Path) -> No
 
 async def test_a_guard_that_starts_thaws_what_an_earlier_one_left(one_bench: FreezerBench) -> None:
     pod = one_bench.pod()
-    request = Request(verb=Verb.FREEZE, number=1, targets=(pod.target,), limit_seconds=10.0)
+    request = GuardRequest(
+        verb=GuardVerb.FREEZE, number=1, targets=(pod.target,), limit_seconds=10.0
+    )
     assert one_bench.keeper.freeze(request) == ""
     async with serving(one_bench):
         await runs_again(pod)
@@ -273,7 +277,9 @@ def gone(pid: int) -> None:
 
 def test_a_guard_that_hangs_is_ended_once_everyone_runs(one_bench: FreezerBench) -> None:
     pod = one_bench.pod()
-    request = Request(verb=Verb.FREEZE, number=1, targets=(pod.target,), limit_seconds=10.0)
+    request = GuardRequest(
+        verb=GuardVerb.FREEZE, number=1, targets=(pod.target,), limit_seconds=10.0
+    )
     assert one_bench.keeper.freeze(request) == ""
     here, there = os.pipe()
     ended: list[bool] = []

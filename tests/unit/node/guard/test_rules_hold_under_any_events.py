@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fakes.guard_rig import a_tenant, a_window
 from ullage_node.guard.machine import GuardMachine
 from ullage_node.model.devices import ContainerKey
-from ullage_node.model.guard import Action, Ended, Freeze, Tenant, Thaw
+from ullage_node.model.guard import Action, Ended, Freeze, GuardTenant, Thaw
 
 EVERYBODY = (
     a_tenant("victim", protected=True),
@@ -50,7 +50,7 @@ class World:
 
     fails: list[bool]
     machine: GuardMachine = field(default_factory=GuardMachine)
-    tenants: dict[str, Tenant] = field(default_factory=lambda: {t.pod: t for t in EVERYBODY})
+    tenants: dict[str, GuardTenant] = field(default_factory=lambda: {t.pod: t for t in EVERYBODY})
     now: float = 0.0
     frozen: dict[ContainerKey, float] = field(default_factory=dict)
     """Who stands still, until when."""

@@ -17,10 +17,18 @@ from pathlib import Path
 import pytest
 
 from fakes.real_freezer import FreezerBench, TickingPod
-from ullage_node.guard.finder import Kind, NotFound, Place, find, hierarchy, is_container, members
+from ullage_node.guard.finder import (
+    CgroupNotFound,
+    FreezableCgroup,
+    FreezerKind,
+    find,
+    hierarchy,
+    is_container,
+    members,
+)
 from ullage_node.guard.freezer import FreezeFailed, Freezer
-from ullage_node.guard.journal import Entry, Journal
-from ullage_node.guard.protocol import Request, Target, Verb
+from ullage_node.guard.journal import Journal, JournalEntry
+from ullage_node.guard.protocol import FreezeTarget, GuardRequest, GuardVerb
 from ullage_node.model.devices import ContainerKey
 
 FORKS = """
@@ -34,9 +42,9 @@ while True:
 """
 
 
-def freeze(*pods: TickingPod, limit_seconds: float = 10.0) -> Request:
-    return Request(
-        verb=Verb.FREEZE,
+def freeze(*pods: TickingPod, limit_seconds: float = 10.0) -> GuardRequest:
+    return GuardRequest(
+        verb=GuardVerb.FREEZE,
         number=1,
         targets=tuple(pod.target for pod in pods),
         limit_seconds=limit_seconds,
@@ -89,7 +97,7 @@ def test_a_container_is_found_by_its_own_processes_only(bench: FreezerBench) -> 
         replace(pod.target, pids=(os.getpid(),)),
         replace(pod.target, key=ContainerKey(pod_uid=str(os.getpid()), container="main")),
     ):
-        with pytest.raises(NotFound):
+        with pytest.raises(CgroupNotFound):
             find(bench.root, Path("/proc"), target)
 
 
@@ -110,7 +118,7 @@ def test_a_process_namespace_of_its_own_does_not_hide_the_container(
 def test_all_or_none(one_bench: FreezerBench) -> None:
     pod = one_bench.pod()
     request = freeze(pod)
-    ghost = Target(key=ContainerKey(pod_uid=str(pod.uid)[::-1], container="main"), pids=(2,))
+    ghost = FreezeTarget(key=ContainerKey(pod_uid=str(pod.uid)[::-1], container="main"), pids=(2,))
     problem = one_bench.keeper.freeze(replace(request, targets=(*request.targets, ghost)))
     assert "none of its" in problem
     pod.wait_for_ticks()
@@ -119,7 +127,7 @@ def test_all_or_none(one_bench: FreezerBench) -> None:
 
 def test_what_does_not_stand_still_in_time_runs_again(one_bench: FreezerBench) -> None:
     class Unstoppable(Freezer):
-        def is_frozen(self, place: Place) -> bool:
+        def is_frozen(self, place: FreezableCgroup) -> bool:
             return False
 
     pod = one_bench.pod()
@@ -144,7 +152,7 @@ def test_the_journal_is_written_before_anything_is_stopped(one_bench: FreezerBen
     keeper = one_bench.keeper
 
     class Watching(Freezer):
-        def freeze(self, places: Collection[Place]) -> None:
+        def freeze(self, places: Collection[FreezableCgroup]) -> None:
             seen.append(len(keeper.journal.entries()))
             raise FreezeFailed("the power went")
 
@@ -176,9 +184,9 @@ def test_a_container_that_was_killed_while_frozen_is_no_problem(one_bench: Freez
     assert one_bench.keeper.journal.entries() == ()
 
 
-def an_entry(pod: TickingPod, folder: Path | None = None) -> Entry:
-    place = Place(folder=folder or pod.folder, kind=Kind.V1)
-    return Entry(slice=f"{pod.uid}_main", place=place, since_s=0.0, until_s=1.0)
+def an_entry(pod: TickingPod, folder: Path | None = None) -> JournalEntry:
+    place = FreezableCgroup(folder=folder or pod.folder, kind=FreezerKind.V1)
+    return JournalEntry(slice=f"{pod.uid}_main", place=place, since_s=0.0, until_s=1.0)
 
 
 def test_a_forged_journal_leads_nowhere(one_bench: FreezerBench, tmp_path: Path) -> None:
@@ -205,5 +213,5 @@ def test_entries_that_say_nothing_are_discarded(one_bench: FreezerBench, text: s
 
 
 def test_a_tree_without_any_hierarchy_says_so(tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match="no cgroup hierarchy"):
+    with pytest.raises(CgroupNotFound, match="no cgroup hierarchy"):
         hierarchy(tmp_path)

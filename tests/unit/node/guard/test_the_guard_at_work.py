@@ -11,7 +11,7 @@ import pytest
 from fakes.guard_rig import VICTIM, GuardRig, a_tenant, a_window, key_of
 from ullage.api.contract import ObservedPartner, ObservedSlice, Reason, SliceKey, SlicePhase
 from ullage_node.guard.learning import observations
-from ullage_node.model.guard import Learned, Mark, Tally
+from ullage_node.model.guard import PauseObservation, SliceMark, WindowTally
 from ullage_node.status import guarded_slices
 
 NOISE = key_of("noise")
@@ -58,7 +58,7 @@ def test_a_neighbour_of_another_namespace_is_named_with_it() -> None:
     near = replace(a_tenant("near"), workload_class="bert", namespace=victim.namespace)
     far = replace(a_tenant("far"), workload_class="bert", namespace="other")
     beside, without = a_window("victim", 2.0, 0.0, 1.0), a_window("victim", 0.5, 2.0, 3.0)
-    learned = Learned(
+    learned = PauseObservation(
         victim=victim, neighbours=(near, far), remaining=(far,), beside=beside, without=without
     )
     rows = observations(learned, "emulated", 100.0)
@@ -69,7 +69,7 @@ def test_a_neighbour_of_another_namespace_is_named_with_it() -> None:
 def test_rows_of_a_pause_say_at_which_percentile_the_latency_is() -> None:
     window = replace(a_window("victim", 2.0, 0.0, 1.0), latency_micros=9_000, percentile="99.9")
     silent = replace(a_window("victim", 0.5, 2.0, 3.0), percentile="99.9")
-    learned = Learned(
+    learned = PauseObservation(
         victim=a_tenant("victim"), neighbours=(), remaining=(), beside=window, without=silent
     )
     beside, without = observations(learned, "emulated", 1_000.0)
@@ -163,11 +163,11 @@ def a_slice(phase: SlicePhase, index: int = 0) -> ObservedSlice:
     )
 
 
-MARK = Mark(phase=SlicePhase.FROZEN, reason=Reason.BEST_EFFORT_PAUSED, message="why")
+MARK = SliceMark(phase=SlicePhase.FROZEN, reason=Reason.BEST_EFFORT_PAUSED, message="why")
 
 
 def test_the_status_says_what_the_guard_did() -> None:
-    tally = Tally(windows=9, violations=2, latency_micros=7)
+    tally = WindowTally(windows=9, violations=2, latency_micros=7)
     first, second = guarded_slices(
         [a_slice(SlicePhase.ATTACHED), a_slice(SlicePhase.ATTACHED, 1)],
         {NOISE: MARK},

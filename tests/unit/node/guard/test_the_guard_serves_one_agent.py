@@ -18,10 +18,10 @@ from ullage_node.guard import server as guard_server
 from ullage_node.guard.protocol import (
     LINE_BYTES,
     SOCKET,
-    Answer,
-    Request,
-    Target,
-    Verb,
+    FreezeTarget,
+    GuardAnswer,
+    GuardRequest,
+    GuardVerb,
     decode,
     encode,
 )
@@ -29,7 +29,7 @@ from ullage_node.guard.server import GuardServer
 from ullage_node.model.devices import ContainerKey
 from ullage_node.times import AGENT_SILENCE_S
 
-TARGET = Target(key=ContainerKey(pod_uid="0" * 32, container="main"))
+TARGET = FreezeTarget(key=ContainerKey(pod_uid="0" * 32, container="main"))
 
 
 class Keeper:
@@ -41,12 +41,12 @@ class Keeper:
         self.looks = 0
         self.journal = SimpleNamespace(entries=lambda: tuple(self.stopped))
 
-    def freeze(self, request: Request) -> str:
+    def freeze(self, request: GuardRequest) -> str:
         self.did.append(f"freeze {request.limit_seconds:g}")
         self.stopped.append("someone")
         return "one of them is gone" if request.why == "fail" else ""
 
-    def thaw(self, targets: tuple[Target, ...]) -> str:
+    def thaw(self, targets: tuple[FreezeTarget, ...]) -> str:
         self.did.append(f"thaw {len(targets)}")
         self.stopped.clear()
         return ""
@@ -114,9 +114,9 @@ def until(holds: Callable[[], bool]) -> None:
     raise AssertionError("it never came")
 
 
-def asked(agent: socket.socket, verb: Verb, **said: object) -> Answer:
-    agent.sendall(encode(Request(number=7, verb=verb, **said)))  # type: ignore[arg-type]
-    return decode(Answer, agent.recv(LINE_BYTES))
+def asked(agent: socket.socket, verb: GuardVerb, **said: object) -> GuardAnswer:
+    agent.sendall(encode(GuardRequest(number=7, verb=verb, **said)))  # type: ignore[arg-type]
+    return decode(GuardAnswer, agent.recv(LINE_BYTES))
 
 
 @pytest.fixture
@@ -137,23 +137,23 @@ def test_everyone_runs_when_it_starts_and_when_it_ends(guard: Guard) -> None:
 
 
 def test_it_does_what_it_is_asked_and_says_what_came_of_it(guard: Guard) -> None:
-    beat = asked(guard.agent, Verb.BEAT)
+    beat = asked(guard.agent, GuardVerb.BEAT)
     assert (beat.number, beat.problem) == (7, "")
     said = {"targets": (TARGET,), "limit_seconds": 5.0}
-    assert asked(guard.agent, Verb.FREEZE, why="fail", **said).problem == "one of them is gone"
-    assert asked(guard.agent, Verb.THAW, targets=(TARGET,)).problem == ""
+    assert asked(guard.agent, GuardVerb.FREEZE, why="fail", **said).problem == "one of them is gone"
+    assert asked(guard.agent, GuardVerb.THAW, targets=(TARGET,)).problem == ""
     assert guard.keeper.did[1:] == ["freeze 5", "thaw 1"]
 
 
 def test_several_lines_at_once_are_answered_each(guard: Guard) -> None:
-    lines = [encode(Request(number=at, verb=Verb.BEAT)) for at in (1, 2)]
+    lines = [encode(GuardRequest(number=at, verb=GuardVerb.BEAT)) for at in (1, 2)]
     whole = b"".join(lines)
     guard.agent.sendall(whole[:-5])
     guard.agent.sendall(whole[-5:])
     answers = b""
     while answers.count(b"\n") < 2:
         answers += guard.agent.recv(LINE_BYTES)
-    assert [decode(Answer, line).number for line in answers.splitlines()] == [1, 2]
+    assert [decode(GuardAnswer, line).number for line in answers.splitlines()] == [1, 2]
 
 
 @pytest.mark.parametrize("stopped", [True, False])
@@ -169,7 +169,7 @@ def test_it_looks_for_those_whose_time_is_up_while_no_one_speaks(
 def test_whoever_stands_still_runs_again_when_the_agent_is_silent_for_too_long(
     guard: Guard,
 ) -> None:
-    asked(guard.agent, Verb.FREEZE, targets=(TARGET,), limit_seconds=5.0)
+    asked(guard.agent, GuardVerb.FREEZE, targets=(TARGET,), limit_seconds=5.0)
     guard.now += AGENT_SILENCE_S
     looks = guard.keeper.looks
     until(lambda: guard.keeper.looks >= looks + 3)
@@ -180,9 +180,9 @@ def test_whoever_stands_still_runs_again_when_the_agent_is_silent_for_too_long(
 
 
 def test_every_word_of_the_agent_ends_its_silence(guard: Guard) -> None:
-    asked(guard.agent, Verb.FREEZE, targets=(TARGET,), limit_seconds=5.0)
+    asked(guard.agent, GuardVerb.FREEZE, targets=(TARGET,), limit_seconds=5.0)
     guard.now += AGENT_SILENCE_S - 1
-    asked(guard.agent, Verb.BEAT)
+    asked(guard.agent, GuardVerb.BEAT)
     guard.now += AGENT_SILENCE_S - 1
     looks = guard.keeper.looks
     until(lambda: guard.keeper.looks >= looks + 3)
@@ -190,18 +190,18 @@ def test_every_word_of_the_agent_ends_its_silence(guard: Guard) -> None:
 
 
 def test_an_agent_that_goes_away_leaves_no_one_behind(guard: Guard) -> None:
-    asked(guard.agent, Verb.FREEZE, targets=(TARGET,), limit_seconds=5.0)
+    asked(guard.agent, GuardVerb.FREEZE, targets=(TARGET,), limit_seconds=5.0)
     guard.agent.close()
     until(lambda: "the agent went away" in guard.keeper.did)
     again = guard.connected()
-    assert asked(again, Verb.BEAT).problem == ""
+    assert asked(again, GuardVerb.BEAT).problem == ""
     again.close()
 
 
 def test_a_newer_agent_takes_over(guard: Guard) -> None:
-    asked(guard.agent, Verb.BEAT)
+    asked(guard.agent, GuardVerb.BEAT)
     newer = guard.connected()
-    assert asked(newer, Verb.BEAT).problem == ""
+    assert asked(newer, GuardVerb.BEAT).problem == ""
     assert guard.keeper.did[1:] == ["another agent took over"]
     assert guard.agent.recv(1) == b""
     newer.close()
@@ -209,10 +209,10 @@ def test_a_newer_agent_takes_over(guard: Guard) -> None:
 
 def test_what_is_no_request_is_refused_and_the_next_is_served(guard: Guard) -> None:
     guard.agent.sendall(b"{}\n")
-    refused = decode(Answer, guard.agent.recv(LINE_BYTES))
+    refused = decode(GuardAnswer, guard.agent.recv(LINE_BYTES))
     assert refused.number == 0
     assert refused.problem.startswith("refused: ")
-    assert asked(guard.agent, Verb.BEAT).problem == ""
+    assert asked(guard.agent, GuardVerb.BEAT).problem == ""
 
 
 def flood(agent: socket.socket) -> None:

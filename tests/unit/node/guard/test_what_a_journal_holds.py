@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from ullage_node.guard.finder import Kind, Place
-from ullage_node.guard.journal import Entry, Journal
+from ullage_node.guard.finder import FreezableCgroup, FreezerKind
+from ullage_node.guard.journal import Journal, JournalEntry
 
-ENTRY = Entry(
+ENTRY = JournalEntry(
     slice="uid-1_main",
-    place=Place(folder=Path("/sys/fs/cgroup/pod"), kind=Kind.V2),
+    place=FreezableCgroup(folder=Path("/sys/fs/cgroup/pod"), kind=FreezerKind.V2),
     since_s=10.0,
     until_s=20.0,
     why="slow",

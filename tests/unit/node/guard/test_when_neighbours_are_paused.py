@@ -11,7 +11,7 @@ import pytest
 from fakes.guard_rig import GPU, VICTIM, a_tenant, a_window, key_of
 from fakes.guard_story import NOISE, Story, one, reasons, some
 from ullage.api.contract import Reason, SlicePhase
-from ullage_node.model.guard import Ended, Freeze, Learned, Result, Tenant, Thaw
+from ullage_node.model.guard import Ended, Freeze, GuardTenant, PauseObservation, PauseResult, Thaw
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_cured_tenant_convicts_its_neighbour() -> None:
     assert story.machine.marks[NOISE.key].phase is SlicePhase.FROZEN
     assert story.machine.marks[VICTIM.key].phase is SlicePhase.VIOLATING
     actions = story.window(0.6)
-    learned = one(actions, Learned)
+    learned = one(actions, PauseObservation)
     assert (learned.beside.ratio, learned.without.ratio) == (2.0, 0.6)
     assert learned.neighbours == (NOISE,)
     assert learned.remaining == ()
@@ -65,7 +65,7 @@ def test_a_cured_tenant_convicts_its_neighbour() -> None:
     assert (mark.phase, mark.reason) == (SlicePhase.FROZEN, Reason.INTERFERING)
     ended = story.wait(10)
     assert one(ended, Thaw).keys == (NOISE.key,)
-    assert one(ended, Ended).result is Result.CURED
+    assert one(ended, Ended).result is PauseResult.CURED
     mark = story.machine.marks[NOISE.key]
     assert (mark.phase, mark.reason) == (None, Reason.INTERFERING)
 
@@ -74,7 +74,7 @@ def test_the_second_window_may_still_cure() -> None:
     story = Story()
     story.freeze()
     assert story.window(1.5) == []
-    assert some(story.window(0.9), Learned)
+    assert some(story.window(0.9), PauseObservation)
 
 
 def test_a_tenant_that_is_not_cured_is_its_own_load() -> None:
@@ -83,8 +83,8 @@ def test_a_tenant_that_is_not_cured_is_its_own_load() -> None:
     story.window(1.8)
     actions = story.window(1.8)
     assert one(actions, Thaw).keys == (NOISE.key,)
-    assert one(actions, Ended).result is Result.NOT_CURED
-    assert not some(actions, Learned)
+    assert one(actions, Ended).result is PauseResult.NOT_CURED
+    assert not some(actions, PauseObservation)
     assert reasons(actions) == [Reason.BEST_EFFORT_RESUMED, Reason.SELF_VIOLATING]
     assert story.machine.marks[VICTIM.key].reason is Reason.SELF_VIOLATING
     assert NOISE.key not in story.machine.marks
@@ -132,12 +132,14 @@ def test_a_window_that_began_before_the_pause_proves_nothing() -> None:
     ],
     ids=["neighbour restarted", "victim restarted", "neighbour is being deleted"],
 )
-def test_a_container_that_goes_or_starts_again_ends_the_pause(left: tuple[Tenant, ...]) -> None:
+def test_a_container_that_goes_or_starts_again_ends_the_pause(
+    left: tuple[GuardTenant, ...],
+) -> None:
     story = Story()
     story.freeze()
     actions = story.see(*left)
     assert one(actions, Thaw).keys == (NOISE.key,)
-    assert one(actions, Ended).result is Result.UNDECIDED
+    assert one(actions, Ended).result is PauseResult.UNDECIDED
     assert story.machine.frozen == frozenset()
 
 

@@ -17,10 +17,10 @@ from unittest.mock import patch
 import pytest
 
 from ullage_node.guard import freezer
-from ullage_node.guard.finder import Kind, Place
+from ullage_node.guard.finder import FreezableCgroup, FreezerKind
 from ullage_node.guard.freezer import Freezer
 
-PLACE = Place(folder=Path("/nowhere"), kind=Kind.SIGNAL)
+PLACE = FreezableCgroup(folder=Path("/nowhere"), kind=FreezerKind.SIGNAL)
 
 
 @pytest.fixture

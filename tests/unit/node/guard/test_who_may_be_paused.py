@@ -9,7 +9,7 @@ import pytest
 from fakes.guard_rig import VICTIM, a_tenant
 from fakes.guard_story import NOISE, Story, reasons, some
 from ullage.api.contract import Reason, SlicePhase
-from ullage_node.model.guard import Freeze, Tell, Tenant
+from ullage_node.model.guard import Freeze, GuardTenant, Tell
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from ullage_node.model.guard import Freeze, Tell, Tenant
     ],
     ids=["protected", "elsewhere", "leaving", "part of a gang", "probed often"],
 )
-def test_who_may_not_be_paused(neighbour: Tenant) -> None:
+def test_who_may_not_be_paused(neighbour: GuardTenant) -> None:
     story = Story(VICTIM, neighbour)
     assert not any(some(story.window(2.0), Freeze) for _ in range(6))
     assert story.machine.marks[VICTIM.key].phase is SlicePhase.VIOLATING
@@ -38,7 +38,7 @@ def test_who_may_not_be_paused(neighbour: Tenant) -> None:
         (a_tenant("n", freeze_seconds=1.0), "n may not stand still for as long as one window"),
     ],
 )
-def test_the_victims_owner_reads_why_no_one_is_paused(neighbour: Tenant, why: str) -> None:
+def test_the_victims_owner_reads_why_no_one_is_paused(neighbour: GuardTenant, why: str) -> None:
     story = Story(VICTIM, neighbour)
     for _ in range(4):
         story.window(2.0, seconds=2.0)
@@ -53,7 +53,7 @@ def test_a_tenant_on_probation_may_be_paused_though_it_has_an_objective() -> Non
 @pytest.mark.parametrize(
     "victim", [a_tenant("victim"), a_tenant("victim", protected=True, probation=True)]
 )
-def test_no_one_is_paused_for_best_effort_or_probation(victim: Tenant) -> None:
+def test_no_one_is_paused_for_best_effort_or_probation(victim: GuardTenant) -> None:
     story = Story(victim, NOISE)
     assert not any(some(story.window(2.0), Freeze) for _ in range(6))
 

@@ -11,8 +11,8 @@ import pytest
 
 from ullage.api.contract import DesiredSlice, LatencyObjective, SliceKey, SlicePhase
 from ullage_node.guard.gather import subjects, tenants
-from ullage_node.model.devices import Attachment, AttachState, ContainerKey, Progress
-from ullage_node.model.guard import Tenant
+from ullage_node.model.devices import Attachment, AttachState, ContainerKey, StepProgress
+from ullage_node.model.guard import GuardTenant
 from ullage_node.model.slices import HeldSlice, Pod
 from ullage_node.model.standstill import Standstill, read_standstill
 from ullage_node.slices.desired import read_pod
@@ -39,7 +39,7 @@ def known(
     held: HeldSlice = HELD,
     seen: Mapping[ContainerKey, Attachment] = SEEN,
     pod: Pod | None = POD,
-) -> tuple[Tenant, ...]:
+) -> tuple[GuardTenant, ...]:
     return tenants([held], seen, {pod.uid: pod} if pod else {})
 
 
@@ -92,7 +92,7 @@ def test_a_container_on_several_devices_is_one_tenant() -> None:
     assert tenant.gpus == ("gpu-0", "gpu-1")
 
 
-def a_gang(members: int, here: int) -> tuple[Tenant, ...]:
+def a_gang(members: int, here: int) -> tuple[GuardTenant, ...]:
     bears = Standstill(gang="TrainingJob/team/big", members=members)
     held, seen, pods = [], {}, {}
     for rank in range(here):
@@ -121,7 +121,7 @@ def test_half_of_a_probes_patience_is_the_limit(
 
 
 def test_who_has_an_objective_is_watched() -> None:
-    made = {KEY: Progress(solo_step_micros=900)}
+    made = {KEY: StepProgress(solo_step_micros=900)}
     (subject,) = subjects([HELD], made)
     assert (subject.max_slowdown_percent, subject.solo_micros) == (130, 900)
     decided = replace(HELD, desired=replace(PART, solo_step_micros=700))

@@ -7,10 +7,10 @@ import pytest
 from ullage.api import lanes as wire
 from ullage.api.lanes import LaneRefusal, Message
 from ullage_node.lanes.device import DeviceLanes
-from ullage_node.lanes.members import Member
-from ullage_node.lanes.reports import Fault
+from ullage_node.lanes.members import LaneMember
+from ullage_node.lanes.reports import StepFault
 
-SHARER = Member(job="a", memory_mib=400, persistent_mib=100, ephemeral_mib=200)
+SHARER = LaneMember(job="a", memory_mib=400, persistent_mib=100, ephemeral_mib=200)
 
 
 @pytest.fixture(params=[True, False], ids=["counts memory", "limits memory"])
@@ -37,7 +37,7 @@ def lease_of(said: list[Message]) -> int:
 def test_a_step_beyond_its_lane_fails_where_memory_is_only_counted(enforce: bool) -> None:
     lanes, said = device(enforce)
     lanes.hear("a", wire.Release(lease=lease_of(said), peak_mib=250), 1.0)
-    assert [(one.job, one.fault) for one in lanes.reports] == [("a", Fault.EXCEEDED)]
+    assert [(one.job, one.fault) for one in lanes.reports] == [("a", StepFault.EXCEEDED)]
     assert "250 MiB, declared 200 MiB" in lanes.reports[0].message
     last = said[-1]
     if enforce:
@@ -74,18 +74,18 @@ def test_a_step_that_never_ends_is_reported_once_and_keeps_its_lane() -> None:
     lanes, _ = device(False)
     lanes.tick(1_000.0)
     lanes.tick(2_000.0)
-    assert [(one.job, one.fault) for one in lanes.reports] == [("a", Fault.STALLED)]
+    assert [(one.job, one.fault) for one in lanes.reports] == [("a", StepFault.STALLED)]
     assert lanes.table.memory.residents["a"].lease is not None
 
 
 def test_a_container_without_a_lane_has_its_memory_to_itself() -> None:
     said: list[tuple[str, Message]] = []
     lanes = DeviceLanes(capacity_mib=1000, send=lambda job, one: said.append((job, one)))
-    lanes.hold(Member(job="plain", memory_mib=700), 0.0)
+    lanes.hold(LaneMember(job="plain", memory_mib=700), 0.0)
     lanes.hold(SHARER, 0.0)
     lanes.hear("a", wire.Hello(session="s", persistent_mib=100, ephemeral_mib=200), 0.0)
     assert isinstance(said[-1][1], wire.InLane)
-    lanes.hold(Member(job="b", memory_mib=300, persistent_mib=100, ephemeral_mib=200), 0.0)
+    lanes.hold(LaneMember(job="b", memory_mib=300, persistent_mib=100, ephemeral_mib=200), 0.0)
     lanes.hear("b", wire.Hello(session="t", persistent_mib=100, ephemeral_mib=200), 0.0)
     assert isinstance(said[-1][1], wire.InQueue)
     lanes.drop("plain", 1.0)
@@ -97,7 +97,7 @@ def test_a_container_without_a_lane_has_its_memory_to_itself() -> None:
 def test_who_shares_no_lane_may_not_greet() -> None:
     said: list[Message] = []
     lanes = DeviceLanes(capacity_mib=1000, send=lambda _, one: said.append(one))
-    lanes.hold(Member(job="plain", memory_mib=700), 0.0)
+    lanes.hold(LaneMember(job="plain", memory_mib=700), 0.0)
     lanes.hear("plain", wire.Hello(session="s", persistent_mib=1, ephemeral_mib=1), 0.0)
     refused = said[-1]
     assert isinstance(refused, wire.Refused)

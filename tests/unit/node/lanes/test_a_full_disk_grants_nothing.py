@@ -17,8 +17,8 @@ from fakes.lanes_rig import LaneRig, eventually, hello
 from ullage.api.lanes import Acquire, Done, Grant, InLane, Refused, Release
 from ullage_node.lanes import saved
 from ullage_node.lanes.device import DeviceLanes
-from ullage_node.lanes.members import Member
-from ullage_node.lanes.reports import Fault
+from ullage_node.lanes.members import LaneMember
+from ullage_node.lanes.reports import StepFault
 from ullage_node.lanes.saved import SavedLanes
 from ullage_node.times import LANE_TIMES_AGE_S
 
@@ -70,7 +70,7 @@ async def test_who_waits_for_the_disk_is_told_why_and_refusals_go_on(rig: LaneRi
         for _ in range(5):
             rig.server.tick()
         (report,) = rig.reports
-        assert (report.job, report.fault) == ("a", Fault.UNKEPT)
+        assert (report.job, report.fault) == ("a", StepFault.UNKEPT)
         assert FULL.strerror in report.message
         assert FULL.strerror in rig.server.unkept("gpu")
     rig.server.tick()
@@ -113,7 +113,7 @@ async def test_steps_go_on_where_only_their_times_cannot_be_written(rig: LaneRig
 
 def test_a_part_of_a_page_is_no_page(tmp_path: Path) -> None:
     files, lanes = SavedLanes(tmp_path), DeviceLanes(capacity_mib=500, send=lambda *_: None)
-    lanes.hold(Member(job="a", memory_mib=400), 0.0)
+    lanes.hold(LaneMember(job="a", memory_mib=400), 0.0)
     files.keep("gpu", lanes, 0.0)
     with patch.object(os, "pwrite", return_value=17), pytest.raises(OSError, match="a part"):
         files.keep("gpu", lanes, LANE_TIMES_AGE_S / 2)
@@ -123,7 +123,7 @@ def test_a_part_of_a_page_is_no_page(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_read_now_is_not_taken_for_none(tmp_path: Path, name: str) -> None:
     """Else the device would begin without the steps that run."""
     files, lanes = SavedLanes(tmp_path), DeviceLanes(capacity_mib=500, send=lambda *_: None)
-    lanes.hold(Member(job="a", memory_mib=400), 0.0)
+    lanes.hold(LaneMember(job="a", memory_mib=400), 0.0)
     files.keep("gpu", lanes, 0.0)
     read = saved.read_bounded
 

@@ -18,13 +18,13 @@ from fakes.proc_tree import a_process
 from ullage.api.contract import LANE_SOCKET, DesiredSlice, SliceKey
 from ullage.api.lanes import Acquire, Grant, Hello, InLane, Refused, Release
 from ullage_node.devices.backend import Hardware
-from ullage_node.events import Event
-from ullage_node.lanes.device import Idle
+from ullage_node.events import AgentEvent
+from ullage_node.lanes.device import IdleLimits
 from ullage_node.model.devices import Attachment, AttachState, ContainerKey
-from ullage_node.model.slices import Device
+from ullage_node.model.slices import NodeDevice
 from ullage_node.model.switching import Program
 from ullage_node.node_lanes import NodeLanes
-from ullage_node.settings import PathSettings, Settings
+from ullage_node.settings import AgentSettings, PathSettings
 from ullage_node.slices.table import SliceTable, binding_of
 from ullage_node.times import EVENT_QUIET_S
 
@@ -45,9 +45,9 @@ class Told:
     """Events that were said."""
 
     def __init__(self) -> None:
-        self.events: list[Event] = []
+        self.events: list[AgentEvent] = []
 
-    def say(self, event: Event) -> bool:
+    def say(self, event: AgentEvent) -> bool:
         """Keep it."""
         self.events.append(event)
         return True
@@ -57,8 +57,8 @@ class Told:
 async def lanes(tmp_path: Path) -> AsyncIterator[NodeLanes]:
     """The lanes of an emulated node with one device and no slice."""
     table = SliceTable()
-    table.set_devices([Device(uuid="gpu-0", memory_mib=1000, contexts=8)])
-    settings = Settings(
+    table.set_devices([NodeDevice(uuid="gpu-0", memory_mib=1000, contexts=8)])
+    settings = AgentSettings(
         name="node-a", backend=Hardware.EMULATED, paths=PathSettings(run_dir=tmp_path)
     )
     made = NodeLanes(settings, table, Told())  # type: ignore[arg-type]  # it only says
@@ -163,7 +163,7 @@ async def test_figures_that_a_program_chooses_make_one_event_in_a_while(
 async def test_a_container_without_a_lane_waits_until_idle_programs_have_left(
     lanes: NodeLanes, tmp_path: Path
 ) -> None:
-    lanes.server.idle = Idle(idle_s=0.0, busy_s=0.0, least_resident_s=0.0)
+    lanes.server.idle = IdleLimits(idle_s=0.0, busy_s=0.0, least_resident_s=0.0)
     moves: list[Program] = []
     may_end = asyncio.Event()
 

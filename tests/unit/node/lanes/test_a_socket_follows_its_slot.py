@@ -12,8 +12,8 @@ import pytest
 from fakes.lanes_rig import LaneRig, hello
 from ullage.api.contract import LANE_SOCKET
 from ullage.api.lanes import InLane
-from ullage_node.lanes.members import Member
-from ullage_node.lanes.server import Device, LaneServer, Tenant
+from ullage_node.lanes.members import LaneMember
+from ullage_node.lanes.server import LaneServer, LaneTenant, SharedDevice
 
 
 @pytest.fixture
@@ -23,17 +23,17 @@ async def server(tmp_path: Path) -> AsyncIterator[LaneServer]:
     await made.close()
 
 
-def on(**jobs: str) -> Device:
+def on(**jobs: str) -> SharedDevice:
     """A device with these jobs in their slots."""
     tenants = tuple(
-        Tenant(
-            member=Member(job=job, memory_mib=400, persistent_mib=100, ephemeral_mib=300),
+        LaneTenant(
+            member=LaneMember(job=job, memory_mib=400, persistent_mib=100, ephemeral_mib=300),
             pod_uid=job,
             slot=slot,
         )
         for job, slot in jobs.items()
     )
-    return Device(memory_mib=1000, counts_only=True, tenants=tenants)
+    return SharedDevice(memory_mib=1000, counts_only=True, tenants=tenants)
 
 
 async def answers(server: LaneServer, slot: str, tmp_path: Path) -> bool:
@@ -52,7 +52,7 @@ async def test_a_slot_of_another_device_serves_its_next_container(
 ) -> None:
     stay = {"gpu-a": {"one": "slot-1"}, "gpu-b": {"two": "slot-2"}}
 
-    def with_one_more(device: str, job: str) -> dict[str, Device]:
+    def with_one_more(device: str, job: str) -> dict[str, SharedDevice]:
         held = {**stay, device: {**stay[device], job: "slot-0"}}
         return {name: on(**held[name]) for name in sorted(held)}
 

@@ -34,10 +34,10 @@ from ullage_node.lanes.allowance import (
     LINES_BURST,
     LINES_PER_SECOND,
     LOGS_BURST,
-    Allowance,
-    Pace,
+    ContainerAllowance,
+    TokenBucket,
 )
-from ullage_node.lanes.connection import Connection
+from ullage_node.lanes.connection import LaneConnection
 from ullage_node.lanes.listener import BACKLOG
 from ullage_node.lanes.server import CONNECTIONS_MOST
 from ullage_node.times import GREETING_S
@@ -109,7 +109,7 @@ def test_no_bytes_stop_the_server(
 
 
 async def test_who_says_too_much_waits(rig: LaneRig) -> None:
-    pace = Pace()
+    pace = TokenBucket()
     assert [pace.wait_s(0.0) for _ in range(int(LINES_BURST))] == [0.0] * int(LINES_BURST)
     assert pace.wait_s(0.0) == pytest.approx(1 / LINES_PER_SECOND)
     assert pace.wait_s(10.0) == 0.0
@@ -167,13 +167,13 @@ async def test_connections_beyond_the_pace_wait_in_the_kernel(
     monkeypatch.setattr(rig.server, "_clock", lambda: 5.0)  # the pace gives no more
     first, second = await rig.hold("a", 20, 100), await rig.hold("b", 20, 100)
     opened: list[str] = []
-    made = Connection.connection_made
+    made = LaneConnection.connection_made
 
-    def counted(this: Connection, transport: asyncio.BaseTransport) -> None:
+    def counted(this: LaneConnection, transport: asyncio.BaseTransport) -> None:
         opened.append(this._job)
         made(this, transport)
 
-    monkeypatch.setattr(Connection, "connection_made", counted)
+    monkeypatch.setattr(LaneConnection, "connection_made", counted)
     flood: list[socket.socket] = []
     with capture_logs() as logs:
         for _ in range(10 * BACKLOG):
@@ -201,7 +201,7 @@ async def test_connections_beyond_the_pace_wait_in_the_kernel(
 
 
 async def test_lines_left_out_of_the_log_are_counted() -> None:
-    allowance = Allowance(0.0)
+    allowance = ContainerAllowance(0.0)
     told = [allowance.logs_now(0.0) for _ in range(50)]
     assert told == [True] * int(LOGS_BURST) + [False] * (50 - int(LOGS_BURST))
     assert allowance.unlogged == 50 - LOGS_BURST
@@ -214,7 +214,7 @@ async def test_a_burst_of_one_container_lets_others_speak_between(rig: LaneRig) 
     heard: list[str] = []
     hear = rig.server._hear
 
-    def noted(place: Any, connection: Connection, message: Message) -> None:
+    def noted(place: Any, connection: LaneConnection, message: Message) -> None:
         heard.append(place.job)
         hear(place, connection, message)
 

@@ -10,10 +10,10 @@ from ullage.api import lanes as wire
 from ullage.api.contract import WireError
 from ullage.api.lanes import IterationPolicy, LaneRefusal, Message
 from ullage_node.lanes.device import DeviceLanes
-from ullage_node.lanes.members import Member
+from ullage_node.lanes.members import LaneMember
 from ullage_node.slices.desired import read_gpu_node
 
-JOB = Member(job="a", memory_mib=300, persistent_mib=100, ephemeral_mib=200, lane=1)
+JOB = LaneMember(job="a", memory_mib=300, persistent_mib=100, ephemeral_mib=200, lane=1)
 NAMES = "abcdefgh"
 
 
@@ -32,7 +32,7 @@ class Heard:
         return [name for name, message in self.said if isinstance(message, wire.Grant)]
 
 
-def device(*members: Member, capacity_mib: int = 1000) -> tuple[DeviceLanes, Heard]:
+def device(*members: LaneMember, capacity_mib: int = 1000) -> tuple[DeviceLanes, Heard]:
     heard = Heard()
     lanes = DeviceLanes(
         capacity_mib=capacity_mib, send=lambda job, said: heard.said.append((job, said))

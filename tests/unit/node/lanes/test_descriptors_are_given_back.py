@@ -14,7 +14,7 @@ import pytest
 
 from fakes.lanes_rig import LaneRig, eventually, hello
 from ullage.api.lanes import InLane
-from ullage_node.lanes.peers import Peer
+from ullage_node.lanes.peers import PeerProcess
 
 
 @pytest.fixture
@@ -53,9 +53,9 @@ async def test_the_descriptor_of_a_process_is_closed_once(
     rig: LaneRig, monkeypatch: pytest.MonkeyPatch, over: bool
 ) -> None:
     closed: list[int] = []
-    close = Peer.close
+    close = PeerProcess.close
 
-    def counted(peer: Peer) -> None:
+    def counted(peer: PeerProcess) -> None:
         closed.append(peer.pidfd)
         if closed.count(peer.pidfd) == 1:
             close(peer)
@@ -65,9 +65,9 @@ async def test_the_descriptor_of_a_process_is_closed_once(
     assert isinstance(await wire.hear(), InLane)
     place = rig.server._places["a"]
     assert place.process is not None
-    monkeypatch.setattr(Peer, "close", counted)
+    monkeypatch.setattr(PeerProcess, "close", counted)
     # The end of the process is seen with the end of its connection, before the loop tells it.
-    monkeypatch.setattr(Peer, "ended", property(lambda _: over))
+    monkeypatch.setattr(PeerProcess, "ended", property(lambda _: over))
     descriptor = place.process.pidfd
     await wire.close()
     await eventually(lambda: not place.connections)

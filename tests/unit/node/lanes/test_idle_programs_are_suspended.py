@@ -24,7 +24,7 @@ from ullage.api.lanes import (
     Refused,
     Release,
 )
-from ullage_node.lanes.reports import Fault
+from ullage_node.lanes.reports import StepFault
 from ullage_node.model.switching import Program, SwitchFailed
 
 JOBS = ("a", "b", "c")
@@ -84,7 +84,7 @@ class Scene:
         await self.wires[job].say(Release(lease=lease, emptied=True))
         assert isinstance(await self.wires[job].hear(), Done)
 
-    def told(self, fault: Fault) -> list[str]:
+    def told(self, fault: StepFault) -> list[str]:
         return [one.job for one in self.rig.reports if one.fault is fault]
 
 
@@ -124,9 +124,9 @@ async def test_three_programs_run_where_two_fit(scene: Scene) -> None:
     for job in (*JOBS, *JOBS):
         await scene.step(job)
     assert scene.switch.said[:3] == ["suspend a", "suspend b", "resume a"]
-    assert scene.told(Fault.SUSPENDED)[:2] == ["a", "b"]
-    assert scene.told(Fault.RESUMED)[0] == "a"
-    assert "a" in scene.told(Fault.RESTORE_REFUSED), "it asked before its memory was free"
+    assert scene.told(StepFault.SUSPENDED)[:2] == ["a", "b"]
+    assert scene.told(StepFault.RESUMED)[0] == "a"
+    assert "a" in scene.told(StepFault.RESTORE_REFUSED), "it asked before its memory was free"
     assert len(scene.switch.away) == 1
 
 
@@ -178,7 +178,7 @@ async def test_a_program_that_cannot_be_suspended_stays_and_its_owner_is_told(
     await full(scene)
     assert isinstance(await scene.wires["c"].hear(), InLane)
     assert scene.switch.said == ["suspend a", "suspend b"], "the other one goes"
-    (report,) = [one for one in scene.rig.reports if one.fault is Fault.SUSPEND_FAILED]
+    (report,) = [one for one in scene.rig.reports if one.fault is StepFault.SUSPEND_FAILED]
     assert (report.job, "managed memory" in report.message) == ("a", True)
     await scene.step("a")
 
@@ -192,7 +192,7 @@ async def test_a_program_that_cannot_be_resumed_is_told_and_never_granted(scene:
         refused = await scene.wires["a"].hear()
         assert isinstance(refused, Refused)
         assert refused.reason is LaneRefusal.STUCK
-    assert scene.told(Fault.RESTORE_FAILED) == ["a"]
+    assert scene.told(StepFault.RESTORE_FAILED) == ["a"]
     assert scene.switch.said.count("resume a") == 1
     await scene.step("c")
 
@@ -233,7 +233,7 @@ async def test_a_container_without_a_lane_starts_once_its_memory_is_free(scene: 
 async def test_without_a_switch_a_program_stays_where_it_is(scene: Scene) -> None:
     scene.rig.server.moves.switch = None
     await full(scene)
-    await eventually(lambda: len(scene.told(Fault.SUSPEND_FAILED)) == 2)
+    await eventually(lambda: len(scene.told(StepFault.SUSPEND_FAILED)) == 2)
     assert await scene.wires["c"].silent()
     await scene.step("a")
 
@@ -315,4 +315,4 @@ async def test_a_container_without_a_process_is_not_suspended(
     await full(scene)
     assert isinstance(await scene.wires["c"].hear(), InLane)
     assert scene.switch.said == ["suspend b"], "the other one goes"
-    assert scene.told(Fault.SUSPEND_FAILED) == ["a"]
+    assert scene.told(StepFault.SUSPEND_FAILED) == ["a"]

@@ -11,9 +11,9 @@ from ullage.api.contract import ObservedLane, ObservedSlice, SliceKey, SlicePhas
 from ullage.api.lanes import Message
 from ullage.process.metric_families import FiguresCollector
 from ullage_node.lanes.device import DeviceLanes
-from ullage_node.lanes.members import Member
+from ullage_node.lanes.members import LaneMember
 from ullage_node.lanes.metrics import LaneTurns, lane_figures
-from ullage_node.lanes.reports import Fault
+from ullage_node.lanes.reports import StepFault
 from ullage_node.lanes.server import LaneServer
 from ullage_node.model.lanes import LaneReading
 from ullage_node.status import turned_slices
@@ -26,7 +26,7 @@ def device() -> tuple[DeviceLanes, list[Message]]:
     said: list[Message] = []
     lanes = DeviceLanes(capacity_mib=1000, send=lambda _, message: said.append(message))
     for job in "ab":
-        member = Member(job=job, memory_mib=300, persistent_mib=100, ephemeral_mib=200, lane=2)
+        member = LaneMember(job=job, memory_mib=300, persistent_mib=100, ephemeral_mib=200, lane=2)
         lanes.hold(member, 0.0)
         lanes.hear(job, wire.Hello(session=job, persistent_mib=100, ephemeral_mib=200), 0.0)
     lanes.hear("a", wire.Acquire(), 1.0)
@@ -104,24 +104,26 @@ def test_metrics_tell_lanes_memory_waits_and_switches(tmp_path: Path) -> None:
 def test_events_say_who_waits_for_memory_and_what_grew() -> None:
     said: list[Message] = []
     lanes = DeviceLanes(capacity_mib=700, send=lambda _, message: said.append(message))
-    roomy = Member(job="a", memory_mib=400, persistent_mib=100, ephemeral_mib=200, lane=2)
+    roomy = LaneMember(job="a", memory_mib=400, persistent_mib=100, ephemeral_mib=200, lane=2)
     lanes.hold(roomy, 0.0)
     lanes.hear("a", wire.Hello(session="a", persistent_mib=100, ephemeral_mib=200), 0.0)
     lanes.hear("a", wire.Acquire(ephemeral_mib=300), 1.0)
     (grew,) = lanes.reports
-    assert (grew.job, grew.fault) == ("a", Fault.RESIZED)
+    assert (grew.job, grew.fault) == ("a", StepFault.RESIZED)
     assert grew.message == "lane 2 has 300 MiB for steps, 200 MiB before"
-    lanes.hold(Member(job="b", memory_mib=400, persistent_mib=200, ephemeral_mib=200, lane=3), 2.0)
+    lanes.hold(
+        LaneMember(job="b", memory_mib=400, persistent_mib=200, ephemeral_mib=200, lane=3), 2.0
+    )
     lanes.hear("b", wire.Hello(session="b", persistent_mib=200, ephemeral_mib=200), 2.0)
     waits = lanes.reports[-1]
-    assert (waits.job, waits.fault) == ("b", Fault.QUEUED)
+    assert (waits.job, waits.fault) == ("b", StepFault.QUEUED)
     assert waits.message == "waits for memory of the device: place 1 of 1, 100 MiB are missing"
 
 
 def test_what_is_suspended_is_told_of_slice_lane_and_device() -> None:
     lanes = DeviceLanes(capacity_mib=300, send=lambda *_: None)
     for job in "ab":
-        member = Member(
+        member = LaneMember(
             job=job,
             memory_mib=300,
             persistent_mib=100,

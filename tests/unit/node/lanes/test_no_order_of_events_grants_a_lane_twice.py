@@ -22,8 +22,8 @@ from ullage.api.lanes import Message
 from ullage.engines.lanes.recorded import TableRecord
 from ullage.engines.lanes.records import Order, Resume, Suspend
 from ullage_node.lanes import saved
-from ullage_node.lanes.device import DeviceLanes, Idle
-from ullage_node.lanes.members import Member
+from ullage_node.lanes.device import DeviceLanes, IdleLimits
+from ullage_node.lanes.members import LaneMember
 from ullage_node.lanes.outbox import Outbox
 from ullage_node.lanes.saved import PAGE_BYTES, SavedLanes
 from ullage_node.times import LANE_TIMES_AGE_S, TURN_PATIENCE_S
@@ -91,7 +91,7 @@ class World:
             capacity_mib=MEMORY_MIB,
             send=lambda job, message: self.sent.append((job, message)),
             lives=lambda job: self.jobs[job].session > 0,
-            idle=Idle(idle_s=0.0, busy_s=0.0, least_resident_s=0.0),
+            idle=IdleLimits(idle_s=0.0, busy_s=0.0, least_resident_s=0.0),
         )
         outbox = Outbox[tuple[str, int]](
             lanes=lanes,
@@ -273,10 +273,10 @@ class World:
         assert used <= MEMORY_MIB
 
 
-def member(name: str) -> Member:
+def member(name: str) -> LaneMember:
     """What a job asks for: some fit beside each other, some only in turns."""
     ephemeral = {"a": 300, "b": 250, "c": 100, "d": 60}[name]
-    return Member(
+    return LaneMember(
         job=name,
         memory_mib=400,
         persistent_mib=50,

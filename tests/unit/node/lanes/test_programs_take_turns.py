@@ -13,7 +13,7 @@ import pytest
 
 from fakes.lanes_rig import LaneRig, eventually, hello, program
 from ullage.api.lanes import Acquire, Done, Empty, Grant, InLane, LaneRefusal, Refused, Release
-from ullage_node.lanes.reports import Fault
+from ullage_node.lanes.reports import StepFault
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ async def test_a_stopped_holder_keeps_its_lane_and_is_reported(rig: LaneRig) -> 
         lanes.tick(lanes.table._now_s + 10_000)
         rig.server.tick()
         assert rig.holder_of("a") == "a"
-        assert [(one.job, one.fault) for one in rig.reports] == [("a", Fault.STALLED)]
+        assert [(one.job, one.fault) for one in rig.reports] == [("a", StepFault.STALLED)]
 
 
 async def test_a_process_that_closes_its_socket_still_owns_its_memory(rig: LaneRig) -> None:

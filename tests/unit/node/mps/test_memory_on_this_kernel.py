@@ -15,7 +15,7 @@ import pytest
 
 from fakes.mps_programs import PlainDirectories
 from ullage_node.mps.places import Mounts, Places, PlaceUnusable
-from ullage_node.mps.records import Order
+from ullage_node.mps.records import ServerOrder
 
 SYS_ADMIN = 21
 """Number of the capability that mounting needs."""
@@ -38,7 +38,7 @@ def places(tmp_path: Path) -> Iterator[Places]:
     made = Places(root=root, mounts=Mounts())
     yield made
     for number in range(2):
-        made.remove(made.of(Order(uuid=f"GPU-{number}", index=number)))
+        made.remove(made.of(ServerOrder(uuid=f"GPU-{number}", index=number)))
     root.rmdir()
 
 
@@ -50,7 +50,7 @@ def listing(shm: Path) -> str:
 
 @privileged
 def test_each_daemon_sees_its_own_memory_and_the_hosts_is_left_alone(places: Places) -> None:
-    one, two = (places.of(Order(uuid=f"GPU-{n}", index=n)) for n in range(2))
+    one, two = (places.of(ServerOrder(uuid=f"GPU-{n}", index=n)) for n in range(2))
     for place in (one, two):
         places.prepare(place)
         assert os.path.ismount(place.shm)
@@ -64,7 +64,7 @@ def test_each_daemon_sees_its_own_memory_and_the_hosts_is_left_alone(places: Pla
 def test_a_new_daemon_finds_its_directories_empty_and_tenants_keep_their_files(
     places: Places,
 ) -> None:
-    place = places.of(Order(uuid="GPU-0", index=0))
+    place = places.of(ServerOrder(uuid="GPU-0", index=0))
     places.prepare(place)
     for path in (place.pipe / "control", place.log / "server.log", place.shm / "cuda.shm.0.1.1"):
         path.write_text("stale")
@@ -76,7 +76,7 @@ def test_a_new_daemon_finds_its_directories_empty_and_tenants_keep_their_files(
 
 @privileged
 def test_nothing_stays_mounted(places: Places) -> None:
-    place = places.of(Order(uuid="GPU-0", index=0))
+    place = places.of(ServerOrder(uuid="GPU-0", index=0))
     places.prepare(place)
     places.prepare(place)
     places.remove(place)
@@ -88,14 +88,14 @@ def test_nothing_stays_mounted(places: Places) -> None:
 def test_a_run_directory_that_is_too_long_for_a_socket_is_refused_aloud(tmp_path: Path) -> None:
     deep = tmp_path / ("x" * 90)
     with pytest.raises(PlaceUnusable, match="at most 107"):
-        Places(root=deep, mounts=PlainDirectories()).of(Order(uuid="GPU-0", index=0))
+        Places(root=deep, mounts=PlainDirectories()).of(ServerOrder(uuid="GPU-0", index=0))
     product = Places(root=Path("/run/ullage/mps"), mounts=PlainDirectories())
-    assert product.of(Order(uuid="GPU-0", index=255)).pipe == Path("/run/ullage/mps/255/pipe")
+    assert product.of(ServerOrder(uuid="GPU-0", index=255)).pipe == Path("/run/ullage/mps/255/pipe")
 
 
 def test_a_log_that_grew_too_large_is_emptied(tmp_path: Path) -> None:
     places = Places(root=Path("/tmp"), mounts=PlainDirectories())
-    place = places.of(Order(uuid="GPU-0", index=0))
+    place = places.of(ServerOrder(uuid="GPU-0", index=0))
     place = replace(place, directory=tmp_path)
     place.log.mkdir()
     log = place.log / "control.log"

@@ -18,7 +18,7 @@ from fakes.mps_node import A, MpsNode, on_node, refuse_many_users
 from fakes.mps_programs import MEMORY, PIPE
 from fakes.virtual_time import run_virtual
 from ullage_node.mps.pending import last_words
-from ullage_node.mps.records import Server
+from ullage_node.mps.records import MpsServer
 
 
 def of(node: MpsNode, uid: int, pid: int) -> Client:
@@ -55,7 +55,7 @@ def test_the_last_words_of_a_daemon_explain_its_end() -> None:
     node = MpsNode()
     node.programs.refused = "-f"
 
-    async def wait() -> Server:
+    async def wait() -> MpsServer:
         for _ in range(8):
             server = await node.look()
             if "Unrecognized" in server.why:

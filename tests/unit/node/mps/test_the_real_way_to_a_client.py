@@ -24,13 +24,13 @@ from fakes.mps_programs import FakeProcesses, FakePrograms, PlainDirectories
 from ullage.api.contract import MpsState
 from ullage_node.line_socket import exchange
 from ullage_node.mps.client import MpsClient, MpsUnreachable
-from ullage_node.mps.control import Place
+from ullage_node.mps.control import DaemonDirectories
 from ullage_node.mps.places import Places
 from ullage_node.mps.probe import Processes
-from ullage_node.mps.programs import Call, ProgramMissing, Programs, ProgramSilent
-from ullage_node.mps.records import Limits, Order, Report, Server
+from ullage_node.mps.programs import ProgramCall, ProgramMissing, ProgramRunner, ProgramSilent
+from ullage_node.mps.records import MpsLimits, MpsReport, MpsServer, ServerOrder
 from ullage_node.mps.server import SOCKET, supervisor_socket
-from ullage_node.mps.supervisor import Supervisor
+from ullage_node.mps.supervisor import MpsSupervisor
 
 GPU = "GPU-cb1213a3-d6a4-be7f-74d4-3ed3cdf7e667"
 PATIENCE_SECONDS = 60.0
@@ -39,10 +39,10 @@ PYTHON = Path(sys.executable).parent
 """Where the stand-in finds its python3; a wrapper that chooses one costs more than the program."""
 
 
-def with_stand_in_memory(place: Place, call: Call) -> Call:
+def with_stand_in_memory(place: DaemonDirectories, call: ProgramCall) -> ProgramCall:
     """The stand-in takes the shared memory from a variable where the product mounts it."""
     env = {**call.env, "FAKE_MPS_SHM_DIRECTORY": str(place.shm)}
-    return Call(words=call.words, stdin=call.stdin, env=env)
+    return ProgramCall(words=call.words, stdin=call.stdin, env=env)
 
 
 class House:
@@ -50,9 +50,9 @@ class House:
 
     def __init__(self, root: Path, protocol: int) -> None:
         self.root = root
-        self.order = Order(uuid=GPU, index=0, protocol=protocol, memory_mib=81_559)
-        self.supervisor = Supervisor(
-            Programs(),
+        self.order = ServerOrder(uuid=GPU, index=0, protocol=protocol, memory_mib=81_559)
+        self.supervisor = MpsSupervisor(
+            ProgramRunner(),
             Places(root=root, mounts=PlainDirectories()),
             Processes(),
             with_stand_in_memory,
@@ -60,11 +60,11 @@ class House:
         self.client = MpsClient(root / SOCKET)
         self.processes: list[asyncio.subprocess.Process] = []
 
-    async def server(self, *, fresh: bool = True) -> Server:
-        report: Report = await self.client.look([self.order], [GPU] if fresh else [], DRIVER)
+    async def server(self, *, fresh: bool = True) -> MpsServer:
+        report: MpsReport = await self.client.look([self.order], [GPU] if fresh else [], DRIVER)
         return report.servers[GPU]
 
-    async def until_ready(self) -> Server:
+    async def until_ready(self) -> MpsServer:
         async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 with contextlib.suppress(MpsUnreachable):  # it looks around first
@@ -129,7 +129,7 @@ async def test_a_client_gets_its_share_is_seen_is_terminated_and_nothing_stays(
     namespace = ""
     if house.order.protocol == 3:
         namespace = "ab12"
-        limits = Limits(name=namespace, percent=40, memory_mib=1024, priority=1)
+        limits = MpsLimits(name=namespace, percent=40, memory_mib=1024, priority=1)
         assert await house.client.limit(GPU, limits) == ""
         await asyncio.sleep(0.1)
     pid, said = await house.start_client(namespace)
@@ -183,11 +183,11 @@ NONSENSE = (
 async def test_only_root_may_speak_to_it_and_nonsense_changes_nothing(tmp_path: Path) -> None:
     programs = FakePrograms()
     places = Places(root=Path(tempfile.mkdtemp(prefix="um")), mounts=PlainDirectories())
-    supervisor = Supervisor(programs, places, FakeProcesses(), with_stand_in_memory)
+    supervisor = MpsSupervisor(programs, places, FakeProcesses(), with_stand_in_memory)
     client = MpsClient(places.root / SOCKET)
     async with supervisor_socket(supervisor, places.root):
         assert stat.S_IMODE((places.root / SOCKET).stat().st_mode) == 0o600
-        await client.look([Order(uuid=GPU, index=0)], driver=DRIVER)
+        await client.look([ServerOrder(uuid=GPU, index=0)], driver=DRIVER)
         for line in NONSENSE:
             answer = await exchange(places.root / SOCKET, line + b"\n")
             assert "error" in json.loads(answer), line
@@ -203,13 +203,13 @@ async def test_no_one_behind_the_socket_is_an_error_and_no_empty_report(tmp_path
 
 
 async def test_without_the_program_the_node_says_so(tmp_path: Path) -> None:
-    class Nothing(Programs):
+    class Nothing(ProgramRunner):
         def found(self, name: str) -> bool:
             return super().found("no-such-program")
 
     places = Places(root=tmp_path, mounts=PlainDirectories())
-    supervisor = Supervisor(Nothing(), places, Processes(), with_stand_in_memory)
-    report = await supervisor.look([Order(uuid=GPU, index=0)], driver=DRIVER)
+    supervisor = MpsSupervisor(Nothing(), places, Processes(), with_stand_in_memory)
+    report = await supervisor.look([ServerOrder(uuid=GPU, index=0)], driver=DRIVER)
     assert "nvidia-cuda-mps-control is not there" in report.installed.problem
     assert report.servers[GPU].state is MpsState.DOWN
     assert "runtime class nvidia" in report.servers[GPU].why
@@ -217,6 +217,6 @@ async def test_without_the_program_the_node_says_so(tmp_path: Path) -> None:
 
 async def test_a_program_that_hangs_is_killed_in_time() -> None:
     with pytest.raises(ProgramSilent):
-        await Programs().run(Call(words=("sleep", "60")), 0.2)
+        await ProgramRunner().run(ProgramCall(words=("sleep", "60")), 0.2)
     with pytest.raises(ProgramMissing):
-        await Programs().start(Call(words=("/no/such/program",)))
+        await ProgramRunner().start(ProgramCall(words=("/no/such/program",)))

@@ -11,12 +11,12 @@ import pytest
 
 from fakes import node_slices
 from ullage.api.contract import LatencyObjective, Reason, SlicePhase
-from ullage_node.model.slices import LASTING, Device, HeldSlice
+from ullage_node.model.slices import LASTING, HeldSlice, NodeDevice
 from ullage_node.slices.invariants import violations
 from ullage_node.slices.node_admission import last_word
 from ullage_node.slices.table import SliceTable, binding_of
 
-DEVICE = Device(uuid="gpu-0", memory_mib=16_000, contexts=3, overhead_mib=500)
+DEVICE = NodeDevice(uuid="gpu-0", memory_mib=16_000, contexts=3, overhead_mib=500)
 a_slice = partial(node_slices.a_slice, memory_mib=4000)
 a_held = partial(node_slices.a_held, memory_mib=4000)
 
@@ -126,7 +126,7 @@ class TestWhatTheOperatorDecided:
         assert last_word(DEVICE, a_slice("new"), (old,)) is None
 
 
-def a_table(device: Device = DEVICE) -> SliceTable:
+def a_table(device: NodeDevice = DEVICE) -> SliceTable:
     table = SliceTable()
     table.set_devices([device])
     return table

@@ -26,7 +26,7 @@ from ullage_node.model.devices import (
     DeviceBackend,
     ShareDriver,
 )
-from ullage_node.model.slices import Device, Pod
+from ullage_node.model.slices import NodeDevice, Pod
 from ullage_node.slices.desired import read_pod
 from ullage_node.slices.detach import Detacher
 from ullage_node.slices.pods import PodCache
@@ -46,7 +46,7 @@ class Book:
 
     def __init__(self, driver: ShareDriver) -> None:
         self.table, self.pods = SliceTable(), PodCache()
-        self.table.set_devices([Device(uuid=GPU, memory_mib=80_000, contexts=8)])
+        self.table.set_devices([NodeDevice(uuid=GPU, memory_mib=80_000, contexts=8)])
         self.seen: dict[object, Attachment] = {}
         self.detacher = Detacher(
             self.table,

@@ -6,7 +6,7 @@ import pytest
 
 from ullage.api.contract import Reason, SlicePhase
 from ullage_node.model.devices import Attachment, AttachState, ContainerKey
-from ullage_node.model.slices import Refusal
+from ullage_node.model.slices import SliceRefusal
 from ullage_node.slices.observer import Observer, PhaseChange
 
 KEY = ContainerKey(pod_uid="uid-1", container="main")
@@ -35,7 +35,7 @@ def test_a_warning_stands_beside_attached() -> None:
     change = Observer().judge(KEY, SlicePhase.PREPARED, seen, 0)
     assert change == PhaseChange(
         phase=SlicePhase.ATTACHED,
-        why=Refusal(reason=Reason.CPU_LIMIT_BELOW_SHARE, message="200m < 400m"),
+        why=SliceRefusal(reason=Reason.CPU_LIMIT_BELOW_SHARE, message="200m < 400m"),
     )
 
 
@@ -51,7 +51,7 @@ def test_two_in_a_row_fail() -> None:
         message="no quota",
     )
     assert change == PhaseChange(
-        phase=SlicePhase.FAILED, why=Refusal(reason=Reason.UNENFORCED, message="no quota")
+        phase=SlicePhase.FAILED, why=SliceRefusal(reason=Reason.UNENFORCED, message="no quota")
     )
 
 

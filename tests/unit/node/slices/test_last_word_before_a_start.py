@@ -9,8 +9,8 @@ import pytest
 from ullage.api.contract import DesiredSlice, Reason, SliceKey, SlicePhase
 from ullage_node.kubelet.pod_resources import Listing, SlotOwner
 from ullage_node.model.devices import ContainerKey
-from ullage_node.model.slices import Device, HeldSlice, Pod, Refusal
-from ullage_node.slices.prestart import Leftover, Start, decide, owner_of
+from ullage_node.model.slices import HeldSlice, NodeDevice, Pod, SliceRefusal
+from ullage_node.slices.prestart import ContainerStart, Leftover, decide, owner_of
 from ullage_node.slices.table import binding_of
 
 OWNER = SlotOwner(namespace="team", pod="trainer", container="main")
@@ -25,11 +25,11 @@ WANTED = DesiredSlice(
     epoch=3,
 )
 HELD = HeldSlice(desired=WANTED, phase=SlicePhase.RESERVED)
-DEVICE = Device(uuid="gpu-0", memory_mib=4000, contexts=4)
+DEVICE = NodeDevice(uuid="gpu-0", memory_mib=4000, contexts=4)
 
 
-def a_start(**change: object) -> Start:
-    start = Start(
+def a_start(**change: object) -> ContainerStart:
+    start = ContainerStart(
         slots=("slot-07",),
         container=ContainerKey(pod_uid="uid-1", container="main"),
         pod="team/trainer",
@@ -41,9 +41,9 @@ def a_start(**change: object) -> Start:
     return replace(start, **change)  # type: ignore[arg-type]
 
 
-def refused(start: Start) -> Refusal:
+def refused(start: ContainerStart) -> SliceRefusal:
     verdict = decide(start)
-    assert isinstance(verdict, Refusal)
+    assert isinstance(verdict, SliceRefusal)
     return verdict
 
 
@@ -95,7 +95,9 @@ def test_every_refusal_names_what_binds(
 
 
 def test_a_drained_predecessor_does_not_matter() -> None:
-    assert not isinstance(decide(a_start(leftovers=(a_leftover(live=False, pids=()),))), Refusal)
+    assert not isinstance(
+        decide(a_start(leftovers=(a_leftover(live=False, pids=()),))), SliceRefusal
+    )
 
 
 def test_a_lasting_refusal_never_comes_before_the_old_process_ended() -> None:
@@ -118,7 +120,7 @@ def test_the_owner_is_whom_kubelet_lists() -> None:
 
 def test_all_slots_belong_to_one_container() -> None:
     found = owner_of(["slot-01", "slot-02"], listing(slot_01={OWNER}, slot_02={OTHER}), ())
-    assert isinstance(found, Refusal)
+    assert isinstance(found, SliceRefusal)
     assert found.reason is Reason.SLOT_UNKNOWN
 
 
@@ -131,5 +133,5 @@ def test_finished_pods_that_are_still_listed_do_not_count(phase: str, known: boo
 
 def test_an_unlisted_slot_is_unknown() -> None:
     found = owner_of(["slot-01"], listing(), ())
-    assert isinstance(found, Refusal)
+    assert isinstance(found, SliceRefusal)
     assert found.text == "SlotUnknown: slot-01: kubelet lists no pod for it; retrying"

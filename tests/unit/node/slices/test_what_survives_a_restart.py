@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from ullage.api.contract import DesiredSlice, SliceKey, SlicePhase
-from ullage_node.model.slices import Device
+from ullage_node.model.slices import NodeDevice
 from ullage_node.slices.checkpoint import (
-    Checkpoint,
     CheckpointCorrupt,
     Saver,
+    SliceCheckpoint,
     decode,
     encode,
     load,
@@ -40,7 +40,7 @@ WAITING = replace(PART, key=SliceKey(pod_uid="uid-2", container="main"))
 
 def a_table() -> SliceTable:
     table = SliceTable()
-    table.set_devices([Device(uuid="gpu-0", memory_mib=4000, contexts=3)])
+    table.set_devices([NodeDevice(uuid="gpu-0", memory_mib=4000, contexts=3)])
     table.intake(4, [PART, WAITING])
     table.bind(binding_of([(PART, "slot-07")]))
     return table
@@ -95,7 +95,7 @@ def test_a_restored_book_holds_the_same_room_and_slots(tmp_path: Path) -> None:
     assert restored.quarantine == {"gpu-0": 5.0}
     assert [part.phase for part in table.held] == [SlicePhase.PREPARED, SlicePhase.RESERVED]
     assert table.holder("slot-07") is not None
-    table.set_devices([Device(uuid="gpu-0", memory_mib=4000, contexts=3)])
+    table.set_devices([NodeDevice(uuid="gpu-0", memory_mib=4000, contexts=3)])
     assert table.intake(4, [PART, WAITING]) == ()  # older than the book's epoch, but unchanged
     assert all(part.in_spec for part in table.held)
 
@@ -141,7 +141,7 @@ async def test_one_write_per_change(tmp_path: Path) -> None:
 
 
 async def test_a_disabled_saver_writes_nothing(tmp_path: Path) -> None:
-    state = Checkpoint(boot_id="b", epoch=1)
+    state = SliceCheckpoint(boot_id="b", epoch=1)
     saver = Saver(tmp_path / "state.json", lambda: state)
     await saver.disable()
     await saver.save()

@@ -9,7 +9,7 @@ import pytest
 from builders import reported
 from ullage.api.contract import DesiredSlice, Reason, SliceKey, SlicePhase
 from ullage_node.model.devices import ContainerKey
-from ullage_node.model.slices import Device, Pod, Refusal, container_of
+from ullage_node.model.slices import NodeDevice, Pod, SliceRefusal, container_of
 from ullage_node.slices.table import SliceTable, binding_of
 
 KEY = ContainerKey(pod_uid="uid-1", container="main")
@@ -39,9 +39,9 @@ def a_pod(uid: str = "uid-1", phase: str = "Running") -> Pod:
     return Pod(uid=uid, namespace="team", name=f"pod-of-{uid}", phase=phase)
 
 
-def a_table(*devices: Device) -> SliceTable:
+def a_table(*devices: NodeDevice) -> SliceTable:
     table = SliceTable()
-    table.set_devices(devices or (Device(uuid="gpu-0", memory_mib=4000, contexts=3),))
+    table.set_devices(devices or (NodeDevice(uuid="gpu-0", memory_mib=4000, contexts=3),))
     return table
 
 
@@ -72,7 +72,7 @@ def test_memory_and_contexts_are_counted_in_order_of_decision() -> None:
 
 
 def test_context_overhead_counts_once_per_container() -> None:
-    table = a_table(Device(uuid="gpu-0", memory_mib=4000, contexts=8, overhead_mib=500))
+    table = a_table(NodeDevice(uuid="gpu-0", memory_mib=4000, contexts=8, overhead_mib=500))
     table.intake(1, [a_slice(name, memory_mib=1000) for name in ("a", "b", "c")])
     assert list(phases(table).values()) == ["Reserved", "Reserved", "Refused"]
 
@@ -121,8 +121,8 @@ def test_a_container_gets_several_slices_only_as_whole_devices(
     second: DesiredSlice, fits: bool
 ) -> None:
     table = a_table(
-        Device(uuid="gpu-0", memory_mib=4000, contexts=8),
-        Device(uuid="gpu-1", memory_mib=4000, contexts=8),
+        NodeDevice(uuid="gpu-0", memory_mib=4000, contexts=8),
+        NodeDevice(uuid="gpu-1", memory_mib=4000, contexts=8),
     )
     table.intake(1, [a_slice("a", percent=100), second])
     assert (table.held[1].phase is SlicePhase.RESERVED) == fits
@@ -135,8 +135,8 @@ def test_an_unknown_device_is_refused() -> None:
 
 
 def test_an_unhealthy_device_takes_nothing_new() -> None:
-    why = Refusal(reason=Reason.DEVICE_UNHEALTHY, message="gpu-0: Xid 13")
-    table = a_table(Device(uuid="gpu-0", memory_mib=4000, contexts=3, refusal=why))
+    why = SliceRefusal(reason=Reason.DEVICE_UNHEALTHY, message="gpu-0: Xid 13")
+    table = a_table(NodeDevice(uuid="gpu-0", memory_mib=4000, contexts=3, refusal=why))
     table.intake(1, [a_slice()])
     assert (table.held[0].phase, table.held[0].message) == (SlicePhase.REFUSED, "gpu-0: Xid 13")
 
@@ -268,7 +268,7 @@ def test_a_lasting_refusal_gives_room_and_slots_back() -> None:
     table = a_table()
     table.intake(1, [a_slice(memory_mib=4000)])
     start(table, a_slice(memory_mib=4000))
-    ended = table.refuse(KEY, Refusal(reason=Reason.EPOCH_STALE, message="x"))
+    ended = table.refuse(KEY, SliceRefusal(reason=Reason.EPOCH_STALE, message="x"))
     assert ended is not None
     assert phases(table) == {"uid-1": "Refused"}
     table.intake(1, [a_slice(memory_mib=4000), a_slice("b", memory_mib=4000)])
@@ -278,7 +278,7 @@ def test_a_lasting_refusal_gives_room_and_slots_back() -> None:
 def test_a_passing_refusal_leaves_the_slice_as_it_is() -> None:
     table = a_table()
     table.intake(1, [a_slice()])
-    assert table.refuse(KEY, Refusal(reason=Reason.DRAINING, message="one process")) is None
+    assert table.refuse(KEY, SliceRefusal(reason=Reason.DRAINING, message="one process")) is None
     assert (phases(table), table.held[0].reason) == ({"uid-1": "Reserved"}, "Draining")
     start(table, a_slice())
     assert table.held[0].reason == ""
@@ -288,9 +288,11 @@ def test_a_failed_slice_stays_failed_until_its_container_is_gone() -> None:
     table = a_table()
     table.intake(1, [a_slice()])
     start(table, a_slice())
-    table.set_phase(KEY, SlicePhase.FAILED, Refusal(reason=Reason.UNENFORCED, message="no quota"))
+    table.set_phase(
+        KEY, SlicePhase.FAILED, SliceRefusal(reason=Reason.UNENFORCED, message="no quota")
+    )
     table.set_phase(KEY, SlicePhase.ATTACHED)
-    table.refuse(KEY, Refusal(reason=Reason.DRAINING, message="x"))
+    table.refuse(KEY, SliceRefusal(reason=Reason.DRAINING, message="x"))
     assert (phases(table), table.held[0].reason) == ({"uid-1": "Failed"}, "Unenforced")
 
 
@@ -298,8 +300,8 @@ def test_a_lost_device_fails_runners_and_refuses_waiters() -> None:
     table = a_table()
     table.intake(1, [a_slice("a"), a_slice("b")])
     start(table, a_slice("a"))
-    lost = Refusal(reason=Reason.DEVICE_LOST, message="gone")
-    table.set_devices([Device(uuid="gpu-0", memory_mib=4000, contexts=3, refusal=lost)])
+    lost = SliceRefusal(reason=Reason.DEVICE_LOST, message="gone")
+    table.set_devices([NodeDevice(uuid="gpu-0", memory_mib=4000, contexts=3, refusal=lost)])
     assert phases(table) == {"a": "Failed", "b": "Refused"}
 
 
@@ -307,8 +309,8 @@ def test_an_unhealthy_device_leaves_its_tenants_alone() -> None:
     table = a_table()
     table.intake(1, [a_slice("a"), a_slice("b")])
     start(table, a_slice("a"))
-    sick = Refusal(reason=Reason.DEVICE_UNHEALTHY, message="hot")
-    table.set_devices([Device(uuid="gpu-0", memory_mib=4000, contexts=3, refusal=sick)])
+    sick = SliceRefusal(reason=Reason.DEVICE_UNHEALTHY, message="hot")
+    table.set_devices([NodeDevice(uuid="gpu-0", memory_mib=4000, contexts=3, refusal=sick)])
     assert phases(table) == {"a": "Prepared", "b": "Reserved"}
 
 

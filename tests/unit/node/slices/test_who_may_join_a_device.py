@@ -10,15 +10,15 @@ import pytest
 
 from fakes.node_slices import a_held, a_slice
 from ullage.api.contract import DesiredSlice, Reason, SlicePhase
-from ullage_node.model.slices import Device, HeldSlice, Refusal
+from ullage_node.model.slices import HeldSlice, NodeDevice, SliceRefusal
 from ullage_node.slices.invariants import candidate_for, first_refusal, violations
 
-DEVICE = Device(uuid="gpu-0", memory_mib=80_000, contexts=8, context_limit=44)
+DEVICE = NodeDevice(uuid="gpu-0", memory_mib=80_000, contexts=8, context_limit=44)
 
 
 def judged(
-    *held: HeldSlice, newcomer: DesiredSlice | None = None, device: Device = DEVICE
-) -> Refusal | None:
+    *held: HeldSlice, newcomer: DesiredSlice | None = None, device: NodeDevice = DEVICE
+) -> SliceRefusal | None:
     wanted = newcomer or a_slice("new")
     return first_refusal(candidate_for(wanted, held, {"gpu-0": device}))
 

@@ -9,10 +9,10 @@ from typing import cast
 
 import pytest
 
-from ullage_node.events import Event, Events
+from ullage_node.events import AgentEvent, Events
 from ullage_node.model.devices import ContainerKey
 from ullage_node.model.guard import Windows
-from ullage_node.slices.binder import Surroundings
+from ullage_node.slices.binder import BinderDependencies
 from ullage_node.telemetry import station
 from ullage_node.telemetry.station import MOST_TEXTS, Sources, Telemetry
 from ullage_node.times import EVENT_QUIET_S
@@ -24,7 +24,7 @@ class Told:
     def __init__(self) -> None:
         self.messages: list[tuple[str, str]] = []
 
-    def say(self, event: Event) -> bool:
+    def say(self, event: AgentEvent) -> bool:
         self.messages.append((event.subject.name, event.message))
         return True
 
@@ -39,7 +39,7 @@ def test_a_page_that_says_something_else_each_time_makes_few_events(
         return SimpleNamespace(pod_namespace="team", pod_name=f"pod-of-{key.pod_uid}")
 
     around = SimpleNamespace(node="node-1", table=SimpleNamespace(binding=binding))
-    sources = SimpleNamespace(around=cast(Surroundings, around), events=cast(Events, told))
+    sources = SimpleNamespace(around=cast(BinderDependencies, around), events=cast(Events, told))
     telemetry = Telemetry(cast(Sources, sources), cast(Windows, SimpleNamespace()))
     wild = ContainerKey(pod_uid="wild", container="main")
     plain = ContainerKey(pod_uid="plain", container="main")

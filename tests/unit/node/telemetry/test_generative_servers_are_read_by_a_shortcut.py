@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ullage_node.telemetry.histograms import (
-    Histogram,
     HistogramUnusable,
+    LatencyHistogram,
     keep_line,
     read_histogram,
     wanted_names,
@@ -33,7 +33,7 @@ def a_histogram(name: str, within: int, more: int, labels: str = 'model_name="m"
     )
 
 
-def read(metric: str, *parts: str) -> Histogram:
+def read(metric: str, *parts: str) -> LatencyHistogram:
     names = wanted_names(metric)
     lines = "\n".join(parts).splitlines()
     return read_histogram([line for line in lines if keep_line(line, names)], metric)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from ullage_node.telemetry.histograms import (
     DEFAULT_METRIC,
-    Histogram,
     HistogramUnusable,
+    LatencyHistogram,
     keep_line,
     quantile,
     read_histogram,
@@ -59,7 +59,7 @@ def a_page(**buckets: float) -> str:
     return "\n".join(lines)
 
 
-def read(text: str, metric: str = DEFAULT_METRIC) -> Histogram:
+def read(text: str, metric: str = DEFAULT_METRIC) -> LatencyHistogram:
     names = wanted_names(metric)
     return read_histogram([line for line in text.splitlines() if keep_line(line, names)], metric)
 
@@ -127,8 +127,10 @@ def test_a_page_without_the_last_bucket_has_the_count_instead() -> None:
     assert seen.cumulative == (2, 5)
 
 
-def a_histogram(*cumulative: float, bounds: tuple[float, ...] = (0.1, 0.2, 0.4)) -> Histogram:
-    return Histogram(
+def a_histogram(
+    *cumulative: float, bounds: tuple[float, ...] = (0.1, 0.2, 0.4)
+) -> LatencyHistogram:
+    return LatencyHistogram(
         bounds=(*bounds, math.inf),
         cumulative=cumulative,
         sum_seconds=cumulative[-1] / 10,
@@ -152,7 +154,7 @@ def test_the_difference_of_two_pages() -> None:
     ],
     ids=["fewer", "one bucket fewer", "other bounds"],
 )
-def test_a_server_that_began_again_gives_no_difference(later: Histogram) -> None:
+def test_a_server_that_began_again_gives_no_difference(later: LatencyHistogram) -> None:
     assert later.since(a_histogram(10, 20, 40, 40)) is None
 
 

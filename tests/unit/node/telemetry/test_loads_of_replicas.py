@@ -13,9 +13,14 @@ from hypothesis import strategies as st
 
 from ullage.api.contract import LatencyObjective, ObservedLoad
 from ullage_node.model.devices import ContainerKey
-from ullage_node.telemetry.histograms import COUNT_MOST, DEFAULT_METRIC, Histogram, read_histogram
+from ullage_node.telemetry.histograms import (
+    COUNT_MOST,
+    DEFAULT_METRIC,
+    LatencyHistogram,
+    read_histogram,
+)
 from ullage_node.telemetry.loads import Loads, late_milli
-from ullage_node.telemetry.windows import Page
+from ullage_node.telemetry.windows import HistogramPage
 from ullage_node.times import BUCKET_MOST_S, LATENCY_SUM_MOST_S, LOAD_SPAN_S, PAGE_STALE_S
 
 SERVER = ContainerKey(pod_uid="uid-1", container="main")
@@ -42,13 +47,13 @@ class Server:
 
     def page(self, after_s: float, requests: float | None = None) -> ObservedLoad | None:
         self.now += after_s
-        made = Histogram(
+        made = LatencyHistogram(
             bounds=BOUNDS,
             cumulative=tuple(float(count) for count in self.counts),
             sum_seconds=self.sum_seconds,
             requests=float(self.counts[-1]) if requests is None else requests,
         )
-        self.loads.take(SERVER, Page(at_s=self.now, histogram=made))
+        self.loads.take(SERVER, HistogramPage(at_s=self.now, histogram=made))
         return self.loads.of(SERVER, SLO, self.now)
 
 
@@ -131,7 +136,7 @@ def test_others_are_forgotten() -> None:
     ("limit_s", "late"), [(0.005, 1000), (0.01, 1000), (0.015, 500), (0.02, 0), (0.2, 0)]
 )
 def test_what_is_late_is_read_inside_the_bucket(limit_s: float, late: int) -> None:
-    made = Histogram(
+    made = LatencyHistogram(
         bounds=BOUNDS, cumulative=(0.0, 40.0, 40.0, 40.0, 40.0), sum_seconds=1.0, requests=40.0
     )
     assert late_milli(made, limit_s) == late
@@ -143,7 +148,9 @@ def test_what_is_late_is_read_inside_the_bucket(limit_s: float, late: int) -> No
 )
 def test_a_part_is_a_part(counts: list[int], limit_s: float) -> None:
     cumulative = tuple(float(sum(counts[: at + 1])) for at in range(5))
-    made = Histogram(bounds=BOUNDS, cumulative=cumulative, sum_seconds=1.0, requests=cumulative[-1])
+    made = LatencyHistogram(
+        bounds=BOUNDS, cumulative=cumulative, sum_seconds=1.0, requests=cumulative[-1]
+    )
     assert 0 <= late_milli(made, limit_s) <= 1000
 
 
@@ -164,7 +171,7 @@ def test_any_page_that_is_read_makes_a_load_that_the_api_takes(
             ],
             DEFAULT_METRIC,
         )
-        loads.take(SERVER, Page(at_s=at_s, histogram=page))
+        loads.take(SERVER, HistogramPage(at_s=at_s, histogram=page))
     load = loads.of(SERVER, SLO, 10.0)
     assert load is not None
     figures = json.loads(json.dumps(load.to_wire(), allow_nan=False))

@@ -8,24 +8,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage_node.telemetry.pace import MARKS_MAX, Mark, Pace
+from ullage_node.telemetry.pace import MARKS_MAX, PaceMark, StepPace
 
 SECOND = 10**9
 
 
-def a_loop(seconds: int, *, step_ms: int, solo_ms: int, start: int = 0) -> list[Mark]:
+def a_loop(seconds: int, *, step_ms: int, solo_ms: int, start: int = 0) -> list[PaceMark]:
     """Marks of a loop that is looked at every second."""
     marks = []
     for second in range(start, start + seconds):
         steps = second * 1000 // step_ms
         busy = steps * step_ms * 10**6
         solo = steps * solo_ms * 10**6 + 1
-        marks.append(Mark(steps=steps, last_step_ns=SECOND + busy, busy_ns=busy, solo_ns=solo))
+        marks.append(PaceMark(steps=steps, last_step_ns=SECOND + busy, busy_ns=busy, solo_ns=solo))
     return marks
 
 
-def after(marks: list[Mark]) -> Pace:
-    pace = Pace()
+def after(marks: list[PaceMark]) -> StepPace:
+    pace = StepPace()
     for mark in marks:
         pace.take(mark)
     return pace
@@ -57,13 +57,15 @@ def test_time_alone_is_not_guessed_from_few_steps() -> None:
 
 
 def test_before_two_marks_the_containers_own_average_is_all_there_is() -> None:
-    assert Pace().step_micros(0) == 0
-    assert after([Mark(steps=3, last_step_ns=SECOND)]).step_micros(7_500_000) == 7_500
+    assert StepPace().step_micros(0) == 0
+    assert after([PaceMark(steps=3, last_step_ns=SECOND)]).step_micros(7_500_000) == 7_500
 
 
 def test_a_servers_waiting_between_requests_does_not_count() -> None:
     marks = [
-        Mark(steps=n, last_step_ns=SECOND * n * 10, busy_ns=n * 5_000_000, solo_ns=n * 2_000_000)
+        PaceMark(
+            steps=n, last_step_ns=SECOND * n * 10, busy_ns=n * 5_000_000, solo_ns=n * 2_000_000
+        )
         for n in range(1, 10)
     ]
     pace = after(marks)
@@ -71,22 +73,22 @@ def test_a_servers_waiting_between_requests_does_not_count() -> None:
 
 
 def test_a_writer_without_the_sum_is_timed_by_the_clock() -> None:
-    marks = [Mark(steps=n, last_step_ns=n * 30_000_000) for n in (1, 50, 100)]
+    marks = [PaceMark(steps=n, last_step_ns=n * 30_000_000) for n in (1, 50, 100)]
     assert after(marks).step_micros(1) == 30_000
 
 
 def test_a_device_without_a_reference_has_no_time_alone() -> None:
-    marks = [Mark(steps=n * 50, last_step_ns=n * SECOND) for n in range(1, 60)]
+    marks = [PaceMark(steps=n * 50, last_step_ns=n * SECOND) for n in range(1, 60)]
     assert after(marks).solo_step_micros() == 0
 
 
 def test_steps_that_go_backwards_are_a_new_beginning() -> None:
     pace = after(a_loop(30, step_ms=20, solo_ms=8))
-    pace.take(Mark(steps=2, last_step_ns=500 * SECOND, busy_ns=2, solo_ns=5))
+    pace.take(PaceMark(steps=2, last_step_ns=500 * SECOND, busy_ns=2, solo_ns=5))
     assert (pace.step_micros(9_000_000), pace.solo_step_micros()) == (9_000, 0)
     for n in range(1, 10):
         pace.take(
-            Mark(
+            PaceMark(
                 steps=2 + n,
                 last_step_ns=(500 + n) * SECOND,
                 busy_ns=2 + n * SECOND,
@@ -99,12 +101,12 @@ def test_steps_that_go_backwards_are_a_new_beginning() -> None:
 @pytest.mark.parametrize(
     "mark",
     [
-        Mark(steps=5000, last_step_ns=1, busy_ns=10**12, solo_ns=10**12),
-        Mark(steps=5000, last_step_ns=10**12, busy_ns=1, solo_ns=10**12),
-        Mark(steps=5000, last_step_ns=10**12, busy_ns=10**12, solo_ns=1),
+        PaceMark(steps=5000, last_step_ns=1, busy_ns=10**12, solo_ns=10**12),
+        PaceMark(steps=5000, last_step_ns=10**12, busy_ns=1, solo_ns=10**12),
+        PaceMark(steps=5000, last_step_ns=10**12, busy_ns=10**12, solo_ns=1),
     ],
 )
-def test_any_counter_that_goes_backwards_is_a_new_beginning(mark: Mark) -> None:
+def test_any_counter_that_goes_backwards_is_a_new_beginning(mark: PaceMark) -> None:
     pace = after(a_loop(30, step_ms=20, solo_ms=8))
     pace.take(mark)
     assert pace.step_micros(4_000_000) == 4_000
@@ -114,7 +116,7 @@ def test_a_counter_of_the_node_that_is_missing_once_changes_nothing() -> None:
     marks = a_loop(30, step_ms=20, solo_ms=8)
     pace = after(marks[:20])
     blind = marks[20]
-    pace.take(Mark(steps=blind.steps, last_step_ns=blind.last_step_ns, busy_ns=blind.busy_ns))
+    pace.take(PaceMark(steps=blind.steps, last_step_ns=blind.last_step_ns, busy_ns=blind.busy_ns))
     assert pace.solo_step_micros() == 8_000
     for mark in marks[21:]:
         pace.take(mark)
@@ -134,7 +136,7 @@ def test_what_is_long_ago_is_forgotten() -> None:
     last = marks[-1]
     for n in range(1, 91):
         marks.append(
-            Mark(
+            PaceMark(
                 steps=last.steps + n * 10,
                 last_step_ns=last.last_step_ns + n * SECOND,
                 busy_ns=last.busy_ns + n * SECOND,
@@ -151,7 +153,7 @@ def test_slow_steps_are_looked_back_at_further() -> None:
 
 
 def test_memory_is_bounded_whatever_a_tenant_writes() -> None:
-    pace = Pace()
+    pace = StepPace()
     for n in range(1, 10 * MARKS_MAX):
-        pace.take(Mark(steps=n, last_step_ns=n))
+        pace.take(PaceMark(steps=n, last_step_ns=n))
     assert len(pace._marks) <= MARKS_MAX

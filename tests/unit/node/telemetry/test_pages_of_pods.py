@@ -17,11 +17,11 @@ from ullage_node.telemetry.scrape import (
     LASTING_READS,
     LINES_MAX,
     PAGE_BYTES_MAX,
-    PageUnreadable,
+    ScrapeFailed,
     Scraper,
-    Target,
+    ScrapeTarget,
 )
-from ullage_node.telemetry.windows import Page
+from ullage_node.telemetry.windows import HistogramPage
 from ullage_run.requests import RequestHistogram
 
 KEY = ContainerKey(pod_uid="uid-1", container="main")
@@ -90,8 +90,8 @@ async def flooded(part: bytes) -> str:
     left = asyncio.Event()
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        with pytest.raises(PageUnreadable) as told:
-            await scrape.fetch_lines(Target(key=KEY, url=f"http://127.0.0.1:{port}/metrics"))
+        with pytest.raises(ScrapeFailed) as told:
+            await scrape.fetch_lines(ScrapeTarget(key=KEY, url=f"http://127.0.0.1:{port}/metrics"))
         async with asyncio.timeout(30.0):
             await left.wait()
     return str(told.value)
@@ -100,9 +100,9 @@ async def flooded(part: bytes) -> str:
 class Taken:
     """A scraper and what it handed on."""
 
-    def __init__(self, *targets: Target) -> None:
+    def __init__(self, *targets: ScrapeTarget) -> None:
         self.targets = list(targets)
-        self.pages: list[tuple[ContainerKey, Page]] = []
+        self.pages: list[tuple[ContainerKey, HistogramPage]] = []
         self.told: list[tuple[ContainerKey, str]] = []
         self.scraper = Scraper(
             lambda: self.targets,
@@ -112,7 +112,7 @@ class Taken:
 
 
 async def test_a_page_is_read_and_handed_on(pod: Pod) -> None:
-    taken = Taken(Target(key=KEY, url=f"{pod.url}/metrics"))
+    taken = Taken(ScrapeTarget(key=KEY, url=f"{pod.url}/metrics"))
     for seconds in (0.01, 0.2):
         pod.histogram.observe(seconds)
     await taken.scraper.run_once(1.0)
@@ -121,7 +121,7 @@ async def test_a_page_is_read_and_handed_on(pod: Pod) -> None:
 
 
 async def test_a_page_is_read_when_due_or_in_a_hurry(pod: Pod) -> None:
-    taken = Taken(Target(key=KEY, url=f"{pod.url}/metrics", period_s=5.0))
+    taken = Taken(ScrapeTarget(key=KEY, url=f"{pod.url}/metrics", period_s=5.0))
     for now in (10.0, 11.0, 14.9, 15.0):
         await taken.scraper.run_once(now)
     assert pod.reads == 2
@@ -141,23 +141,23 @@ async def test_a_page_is_read_when_due_or_in_a_hurry(pod: Pod) -> None:
     ],
 )
 async def test_a_page_that_cannot_be_read_is_one_sentence(pod: Pod, path: str, why: str) -> None:
-    with pytest.raises(PageUnreadable, match=why):
-        await scrape.fetch_lines(Target(key=KEY, url=f"{pod.url}/{path}"))
+    with pytest.raises(ScrapeFailed, match=why):
+        await scrape.fetch_lines(ScrapeTarget(key=KEY, url=f"{pod.url}/{path}"))
 
 
 async def test_lines_are_counted_however_short_they_are(pod: Pod) -> None:
-    def target(count: int) -> Target:
-        return Target(key=KEY, url=f"{pod.url}/empty_lines?count={count}")
+    def target(count: int) -> ScrapeTarget:
+        return ScrapeTarget(key=KEY, url=f"{pod.url}/empty_lines?count={count}")
 
     assert await scrape.fetch_lines(target(LINES_MAX)) == []
-    with pytest.raises(PageUnreadable, match=f"or {LINES_MAX} lines"):
+    with pytest.raises(ScrapeFailed, match=f"or {LINES_MAX} lines"):
         await scrape.fetch_lines(target(LINES_MAX + 1))
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/metrics", "http://[::bad/metrics"])
 async def test_an_address_that_leads_nowhere(url: str) -> None:
-    with pytest.raises(PageUnreadable, match="cannot be read"):
-        await scrape.fetch_lines(Target(key=KEY, url=url))
+    with pytest.raises(ScrapeFailed, match="cannot be read"):
+        await scrape.fetch_lines(ScrapeTarget(key=KEY, url=url))
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ async def test_a_page_is_the_same_however_it_is_cut(size: int, chunked: bool) ->
 
 async def test_a_failure_is_told_once_it_lasts_and_once_it_is_over(pod: Pod) -> None:
     pod.status = 500
-    taken = Taken(Target(key=KEY, url=f"{pod.url}/metrics"), Target(key=OTHER, url=""))
+    taken = Taken(ScrapeTarget(key=KEY, url=f"{pod.url}/metrics"), ScrapeTarget(key=OTHER, url=""))
     for second in range(0, 5 * (LASTING_READS - 1), 5):
         await taken.scraper.run_once(float(second))
     assert taken.told == []
@@ -229,7 +229,7 @@ async def test_a_failure_is_told_once_it_lasts_and_once_it_is_over(pod: Pod) -> 
 
 
 async def test_whoever_is_no_target_any_more_is_forgotten() -> None:
-    taken = Taken(Target(key=KEY, url=""))
+    taken = Taken(ScrapeTarget(key=KEY, url=""))
     for second in range(0, 20, 5):
         await taken.scraper.run_once(float(second))
     taken.targets.clear()

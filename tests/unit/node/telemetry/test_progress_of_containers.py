@@ -13,8 +13,8 @@ from ullage_node.model.devices import (
     Attachment,
     AttachState,
     ContainerBinding,
-    Progress,
     ProgressSource,
+    StepProgress,
 )
 from ullage_node.telemetry.progress import StepTelemetry
 
@@ -84,7 +84,7 @@ def test_progress_and_both_times_of_a_step(steps: Steps, source: StepTelemetry) 
         steps.write(binding, steps=1 + second * 20)
         attachments = {binding.key: enforced(solo_ns=SECOND + second * 20 * 15 * 10**6)}
         found = source.sample([binding], attachments, steps.now)
-    assert found[binding.key] == Progress(
+    assert found[binding.key] == StepProgress(
         steps=181,
         items=181 * 32,
         step_micros=50_000,

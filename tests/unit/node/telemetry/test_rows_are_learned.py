@@ -18,14 +18,14 @@ from ullage.api.contract import (
     SlicePhase,
 )
 from ullage.api.gpunode import GPUNode
-from ullage_node.model.devices import Attachment, AttachState, ContainerKey, Progress
+from ullage_node.model.devices import Attachment, AttachState, ContainerKey, StepProgress
 from ullage_node.model.samples import DeviceSample, Metric, Samples
 from ullage_node.model.slices import HeldSlice
-from ullage_node.telemetry.histograms import Histogram
-from ullage_node.telemetry.learning import Learning, Look
+from ullage_node.telemetry.histograms import LatencyHistogram
+from ullage_node.telemetry.learning import NodeSnapshot, ObservationLearner
 from ullage_node.telemetry.observations import ObservationBook
-from ullage_node.telemetry.tenants import Tenant, tenants_of
-from ullage_node.telemetry.windows import Page
+from ullage_node.telemetry.tenants import RunningTenant, tenants_of
+from ullage_node.telemetry.windows import HistogramPage
 
 GPU = "gpu-0"
 WALL = 1_700_000_000.0
@@ -68,7 +68,7 @@ class Job:
     def key(self) -> ContainerKey:
         return ContainerKey(pod_uid=self.name, container="main")
 
-    def tenant(self, now: float) -> Tenant:
+    def tenant(self, now: float) -> RunningTenant:
         part = DesiredSlice(
             key=SliceKey(pod_uid=self.name, container="main"),
             pod_namespace=self.namespace,
@@ -90,20 +90,24 @@ class Job:
             cpu_time_ns=self.solo_ns // 2,
             solo_time_ns=self.solo_ns,
         )
-        made = Progress(steps=int(self.steps), busy_ns=self.busy_ns, last_step_ns=int(now * 1e9))
-        made = made if self.steps >= 1 else Progress()
-        return Tenant(desired=part, gpus=(GPU,), attachment=seen, progress=made, frozen=self.frozen)
+        made = StepProgress(
+            steps=int(self.steps), busy_ns=self.busy_ns, last_step_ns=int(now * 1e9)
+        )
+        made = made if self.steps >= 1 else StepProgress()
+        return RunningTenant(
+            desired=part, gpus=(GPU,), attachment=seen, progress=made, frozen=self.frozen
+        )
 
-    def page(self, now: float) -> Page:
+    def page(self, now: float) -> HistogramPage:
         """A server whose requests all take between half and all of ``step_ms``."""
         bound = self.step_ms / 1000
-        made = Histogram(
+        made = LatencyHistogram(
             bounds=(bound / 2, bound, math.inf),
             cumulative=(0.0, self.counts, self.counts),
             sum_seconds=self.counts * bound * 0.75,
             requests=self.counts,
         )
-        return Page(at_s=now, histogram=made)
+        return HistogramPage(at_s=now, histogram=made)
 
 
 class Node:
@@ -114,8 +118,8 @@ class Node:
         self.now = 1000.0
         self.samples = Samples()
         self.book = ObservationBook(clock=lambda: self.now)
-        self.learning = Learning("node-a", self.book, self.samples)
-        self.pages: dict[ContainerKey, Page] = {}
+        self.learning = ObservationLearner("node-a", self.book, self.samples)
+        self.pages: dict[ContainerKey, HistogramPage] = {}
         self.gpm: dict[Metric, float] = {}
 
     def run(self, seconds: int, every: float = 1.0) -> tuple[Observation, ...]:
@@ -137,7 +141,7 @@ class Node:
 
     def look(self) -> None:
         self.learning.take(
-            Look(
+            NodeSnapshot(
                 now=self.now,
                 wall=WALL + self.now,
                 tenants=tuple(job.tenant(self.now) for job in self.jobs),
@@ -331,16 +335,16 @@ def test_a_server_has_load_and_latency() -> None:
 def test_an_objective_is_violated_above_it_and_where_the_last_bound_proves_it(
     latency_ms: int, above: float, violated: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def page(job: Job, now: float) -> Page:
+    def page(job: Job, now: float) -> HistogramPage:
         counts = job.counts
         below = counts * (1 - above)
-        made = Histogram(
+        made = LatencyHistogram(
             bounds=(0.008, 0.016, math.inf),
             cumulative=(below / 2, below, counts),
             sum_seconds=counts * 0.008,
             requests=counts,
         )
-        return Page(at_s=now, histogram=made)
+        return HistogramPage(at_s=now, histogram=made)
 
     monkeypatch.setattr(Job, "page", page)
     slo = LatencyObjective(latency_ms=latency_ms, percentile="50")

@@ -8,9 +8,9 @@ import pytest
 
 from ullage.api.contract import LatencyObjective
 from ullage_node.model.devices import ContainerKey
-from ullage_node.model.guard import Subject, Verdict, Window, Windows
-from ullage_node.telemetry.histograms import Histogram
-from ullage_node.telemetry.windows import LatencyWindows, Page, TenantWindows
+from ullage_node.model.guard import GuardSubject, ObjectiveWindow, Windows, WindowVerdict
+from ullage_node.telemetry.histograms import LatencyHistogram
+from ullage_node.telemetry.windows import HistogramPage, LatencyWindows, TenantWindows
 
 SERVER = ContainerKey(pod_uid="uid-1", container="main")
 TRAINER = ContainerKey(pod_uid="uid-2", container="main")
@@ -33,14 +33,14 @@ class Server:
             self.counts[index] += requests if seconds <= bound else 0
         self.sum_seconds += seconds * requests
 
-    def page(self, at_s: float) -> Window | None:
-        made = Histogram(
+    def page(self, at_s: float) -> ObjectiveWindow | None:
+        made = LatencyHistogram(
             bounds=BOUNDS,
             cumulative=tuple(float(count) for count in self.counts),
             sum_seconds=self.sum_seconds,
             requests=float(self.counts[-1]),
         )
-        self.windows.take(SERVER, Page(at_s=at_s, histogram=made))
+        self.windows.take(SERVER, HistogramPage(at_s=at_s, histogram=made))
         return self.windows.ended(SERVER, self.slo)
 
 
@@ -51,7 +51,7 @@ def test_a_window_is_the_difference_of_two_pages() -> None:
     server.answer(0.015, 50)
     window = server.page(105.0)
     assert window is not None
-    assert (window.begin_s, window.at_s, window.verdict) == (100.0, 105.0, Verdict.MET)
+    assert (window.begin_s, window.at_s, window.verdict) == (100.0, 105.0, WindowVerdict.MET)
     assert (window.step_micros, window.latency_micros) == (15_000, 19_000)
     assert window.percentile == "90"
     assert window.requests_milli == 10_000
@@ -60,9 +60,16 @@ def test_a_window_is_the_difference_of_two_pages() -> None:
 
 @pytest.mark.parametrize(
     ("latency_ms", "verdict"),
-    [(106, Verdict.MET), (105, Verdict.AT_RISK), (95, Verdict.AT_RISK), (94, Verdict.VIOLATED)],
+    [
+        (106, WindowVerdict.MET),
+        (105, WindowVerdict.AT_RISK),
+        (95, WindowVerdict.AT_RISK),
+        (94, WindowVerdict.VIOLATED),
+    ],
 )
-def test_the_percentile_is_set_against_the_objective(latency_ms: int, verdict: Verdict) -> None:
+def test_the_percentile_is_set_against_the_objective(
+    latency_ms: int, verdict: WindowVerdict
+) -> None:
     server = Server(latency_ms=latency_ms)  # all of 100 requests between 50 and 100 ms: p90 = 95
     server.page(0.0)
     server.answer(0.08, 100)
@@ -131,7 +138,7 @@ def test_a_cut_begins_with_the_first_page_after_it() -> None:
     server.answer(0.01, 50)
     window = server.page(8.1)
     assert window is not None
-    assert (window.begin_s, window.verdict) == (3.1, Verdict.MET)
+    assert (window.begin_s, window.verdict) == (3.1, WindowVerdict.MET)
 
 
 def test_above_the_last_bucket_is_a_violation_only_beyond_doubt() -> None:
@@ -141,9 +148,9 @@ def test_above_the_last_bucket_is_a_violation_only_beyond_doubt() -> None:
         server.answer(0.3, 50)
     window, other = sure.page(5.0), unsure.page(5.0)
     assert window is not None
-    assert window.verdict is Verdict.VIOLATED
+    assert window.verdict is WindowVerdict.VIOLATED
     assert other is not None
-    assert other.verdict is Verdict.NO_DATA
+    assert other.verdict is WindowVerdict.NO_DATA
     assert unsure.windows.problems[SERVER] == (
         "the last bucket ends at 0.1 s, below the objective of 0.15 s; "
         "give the histogram buckets above it"
@@ -160,9 +167,11 @@ class Steps:
         self.asked: list[ContainerKey] = []
         self.cuts: list[ContainerKey] = []
 
-    def next(self, subjects: tuple[Subject, ...], now: float) -> tuple[Window, ...]:
+    def next(self, subjects: tuple[GuardSubject, ...], now: float) -> tuple[ObjectiveWindow, ...]:
         self.asked = [one.key for one in subjects]
-        return tuple(Window(key=one.key, begin_s=now - 1, at_s=now, ratio=0.5) for one in subjects)
+        return tuple(
+            ObjectiveWindow(key=one.key, begin_s=now - 1, at_s=now, ratio=0.5) for one in subjects
+        )
 
     def cut(self, key: ContainerKey, now: float) -> None:
         self.cuts.append(key)
@@ -172,7 +181,7 @@ def test_latency_where_it_was_promised_and_steps_elsewhere() -> None:
     steps, hurried = Steps(), list[ContainerKey]()
     server = Server()
     both = tuple(
-        Subject(key=k, max_slowdown_percent=150, solo_micros=10) for k in (SERVER, TRAINER)
+        GuardSubject(key=k, max_slowdown_percent=150, solo_micros=10) for k in (SERVER, TRAINER)
     )
     windows = TenantWindows(steps, lambda: {SERVER: server.slo}, hurried.append)
     as_protocol: Windows = windows
@@ -192,7 +201,7 @@ def test_latency_where_it_was_promised_and_steps_elsewhere() -> None:
     assert [one.key for one in windows.next(both[:1], 12.0)] == [], "forgotten, so begun again"
 
 
-def a_page(server: Server, at_s: float) -> Page:
+def a_page(server: Server, at_s: float) -> HistogramPage:
     counts = tuple(float(count) for count in server.counts)
-    made = Histogram(bounds=BOUNDS, cumulative=counts, sum_seconds=1.0, requests=counts[-1])
-    return Page(at_s=at_s, histogram=made)
+    made = LatencyHistogram(bounds=BOUNDS, cumulative=counts, sum_seconds=1.0, requests=counts[-1])
+    return HistogramPage(at_s=at_s, histogram=made)

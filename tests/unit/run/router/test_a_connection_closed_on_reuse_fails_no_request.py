@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from fakes.batch_server import doubled
 from fakes.generative_server import COMPLETIONS
 from fakes.routed import Routed, routed
-from ullage_run.router.settings import Backend, Generative
+from ullage_run.router.settings import GenerativeSettings, ReplicaAddress
 
 LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 
@@ -51,8 +51,8 @@ class Closing:
     port: int = 0
 
     @property
-    def backend(self) -> Backend:
-        return Backend(url=f"http://127.0.0.1:{self.port}")
+    def backend(self) -> ReplicaAddress:
+        return ReplicaAddress(url=f"http://127.0.0.1:{self.port}")
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         how, idle_s = Close.NEVER, 0.0
@@ -191,7 +191,10 @@ async def test_a_key_makes_any_request_repeatable() -> None:
 
 
 async def test_a_request_for_text_is_repeated() -> None:
-    async with closing((Close.END, 0.0), probe_s=60.0, generative=Generative()) as (_, router):
+    async with closing((Close.END, 0.0), probe_s=60.0, generative=GenerativeSettings()) as (
+        _,
+        router,
+    ):
         body = orjson.dumps({"model": "m", "prompt": "x"})
         for _ in range(2):
             assert await post(router, COMPLETIONS, body) == 200

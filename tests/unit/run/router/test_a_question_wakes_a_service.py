@@ -17,9 +17,9 @@ from ullage_run.router import dispatcher
 from ullage_run.router.following import Unknown
 from ullage_run.router.grpc_replicas import SERVICE
 from ullage_run.router.proto import open_inference_pb2 as messages
-from ullage_run.router.settings import Backend
+from ullage_run.router.settings import ReplicaAddress
 
-NAME = Backend(url="http://serve-replicas:8080")
+NAME = ReplicaAddress(url="http://serve-replicas:8080")
 PROBES = ("/v2/health/ready", "/v2/models/double/ready", "/v2/models/double/versions/1/ready")
 
 

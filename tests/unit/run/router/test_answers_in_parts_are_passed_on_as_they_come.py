@@ -16,7 +16,7 @@ from aiohttp import web
 
 from fakes.routed import Routed, routed, until
 from ullage_run.router.replicas import PARTS
-from ullage_run.router.settings import Backend, Limits
+from ullage_run.router.settings import ClientLimits, ReplicaAddress
 
 COMPLETIONS = "/v1/chat/completions"
 
@@ -36,8 +36,8 @@ class TokenServer:
     port: int = 0
 
     @property
-    def backend(self) -> Backend:
-        return Backend(url=f"http://127.0.0.1:{self.port}")
+    def backend(self) -> ReplicaAddress:
+        return ReplicaAddress(url=f"http://127.0.0.1:{self.port}")
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.path != COMPLETIONS:
@@ -141,7 +141,7 @@ async def test_a_replica_that_dies_midway_breaks_the_answer_off() -> None:
 
 @pytest.mark.slow
 async def test_a_replica_that_stops_sending_is_given_up() -> None:
-    limits = Limits(answer_s=1.0)
+    limits = ClientLimits(answer_s=1.0)
     async with token_server() as server, routed(server.backend, limits=limits) as router:
         server.go.release()
         with pytest.raises(aiohttp.ClientError):
@@ -183,7 +183,7 @@ async def test_a_client_that_does_not_read_holds_the_replica_back() -> None:
     size = 64 * 1024
     async with (
         token_server(tokens=2_000, size=size) as server,
-        routed(server.backend, limits=Limits(body_s=0.5)) as router,
+        routed(server.backend, limits=ClientLimits(body_s=0.5)) as router,
     ):
         for _ in range(2_000):
             server.go.release()
@@ -202,7 +202,7 @@ async def test_a_client_that_does_not_read_holds_the_replica_back() -> None:
 async def test_a_stream_without_an_end_frees_its_place_and_says_why() -> None:
     async with (
         token_server(tokens=1_000_000) as server,
-        routed(server.backend, limits=Limits(stream_s=0.3)) as router,
+        routed(server.backend, limits=ClientLimits(stream_s=0.3)) as router,
     ):
         trickle = asyncio.create_task(_trickle(server))
         seen = await _until_it_breaks_off(router)

@@ -16,9 +16,9 @@ from ullage.engines.batching.batch_time import BatchCosts
 from ullage.engines.batching.chooser import Rules
 from ullage_run.router import http_replicas
 from ullage_run.router.http_replicas import HttpConnections
-from ullage_run.router.replicas import Broken, NotDelivered, Replica, TooLate
+from ullage_run.router.replicas import Broken, NotDelivered, RouterReplica, TooLate
 from ullage_run.router.run_times import RunTimes
-from ullage_run.router.settings import Backend
+from ullage_run.router.settings import ReplicaAddress
 
 GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
@@ -59,8 +59,11 @@ async def scripted(*says: bytes | None) -> AsyncIterator[tuple[Scripted, Callabl
     times = RunTimes(
         rules=Rules(), prior=BatchCosts(fixed_s=0, factors=dict.fromkeys((1, 2, 4, 8, 16), 1.0))
     )
-    replica = Replica(
-        number=0, backend=Backend(url=f"http://127.0.0.1:{port}"), times=times, most_in_flight=1
+    replica = RouterReplica(
+        number=0,
+        backend=ReplicaAddress(url=f"http://127.0.0.1:{port}"),
+        times=times,
+        most_in_flight=1,
     )
     connections = HttpConnections(1000, stream_s=60.0)
     await connections.open()

@@ -17,7 +17,7 @@ import pytest
 
 from fakes.routed import Routed, routed, until
 from fakes.triton_server import LENGTH, TritonServer, raw_of, triton_server, values_of
-from ullage_run.router.settings import Limits
+from ullage_run.router.settings import ClientLimits
 
 INFER = "/v2/models/same/infer"
 ROW = [1.0, 2.0, 3.0, 4.0]
@@ -282,7 +282,7 @@ async def test_a_malformed_body_is_told_where(
 
 
 async def test_what_a_body_unpacks_to_is_held_within_the_budget() -> None:
-    limits = Limits(body_bytes=1 << 20, queue_bytes=1 << 20)
+    limits = ClientLimits(body_bytes=1 << 20, queue_bytes=1 << 20)
     async with triton_server() as server, routed(server, limits=limits) as router:
         status, body, _ = await post(
             router, gzip.compress(bytes(1 << 20)), **{"Content-Encoding": "gzip"}

@@ -22,7 +22,7 @@ from fakes.batch_server import (
     talk_nonsense,
 )
 from fakes.routed import routed, tensor, until
-from ullage_run.router.settings import Backend, Limits
+from ullage_run.router.settings import ClientLimits, ReplicaAddress
 
 
 def slow(_: int) -> float:
@@ -96,7 +96,7 @@ async def test_what_is_not_idempotent_is_never_repeated() -> None:
 
 
 async def test_a_hanging_replica_is_left_after_its_limit_where_nothing_is_known_of_times() -> None:
-    limits = Limits(answer_s=0.1)
+    limits = ClientLimits(answer_s=0.1)
     async with batch_server(misdeeds=[hang]) as server, routed(server, limits=limits) as router:
         status, body = await router.infer()
         assert status == 504
@@ -157,7 +157,7 @@ async def test_requests_wait_for_a_replica_that_restarts() -> None:
 
 
 async def test_with_all_replicas_gone_requests_are_refused_at_their_deadline() -> None:
-    backend = Backend(url="http://127.0.0.1:9")
+    backend = ReplicaAddress(url="http://127.0.0.1:9")
     async with routed(backend, up=0) as router:
         status, body = await router.infer(headers={"x-deadline-ms": "50"})
         assert status == 503

@@ -15,9 +15,9 @@ from fakes.generative_server import COMPLETIONS, GenerativeServer, generative_se
 from fakes.routed import Routed, routed, until
 from ullage_run.router.generation import Generate, GenerationKey
 from ullage_run.router.generation_times import GenerationTimes
-from ullage_run.router.settings import Generative
+from ullage_run.router.settings import GenerativeSettings
 
-GENERATIVE = Generative(cache_limit=0.9)
+GENERATIVE = GenerativeSettings(cache_limit=0.9)
 
 
 def a_page(used: object, name: str = "vllm:kv_cache_usage_perc") -> str:
@@ -226,7 +226,7 @@ async def test_tokens_are_counted_by_what_the_answer_says() -> None:
 
 
 async def test_slow_tokens_lower_what_a_replica_runs() -> None:
-    limited = Generative(between_s=0.015)
+    limited = GenerativeSettings(between_s=0.015)
     async with (
         generative_server() as server,
         routed(server.backend, generative=limited, in_flight=8) as router,

@@ -20,7 +20,7 @@ from fakes.grpc_batch_server import grpc_batch_server
 from fakes.grpc_client import grpc_client, raw, retry_after_s, typed, values
 from fakes.routed import routed, tensor, until
 from ullage_run.router.proto import open_inference_pb2 as messages
-from ullage_run.router.settings import Backend, Limits
+from ullage_run.router.settings import ClientLimits, ReplicaAddress
 
 SERVERS = pytest.mark.parametrize("server_of", [batch_server, grpc_batch_server])
 FORMS = pytest.mark.parametrize("form", [raw, typed])
@@ -195,7 +195,7 @@ async def test_a_call_that_ends_at_its_deadline_while_it_runs_counts_as_late() -
 async def test_a_full_queue_says_when_to_come_again() -> None:
     async with (
         batch_server(misdeeds=[hang]) as server,
-        routed(server, over_grpc=True, limits=Limits(queue_calls=2)) as router,
+        routed(server, over_grpc=True, limits=ClientLimits(queue_calls=2)) as router,
         grpc_client(router.server.grpc_port) as client,
     ):
         calls = [asyncio.create_task(client.infer(typed()))]
@@ -211,7 +211,7 @@ async def test_a_full_queue_says_when_to_come_again() -> None:
 
 
 async def test_without_replicas_a_request_that_cannot_wait_is_told_when_to_come_again() -> None:
-    nowhere = Backend(url="grpc://127.0.0.1:1")
+    nowhere = ReplicaAddress(url="grpc://127.0.0.1:1")
     async with (
         routed(nowhere, up=0, over_grpc=True, objective_s=0.05) as router,
         grpc_client(router.server.grpc_port) as client,

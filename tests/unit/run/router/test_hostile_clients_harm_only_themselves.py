@@ -14,7 +14,7 @@ import pytest
 from fakes.batch_server import batch_server, hang
 from fakes.routed import Routed, routed, tensor, until
 from ullage_run.router.request_queue import CALL_BYTES
-from ullage_run.router.settings import Limits
+from ullage_run.router.settings import ClientLimits
 
 INFER = "/v2/models/double/infer"
 
@@ -118,7 +118,7 @@ async def test_many_applications_take_a_bounded_number_of_labels() -> None:
 
 @pytest.mark.parametrize("chunked", [False, True])
 async def test_a_large_body_is_refused_before_it_is_read(chunked: bool) -> None:
-    limits = Limits(body_bytes=1000)
+    limits = ClientLimits(body_bytes=1000)
     async with batch_server() as server, routed(server, limits=limits) as router:
 
         async def parts() -> Any:
@@ -134,7 +134,7 @@ async def test_a_large_body_is_refused_before_it_is_read(chunked: bool) -> None:
 
 
 async def test_a_body_that_is_only_announced_takes_no_worker_and_ends() -> None:
-    limits = Limits(body_s=0.1)
+    limits = ClientLimits(body_s=0.1)
     async with batch_server() as server, routed(server, limits=limits) as router:
         reader, writer = await asyncio.open_connection("127.0.0.1", router.server.port)
         writer.write(b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{" % INFER.encode())
@@ -145,7 +145,7 @@ async def test_a_body_that_is_only_announced_takes_no_worker_and_ends() -> None:
 
 
 async def test_a_connection_without_a_request_is_closed() -> None:
-    limits = Limits(idle_s=0.1)
+    limits = ClientLimits(idle_s=0.1)
     async with batch_server() as server, routed(server, limits=limits) as router:
         reader, writer = await asyncio.open_connection("127.0.0.1", router.server.port)
         writer.write(b"POST /v2")
@@ -154,7 +154,7 @@ async def test_a_connection_without_a_request_is_closed() -> None:
 
 
 async def test_connections_are_bounded() -> None:
-    limits = Limits(connections=3)
+    limits = ClientLimits(connections=3)
     async with batch_server() as server, routed(server, limits=limits) as router:
         open_ones = [
             await asyncio.open_connection("127.0.0.1", router.server.port) for _ in range(3)
@@ -183,7 +183,7 @@ async def test_a_client_that_goes_leaves_the_queue() -> None:
 
 
 async def test_the_queue_is_bounded_by_count() -> None:
-    limits = Limits(queue_calls=5)
+    limits = ClientLimits(queue_calls=5)
     async with (
         batch_server(misdeeds=[hang]) as server,
         routed(server, limits=limits, objective_s=0.3) as router,
@@ -203,7 +203,7 @@ async def test_the_queue_is_bounded_by_count() -> None:
 
 
 async def test_the_queue_is_bounded_by_bytes() -> None:
-    limits = Limits(queue_bytes=5 * CALL_BYTES, body_bytes=CALL_BYTES)
+    limits = ClientLimits(queue_bytes=5 * CALL_BYTES, body_bytes=CALL_BYTES)
     async with (
         batch_server(misdeeds=[hang]) as server,
         routed(server, limits=limits, objective_s=0.3) as router,

@@ -19,7 +19,7 @@ from fakes.grpc_batch_server import SERVICE, Misdeed, doubled, grpc_batch_server
 from fakes.grpc_client import grpc_client, raw, retry_after_s, typed, values
 from fakes.routed import routed, until
 from ullage_run.router.proto import open_inference_pb2 as messages
-from ullage_run.router.settings import Limits
+from ullage_run.router.settings import ClientLimits
 from ullage_run.tensors import TENSORS
 
 SERVERS = pytest.mark.parametrize("server_of", [batch_server, grpc_batch_server])
@@ -155,7 +155,7 @@ async def test_wild_metadata_are_refused_with_their_name() -> None:
 
 
 async def test_a_message_above_the_limit_is_refused() -> None:
-    limits = Limits(body_bytes=10_000)
+    limits = ClientLimits(body_bytes=10_000)
     async with (
         batch_server() as server,
         routed(server, over_grpc=True, limits=limits) as router,
@@ -168,7 +168,7 @@ async def test_a_message_above_the_limit_is_refused() -> None:
 
 
 async def test_memory_for_requests_that_wait_is_bounded() -> None:
-    limits = Limits(body_bytes=100_000, queue_bytes=200_000)
+    limits = ClientLimits(body_bytes=100_000, queue_bytes=200_000)
     async with (
         batch_server(seconds=lambda _: 0.3) as server,
         routed(server, over_grpc=True, limits=limits) as router,
@@ -203,7 +203,7 @@ async def _nothing() -> AsyncIterator[bytes]:
 
 
 async def test_a_message_that_does_not_come_ends_its_call_alone() -> None:
-    limits = Limits(body_s=0.3)
+    limits = ClientLimits(body_s=0.3)
     async with (
         batch_server() as server,
         routed(server, over_grpc=True, limits=limits) as router,
@@ -300,7 +300,7 @@ async def test_a_grpc_replica_that_fails_a_batch_loses_no_request(misdeed: Any) 
     async with (
         grpc_batch_server(misdeeds=[answers_behind(gates[0]), misdeed]) as bad,
         grpc_batch_server(misdeeds=[answers_behind(gates[1])]) as good,
-        routed(bad, good, over_grpc=True, limits=Limits(answer_bytes=100_000)) as router,
+        routed(bad, good, over_grpc=True, limits=ClientLimits(answer_bytes=100_000)) as router,
         grpc_client(router.server.grpc_port) as client,
     ):
         await router.taught(20.0)

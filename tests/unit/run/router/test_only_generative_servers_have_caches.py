@@ -8,13 +8,15 @@ import pytest
 from prometheus_client import generate_latest
 
 from ullage_run.router.dispatcher import Dispatcher
-from ullage_run.router.settings import Backend, Generative, Settings
+from ullage_run.router.settings import GenerativeSettings, ReplicaAddress, RouterSettings
 
 
-@pytest.mark.parametrize("generative", [None, Generative()])
-async def test_a_router_tells_of_caches_where_there_are_some(generative: Generative | None) -> None:
-    settings = Settings(
-        backends=(Backend(url="http://127.0.0.1:1"),), objective_s=1.0, generative=generative
+@pytest.mark.parametrize("generative", [None, GenerativeSettings()])
+async def test_a_router_tells_of_caches_where_there_are_some(
+    generative: GenerativeSettings | None,
+) -> None:
+    settings = RouterSettings(
+        backends=(ReplicaAddress(url="http://127.0.0.1:1"),), objective_s=1.0, generative=generative
     )
     page = generate_latest(Dispatcher(settings).metrics.registry).decode()
     for name in (

@@ -10,10 +10,10 @@ from ullage.engines.batching.chooser import Policy, Rules
 from ullage_run.router.settings import (
     MIB,
     Addresses,
-    Backend,
-    Generative,
-    Limits,
-    Settings,
+    ClientLimits,
+    GenerativeSettings,
+    ReplicaAddress,
+    RouterSettings,
     addresses_of,
     parser,
     settings_of,
@@ -22,17 +22,19 @@ from ullage_run.router.settings import (
 LEAST = ("--backend", "http://a:1", "--objective-ms", "50")
 
 
-def settings(*words: str) -> Settings:
+def settings(*words: str) -> RouterSettings:
     return settings_of(parser().parse_args([*LEAST, *words]))
 
 
 def test_without_an_option_the_defaults_hold() -> None:
-    assert settings() == Settings(backends=(Backend(url="http://a:1"),), objective_s=0.05)
+    assert settings() == RouterSettings(
+        backends=(ReplicaAddress(url="http://a:1"),), objective_s=0.05
+    )
     assert addresses_of(parser().parse_args(LEAST)) == Addresses(
         http=("0.0.0.0", 8080), metrics=("0.0.0.0", 9464)
     )
     generative = settings("--generative").generative
-    assert generative == Generative()
+    assert generative == GenerativeSettings()
 
 
 def test_every_option_sets_what_it_names() -> None:
@@ -44,10 +46,10 @@ def test_every_option_sets_what_it_names() -> None:
         --longest-ms 16000 --linger-seconds 0 --drain-seconds 18
         """
     said = settings(*words.split())
-    assert said == Settings(
+    assert said == RouterSettings(
         backends=(
-            Backend(url="http://a:1"),
-            Backend(url="http://b:2", device="gpu-0", share_percent=100.0),
+            ReplicaAddress(url="http://a:1"),
+            ReplicaAddress(url="http://b:2", device="gpu-0", share_percent=100.0),
         ),
         objective_s=0.05,
         hold_s=7.0,
@@ -61,7 +63,7 @@ def test_every_option_sets_what_it_names() -> None:
         probe_path="/live",
         drain_s=18.0,
         linger_s=0.0,
-        limits=Limits(
+        limits=ClientLimits(
             body_bytes=1024,
             queue_calls=11,
             queue_bytes=2048,
@@ -80,7 +82,7 @@ def test_every_option_sets_what_it_names() -> None:
 
 def test_generative_servers_have_limits_of_their_own() -> None:
     said = settings("--generative", "--cache-limit-percent", "100", "--inter-token-ms", "250")
-    assert said.generative == Generative(cache_limit=1.0, between_s=0.25)
+    assert said.generative == GenerativeSettings(cache_limit=1.0, between_s=0.25)
 
 
 @pytest.mark.parametrize(

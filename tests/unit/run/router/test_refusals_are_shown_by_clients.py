@@ -13,7 +13,7 @@ from fakes.batch_server import BatchServer, batch_server, hang
 from fakes.generative_server import COMPLETIONS, generative_server
 from fakes.routed import Routed, routed, tensor, until
 from ullage_run.router.paths import OPENAI
-from ullage_run.router.settings import Backend, Generative, Limits
+from ullage_run.router.settings import ClientLimits, GenerativeSettings, ReplicaAddress
 
 CHAT = "/v1/chat/completions"
 INFER = "/v2/models/double/infer"
@@ -31,7 +31,7 @@ async def ask(router: Routed, path: str, **given: Any) -> tuple[int, Any, str]:
 
 @pytest.mark.parametrize("path", [CHAT, "/v1/completions", "/v1/embeddings", "/openai/v1/models"])
 async def test_no_replica_is_told_with_message_type_code_and_param(path: str) -> None:
-    async with routed(Backend(url="http://127.0.0.1:9"), up=0, objective_s=0.05) as router:
+    async with routed(ReplicaAddress(url="http://127.0.0.1:9"), up=0, objective_s=0.05) as router:
         status, error, _ = await ask(router, path)
         assert status == 503
         assert error == {
@@ -59,7 +59,7 @@ async def _too_many(server: BatchServer, router: Routed) -> tuple[int, Any, str]
 
 
 async def test_each_refusal_has_its_type_and_code() -> None:
-    limits = Limits(body_bytes=1000, queue_calls=1, body_s=0.1)
+    limits = ClientLimits(body_bytes=1000, queue_calls=1, body_s=0.1)
     async with batch_server() as server, routed(server, limits=limits) as router:
         seen = [
             await ask(router, CHAT, headers={"x-deadline-ms": "never"}),
@@ -85,7 +85,7 @@ async def _slow() -> Any:
 async def test_a_replica_that_fails_is_told_so_too() -> None:
     async with (
         generative_server(dies_after=0) as server,
-        routed(server.backend, generative=Generative()) as router,
+        routed(server.backend, generative=GenerativeSettings()) as router,
     ):
         server.let(2)
         status, error, _ = await ask(router, COMPLETIONS, json={"max_tokens": 1, "prompt": "p"})
@@ -106,7 +106,7 @@ async def test_the_wait_is_one_that_clients_keep_to_and_the_text_says_the_true_o
     wake_s: float, header: str, text: str
 ) -> None:
     """OpenAI's client below 3.0 passes over more than 60 s, since then it gives up above 120 s."""
-    async with routed(Backend(url="http://127.0.0.1:9"), up=0, objective_s=0.05) as router:
+    async with routed(ReplicaAddress(url="http://127.0.0.1:9"), up=0, objective_s=0.05) as router:
         router.dispatcher.wake_s = wake_s
         assert await ask(router, CHAT) == (
             503,

@@ -17,9 +17,9 @@ from fakes.grpc_batch_server import grpc_batch_server
 from fakes.routed import routed, until
 from ullage_run.router import dispatcher, following
 from ullage_run.router.following import MOST, Unknown, addresses_of_name
-from ullage_run.router.settings import Backend, parser, settings_of
+from ullage_run.router.settings import ReplicaAddress, parser, settings_of
 
-NAME = Backend(url="http://serve-replicas:8080", device="H100", share_percent=50.0)
+NAME = ReplicaAddress(url="http://serve-replicas:8080", device="H100", share_percent=50.0)
 
 
 @contextmanager
@@ -59,7 +59,7 @@ async def test_replicas_come_and_go_while_requests_are_answered() -> None:
 
 
 async def test_replicas_over_grpc_come_and_go_as_well() -> None:
-    followed = Backend(url="grpc://serve-replicas:8080")
+    followed = ReplicaAddress(url="grpc://serve-replicas:8080")
     async with (
         grpc_batch_server(seconds=lambda _: 0.3) as one,
         grpc_batch_server() as other,
@@ -171,4 +171,4 @@ def test_replicas_are_listed_or_followed_never_both_nor_neither() -> None:
             settings_of(parser().parse_args(["--objective-ms", "50", *words]))
     settings = settings_of(parser().parse_args(["--objective-ms", "50", *followed]))
     assert settings.backends == ()
-    assert settings.followed == Backend(url="http://serve-replicas:8080", share_percent=50.0)
+    assert settings.followed == ReplicaAddress(url="http://serve-replicas:8080", share_percent=50.0)

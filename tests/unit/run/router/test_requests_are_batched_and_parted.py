@@ -13,7 +13,7 @@ from aiohttp import web
 from fakes.batch_server import batch_server, doubled
 from fakes.routed import routed, tensor, until
 from ullage.engines.batching.chooser import Policy, Rules
-from ullage_run.router.settings import Backend
+from ullage_run.router.settings import ReplicaAddress
 
 
 def slow(_: int) -> float:
@@ -164,8 +164,8 @@ async def test_the_faster_device_is_taken_while_it_is_free() -> None:
     """By far the faster one: what a busy machine adds to its time makes it no slower than that."""
     async with batch_server() as fast, batch_server() as lame:
         backends = (
-            Backend(url=lame.url, device="small"),
-            Backend(url=fast.url, device="large"),
+            ReplicaAddress(url=lame.url, device="small"),
+            ReplicaAddress(url=fast.url, device="large"),
         )
         async with routed(*backends) as router:
             await router.taught(4.0, 0.5)

@@ -10,7 +10,7 @@ import pytest
 
 from fakes.batch_server import batch_server
 from fakes.routed import LOOPBACK, Routed, routed, tensor, until
-from ullage_run.router.settings import Limits
+from ullage_run.router.settings import ClientLimits
 
 
 async def _ready(router: Routed) -> int:
@@ -67,7 +67,7 @@ async def test_when_no_replica_comes_it_says_so_and_when_to_come_again() -> None
 
 
 async def test_what_waits_is_bounded_by_count_and_bytes() -> None:
-    limits = Limits(queue_calls=3, queue_bytes=1 << 20, body_bytes=1 << 19)
+    limits = ClientLimits(queue_calls=3, queue_bytes=1 << 20, body_bytes=1 << 19)
     async with (
         batch_server(ready=False) as server,
         routed(server, up=0, objective_s=0.01, hold_s=30.0, limits=limits) as router,

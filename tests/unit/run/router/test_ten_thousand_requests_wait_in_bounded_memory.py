@@ -13,7 +13,7 @@ import pytest
 from ullage.engines.batching.chooser import Chooser, Rules
 from ullage.engines.batching.histogram import Histogram
 from ullage.engines.batching.waiting import Request
-from ullage_run.router.calls import Call
+from ullage_run.router.calls import RouterCall
 from ullage_run.router.open_inference import read
 from ullage_run.router.request_queue import CALL_BYTES, RequestQueue
 from ullage_run.router.run_times import first_costs
@@ -36,7 +36,7 @@ async def test_they_take_no_more_than_is_counted() -> None:
             assert queue.reserve(CALL_BYTES + len(body))
             infer = read(body)
             kind = number % 100 if number % 2 else None
-            call = Call(
+            call = RouterCall(
                 request=Request(number=number, arrival_s=0.0, deadline_s=1 + number / COUNT),
                 method="POST", path="/v2/models/m/infer", headers={"Content-Type": "x"},
                 body=body, answer=loop.create_future(), infer=infer, group=kind,
@@ -54,7 +54,7 @@ async def test_all_of_them_leave_in_batches_or_at_their_deadline() -> None:
     loop = asyncio.get_running_loop()
     for number in range(COUNT):
         request = Request(number=number, arrival_s=0.0, deadline_s=1 + number / COUNT, app="a/1")
-        call = Call(
+        call = RouterCall(
             request=request, method="POST", path="/", headers={}, body=b"",
             answer=loop.create_future(), group=number % 7,
         )  # fmt: skip

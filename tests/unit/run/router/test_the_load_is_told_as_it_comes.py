@@ -12,7 +12,7 @@ import pytest
 
 from fakes.batch_server import batch_server
 from fakes.routed import LOOPBACK, Routed, routed, until
-from ullage_run.router.arrivals import MOST_WAITERS, Arrivals
+from ullage_run.router.arrivals import MOST_WAITERS, ArrivalRate
 from ullage_run.times import ARRIVALS_WINDOW_S
 
 
@@ -118,7 +118,7 @@ async def test_a_wake_is_measured_from_a_request_that_still_waits() -> None:
 
 
 def test_the_rate_is_that_of_the_last_whole_seconds() -> None:
-    arrivals = Arrivals(1000.0)
+    arrivals = ArrivalRate(1000.0)
     for at in range(300):
         arrivals.arrived(1000.0 + at / 10)
     assert arrivals.total == 300
@@ -132,15 +132,15 @@ def test_the_rate_is_that_of_the_last_whole_seconds() -> None:
 
 
 def test_a_router_that_began_just_now_has_a_rate() -> None:
-    arrivals = Arrivals(1000.5)
+    arrivals = ArrivalRate(1000.5)
     for _ in range(20):
         arrivals.arrived(1000.6)
     assert arrivals.per_s(1002.5) == pytest.approx(10.0)
-    assert Arrivals(5.0).idle_s(25.0) == 20.0
+    assert ArrivalRate(5.0).idle_s(25.0) == 20.0
 
 
 def test_what_is_kept_is_bounded() -> None:
-    arrivals = Arrivals(0.0)
+    arrivals = ArrivalRate(0.0)
     for at in range(1_000):
         arrivals.arrived(float(at))
     assert len(arrivals._seconds) <= ARRIVALS_WINDOW_S + 1
