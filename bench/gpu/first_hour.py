@@ -26,7 +26,6 @@ import pynvml
 from bench.gpu.client import ClientSilent, RunningClient
 from bench.gpu.preflight import Result, StepFailed
 from bench.gpu.rig import Rig
-from ullage_node.devices.nvidia.environment import DecidedShare, departure
 from ullage_node.devices.nvidia.host_processes import (
     HostProcesses,
     ProcessesUnseen,
@@ -36,6 +35,7 @@ from ullage_node.devices.nvidia.nvml import NvmlSession, NvmlThread
 from ullage_node.devices.nvidia.proof import sms_of
 from ullage_node.devices.nvidia.read import NvidiaDevice, read_inventory
 from ullage_node.devices.nvidia.sharing import client_edits
+from ullage_node.devices.nvidia.sight import DecidedShare, departure
 from ullage_node.line_socket import LineServer
 from ullage_node.model.devices import BoundSlice
 from ullage_node.mps.control import ORDINAL, PROGRAM

@@ -65,7 +65,7 @@ EQUIVALENT: Final[Mapping[tuple[str, str, str], str]] = {
         "0.0 -> (1.0)",
     ): "designs are compared with one another: all have errors, or none has",
     (
-        "deviceplugin/ullage_node/telemetry/pace.py",
+        "deviceplugin/ullage_node/telemetry/progress.py",
         "while len(self._marks) > 2 and _enough(self._marks[1], mark):",
         "len(self._marks) > 2 -> (len(self._marks) >= 2)",
     ): "of two marks the second is the newest, and never enough before itself",

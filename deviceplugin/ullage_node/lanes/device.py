@@ -14,18 +14,20 @@ that no program heard of ends with that time.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ullage.api import lanes as wire
-from ullage.api.contract import ObservedLane
+from ullage.api.contract import MAX_LANE, ObservedLane
 from ullage.api.lanes import LaneRefusal, Message
+from ullage.engines.lanes.explain import wait_fraction
 from ullage.engines.lanes.recorded import TableRecord
 from ullage.engines.lanes.records import JobDemand, Order
 from ullage.engines.lanes.settings import EXACT, IterationPolicy, LaneSettings
+from ullage.engines.lanes.state import Memory
 from ullage.engines.lanes.table import LaneTable
-from ullage_node.lanes import greetings, readings, steps, suspending
+from ullage_node.lanes import greetings, steps, suspending
 from ullage_node.lanes.members import ContainerPrograms, LaneMember
 from ullage_node.lanes.programs import LanePrograms, Send, Turn
 from ullage_node.lanes.reports import StepFault, StepReport
@@ -324,7 +326,17 @@ class DeviceLanes:
         Args:
             now: The present, seconds.
         """
-        return readings.readings(self.table, self.jobs, now)
+        known = {**self.table.memory.residents, **self.table.away.jobs}
+        return {
+            name: LaneReading(
+                suspended=resident.memory in (Memory.AWAY, Memory.COMING),
+                wait_percent=round(100 * wait_fraction(resident, now)),
+                persistent_peak_mib=self.jobs[name].persistent_peak_mib,
+                ephemeral_peak_mib=self.jobs[name].ephemeral_peak_mib,
+            )
+            for name, resident in known.items()
+            if name in self.jobs and self.jobs[name].member.shares
+        }
 
     def observed(self, gpu: str) -> tuple[ObservedLane, ...]:
         """Lanes in which programs take turns, by number.
@@ -332,4 +344,22 @@ class DeviceLanes:
         Args:
             gpu: UUID of the device.
         """
-        return readings.observed(self.table, gpu)
+        away = Counter(resident.demand.assigned for resident in self.table.away.jobs.values())
+        lanes = [
+            ObservedLane(
+                gpu=gpu,
+                lane=lane.assigned or MAX_LANE + lane.lane,
+                size_mib=lane.reserved_mib,
+                residents=len(lane.residents),
+                waiting=sum(resident.asked_s is not None for resident in lane.residents.values()),
+                suspended=away.pop(lane.assigned, 0) if lane.assigned else 0,
+            )
+            for lane in self.table.memory.lanes.values()
+            if not lane.own and lane.residents
+        ]
+        lanes += [
+            ObservedLane(gpu=gpu, lane=number, suspended=count)
+            for number, count in away.items()
+            if number
+        ]
+        return tuple(sorted(lanes, key=lambda lane: lane.lane))

@@ -1,13 +1,19 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""The router's HTTP side: takes requests in, and answers each of them once."""
+"""The router's HTTP side: takes requests in, and answers each of them once.
+
+``GET /load`` on the metrics port gives the load, for whatever scales the replicas; with
+``?after=N&wait=S`` as soon as another number of requests than N has arrived, at the latest after S
+seconds, so that a service without replicas wakes at its first request.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -19,14 +25,46 @@ from ullage_run.router.calls import ClientAnswer
 from ullage_run.router.dispatcher import JSON, Dispatcher
 from ullage_run.router.grpc_server import GrpcServer
 from ullage_run.router.intake import HeldBytes, Intake, RequestRefused
-from ullage_run.router.load_page import LOAD_PATH, load_page
 from ullage_run.router.metrics import IntakeRefusal
 from ullage_run.router.open_inference import error_body
 from ullage_run.router.paths import MODELS, OPENAI
 from ullage_run.router.replicas import AnswerStream
 from ullage_run.router.settings import Address, Addresses, RouterSettings
 from ullage_run.router.submission import CallSubmission
-from ullage_run.times import LINGER_S, METRICS_PAGE_AGE_S
+from ullage_run.times import LINGER_S, LOAD_WAIT_MOST_S, METRICS_PAGE_AGE_S
+
+LOAD_PATH: Final = "/load"
+MOST_DIGITS: Final = 18
+
+
+async def load_page(dispatcher: Dispatcher, query: Mapping[str, str]) -> web.Response:
+    """The page, or 400 for a query that is none."""
+    after, wait_s = _whole(query, "after", 10**MOST_DIGITS), _whole(query, "wait", LOAD_WAIT_MOST_S)
+    if after is None or wait_s is None:
+        text = f"after and wait are whole numbers, wait at most {LOAD_WAIT_MOST_S}"
+        return web.Response(status=400, body=error_body(text), headers=JSON)
+    if wait_s:
+        await dispatcher.arrivals.beyond(after, wait_s)
+    return web.Response(body=json.dumps(_load(dispatcher)).encode(), headers=JSON)
+
+
+def _load(dispatcher: Dispatcher) -> dict[str, int]:
+    return {
+        "arrived": dispatcher.arrivals.total,
+        "requestsMilli": round(1e3 * dispatcher.arrivals.per_s(dispatcher.now_s())),
+        "waiting": len(dispatcher.queue),
+        "idleSeconds": int(dispatcher.idle_s),
+        # Rounded up: 0 says that no request has waited for a replica yet.
+        "wakeMillis": math.ceil(1e3 * dispatcher.wake_s),
+    }
+
+
+def _whole(query: Mapping[str, str], name: str, most: int) -> int | None:
+    text = query.get(name, "0")
+    if not (text.isascii() and text.isdigit()) or len(text) > MOST_DIGITS or int(text) > most:
+        return None
+    return int(text)
+
 
 log = logging.getLogger("ullage.router")
 

@@ -16,7 +16,7 @@ from fakes.routed import routed
 from ullage.cluster.records.router import RouterReport
 from ullage.kube.manifests.router import METRICS_PORT
 from ullage.kube.router_reader import LOAD_PATH, WAIT_S, RouterReader, RouterSilent
-from ullage_run.router import load_page
+from ullage_run.router import server as router_server
 from ullage_run.times import LOAD_WAIT_MOST_S
 
 
@@ -63,7 +63,7 @@ async def answering(body: bytes, after_s: float = 0.0) -> AsyncIterator[int]:
 
 
 def test_both_mean_the_same_page() -> None:
-    assert LOAD_PATH == load_page.LOAD_PATH
+    assert LOAD_PATH == router_server.LOAD_PATH
     assert WAIT_S <= LOAD_WAIT_MOST_S
     assert METRICS_PORT == 9464
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from ullage_node.alone import alone_in
+from ullage_node.serve import alone_in
 
 HOLDER = """
 import asyncio, sys
 from pathlib import Path
-from ullage_node.alone import alone_in
+from ullage_node.serve import alone_in
 
 async def hold():
     async with alone_in(Path(sys.argv[1]), asyncio.Event()) as held:

@@ -17,7 +17,7 @@ from fakes.mps import Client, ClientState, Script
 from fakes.mps_node import A, MpsNode, on_node, refuse_many_users
 from fakes.mps_programs import MEMORY, PIPE
 from fakes.virtual_time import run_virtual
-from ullage_node.mps.pending import last_words
+from ullage_node.mps.daemon import last_words
 from ullage_node.mps.records import MpsServer
 
 

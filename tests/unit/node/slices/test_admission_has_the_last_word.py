@@ -12,8 +12,7 @@ import pytest
 from fakes import node_slices
 from ullage.api.contract import LatencyObjective, Reason, SlicePhase
 from ullage_node.model.slices import LASTING, HeldSlice, NodeDevice
-from ullage_node.slices.invariants import violations
-from ullage_node.slices.node_admission import last_word
+from ullage_node.slices.invariants import last_word, violations
 from ullage_node.slices.table import SliceTable, binding_of
 
 DEVICE = NodeDevice(uuid="gpu-0", memory_mib=16_000, contexts=3, overhead_mib=500)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage_node.telemetry.pace import MARKS_MAX, PaceMark, StepPace
+from ullage_node.telemetry.progress import MARKS_MAX, PaceMark, StepPace
 
 SECOND = 10**9
 

@@ -12,14 +12,15 @@ from aiohttp import web
 from ullage_node.model.devices import ContainerKey
 from ullage_node.slices.desired import read_pod
 from ullage_node.telemetry import scrape
-from ullage_node.telemetry.http_page import CHUNKS_MAX, page_parts
 from ullage_node.telemetry.scrape import (
+    CHUNKS_MAX,
     LASTING_READS,
     LINES_MAX,
     PAGE_BYTES_MAX,
     ScrapeFailed,
     Scraper,
     ScrapeTarget,
+    page_parts,
 )
 from ullage_node.telemetry.windows import HistogramPage
 from ullage_run.requests import RequestHistogram
