@@ -33,7 +33,7 @@ from ullage_node.guard.gather import subjects, tenants
 from ullage_node.guard.guard import Guard, GuardDependencies
 from ullage_node.guard.machine import GuardLimits, GuardMachine
 from ullage_node.guard.metrics import GuardMetrics
-from ullage_node.guard.watched import HISTORY, VIOLATED
+from ullage_node.guard.pause import HISTORY, VIOLATED
 from ullage_node.guard.windows import StepWindows
 from ullage_node.model.guard import GuardSubject, ObjectiveWindow, Windows, WindowVerdict
 

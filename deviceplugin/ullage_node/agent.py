@@ -328,13 +328,11 @@ class Agent:
     def _settle(self) -> None:
         """Bring slots, suspects, status and checkpoint in line with the book."""
         self.faults.see(self.table.held, time.monotonic())
-        self.board.publish(offered_slots(self.table.rooms, self._in_use()))
+        in_use_now = in_use(self.binder.last_listing, self.table.slots)
+        self.board.publish(offered_slots(self.table.rooms, in_use_now))
         self.registrar.serve(self._serving_wanted())
         self.publisher.poke()
         self._saver.poke()
-
-    def _in_use(self) -> frozenset[str]:
-        return in_use(self.binder.last_listing, self.table.slots)
 
     def _serving_wanted(self) -> bool:
         spec = self.node.spec

@@ -78,7 +78,10 @@ class Containers:
         """
         begun = time.perf_counter()
         try:
-            binding = await self._start(slots)
+            if self.out_of_service:
+                message = "this node is taken out of service"
+                raise StartRefused(SliceRefusal(reason=Reason.RETIRED, message=message))
+            binding = await self._binder.start_container(slots)
         except StartRefused as refused:
             self._tell_refusal(slots, refused)
             raise StartDenied(refused.refusal.text) from refused
@@ -94,12 +97,6 @@ class Containers:
             percent=[part.percent for part in binding.slices],
             seconds=round(time.perf_counter() - begun, 4),
         )
-
-    async def _start(self, slots: Sequence[str]) -> ContainerBinding:
-        if self.out_of_service:
-            message = "this node is taken out of service"
-            raise StartRefused(SliceRefusal(reason=Reason.RETIRED, message=message))
-        return await self._binder.start_container(slots)
 
     def _tell_refusal(self, slots: Sequence[str], refused: StartRefused) -> None:
         refusal, pod = refused.refusal, refused.pod

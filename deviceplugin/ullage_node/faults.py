@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ullage.api.contract import MAX_FAULTS, MAX_SUSPECTS, DesiredSlice, DeviceFault, Suspect
+from ullage.api.contract import MAX_FAULTS, MAX_SUSPECTS, DeviceFault, Suspect
 from ullage.api.xids import XIDS, Cause, xid_of
 from ullage.process.metric_families import counter
 from ullage_node.model.device_labels import DEVICE
@@ -71,7 +71,14 @@ class FaultBook:
             now: monotonic, seconds.
         """
         here = {
-            (part.desired.gpu, part.desired.key.pod_uid): _Stay(_suspect(part.desired))
+            (part.desired.gpu, part.desired.key.pod_uid): _Stay(
+                Suspect(
+                    pod_uid=part.desired.key.pod_uid,
+                    namespace=part.desired.pod_namespace,
+                    pod=part.desired.pod_name,
+                    workload_class=part.desired.workload_class,
+                )
+            )
             for part in held
             if part.phase.started
         }
@@ -125,15 +132,6 @@ class FaultBook:
         while len(self._faults) > MAX_FAULTS:
             many = Counter(fault.gpu for fault in self._faults).most_common(1)[0][0]
             self._faults.remove(next(fault for fault in self._faults if fault.gpu == many))
-
-
-def _suspect(desired: DesiredSlice) -> Suspect:
-    return Suspect(
-        pod_uid=desired.key.pod_uid,
-        namespace=desired.pod_namespace,
-        pod=desired.pod_name,
-        workload_class=desired.workload_class,
-    )
 
 
 def _named(suspects: Collection[Suspect]) -> tuple[Suspect, ...]:

@@ -37,8 +37,7 @@ from ullage.api.contract import (
 from ullage_node.kubelet.registrar import Registration
 from ullage_node.model.devices import Attachment, AttachState, ContainerKey, StepProgress
 from ullage_node.model.guard import SliceMark, WindowTally
-from ullage_node.model.lanes import LaneReading
-from ullage_node.model.slices import HeldSlice, SliceRefusal
+from ullage_node.model.slices import HeldSlice, LaneReading, SliceRefusal
 
 COUNTERS: Final = frozenset(
     {

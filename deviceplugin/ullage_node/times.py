@@ -7,7 +7,6 @@ from __future__ import annotations
 from typing import Final
 
 # The agent, its files and the API server
-
 FIRST_SPEC_S: Final = 2.0
 """Registration waits for the first spec, so that the first start finds its slice. Chosen."""
 LOOK_STALLED_S: Final = 30.0
@@ -46,7 +45,6 @@ REQUEST_PAUSE_S: Final = 10.0
 """Longest pause inside one request line of a socket. Chosen."""
 
 # Devices
-
 PROBE_S: Final = 5.0
 """Longest wait for one answer of a probe. Chosen."""
 FLAP_WINDOW_S: Final = 600.0
@@ -93,7 +91,6 @@ CLIENTS_AGE_S: Final = 8.0
 """Oldest list of clients that proves anything; a healthy server is asked every 5 s. Chosen."""
 
 # Starts of containers, and kubelet
-
 OWNER_PAUSE_S: Final = 0.15
 """Pause between two questions to kubelet for the owner of slots. Chosen."""
 OWNER_S: Final = 1.0
@@ -137,7 +134,6 @@ REGISTER_BACKOFF_MOST_S: Final = 5.0
 """Longest pause between two registrations. Chosen."""
 
 # The guard
-
 FREEZE_MOST_S: Final = 10.0
 """No container stands still for longer, whatever anyone asks for. Chosen."""
 GUARD_HEARTBEAT_S: Final = 1.0
@@ -176,7 +172,6 @@ GUARD_WARM_UP_S: Final = 5.0
 """A container that started is not judged for so long. Chosen."""
 
 # Lanes
-
 GREETING_S: Final = 10.0
 """A connection may be silent for so long before it greets. Chosen."""
 STALL_LEAST_S: Final = 1.0
@@ -197,7 +192,6 @@ SUSPEND_UNSEEN_S: Final = 10.0
 """A suspend waits so long for a look at the processes of its container. Chosen."""
 
 # MPS
-
 MPS_LOOK_S: Final = 1.5
 """Limit of a report of the supervisor. Chosen."""
 MPS_FRESH_LOOK_S: Final = 3.0
@@ -254,14 +248,12 @@ MPS_FIRST_S: Final = 1.0
 """A report waits so long for the first look at what is installed. Chosen."""
 
 # Interruption notices
-
 GCE_WAIT_S: Final = 20
 """The metadata server may hold an answer back for so long. Chosen."""
 NOTICE_BACKOFF_MOST_S: Final = 30.0
 """Longest pause between two questions for a notice. Chosen."""
 
 # Telemetry
-
 RECORD_AHEAD_NS: Final = 10**9
 """A record may be written while it is read. Chosen."""
 STEP_MOST_NS: Final = 86_400 * 10**9

@@ -132,7 +132,7 @@ class Coordinator:
         Who owns nothing may go in the middle of it: without it the step is finished if it gave all
         that it had to, and begun again if others wait for it. Those have changed nothing then.
         """
-        active, owners = set(self._active()), self._owners()
+        active, owners = set(self._known()), self._owners()
         self._tell_in_step(active, Frame(kind=FrameKind.GO, epoch=self._epoch, step=step))
         parts: dict[int, dict[str, bytes]] = {}
         done: dict[str, bool] = {}
@@ -144,7 +144,10 @@ class Coordinator:
             if heard.frame is None:
                 gone |= {heard.name} & active
                 done.pop(heard.name, None)
-            elif heard.name not in active or not self._is_of(heard.frame, step):
+            elif heard.name not in active or (
+                heard.frame.epoch,
+                heard.frame.step,
+            ) != (self._epoch, step):
                 continue
             elif heard.frame.kind is FrameKind.DONE:
                 done[heard.name] = bool(heard.frame.flags)
@@ -160,9 +163,6 @@ class Coordinator:
             if any(gone - given.keys() for given in parts.values()):
                 raise Lost(", ".join(sorted(gone)))
         return bool(done) and all(done.values())
-
-    def _is_of(self, frame: Frame, step: int) -> bool:
-        return (frame.epoch, frame.step) == (self._epoch, step)
 
     def _answer(self, active: set[str], number: int, step: int, given: dict[str, bytes]) -> None:
         frame = Frame(kind=FrameKind.PARTS, shard=number, epoch=self._epoch, step=step)
@@ -420,9 +420,6 @@ class Coordinator:
 
     def _owners(self) -> set[str]:
         return set() if self._maps is None else set(self._maps.owners)
-
-    def _active(self) -> list[str]:
-        return sorted(self._known())
 
     def _dismiss_all(self, ending: Ending, why: str = "") -> Ending:
         for name in self._roster.peers():

@@ -107,7 +107,7 @@ class ShardStore:
             return self._epoch, self._maps
 
     def offer(self, offered: Frame, length: int, wait_s: float = 0.0) -> Receipt:
-        """True if a push is welcome; its room is then reserved until it landed or was abandoned.
+        """Answer if a push is welcome; its room is then kept until it landed or was abandoned.
 
         Args:
             offered: Shard, step and epoch.

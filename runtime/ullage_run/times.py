@@ -7,7 +7,6 @@ from __future__ import annotations
 from typing import Final
 
 # Lanes
-
 LANE_RETRY_LEAST_S: Final = 0.05
 """First pause before the node is called again. Chosen."""
 LANE_RETRY_MOST_S: Final = 2.0
@@ -21,7 +20,6 @@ RECORD_RETRY_NS: Final = 1_000_000_000
 """The record is tried again so long after a failed attempt. Chosen."""
 
 # Members of a job, its coordinator and state store
-
 ORDER_S: Final = 60.0
 """For what members were told to do; one that is gone or silent is noticed long before. Chosen."""
 LEAVE_S: Final = 5.0
@@ -58,7 +56,6 @@ PUSH_STALLED_S: Final = 30.0
 """A peer that announced bytes and sends none for so long is dropped. Chosen."""
 
 # Model servers
-
 BODY_S: Final = 30.0
 """Limit of receiving the body of a request. Chosen."""
 DRAIN_S: Final = 30.0
@@ -67,7 +64,6 @@ UNREADY_S: Final = 1.0
 """It says so long that it is not ready before it takes no more connections. Chosen."""
 
 # The router
-
 ENDING_LOOK_S: Final = 0.1
 """Between two looks at whether the router is to end. Chosen."""
 THREAD_SWITCH_S: Final = 0.001

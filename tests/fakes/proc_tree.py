@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ullage_node.model.processes import ProcessId
+from ullage_node.model.switching import ProcessId
 
 START = 4242
 

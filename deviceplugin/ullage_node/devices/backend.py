@@ -100,7 +100,7 @@ def switch_of(hardware: Hardware, run_dir: Path, stand_still: StandStill) -> Pro
         stand_still: Stops all processes of a container for a while.
     """
     if hardware is Hardware.EMULATED:
-        from ullage_node.devices.emulated_switch import EmulatedSwitch
+        from ullage_node.devices.emulated import EmulatedSwitch
 
         return EmulatedSwitch(stand_still)
     from ullage_node.devices.nvidia.cuda_checkpoint import SOCKET, HostCheckpoint

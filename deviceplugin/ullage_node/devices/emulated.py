@@ -6,6 +6,12 @@ A real backend, not a mock: containers are limited and slices of one core conten
 by explicit configuration, and every report carries its name, so that no one takes it for a GPU. It
 writes no cgroup itself: the hook does, on the host, and this module checks every second that the
 hook's limits are still in place.
+
+The memory of an emulated device is the machine's own, and is counted, not held: it leaves the
+account and comes back to it. Meanwhile all processes of the container stand still for as long as a
+GPU would take to copy that much, so that the cost is there. Afterwards they run on, as the CPU
+threads of a GPU program do: they get no step, so they do nothing on the device, and one of them
+must be able to ask for the next step.
 """
 
 from __future__ import annotations
@@ -61,6 +67,38 @@ from ullage_node.model.devices import (
     FaultReading,
     PrepareRefused,
 )
+from ullage_node.model.switching import Program, StandStill, SwitchFailed
+from ullage_node.times import EMULATED_MOVE_MOST_S
+
+MIB_PER_SECOND: Final = 12 * 1024
+"""As fast as PCIe 4.0 copies with 16 lanes, less its protocol, to a power of two (derived)."""
+
+
+class EmulatedSwitch:
+    """Lets a container stand still while its memory moves.
+
+    Args:
+        stand_still: Stops all its processes for a while.
+    """
+
+    def __init__(self, stand_still: StandStill) -> None:
+        self._stand_still = stand_still
+
+    async def suspend(self, program: Program) -> None:
+        """See :class:`~ullage_node.model.switching.ProcessSwitch`."""
+        await self._move(program)
+
+    async def resume(self, program: Program) -> None:
+        """See :class:`~ullage_node.model.switching.ProcessSwitch`."""
+        await self._move(program)
+
+    async def _move(self, program: Program) -> None:
+        seconds = min(program.memory_mib / MIB_PER_SECOND, EMULATED_MOVE_MOST_S)
+        pids = tuple(process.pid for process in program.processes)
+        problem = await self._stand_still(program.key, pids, seconds)
+        if problem:
+            raise SwitchFailed(f"it could not be stopped: {problem}")
+
 
 _US_PER_SQUARE_PERCENT: Final = PERIOD_US // 10_000
 """Quota of 1 % of a device that is 1 % of a core, microseconds per period."""
@@ -176,7 +214,7 @@ class EmulatedProbe:
         )
 
     async def health(self) -> tuple[DeviceReading, ...]:
-        """True if the file still lists every device that it ever listed, unchanged."""
+        """Healthy are devices while the file lists all that it ever listed, unchanged."""
         try:
             now: Mapping[str, EmulatedDevice] = self._devices.load()
         except BackendUnavailable as error:

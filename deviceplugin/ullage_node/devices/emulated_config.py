@@ -141,13 +141,9 @@ def check_cores(devices: tuple[EmulatedDevice, ...], machine: frozenset[int] | N
     missing = sorted({device.core for device in devices} - (machine or frozenset()))
     if machine is not None and missing:
         raise ConfigInvalid(
-            f"core {missing[0]} is not on this machine, which has {_listed(machine)}; "
-            "name one of those"
+            f"core {missing[0]} is not on this machine, which has "
+            f"{', '.join(map(str, sorted(machine)))}; name one of those"
         )
-
-
-def _listed(cores: frozenset[int]) -> str:
-    return ", ".join(map(str, sorted(cores)))
 
 
 def _unavailable(message: str) -> BackendUnavailable:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from ullage_node.devices.cgroups import CgroupUnreadable, pod_uid_of, read_text
-from ullage_node.model.processes import ProcessId
+from ullage_node.model.switching import ProcessId
 
 START_FIELD: Final = 22
 """Of /proc/PID/stat: when the process started, in ticks since boot (proc_pid_stat(5))."""

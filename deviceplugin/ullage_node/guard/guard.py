@@ -144,7 +144,10 @@ class Guard:
                 case Freeze():
                     await self._freeze(action)
                 case Thaw():
-                    await self._thaw(action)
+                    targets = [FreezeTarget(key=key) for key in action.keys]
+                    if problem := await self.around.freezer.thaw(targets):
+                        # They stay in the journal: the freezer thaws them when their time is up.
+                        _log.warning("not thawed", problem=problem)
                 case Cut():
                     self.around.windows.cut(action.key, self.around.clock())
                 case Tell():
@@ -155,7 +158,9 @@ class Guard:
                         self.around.metrics.seconds.observe(action.seconds)
                     _log.info("pause over", result=action.result.value, seconds=action.seconds)
                 case PauseObservation():
-                    self._learn(action)
+                    model = self.around.model_of(action.victim.gpus[0])
+                    for observation in observations(action, model, self.around.wall()):
+                        self.around.learn(observation)
 
     async def _freeze(self, action: Freeze) -> None:
         targets = [FreezeTarget(key=key, pids=self._tenants[key].pids) for key in action.keys]
@@ -167,12 +172,6 @@ class Guard:
             problem=problem,
         )
         await self._do(self.machine.answered(action.pause, problem, self.around.clock()))
-
-    async def _thaw(self, action: Thaw) -> None:
-        problem = await self.around.freezer.thaw([FreezeTarget(key=key) for key in action.keys])
-        if problem:
-            # The freezer keeps them in its journal and thaws them when their time is up.
-            _log.warning("not thawed", problem=problem)
 
     def _tell(self, action: Tell) -> None:
         tenant = self._tenants.get(action.key)
@@ -188,8 +187,3 @@ class Guard:
             )
         )
         _log.info("guard", pod=tenant.name, reason=action.reason.value, message=action.message)
-
-    def _learn(self, action: PauseObservation) -> None:
-        model = self.around.model_of(action.victim.gpus[0])
-        for observation in observations(action, model, self.around.wall()):
-            self.around.learn(observation)

@@ -42,7 +42,16 @@ class Keeper:
         """
         begun = self.clock()
         try:
-            entries = [self._entry(target, request, begun) for target in request.targets]
+            entries = [
+                JournalEntry(
+                    slice=target.key.directory,
+                    place=find(self.cgroup_root, self.proc_root, target),
+                    since_s=begun,
+                    until_s=begun + request.limit_seconds,
+                    why=request.why,
+                )
+                for target in request.targets
+            ]
             for entry in entries:
                 self.journal.write(entry)
         except (CgroupNotFound, CgroupUnreadable, OSError) as error:
@@ -98,15 +107,6 @@ class Keeper:
         if problems:
             _log.error("not thawed", problems=problems)
         return "; ".join(problems)
-
-    def _entry(self, target: FreezeTarget, request: GuardRequest, now: float) -> JournalEntry:
-        return JournalEntry(
-            slice=target.key.directory,
-            place=find(self.cgroup_root, self.proc_root, target),
-            since_s=now,
-            until_s=now + request.limit_seconds,
-            why=request.why,
-        )
 
 
 def _names(targets: Iterable[FreezeTarget]) -> frozenset[str]:

@@ -15,7 +15,7 @@ from typing import Final
 
 from ullage.api.contract import Observation, ObservedPartner
 from ullage_node.model.guard import GuardTenant, ObjectiveWindow, PauseObservation
-from ullage_node.model.neighbour import class_seen_from
+from ullage_node.model.slices import class_seen_from
 
 MAX_PARTNERS: Final = 16
 """Most neighbours that one observation names."""

@@ -17,8 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ullage.api.contract import Reason, SlicePhase
-from ullage_node.guard.pause import Pause, PauseStage
-from ullage_node.guard.watched import HISTORY, VIOLATED, WatchedTenant, figures
+from ullage_node.guard.pause import HISTORY, VIOLATED, Pause, PauseStage, WatchedTenant, figures
 from ullage_node.model.devices import ContainerKey
 from ullage_node.model.guard import (
     Action,
@@ -187,13 +186,12 @@ class GuardMachine:
         for key, (until, _) in list(self._guilty.items()):
             if now >= until:
                 del self._guilty[key]
-        for uuid in [uuid for uuid, gpu in self._gpus.items() if self._idle(uuid, gpu, now)]:
-            del self._gpus[uuid]
+        used = {uuid for tenant in self._tenants.values() for uuid in tenant.gpus}
+        for uuid, gpu in list(self._gpus.items()):
+            newest = max(gpu.pauses, default=-3600.0)
+            if uuid not in used and gpu.pause is None and now - newest >= 3600:
+                del self._gpus[uuid]
         return actions
-
-    def _idle(self, uuid: str, gpu: _GuardedGpu, now: float) -> bool:
-        used = any(uuid in tenant.gpus for tenant in self._tenants.values())
-        return not used and gpu.pause is None and now - max(gpu.pauses, default=-3600.0) >= 3600
 
     # -- drawing conclusions ---------------------------------------------------------------------
 

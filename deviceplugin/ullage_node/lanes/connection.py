@@ -133,7 +133,10 @@ class LaneConnection(asyncio.BufferedProtocol):
             wait_s = self._allowance.lines.wait_s(self._clock())
             if wait_s or heard == LINES_AT_ONCE:
                 self._transport.pause_reading()
-                self._paused = _later(wait_s, self._go_on) if wait_s else _soon(self._go_on)
+                loop = asyncio.get_running_loop()
+                self._paused = (
+                    loop.call_later(wait_s, self._go_on) if wait_s else loop.call_soon(self._go_on)
+                )
                 return
         if self._filled == len(self._buffer):
             self._end(f"the line has more than {LINE_MAX} bytes")
@@ -176,10 +179,6 @@ class LaneConnection(asyncio.BufferedProtocol):
 
 def _later(seconds: float, then: Callable[[], None]) -> asyncio.TimerHandle:
     return asyncio.get_running_loop().call_later(seconds, then)
-
-
-def _soon(then: Callable[[], None]) -> asyncio.Handle:
-    return asyncio.get_running_loop().call_soon(then)
 
 
 def _stop(timer: asyncio.Handle | None) -> None:

@@ -27,12 +27,12 @@ from ullage.engines.lanes.records import JobDemand, Order
 from ullage.engines.lanes.settings import EXACT, IterationPolicy, LaneSettings
 from ullage.engines.lanes.state import Memory
 from ullage.engines.lanes.table import LaneTable
-from ullage_node.lanes import greetings, steps, suspending
+from ullage_node.lanes import steps, suspending
 from ullage_node.lanes.members import ContainerPrograms, LaneMember
 from ullage_node.lanes.programs import LanePrograms, Send, Turn
 from ullage_node.lanes.reports import StepFault, StepReport
-from ullage_node.model.lanes import LaneReading
-from ullage_node.model.processes import ProcessId
+from ullage_node.model.slices import LaneReading
+from ullage_node.model.switching import ProcessId
 from ullage_node.times import STALL_LEAST_S, TURN_PATIENCE_S
 
 
@@ -232,7 +232,7 @@ class DeviceLanes:
         if known is None:
             self._programs.refuse(job, LaneRefusal.NO_HELLO, "the container holds no slice")
         elif isinstance(message, wire.Hello):
-            greetings.hello(self._programs, known, message, now, lives=self.lives)
+            steps.hello(self._programs, known, message, now, lives=self.lives)
         elif not known.session or (job in self.table.queue and job not in self.table.away.jobs):
             self._programs.refuse(job, LaneRefusal.NO_HELLO, "the job is in no lane yet")
         elif isinstance(message, wire.Acquire):

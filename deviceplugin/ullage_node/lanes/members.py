@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ullage.engines.lanes.records import Lease
-from ullage_node.model.processes import ProcessId
+from ullage_node.model.switching import ProcessId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

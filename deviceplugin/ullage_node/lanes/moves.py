@@ -19,8 +19,7 @@ import structlog
 
 from ullage.engines.lanes.records import Order, Resume
 from ullage_node.devices.processes import lives
-from ullage_node.model.processes import ProcessId
-from ullage_node.model.switching import ProcessSwitch, Program, SwitchFailed
+from ullage_node.model.switching import ProcessId, ProcessSwitch, Program, SwitchFailed
 from ullage_node.times import MOVE_MOST_S
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)

@@ -36,7 +36,7 @@ from ullage.engines.lanes.state import Memory
 from ullage_node.files import read_bounded, write_whole
 from ullage_node.lanes.device import DeviceLanes
 from ullage_node.lanes.members import LaneMember
-from ullage_node.model.processes import ProcessId
+from ullage_node.model.switching import ProcessId
 from ullage_node.times import LANE_TIMES_AGE_S
 
 MOST_BYTES: Final = 4 << 20

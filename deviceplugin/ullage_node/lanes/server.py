@@ -39,8 +39,8 @@ from ullage_node.lanes.peers import PeerProcess
 from ullage_node.lanes.programs import Turn
 from ullage_node.lanes.reports import StepFault, StepReport
 from ullage_node.lanes.saved import SavedLanes
-from ullage_node.model.lanes import LaneReading
-from ullage_node.model.processes import ProcessId
+from ullage_node.model.slices import LaneReading
+from ullage_node.model.switching import ProcessId
 from ullage_node.times import GREET_AGAIN_S, LANES_TICK_S, SUSPEND_UNSEEN_S
 
 CONNECTIONS_MOST: Final = 8
@@ -415,7 +415,9 @@ class LaneServer:
         if place is None:
             return False
         if place.process is not None:
-            return not place.process.ended if place.process.pidfd >= 0 else _is_open(place)
+            if place.process.pidfd >= 0:
+                return not place.process.ended
+            return place.speaker is not None and not place.speaker.closing
         return self._clock() - self._began < GREET_AGAIN_S
 
     def _watch(self, place: _LaneSocket, peer: PeerProcess) -> None:
@@ -541,7 +543,3 @@ class LaneServer:
         if ends:
             wait_s = max(0.0, min(ends) - self._clock())
             self._timer = asyncio.get_running_loop().call_later(wait_s, self.tick)
-
-
-def _is_open(place: _LaneSocket) -> bool:
-    return place.speaker is not None and not place.speaker.closing

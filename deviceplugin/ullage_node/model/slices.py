@@ -17,6 +17,33 @@ from ullage_node.model.devices import ContainerKey
 from ullage_node.model.endpoints import MetricsEndpoint
 from ullage_node.model.standstill import Standstill
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneReading:
+    """One container: how much it waits, and what it said that it took at most, MiB."""
+
+    wait_percent: int = 0
+    persistent_peak_mib: int = 0
+    ephemeral_peak_mib: int = 0
+    suspended: bool = False
+    """Its memory is not on the device."""
+
+
+def class_seen_from(namespace: str, other: str, workload_class: str) -> str:
+    """The class of a neighbour as a row of ``namespace`` names it.
+
+    Classes are told apart by namespace: one of another namespace has that namespace as prefix.
+
+    Args:
+        namespace: of the class that the row is about.
+        other: of the neighbour.
+        workload_class: of the neighbour, "" = it has none.
+    """
+    if other == namespace or not workload_class:
+        return workload_class
+    return f"{other}/{workload_class}"
+
+
 WHOLE_PERCENT: Final = 100
 REFUSAL_LENGTH: Final = 200
 """Longest refusal text that kubelet's event shows whole."""

@@ -6,10 +6,20 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ullage_node.model.devices import ContainerKey
-from ullage_node.model.processes import ProcessId
+
+
+class ProcessId(NamedTuple):
+    """Number and start of a process of this boot, ``start`` in ticks since then.
+
+    The kernel gives a number again once its process has ended, so both are compared.
+    """
+
+    pid: int
+    start: int
+
 
 StandStill = Callable[[ContainerKey, tuple[int, ...], float], Awaitable[str]]
 """Lets a container with these processes stand still for so many seconds; "" = it did."""

@@ -263,7 +263,8 @@ class Binder:
         return tuple(
             Leftover(
                 binding=binding,
-                live=_is_listed(binding, listing) and owner_of_binding(binding) != owner,
+                live=owner_of_binding(binding) != owner
+                and bool(listing.slots_of(owner_of_binding(binding)) & set(binding.slots)),
                 pids=seen[key].pids,
             )
             for key, binding in sorted(before.items())
@@ -301,10 +302,6 @@ class Binder:
             self._s.cdi.remove(slot)
         self._s.steps.remove(binding.key)
         await self._s.driver.release(binding)
-
-
-def _is_listed(binding: ContainerBinding, listing: Listing) -> bool:
-    return bool(listing.slots_of(owner_of_binding(binding)) & set(binding.slots))
 
 
 def owner_of_binding(binding: ContainerBinding) -> SlotOwner:

@@ -61,24 +61,19 @@ class Observer:
         else:
             track.readings += 1
         lasted = now - track.since
+        patience_s = UNVERIFIED_LATER_S if phase is SlicePhase.ATTACHED else UNVERIFIED_FIRST_S
         match seen.state:
             case AttachState.ENFORCED:
-                return PhaseChange(phase=SlicePhase.ATTACHED, why=_warning(seen))
+                reason, message = seen.reason, seen.message
+                warning = SliceRefusal(reason=reason, message=message) if reason else None
+                return PhaseChange(phase=SlicePhase.ATTACHED, why=warning)
             case AttachState.UNENFORCED if track.readings >= UNENFORCED_READINGS:
                 return _failed(seen.message or "limits do not hold")
-            case AttachState.UNVERIFIED if lasted >= _patience(phase):
+            case AttachState.UNVERIFIED if lasted >= patience_s:
                 return _failed(f"not verified for {lasted:.0f} s: {seen.message or 'no reading'}")
             case AttachState.ABSENT if phase is SlicePhase.ATTACHED and lasted >= ABSENT_S:
                 return PhaseChange(phase=SlicePhase.PREPARED, why=None)
         return None
-
-
-def _patience(phase: SlicePhase) -> float:
-    return UNVERIFIED_LATER_S if phase is SlicePhase.ATTACHED else UNVERIFIED_FIRST_S
-
-
-def _warning(seen: Attachment) -> SliceRefusal | None:
-    return SliceRefusal(reason=seen.reason, message=seen.message) if seen.reason else None
 
 
 def _failed(message: str) -> PhaseChange:

@@ -16,7 +16,6 @@ import contextlib
 import errno
 import os
 import time
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -98,7 +97,8 @@ class Trash:
             left = entries
             while left > 0:
                 with os.scandir(trash) as iterator:
-                    names = list(islice(self._movable(iterator), left))
+                    movable = (entry.name for entry in iterator if entry.name not in self._stuck)
+                    names = list(islice(movable, left))
                 if not names:
                     return True
                 for name in names:
@@ -106,9 +106,6 @@ class Trash:
             return False
         finally:
             os.close(trash)
-
-    def _movable(self, entries: Iterator[os.DirEntry[str]]) -> Iterator[str]:
-        return (entry.name for entry in entries if entry.name not in self._stuck)
 
     def _remove(self, trash: int, name: str, most: int) -> int:
         """Remove one entry, or up to ``most`` entries of it; how many were looked at."""

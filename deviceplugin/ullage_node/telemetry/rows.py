@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ullage.api.contract import Fingerprint, Observation, ObservedPartner
-from ullage_node.model.neighbour import class_seen_from
 from ullage_node.model.samples import Samples, fingerprint_of, permille
+from ullage_node.model.slices import class_seen_from
 from ullage_node.telemetry.histograms import LatencyHistogram, quantile
 from ullage_node.telemetry.tenants import RunningTenant
 from ullage_node.telemetry.windows import HistogramPage

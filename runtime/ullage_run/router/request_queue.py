@@ -80,8 +80,11 @@ class RequestQueue:
         group = self._groups.setdefault(_group(call), Waiting())
         group.add(call.request)
         self._calls[call.number] = call
-        if self._marks() > 2 * len(self._calls) + STALE:
-            self._sweep()
+        marks = len(self._heap) + sum(map(len, self._aside.values()))
+        if marks > 2 * len(self._calls) + STALE:
+            for heap in (self._heap, *self._aside.values()):
+                heap[:] = [mark for mark in heap if mark[1] in self._calls]
+                heapq.heapify(heap)
         heapq.heappush(self._heap, (call.request.deadline_s, call.number))
 
     def remove(self, call: RouterCall) -> bool:
@@ -177,14 +180,6 @@ class RequestQueue:
             key = _group(call)
             if key in self._groups and not self._groups[key]:
                 del self._groups[key]
-
-    def _marks(self) -> int:
-        return len(self._heap) + sum(map(len, self._aside.values()))
-
-    def _sweep(self) -> None:
-        for heap in (self._heap, *self._aside.values()):
-            heap[:] = [mark for mark in heap if mark[1] in self._calls]
-            heapq.heapify(heap)
 
 
 def _group(call: RouterCall) -> Hashable:

@@ -45,11 +45,7 @@ async def load_page(dispatcher: Dispatcher, query: Mapping[str, str]) -> web.Res
         return web.Response(status=400, body=error_body(text), headers=JSON)
     if wait_s:
         await dispatcher.arrivals.beyond(after, wait_s)
-    return web.Response(body=json.dumps(_load(dispatcher)).encode(), headers=JSON)
-
-
-def _load(dispatcher: Dispatcher) -> dict[str, int]:
-    return {
+    load = {
         "arrived": dispatcher.arrivals.total,
         "requestsMilli": round(1e3 * dispatcher.arrivals.per_s(dispatcher.now_s())),
         "waiting": len(dispatcher.queue),
@@ -57,6 +53,7 @@ def _load(dispatcher: Dispatcher) -> dict[str, int]:
         # Rounded up: 0 says that no request has waited for a replica yet.
         "wakeMillis": math.ceil(1e3 * dispatcher.wake_s),
     }
+    return web.Response(body=json.dumps(load).encode(), headers=JSON)
 
 
 def _whole(query: Mapping[str, str], name: str, most: int) -> int | None:

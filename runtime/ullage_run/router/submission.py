@@ -47,7 +47,9 @@ class CallSubmission:
             return await call.answer
         except asyncio.CancelledError:
             if call.answer.done() and not call.answer.cancelled():
-                _left(call.answer.result())  # it came just when its client went
+                stream = call.answer.result().stream
+                if stream is not None:  # it came just when its client went
+                    stream.leave()
             raise
         finally:
             if probes:
@@ -114,8 +116,3 @@ class CallSubmission:
             translate=taken.translate,
             generated=generated,
         )
-
-
-def _left(answer: ClientAnswer) -> None:
-    if answer.stream is not None:
-        answer.stream.leave()

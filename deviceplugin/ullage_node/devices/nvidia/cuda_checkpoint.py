@@ -27,8 +27,7 @@ from ullage.api.contract import JsonObject, WireError, text
 from ullage.api.readers import LARGEST
 from ullage_node.devices.processes import identified, lives
 from ullage_node.line_socket import Unanswered, ask
-from ullage_node.model.processes import ProcessId
-from ullage_node.model.switching import Program, SwitchFailed
+from ullage_node.model.switching import ProcessId, Program, SwitchFailed
 from ullage_node.times import CUDA_ANSWER_S, CUDA_CHECK_S, CUDA_LOCK_MS, CUDA_MOVE_S
 
 SOCKET: Final = "checkpoint.sock"

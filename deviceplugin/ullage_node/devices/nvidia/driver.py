@@ -143,7 +143,8 @@ class NvidiaDriver:
                 "CUDA uses one MIG device in a process: ask for one device in each container",
             )
         try:
-            whole = self._whole_edits(devices)
+            files = self._files(devices)
+            whole = self._toolkit.edits(devices, files) or plain_edits(devices, files)
         except CdiUnusable as error:
             text = f"{error}; {error.remedy}"
             raise PrepareRefused(Reason.CDI_UNAVAILABLE, text) from error
@@ -158,10 +159,6 @@ class NvidiaDriver:
             )
         share = await self._share(binding, binding.slices[0], devices[0])
         return merge([whole, share])
-
-    def _whole_edits(self, devices: Sequence[NvidiaDevice]) -> ContainerEdits:
-        files = self._files(devices)
-        return self._toolkit.edits(devices, files) or plain_edits(devices, files)
 
     def _files(self, devices: Iterable[NvidiaDevice]) -> dict[str, tuple[str, ...]]:
         minors = read_minors(self._paths.proc_root)

@@ -130,9 +130,11 @@ class NvmlSampler:
 
     async def sample(self, now: float) -> tuple[DeviceSample, ...]:
         """One look at every device; none while the library does not answer."""
-        uuids = tuple(self._uuids())
+        uuids = sorted(self._uuids())
         try:
-            samples = await self._thread.call(lambda api: self._look(cast(GpmApi, api), uuids, now))
+            samples = await self._thread.call(
+                lambda api: tuple(self._one(cast(GpmApi, api), uuid, now) for uuid in uuids)
+            )
         except (NvmlError, NvmlStuck) as error:
             self._note(str(error))
             return ()
@@ -152,9 +154,6 @@ class NvmlSampler:
         self._problem = problem
 
     # What follows runs on the NVML thread.
-
-    def _look(self, api: GpmApi, uuids: tuple[str, ...], now: float) -> tuple[DeviceSample, ...]:
-        return tuple(self._one(api, uuid, now) for uuid in sorted(uuids))
 
     def _one(self, api: GpmApi, uuid: str, now: float) -> DeviceSample:
         try:

@@ -29,7 +29,7 @@ from ullage_node.devices.nvidia.read import (
 )
 from ullage_node.devices.processes import identity, lives
 from ullage_node.line_socket import Unanswered, ask
-from ullage_node.model.processes import ProcessId
+from ullage_node.model.switching import ProcessId
 from ullage_node.times import HOST_LOOK_S
 
 DIRECTORY: Final = "processes"

@@ -195,7 +195,7 @@ def _describe(api: NvmlApi, handle: object) -> NvidiaDevice:
         product_name=api.nvmlDeviceGetName(handle),
         memory_mib=api.nvmlDeviceGetMemoryInfo(handle).total >> 20,
         minor=api.nvmlDeviceGetMinorNumber(handle),
-        mig=_has_mig(api, handle),
+        mig=_known(lambda: api.nvmlDeviceGetMigMode(handle)[0], 0) == pynvml.NVML_DEVICE_MIG_ENABLE,
         capability=capability,
         sm_count=_sm_count(api, handle, capability),
         prohibited=mode == pynvml.NVML_COMPUTEMODE_PROHIBITED,
@@ -276,7 +276,8 @@ def read_state(api: NvmlApi, uuid: str) -> NvidiaState:
         handle = api.nvmlDeviceGetHandleByUUID(uuid)
         api.nvmlDeviceGetMemoryInfo(handle)
         needed = _recovery_needed(api, handle) or _rows_wait_for_reset(api, handle)
-        slowed = bool(_clock_reasons(api, handle) & SLOWDOWN_REASONS)
+        reasons = _known(lambda: api.nvmlDeviceGetCurrentClocksEventReasons(handle), 0)
+        slowed = bool(reasons & SLOWDOWN_REASONS)
     except NvmlError as error:
         return NvidiaState(fault=_fault_of(error))
     if needed:
@@ -422,15 +423,6 @@ def _code(error: Exception) -> int:
     return value if isinstance(value, int) else pynvml.NVML_ERROR_UNKNOWN
 
 
-def _has_mig(api: NvmlApi, handle: object) -> bool:
-    try:
-        return bool(api.nvmlDeviceGetMigMode(handle)[0] == pynvml.NVML_DEVICE_MIG_ENABLE)
-    except NvmlError as error:
-        if _code(error) in _UNSUPPORTED:
-            return False
-        raise
-
-
 def _recovery_needed(api: NvmlApi, handle: object) -> str:
     """The driver's request after a fault; empty when there is none or it is not known."""
     try:
@@ -447,31 +439,14 @@ def _recovery_needed(api: NvmlApi, handle: object) -> str:
 
 
 def _rows_wait_for_reset(api: NvmlApi, handle: object) -> str:
-    """True if broken memory rows wait for the next reset, or could not be replaced."""
-    try:
-        _, _, pending, failed = api.nvmlDeviceGetRemappedRows(handle)
-    except NvmlError as error:
-        if _code(error) in _UNSUPPORTED:
-            return ""
-        raise
+    """The remedy that broken memory rows wait for: a reset, or another GPU; empty = none wait."""
+    nothing: Sequence[int] = (0, 0, 0, 0)
+    _, _, pending, failed = _known(lambda: api.nvmlDeviceGetRemappedRows(handle), nothing)
     if failed:
         return "a replacement of the GPU: memory rows could not be remapped"
     return "a reset of the GPU: memory rows wait to be remapped" if pending else ""
 
 
-def _clock_reasons(api: NvmlApi, handle: object) -> int:
-    try:
-        return api.nvmlDeviceGetCurrentClocksEventReasons(handle)
-    except NvmlError as error:
-        if _code(error) in _UNSUPPORTED:
-            return 0
-        raise
-
-
 def _mps_processes(api: NvmlApi, handle: object) -> Sequence[Process]:
-    try:
-        return api.nvmlDeviceGetMPSComputeRunningProcesses_v3(handle)
-    except NvmlError as error:
-        if _code(error) in _UNSUPPORTED:
-            return ()
-        raise
+    nothing: Sequence[Process] = ()
+    return _known(lambda: api.nvmlDeviceGetMPSComputeRunningProcesses_v3(handle), nothing)

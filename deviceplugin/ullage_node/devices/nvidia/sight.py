@@ -64,15 +64,12 @@ def departure(decided: DecidedShare, seen: ClientEnvironment) -> str:
     """
     if decided.pipe:
         return "" if seen.pipe == decided.pipe else _differs(seen.pid, PIPE, seen.pipe)
-    if not 0 < _percent(seen.share) <= decided.percent:
+    percent = float(seen.share) if _PERCENT.fullmatch(seen.share) else 0.0
+    if not 0 < percent <= decided.percent:
         return _differs(seen.pid, SHARE, seen.share)
     if not 0 < _cap_mib(seen.memory, decided.uuid) <= decided.cap_mib:
         return _differs(seen.pid, MEMORY, seen.memory)
     return ""
-
-
-def _percent(value: str) -> float:
-    return float(value) if _PERCENT.fullmatch(value) else 0.0
 
 
 def _cap_mib(value: str, uuid: str) -> int:

@@ -24,8 +24,7 @@ from ullage_node.devices.nvidia.cuda_checkpoint import (
 )
 from ullage_node.line_socket import LineServer
 from ullage_node.model.devices import ContainerKey
-from ullage_node.model.processes import ProcessId
-from ullage_node.model.switching import Program, SwitchFailed
+from ullage_node.model.switching import ProcessId, Program, SwitchFailed
 
 STAND_IN = """#!{python}
 import pathlib, sys, time

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ullage_node.devices.emulated_switch import MIB_PER_SECOND, EmulatedSwitch
+from ullage_node.devices.emulated import MIB_PER_SECOND, EmulatedSwitch
 from ullage_node.model.devices import ContainerKey
-from ullage_node.model.processes import ProcessId
-from ullage_node.model.switching import Program, SwitchFailed
+from ullage_node.model.switching import ProcessId, Program, SwitchFailed
 from ullage_node.times import EMULATED_MOVE_MOST_S
 
 KEY = ContainerKey(pod_uid="uid-1", container="main")

@@ -12,7 +12,7 @@ import pytest
 from fakes.proc_tree import a_process
 from ullage_node.devices.processes import identified, identity, lives
 from ullage_node.lanes.moves import Moves
-from ullage_node.model.processes import ProcessId
+from ullage_node.model.switching import ProcessId
 
 PROC = Path("/proc")
 

@@ -15,7 +15,7 @@ from ullage_node.lanes.members import LaneMember
 from ullage_node.lanes.metrics import LaneTurns, lane_figures
 from ullage_node.lanes.reports import StepFault
 from ullage_node.lanes.server import LaneServer
-from ullage_node.model.lanes import LaneReading
+from ullage_node.model.slices import LaneReading
 from ullage_node.status import turned_slices
 
 MIB = 1 << 20
