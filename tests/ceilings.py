@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-PACKAGES: Final = ("operator/ullage", "deviceplugin/ullage_node", "runtime/ullage_run")
+PACKAGES: Final = ("operator", "deviceplugin", "runtime")
 VAGUE: Final = frozenset({"one", "found"})
 QUESTION_WORDS: Final = frozenset(
     {"how", "what", "when", "where", "whether", "which", "who", "why"}
