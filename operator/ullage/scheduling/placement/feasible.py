@@ -28,7 +28,7 @@ from ullage.scheduling.inventory.node_fit import Fit, allocatable, counted, why_
 from ullage.scheduling.inventory.tenant_bindings import not_bound
 from ullage.scheduling.inventory.trust_domains import not_granted
 from ullage.scheduling.placement.candidates import CandidateIndex
-from ullage.scheduling.placement.messages import HELP, wanted
+from ullage.scheduling.placement.messages import wanted
 from ullage.scheduling.prediction.verdicts import AdmissionQuery, SLOViolation
 
 _MOST_NAMED: Final = 4
@@ -43,8 +43,7 @@ class Infeasible:
 
     def text(self, workload: WorkloadRecord) -> str:
         """The whole sentence for the user."""
-        help_ = HELP.get(self.reason, "see kubectl ullage why")
-        return f"needs {wanted(workload)}; {self.binds}; to help: {help_}"
+        return f"needs {wanted(workload)}; {self.binds}; to help: {self.reason.in_short}"
 
 
 @dataclass(frozen=True, slots=True)

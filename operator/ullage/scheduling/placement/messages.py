@@ -8,7 +8,7 @@ is decided here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from ullage.api.contract import SLOT_RESOURCE, GPUMode, Reason
@@ -27,69 +27,6 @@ from ullage.scheduling.prediction.verdicts import SLOViolation
 
 MOST_LINES: Final = 8
 _GIB: Final = 2**30
-
-HELP: Final[Mapping[Reason, str]] = {
-    Reason.NO_CAPACITY: "wait for a device, ask for less, or add nodes",
-    Reason.NO_NODE_MATCHES: "change the template's node rules or accelerators, or label a node",
-    Reason.NODE_AFFINITY_CONFLICT: "take matchFields and empty terms out of the node affinity",
-    Reason.HOST_PORT_TAKEN: "wait until the port is free, or leave hostPort out",
-    Reason.VOLUME_NOT_READY: "look at the claim: kubectl describe pvc",
-    Reason.VOLUME_ELSEWHERE: "wait for a device on a node that reaches the volume",
-    Reason.SPREAD_UNEVEN: "wait for room in the other domains, or raise maxSkew",
-    Reason.POD_AFFINITY: "start the pods that it wants near it, or make the term preferred",
-    Reason.POD_ANTI_AFFINITY: "wait until the other pod ends, or make the term preferred",
-    Reason.POD_RULES_TOO_LARGE: "use fewer terms, ports or claims",
-    Reason.NODE_UNHEALTHY: "check the node and its agent",
-    Reason.NODE_LEAVES: "wait for another node, or end the drain",
-    Reason.DEVICE_UNHEALTHY: "check the device, or allow other accelerators",
-    Reason.MODE_UNSUPPORTED: "use gpu.mode Exclusive, or allow other accelerators",
-    Reason.CHECKPOINT_UNAVAILABLE: "leave gpu.lane.switching out, or allow other accelerators",
-    Reason.TRUST_DOMAIN: (
-        "wait for an empty device or one of your namespace, allow other accelerators, or run in "
-        "the namespace whose devices you share; your administrator can let namespaces share by "
-        "spec.trustDomain"
-    ),
-    Reason.TRUST_DOMAIN_NOT_GRANTED: (
-        "leave trustDomain out to share within your namespace, or ask your administrator to list "
-        "it in spec.trustDomains of the SchedulingPolicy"
-    ),
-    Reason.TENANT_NOT_ALLOWED: (
-        "name another tenant, or ask your administrator to list the namespace under it in "
-        "spec.tenants of the SchedulingPolicy"
-    ),
-    Reason.QUOTA_EXCEEDED: (
-        "wait until work of the tenant or its cohort ends, ask for less, or ask your administrator "
-        "to raise spec.tenants[].quota of the SchedulingPolicy"
-    ),
-    Reason.CONTEXT_LIMIT: "wait for a neighbour to end, or add nodes",
-    Reason.MEMORY_WOULD_OVERFLOW: "lower gpu.memory.limit or gpu.share.minPercent, or wait",
-    Reason.PERCENT_LIMIT: "lower gpu.share.minPercent, or wait for a neighbour to end",
-    Reason.PREDICTED_SLO_BREACH: (
-        "raise slo.maxSlowdown, ask for another share, declare a WorkloadProfile, or wait"
-    ),
-    Reason.NEED_PROFILE: (
-        "wait until it is tried or measured, declare or import a WorkloadProfile, or use gpu.mode "
-        "Exclusive"
-    ),
-    Reason.NOT_WORTH_SHARING: "wait for another device, or ask for another share",
-    Reason.SLO_INFEASIBLE: "raise the objective above the solo time, or allow other accelerators",
-    Reason.LOAD_INFEASIBLE: "add replicas, lower spec.load, or raise the objective",
-    Reason.MPS_NOT_READY: "wait: the agent starts the server again, or look at its log",
-    Reason.ENFORCEMENT_MISSING: "wait until its limits are verified or it has gone",
-    Reason.PROBATION_ROLLED_BACK: (
-        "wait, the device is tried again after five minutes; or ask for another share, raise the "
-        "objective, or declare a WorkloadProfile"
-    ),
-    Reason.RESERVATION_REFUSED: "wait: the device is tried again later",
-    Reason.HELD_FOR_ANOTHER: "wait until the older one runs",
-    Reason.UNKNOWN_ACCELERATOR: "use a key of `kubectl get deviceprofiles.ullage.dev`",
-    Reason.OVER_COST: "raise spec.cost.maxCost, or allow other accelerators",
-    Reason.OVER_TIME: "raise spec.cost.maxTime, or allow other accelerators",
-    Reason.PRICE_MISSING: "set pricePerHour of the DeviceProfile, or create a CapacityPool",
-    Reason.MEMORY_TOO_LARGE: "make the batch smaller, or allow types with more memory",
-    Reason.WAITING_FOR_DECISION: "wait: the types are compared in the next decision",
-    Reason.GANG_TOO_LARGE: "lower spec.replicas or gpu.count, or add nodes",
-}
 
 
 def wanted(workload: WorkloadRecord) -> str:
@@ -142,7 +79,7 @@ def headline(workload: WorkloadRecord, placed: int, lines: Sequence[RefusalLine]
     nearest = f"nearest is {first.nearest}: " if first.nearest else ""
     return (
         f"needs {wanted(workload)}{members}; {nearest}{first.message}; "
-        f"to help: {HELP.get(first.reason, 'see kubectl ullage why')}"
+        f"to help: {first.reason.in_short}"
     )
 
 
