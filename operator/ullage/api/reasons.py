@@ -70,6 +70,8 @@ class Standing(Flag):
     """The pools of a job ask someone to do something: told once, when it comes."""
     NEVER_STARTS = auto()
     """A job with a deadline does not start."""
+    TURNS_FROM_SPOT = auto()
+    """A job takes on-demand capacity for its deadline."""
     SCALES = auto()
     """The number of replicas changes."""
     NO_METRIC = auto()
@@ -979,6 +981,7 @@ class Reason(StrEnum):
         "Progress is behind the deadline schedule and no spot is available, so the job runs on "
         "on-demand until it has caught up.",
         "Nothing. A later deadline or a smaller job would need less on-demand.",
+        Standing.TURNS_FROM_SPOT,
     )
     ON_DEMAND_HELD = (
         "OnDemandHeld",
@@ -990,6 +993,8 @@ class Reason(StrEnum):
     DEADLINE_SAFETY_NET = (
         "DeadlineSafetyNet",
         "The remaining time is just enough, so the job stays on on-demand until it is done.",
+        "Nothing.",
+        Standing.TURNS_FROM_SPOT,
     )
     WAITING_FOR_SPOT = (
         "WaitingForSpot",
@@ -1490,9 +1495,9 @@ def reason_of(word: str) -> Reason | None:
     return _BY_WORD.get(word)
 
 
-def standing_of(word: str) -> Standing:
-    """What a word on the wire stands for; an unknown one for nothing."""
-    reason = reason_of(word)
+def standing_of(word: str | None) -> Standing:
+    """What a reason or a word on the wire stands for; an unknown one and none for nothing."""
+    reason = None if word is None else reason_of(word)
     return Standing.PLAIN if reason is None else reason.standing
 
 
