@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 from typing import Final
 
@@ -174,23 +174,18 @@ def figures_of(device: Device, newcomer: Newcomer) -> Facts[int]:
         loose += not resident.enforced
         if resident.trust_domain != newcomer.trust_domain:
             domain = limits.MIXED
-    return Facts(
-        model=0,
-        health=limits.HEALTHY,
-        modes=limits.ALL_MODES,
+    return replace(
+        limits.EMPTY,
         memory=device.memory_mib,
         overhead=device.context_overhead_mib,
         contexts=device.contexts,
         sharers=len(device.residents),
         contexts_used=contexts,
-        whole=0,
         domain=domain,
         percent_used=percent,
         memory_used=memory,
         mps=int(device.mps not in (None, MpsState.ACTIVE)),
         loose=loose,
-        unmeasured=0,
-        suspends=0,
     )
 
 
@@ -333,7 +328,7 @@ def _words(
         case Reason.MEMORY_WOULD_OVERFLOW:
             return _memory_words(short, device, newcomer, facts, request), ""
         case _:
-            raise AssertionError(f"{reason}: no fact of a single device breaks this limit")
+            return reason.meaning, ""
     return f"{more} beside {used} exceed {most} on {device.uuid} by {short}", ""
 
 

@@ -333,8 +333,8 @@ class CandidateList:
         mask = self._reachable & ~occupancy.blocked
         if sites is not None:
             facts, mask = picked(facts, sites), mask[sites]
-        for _, check in LIMITS:
-            mask = mask & (check(facts, request) <= 0)
+        for limit in LIMITS:
+            mask = mask & (limit.short(facts, request) <= 0)
         at = np.flatnonzero(mask)
         if not len(at) and not request.exclusive:
             return

@@ -175,10 +175,11 @@ class Feasibility:
             return _Room(
                 0, Reason.NO_NODE_MATCHES, "no node that fits has one of the accelerators asked for"
             )
-        for reason, check in LIMITS:
-            left = alive & (check(facts, request) <= 0)
+        for limit in LIMITS:
+            left = alive & (limit.short(facts, request) <= 0)
             if not left.any():
-                return _Room(0, reason, self._on_empty(request, reason, alive))
+                most_mib = int(inventory.memory_mib[alive].max())
+                return _Room(0, limit.reason, limit.never(request, most_mib))
             alive = left
         least = self._least_shares(request, facts, alive)
         if isinstance(least, SLOViolation):
@@ -233,23 +234,6 @@ class Feasibility:
         node = nodes[fits.index(Fit.PIN_CONFLICT if conflict else Fit.NO_MATCH)]
         reason = Reason.NODE_AFFINITY_CONFLICT if conflict else Reason.NO_NODE_MATCHES
         return reason, f"no node fits; {node.name}: {why_not(request.shape, node)}"
-
-    def _on_empty(self, request: ResourceRequest, reason: Reason, alive: Flags) -> str:
-        inventory = self.candidate_index.occupancy.inventory
-        most = int(inventory.memory_mib[alive].max())
-        match reason:
-            case Reason.MODE_UNSUPPORTED:
-                return f"no suitable device offers {request.mode}"
-            case Reason.CHECKPOINT_UNAVAILABLE:
-                return "no node of a suitable device can suspend programs"
-            case Reason.MEMORY_WOULD_OVERFLOW if request.memory_mib:
-                return f"even the largest suitable device has {most} MiB in all"
-            case Reason.MEMORY_WOULD_OVERFLOW:
-                return f"{request.min_percent} % of {most} MiB does not hold a context"
-            case Reason.PERCENT_LIMIT:
-                return f"the policy lets the shares on a device sum to {request.percent_limit} %"
-            case _:
-                return "no suitable device could take it even when empty"
 
     def _least_shares(
         self, request: ResourceRequest, facts: Facts[Ints], alive: Flags

@@ -9,12 +9,13 @@ is decided here.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from ullage.api.contract import SLOT_RESOURCE, GPUMode, Reason
+from ullage.api.contract import SLOT_RESOURCE, GPUMode
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import RefusalLine
-from ullage.engines.admission.limits import MIXED, WHOLE_PERCENT, ceiling, memory_needed
+from ullage.engines.admission.limits import LIMIT_OF, MIXED, WHOLE_PERCENT, Shortfall, ceiling
 from ullage.scheduling.feasibility.device_facts import figures_for
 from ullage.scheduling.feasibility.lanes import joined_lane, top_share
 from ullage.scheduling.feasibility.occupancy import Occupancy
@@ -118,65 +119,58 @@ def _why(candidate_index: CandidateIndex, request: ResourceRequest, tally: Tally
         case Stage.PREDICTION:
             return _breach(candidate_index, request, site)
         case Stage.CHECK:
-            return _check(occupancy, request, tally.reason, site)
+            facts = figures_for(occupancy, request, site, joined_lane(occupancy, request, site))
+            words = _Words(occupancy, request, site)
+            return LIMIT_OF[tally.reason].text(Shortfall(facts, request, words))
 
 
-def _check(occupancy: Occupancy, request: ResourceRequest, reason: Reason, site: int) -> str:
-    inventory = occupancy.inventory
-    facts = figures_for(occupancy, request, site, joined_lane(occupancy, request, site))
-    match reason:
-        case Reason.NODE_UNHEALTHY | Reason.NODE_LEAVES:
-            trouble = inventory.node_troubles[inventory.sites[site].node]
-            return trouble.text if trouble is not None else "its node is not heard"
-        case Reason.DEVICE_UNHEALTHY:
-            return "the device is unhealthy"
-        case Reason.MODE_UNSUPPORTED:
-            return f"it does not offer {request.mode}"
-        case Reason.CHECKPOINT_UNAVAILABLE:
-            return "its node cannot suspend programs on it"
-        case Reason.NO_CAPACITY:
-            return f"taken by {_tenants(occupancy, site)}"
-        case Reason.MPS_NOT_READY:
-            mps = inventory.sites[site].device.mps
-            return f"its MPS server is {mps.state if mps is not None else 'away'}"
-        case Reason.ENFORCEMENT_MISSING:
-            loose = ", ".join(
-                occupant.tenant.name for occupant in occupancy.occupants[site] if occupant.loose
-            )
-            return f"{loose} runs there without verified limits and may take the whole device"
-        case Reason.NEED_PROFILE:
-            return _unmeasured(occupancy, request, site)
-        case Reason.TRUST_DOMAIN:
-            there = {occupant.domain for occupant in occupancy.occupants[site]}
-            if MIXED in there:
-                return "the slice of a pod that is just gone is still on it, for a moment"
-            domains = occupancy.domains
-            other = min(there - {request.domain})
-            return why_apart(domains.name(request.domain), domains.name(other))
-        case Reason.CONTEXT_LIMIT:
-            return f"{facts.sharers} of {facts.contexts} places on it are taken"
-        case Reason.MEMORY_WOULD_OVERFLOW:
-            asked = memory_needed(facts, request, request.min_percent)
-            least = max(asked, facts.overhead + 1)
-            free = facts.memory - facts.memory_used
-            return (
-                f"needs {least} MiB with its context, {free} of {facts.memory} MiB are free"
-                f"{_beside(occupancy, site)}"
-            )
-        case _:
-            free = request.percent_limit - facts.percent_used
-            return f"needs {request.min_percent} %, {free} % are free{_beside(occupancy, site)}"
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """What the limits say of a device beside its figures."""
 
+    occupancy: Occupancy
+    request: ResourceRequest
+    site: int
 
-def _unmeasured(occupancy: Occupancy, request: ResourceRequest, site: int) -> str:
-    """Who is being measured alone there, or that the newcomer must be."""
-    occupant = next(
-        (occupant for occupant in occupancy.occupants[site] if occupant.unmeasured), None
-    )
-    if occupant is not None:
-        return f"{occupant.tenant.name} is being measured alone: {occupant.unmeasured}"
-    what = request.unmeasured[occupancy.inventory.model.item(site)]
-    return f"taken by {_tenants(occupancy, site)}, and it starts alone: {what}"
+    @property
+    def trouble(self) -> str:
+        inventory = self.occupancy.inventory
+        trouble = inventory.node_troubles[inventory.sites[self.site].node]
+        return trouble.text if trouble is not None else "its node is not heard"
+
+    @property
+    def tenants(self) -> str:
+        return _tenants(self.occupancy, self.site)
+
+    @property
+    def beside(self) -> str:
+        return _beside(self.occupancy, self.site)
+
+    @property
+    def apart(self) -> str:
+        there = {occupant.domain for occupant in self.occupancy.occupants[self.site]}
+        if MIXED in there:
+            return "the slice of a pod that is just gone is still on it, for a moment"
+        own, domains = self.request.domain, self.occupancy.domains
+        return why_apart(domains.name(own), domains.name(min(there - {own})))
+
+    @property
+    def unmeasured(self) -> str:
+        for occupant in self.occupancy.occupants[self.site]:
+            if occupant.unmeasured:
+                return f"{occupant.tenant.name} is being measured alone: {occupant.unmeasured}"
+        what = self.request.unmeasured[self.occupancy.inventory.model.item(self.site)]
+        return f"taken by {self.tenants}, and it starts alone: {what}"
+
+    @property
+    def mps(self) -> str:
+        mps = self.occupancy.inventory.sites[self.site].device.mps
+        return mps.state if mps is not None else "away"
+
+    @property
+    def loose(self) -> str:
+        occupants = self.occupancy.occupants[self.site]
+        return ", ".join(occupant.tenant.name for occupant in occupants if occupant.loose)
 
 
 def _breach(candidate_index: CandidateIndex, request: ResourceRequest, site: int) -> str:

@@ -544,8 +544,8 @@ class SchedulingQueue:
         if request.ruled is not None and occupancy.rules is not None:
             allowed = occupancy.rules.allowed(request.ruled, request.shape)
             mask &= allowed[occupancy.inventory.node_of]
-        for _, check in LIMITS:
-            mask &= check(facts, request) <= 0
+        for limit in LIMITS:
+            mask &= limit.short(facts, request) <= 0
         held = emptiest(occupancy, request, mask.nonzero()[0].tolist(), len(unit))
         occupancy.block(held, self._holder, held=True)
         self.later.hold(held, self._holder)

@@ -104,8 +104,8 @@ def survey(candidate_index: CandidateIndex, request: ResourceRequest) -> tuple[T
     count.stop(Reason.HELD_FOR_ANOTHER, Stage.BLOCKED, occupancy.held)
     count.stop(Reason.NO_CAPACITY, Stage.BLOCKED, occupancy.blocked)
     count.stop(Reason.NO_CAPACITY, Stage.ROOM, _short_of_room(candidate_index, request))
-    for reason, check in LIMITS:
-        count.stop(reason, Stage.CHECK, check(facts, request))
+    for limit in LIMITS:
+        count.stop(limit.reason, Stage.CHECK, limit.short(facts, request))
     if request.avoid:
         avoided = np.zeros(len(inventory.sites), dtype=np.int64)
         avoided[sorted(request.avoid)] = 1
