@@ -15,7 +15,8 @@ from enum import StrEnum
 from typing import Final
 
 from ullage.api.contract import Reason
-from ullage.engines.admission.records import Proposal, Tenant
+from ullage.engines.admission.query import Account, AdmissionQuery
+from ullage.engines.admission.records import Tenant
 from ullage.engines.admission.verdict import RiskSettings, Verdict
 
 LEAST_SECONDS: Final = 20.0
@@ -28,31 +29,6 @@ LEAST_WINDOWS: Final = 4
 VIOLATIONS: Final = 2
 OF_WINDOWS: Final = 3
 """A violation is two windows above an objective in three that counted, as for the guard."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Account:
-    """Cost of a class in trials so far, on one kind of accelerator.
-
-    ``rows`` is how many rows it had after the trial that was booked last; ``faults`` how often its
-    programs faulted a device lately: as long as there are any, it joins others on trial only,
-    whatever its rows certify.
-    """
-
-    workload_class: str
-    spent_s: float = 0.0
-    rows: int = 0
-    faults: int = 0
-
-    def left_s(self, settings: RiskSettings, rows: int) -> float:
-        """Seconds of trial left to the class; a new row refills the budget.
-
-        Args:
-            settings: Hold the budget of a class, seconds.
-            rows: Rows of the class now.
-        """
-        spent = 0.0 if rows > self.rows else self.spent_s
-        return max(0.0, settings.probation_seconds_per_class - spent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +63,7 @@ def needs_trial(verdict: Verdict, account: Account) -> bool:
 
 
 def may_probe(
-    verdict: Verdict, proposal: Proposal, account: Account, settings: RiskSettings
+    verdict: Verdict, query: AdmissionQuery, account: Account, settings: RiskSettings
 ) -> Trial | NoTrial:
     """Whether a newcomer may be tried out on this device.
 
@@ -95,7 +71,7 @@ def may_probe(
 
     Args:
         verdict: The refusal, or the admission.
-        proposal: The newcomer on the device that it is about, with those who are there.
+        query: The newcomer on the device that it is about, with those who are there.
         account: What the newcomer's class has cost so far.
         settings: Hold the budget of a class, seconds.
 
@@ -105,14 +81,14 @@ def may_probe(
     Raises:
         ValueError: the verdict is about another device or newcomer.
     """
-    if (verdict.device, verdict.newcomer) != (proposal.place, proposal.newcomer.name):
+    if (verdict.device, verdict.newcomer) != (query.place, query.newcomer.name):
         raise ValueError(f"the verdict is about {verdict.newcomer} on {verdict.device}")
     if not needs_trial(verdict, account):
         return _no(verdict.reason or Reason.NEED_PROFILE, verdict.text or "it needs no trial")
-    other = next((resident for resident in proposal.residents if resident.probation), None)
+    other = next((resident for resident in query.residents if resident.probation), None)
     if other is not None:
-        return _no(Reason.NEED_PROFILE, f"{other.name} is on trial on {proposal.place} already")
-    beside = next((tenant for tenant in proposal.residents if tenant.latency), None)
+        return _no(Reason.NEED_PROFILE, f"{other.name} is on trial on {query.place} already")
+    beside = next((tenant for tenant in query.residents if tenant.latency), None)
     if beside is not None:
         return _no(
             Reason.NEED_PROFILE,
@@ -120,16 +96,16 @@ def may_probe(
         )
     # the share the verdict is about: there the forecast itself keeps every objective best
     percent = verdict.tenants[-1].percent
-    tight = next((one for one in proposal.mixture(percent) if _too_narrow(one)), None)
+    tight = next((one for one in query.mixture(percent) if _too_narrow(one)), None)
     if tight is not None:
         return _no(
             Reason.NEED_PROFILE,
             f"no one is tried out where the {tight.percent} % of {tight.name} alone cost what its "
             f"objective of {tight.max_slowdown:g} allows: a larger share leaves room for a trial",
         )
-    profile = proposal.newcomer.profile
+    profile = query.newcomer.profile
     rows = profile.rows if profile is not None else 0
-    left = account.left_s(settings, rows)
+    left = account.left_s(settings.probation_seconds_per_class, rows)
     if left < LEAST_SECONDS:
         return _no(
             Reason.NEED_PROFILE,

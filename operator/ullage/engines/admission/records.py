@@ -136,26 +136,6 @@ class Tenant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Proposal:
-    """Who would join whom on a device, and at which shares: all that a prediction is asked.
-
-    Memory, contexts and trust are no part of it: the hard limits left these ``shares``, rising.
-    """
-
-    place: str
-    """What the device is called."""
-    accelerator: str
-    residents: tuple[Tenant, ...]
-    newcomer: Tenant
-    """Its own percent does not count."""
-    shares: tuple[int, ...]
-
-    def mixture(self, percent: int) -> tuple[Tenant, ...]:
-        """Everyone on the device once the newcomer has this share; it comes last."""
-        return (*self.residents, self.newcomer.at(percent))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
     """Predicted log slowdown of every tenant of a mixture, in the order asked.
 

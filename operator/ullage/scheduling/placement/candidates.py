@@ -21,6 +21,7 @@ import numpy as np
 from ullage.api.contract import MAX_LANE
 from ullage.cluster.records.pod_shape import PodShape
 from ullage.engines.admission.limits import LIMITS, WHOLE_PERCENT, ceiling, first_broken
+from ullage.engines.admission.query import AdmissionQuery
 from ullage.engines.lanes.assignment import AssignedLane
 from ullage.scheduling.feasibility.device_facts import (
     allowed_model,
@@ -44,7 +45,6 @@ from ullage.scheduling.inventory.node_fit import Fit, judge_node
 from ullage.scheduling.prediction.effort import FEW, SEARCH
 from ullage.scheduling.prediction.verdicts import (
     Admission,
-    AdmissionQuery,
     AdmissionRule,
     SLOViolation,
 )
@@ -197,7 +197,6 @@ class CandidateIndex:
         return AdmissionQuery(
             accelerator=self.occupancy.inventory.model_names[model],
             newcomer=request.tenant(NEWCOMER, model, top),
-            tenants=(),
             least=least,
             most=top,
             percent_limit=request.percent_limit,

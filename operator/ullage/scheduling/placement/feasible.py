@@ -17,6 +17,7 @@ import numpy as np
 from ullage.api.contract import SLOT_RESOURCE, Reason
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
 from ullage.engines.admission.limits import LIMITS, WHOLE_PERCENT, Facts, ceiling, memory_needed
+from ullage.engines.admission.query import AdmissionQuery
 from ullage.scheduling.feasibility.device_facts import (
     allowed_model,
     columns,
@@ -29,7 +30,7 @@ from ullage.scheduling.inventory.tenant_bindings import not_bound
 from ullage.scheduling.inventory.trust_domains import not_granted
 from ullage.scheduling.placement.candidates import CandidateIndex
 from ullage.scheduling.placement.messages import wanted
-from ullage.scheduling.prediction.verdicts import AdmissionQuery, SLOViolation
+from ullage.scheduling.prediction.verdicts import SLOViolation
 
 _MOST_NAMED: Final = 4
 

@@ -9,12 +9,12 @@ SchedulingPolicy says which. A rule is pure and knows neither nodes nor pods.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from ullage.api.contract import Reason
 from ullage.engines.admission.prediction import Predictor
-from ullage.engines.admission.probation import Account
+from ullage.engines.admission.query import AdmissionQuery
 from ullage.engines.admission.records import Tenant
 from ullage.engines.admission.verdict import Verdict
 
@@ -22,26 +22,6 @@ TOLERANCE: Final = 1e-6
 """Slowdowns closer than this to an objective meet it."""
 MICROS: Final = 1_000_000
 """Worth is compared in millionths of one tenant's normalised throughput, as whole numbers."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdmissionQuery:
-    """Who wants to join whom, and between which shares."""
-
-    accelerator: str
-    newcomer: Tenant
-    """Its own percent does not count."""
-    tenants: Sequence[Tenant]
-    least: int
-    most: int
-    percent_limit: int = 100
-    account: Account | None = None
-    """What trials of the newcomer's class have cost; ``None`` = it may not be tried out."""
-    domain: str = ""
-
-    def beside(self, tenants: Sequence[Tenant]) -> AdmissionQuery:
-        """The same question on a device with these tenants."""
-        return replace(self, tenants=tenants)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +63,15 @@ class AdmissionRule(Protocol):
         """Whether devices stand in order of worth, not of the share that they give."""
         ...
 
-    def judge(self, case: AdmissionQuery) -> Admission | SLOViolation:
+    def judge(self, query: AdmissionQuery) -> Admission | SLOViolation:
         """The share that the newcomer gets, or why it gets none."""
         ...
 
-    def explain(self, case: AdmissionQuery) -> Admission | SLOViolation:
+    def explain(self, query: AdmissionQuery) -> Admission | SLOViolation:
         """The same answer, with the names of just these tenants."""
         ...
 
-    def alone(self, case: AdmissionQuery, percent: int) -> SLOViolation | None:
+    def alone(self, query: AdmissionQuery, percent: int) -> SLOViolation | None:
         """Whether the newcomer keeps its own objective alone on a device at this share."""
         ...
 
@@ -107,19 +87,18 @@ class SumRule:
     predictor: Predictor
     by_worth: bool = False
 
-    def judge(self, case: AdmissionQuery) -> Admission | SLOViolation:
+    def judge(self, query: AdmissionQuery) -> Admission | SLOViolation:
         """The largest whole percent in the bounds that breaks no one's objective."""
-        if case.newcomer.max_slowdown is None and all(
-            one.max_slowdown is None for one in case.tenants
-        ):
-            return Admission(case.most, 0.0)
-        return largest_share(case.newcomer, case.tenants, (case.least, case.most), self.predictor)
+        if all(tenant.max_slowdown is None for tenant in (*query.residents, query.newcomer)):
+            return Admission(query.most, 0.0)
+        bounds = query.least, query.most
+        return largest_share(query.newcomer, query.residents, bounds, self.predictor)
 
     explain = judge
 
-    def alone(self, case: AdmissionQuery, percent: int) -> SLOViolation | None:
+    def alone(self, query: AdmissionQuery, percent: int) -> SLOViolation | None:
         """Whether the newcomer keeps its own objective alone on a device at this share."""
-        found = largest_share(case.newcomer, (), (percent, percent), self.predictor)
+        found = largest_share(query.newcomer, (), (percent, percent), self.predictor)
         return found if isinstance(found, SLOViolation) else None
 
     def slowdowns(self, accelerator: str, tenants: Sequence[Tenant]) -> tuple[float, ...]:

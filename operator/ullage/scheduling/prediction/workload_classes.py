@@ -21,7 +21,7 @@ from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
 from ullage.cluster.records.spec_fields import Knowledge
 from ullage.engines.admission.filters import check_profile
 from ullage.engines.admission.limits import WHOLE_PERCENT
-from ullage.engines.admission.probation import Account
+from ullage.engines.admission.query import Account
 from ullage.engines.admission.records import ClassProfile, Fingerprint, Tenant
 from ullage.scheduling.inventory.held_shares import scaled_share
 from ullage.scheduling.inventory.inventory import Inventory, utilisation
