@@ -19,7 +19,6 @@ from ullage.engines.admission.filters import (
     WHOLE_PERCENT,
     Device,
     Newcomer,
-    Refusal,
     Resident,
     check_device,
     check_newcomer,
@@ -31,7 +30,7 @@ from ullage.engines.admission.filters import (
 )
 from ullage.engines.admission.margin import Margin, margin, nearest
 from ullage.engines.admission.query import AdmissionQuery
-from ullage.engines.admission.records import Tenant
+from ullage.engines.admission.records import Refusal, Tenant
 from ullage.engines.admission.sayings import admitted_text, outlooks, refused
 from ullage.engines.admission.verdict import Arrival, Basis, Verdict, Weighed
 

@@ -23,7 +23,7 @@ from ullage.engines.admission.limits import (
     with_contexts_mib,
 )
 from ullage.engines.admission.query import AdmissionQuery
-from ullage.engines.admission.records import ClassProfile, Fingerprint, Tenant
+from ullage.engines.admission.records import ClassProfile, Fingerprint, Refusal, Tenant
 
 WHOLE_PERCENT: Final = limits.WHOLE_PERCENT
 CONTEXT_OVERHEAD_MIB: Final = 512
@@ -94,16 +94,6 @@ class Device:
     steps: tuple[int, ...] = ()
     percent_limit: int = WHOLE_PERCENT
     residents: tuple[Resident, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
-    """Why a newcomer may not join, with the number that stands in the way."""
-
-    reason: Reason
-    text: str
-    binding: str = ""
-    """Tenant that it fails for, "" = the device or the newcomer itself."""
 
 
 def usable_contexts(server_limit: int) -> int:

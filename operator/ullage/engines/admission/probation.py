@@ -16,7 +16,7 @@ from typing import Final
 
 from ullage.api.contract import Reason
 from ullage.engines.admission.query import Account, AdmissionQuery
-from ullage.engines.admission.records import Tenant
+from ullage.engines.admission.records import Refusal, Tenant
 from ullage.engines.admission.verdict import RiskSettings, Verdict
 
 LEAST_SECONDS: Final = 20.0
@@ -39,14 +39,6 @@ class Trial:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoTrial:
-    """Why a newcomer is not tried out here."""
-
-    reason: Reason
-    text: str
-
-
 class Outcome(StrEnum):
     """Where a trial stands."""
 
@@ -64,7 +56,7 @@ def needs_trial(verdict: Verdict, account: Account) -> bool:
 
 def may_probe(
     verdict: Verdict, query: AdmissionQuery, account: Account, settings: RiskSettings
-) -> Trial | NoTrial:
+) -> Trial | Refusal:
     """Whether a newcomer may be tried out on this device.
 
     One that was refused for lack of rows; or one that was admitted, of a class that faulted.
@@ -84,13 +76,13 @@ def may_probe(
     if (verdict.device, verdict.newcomer) != (query.place, query.newcomer.name):
         raise ValueError(f"the verdict is about {verdict.newcomer} on {verdict.device}")
     if not needs_trial(verdict, account):
-        return _no(verdict.reason or Reason.NEED_PROFILE, verdict.text or "it needs no trial")
+        return Refusal(verdict.reason or Reason.NEED_PROFILE, verdict.text or "it needs no trial")
     other = next((resident for resident in query.residents if resident.probation), None)
     if other is not None:
-        return _no(Reason.NEED_PROFILE, f"{other.name} is on trial on {query.place} already")
+        return Refusal(Reason.NEED_PROFILE, f"{other.name} is on trial on {query.place} already")
     beside = next((tenant for tenant in query.residents if tenant.latency), None)
     if beside is not None:
-        return _no(
+        return Refusal(
             Reason.NEED_PROFILE,
             f"no one is tried out beside the latency objective of {beside.name}",
         )
@@ -98,7 +90,7 @@ def may_probe(
     percent = verdict.tenants[-1].percent
     tight = next((one for one in query.mixture(percent) if _too_narrow(one)), None)
     if tight is not None:
-        return _no(
+        return Refusal(
             Reason.NEED_PROFILE,
             f"no one is tried out where the {tight.percent} % of {tight.name} alone cost what its "
             f"objective of {tight.max_slowdown:g} allows: a larger share leaves room for a trial",
@@ -107,7 +99,7 @@ def may_probe(
     rows = profile.rows if profile is not None else 0
     left = account.left_s(settings.probation_seconds_per_class, rows)
     if left < LEAST_SECONDS:
-        return _no(
+        return Refusal(
             Reason.NEED_PROFILE,
             f"class {account.workload_class} has {left:.0f} s of trial left and one takes "
             f"{LEAST_SECONDS:.0f} s; it needs a whole device until new rows exist",
@@ -143,7 +135,3 @@ def _too_narrow(tenant: Tenant) -> bool:
     if demand is None or tenant.max_slowdown is None:
         return False
     return HEADROOM * demand / (tenant.percent / 100) > tenant.max_slowdown
-
-
-def _no(reason: Reason, text: str) -> NoTrial:
-    return NoTrial(reason=reason, text=text)

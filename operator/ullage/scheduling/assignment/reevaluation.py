@@ -18,11 +18,11 @@ from ullage.api.reasons import ConditionType, Standing, standing_of
 from ullage.cluster.records.snapshot import PodStage, WorkloadKind, WorkloadRecord
 from ullage.cluster.records.status import MadeRoom
 from ullage.cluster.values.device_ref import DeviceRef
+from ullage.engines.admission.records import TOLERANCE
 from ullage.scheduling.feasibility.resource_requests import ResourceRequests
 from ullage.scheduling.inventory.held_shares import accelerators_asked, scaled_share
 from ullage.scheduling.model.view import Held, Member, PendingEviction, View
 from ullage.scheduling.placement.predicted_figures import Predictions
-from ullage.scheduling.prediction.verdicts import TOLERANCE
 
 _WHOLE_PERCENT: Final = 100
 

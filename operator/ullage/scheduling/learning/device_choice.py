@@ -17,14 +17,14 @@ from ullage.api.reasons import Standing
 from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
 from ullage.cluster.records.spec_fields import CostAim
 from ullage.cluster.records.status import Recommended
+from ullage.engines.admission.records import Refusal
 from ullage.engines.devicechoice.offers import Aim
 from ullage.scheduling.learning.recommend import goal_of
 from ullage.scheduling.learning.throughput import Throughput, Throughputs, across_nodes
-from ullage.scheduling.model.device_choice import BEST, NO_CHOICE, DeviceChoice, Refusal
+from ullage.scheduling.model.device_choice import BEST, NO_CHOICE, DeviceChoice
 
-NOT_COMPARED: Final[Refusal] = (
-    Reason.WAITING_FOR_DECISION,
-    "types were not compared by spec.cost yet",
+NOT_COMPARED: Final = Refusal(
+    Reason.WAITING_FOR_DECISION, "types were not compared by spec.cost yet"
 )
 
 
@@ -113,7 +113,7 @@ def _refused(cost: CostAim, rows: Mapping[str, Recommended]) -> tuple[tuple[str,
         not (is_out(row.reason) or is_open(row.reason)) for row in rows.values()
     )
     return tuple(
-        (name, (row.reason, f"{name}: {row.message}"))
+        (name, Refusal(row.reason, f"{name}: {row.message}"))
         for name, row in sorted(rows.items())
         if is_out(row.reason) or (another and is_open(row.reason))
     )

@@ -16,6 +16,7 @@ from ullage.api.contract import SLOT_RESOURCE, GPUMode
 from ullage.cluster.records.snapshot import WorkloadRecord
 from ullage.cluster.records.status import RefusalLine
 from ullage.engines.admission.limits import LIMIT_OF, MIXED, WHOLE_PERCENT, Shortfall, ceiling
+from ullage.engines.admission.records import Refusal
 from ullage.scheduling.feasibility.device_facts import figures_for
 from ullage.scheduling.feasibility.lanes import joined_lane, top_share
 from ullage.scheduling.feasibility.occupancy import Occupancy
@@ -24,7 +25,6 @@ from ullage.scheduling.inventory.node_fit import shortages, why_not
 from ullage.scheduling.inventory.trust_domains import why_apart
 from ullage.scheduling.placement.candidates import CandidateIndex
 from ullage.scheduling.placement.survey import Stage, Tally
-from ullage.scheduling.prediction.verdicts import SLOViolation
 
 MOST_LINES: Final = 8
 _GIB: Final = 2**30
@@ -82,6 +82,11 @@ def headline(workload: WorkloadRecord, placed: int, lines: Sequence[RefusalLine]
         f"needs {wanted(workload)}{members}; {nearest}{first.message}; "
         f"to help: {first.reason.in_short}"
     )
+
+
+def for_good(workload: WorkloadRecord, refusal: Refusal) -> str:
+    """The sentence for a workload that can never run here."""
+    return f"needs {wanted(workload)}; {refusal.text}; to help: {refusal.reason.in_short}"
 
 
 def _why(candidate_index: CandidateIndex, request: ResourceRequest, tally: Tally) -> str:
@@ -180,7 +185,7 @@ def _breach(candidate_index: CandidateIndex, request: ResourceRequest, site: int
     top = WHOLE_PERCENT if request.exclusive else top_share(lane, ceiling(facts, request))
     # what is remembered of like situations may name other tenants
     found = candidate_index.rule.explain(candidate_index.case(request, site, top, lane))
-    text = found.text if isinstance(found, SLOViolation) else "an objective would break"
+    text = found.text if isinstance(found, Refusal) else "an objective would break"
     return f"{text}{_beside(occupancy, site)}"
 
 

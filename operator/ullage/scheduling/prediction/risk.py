@@ -22,16 +22,11 @@ from ullage.engines.admission.decision import predict
 from ullage.engines.admission.limits import WHOLE_PERCENT
 from ullage.engines.admission.margin import margin
 from ullage.engines.admission.model import LearnedModel
-from ullage.engines.admission.probation import NoTrial, may_probe, needs_trial
+from ullage.engines.admission.probation import may_probe, needs_trial
 from ullage.engines.admission.query import AdmissionQuery
-from ullage.engines.admission.records import ClassProfile, Forecast, Tenant
+from ullage.engines.admission.records import TOLERANCE, ClassProfile, Forecast, Refusal, Tenant
 from ullage.engines.admission.verdict import Basis, RiskSettings, Verdict
-from ullage.scheduling.prediction.verdicts import (
-    MICROS,
-    TOLERANCE,
-    Admission,
-    SLOViolation,
-)
+from ullage.scheduling.prediction.verdicts import MICROS, Admission
 
 _FORECASTS_BYTES: Final = 64 * MIB
 """Of the forecasts of one model: about 100,000."""
@@ -144,7 +139,7 @@ class Usual:
         return lost / total if total else 0.0
 
 
-Answers = Memo[tuple[object, ...], Admission | SLOViolation]
+Answers = Memo[tuple[object, ...], Admission | Refusal]
 """By everything of a case that matters."""
 _ANSWERS_BYTES: Final = 64 * MIB
 """Of one accelerator: about 20,000."""
@@ -195,7 +190,7 @@ class RiskRule:
     def __post_init__(self) -> None:
         self._numbers = Numbers(self.cache.numbers)
 
-    def judge(self, query: AdmissionQuery) -> Admission | SLOViolation:
+    def judge(self, query: AdmissionQuery) -> Admission | Refusal:
         """The share of largest net value within the risk, a trial, or what stands in the way.
 
         The names in the answer may be those of other tenants, alike in all that matters.
@@ -217,7 +212,7 @@ class RiskRule:
             answers.put(key, found)
         return found
 
-    def explain(self, query: AdmissionQuery) -> Admission | SLOViolation:
+    def explain(self, query: AdmissionQuery) -> Admission | Refusal:
         """The same, always judged again, with the names of just these tenants."""
         usual = self.usual.get(query.accelerator, Usual())
         recall = self._at(query.accelerator)[1]
@@ -299,7 +294,7 @@ class RiskRule:
         ]
         return inside[worth.index(max(worth))]
 
-    def alone(self, query: AdmissionQuery, percent: int) -> SLOViolation | None:
+    def alone(self, query: AdmissionQuery, percent: int) -> Refusal | None:
         """Whether the newcomer keeps its own objective alone on a device at this share."""
         if percent >= WHOLE_PERCENT and _keeps_alone(query):
             return None
@@ -309,14 +304,20 @@ class RiskRule:
         if found.passes or (found.z >= -TOLERANCE and _at_its_worst(query.newcomer)):
             return None
         predicted = math.exp(found.reach(found.required))
-        return SLOViolation(percent, query.newcomer.name, predicted, found.allowed)
+        return Refusal(
+            Reason.PREDICTED_SLO_BREACH,
+            binding=query.newcomer.name,
+            percent=percent,
+            predicted=predicted,
+            allowed=found.allowed,
+        )
 
     def slowdowns(self, accelerator: str, tenants: Sequence[Tenant]) -> tuple[float, ...]:
         """Predicted slowdown (median) of everyone on a device, each at its own share."""
         found = self._forecast(accelerator, tenants)
         return tuple(math.exp(mean) for mean in found.mean)
 
-    def _trial(self, query: AdmissionQuery, verdict: Verdict) -> Admission | SLOViolation | None:
+    def _trial(self, query: AdmissionQuery, verdict: Verdict) -> Admission | Refusal | None:
         """A place on probation: too little was seen, or what was seen is in doubt after a fault."""
         if query.account is None or not needs_trial(verdict, query.account):
             return None
@@ -324,7 +325,7 @@ class RiskRule:
             text = "and no one is tried out who has a latency objective"
             return _breach(verdict, Reason.NEED_PROFILE, f"{verdict.text}; {text}")
         found = may_probe(verdict, query, query.account, self.settings)
-        if isinstance(found, NoTrial):
+        if isinstance(found, Refusal):
             return _breach(verdict, found.reason, f"{verdict.text}; {found.text}")
         own = verdict.tenants[-1]
         worth = 1 / own.predicted - verdict.risk
@@ -366,7 +367,7 @@ def _micros(worth: float) -> int:
     return round(worth * MICROS)
 
 
-def _breach(verdict: Verdict, reason: Reason | None = None, text: str = "") -> SLOViolation:
+def _breach(verdict: Verdict, reason: Reason | None = None, text: str = "") -> Refusal:
     """A refusal in the words of the caller."""
     bound: Sequence[float] = [
         tenant.predicted for tenant in verdict.tenants if tenant.name == verdict.binding
@@ -375,11 +376,11 @@ def _breach(verdict: Verdict, reason: Reason | None = None, text: str = "") -> S
         (outlook.allowed for outlook in verdict.tenants if outlook.name == verdict.binding), None
     )
     percent = verdict.tenants[-1].percent if verdict.tenants else 0
-    return SLOViolation(
-        percent,
+    return Refusal(
+        reason or verdict.reason or Reason.PREDICTED_SLO_BREACH,
+        text or verdict.text,
         verdict.binding,
+        percent,
         bound[0] if bound else 0.0,
         allowed or 0.0,
-        reason=reason or verdict.reason or Reason.PREDICTED_SLO_BREACH,
-        text=text or verdict.text,
     )

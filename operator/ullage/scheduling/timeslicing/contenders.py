@@ -17,6 +17,7 @@ from ullage.api.reasons import Standing, standing_of
 from ullage.cluster.records.profile import Source
 from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
 from ullage.engines.admission.limits import HEALTHY
+from ullage.engines.admission.records import Refusal
 from ullage.engines.allocation.policies import POLICIES, Objective
 from ullage.scheduling.feasibility.occupancy import Occupancy
 from ullage.scheduling.feasibility.resource_requests import ResourceRequest, ResourceRequests
@@ -29,7 +30,7 @@ from ullage.scheduling.model.lifecycle_step import LifecycleStep
 from ullage.scheduling.model.phases import Phase
 from ullage.scheduling.model.slice_ledger import Ledger
 from ullage.scheduling.model.view import Held, Member, View
-from ullage.scheduling.placement.feasible import Feasibility, Infeasible
+from ullage.scheduling.placement.feasible import Feasibility
 from ullage.scheduling.placement.preemption import priority_of, unsaved_s
 from ullage.scheduling.timeslicing.pair_records import Pairing
 
@@ -103,7 +104,7 @@ class Typed:
     requests: ResourceRequests
     feasibility: Feasibility
     _known: dict[tuple[int, frozenset[int], int], ResourceRequest] = field(default_factory=dict)
-    _fits: dict[tuple[int, int], Infeasible | None] = field(default_factory=dict)
+    _fits: dict[tuple[int, int], Refusal | None] = field(default_factory=dict)
 
     def of(
         self, request: ResourceRequest, models: frozenset[int], percent: int = 0

@@ -21,14 +21,13 @@ from ullage.api.contract import Reason
 from ullage.engines.admission.decision import admit
 from ullage.engines.admission.filters import Device, Newcomer, query_for
 from ullage.engines.admission.probation import (
-    NoTrial,
     Outcome,
     Trial,
     end_of_trial,
     may_probe,
 )
 from ullage.engines.admission.query import Account
-from ullage.engines.admission.records import ClassProfile, Fingerprint
+from ullage.engines.admission.records import ClassProfile, Fingerprint, Refusal
 from ullage.engines.admission.verdict import Basis, RiskSettings
 
 UNSURE = Basis(forecaster=CrowdForecaster(), thresholds=uncertified())
@@ -42,12 +41,12 @@ TRIAL = Trial(percent=20, seconds=60)
 
 def asked(
     where: Device = BUSY, who: Newcomer = STRANGER, account: Account = ACCOUNT
-) -> Trial | NoTrial:
+) -> Trial | Refusal:
     return may_probe(admit(where, who, UNSURE), query_for(who, where), account, SETTINGS)
 
 
-def said(answer: Trial | NoTrial) -> str:
-    assert isinstance(answer, NoTrial)
+def said(answer: Trial | Refusal) -> str:
+    assert isinstance(answer, Refusal)
     return answer.text
 
 
@@ -109,7 +108,7 @@ def test_a_class_that_faulted_is_tried_out_though_it_was_admitted() -> None:
 def test_a_forecast_breach_is_no_case_for_a_trial() -> None:
     crowd = replace(UNSURE, forecaster=CrowdForecaster(toll=3.0))
     answer = may_probe(admit(BUSY, STRANGER, crowd), QUERY, ACCOUNT, SETTINGS)
-    assert isinstance(answer, NoTrial)
+    assert isinstance(answer, Refusal)
     assert answer.reason is Reason.PREDICTED_SLO_BREACH
 
 
@@ -117,7 +116,7 @@ def test_who_was_admitted_needs_no_trial() -> None:
     sure = replace(UNSURE, thresholds=certified())
     verdict = admit(BUSY, STRANGER, sure)
     answer = may_probe(verdict, QUERY, ACCOUNT, SETTINGS)
-    assert isinstance(answer, NoTrial)
+    assert isinstance(answer, Refusal)
 
 
 def test_a_verdict_of_another_device_is_refused() -> None:
