@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
-from ullage.api.contract import JsonObject, Reason, WireError, objects, section
+from ullage.api.contract import JsonObject, WireError, objects, section
+from ullage.api.reasons import Standing, standing_of
 from ullage.api.words import TuningAlgorithm
 from ullage.cluster.projection.tuning import MOST_TRIALS, project_tuning_job
 from ullage.cluster.records.tuning import TrialResult, TuningRecord
@@ -20,9 +20,6 @@ from ullage.engines.tuning.suggestions import TrialOutcome, size
 from ullage.ports import JsonPatch
 from ullage.scheduling.model.phases import OVER
 from ullage.scheduling.tuning.search import Search, Texts
-
-WITHOUT_METRIC: Final = (Reason.METRIC_MISSING, Reason.METRIC_NOT_A_NUMBER)
-"""A trial that ended so is not told of, as Katib does with one whose metrics are unavailable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +132,9 @@ def _outcome(
         return TrialOutcome.RUNNING, None
     if result.value is not None:
         return TrialOutcome.COMPLETE, result.value
-    return (None if result.reason in WITHOUT_METRIC else TrialOutcome.FAILED), None
+    # as Katib does with a trial whose metrics are unavailable
+    without = Standing.NO_METRIC in standing_of(result.reason)
+    return (None if without else TrialOutcome.FAILED), None
 
 
 def suggestions_patch(search: KatibSearch, points: Sequence[Texts]) -> JsonPatch:

@@ -37,10 +37,6 @@ CONTRACT = {
 MODEL_FREE = CONTRACT | {
     "ullage.api",
     "ullage.api.adoption",
-    "ullage.api.explanations.explained",
-    "ullage.api.explanations.all",
-    "ullage.api.explanations.cost",
-    "ullage.api.explanations.sharing",
     "ullage.api.template_bounds",
 }
 
