@@ -35,7 +35,7 @@ from ullage.engines.lanes.residents import (
 )
 from ullage.engines.lanes.settings import EXACT, IterationPolicy, LaneAim, LaneSettings
 from ullage.engines.lanes.simulator import LaneJob, LaneSimulator, PlayedLanes, jain, play_lanes
-from ullage.simulate.table import opened, rows
+from ullage_simulate.table import opened, rows
 
 EVENTS: Final = 1_000_000
 PER_RUN: Final = 2_000

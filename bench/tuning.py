@@ -32,7 +32,7 @@ from ullage.engines.tuning.records import Rules
 from ullage.engines.tuning.rungs import SyncHalving
 from ullage.engines.tuning.simulator import Change, ChangeKind, Played, TrialFacts, play
 from ullage.engines.tuning.speed_curves import SpeedCurve, Widths
-from ullage.simulate.tuning import (
+from ullage_simulate.tuning import (
     TuningQuestion,
     drawn,
     planners,

@@ -13,7 +13,7 @@ from typing import Any
 
 from aiohttp import web
 
-from ullage_run.router.settings import ReplicaAddress
+from ullage_router.settings import ReplicaAddress
 
 COMPLETIONS = "/v1/completions"
 

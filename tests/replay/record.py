@@ -17,6 +17,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
+from ullage.simulate.decided import Play, begun_play
+from ullage.simulate.events import Settings
+from ullage.simulate.failures import FailureLaw
+from ullage.simulate.policies import POLICIES
+from ullage.simulate.speeds import built_in
+from ullage.simulate.trace import Fleet, Trace, TraceJob, fitted, in_order
+from ullage.simulate.work import Costs
+
 from bench.decide_world import World as LargeWorld
 from bench.decide_world import a_mixture, add_profiles
 from demo.cluster import LocalCluster
@@ -27,13 +35,6 @@ from ullage.engines.allocation.round_records import RoundSettings
 from ullage.scheduling.cycle.decide import decide
 from ullage.scheduling.cycle.diff import diff
 from ullage.scheduling.model.plan import DecideSettings
-from ullage.simulate.decided import Play, begun_play
-from ullage.simulate.events import Settings
-from ullage.simulate.failures import FailureLaw
-from ullage.simulate.policies import POLICIES
-from ullage.simulate.speeds import built_in
-from ullage.simulate.trace import Fleet, Trace, TraceJob, fitted, in_order
-from ullage.simulate.work import Costs
 
 SIMULATED: Final = (
     "fifo", "las", "finish-time-fairness", "makespan", "max-throughput", "sjf", "min-cost",

@@ -22,7 +22,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, assert_never
 
 import structlog
 
@@ -324,8 +324,10 @@ class Daemon:
                 await self._expect_start()
             case MpsState.FAULT:
                 await self._outlast_fault()
-            case _:
+            case MpsState.ACTIVE | MpsState.UNKNOWN:
                 await self._stay_active(look)
+            case _:
+                assert_never(look.state)
 
     async def _stay_active(self, look: DaemonState) -> None:
         if look.default_percent != self._control.default_percent:

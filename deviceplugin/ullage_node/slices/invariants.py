@@ -35,12 +35,6 @@ from ullage_node.model.slices import (
     trust_domain_of,
 )
 
-_SAID: Final[Mapping[Reason, Reason]] = {
-    Reason.ENFORCEMENT_MISSING: Reason.UNENFORCED,
-    Reason.TRUST_DOMAIN: Reason.TRUST_DOMAIN,
-}
-"""The engine's reasons in the node's words; all others are about room."""
-
 
 def last_word(
     device: NodeDevice, newcomer: DesiredSlice, neighbours: Sequence[HeldSlice]
@@ -72,8 +66,18 @@ def last_word(
     refusal = filters.first_refusal(asked, seen)
     if refusal is None:
         return None
-    reason = _SAID.get(refusal.reason, Reason.CAPACITY_EXCEEDED)
-    return SliceRefusal(reason=reason, message=refusal.text)
+    return SliceRefusal(reason=_of_the_node(refusal.reason), message=refusal.text)
+
+
+def _of_the_node(reason: Reason) -> Reason:
+    """The engine's reason in the node's words; all others are about room."""
+    match reason:
+        case Reason.TRUST_DOMAIN:
+            return reason
+        case Reason.ENFORCEMENT_MISSING:
+            return Reason.UNENFORCED
+        case _:
+            return Reason.CAPACITY_EXCEEDED
 
 
 def _seen(

@@ -18,12 +18,12 @@ from ullage.cli.comparing import figures_table, followed, tell
 
 if TYPE_CHECKING:
     from ullage.cli.simulate_options import Inputs, Play, Spot
-    from ullage.simulate.spot.comparison import Asked, Comparison
+    from ullage_simulate.spot.comparison import Asked, Comparison
 
 
 def asked_for(inputs: Inputs, play: Play, spot: Spot) -> Asked:
     """The comparison that the options ask for."""
-    from ullage.simulate.spot.comparison import DRAWN, POLICIES, STARTS, Asked
+    from ullage_simulate.spot.comparison import DRAWN, POLICIES, STARTS, Asked
 
     return Asked(
         trace=inputs.trace or DRAWN,
@@ -49,7 +49,7 @@ def watched(asked: Asked, console: Console) -> Comparison:
     Raises:
         ValueError: what was asked for makes no sense; the text says what to mend.
     """
-    from ullage.simulate.spot.comparison import compare
+    from ullage_simulate.spot.comparison import compare
 
     return followed(partial(compare, asked), console)
 
@@ -102,10 +102,10 @@ def show(found: Comparison, json_file: str, plot: str, *, each: bool) -> None:
     Raises:
         NoPlotter: pictures were asked for and matplotlib is missing.
     """
-    from ullage.simulate.spot.comparison import to_json
+    from ullage_simulate.spot.comparison import to_json
 
     def pictures(where: Path) -> tuple[Path, ...]:
-        from ullage.simulate.spot.plots import draw
+        from ullage_simulate.spot.plots import draw
 
         return draw(found, where)
 

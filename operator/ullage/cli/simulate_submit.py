@@ -27,7 +27,7 @@ from ullage.cluster.codecs.objects import optional_text
 
 if TYPE_CHECKING:
     from ullage.cli.target import Target
-    from ullage.simulate.submission import Submission
+    from ullage_simulate.submission import Submission
 
 MOST_BYTES: Final = 1 << 20
 """Of a manifest; the API server takes no more either."""
@@ -55,7 +55,7 @@ def submission(target: Target, manifest: str, snapshot: str) -> tuple[Submission
     from ullage.kube.credentials import CredentialsError
     from ullage.ports import ApiError
     from ullage.scheduling.model.plan import DecideSettings
-    from ullage.simulate.submission import submitted
+    from ullage_simulate.submission import submitted
 
     content = _text(manifest)
     try:

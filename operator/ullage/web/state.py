@@ -13,7 +13,6 @@ from decimal import Decimal
 from typing import Final
 
 from ullage.api.contract import DesiredSlice, Health, ObservedDevice, Reason
-from ullage.api.explanations.all import REASONS
 from ullage.api.times import rfc3339
 from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot, WorkloadRecord
 from ullage.engines.admission.limits import WHOLE_PERCENT
@@ -146,7 +145,7 @@ def _waiting(workload: WorkloadRecord, snapshot: Snapshot) -> Json:
 
 
 def _remedy(reason: Reason | None) -> str:
-    return "" if reason is None else REASONS[reason].what_to_do
+    return "" if reason is None else reason.what_to_do
 
 
 def _objectives(workloads: Iterable[WorkloadRecord]) -> list[Json]:

@@ -25,9 +25,9 @@ from ullage import ports
 from ullage.cli.look import snapshot_of
 from ullage.cluster.values.streams import STREAMS
 from ullage.kube.client import K8sCluster
-from ullage.simulate.comparison import Asked, Comparison, compare
-from ullage.simulate.from_cluster import fleet_of
-from ullage.simulate.trace import TraceError
+from ullage_simulate.comparison import Asked, Comparison, compare
+from ullage_simulate.from_cluster import fleet_of
+from ullage_simulate.trace import TraceError
 
 RUNNING = {
     "phase": "Running",

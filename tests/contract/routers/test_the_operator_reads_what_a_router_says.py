@@ -16,7 +16,7 @@ from fakes.routed import routed
 from ullage.cluster.records.router import RouterReport
 from ullage.kube.manifests.router import METRICS_PORT
 from ullage.kube.router_reader import LOAD_PATH, WAIT_S, RouterReader, RouterSilent
-from ullage_run.router import server as router_server
+from ullage_router import server as router_server
 from ullage_run.times import LOAD_WAIT_MOST_S
 
 

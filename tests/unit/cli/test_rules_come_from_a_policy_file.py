@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from ullage.cli.policy_file import policy_rules
-from ullage.simulate.comparison import Asked, compare
-from ullage.simulate.outcome import Outcome
-from ullage.simulate.trace import TraceError
+from ullage_simulate.comparison import Asked, compare
+from ullage_simulate.outcome import Outcome
+from ullage_simulate.trace import TraceError
 
 POLICY = """
 apiVersion: ullage.dev/v1alpha1

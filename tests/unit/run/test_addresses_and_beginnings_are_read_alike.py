@@ -8,8 +8,8 @@ import pytest
 
 from ullage.engines.tiers.flush import Link
 from ullage.engines.tiers.records import Settings
-from ullage_run.coordinator_maps import CoordinatorSettings
-from ullage_run.coordinator_server import BAD_ARGUMENTS, main
+from ullage_coordinator.maps import CoordinatorSettings
+from ullage_coordinator.server import BAD_ARGUMENTS, main
 from ullage_run.frames import address_of
 from ullage_run.group import _steps
 

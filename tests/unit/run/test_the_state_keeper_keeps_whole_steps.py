@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oracles import state_store_book
+from ullage_coordinator.state_store import ShardStore
 from ullage_run.frames import Frame, FrameError, FrameKind, Receipt
-from ullage_run.state_store import ShardStore
 
 
 def offer(shard: int, step: int, epoch: int = 1) -> Frame:

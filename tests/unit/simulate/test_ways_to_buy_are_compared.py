@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from ullage.engines.capacity.records import CapacityType
-from ullage.simulate.spot.comparison import Asked, Comparison, Outcome, compare, to_json
-from ullage.simulate.spot.market import ON_DEMAND, Market, Series, generate, market
-from ullage.simulate.spot.play import Counts, Job, Run, play, restarts
-from ullage.simulate.spot.readers import read_series
-from ullage.simulate.trace import TraceError
+from ullage_simulate.spot.comparison import Asked, Comparison, Outcome, compare, to_json
+from ullage_simulate.spot.market import ON_DEMAND, Market, Series, generate, market
+from ullage_simulate.spot.play import Counts, Job, Run, play, restarts
+from ullage_simulate.spot.readers import read_series
+from ullage_simulate.trace import TraceError
 
 SMALL = Asked(starts=2, work_h=6, deadline_h=9, replicas=2, select=("pool=zone-c", "pool=zone-w"))
 

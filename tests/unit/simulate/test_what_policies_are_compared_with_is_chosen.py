@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import pytest
 
-from ullage.simulate.comparison import DECIDE, Asked, compare
-from ullage.simulate.policies import chosen
-from ullage.simulate.trace import TraceError
+from ullage_simulate.comparison import DECIDE, Asked, compare
+from ullage_simulate.policies import chosen
+from ullage_simulate.trace import TraceError
 
 
 def names(*wanted: str, against: tuple[str, ...] = ()) -> list[str]:

@@ -22,6 +22,7 @@ from ullage.engines.devicechoice.offers import (
     Goal,
     Priced,
     Recommendation,
+    RecommendationOutcome,
     Source,
 )
 from ullage.engines.devicechoice.predict import Work, cost_of, training_interval
@@ -80,7 +81,7 @@ def _advice_aim(goal: Goal, rows: Sequence[Priced]) -> Aim:
     return Aim.COST if priced and goal.objective is not CostObjective.DEADLINE else Aim.TIME
 
 
-def _outcome(goal: Goal, chosen: Priced | None, best: Priced | None) -> Reason:
+def _outcome(goal: Goal, chosen: Priced | None, best: Priced | None) -> RecommendationOutcome:
     if best is None:
         return Reason.NO_FEASIBLE_ACCELERATOR
     if goal.objective is CostObjective.DEADLINE:

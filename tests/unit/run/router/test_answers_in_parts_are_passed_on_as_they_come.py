@@ -15,8 +15,8 @@ import pytest
 from aiohttp import web
 
 from fakes.routed import Routed, routed, until
-from ullage_run.router.replicas import PARTS
-from ullage_run.router.settings import ClientLimits, ReplicaAddress
+from ullage_router.replicas import PARTS
+from ullage_router.settings import ClientLimits, ReplicaAddress
 
 COMPLETIONS = "/v1/chat/completions"
 

@@ -22,7 +22,7 @@ from fakes.batch_server import (
     talk_nonsense,
 )
 from fakes.routed import routed, tensor, until
-from ullage_run.router.settings import ClientLimits, ReplicaAddress
+from ullage_router.settings import ClientLimits, ReplicaAddress
 
 
 def slow(_: int) -> float:

@@ -7,8 +7,8 @@ from __future__ import annotations
 import pytest
 from prometheus_client import generate_latest
 
-from ullage_run.router.dispatcher import Dispatcher
-from ullage_run.router.settings import GenerativeSettings, ReplicaAddress, RouterSettings
+from ullage_router.dispatcher import Dispatcher
+from ullage_router.settings import GenerativeSettings, ReplicaAddress, RouterSettings
 
 
 @pytest.mark.parametrize("generative", [None, GenerativeSettings()])

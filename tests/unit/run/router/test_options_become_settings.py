@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from ullage.engines.batching.chooser import Policy, Rules
-from ullage_run.router.settings import (
+from ullage_router.settings import (
     MIB,
     Addresses,
     ClientLimits,

@@ -13,7 +13,7 @@ from aiohttp import web
 from fakes.batch_server import batch_server, doubled
 from fakes.routed import routed, tensor, until
 from ullage.engines.batching.chooser import Policy, Rules
-from ullage_run.router.settings import ReplicaAddress
+from ullage_router.settings import ReplicaAddress
 
 
 def slow(_: int) -> float:

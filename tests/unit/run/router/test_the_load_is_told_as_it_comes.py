@@ -12,7 +12,7 @@ import pytest
 
 from fakes.batch_server import batch_server
 from fakes.routed import LOOPBACK, Routed, routed, until
-from ullage_run.router.arrivals import MOST_WAITERS, ArrivalRate
+from ullage_router.arrivals import MOST_WAITERS, ArrivalRate
 from ullage_run.times import ARRIVALS_WINDOW_S
 
 

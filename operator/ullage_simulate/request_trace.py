@@ -1,0 +1,47 @@
+# SPDX-FileCopyrightText: The Ullage Authors
+# SPDX-License-Identifier: Apache-2.0
+"""Reads the times of requests from a file of the user."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from ullage.engines.scaling.forecast import Floats
+from ullage_simulate.table import Row, opened, rows
+from ullage_simulate.trace import TraceError
+
+MOST_REQUESTS: Final = 5_000_000
+FEWEST_REQUESTS: Final = 2
+
+
+def arrivals(path: Path) -> Floats:
+    """The times of requests in a file, seconds from the first, in order.
+
+    Args:
+        path: A table with the column ``arrival_s``, or ``timestamp`` with instants.
+
+    Raises:
+        TraceError: it cannot be read, or has another form; the text names line and column.
+    """
+    found = []
+    for row in rows(str(path), opened(path)):
+        found.append(_moment(row))
+        if len(found) > MOST_REQUESTS:
+            raise TraceError(f"{path}: more than {MOST_REQUESTS:,} requests: take a part of it")
+    if len(found) < FEWEST_REQUESTS:
+        raise TraceError(f"{path}: at least {FEWEST_REQUESTS} requests are needed")
+    times = np.sort(np.asarray(found))
+    return np.asarray(times - times[0])
+
+
+def _moment(row: Row) -> float:
+    if "timestamp" not in row.cells:
+        return row.number("arrival_s", "seconds, as 12.5")
+    try:
+        return datetime.fromisoformat(row.text("timestamp")[:26]).timestamp()
+    except (ValueError, OverflowError):
+        raise row.wrong("timestamp", "is no instant: write 2026-01-31T12:00:00") from None
