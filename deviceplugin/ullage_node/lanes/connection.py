@@ -135,7 +135,7 @@ class LaneConnection(asyncio.BufferedProtocol):
                 self._transport.pause_reading()
                 loop = asyncio.get_running_loop()
                 self._paused = (
-                    loop.call_later(wait_s, self._go_on) if wait_s else loop.call_soon(self._go_on)
+                    _later(wait_s, self._go_on) if wait_s else loop.call_soon(self._go_on)
                 )
                 return
         if self._filled == len(self._buffer):
