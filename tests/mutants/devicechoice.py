@@ -237,7 +237,7 @@ MUTANTS: Final = (
     Mutant(
         "rows that repeat one another make no sure transfer",
         f"{ENGINE}/transfer.py",
-        "return max(said, LEAST_SPREAD)",
+        "return max(spread, LEAST_SPREAD)",
         "return said",
         STEPS,
     ),

@@ -82,7 +82,7 @@ def keepable(shape: Shape, needed: Floats) -> tuple[Floats, tuple[DroppedSLO, ..
 
 
 def _fewest(shape: Shape, asked: Ints, needs: Floats) -> tuple[Flags, bool]:
-    """Which of the deadlines to give up, and whether these need not be the fewest."""
+    """The deadlines to give up, and whether these need not be the fewest."""
     rows, columns = len(asked), shape.columns
     base, speed = shape.base.tocoo(), shape.speed[asked].tocoo()
     # speed / need + given up >= 1, written as an upper limit.

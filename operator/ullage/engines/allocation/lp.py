@@ -220,20 +220,20 @@ def _by_devices(shape: Shape, floors: Floats, rise: Floats) -> float:
     with np.errstate(divide="ignore"):
         each = np.where(shape.rate > 0, size / shape.rate, np.inf)
     prices = np.ones(len(shape.pools))
-    found = np.inf
+    most_scaled = np.inf
     for _ in range(_PRICINGS):
         cost = each * prices[shape.pool_of]
         kind = cost.argmin(axis=1)
         least = cost[np.arange(shape.groups), kind]
         spent, room = float(least @ rise), float(prices @ shape.capacity)
         if not spent > 0:
-            return found
-        found = min(found, (room - float(least @ floors)) / spent)
+            return most_scaled
+        most_scaled = min(most_scaled, (room - float(least @ floors)) / spent)
         # what is asked for more than the others gets dearer
         asked = np.zeros(len(shape.pools))
-        np.add.at(asked, shape.pool_of[kind], least * (floors + rise * max(found, 0.0)))
+        np.add.at(asked, shape.pool_of[kind], least * (floors + rise * max(most_scaled, 0.0)))
         prices *= np.sqrt((asked + _SURE * room) / (prices * shape.capacity + _SURE * room))
-    return found
+    return most_scaled
 
 
 def nearest(shape: Shape, floors: Floats, target: Floats, gain: Floats, value: float) -> Floats:

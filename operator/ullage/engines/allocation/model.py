@@ -37,7 +37,7 @@ class PriceMissingError(ProblemError):
 
 
 class Result(StrEnum):
-    """How a solve ended."""
+    """End of a solve."""
 
     OPTIMAL = "Optimal"
     KEPT_LAST = "KeptLast"

@@ -45,7 +45,7 @@ class RoundJob(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundSettings:
-    """How rounds are cut.
+    """Length of rounds, and bounds on what jobs and gangs lose by them.
 
     Attributes:
         round_s: Length of a round.

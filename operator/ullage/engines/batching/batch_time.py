@@ -14,7 +14,7 @@ from ullage.engines.batching.histogram import Histogram
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchCosts:
-    """What a batch costs on one device at one share.
+    """Time of a batch on one device at one share.
 
     ``fixed_s`` is c0 in seconds, ``factors`` is c1 by batch size, without a unit.
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which waiting requests run now, in which batch size, and which are refused at once.
+"""Choice of the waiting requests that run now, of the batch size, and of those refused at once.
 
 The chooser reads no clock and knows no connection; router and simulator call it alike.
 """
@@ -31,7 +31,7 @@ TABLES: Final = 64
 
 
 class Policy(StrEnum):
-    """How requests are ordered and batched."""
+    """Order and batching of requests."""
 
     ORLOJ = "Orloj"
     EDF = "EDF"
@@ -39,7 +39,7 @@ class Policy(StrEnum):
 
 
 class SizeRule(StrEnum):
-    """How a batch size is chosen.
+    """Rule for the batch size.
 
     EDF by ``FinishesPerTime`` takes the earliest of those whose slack allows the estimate of the
     size; by ``LargestFeasible`` it never passes the earliest request over.
@@ -51,7 +51,7 @@ class SizeRule(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What an owner sets.
+    """Settings of an owner.
 
     ``drop_threshold`` is the least probability to finish alone that keeps a request; with 0 only
     hopeless requests are refused. ``rate_per_s`` is b of the score, by default one over the mean
@@ -114,7 +114,7 @@ class Chooser:
         self._alone.clear()
 
     def choose(self, waiting: Waiting, now_s: float) -> Choice:
-        """What one idle worker runs.
+        """Choose what one idle worker runs.
 
         Args:
             waiting: Requests, by earlier deadline first.
@@ -177,12 +177,12 @@ class Chooser:
         left = slack[kept]
         best, best_value = kept[:1], -1.0
         for row in self._table(waiting, kept):
-            found = _candidates(row, left)
-            if found is None:
+            index = _candidates(row, left)
+            if index is None:
                 continue
-            value = self._value(row, left[found])
+            value = self._value(row, left[index])
             if value > best_value:
-                best, best_value = kept[found], value
+                best, best_value = kept[index], value
         return _chosen(best, hopeless)
 
     def _value(self, row: ScoreRow, slack: Floats) -> float:
@@ -193,16 +193,16 @@ class Chooser:
 
     def _hopeless(self, waiting: Waiting, slack: Floats) -> NDArray[np.bool_]:
         """Cannot finish even alone, or only with less than the probability that is asked for."""
-        found = np.zeros(slack.size, dtype=np.bool_)
+        hopeless = np.zeros(slack.size, dtype=np.bool_)
         for app, number in waiting.apps.items():
             places = slice(None) if len(waiting.apps) == 1 else waiting.app == number
             if app not in self._alone:
                 self._alone[app] = self.costs.batch(1, self.histograms[app])
             lone, left = self._alone[app], slack[places]
-            found[places] = left <= lone.least_s
+            hopeless[places] = left <= lone.least_s
             if self.rules.drop_threshold:
-                found[places] |= lone.below(left) < self.rules.drop_threshold
-        return found
+                hopeless[places] |= lone.below(left) < self.rules.drop_threshold
+        return hopeless
 
     def _table(self, waiting: Waiting, kept: Places) -> tuple[ScoreRow, ...]:
         """The rows of the queue's mixture; made once for each rounded composition."""

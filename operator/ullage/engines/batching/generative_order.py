@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which waiting request takes a free place of a generative server, and which are refused at once.
+"""Choice of the request that takes a free place of a generative server, and of those refused.
 
 Such a server batches continuously: a request holds its place for as many steps as its answer has
 tokens, whatever others do. So the score of ``score.py`` is divided by the time that the place is
@@ -33,7 +33,7 @@ DISTRIBUTIONS: Final = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Prospect:
-    """What a request is expected to do once it has a place.
+    """Expectation of a request once it has a place.
 
     ``due`` is the distribution of the time to what its deadline is about, ``place_s`` the expected
     time that it holds its place, seconds.
@@ -67,7 +67,7 @@ class GenerativeChooser:
             raise ValueError("the rate of waiting is positive")
 
     def choose(self, waiting: Waiting, now_s: float) -> Choice:
-        """What takes a place, one at most, and what is refused.
+        """Choose what takes a place, one at most, and what is refused.
 
         Args:
             waiting: Requests, by earlier deadline first.
@@ -79,10 +79,10 @@ class GenerativeChooser:
         past = slack <= 0
         if self.policy is Policy.FIFO:
             return _best(-waiting.arrival_s, past)
-        found = self._prospects(waiting)
-        if found is None:
+        prospects = self._prospects(waiting)
+        if prospects is None:
             return _best(-waiting.deadline_s, past)
-        dues, due_of, place_s = found
+        dues, due_of, place_s = prospects
         value = -waiting.deadline_s
         for number, due in enumerate(dues):
             places = slice(None) if len(dues) == 1 else due_of == number
@@ -106,11 +106,11 @@ class GenerativeChooser:
         due_of, place_s = np.zeros(count, dtype=np.intp), np.ones(count)
         dues: dict[int, tuple[int, Histogram]] = {}
         for app, number in waiting.apps.items():
-            one = self.prospect(app)
-            if one is None:
+            prospect = self.prospect(app)
+            if prospect is None:
                 return None
-            due_of[number] = dues.setdefault(id(one.due), (len(dues), one.due))[0]
-            place_s[number] = one.place_s
+            due_of[number] = dues.setdefault(id(prospect.due), (len(dues), prospect.due))[0]
+            place_s[number] = prospect.place_s
         if len(dues) > DISTRIBUTIONS:
             return None
         return [due for _, due in dues.values()], due_of[waiting.app], place_s[waiting.app]

@@ -21,7 +21,7 @@ from ullage.engines.batching.worker_pool import CAPACITY, WorkerPool
 
 
 class Outcome(StrEnum):
-    """What became of a request."""
+    """End of a request."""
 
     MET = "met"
     LATE = "late"

@@ -70,7 +70,7 @@ class Waiting:
 
     @property
     def arrival_s(self) -> Floats:
-        """When each came, seconds."""
+        """Arrival of each, seconds."""
         return self._arrival_s[: len(self)]
 
     @property

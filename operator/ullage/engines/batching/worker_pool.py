@@ -17,7 +17,7 @@ CAPACITY: Final = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """What one worker runs together."""
+    """Requests that one worker runs together."""
 
     worker: int
     requests: tuple[Request, ...]

@@ -56,7 +56,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Where a job stands.
+    """State of a job on its way to a deadline.
 
     Attributes:
         elapsed_s: Seconds since its start.
@@ -91,7 +91,7 @@ class Verdict:
 
 
 def infeasible(line: Line, *, allow_spot: bool, allow_on_demand: bool) -> str | None:
-    """Why a deadline is refused at admission; ``None`` = it can be kept.
+    """Reason to refuse a deadline at admission; ``None`` = it can be kept.
 
     Args:
         line: Work and deadline.
@@ -112,7 +112,7 @@ def infeasible(line: Line, *, allow_spot: bool, allow_on_demand: bool) -> str | 
 
 
 def uniform_progress(line: Line, at: Progress) -> Verdict:
-    """What to run on.
+    """Choose what to run on.
 
     Args:
         line: Work and deadline.

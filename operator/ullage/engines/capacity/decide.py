@@ -185,7 +185,7 @@ def _due(search: Search, pools: Sequence[Pool], due: Due, digest: str) -> Decisi
 
 
 def _whole_gang(search: Search, kinds: dict[str, CapacityType], *, spot: bool) -> Counts | None:
-    """What is held, if it is the whole gang on one kind of capacity that is still allowed."""
+    """The instances held, if they are the whole gang on one kind of capacity still allowed."""
     ask = search.ask
     held = search.shares(search.held)
     alike = all((kinds[share.pool] is CapacityType.SPOT) is spot for share in held)
@@ -204,7 +204,7 @@ def _fresh(search: Search, *, spot: bool) -> Counts | None:
         held=(),
     )
     nothing = (0,) * len(search.pools)
-    found = Search(
+    counts = Search(
         pools=search.pools,
         ask=ask,
         terms=search.terms,
@@ -212,7 +212,7 @@ def _fresh(search: Search, *, spot: bool) -> Counts | None:
         held=nothing,
         held_s=(0.0,) * len(nothing),
     ).run()
-    return found if sum(found) else None
+    return counts if sum(counts) else None
 
 
 def _carry_out(

@@ -56,19 +56,19 @@ def text(
         at: Where it stands on it.
     """
     budget = "" if ask.budget_per_hour is None else f"{ask.budget_per_hour:g}"
-    said = _SAYS[why].format(
+    sentence = _SAYS[why].format(
         chosen=_option(chosen, ask), current=_option(current, ask), least=ask.least, budget=budget
     )
     if runner_up is not None:
-        said += f"; next {_option(runner_up, ask)}"
+        sentence += f"; next {_option(runner_up, ask)}"
     if line is not None and at is not None:
         expected = at.elapsed_s * line.work_s / line.deadline_s
         left, work = line.deadline_s - at.elapsed_s, line.work_s - at.done_s
-        said += (
+        sentence += (
             f"; {at.done_s / 3600:.2f} h done, {expected / 3600:.2f} h expected, "
             f"{left / 3600:.2f} h left for {work / 3600:.2f} h of work"
         )
-    return said
+    return sentence
 
 
 def _option(option: Option, ask: Ask) -> str:

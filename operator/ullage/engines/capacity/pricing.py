@@ -16,7 +16,7 @@ from typing import Final
 
 
 class PriceWhy(StrEnum):
-    """Why an offer was chosen."""
+    """Reason for the choice of an offer."""
 
     STARTED = "CheapestOffer"
     """The cheapest per work at the start."""
@@ -199,13 +199,13 @@ def _text(
             f"move to {_line(chosen)} from {_line(here)}: saves {saving:.2f} $ until the next "
             f"decision, moving costs {cost:.2f} ${second}"
         )
-    said = {
+    reason = {
         PriceWhy.STARTED: "start on",
         PriceWhy.KEPT: "stay on",
         PriceWhy.GONE: "what it ran on is gone: run on",
         PriceWhy.IN_TIME: "what it ran on ends too late: run on",
     }[why]
-    return f"{said} {_line(chosen)}{second}"
+    return f"{reason} {_line(chosen)}{second}"
 
 
 def _line(offer: Offer) -> str:

@@ -20,7 +20,7 @@ from ullage.api.words import CostObjective
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aim:
-    """How capacity is chosen by an objective.
+    """Objective by which capacity is chosen.
 
     Attributes:
         fastest: The most work comes first, and its cost second; else the other way round.
@@ -42,7 +42,7 @@ OBJECTIVES: Final[Mapping[CostObjective, Aim]] = MappingProxyType(
 
 
 class Why(StrEnum):
-    """Why an allocation was chosen."""
+    """Reason for the choice of an allocation."""
 
     ACQUIRED = "PoolAcquired"
     """Instances are added: work gets cheaper, or faster where time is the aim."""
@@ -219,7 +219,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What to hold from now on.
+    """The capacity to hold from now on.
 
     Attributes:
         chosen: The allocation; without shares nothing is held.

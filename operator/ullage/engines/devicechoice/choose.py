@@ -96,7 +96,7 @@ def _priced(candidate: Candidate, goal: Goal, work: Work, *, input_bound: bool) 
     price = offer.price_per_hour
     cost = None if total is None or price is None else cost_of(total.value_s, price)
     refused = next(
-        (found for check in CHECKS if (found := check(candidate, goal, total, cost))), None
+        (refusal for check in CHECKS if (refusal := check(candidate, goal, total, cost))), None
     )
     row = Priced(
         offer=offer,
@@ -113,7 +113,7 @@ def _priced(candidate: Candidate, goal: Goal, work: Work, *, input_bound: bool) 
 
 
 def _memory_fits(c: Candidate, _: Goal, __: Interval | None, ___: float | None) -> Refused | None:
-    """What is known to need more than the device has is never taken."""
+    """Refusal of what is known to need more than the device has."""
     if c.memory.verdict is not Verdict.TOO_LARGE:
         return None
     if c.memory.need_bytes is None:
@@ -218,9 +218,9 @@ def _pick(ranked: Sequence[Priced], aim: Aim, margin: float) -> Priced | None:
     )
 
 
-def _overlap(one: Priced, other: Priced, aim: Aim) -> bool:
-    """Whether two values may be the same; a cost is as uncertain as its time."""
-    left, right = _bounds(one, aim), _bounds(other, aim)
+def _overlap(priced: Priced, other: Priced, aim: Aim) -> bool:
+    """True if two values may be the same; a cost is as uncertain as its time."""
+    left, right = _bounds(priced, aim), _bounds(other, aim)
     return left is not None and right is not None and left.overlaps(right)
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How much longer a step takes when another number of devices shares the work: the bounds.
+"""Bounds of the longer step when another number of devices shares the work.
 
 With the same work for each device, log(step of m / step of n) = loss * D + error, with the ring's
 D = (m - 1) / m - (n - 1) / n. The error is as wide as sqrt(still^2 + (wide * D)^2): two steps

@@ -70,7 +70,7 @@ class TimedOp:
 
 
 class Size(StrEnum):
-    """Which bytes stand for the size of a layer."""
+    """Bytes that stand for the size of a layer."""
 
     INPUT = "input"
     OUTPUT = "output"
@@ -79,7 +79,7 @@ class Size(StrEnum):
 
 
 class Split(StrEnum):
-    """What gets a fit of its own."""
+    """Part of the ops that gets a fit of its own."""
 
     TYPE = "op type"
     KERNEL = "kernel class"

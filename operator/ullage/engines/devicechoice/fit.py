@@ -95,13 +95,13 @@ class _Rows:
     def of(cls, timed: Network, design: Design) -> _Rows:
         """The rows of a network with at least one op."""
         return cls(
-            kinds=np.array([one.op.kind for one in timed], np.str_),
-            keys=np.array([design.key(one.op) for one in timed], np.str_),
-            columns=np.array([design.row(one.op) for one in timed]),
-            forward_s=np.array([one.forward_s for one in timed]),
-            backward_s=np.array([one.backward_s for one in timed]),
-            count=np.array([one.op.count for one in timed], np.float64),
-            on_cpu=np.array([one.op.on_cpu for one in timed], np.bool_),
+            kinds=np.array([row.op.kind for row in timed], np.str_),
+            keys=np.array([design.key(row.op) for row in timed], np.str_),
+            columns=np.array([design.row(row.op) for row in timed]),
+            forward_s=np.array([row.forward_s for row in timed]),
+            backward_s=np.array([row.backward_s for row in timed]),
+            count=np.array([row.op.count for row in timed], np.float64),
+            on_cpu=np.array([row.op.on_cpu for row in timed], np.bool_),
         )
 
     @classmethod
@@ -115,7 +115,7 @@ class _Rows:
 
     def where(self, chosen: NDArray[np.bool_]) -> _Rows:
         """The rows that are chosen."""
-        return _Rows(**{one.name: getattr(self, one.name)[chosen] for one in fields(self)})
+        return _Rows(**{column.name: getattr(self, column.name)[chosen] for column in fields(self)})
 
     @property
     def total_s(self) -> float:
@@ -230,7 +230,7 @@ def compute_s(times: OpTimes, ops: Sequence[Op]) -> float:
 
 def measured_s(network: Network) -> float:
     """Measured seconds of all ops of a step."""
-    return sum((one.forward_s + one.backward_s) * one.op.count for one in network)
+    return sum((row.forward_s + row.backward_s) * row.op.count for row in network)
 
 
 def left_out_errors(
@@ -257,8 +257,8 @@ def left_out_errors(
         kept = [rows for network, rows in parts.items() if group(network) != group(name)]
         if kept:
             times = _fitted(kept, design, heavy_part)
-            said = compute_s(times, [one.op for one in networks[name]])
-            errors[name] = said / measured_s(networks[name]) - 1.0
+            predicted_s = compute_s(times, [row.op for row in networks[name]])
+            errors[name] = predicted_s / measured_s(networks[name]) - 1.0
     return errors
 
 
@@ -304,7 +304,7 @@ def learn_op_times(
     if not designs:
         raise ValueError("give at least one design to choose from")
     tried = [(design, left_out_errors(networks, design)) for design in designs]
-    design, alone = min(tried, key=lambda one: _loss(one[1]))
+    design, alone = min(tried, key=lambda attempt: _loss(attempt[1]))
     apart = len({group(name) for name in networks}) == len(networks)
     return Learned(
         times=fit_op_times([networks[name] for name in sorted(networks)], design),

@@ -27,7 +27,7 @@ class Verdict(StrEnum):
 
 
 class Evidence(StrEnum):
-    """Where a verdict comes from."""
+    """Source of a verdict."""
 
     FAILED = "MeasuredFailure"
     PEAK = "MeasuredPeak"

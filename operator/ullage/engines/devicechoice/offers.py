@@ -20,7 +20,7 @@ from ullage.engines.devicechoice.predict import cost_of
 
 
 class Aim(StrEnum):
-    """What is minimised."""
+    """Quantity that is minimised."""
 
     COST = "cost"
     TIME = "time"
@@ -98,7 +98,7 @@ class Goal:
     delay_per_hour: float = 0.0
 
     def aim(self) -> Aim | None:
-        """What is minimised; ``None`` = nothing was asked for, or capacity decides.
+        """The quantity that is minimised; ``None`` = nothing was asked for, or capacity decides.
 
         A cap alone minimises the other quantity; both caps alone minimise cost.
         """
@@ -141,7 +141,7 @@ class Priced:
     delay_per_hour: float = 0.0
 
     def value(self, aim: Aim) -> float:
-        """What is minimised: seconds, or price and delay; infinite where it is unknown."""
+        """The minimised value: seconds, or price and delay; infinite where it is unknown."""
         if self.total is None or (aim is Aim.COST and self.cost is None):
             return float("inf")
         if aim is Aim.TIME or self.cost is None:

@@ -115,7 +115,7 @@ def correction_of(device: Device, ops: Sequence[Op], dtype: str, measured_s: flo
     Raises:
         ValueError: the measured step or the estimate is not above 0.
     """
-    said = roofline_step(device, ops, dtype).step_s
-    if said <= 0 or measured_s <= 0 or not math.isfinite(measured_s):
+    predicted_s = roofline_step(device, ops, dtype).step_s
+    if predicted_s <= 0 or measured_s <= 0 or not math.isfinite(measured_s):
         raise ValueError("a correction needs a measured step and an op table with work in it")
-    return measured_s / said
+    return measured_s / predicted_s

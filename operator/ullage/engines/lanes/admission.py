@@ -21,7 +21,7 @@ from ullage.engines.lanes.suspension import Moment, leavers
 
 @dataclass(slots=True, kw_only=True)
 class Admission:
-    """Who waits for ``memory``, by job; ``away`` are suspended, whether or not they wait.
+    """Queue of the jobs that wait for ``memory``; ``away`` are suspended, whether or not they wait.
 
     ``arrivals`` is the number of the last newcomer.
     """
@@ -61,7 +61,7 @@ class Admission:
             self.queue[resident.name] = resident
 
     def place(self, job: str) -> Queued:
-        """Where a queued job stands.
+        """Place of a queued job.
 
         Raises:
             KeyError: it is not queued.
@@ -100,20 +100,20 @@ class Admission:
         Returns:
             Those that begin to leave.
         """
-        for one in self.memory.residents.values():
-            one.leaves = False
+        for resident in self.memory.residents.values():
+            resident.leaves = False
         if not self.queue:
             return ()
         first = next(iter(self.queue.values()))
         moment = Moment(now_s=now_s, waits_since_s=first.queued_s)
         memory = self.memory
         leaving: list[Resident] = []
-        for one in leavers(
+        for resident in leavers(
             need_of(first), memory.lanes.values(), memory.usable_mib, settings, moment
         ):
-            if one.lease is not None:
-                one.leaves = True
+            if resident.lease is not None:
+                resident.leaves = True
                 continue
-            changes.append(self.away.suspend(one))
-            leaving.append(one)
+            changes.append(self.away.suspend(resident))
+            leaving.append(resident)
         return tuple(leaving)

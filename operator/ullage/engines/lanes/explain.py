@@ -68,7 +68,7 @@ def lane_line(lane: int, node: str, persistent_mib: float, waits: float) -> str:
 
 
 def answer_line(answer: Answer | Turn, node: str) -> str:
-    """What a job was answered, with the numbers that say why.
+    """The answer to a job, with the numbers that say why.
 
     Args:
         answer: Of the lane table.

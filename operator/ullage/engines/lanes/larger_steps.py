@@ -15,7 +15,7 @@ from ullage.engines.lanes.turns import stop_asking
 
 @dataclass(slots=True, kw_only=True)
 class LargerSteps:
-    """Which residents of ``memory`` wait for a larger step."""
+    """Residents of ``memory`` that wait for a larger step."""
 
     memory: DeviceMemory
     _outgrown: set[str] = field(init=False, default_factory=set)
@@ -74,20 +74,20 @@ class LargerSteps:
             Whether none waits for lanes to merge.
         """
         done = True
-        for one in [self.memory.residents[name] for name in sorted(self._outgrown)]:
-            if one.lease is not None or one.asked_s is None:
+        for resident in [self.memory.residents[name] for name in sorted(self._outgrown)]:
+            if resident.lease is not None or resident.asked_s is None:
                 continue
-            grown = self.memory.grow(one, one.needs_mib, changes)
+            grown = self.memory.grow(resident, resident.needs_mib, changes)
             if grown:
-                self._has_what_it_needs(one)
+                self._has_what_it_needs(resident)
             elif grown is None:
                 done = False
             else:
-                changes.append(self._refused(one))
-                stop_asking(one, now_s)
-                self._has_what_it_needs(one)
-                if one.peak_mib > one.ephemeral_mib:
-                    self.need(one, one.peak_mib, margins)
+                changes.append(self._refused(resident))
+                stop_asking(resident, now_s)
+                self._has_what_it_needs(resident)
+                if resident.peak_mib > resident.ephemeral_mib:
+                    self.need(resident, resident.peak_mib, margins)
         return done
 
     def _has_what_it_needs(self, resident: Resident) -> None:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What jobs ask of a device's lanes, and what they are answered. Memory in MiB, times in s."""
+"""Demands of jobs on a device's lanes, and the answers to them. Memory in MiB, times in s."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def mib(amount: int, what: str) -> int:
 
 
 class Refusal(StrEnum):
-    """Why a job is refused."""
+    """Reason to refuse a job."""
 
     EXCEEDS_DEVICE = "ExceedsDevice"
     """Its memory never fits, even alone."""
@@ -109,7 +109,7 @@ class Assigned:
 
     @property
     def limit_mib(self) -> int:
-        """What its process may have at most."""
+        """The most that its process may have."""
         return self.persistent_mib + self.size_mib
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which lane a job gets, which lanes merge for one that waits, and how a lane splits again."""
+"""Rules of lanes: the lane of a job, merges for one that waits, and how a lane splits again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ullage.engines.lanes.state import Lane, Resident
 
 
 class Rule(Enum):
-    """How a job gets its lane, in the order in which it is tried."""
+    """Rule by which a job gets its lane, in the order in which it is tried."""
 
     OPEN = auto()
     JOIN = auto()
@@ -29,7 +29,7 @@ class Fit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """What a job adds: memory for good, a step, and the part of time in which it wants to run.
+    """Needs of a job: memory for good, a step, and the part of time in which it wants to run.
 
     ``own`` where it shares no lane, ``assigned`` where only the lane of this number will do. A
     resident whose step grows adds no duty.
@@ -53,7 +53,7 @@ class Size:
     assigned: int = 0
 
     def takes(self, need: Need) -> bool:
-        """Whether a job may share the lane."""
+        """True if a job may share the lane."""
         return self.shared and not need.own and self.assigned == need.assigned
 
 
@@ -61,15 +61,15 @@ def sizes(lanes: Iterable[Lane]) -> list[Size]:
     """Lanes by what they reserve, the smallest first."""
     seen = [
         Size(
-            lane=one.lane,
-            size_mib=one.reserved_mib,
-            duty=one.duty,
-            shared=not one.own,
-            assigned=one.assigned,
+            lane=lane.lane,
+            size_mib=lane.reserved_mib,
+            duty=lane.duty,
+            shared=not lane.own,
+            assigned=lane.assigned,
         )
-        for one in lanes
+        for lane in lanes
     ]
-    return sorted(seen, key=lambda one: (one.size_mib, one.lane))
+    return sorted(seen, key=lambda size: (size.size_mib, size.lane))
 
 
 def fit(need: Need, lanes: Sequence[Size], free_mib: int, *, may_open: bool = True) -> Fit | None:
@@ -82,29 +82,29 @@ def fit(need: Need, lanes: Sequence[Size], free_mib: int, *, may_open: bool = Tr
         may_open: Whether one more lane may run beside those that there are.
     """
     left = free_mib - need.persistent_mib
-    shared = [one for one in lanes if one.takes(need)]
+    shared = [lane for lane in lanes if lane.takes(need)]
     if left >= need.ephemeral_mib and may_open and not (need.assigned and shared):
         return Fit(rule=Rule.OPEN)
     if left < 0:
         return None
-    for one in shared:
-        if one.size_mib >= need.ephemeral_mib:
-            return Fit(rule=Rule.JOIN, lane=one.lane)
-    for one in shared:
-        if left >= need.ephemeral_mib - one.size_mib:
-            return Fit(rule=Rule.ENLARGE, lane=one.lane)
+    for lane in shared:
+        if lane.size_mib >= need.ephemeral_mib:
+            return Fit(rule=Rule.JOIN, lane=lane.lane)
+    for lane in shared:
+        if left >= need.ephemeral_mib - lane.size_mib:
+            return Fit(rule=Rule.ENLARGE, lane=lane.lane)
     return None
 
 
 def missing_mib(need: Need, lanes: Sequence[Size], free_mib: int) -> int:
-    """What would have to be free beyond ``free_mib`` for the job to get a lane; 0 where it fits.
+    """Memory that would have to be free beyond ``free_mib`` for the job's lane; 0 where it fits.
 
     Args:
         need: What the job adds.
         lanes: All lanes.
         free_mib: What neither lanes nor persistent memory reserve, MiB.
     """
-    largest = max((one.size_mib for one in lanes if one.takes(need)), default=0)
+    largest = max((lane.size_mib for lane in lanes if lane.takes(need)), default=0)
     return max(0, need.persistent_mib + max(0, need.ephemeral_mib - largest) - free_mib)
 
 
@@ -129,30 +129,30 @@ def merges(need: Need, lanes: Sequence[Size], free_mib: int) -> tuple[Merge, ...
     """
     if need.assigned:
         return ()  # the operator has counted the memory of lanes that it assigns
-    shared = [one for one in lanes if one.shared and not one.assigned]
-    freed = sum(one.size_mib for one in shared[:-1])
+    shared = [lane for lane in lanes if lane.shared and not lane.assigned]
+    freed = sum(lane.size_mib for lane in shared[:-1])
     if missing_mib(need, shared, free_mib + freed):
         return ()
-    found = []
+    merged = []
     while (missing := missing_mib(need, shared, free_mib)) and len(shared) > 1:
         small, large = min(
             ((a, b) for at, b in enumerate(shared) for a in shared[:at]),
             key=lambda pair: (-min(pair[0].size_mib, missing), _loss(*pair), -pair[1].size_mib),
         )
-        shared = [one for one in shared if one is not small]
+        shared = [lane for lane in shared if lane is not small]
         shared[shared.index(large)] = replace(large, duty=large.duty + small.duty)
         free_mib += small.size_mib
-        found.append(Merge(lane=small.lane, into=large.lane))
-    return tuple(found)
+        merged.append(Merge(lane=small.lane, into=large.lane))
+    return tuple(merged)
 
 
-def _loss(one: Size, other: Size) -> float:
+def _loss(size: Size, other: Size) -> float:
     """Predicted throughput, in lanes that run all the time, that a merge loses (derived)."""
-    return min(1.0, one.duty) + min(1.0, other.duty) - min(1.0, one.duty + other.duty)
+    return min(1.0, size.duty) + min(1.0, other.duty) - min(1.0, size.duty + other.duty)
 
 
 def loses(need: Need, lanes: Sequence[Size], free_mib: int, planned: Sequence[Merge]) -> bool:
-    """Whether merges cost more predicted throughput than the job that they admit adds (derived).
+    """True if merges cost more predicted throughput than the job that they admit adds (derived).
 
     Args:
         need: What that job adds.
@@ -160,16 +160,16 @@ def loses(need: Need, lanes: Sequence[Size], free_mib: int, planned: Sequence[Me
         free_mib: What neither lanes nor persistent memory reserve before, MiB.
         planned: Merges of these lanes.
     """
-    left = {one.lane: one for one in lanes}
-    for one in planned:
-        small, large = left.pop(one.lane), left[one.into]
+    left = {lane.lane: lane for lane in lanes}
+    for merge in planned:
+        small, large = left.pop(merge.lane), left[merge.into]
         free_mib += small.size_mib
-        left[one.into] = replace(large, duty=large.duty + small.duty)
-    before = sum(min(1.0, one.duty) for one in lanes)
-    after = sum(min(1.0, one.duty) for one in left.values())
-    ordered = sorted(left.values(), key=lambda one: (one.size_mib, one.lane))
-    found = fit(need, ordered, free_mib)
-    home = None if found is None or found.lane is None else left[found.lane]
+        left[merge.into] = replace(large, duty=large.duty + small.duty)
+    before = sum(min(1.0, lane.duty) for lane in lanes)
+    after = sum(min(1.0, lane.duty) for lane in left.values())
+    ordered = sorted(left.values(), key=lambda lane: (lane.size_mib, lane.lane))
+    place = fit(need, ordered, free_mib)
+    home = None if place is None or place.lane is None else left[place.lane]
     has = 0.0 if home is None else home.duty
     after += min(1.0, has + need.duty) - min(1.0, has)
     return after < before - _LEAST_GAIN
@@ -186,7 +186,7 @@ class Split:
 
 
 def split(residents: Iterable[Resident], free_mib: int) -> Split | None:
-    """How to part a lane in two for the most throughput; ``None`` where nothing is gained.
+    """The best two parts of a lane for throughput; ``None`` where nothing is gained.
 
     The smaller steps go: a lane for the k smallest takes the memory of the k-th, and any other
     choice of k residents takes more. Of equal gains the more even one counts (derived).
@@ -195,19 +195,19 @@ def split(residents: Iterable[Resident], free_mib: int) -> Split | None:
         residents: Of an idle lane.
         free_mib: What neither lanes nor persistent memory reserve, MiB.
     """
-    order = sorted(residents, key=lambda one: (one.ephemeral_mib, one.number))
-    whole = sum(one.demand.duty for one in order)
+    order = sorted(residents, key=lambda resident: (resident.ephemeral_mib, resident.number))
+    whole = sum(resident.demand.duty for resident in order)
     best: Split | None = None
     goes = 0.0
-    for at, one in enumerate(order[:-1], start=1):
-        if one.ephemeral_mib > free_mib:
+    for at, resident in enumerate(order[:-1], start=1):
+        if resident.ephemeral_mib > free_mib:
             break
-        goes += one.demand.duty
+        goes += resident.demand.duty
         gain = min(1.0, goes) + min(1.0, whole - goes) - min(1.0, whole)
         skew = abs(len(order) - 2 * at)
         if gain > _LEAST_GAIN and (best is None or (-gain, skew) < (-best.gain, best.skew)):
             names = tuple(each.name for each in order[:at])
-            best = Split(names=names, size_mib=one.ephemeral_mib, gain=gain, skew=skew)
+            best = Split(names=names, size_mib=resident.ephemeral_mib, gain=gain, skew=skew)
     return best
 
 

@@ -11,7 +11,7 @@ from ullage.engines.lanes.records import JobDemand, Lease
 
 
 class Memory(StrEnum):
-    """Where the memory of a job is; everywhere but away it is reserved on the device."""
+    """Place of a job's memory; everywhere but away it is reserved on the device."""
 
     HERE = "Here"
     LEAVING = "Leaving"
@@ -71,16 +71,16 @@ class Resident:
 
     @property
     def whole_mib(self) -> int:
-        """What it reserves alone on a device."""
+        """Memory that it reserves alone on a device."""
         return self.persistent_mib + self.ephemeral_mib
 
     @property
     def may_run(self) -> bool:
-        """Whether its memory is where a step needs it, and stays."""
+        """True if its memory is where a step needs it, and stays."""
         return self.memory is Memory.HERE and not self.leaves
 
     def wait_s(self, now_s: float) -> float:
-        """How long it has waited for its lane in all."""
+        """Seconds that it has waited for its lane in all."""
         return self.waited_s + (0.0 if self.asked_s is None else max(0.0, now_s - self.asked_s))
 
 
@@ -112,12 +112,12 @@ class Lane:
 
     @property
     def reserved_mib(self) -> int:
-        """What the lane takes of the device: until a boundary the larger of both sizes."""
+        """Memory that the lane takes of the device: until a boundary the larger of both sizes."""
         return max(self.size_mib, self.target_mib)
 
     @property
     def idle(self) -> bool:
-        """Whether it holds nothing, so that its size and residents may change."""
+        """True if it holds nothing, so that its size and residents may change."""
         return self.holder is None and not self.draining
 
     def add(self, resident: Resident, lead_s: float = 0.0, lead_steps: int = 0) -> None:
@@ -142,7 +142,7 @@ class Lane:
     def measure(self) -> None:
         """Take sums and sizes from the residents again."""
         residents = self.residents.values()
-        steps = [one.ephemeral_mib for one in residents]
+        steps = [resident.ephemeral_mib for resident in residents]
         self.target_mib, self.least_mib = max(steps, default=0), min(steps, default=0)
-        self.persistent_mib = sum(one.persistent_mib for one in residents)
-        self.duty = sum(one.demand.duty for one in residents)
+        self.persistent_mib = sum(resident.persistent_mib for resident in residents)
+        self.duty = sum(resident.demand.duty for resident in residents)

@@ -90,10 +90,10 @@ class LaneTable:
         changes: list[Change] = []
         self._settle(changes)
         answer: Answer | None = None
-        for one in changes:
-            if isinstance(one, Opened | Joined | Enlarged) and one.job == demand.name:
-                answer = one
-        rest = tuple(one for one in changes if one is not answer)
+        for change in changes:
+            if isinstance(change, Opened | Joined | Enlarged) and change.job == demand.name:
+                answer = change
+        rest = tuple(change for change in changes if change is not answer)
         return answer or self.place(demand.name), rest
 
     def leave(self, job: str, now_s: float) -> Changes:
@@ -140,10 +140,12 @@ class LaneTable:
         self._ask(resident)
         changes: list[Change] = []
         self._settle(changes)
-        for one in changes:
-            if isinstance(one, Granted | Refused) and one.job == job:
-                return one, tuple(each for each in changes if each is not one)
-        others = sum(one.asked_s is not None for one in self._lane_of(resident).residents.values())
+        for change in changes:
+            if isinstance(change, Granted | Refused) and change.job == job:
+                return change, tuple(each for each in changes if each is not change)
+        others = sum(
+            other.asked_s is not None for other in self._lane_of(resident).residents.values()
+        )
         return Waits(job=job, lane=resident.lane, others=others - 1), tuple(changes)
 
     def withdraw(self, job: str, now_s: float) -> None:
@@ -296,7 +298,7 @@ class LaneTable:
         return tuple(changes)
 
     def look(self, now_s: float) -> Changes:
-        """What time alone changes: idle residents make room for the first job of the queue.
+        """Changes by time alone: idle residents make room for the first job of the queue.
 
         Args:
             now_s: The present.
@@ -314,11 +316,11 @@ class LaneTable:
     def record(self) -> TableRecord:
         """The state to keep for `restored`; who asks is not part of it."""
         return TableRecord(
-            lanes=tuple(recorded(one) for one in self.memory.lanes.values()),
+            lanes=tuple(recorded(lane) for lane in self.memory.lanes.values()),
             queue=tuple(
-                one.demand for name, one in self.queue.items() if name not in self.away.jobs
+                demand.demand for name, demand in self.queue.items() if name not in self.away.jobs
             ),
-            away=tuple(recorded_resident(one) for one in self.away.jobs.values()),
+            away=tuple(recorded_resident(resident) for resident in self.away.jobs.values()),
             next_lane=self.memory.next_lane,
             arrivals=self._admission.arrivals,
             leases=self._turns.leases,
@@ -328,15 +330,15 @@ class LaneTable:
         """The leases to keep beside an earlier record, while `shape` is the same."""
         lanes, residents = self.memory.lanes.values(), self.memory.residents.values()
         return RunningRecord(
-            held=tuple(one.lease for one in residents if one.lease is not None),
+            held=tuple(resident.lease for resident in residents if resident.lease is not None),
             draining=tuple(name for lane in lanes for name in lane.draining),
             leases=self._turns.leases,
         )
 
     @property
     def shape(self) -> Shape:
-        """What of the record a step does not change."""
-        queue = (one for name, one in self.queue.items() if name not in self.away.jobs)
+        """The part of the record that a step does not change."""
+        queue = (demand for name, demand in self.queue.items() if name not in self.away.jobs)
         return shape_of(self.memory.lanes.values(), queue, self.away.jobs.values())
 
     @classmethod
@@ -359,11 +361,15 @@ class LaneTable:
         table._clock(now_s)
         memory = table.memory
         rebuild(record, memory, table.away)
-        for one in memory.residents.values():
-            table._larger.note(one)
-        held = [one.lease.lease for one in memory.residents.values() if one.lease is not None]
+        for resident in memory.residents.values():
+            table._larger.note(resident)
+        held = [
+            resident.lease.lease
+            for resident in memory.residents.values()
+            if resident.lease is not None
+        ]
         known = (*memory.residents.values(), *table.away.jobs.values())
-        numbers = [one.number for one in known]
+        numbers = [resident.number for resident in known]
         table._turns.leases = max((record.leases, *held))
         table._admission.arrivals = max((record.arrivals - len(record.queue), *numbers))
         memory.check()
@@ -377,13 +383,13 @@ class LaneTable:
         """Leases past their deadline; they stay with their jobs."""
         self._clock(now_s)
         return tuple(
-            one.lease
-            for one in self.memory.residents.values()
-            if one.lease is not None and one.lease.deadline_s < self._now_s
+            resident.lease
+            for resident in self.memory.residents.values()
+            if resident.lease is not None and resident.lease.deadline_s < self._now_s
         )
 
     def place(self, job: str) -> Queued:
-        """Where a queued job stands.
+        """Place of a queued job.
 
         Raises:
             KeyError: it is not queued.
@@ -391,7 +397,7 @@ class LaneTable:
         return self._admission.place(job)
 
     def knows(self, job: str) -> bool:
-        """Whether a job of this name is resident or queued."""
+        """True if a job of this name is resident or queued."""
         return job in self.memory.residents or job in self.queue or job in self.away.jobs
 
     def _acquire_away(self, resident: Resident, ephemeral_mib: int | None) -> tuple[Turn, Changes]:
@@ -405,9 +411,9 @@ class LaneTable:
         return Waits(job=resident.name, lane=resident.lane, others=len(self.queue)), tuple(changes)
 
     def _ordered(self, order: int, memory: Memory) -> Resident | None:
-        for one in self.memory.residents.values():
-            if one.memory is memory and one.order == order:
-                return one
+        for resident in self.memory.residents.values():
+            if resident.memory is memory and resident.order == order:
+                return resident
         return None
 
     def _clock(self, now_s: float) -> None:
@@ -423,9 +429,9 @@ class LaneTable:
         return self.memory.lanes[resident.lane]
 
     def _holder(self, lease: int) -> Resident | None:
-        for one in self.memory.residents.values():
-            if one.lease is not None and one.lease.lease == lease:
-                return one
+        for resident in self.memory.residents.values():
+            if resident.lease is not None and resident.lease.lease == lease:
+                return resident
         return None
 
     def _ask(self, resident: Resident) -> None:
@@ -436,15 +442,15 @@ class LaneTable:
         self._larger.need(resident, needs, self.settings.margins)
 
     def _settle(self, changes: list[Change]) -> None:
-        """What a boundary permits: sizes, larger steps, newcomers, merges, splits, grants."""
+        """Do what a boundary permits: sizes, larger steps, newcomers, merges, splits, grants."""
         memory, settings, now_s = self.memory, self.settings, self._now_s
         for lane in list(memory.lanes.values()):
             memory.resize(lane, changes)
         grown = self._larger.grow(settings.margins, now_s, changes)
         if grown and self._admission.admit(now_s, changes):
             memory.part(changes)
-        for one in self._admission.make_room(settings, now_s, changes):
-            self._larger.note(one)
+        for resident in self._admission.make_room(settings, now_s, changes):
+            self._larger.note(resident)
         for lane in memory.lanes.values():
             granted = self._turns.grant(lane, settings, now_s)
             if granted is not None:

@@ -55,9 +55,11 @@ class Turns:
         if lane.holder is not None or (lane.draining and not settings.early_release):
             return None
         able = [
-            one
-            for one in lane.residents.values()
-            if one.may_run and not one.needs_mib and one.ephemeral_mib <= lane.size_mib
+            resident
+            for resident in lane.residents.values()
+            if resident.may_run
+            and not resident.needs_mib
+            and resident.ephemeral_mib <= lane.size_mib
         ]
         resident = chosen(able, settings, now_s)
         if resident is None:

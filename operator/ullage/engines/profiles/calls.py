@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What an operation reads, writes and computes, from the arguments that a trace tells.
+"""Reads, writes and FLOPs of an operation, from the arguments that a trace tells.
 
 Arguments stand where the operation's schema has them (the source: PyTorch's native functions). What
 they do not tell stays ``None``: nothing is guessed.
@@ -59,7 +59,9 @@ def shape(value: object) -> Sizes | None:
     """The sizes of one tensor; ``None`` where it is a scalar, a list of tensors, or nothing."""
     if not isinstance(value, list) or not value:
         return None
-    if not all(isinstance(one, int) and not isinstance(one, bool) and one >= 0 for one in value):
+    if not all(
+        isinstance(size, int) and not isinstance(size, bool) and size >= 0 for size in value
+    ):
         return None
     return tuple(value) if math.prod(value) <= MOST_ELEMENTS else None
 
@@ -87,9 +89,9 @@ class Call:
         """A call from the lists of a trace; a value may be a text that holds it."""
         return cls(
             name=name,
-            shapes=[shape(one) for one in shapes],
-            types=[str(one) for one in types],
-            values=[_value(one) for one in values],
+            shapes=[shape(listed) for listed in shapes],
+            types=[str(kind) for kind in types],
+            values=[_value(value) for value in values],
         )
 
     def sizes(self, at: int) -> Sizes | None:
@@ -100,8 +102,10 @@ class Call:
         """A list of whole numbers of at least 0, or one; empty where it is something else."""
         held = self.values[at] if 0 <= at < len(self.values) else None
         listed = held if isinstance(held, list) else [held]
-        found = [one for one in listed if isinstance(one, int) and 0 <= one <= MOST_ELEMENTS]
-        return tuple(found) if len(found) == len(listed) else ()
+        whole = [
+            number for number in listed if isinstance(number, int) and 0 <= number <= MOST_ELEMENTS
+        ]
+        return tuple(whole) if len(whole) == len(listed) else ()
 
     def bytes_of(self, places: Collection[int]) -> float | None:
         """Bytes of the tensors at these places; ``None`` where none is known."""
@@ -129,14 +133,16 @@ class Call:
     @property
     def format(self) -> str:
         """Format of the first floating-point argument; empty where there is none."""
-        return next((FORMATS[one] for kind in self.types if (one := element(kind)) in FORMATS), "")
+        return next(
+            (FORMATS[name] for kind in self.types if (name := element(kind)) in FORMATS), ""
+        )
 
     def _width(self, at: int) -> int | None:
         return ELEMENT_BYTES.get(element(self.types[at])) if at < len(self.types) else None
 
 
 def _value(held: object) -> object:
-    """What the text of a value says: ``[2, 2]``, ``1``, ``[True, False]``."""
+    """The value of a text: ``[2, 2]``, ``1``, ``[True, False]``."""
     if not isinstance(held, str) or not held or len(held) > 1024:
         return held
     try:
@@ -147,7 +153,7 @@ def _value(held: object) -> object:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What an execution reads, writes and computes; ``None`` = the arguments do not tell."""
+    """Reads, writes and FLOPs of an execution; ``None`` = the arguments do not tell."""
 
     bytes_read: float | None = None
     parameter_bytes: float | None = None
@@ -198,7 +204,7 @@ PRODUCTS: Final = frozenset({"aten::mm", "aten::matmul"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Places:
-    """Where the arguments of a convolution stand; ``None`` = it has no such argument."""
+    """Places of the arguments of a convolution; ``None`` = it has no such argument."""
 
     input: int = 0
     weight: int = 1

@@ -100,7 +100,7 @@ def _call(node: Json, which: str) -> Call:
         lists = (held.get("shapes"), held.get("types"), held.get("values"))
     else:
         lists = (node.get(f"{which}_shapes"), node.get(f"{which}_types"), held)
-    shapes, types, values = (_list(one) for one in lists)
+    shapes, types, values = (_list(entries) for entries in lists)
     return Call.of(str(node["name"]), shapes, types, values)
 
 

@@ -67,7 +67,8 @@ def read_kineto(text: str, steps: int | None = None) -> Trace:
     top = decoded(text)
     head: Json = top if isinstance(top, dict) else {}
     rows = objects(head.get("traceEvents", top), "traceEvents")
-    events = [one for at, row in enumerate(rows) if (one := _event(row, at)) is not None]
+    read = (_event(row, at) for at, row in enumerate(rows))
+    events = [event for event in read if event is not None]
     first_us, last_us, marked = _window(events, steps)
     inside = [event for event in events if first_us <= event.start_us < last_us]
     operations = [event for event in inside if event.category == "cpu_op"]
@@ -120,8 +121,8 @@ def _window(events: Sequence[_Event], steps: int | None) -> tuple[float, float, 
         if STEP.match(event.name) and event.category in ("user_annotation", "cpu_op")
     ]
     if marks:
-        found = len({mark.name for mark in marks})
-        return min(mark.start_us for mark in marks), max(mark.end_us for mark in marks), found
+        steps = len({mark.name for mark in marks})
+        return min(mark.start_us for mark in marks), max(mark.end_us for mark in marks), steps
     if steps is None:
         raise TraceError(
             "the trace marks no steps: call step() on the profiler after each, or say how many it"
@@ -130,7 +131,11 @@ def _window(events: Sequence[_Event], steps: int | None) -> tuple[float, float, 
     timed = [event for event in events if event.category == "cpu_op" or event.category in KERNELS]
     if not timed:
         raise TraceError("the trace holds no operations (category cpu_op)")
-    return min(event.start_us for event in timed), max(one.end_us for one in timed) + 1e-3, steps
+    return (
+        min(event.start_us for event in timed),
+        max(event.end_us for event in timed) + 1e-3,
+        steps,
+    )
 
 
 def _on_device(
@@ -195,7 +200,7 @@ def _op(event: _Event, spent_us: float, parameters: frozenset[Sizes]) -> TracedO
     return TracedOp(
         type=event.name,
         seconds=spent_us * US,
-        flops=next((one for one in stated if one), work.flops),
+        flops=next((flops for flops in stated if flops), work.flops),
         bytes_read=work.bytes_read,
         parameter_bytes=work.parameter_bytes,
         bytes_written=work.bytes_written,

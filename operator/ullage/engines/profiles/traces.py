@@ -115,8 +115,8 @@ def objects(value: object, place: str) -> list[Json]:
         raise TraceError(f"{place}: expected a list; this is no trace of that form")
     if len(value) > MOST_EVENTS:
         raise TraceError(f"{place}: {len(value)} entries, at most {MOST_EVENTS}; trace fewer steps")
-    for index, one in enumerate(value):
-        if not isinstance(one, dict):
+    for index, entry in enumerate(value):
+        if not isinstance(entry, dict):
             raise TraceError(f"{place}[{index}]: expected an object")
     return cast("list[Json]", value)
 
@@ -177,7 +177,7 @@ def _type(op: TracedOp) -> tuple[str, Kernel | None]:
 
 
 def _sizes(op: TracedOp) -> tuple[object, ...]:
-    """What equal operations have in common."""
+    """The part that equal operations have in common."""
     sizes = op.bytes_read, op.parameter_bytes, op.bytes_written, op.flops
     return *_type(op), *sizes
 
@@ -245,4 +245,4 @@ def precision_of(ops: Iterable[TracedOp]) -> str:
     for op in ops:
         if op.number:
             weight[op.number] += round((op.flops or 1e-3 * (op.bytes_read or 0.0)) * op.count)
-    return min(weight, key=lambda one: (-weight[one], one), default="")
+    return min(weight, key=lambda precision: (-weight[precision], precision), default="")

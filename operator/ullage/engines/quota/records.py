@@ -37,12 +37,12 @@ class Limits:
 
     @property
     def lendable(self) -> int:
-        """What the cohort may use while the tenant does not."""
+        """Quota that the cohort may use while the tenant does not."""
         return self.nominal if self.lending is None else min(self.lending, self.nominal)
 
     @property
     def guaranteed(self) -> int:
-        """What is never lent."""
+        """Quota that is never lent."""
         return self.nominal - self.lendable
 
 
@@ -89,5 +89,5 @@ class Quotas:
         object.__setattr__(self, "pools", pools)
 
     def limits(self, tenant: int, kind: str) -> Limits:
-        """What a tenant may hold of a type."""
+        """Bounds of what a tenant may hold of a type."""
         return self.tenants[tenant].limits.get(kind, NOTHING)

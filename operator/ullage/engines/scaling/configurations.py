@@ -19,7 +19,7 @@ from ullage.engines.scaling.service_times import ServiceTime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    """What one replica may be: a share of a type of device.
+    """One replica as it may be: a share of a type of device.
 
     ``service`` is its service time at that share; ``cost`` what it costs, in any unit that all have
     in common: percent of a device, or money an hour.
@@ -33,7 +33,7 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """What must be kept under which load, and the bounds of the number of replicas."""
+    """Objective, load, and the bounds of the number of replicas."""
 
     target: LatencyTarget
     load: OfferedLoad
@@ -70,7 +70,7 @@ def ranked(configurations: Sequence[Configuration], demand: Demand) -> list[Opti
         configurations: What a replica may be.
         demand: What must be kept.
     """
-    options = [_option(one, demand) for one in configurations]
+    options = [_option(configuration, demand) for configuration in configurations]
     return sorted(options, key=_rank)
 
 
@@ -87,13 +87,13 @@ def _option(configuration: Configuration, demand: Demand) -> Option:
 
 
 def _rank(option: Option) -> tuple[bool, float, float, int, str, int]:
-    one = option.configuration
+    configuration = option.configuration
     late = 0.0 if option.keeps else option.predicted_s
     return (
         not option.keeps,
         late if math.isfinite(late) else math.inf,
         option.cost,
         option.replicas,
-        one.accelerator,
-        one.share_percent,
+        configuration.accelerator,
+        configuration.share_percent,
     )

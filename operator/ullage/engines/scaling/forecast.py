@@ -82,7 +82,7 @@ def forecast(
     expected: Floats | None = None,
     caution: float = FIRST_CAUTION,
 ) -> Forecast:
-    """What to plan for when a replica that is asked for now begins to serve.
+    """The load to plan for when a replica that is asked for now begins to serve.
 
     Args:
         rates: Requests per second in bins of equal length, the oldest first; at least one.
@@ -126,7 +126,7 @@ def _holt(values: Floats) -> tuple[Floats, Floats]:
 
 
 def _repeated(level: Floats, ahead: int, expected: Floats) -> Floats:
-    """What the season says of the bins ahead, at the level of each bin; 0 where it says nothing."""
+    """The season's rates of the bins ahead, at the level of each bin; 0 where it says nothing."""
     peaks = sliding_window_view(expected[1:], ahead).max(axis=1)
     now = expected[: level.size]
     most = np.minimum(peaks, SEASONAL_FACTOR * now)

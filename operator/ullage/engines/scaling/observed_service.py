@@ -58,7 +58,7 @@ def observed_service(seen: Latencies, before: ServiceTime | None) -> ServiceTime
         ValueError: a figure is not finite or not above 0.
     """
     figures = (seen.requests_per_s, seen.mean_s, seen.at_quantile_s)
-    if not all(math.isfinite(one) and one > 0 for one in figures):
+    if not all(math.isfinite(figure) and figure > 0 for figure in figures):
         raise ValueError("a service time needs requests with latencies above 0")
     sigma = before.sigma if before is not None else FIRST_SIGMA
     mean_s = mean_without_wait(seen.requests_per_s, seen.mean_s, _cv2(sigma))

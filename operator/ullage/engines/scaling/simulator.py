@@ -22,7 +22,7 @@ from ullage.engines.scaling.forecast import Floats
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What a scaler sees at the end of a bin."""
+    """View of a scaler at the end of a bin."""
 
     now_s: float
     rates: tuple[float, ...]
@@ -139,7 +139,7 @@ class _Fleet:
         return self.ready + len(self.starting)
 
     def next_s(self) -> float:
-        """When a replica ends a request or begins to serve."""
+        """Time at which a replica ends a request or begins to serve."""
         ends = self.serving[0][0] if self.serving else math.inf
         return min(ends, self.starting[0] if self.starting else math.inf)
 

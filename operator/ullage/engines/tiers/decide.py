@@ -83,7 +83,7 @@ def decide(seen: Situation, settings: Settings = DEFAULT) -> Decision:
 
 
 def _scene(seen: Situation, settings: Settings) -> _Scene:
-    """Who stays, and what was lost; no one is told anything where notices are ignored."""
+    """Those who stay, and what was lost; nothing is done where notices are ignored."""
     ignored = settings.on_notice is OnNotice.IGNORE
     staying = [member for member in seen.members if ignored or member.stays]
     if not staying and seen.maps is None:
@@ -105,38 +105,40 @@ def _loss(seen: Situation, settings: Settings, staying: set[str]) -> Loss:
     running = {member.name: member for member in seen.members}
     owners = set(old.owners)
     gone = {name for name in owners if name not in running}
-    told = owners - gone - staying
+    noticed = owners - gone - staying
     if settings.on_notice is not OnNotice.CHECKPOINT:
-        late = {name for name in told if _is_too_late(seen, settings, running[name])}
-        told, gone = told - late, gone | late
+        late = {name for name in noticed if _is_too_late(seen, settings, running[name])}
+        noticed, gone = noticed - late, gone | late
     source: Source = Source.NONE
     lost: int | None = 0
     if gone and seen.committed is not None:  # whoever is gone, the store is none of the members
         source, lost = Source.STATE_STORE, seen.step - seen.committed
     elif gone:
         source, lost = Source.CHECKPOINT, None
-    elif told and settings.on_notice is OnNotice.CHECKPOINT:
+    elif noticed and settings.on_notice is OnNotice.CHECKPOINT:
         source = Source.CHECKPOINT
-    return Loss(gone=frozenset(gone), told=frozenset(told), source=source, lost_steps=lost)
+    return Loss(gone=frozenset(gone), noticed=frozenset(noticed), source=source, lost_steps=lost)
 
 
 def _is_too_late(seen: Situation, settings: Settings, member: Member) -> bool:
-    """Whether an owner under notice cannot flush in time; all owners that are told flush at once.
+    """True if an owner under notice cannot flush in time; all owners under notice flush at once.
 
     Without a copy it saves to storage and hands over itself; that is not judged here.
     """
     old = seen.maps
     if old is None or not old.backups:
         return False
-    told = {one.name for one in seen.members if not one.stays and one.name in old.owners}
-    part = len([name for name in old.owners if name in told]) / len(old.owners)
+    noticed = {
+        member.name for member in seen.members if not member.stays and member.name in old.owners
+    }
+    part = len([name for name in old.owners if name in noticed]) / len(old.owners)
     link = replace(
         seen.link,
         state_bytes=math.ceil(seen.link.state_bytes * part),
         dirty_bytes_per_step=math.floor(seen.link.dirty_bytes_per_step * part),
     )
     state_stores = settings.state_stores_of(len(set(old.backups)))
-    flush_s = flush_time_s(link, owners=len(told), state_stores=state_stores)
+    flush_s = flush_time_s(link, owners=len(noticed), state_stores=state_stores)
     answer = answer_notice(
         step_left_s=seen.step_s, flush_s=flush_s, notice_left_s=member.notice_left_s or 0.0
     )
@@ -180,7 +182,7 @@ def _all_owners_gone(scene: _Scene) -> bool:
 
 
 def _owners(scene: _Scene, stage: Stage) -> tuple[int, Flush]:
-    """How many own shards: the part of the transient members, more if a notice asks for it."""
+    """Number of owners: the part of the transient members, more if a notice asks for it."""
     reliable, shards = len(scene.reliable), scene.settings.shards
     state_stores = scene.settings.state_stores_of(reliable)
     if stage is Stage.RELIABLE:
@@ -241,7 +243,7 @@ def _maps(scene: _Scene, stage: Stage) -> tuple[Option, Maps]:
 
 
 def _homes(was: Maps, workers: Map) -> Map:
-    """Who had each block before its present worker."""
+    """Owner of each block before its present worker."""
     if not was.workers or len(was.workers) != len(workers):
         return was.homes if len(was.homes) == len(workers) else workers
     homes = was.homes if len(was.homes) == len(workers) else was.workers
@@ -259,7 +261,7 @@ def _why(scene: _Scene, maps: Maps, hold: Hold) -> Why:
         if loss.source is Source.CHECKPOINT:
             return Why.STATE_LOST
         return Why.ALL_OWNERS_LOST if _all_owners_gone(scene) else Why.ROLLED_BACK
-    if loss.told:
+    if loss.noticed:
         return Why.FLUSHED
     if maps.stage is not old.stage:
         return Why.STAGE_CHANGED
@@ -279,7 +281,7 @@ def _runner_up(scene: _Scene, stage: Stage) -> Option | None:
 
 
 def _divided(scene: _Scene) -> bool:
-    """Whether each reliable member more would take a part of a flush."""
+    """True if each reliable member more would take a part of a flush."""
     return scene.settings.state_stores is None
 
 

@@ -18,7 +18,7 @@ _SAYS: Final = {
     Why.STATE_LOST: "{stage}, from the last checkpoint: {gone} lost, no complete copy in memory",
     Why.ALL_OWNERS_LOST: "{stage}: owners lost, the copy of step {cut} owns, {lost} steps redone",
     Why.ROLLED_BACK: "{stage}: {gone} lost; all back to step {cut}, {lost} steps redone",
-    Why.FLUSHED: "{stage}: {told} under notice, what is pending is saved and handed over",
+    Why.FLUSHED: "{stage}: {noticed} under notice, what is pending is saved and handed over",
     Why.STAGE_CHANGED: "go to {stage}",
     Why.STARTED: "begin in {stage}",
     Why.STATE_STORE_MOVED: "{stage}: the copy moves to other reliable replicas",
@@ -51,25 +51,29 @@ def text(
         loss: What happened to owners.
         divided: As for :func:`shortfall`.
     """
-    said = _SAYS[why].format(
+    sentence = _SAYS[why].format(
         stage=f"Stage{chosen.stage:d}",
         gone=_names(loss.gone),
-        told=_names(loss.told),
+        noticed=_names(loss.noticed),
         cut=seen.committed,
         lost=loss.lost_steps,
         since=seen.since_s,
     )
     shown = f"{q:.3g}:1" if math.isfinite(q) else "no reliable replica"
-    said += f" (transient to reliable {shown}; {chosen.owners} owners, {chosen.workers} workers)"
+    sentence += (
+        f" (transient to reliable {shown}; {chosen.owners} owners, {chosen.workers} workers)"
+    )
     if other is not None:
-        said += f"; next Stage{other.stage:d} with {other.owners} owners, {other.workers} workers"
+        sentence += (
+            f"; next Stage{other.stage:d} with {other.owners} owners, {other.workers} workers"
+        )
     if not chosen.flush.feasible:
-        said += f"; {shortfall(chosen.flush, owners=chosen.owners, divided=divided)}"
-    return said
+        sentence += f"; {shortfall(chosen.flush, owners=chosen.owners, divided=divided)}"
+    return sentence
 
 
 def shortfall(flush: Flush, *, owners: int, divided: bool = True) -> str:
-    """Why a notice is too short and what would help; for admission and for the condition.
+    """Cause of a notice that is too short, and what helps; for admission and for the condition.
 
     Args:
         flush: A verdict that is not feasible.

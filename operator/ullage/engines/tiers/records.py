@@ -20,7 +20,7 @@ Map = tuple[str, ...]
 
 
 class Source(IntEnum):
-    """Where the state comes from after a loss."""
+    """Source of the state after a loss."""
 
     NONE = 0
     """Nothing was lost."""
@@ -31,7 +31,7 @@ class Source(IntEnum):
 
 
 class Why(StrEnum):
-    """Why the maps are what they are, the gravest first."""
+    """Reason for the maps as they are, the gravest first."""
 
     STATE_LOST = "StateLost"
     """Shards are gone and no complete copy is in memory."""
@@ -191,13 +191,13 @@ class Loss:
 
     Attributes:
         gone: Owners without notice, or with one that is too short.
-        told: Owners under notice that hand over.
+        noticed: Owners under notice that hand over.
         source: Where the state comes from.
         lost_steps: Finished steps that are done again; ``None`` = known when a checkpoint is found.
     """
 
     gone: frozenset[str] = frozenset()
-    told: frozenset[str] = frozenset()
+    noticed: frozenset[str] = frozenset()
     source: Source = Source.NONE
     lost_steps: int | None = 0
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which stage a job is in: transient against reliable machines, with a band against flapping.
+"""Stage of a job: transient against reliable machines, with a band against flapping.
 
 The three stages are AgileML's (Proteus, EuroSys 2017). Thresholds are defaults to sweep, not the
 paper's numbers. It must never hold a job in a stage whose owners are all gone.
@@ -34,7 +34,7 @@ class Hold(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """When stages change.
+    """Thresholds between stages, and the rest after a change.
 
     Attributes:
         backed_above: Ratio above which transient members own.
@@ -124,7 +124,7 @@ def nearest_other(q: float, chosen: Stage, rule: Rule) -> Stage:
 
 
 def _clear(q: float, stage: Stage, *, up: bool, rule: Rule) -> bool:
-    """Whether q lies beyond the next threshold by more than the band."""
+    """True if q lies beyond the next threshold by more than the band."""
     lower = stage if up else stage - 1
     edge = rule.backed_above if lower == Stage.RELIABLE else rule.transient_above
     return q > edge * (1 + rule.band) if up else q < edge * (1 - rule.band)

@@ -51,7 +51,7 @@ class StatedTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchTerms:
-    """What is searched, and how trials are compared."""
+    """Space of a search, and the comparison of trials."""
 
     algorithm: TuningAlgorithm
     space: SearchSpace
@@ -80,7 +80,7 @@ Suggest = Callable[[SearchTerms, int], Point]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlgorithmRow:
-    """What an algorithm is.
+    """One algorithm.
 
     Attributes:
         trials: How many there are.
@@ -145,11 +145,11 @@ def _in_asha(terms: SearchTerms) -> Algorithm:
 
 
 def _stated(terms: SearchTerms, trial: int) -> Point:
-    return next((one.point for one in terms.stated if one.trial == trial), {})
+    return next((stated.point for stated in terms.stated if stated.trial == trial), {})
 
 
 def _as_stated(terms: SearchTerms) -> Algorithm:
-    return StatedTrials(epochs={one.trial: one.epochs for one in terms.stated})
+    return StatedTrials(epochs={stated.trial: stated.epochs for stated in terms.stated})
 
 
 ALGORITHMS: Final[Mapping[TuningAlgorithm, AlgorithmRow]] = MappingProxyType(
@@ -193,5 +193,5 @@ def parameters_of(terms: SearchTerms, trial: int) -> Point | None:
 
 
 def decider_of(terms: SearchTerms) -> Algorithm:
-    """What decides which trials go on, before any result."""
+    """The algorithm that decides which trials go on, before any result."""
     return ALGORITHMS[terms.algorithm].decide(terms)

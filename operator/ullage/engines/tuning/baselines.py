@@ -42,7 +42,7 @@ def longest_first(
         rules: The widths there are.
         now_s: The present, in seconds; no choice depends on it.
     """
-    ordered = sorted(trials, key=lambda one: -one.work_s)
+    ordered = sorted(trials, key=lambda trial: -trial.work_s)
     return first_come(ordered, devices, rules, now_s)
 
 
@@ -77,8 +77,8 @@ def static(sizes: Sequence[int]) -> Callable[..., Plan]:
         trials: Sequence[Trial], devices: Sequence[Device], rules: Rules, now_s: float
     ) -> Plan:
         del now_s
-        ordered = sorted(trials, key=lambda one: -one.work_s)
-        return _started(ordered, [sizes[one.number] for one in ordered], devices, rules)
+        ordered = sorted(trials, key=lambda trial: -trial.work_s)
+        return _started(ordered, [sizes[trial.number] for trial in ordered], devices, rules)
 
     return planner
 
@@ -86,21 +86,21 @@ def static(sizes: Sequence[int]) -> Callable[..., Plan]:
 def _started(
     ordered: Sequence[Trial], sizes: Sequence[int], devices: Sequence[Device], rules: Rules
 ) -> Plan:
-    """What fits starts in this order, no share below what the memory needs; nothing is resized."""
+    """Start what fits in this order, no share below what the memory needs; nothing is resized."""
     occupancy = Occupancy(devices, rules.widths.parts)
     waiting = []
-    for one, size in zip(ordered, sizes, strict=True):
-        if one.holding is not None and occupancy.knows(one.holding):
-            occupancy.take(one.holding.size, one.holding.devices)
+    for trial, size in zip(ordered, sizes, strict=True):
+        if trial.holding is not None and occupancy.knows(trial.holding):
+            occupancy.take(trial.holding.size, trial.holding.devices)
         else:
-            waiting.append((one, size))
+            waiting.append((trial, size))
     starts = []
-    for one, size in waiting:
-        least = rules.widths.sizes[least_place(one, rules.widths)]
-        found = occupancy.place(max(size, least))
-        if found is not None:
-            occupancy.take(max(size, least), found)
-            starts.append(Start(trial=one.number, size=max(size, least), devices=found))
+    for trial, size in waiting:
+        least = rules.widths.sizes[least_place(trial, rules.widths)]
+        place = occupancy.place(max(size, least))
+        if place is not None:
+            occupancy.take(max(size, least), place)
+            starts.append(Start(trial=trial.number, size=max(size, least), devices=place))
         if occupancy.largest_free == 0:
             break
     return Plan(starts=tuple(starts), target_s=float(np.nan))

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How soon trials can end: the bound that nothing beats, and the target of a plan."""
+"""Bounds of the end of trials: the one that nothing beats, and the target of a plan."""
 
 from __future__ import annotations
 
@@ -61,11 +61,14 @@ def fluid_bound_s(trials: Sequence[Trial], devices: int, widths: Widths) -> floa
         return low
     last = _fitting(widths, devices)
     xs = np.asarray((0.0, *widths.widths[: last + 1]))
-    curves = [np.asarray((0.0, *concave(widths, one.curve).speeds[: last + 1])) for one in trials]
+    curves = [
+        np.asarray((0.0, *concave(widths, trial.curve).speeds[: last + 1])) for trial in trials
+    ]
 
     def suffices(limit_s: float) -> bool:
         means = (
-            np.interp(one.work_s / limit_s, ys, xs) for one, ys in zip(trials, curves, strict=True)
+            np.interp(trial.work_s / limit_s, ys, xs)
+            for trial, ys in zip(trials, curves, strict=True)
         )
         return float(sum(means)) <= devices
 
@@ -74,8 +77,8 @@ def fluid_bound_s(trials: Sequence[Trial], devices: int, widths: Widths) -> floa
 
 def matrix(trials: Sequence[Trial]) -> tuple[Floats, Floats]:
     """Work left, seconds at width 1, by trial; speeds by trial and width."""
-    work = np.asarray([one.work_s for one in trials], dtype=np.float64)
-    return work, np.asarray([one.curve.speeds for one in trials], dtype=np.float64)
+    work = np.asarray([trial.work_s for trial in trials], dtype=np.float64)
+    return work, np.asarray([trial.curve.speeds for trial in trials], dtype=np.float64)
 
 
 def _fitting(widths: Widths, devices: int) -> int:

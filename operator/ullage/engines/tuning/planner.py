@@ -36,7 +36,7 @@ MOST_TAIL: Final = 0.5
 
 
 def plan(trials: Sequence[Trial], devices: Sequence[Device], rules: Rules, now_s: float) -> Plan:
-    """What to do now so that all trials end soon. Source: derived.
+    """Plan what to do now so that all trials end soon. Source: derived.
 
     Args:
         trials: That have not ended, running or waiting.
@@ -79,19 +79,19 @@ class _Draft:
         widths = self.rules.widths
         self.occupancy = Occupancy(self.devices, widths.parts)
         self.work, self.speeds = matrix(self.trials)
-        self.held = [self._holding(one) for one in self.trials]
+        self.held = [self._holding(trial) for trial in self.trials]
         self.before = [
-            self._place_of(one.holding.size) if held and one.holding else WAITS
-            for one, held in zip(self.trials, self.held, strict=True)
+            self._place_of(trial.holding.size) if held and trial.holding else WAITS
+            for trial, held in zip(self.trials, self.held, strict=True)
         ]
         self.place = list(self.before)
         limit = min(len(widths.sizes), widths.whole + len(self.devices)) - 1
         self.least = np.maximum(
-            [least_place(one, widths) for one in self.trials], self._widest_of_the_best()
+            [least_place(trial, widths) for trial in self.trials], self._widest_of_the_best()
         )
         self.most = np.full(len(self.trials), limit, dtype=np.intp)
-        for at, one in enumerate(self.trials):
-            if self.before[at] != WAITS and not self._may_resize(one):
+        for at, trial in enumerate(self.trials):
+            if self.before[at] != WAITS and not self._may_resize(trial):
                 self.frozen.add(at)
                 self.least[at] = self.most[at] = self.before[at]
         held_least = np.where(self._running, np.maximum(self.before, self.least), self.least)
@@ -133,7 +133,7 @@ class _Draft:
         return trial.checkpoints and rested
 
     def _target(self, least: Places) -> float:
-        """When all can have ended, with what the end of a schedule leaves idle.
+        """Seconds until all can have ended, with what the end of a schedule leaves idle.
 
         While the last trials run, a device idles for half a trial in the mean, so that of N trials
         on n devices n / 2N of the time is lost. Source: derived; the cap was swept.
@@ -154,13 +154,13 @@ class _Draft:
         old, devices = self.place[at], self.held[at]
         if old != WAITS:
             self.occupancy.give_back(self._size(old), devices)
-        found = self.occupancy.place(self._size(place), devices)
-        if found is None:
+        held = self.occupancy.place(self._size(place), devices)
+        if held is None:
             if old != WAITS:
                 self.occupancy.take(self._size(old), devices)
             return False
-        self.occupancy.take(self._size(place), found)
-        self.place[at], self.held[at] = place, found
+        self.occupancy.take(self._size(place), held)
+        self.place[at], self.held[at] = place, held
         return True
 
     def make_room(self) -> None:
@@ -248,19 +248,19 @@ class _Draft:
                 heapq.heappush(ends, (-self._left_s(at), at))
 
     def plan(self) -> Plan:
-        """What differs from what is."""
+        """The difference from what is."""
         starts: list[Start] = []
         resizes: list[Resize] = []
-        for at, one in enumerate(self.trials):
+        for at, trial in enumerate(self.trials):
             if self.place[at] == self.before[at]:
                 continue
             size = self._size(self.place[at])
             if self.before[at] == WAITS:
-                starts.append(Start(trial=one.number, size=size, devices=self.held[at]))
+                starts.append(Start(trial=trial.number, size=size, devices=self.held[at]))
             else:
                 resizes.append(
                     Resize(
-                        trial=one.number,
+                        trial=trial.number,
                         from_size=self._size(self.before[at]),
                         size=size,
                         devices=self.held[at],

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the planner is told and what it answers."""
+"""Questions to the planner and its answers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
-    """What a running trial has: parts of devices, and since when, on the caller's clock."""
+    """Devices of a running trial: parts of them, and since when, on the caller's clock."""
 
     size: int
     devices: tuple[int, ...]
@@ -67,7 +67,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """Which widths there are and when a resize is worth it.
+    """Widths there are, and when a resize is worth it.
 
     A trial is resized when that saves more than ``gain_factor`` times its cost, and not within
     ``rest_s`` of its last resize.
@@ -107,7 +107,7 @@ class Resize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to do now; ``target_s`` is when all could have ended, from now."""
+    """Actions to take now; ``target_s`` is when all could have ended, from now."""
 
     starts: tuple[Start, ...] = ()
     resizes: tuple[Resize, ...] = ()

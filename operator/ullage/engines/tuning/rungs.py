@@ -38,7 +38,7 @@ class Algorithm(Protocol):
         ...
 
     def first(self) -> Sequence[Assignment]:
-        """What runs at the beginning."""
+        """Runs at the beginning."""
         ...
 
     def report(self, trial: int, epoch: int, value: float | None) -> Reported:
@@ -58,7 +58,7 @@ class Algorithm(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reported:
-    """What follows from a report: why it does not count, and what runs on."""
+    """Consequence of a report: why it does not count, and what runs on."""
 
     problem: ReportProblem | None = None
     runs: tuple[Assignment, ...] = ()
@@ -93,7 +93,7 @@ class Rung:
     @property
     def pending(self) -> tuple[int, ...]:
         """Trials that have still to report."""
-        return tuple(one for one in self.members if not self.settled(one))
+        return tuple(trial for trial in self.members if not self.settled(trial))
 
     def settled(self, trial: int) -> bool:
         """The trial has reported, or never will."""
@@ -134,7 +134,9 @@ class Rung:
     def best(self, count: int, *, maximise: bool) -> tuple[int, ...]:
         """The best by value, ties by number."""
         sign = -1 if maximise else 1
-        return tuple(sorted(self.values, key=lambda one: (sign * self.values[one], one))[:count])
+        return tuple(
+            sorted(self.values, key=lambda trial: (sign * self.values[trial], trial))[:count]
+        )
 
 
 def budgets(least_epochs: int, most_epochs: int, eta: int) -> tuple[int, ...]:
@@ -150,10 +152,10 @@ def budgets(least_epochs: int, most_epochs: int, eta: int) -> tuple[int, ...]:
     """
     if not 1 <= least_epochs <= most_epochs or eta < 2:
         raise ValueError("at least 1 epoch, no more than the most, and eta from 2 on")
-    found = [least_epochs]
-    while found[-1] * eta < most_epochs:
-        found.append(found[-1] * eta)
-    return (*found, most_epochs) if found[-1] < most_epochs else tuple(found)
+    epochs = [least_epochs]
+    while epochs[-1] * eta < most_epochs:
+        epochs.append(epochs[-1] * eta)
+    return (*epochs, most_epochs) if epochs[-1] < most_epochs else tuple(epochs)
 
 
 def _check(members: Sequence[int], epochs: Sequence[int], eta: int) -> None:
@@ -192,14 +194,14 @@ class SyncHalving:
 
     @property
     def promotions(self) -> tuple[tuple[int, ...], ...]:
-        """Who was promoted into each rung after the first."""
-        return tuple(one.members for one in self.rungs[1:])
+        """Trials promoted into each rung after the first."""
+        return tuple(rung.members for rung in self.rungs[1:])
 
     def report(self, trial: int, epoch: int, value: float | None) -> Reported:
         """Take a report in; see :class:`Algorithm`."""
         if not self.rungs[0].holds(trial):
             return Reported(problem=ReportProblem.UNKNOWN_TRIAL)
-        rung = next(one for one in reversed(self.rungs) if one.holds(trial))
+        rung = next(rung for rung in reversed(self.rungs) if rung.holds(trial))
         problem = rung.report(self.history, trial, epoch, value)
         return Reported(problem=problem, runs=self._decided())
 
@@ -216,7 +218,9 @@ class SyncHalving:
 
     def _runs(self) -> tuple[Assignment, ...]:
         rung = self.rungs[-1]
-        return tuple(Assignment(trial=one, until_epoch=rung.until_epoch) for one in rung.members)
+        return tuple(
+            Assignment(trial=member, until_epoch=rung.until_epoch) for member in rung.members
+        )
 
     def _decided(self) -> tuple[Assignment, ...]:
         """The next rung, when this one is complete."""
@@ -279,12 +283,12 @@ def for_trials(shapes: Sequence[Bracket], trials: int) -> tuple[Bracket, ...]:
     """
     if not shapes or trials < 1:
         raise ValueError("at least one bracket and one trial")
-    found: list[Bracket] = []
+    brackets: list[Bracket] = []
     while trials:
-        shape = shapes[len(found) % len(shapes)]
-        found.append(Bracket(trials=min(trials, shape.trials), epochs=shape.epochs))
-        trials -= found[-1].trials
-    return tuple(found)
+        shape = shapes[len(brackets) % len(shapes)]
+        brackets.append(Bracket(trials=min(trials, shape.trials), epochs=shape.epochs))
+        trials -= brackets[-1].trials
+    return tuple(brackets)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -337,9 +341,9 @@ def in_brackets(shapes: Sequence[Bracket], eta: int = 3, *, maximise: bool = Tru
         eta: Factor between rungs.
         maximise: The largest value is the best.
     """
-    found, begin = [], 0
+    brackets, begin = [], 0
     for at, shape in enumerate(shapes):
-        found.append(
+        brackets.append(
             SyncHalving(
                 members=tuple(range(begin, begin + shape.trials)),
                 epochs=shape.epochs,
@@ -349,7 +353,7 @@ def in_brackets(shapes: Sequence[Bracket], eta: int = 3, *, maximise: bool = Tru
             )
         )
         begin += shape.trials
-    return Brackets(brackets=tuple(found))
+    return Brackets(brackets=tuple(brackets))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -381,7 +385,7 @@ class AsyncHalving:
 
     def first(self) -> tuple[Assignment, ...]:
         """All trials in the first rung."""
-        return tuple(Assignment(trial=one, until_epoch=self.epochs[0]) for one in self.members)
+        return tuple(Assignment(trial=trial, until_epoch=self.epochs[0]) for trial in self.members)
 
     def report(self, trial: int, epoch: int, value: float | None) -> Reported:
         """Take a report in; see :class:`Algorithm`."""
@@ -408,7 +412,7 @@ class AsyncHalving:
         return max(at for at, rung in enumerate(self.rungs) if rung.holds(trial))
 
     def _promoted(self, at: int, entry: tuple[float, int]) -> tuple[Assignment, ...]:
-        """Who goes on because of a value that came.
+        """Trials that go on because of a value that came.
 
         All of the best went on before it came, so only itself or the last of the best is new.
 
@@ -421,9 +425,11 @@ class AsyncHalving:
         if at + 1 == len(self.rungs) or not best:
             return ()
         above, last = self.rungs[at + 1], ranked[best - 1]
-        promoted = tuple(one for _, one in sorted({min(entry, last), last}) if not above.holds(one))
+        promoted = tuple(
+            member for _, member in sorted({min(entry, last), last}) if not above.holds(member)
+        )
         above.members += promoted
-        return tuple(Assignment(trial=one, until_epoch=above.until_epoch) for one in promoted)
+        return tuple(Assignment(trial=member, until_epoch=above.until_epoch) for member in promoted)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -457,9 +463,9 @@ class StatedTrials:
 
     def by_epoch(self) -> tuple[Rung, ...]:
         """The same with trials of one epoch together, as people read them."""
-        found: dict[int, list[Rung]] = {}
+        by_epoch: dict[int, list[Rung]] = {}
         for rung in self.rungs:
-            found.setdefault(rung.until_epoch, []).append(rung)
+            by_epoch.setdefault(rung.until_epoch, []).append(rung)
         return tuple(
             Rung(
                 group=f"epoch-{epoch}",
@@ -468,7 +474,7 @@ class StatedTrials:
                 values={trial: value for rung in rungs for trial, value in rung.values.items()},
                 problems={trial: why for rung in rungs for trial, why in rung.problems.items()},
             )
-            for epoch, rungs in sorted(found.items())
+            for epoch, rungs in sorted(by_epoch.items())
         )
 
     def first(self) -> tuple[Assignment, ...]:
@@ -504,7 +510,7 @@ class StatedTrials:
 
 
 class DecisionProblem(StrEnum):
-    """Why a promotion by a suggestion service is refused."""
+    """Reason to refuse a promotion by a suggestion service."""
 
     UNKNOWN_GROUP = "UnknownGroup"
     NOT_COMPLETE = "RungNotComplete"
@@ -550,7 +556,7 @@ class ExternalGroups:
         Raises:
             ValueError: the group or a trial is known already, or there is nothing to run.
         """
-        known = group in self._rungs or any(one in self._group for one in members)
+        known = group in self._rungs or any(member in self._group for member in members)
         if known or not members or len(set(members)) != len(members) or until_epoch < 1:
             raise ValueError(f"group {group!r}: new trials, each of them once, and an epoch from 1")
         return self._opened(group, tuple(members), until_epoch)
@@ -598,7 +604,7 @@ class ExternalGroups:
     ) -> tuple[Assignment, ...]:
         self._rungs[group] = Rung(group=group, members=members, until_epoch=until_epoch)
         self._group.update(dict.fromkeys(members, group))
-        return tuple(Assignment(trial=one, until_epoch=until_epoch) for one in members)
+        return tuple(Assignment(trial=member, until_epoch=until_epoch) for member in members)
 
 
 def families_of(algorithm: Algorithm) -> tuple[tuple[Rung, ...], ...]:

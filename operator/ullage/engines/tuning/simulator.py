@@ -35,7 +35,7 @@ AT_ONCE_S: Final = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialFacts:
-    """What is true of a trial: seconds of an epoch at width 1, its speeds, its resizes.
+    """Truth of a trial: seconds of an epoch at width 1, its speeds, its resizes.
 
     ``epochs`` is how far it runs where no algorithm decides; ``believed`` the curve that the
     planner sees, by default the concave hull of the true one; ``checkpoint_epochs`` how many epochs
@@ -55,7 +55,7 @@ class TrialFacts:
 
 
 class ChangeKind(StrEnum):
-    """What happens from outside."""
+    """Event from outside."""
 
     LOST = "lost"
     GAINED = "gained"
@@ -85,7 +85,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
-    """What became of the trials.
+    """Course of the trials.
 
     ``ends_s`` by trial that ended; ``stuck`` those that never could; ``reports`` in their order.
     """
@@ -150,18 +150,18 @@ class _Game:
 
     def assign(self, assignments: Sequence[Assignment]) -> None:
         """Trials begin, or go on to a later epoch."""
-        for one in assignments:
-            state = self.states.get(one.trial)
+        for assignment in assignments:
+            state = self.states.get(assignment.trial)
             if state is None:
-                facts = self.facts[one.trial]
+                facts = self.facts[assignment.trial]
                 seen = facts.believed or concave(self.rules.widths, facts.curve)
-                state = _State(facts=facts, seen=seen, until=one.until_epoch)
-                self.states[one.trial] = state
-            state.until = max(state.until, one.until_epoch)
+                state = _State(facts=facts, seen=seen, until=assignment.until_epoch)
+                self.states[assignment.trial] = state
+            state.until = max(state.until, assignment.until_epoch)
             if state.done < state.until:
                 state.active = True
-                self.waiting_order[one.trial] = None
-                self.ends.pop(one.trial, None)
+                self.waiting_order[assignment.trial] = None
+                self.ends.pop(assignment.trial, None)
 
     def advance(self, state: _State) -> None:
         """Progress until now."""
@@ -243,21 +243,23 @@ class _Game:
                 every = state.facts.checkpoint_epochs if state.facts.checkpoints else 0
                 state.done = float(int(state.done) // every * every) if every else 0.0
 
-    def change(self, one: Change) -> None:
-        """What happens from outside."""
-        if one.kind is ChangeKind.LOST:
-            self.lose(one.number)
-        elif one.kind is ChangeKind.GAINED:
-            self.devices[one.number] = self.spare.pop(one.number, Device(number=one.number))
-        elif one.number in self.states and self.states[one.number].active:
-            self.advance(self.states[one.number])
-            self.finish(one.number)
+    def change(self, change: Change) -> None:
+        """Apply an event from outside."""
+        if change.kind is ChangeKind.LOST:
+            self.lose(change.number)
+        elif change.kind is ChangeKind.GAINED:
+            self.devices[change.number] = self.spare.pop(
+                change.number, Device(number=change.number)
+            )
+        elif change.number in self.states and self.states[change.number].active:
+            self.advance(self.states[change.number])
+            self.finish(change.number)
             if self.algorithm is not None:
-                self.assign(self.algorithm.ended(one.number))
+                self.assign(self.algorithm.ended(change.number))
 
     def trials(self) -> list[Trial]:
-        """What the planner sees."""
-        found = []
+        """Trials as the planner sees them."""
+        trials = []
         for number in self.waiting_order:
             state = self.states[number]
             self.advance(state)
@@ -265,7 +267,7 @@ class _Game:
             holding = None
             if state.running:
                 holding = Holding(size=state.size, devices=state.devices, since_s=state.since_s)
-            found.append(
+            trials.append(
                 Trial(
                     number=number,
                     work_s=max(0.0, state.until - state.done) * facts.epoch_s,
@@ -276,26 +278,26 @@ class _Game:
                     holding=holding,
                 )
             )
-        return found
+        return trials
 
     def replan(self) -> None:
         """Ask the planner and do what it says."""
         self.plans += 1
         trials = self.trials()
-        found = self.planner(trials, tuple(self.devices.values()), self.rules, self.now_s)
-        for resize in found.resizes:
+        plan = self.planner(trials, tuple(self.devices.values()), self.rules, self.now_s)
+        for resize in plan.resizes:
             self.close(resize.trial)
-        given: list[Resize | Start] = [*found.resizes, *found.starts]
-        for one in given:
-            state = self.states[one.trial]
+        given: list[Resize | Start] = [*plan.resizes, *plan.starts]
+        for action in given:
+            state = self.states[action.trial]
             again = state.running or (state.started and state.done > 0)
             self.resizes += state.running
             state.running, state.started = True, True
-            state.size, state.devices = one.size, one.devices
-            state.place = self.rules.widths.sizes.index(one.size)
+            state.size, state.devices = action.size, action.devices
+            state.place = self.rules.widths.sizes.index(action.size)
             state.since_s = self.now_s
             state.resumes_s = self.now_s + (state.facts.resize_cost_s if again else 0.0)
-            self.schedule(one.trial)
+            self.schedule(action.trial)
 
 
 def play(
@@ -320,19 +322,20 @@ def play(
         changes: From outside.
     """
     game = _Game(
-        facts={one.number: one for one in facts},
+        facts={trial.number: trial for trial in facts},
         planner=planner,
         rules=rules,
-        devices={one.number: one for one in devices},
+        devices={device.number: device for device in devices},
         algorithm=algorithm,
         metric=metric,
     )
-    outside: list[tuple[float, Change | Assignment]] = [(one.at_s, one) for one in changes]
+    outside: list[tuple[float, Change | Assignment]] = [(change.at_s, change) for change in changes]
     if game.algorithm is not None:
-        outside += [(0.0, one) for one in game.algorithm.first()]
+        outside += [(0.0, assignment) for assignment in game.algorithm.first()]
     else:
         outside += [
-            (one.arrival_s, Assignment(trial=one.number, until_epoch=one.epochs)) for one in facts
+            (trial.arrival_s, Assignment(trial=trial.number, until_epoch=trial.epochs))
+            for trial in facts
         ]
     for at, (when, _) in enumerate(outside):
         heapq.heappush(game.events, (when, 0, at, 0))
@@ -355,11 +358,11 @@ def _step(game: _Game, outside: Sequence[tuple[float, Change | Assignment]]) -> 
     while game.events and game.events[0][0] <= game.now_s + AT_ONCE_S:
         _, kind, number, version = heapq.heappop(game.events)
         if kind == 0:
-            one = outside[number][1]
-            if isinstance(one, Change):
-                game.change(one)
+            event = outside[number][1]
+            if isinstance(event, Change):
+                game.change(event)
             else:
-                game.assign([one])
+                game.assign([event])
             ask = True
         elif game.states[number].version == version:
             ask |= game.epoch_ended(number)

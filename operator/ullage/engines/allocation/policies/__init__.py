@@ -20,7 +20,7 @@ from ullage.engines.allocation.policies import cost, finish_time, makespan, max_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """How time is divided by an objective.
+    """Division of time by an objective.
 
     Attributes:
         solve: From a problem to an allocation.

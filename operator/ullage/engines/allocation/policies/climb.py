@@ -36,11 +36,11 @@ class Together:
     rises: Floats
 
     def risen(self, height: float) -> Floats:
-        """What each group has risen at a height, were there no best."""
+        """Rise of each group at a height, were there no best."""
         return self.own * np.interp(height, self.heights, self.rises)
 
     def rates(self) -> Floats:
-        """What each group rises for a unit of height at the beginning."""
+        """Rise of each group for a unit of height at the beginning."""
         return self.own * float(self.rises[1] / self.heights[1])
 
 
@@ -59,11 +59,11 @@ class InTurn:
     begins: Floats
 
     def risen(self, height: float) -> Floats:
-        """What each group has risen at a height, were there no best."""
+        """Rise of each group at a height, were there no best."""
         return self.weight * np.maximum(height - self.begins, 0.0)
 
     def rates(self) -> Floats:
-        """What each group rises for a unit of height at the beginning."""
+        """Rise of each group for a unit of height at the beginning."""
         return np.where(np.arange(len(self.groups)) == 0, self.weight, 0.0)
 
 
@@ -92,7 +92,7 @@ class Climb:
         return level
 
     def rates(self) -> Floats:
-        """What each group rises for a unit of height at the beginning, shape (groups,)."""
+        """Rise of each group for a unit of height at the beginning, shape (groups,)."""
         rates = np.zeros(len(self.level))
         for tenant in self.tenants:
             rates[tenant.groups] = tenant.rates()

@@ -40,25 +40,25 @@ def _solve(shape: Shape) -> Allocation:
     base = shape.of_jobs(np.array([job.isolated_s for job in jobs])) + left / shape.isolated
     low = float(((age + left / shape.rate.max(axis=1)) / base).max())
     high = float(((age + left / shape.isolated) / base).max())
-    best, found = high, None
+    best, solution = high, None
     rho = low
     for _ in range(_STEPS):
         needed = left / (rho * base - age)
         solved = raise_floors(shape, needed, corner=True)
         reached = float(((age + left / (shape.speed @ solved.x)) / base).max())
-        if found is None or reached < best:
-            best, found = min(best, reached), solved
+        if solution is None or reached < best:
+            best, solution = min(best, reached), solved
         low = _root(shape, solved, (left, age, base), rho, low)
         if best - low <= _CLOSE * best:
             break
         # The dual's bound closes in from below at Newton's pace; halving guards against crawling.
         rho = low if low > rho * (1 + _CLOSE) else 0.5 * (low + best)
-    assert found is not None
+    assert solution is not None
     floors = left / (best * base - age)
     if shape.problem.centre is not None:
-        found = raise_floors(shape, floors)
-    x = settled(shape, found, floors)
-    return answer(shape, x, objective=best, solved=found)
+        solution = raise_floors(shape, floors)
+    x = settled(shape, solution, floors)
+    return answer(shape, x, objective=best, solved=solution)
 
 
 def _root(

@@ -92,15 +92,15 @@ def fill(shape: Shape) -> Levels:
     first = raise_floors(shape, unit * climb(shape, level, best, rising).rates(), corner=True).z
     programs = 1
     while True:
-        found = _highest(shape, unit, climb(shape, level, best, rising))
-        programs += found.programs
-        level = found.level
-        open_columns &= ~found.closed
+        highest = _highest(shape, unit, climb(shape, level, best, rising))
+        programs += highest.programs
+        level = highest.level
+        open_columns &= ~highest.closed
         best = np.maximum(_best(shape, open_columns) / unit, level)
-        stuck = rising & (found.short | (level >= best * (1 - _CLOSE)))
+        stuck = rising & (highest.short | (level >= best * (1 - _CLOSE)))
         rising &= ~(stuck if stuck.any() else rising)
         if not rising.any():
-            return Levels(level=level, solved=found.solved, first=first, programs=programs)
+            return Levels(level=level, solved=highest.solved, first=first, programs=programs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
