@@ -122,13 +122,13 @@ def figures_table(
 def _in_lines(console: Console, name: str, length: int) -> Tell:
     """Tells progress where nothing can be drawn over: each tenth, and what moves in between."""
     console.print(f"{name}: begun, {length:,} to do", markup=False)
-    told, told_at = 0, monotonic()
+    shown, shown_at = 0, monotonic()
 
     def tell(done: int) -> None:
-        nonlocal told, told_at
+        nonlocal shown, shown_at
         tenth, now = 10 * done // max(1, length), monotonic()
-        if tenth > told or now - told_at >= _QUIET_S:
-            told, told_at = tenth, now
+        if tenth > shown or now - shown_at >= _QUIET_S:
+            shown, shown_at = tenth, now
             console.print(f"{name}: {done:,} of {length:,}", markup=False)
 
     return tell

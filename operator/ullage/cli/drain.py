@@ -24,7 +24,7 @@ _CHANGED = (409, 422)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left:
-    """What a node still holds.
+    """The rest that a node still holds.
 
     Attributes:
         pods: Pods with slices there, as ``namespace/name``, sorted.
@@ -33,7 +33,7 @@ class Left:
     pods: tuple[str, ...]
 
     def text(self, node: str) -> str:
-        """What to tell."""
+        """Text to print."""
         if not self.pods:
             return f"{node} holds no slice any more"
         many = "1 pod has" if len(self.pods) == 1 else f"{len(self.pods)} pods have"
@@ -41,7 +41,7 @@ class Left:
 
 
 async def has_agent(cluster: ClusterPort, node: str) -> bool:
-    """Whether Ullage has a node of this name.
+    """True if Ullage has a node of this name.
 
     Raises:
         ApiError: the API server refused or did not answer.
@@ -73,7 +73,7 @@ async def mark(cluster: ClusterPort, node: str, *, drain: bool) -> bool:
 
 
 async def left_on(cluster: ClusterPort, node: str) -> Left:
-    """What a node still holds, wanted or observed.
+    """The rest that a node still holds, wanted or observed.
 
     Raises:
         ApiError: the API server refused or did not answer.

@@ -24,7 +24,7 @@ class Output(StrEnum):
 
     @property
     def for_people(self) -> bool:
-        """Whether it is a table."""
+        """True if it is a table."""
         return self in (Output.TABLE, Output.WIDE)
 
 
@@ -39,7 +39,7 @@ class TrialOutput(StrEnum):
 
     @property
     def for_people(self) -> bool:
-        """Whether it is a table."""
+        """True if it is a table."""
         return self in (TrialOutput.TABLE, TrialOutput.WIDE)
 
 
@@ -51,7 +51,7 @@ class CostOutput(StrEnum):
 
 
 class CostBy(StrEnum):
-    """What one line of costs is about."""
+    """The subject of one line of costs."""
 
     JOB = "job"
     TENANT = "tenant"

@@ -120,7 +120,7 @@ async def as_allowed(
 
 
 async def quota_held(cluster: ClusterPort) -> Snapshot | None:
-    """What says which tenant holds what; ``None`` = the user may not list all of it."""
+    """Usage of quota by tenant; ``None`` = the user may not list all of it."""
     wanted = (*WORKLOADS, streams.SCHEDULING_POLICIES, streams.GPU_NODES, streams.PODS)
     try:
         return await snapshot_of(cluster, wanted)
@@ -148,6 +148,8 @@ def isolation_of(snapshot: Snapshot, workload: WorkloadRecord) -> Condition | No
     """The condition that says why the class of a workload shares with itself alone, if it does."""
     at = (workload.ref.namespace, workload.workload_class)
     profiles = snapshot.profiles.values()
-    told = (one.status for one in profiles if (one.namespace, one.workload_class) == at)
-    found = (status.condition(ConditionType.ISOLATED) for status in told)
-    return next((condition for condition in found if condition is not None), None)
+    statuses = (
+        profile.status for profile in profiles if (profile.namespace, profile.workload_class) == at
+    )
+    conditions = (status.condition(ConditionType.ISOLATED) for status in statuses)
+    return next((condition for condition in conditions if condition is not None), None)

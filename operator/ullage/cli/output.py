@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a command prints beside tables: JSON and YAML for scripts, names for pipes.
+"""Output of a command beside tables: JSON and YAML for scripts, names for pipes.
 
 Statuses are those of the API, field by field.
 """
@@ -17,19 +17,19 @@ from ullage.cluster.codecs.status import status_to_wire
 from ullage.cluster.records.snapshot import WorkloadKind, WorkloadRecord
 
 
-def workloads_as(found: Sequence[WorkloadRecord], output: Output) -> str:
+def workloads_as(records: Sequence[WorkloadRecord], output: Output) -> str:
     """Workloads as text for scripts.
 
     Args:
-        found: in the order in which they are told.
+        records: in the order in which they are told.
         output: any form but a table.
 
     Raises:
         ValueError: a table was asked for.
     """
     if output is Output.NAME:
-        return "".join(f"{one.kind.value.lower()}/{one.ref.name}\n" for one in found)
-    body = {"items": [_body(one) for one in found]}
+        return "".join(f"{record.kind.value.lower()}/{record.ref.name}\n" for record in records)
+    body = {"items": [_body(record) for record in records]}
     if output is Output.JSON:
         return json.dumps(body, indent=2, allow_nan=False) + "\n"
     if output is Output.YAML:

@@ -22,7 +22,7 @@ MOST_BYTES: Final = 2**20
 
 
 def policy_rules(path: str) -> PolicyRecord:
-    """What a SchedulingPolicy says.
+    """The rules of a SchedulingPolicy.
 
     Args:
         path: Of a YAML or JSON file with one object.

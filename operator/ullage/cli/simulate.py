@@ -78,12 +78,12 @@ def answered(target: Target, given: Mapping[str, object]) -> None:
             simulate_tuning.show(ended, output.json_file, output.plot)
             return
         if live.submit:
-            told = simulate_submit.submission(target, live.submit, live.snapshot)
-            simulate_submit.show(told, output.json_file)
+            submitted = simulate_submit.submission(target, live.submit, live.snapshot)
+            simulate_submit.show(submitted, output.json_file)
             return
         seen = _live(target) if live.from_cluster else _saved(live.snapshot)
-        found = watched(asked_for(inputs, play, seen), problems)
-        show(found, output.json_file, output.plot, each=output.each)
+        comparison = watched(asked_for(inputs, play, seen), problems)
+        show(comparison, output.json_file, output.plot, each=output.each)
     except (ValueError, RuntimeError, OSError) as error:
         problems.print(f"error: {error}", style="red", markup=False)
         raise typer.Exit(code=1) from error
@@ -136,21 +136,21 @@ def watched(asked: Asked, console: Console) -> Comparison:
     return followed(partial(compare, asked), console)
 
 
-def table_of(found: Comparison) -> Table:
+def table_of(comparison: Comparison) -> Table:
     """The figures of every policy, the best mean completion time in bold."""
-    fleet = ", ".join(f"{count} {kind}" for kind, count in found.fleet.devices.items())
-    priced = any(outcome.dollars > 0 for outcome in found.outcomes)
-    broken = any(outcome.failures > 0 for outcome in found.outcomes)
-    first = found.outcomes[0]
+    fleet = ", ".join(f"{count} {kind}" for kind, count in comparison.fleet.devices.items())
+    priced = any(outcome.dollars > 0 for outcome in comparison.outcomes)
+    broken = any(outcome.failures > 0 for outcome in comparison.outcomes)
+    first = comparison.outcomes[0]
     numbers = ["mean h", "p99 h", f"x {first.policy}", "all h", "used", "rho", "stops"]
     table = figures_table(
-        f"{found.trace.name}: {len(found.trace.jobs)} jobs on {fleet}",
+        f"{comparison.trace.name}: {len(comparison.trace.jobs)} jobs on {fleet}",
         "mean, p99: arrival to end; all: the last end; rho: largest arrival to end\n"
         "over the time on an equal part of the cluster",
         (*numbers, *(("lost h",) if broken else ()), *(("$",) if priced else ())),
     )
-    best = min(outcome.mean_jct_s for outcome in found.outcomes)
-    for outcome in found.outcomes:
+    best = min(outcome.mean_jct_s for outcome in comparison.outcomes)
+    for outcome in comparison.outcomes:
         figures = outcome.figures()
         row = [
             outcome.policy,
@@ -168,7 +168,7 @@ def table_of(found: Comparison) -> Table:
     return table
 
 
-def show(found: Comparison, json_file: str, plot: str, *, each: bool) -> None:
+def show(comparison: Comparison, json_file: str, plot: str, *, each: bool) -> None:
     """Print the table and write what was asked for.
 
     Raises:
@@ -179,13 +179,13 @@ def show(found: Comparison, json_file: str, plot: str, *, each: bool) -> None:
     def pictures(where: Path) -> tuple[Path, ...]:
         from ullage.simulate.plots import draw
 
-        return draw(found.outcomes, where, found.trace.name)
+        return draw(comparison.outcomes, where, comparison.trace.name)
 
     tell(
-        table_of(found),
-        found.trace.notes,
+        table_of(comparison),
+        comparison.trace.notes,
         json_file,
-        lambda: to_json(found, jobs=each),
+        lambda: to_json(comparison, jobs=each),
         plot,
         pictures,
     )

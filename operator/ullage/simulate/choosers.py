@@ -69,7 +69,7 @@ class Chooser(Protocol):
         """Programs solved so far."""
 
     def due_s(self, now: float) -> float:
-        """When it wants to be asked again though nothing happens, after a choice at ``now``."""
+        """Next time to be asked though nothing happens, after a choice at ``now``."""
 
     def arrive(self, work: Work) -> None:
         """A job is there."""
@@ -224,7 +224,7 @@ class Rounds:
         )
 
     def due_s(self, now: float) -> float:
-        """When the next turn may end, as the operator looks again."""
+        """Moment of the next end of a turn, as the operator looks again."""
         return next_end(self.began.values(), now, self.settings) if self.waits else float("inf")
 
     def arrive(self, work: Work) -> None:
@@ -342,7 +342,7 @@ class Rounds:
         overdue: Set[str],
         fills: Set[str],
     ) -> bool:
-        """Whether a round filled by the head of the queue is that of the whole queue.
+        """True if a round filled by the head of the queue is that of the whole queue.
 
         It is if those that come first in any case took all devices: the others come too late.
 

@@ -128,7 +128,7 @@ def compare(asked: Asked, follow: Follow) -> Comparison:
 
 
 def _refuse_parts(asked: Asked, trace: Trace) -> None:
-    """What the fast mode cannot do where jobs hold parts of devices.
+    """Refuse what the fast mode cannot do where jobs hold parts of devices.
 
     Raises:
         TraceError: that was asked for.
@@ -156,23 +156,23 @@ def _refuse_quota(asked: Asked, rules: PolicyRecord) -> None:
         )
 
 
-def to_json(found: Comparison, *, jobs: bool) -> str:
+def to_json(comparison: Comparison, *, jobs: bool) -> str:
     """Everything for scripts: trace, cluster, figures of every policy, and jobs if wanted."""
     body = {
-        "trace": found.trace.name,
-        "jobs": len(found.trace.jobs),
-        "notes": list(found.trace.notes),
-        "cluster": dict(found.fleet.devices),
-        "prices": dict(found.fleet.prices),
-        "mode": found.mode,
-        "seed": found.settings.seed,
-        "restart_s": found.settings.costs.restart_s,
+        "trace": comparison.trace.name,
+        "jobs": len(comparison.trace.jobs),
+        "notes": list(comparison.trace.notes),
+        "cluster": dict(comparison.fleet.devices),
+        "prices": dict(comparison.fleet.prices),
+        "mode": comparison.mode,
+        "seed": comparison.settings.seed,
+        "restart_s": comparison.settings.costs.restart_s,
         "policies": {
             outcome.policy: {
                 **outcome.figures(),
                 **({"each": [_job(job) for job in outcome.jobs]} if jobs else {}),
             }
-            for outcome in found.outcomes
+            for outcome in comparison.outcomes
         },
     }
     return json.dumps(body, indent=2, allow_nan=False) + "\n"
@@ -255,9 +255,9 @@ def _runs(policy: Policy, asked: Asked) -> bool:
 
 
 def _run(
-    asked: Asked, found: Comparison, policy: Policy, rules: PolicyRecord, tell: Tell
+    asked: Asked, comparison: Comparison, policy: Policy, rules: PolicyRecord, tell: Tell
 ) -> Outcome:
-    trace, fleet, settings = found.trace, found.fleet, found.settings
+    trace, fleet, settings = comparison.trace, comparison.fleet, comparison.settings
     if asked.mode == FAST:
         return run(*in_parts(trace, fleet), policy, settings, tell)
     if asked.snapshot is not None:

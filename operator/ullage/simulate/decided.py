@@ -152,7 +152,10 @@ def resume(
         arrived=len(trace.jobs),
         tell=tell,
     )
-    uids = {f"{one.ref.namespace}/{one.ref.name}": uid for uid, one in snapshot.workloads.items()}
+    uids = {
+        f"{workload.ref.namespace}/{workload.ref.name}": uid
+        for uid, workload in snapshot.workloads.items()
+    }
     for order, job in enumerate(trace.jobs):
         play.active[uids[job.name]] = begun(job, order, fleet)
     play.go_on()
@@ -307,12 +310,12 @@ class Play:
 
     def _occupied(self) -> dict[str, list[str]]:
         """Jobs at work on each device that has any."""
-        found: dict[str, list[str]] = {}
+        tenants: dict[str, list[str]] = {}
         for uid, work in self.active.items():
             if work.kind:
                 for _, seen in self.world.slices(uid):
-                    found.setdefault(seen.gpu, []).append(uid)
-        return found
+                    tenants.setdefault(seen.gpu, []).append(uid)
+        return tenants
 
     def _crowd(self) -> None:
         """Neighbours slow each other down, by the table; a gang is as slow as its slowest."""
@@ -374,9 +377,9 @@ class Play:
             self._broken.append((at + self.settings.failures.repair_s, node, gpu))
             self._strike(node, gpu)
         self.failures.repair(now)
-        for one in [one for one in self._broken if one[0] <= now]:
-            self._broken.remove(one)
-            self.world.set_health(one[1], one[2], Health.HEALTHY)
+        for failure in [failure for failure in self._broken if failure[0] <= now]:
+            self._broken.remove(failure)
+            self.world.set_health(failure[1], failure[2], Health.HEALTHY)
 
     def _strike(self, node: str, gpu: str) -> None:
         for seen in self.world.gpu_nodes[node].observed:

@@ -34,7 +34,7 @@ _IDLE_ROUNDS: Final = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How a trace is run.
+    """Settings of a run of a trace.
 
     Attributes:
         seed: Of failures.
@@ -133,12 +133,12 @@ Beside = Mapping[tuple[str, str, str], float]
 
 
 def _speeds_beside(fleet: Fleet, pairs: tuple[PairRow, ...]) -> Beside:
-    found: dict[tuple[str, str, str], float] = {}
+    speeds: dict[tuple[str, str, str], float] = {}
     for row in pairs:
         for at, kind in enumerate(fleet.devices):
-            found[row.left, row.right, kind] = row.left_rates[at]
-            found[row.right, row.left, kind] = row.right_rates[at]
-    return found
+            speeds[row.left, row.right, kind] = row.left_rates[at]
+            speeds[row.right, row.left, kind] = row.right_rates[at]
+    return speeds
 
 
 @dataclass(slots=True)
@@ -200,7 +200,7 @@ class _Cluster:
         return max(self.now, min(moments))
 
     def _due_s(self) -> float:
-        """When the next decision is made if nothing happens before."""
+        """Moment of the next decision if nothing happens before."""
         if self.pending:
             return max(self.now, self.decided_s + self.gap_s)
         return max(self.again_s, self.decided_s + self.gap_s)
@@ -218,7 +218,7 @@ class _Cluster:
             work = self.active[name]
             work.book(self.now, len(self.active))
             self.done.append(work.outcome(self.now))
-            members = next(one for one in self._runs_of(name))
+            members = next(run for run in self._runs_of(name))
             self._alone(members, name)
             del self.active[name]
             self.chooser.leave(name)
@@ -228,7 +228,7 @@ class _Cluster:
 
     def _runs_of(self, name: str) -> list[Members]:
         single = (name,)
-        return [single] if single in self.runs else [one for one in self.runs if name in one]
+        return [single] if single in self.runs else [run for run in self.runs if name in run]
 
     def _alone(self, members: Members, leaver: str) -> None:
         """A job has left its devices; the job that shared them goes on alone."""

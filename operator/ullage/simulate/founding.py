@@ -87,7 +87,7 @@ def founded(fleet: Fleet, policy: Policy, rules: PolicyRecord) -> Snapshot:
             generation=1,
             objective=objective_of(policy),
             # jobs of a trace have no namespaces: they belong to the tenants that it names
-            tenants=tuple(replace(one, namespaces=frozenset()) for one in rules.tenants),
+            tenants=tuple(replace(tenant, namespaces=frozenset()) for tenant in rules.tenants),
         ),
     )
 
@@ -202,8 +202,8 @@ def profile_record(job: TraceJob, *, aware: bool) -> ProfileRecord:
 
 def class_of(job: TraceJob) -> str:
     """Key of a class of work: kind, gang and speeds."""
-    said = f"{job.kind} {job.gang} {sorted(job.speeds.items())}"
-    return f"class-{hashlib.sha256(said.encode()).hexdigest()[:12]}"
+    description = f"{job.kind} {job.gang} {sorted(job.speeds.items())}"
+    return f"class-{hashlib.sha256(description.encode()).hexdigest()[:12]}"
 
 
 def _node(name: str, devices: int) -> NodeRecord:

@@ -36,19 +36,19 @@ def lane_jobs(path: Path, most: int = 0) -> tuple[tuple[LaneJob, ...], tuple[str
     """
     text = opened(path)
     measured = set(header_of(text)) >= _MEASURED
-    found: list[LaneJob] = []
+    jobs: list[LaneJob] = []
     names: set[str] = set()
     for row in rows(str(path), text):
-        if most and len(found) == most:
+        if most and len(jobs) == most:
             break
-        if len(found) == MOST_JOBS:
+        if len(jobs) == MOST_JOBS:
             raise TraceError(f"{path}: more than {MOST_JOBS:,} jobs: take a part with --jobs")
-        job = _measured(row, len(found)) if measured else _own(row, len(found))
+        job = _measured(row, len(jobs)) if measured else _own(row, len(jobs))
         if job.name in names:
             raise row.wrong("name", "is the name of two jobs: rename one")
         names.add(job.name)
-        found.append(job)
-    if not found:
+        jobs.append(job)
+    if not jobs:
         raise TraceError(f"{path}: no jobs")
     notes = []
     if measured:
@@ -56,11 +56,11 @@ def lane_jobs(path: Path, most: int = 0) -> tuple[tuple[LaneJob, ...], tuple[str
             f"the table has peaks alone: {PERSISTENT_PART:.0%} of each is taken as persistent, "
             "and all jobs come at once"
         )
-    joined = -(-sum(one.steps for one in found) // MOST_STEPS)
+    joined = -(-sum(job.steps for job in jobs) // MOST_STEPS)
     if joined > 1:
-        found = [_coarse(one, joined) for one in found]
+        jobs = [_coarse(job, joined) for job in jobs]
         notes.append(f"{joined} steps are played as one")
-    return tuple(found), tuple(notes)
+    return tuple(jobs), tuple(notes)
 
 
 def _own(row: Row, at: int) -> LaneJob:

@@ -81,7 +81,7 @@ class Outcome:
 
     @property
     def makespan_s(self) -> float:
-        """When the last job ended."""
+        """End of the last job."""
         return max((job.end_s for job in self.jobs), default=0.0)
 
     @property

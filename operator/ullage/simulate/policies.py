@@ -158,13 +158,13 @@ def chosen(names: Sequence[str], against: Sequence[str] = ()) -> tuple[Policy, .
         TraceError: a name is not known; the text lists those that are.
     """
     compared = [] if [_plain(name) for name in against] == [NONE] else list(against)
-    found = [_named(name) for name in compared] if against else list(BASELINES)
-    found += [_named(name) for name in names]
-    return tuple(dict.fromkeys(found))
+    policies = [_named(name) for name in compared] if against else list(BASELINES)
+    policies += [_named(name) for name in names]
+    return tuple(dict.fromkeys(policies))
 
 
 def _named(name: str) -> Policy:
-    known = {_plain(one): one for one in POLICIES} | _ALIKE
+    known = {_plain(policy): policy for policy in POLICIES} | _ALIKE
     policy = POLICIES.get(known.get(_plain(name), ""))
     if policy is None:
         raise TraceError(f"no policy {name!r}; there are {', '.join(POLICIES)}")

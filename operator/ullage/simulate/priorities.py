@@ -91,26 +91,26 @@ class PriorityQueue:
     ) -> tuple[float, int, str, tuple[str, ...]] | None:
         """The fewest victims on a type in their order, what they lose, and how many they are."""
         here = [
-            one
+            other
             for (name,), on in self.runs.items()
             if on == kind
-            and (one := self.active[name]).job.priority < work.job.priority
-            and one.job.checkpointable
+            and (other := self.active[name]).job.priority < work.job.priority
+            and other.job.checkpointable
         ]
         taken: list[Work] = []
-        for one in sorted(here, key=lambda one: self._rank(one, now)):
+        for other in sorted(here, key=lambda other: self._rank(other, now)):
             if free >= work.job.gang:
                 break
-            taken.append(one)
-            free += one.job.gang
+            taken.append(other)
+            free += other.job.gang
         if free < work.job.gang:
             return None
-        for one in list(taken):
-            if free - one.job.gang >= work.job.gang:
-                taken.remove(one)
-                free -= one.job.gang
-        lost = sum(one.unsaved_s(now, self.costs) * one.job.gang for one in taken)
-        return lost, len(taken), kind, tuple(one.job.name for one in taken)
+        for other in list(taken):
+            if free - other.job.gang >= work.job.gang:
+                taken.remove(other)
+                free -= other.job.gang
+        lost = sum(other.unsaved_s(now, self.costs) * other.job.gang for other in taken)
+        return lost, len(taken), kind, tuple(other.job.name for other in taken)
 
     def _rank(self, work: Work, now: float) -> tuple[float, float, int]:
         first = work.unsaved_s(now, self.costs) if self._by_age else -work.ready_s

@@ -102,10 +102,10 @@ COLUMNS: Final[Mapping[Format, frozenset[str]]] = {
 
 def _rows(path: Path, form: Format, text: str, select: Mapping[str, str]) -> tuple[Row, ...]:
     if form is Format.GAVEL and "\t" in text.partition("\n")[0]:
-        found = tuple(rows(path.name, text, columns=_TAB, delimiter="\t"))
+        read = tuple(rows(path.name, text, columns=_TAB, delimiter="\t"))
         columns = set(_TAB)
     else:
-        found, columns = tuple(rows(path.name, text)), set(header_of(text))
+        read, columns = tuple(rows(path.name, text)), set(header_of(text))
         if not COLUMNS[form] <= columns:
             missing = ", ".join(sorted(COLUMNS[form] - columns))
             raise TraceError(f"{path.name}: line 1: {form} needs the columns {missing}")
@@ -113,7 +113,7 @@ def _rows(path: Path, form: Format, text: str, select: Mapping[str, str]) -> tup
         if column not in columns:
             raise TraceError(f"{path.name}: line 1: there is no column {column} to select by")
     return tuple(
-        row for row in found if all(row.cells[one] == value for one, value in select.items())
+        row for row in read if all(row.cells[column] == value for column, value in select.items())
     )
 
 
@@ -240,8 +240,8 @@ def _moment(row: Row) -> float:
         moment = datetime.fromisoformat(row.text("timestamp"))
         seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError) as error:
-        said = "is no time: write it as 2017-09-04 10:30:41"
-        raise row.wrong("timestamp", said) from error
+        hint = "is no time: write it as 2017-09-04 10:30:41"
+        raise row.wrong("timestamp", hint) from error
     return seconds
 
 

@@ -94,7 +94,8 @@ def pods(name: str, lines: Sequence[Row], how: Reading) -> Trace:
 def _last_s(lines: Sequence[Row]) -> float:
     columns = ("creation_time", "deletion_time")
     return max(
-        (row.number(one, _SECONDS, default=0.0) for row in lines for one in columns), default=0.0
+        (row.number(column, _SECONDS, default=0.0) for row in lines for column in columns),
+        default=0.0,
     )
 
 

@@ -27,14 +27,14 @@ def arrivals(path: Path) -> Floats:
     Raises:
         TraceError: it cannot be read, or has another form; the text names line and column.
     """
-    found = []
+    moments = []
     for row in rows(str(path), opened(path)):
-        found.append(_moment(row))
-        if len(found) > MOST_REQUESTS:
+        moments.append(_moment(row))
+        if len(moments) > MOST_REQUESTS:
             raise TraceError(f"{path}: more than {MOST_REQUESTS:,} requests: take a part of it")
-    if len(found) < FEWEST_REQUESTS:
+    if len(moments) < FEWEST_REQUESTS:
         raise TraceError(f"{path}: at least {FEWEST_REQUESTS} requests are needed")
-    times = np.sort(np.asarray(found))
+    times = np.sort(np.asarray(moments))
     return np.asarray(times - times[0])
 
 

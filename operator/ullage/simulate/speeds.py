@@ -52,7 +52,7 @@ class SpeedTable:
             sorted(
                 kind
                 for (kind, size), row in self.alone.items()
-                if size == gang and all(row.get(one, 0.0) > 0 for one in self.types)
+                if size == gang and all(row.get(accelerator, 0.0) > 0 for accelerator in self.types)
             )
         )
 
@@ -61,7 +61,7 @@ class SpeedTable:
         return max((size for name, size in self.alone if name == kind and size <= gang), default=0)
 
     def slowdown(self, kind: str, other: str, on: str) -> float:
-        """How many times longer a step takes beside another kind; 1 where nothing is known."""
+        """Slowdown of a step beside another kind; 1 where nothing is known."""
         base = self.alone.get((kind, 1), {}).get(on, 0.0)
         first, second = sorted((kind, other))
         both = self.beside.get((first, second), {}).get(on)
@@ -95,9 +95,9 @@ def built_in() -> SpeedTable:
     body = json.loads((BUILT_IN / "pairs.json").read_text(encoding="utf-8"))
     kinds = [str(kind) for kind in body["kinds"]]
     beside: dict[tuple[str, str], dict[str, tuple[float, float]]] = {}
-    for on, left, right, one, two in body["pairs"]:
+    for on, left, right, left_rate, right_rate in body["pairs"]:
         pair = (kinds[left], kinds[right])
-        both = (float(one), float(two))
+        both = (float(left_rate), float(right_rate))
         if pair[0] > pair[1]:
             pair, both = (pair[1], pair[0]), (both[1], both[0])
         beside.setdefault(pair, {})[str(on)] = both

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the operator would decide about a job that is not submitted yet.
+"""The operator's decision about a job that is not submitted yet.
 
 Plays the operator's own decisions on a snapshot: first without the job, until they come to rest,
 then with it. Nodes answer at once and no running job ends meanwhile. Nothing is sent to a cluster.
@@ -27,7 +27,7 @@ _SOON_S: Final = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """What would come of a job.
+    """Outcome of a job that is not submitted yet.
 
     Attributes:
         job: The job with the status that it would have.
@@ -43,7 +43,7 @@ class Submission:
 def submitted(
     snapshot: Snapshot, job: WorkloadRecord, now: float, settings: DecideSettings
 ) -> Submission:
-    """What the operator would do if a job were created now.
+    """The operator's decision if a job were created now.
 
     Args:
         snapshot: The cluster.

@@ -76,7 +76,7 @@ def gap_for(load: float, fleet: Fleet, table: SpeedTable, *, scale: float = 1.0)
     worth = 0.0
     for kind, size in fleet.devices.items():
         parts = [
-            table.alone[one, 1].get(kind, 0.0) / table.alone[one, 1][reference] for one in ones
+            table.alone[name, 1].get(kind, 0.0) / table.alone[name, 1][reference] for name in ones
         ]
         worth += size * sum(parts) / max(len(parts), 1)
     if worth <= 0:

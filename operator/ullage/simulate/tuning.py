@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""How soon a group of trials ends, by how wide they run: planners side by side in virtual time."""
+"""End of a group of trials, by how wide they run: planners side by side in virtual time."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ class TuningQuestion:
     def waiting(self) -> list[Trial]:
         """The trials as a planner sees them before any of them runs."""
         return [
-            Trial(number=one.number, work_s=one.epoch_s * one.epochs, curve=one.curve)
-            for one in self.facts
+            Trial(number=trial.number, work_s=trial.epoch_s * trial.epochs, curve=trial.curve)
+            for trial in self.facts
         ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TuningOutcome:
-    """What one planner made of the trials."""
+    """Outcome of the trials under one planner."""
 
     planner: str
     played: Played
@@ -150,7 +150,7 @@ def _flag(row: Row, column: str) -> bool:
 
 
 def _speeds(row: Row, widths: Widths) -> SpeedCurve:
-    """What the line says of its speeds, else those of drawn trials.
+    """Speeds that the line states, else those of drawn trials.
 
     Unlike the planner's view of them, speeds that are given stay as they are.
     """
@@ -178,7 +178,7 @@ def pool(count: int) -> tuple[Device, ...]:
 
 def planners(question: TuningQuestion) -> Mapping[str, Planner]:
     """Ours and the baselines, in the order of the table."""
-    works = [one.work_s for one in question.waiting]
+    works = [trial.work_s for trial in question.waiting]
     sizes = static_sizes(works, question.devices, question.rules.widths)
     return {"fifo": first_come, "longest": longest_first, "static": static(sizes), OURS: plan}
 
@@ -192,41 +192,41 @@ def answer(question: TuningQuestion, follow: Follow) -> TuningAnswer:
     """
     widths, devices = question.rules.widths, pool(question.devices)
     chosen = planners(question)
-    told = follow(question.name, len(chosen))
-    found: list[TuningOutcome] = []
+    progress = follow(question.name, len(chosen))
+    outcomes: list[TuningOutcome] = []
     for name, planner in chosen.items():
         played = play(question.facts, planner, question.rules, devices)
         useful = played.useful_fraction(question.devices, widths.parts)
-        found.append(TuningOutcome(planner=name, played=played, useful=useful))
-        told(len(found))
+        outcomes.append(TuningOutcome(planner=name, played=played, useful=useful))
+        progress(len(outcomes))
     return TuningAnswer(
         question=question,
-        outcomes=tuple(found),
+        outcomes=tuple(outcomes),
         bound_s=lower_bound_s(question.waiting, question.devices, widths),
         fluid_s=fluid_bound_s(question.waiting, question.devices, widths),
     )
 
 
-def to_json(found: TuningAnswer) -> str:
+def to_json(result: TuningAnswer) -> str:
     """Figures of every planner."""
     head = {
-        "trials": len(found.question.facts),
-        "devices": found.question.devices,
-        "lowerBoundSeconds": round(found.bound_s, 3),
-        "fluidBoundSeconds": round(found.fluid_s, 3),
+        "trials": len(result.question.facts),
+        "devices": result.question.devices,
+        "lowerBoundSeconds": round(result.bound_s, 3),
+        "fluidBoundSeconds": round(result.fluid_s, 3),
     }
     outcomes = [
         {
-            "planner": one.planner,
-            "makespanSeconds": round(one.played.makespan_s, 3),
-            "resizes": one.played.resizes,
-            "useful": round(one.useful, 4),
+            "planner": outcome.planner,
+            "makespanSeconds": round(outcome.played.makespan_s, 3),
+            "resizes": outcome.played.resizes,
+            "useful": round(outcome.useful, 4),
             "trials": [
-                {"name": found.question.names[number], "endSeconds": round(end_s, 3)}
-                for number, end_s in sorted(one.played.ends_s.items())
+                {"name": result.question.names[number], "endSeconds": round(end_s, 3)}
+                for number, end_s in sorted(outcome.played.ends_s.items())
             ],
         }
-        for one in found.outcomes
+        for outcome in result.outcomes
     ]
     return json.dumps({**head, "outcomes": outcomes}, indent=2) + "\n"
 
@@ -234,9 +234,9 @@ def to_json(found: TuningAnswer) -> str:
 def in_use(played: Played, parts: int) -> tuple[Sequence[float], Sequence[float]]:
     """Hours, and how many devices trials hold from then on."""
     changes: dict[float, float] = {0.0: 0.0}
-    for one in played.segments:
-        changes[one.start_s] = changes.get(one.start_s, 0.0) + one.size / parts
-        changes[one.end_s] = changes.get(one.end_s, 0.0) - one.size / parts
+    for segment in played.segments:
+        changes[segment.start_s] = changes.get(segment.start_s, 0.0) + segment.size / parts
+        changes[segment.end_s] = changes.get(segment.end_s, 0.0) - segment.size / parts
     times = sorted(changes)
     held = np.cumsum([changes[at] for at in times])
     return [at / HOUR for at in times], held.tolist()

@@ -67,7 +67,7 @@ class Work:
 
     @property
     def end_s(self) -> float:
-        """When it is done if nothing changes."""
+        """End if nothing changes."""
         return max(self.since_s, self.ready_s) + self.left / self.speed
 
     def book(self, now: float, crowd: int) -> None:

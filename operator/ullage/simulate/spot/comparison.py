@@ -91,7 +91,7 @@ class Asked:
 
     @property
     def noticed(self) -> bool:
-        """Whether a notice leaves time for a checkpoint."""
+        """True if a notice leaves time for a checkpoint."""
         return self.notice_s >= max(self.flush_s, 1.0)
 
     @property
@@ -195,7 +195,7 @@ def compare(asked: Asked, follow: Follow) -> Comparison:
         checkpoint_s=asked.checkpoint_s,
     )
     wanted = {ON_DEMAND, GREEDY, *asked.policies}
-    for name in [one for one in POLICIES if one in wanted]:
+    for name in [policy for policy in POLICIES if policy in wanted]:
         tell, runs = follow(name, len(comparison.starts)), []
         for start in comparison.starts:
             runs.append(play(here, job, _rule(name, asked, line), start))
@@ -204,9 +204,9 @@ def compare(asked: Asked, follow: Follow) -> Comparison:
     return comparison
 
 
-def to_json(found: Comparison, *, each: bool) -> str:
+def to_json(comparison: Comparison, *, each: bool) -> str:
     """Everything for scripts: pools, job, figures of every policy, and every start if wanted."""
-    asked, here = found.asked, found.market
+    asked, here = comparison.asked, comparison.market
     body = {
         "trace": asked.trace,
         "pools": {
@@ -219,9 +219,9 @@ def to_json(found: Comparison, *, each: bool) -> str:
                 here.names, here.kinds, here.price, here.up, strict=True
             )
         },
-        "notes": list(found.notes),
+        "notes": list(comparison.notes),
         "seed": asked.seed,
-        "starts": len(found.starts),
+        "starts": len(comparison.starts),
         "work_h": asked.work_h,
         "deadline_h": asked.deadline_h,
         "replicas": asked.replicas,
@@ -231,19 +231,19 @@ def to_json(found: Comparison, *, each: bool) -> str:
         "flush_s": asked.flush_s,
         "policies": {
             outcome.policy: {
-                **found.figures()[outcome.policy],
-                **({"each": _each(found, outcome)} if each else {}),
+                **comparison.figures()[outcome.policy],
+                **({"each": _each(comparison, outcome)} if each else {}),
             }
-            for outcome in found.outcomes
+            for outcome in comparison.outcomes
         },
     }
     return json.dumps(body, indent=2, allow_nan=False) + "\n"
 
 
-def _each(found: Comparison, outcome: Outcome) -> list[dict[str, float | int]]:
+def _each(comparison: Comparison, outcome: Outcome) -> list[dict[str, float | int]]:
     return [
         {
-            "start_h": start * found.market.tick_s / _HOUR,
+            "start_h": start * comparison.market.tick_s / _HOUR,
             "dollars": run.dollars,
             "hours": run.elapsed_s / _HOUR,
             "late_h": late / _HOUR,
@@ -251,12 +251,12 @@ def _each(found: Comparison, outcome: Outcome) -> list[dict[str, float | int]]:
             "job_starts": run.starts,
             "lost_work_h": run.lost / _HOUR,
         }
-        for start, run, late in zip(found.starts, outcome.runs, outcome.late_s, strict=True)
+        for start, run, late in zip(comparison.starts, outcome.runs, outcome.late_s, strict=True)
     ]
 
 
 def _check(asked: Asked) -> None:
-    strange = [one for one in asked.policies if one not in POLICIES]
+    strange = [policy for policy in asked.policies if policy not in POLICIES]
     if strange:
         raise TraceError(f"no way to buy {strange[0]!r}: there are {', '.join(POLICIES)}")
     if not 0 <= asked.min_replicas <= asked.replicas or asked.replicas < 1 or asked.starts < 1:
@@ -280,28 +280,28 @@ def _priced(asked: Asked) -> tuple[Series, ...]:
     if strange:
         known = ", ".join((*sorted(names), SPOT, ON_DEMAND))
         raise TraceError(f"--price {strange[0]}: no such pool; there are {known}")
-    found = []
-    for one in series:
-        price = prices.get(one.name, prices.get(SPOT))
-        if price is None and not len(one.price):
+    priced = []
+    for pool in series:
+        price = prices.get(pool.name, prices.get(SPOT))
+        if price is None and not len(pool.price):
             raise TraceError(
-                f"no price of {one.name}: add --price {one.name}=DOLLARS, or --price"
+                f"no price of {pool.name}: add --price {pool.name}=DOLLARS, or --price"
                 f" {SPOT}=DOLLARS for every pool"
             )
-        row = one.price if price is None else np.full(len(one.up), price)
-        found.append(Series(name=one.name, tick_s=one.tick_s, up=one.up, price=row))
-    return tuple(found)
+        row = pool.price if price is None else np.full(len(pool.up), price)
+        priced.append(Series(name=pool.name, tick_s=pool.tick_s, up=pool.up, price=row))
+    return tuple(priced)
 
 
 def _selected(series: Sequence[Series], select: Sequence[str]) -> tuple[Series, ...]:
     wanted = []
     for text in select:
         column, _, name = text.partition("=")
-        if column != "pool" or name not in {one.name for one in series}:
-            known = ", ".join(one.name for one in series)
+        if column != "pool" or name not in {pool.name for pool in series}:
+            known = ", ".join(pool.name for pool in series)
             raise TraceError(f"--select {text!r}: write pool=NAME; there are {known}")
         wanted.append(name)
-    return tuple(one for one in series if not wanted or one.name in wanted)
+    return tuple(pool for pool in series if not wanted or pool.name in wanted)
 
 
 def _on_demand_price(asked: Asked) -> float:
@@ -378,9 +378,9 @@ def _outcome(name: str, here: Market, runs: Sequence[Run], asked: Asked) -> Outc
 
 def _notes(asked: Asked, series: Sequence[Series]) -> tuple[str, ...]:
     """Notes on the basis of the figures."""
-    hours: Mapping[str, float] = {one.name: 100 * one.available for one in series}
+    hours: Mapping[str, float] = {pool.name: 100 * pool.available for pool in series}
     up = ", ".join(f"{name} {part:.0f} %" for name, part in hours.items())
-    days = min(len(one.up) * one.tick_s for one in series) / 86_400
+    days = min(len(pool.up) * pool.tick_s for pool in series) / 86_400
     notes = [f"pools give instances in {up} of {days:.0f} days; starts overlap."]
     if asked.noticed:
         notes.append(

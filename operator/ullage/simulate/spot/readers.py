@@ -36,14 +36,14 @@ def read_series(where: str) -> tuple[Series, ...]:
     if path.is_dir():
         files = sorted(path.glob("*.json"))
     else:
-        files = [Path(one) for one in sorted(glob.glob(where))]
+        files = [Path(path) for path in sorted(glob.glob(where))]
     if not files:
         raise TraceError(f"--trace {where}: no such file, and no *.json in a folder of that name")
-    found = [_series(file) for file in files]
+    traces = [_series(file) for file in files]
     names = _short([file.stem for file in files])
     return tuple(
         Series(name=name, tick_s=tick_s, up=up >= asked, price=price)
-        for name, (tick_s, up, asked, price) in zip(names, found, strict=True)
+        for name, (tick_s, up, asked, price) in zip(names, traces, strict=True)
     )
 
 

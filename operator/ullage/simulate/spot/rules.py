@@ -59,8 +59,8 @@ def by_deadline(deadline: Deadline, line: Line, gang: int) -> Rule:
             return run.held
         if verdict.mode is SpendMode.IDLE:
             return (0,) * len(run.held)
-        found = spot if verdict.mode is SpendMode.SPOT else _whole(market, gang, tick, spot=False)
-        return run.held if found is None else found
+        holding = spot if verdict.mode is SpendMode.SPOT else _whole(market, gang, tick, spot=False)
+        return run.held if holding is None else holding
 
     return rule
 
