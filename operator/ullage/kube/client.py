@@ -60,7 +60,7 @@ class K8sCluster:
 
     @property
     def source(self) -> str:
-        """Where the credentials came from, for people."""
+        """Source of the credentials, for people."""
         return self._transport.credentials.source
 
     async def __aenter__(self) -> Self:

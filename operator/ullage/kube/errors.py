@@ -94,7 +94,7 @@ CREATES = (CreatePod, CreateTrial, ApplyDeployment, ApplyRouter, ApplyService)
 
 
 def _names_the_epoch(message: str) -> bool:
-    """Whether a refusal is that of the rule on ``spec.epoch``, not of a slice's epoch."""
+    """True if a refusal is that of the rule on ``spec.epoch``, not of a slice's epoch."""
     return "spec.epoch" in message or "epoch must not" in message
 
 

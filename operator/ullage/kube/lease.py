@@ -116,7 +116,7 @@ class Lease:
         """Looks in a row that failed."""
 
     def held_for_write(self) -> bool:
-        """Whether a write may leave this instant; ask before each request."""
+        """True if a write may leave this instant; ask before each request."""
         return self.held and self._fresh()
 
     def _fresh(self) -> bool:
@@ -237,8 +237,10 @@ class Lease:
             return
         try:
             async with asyncio.timeout(OWNER_S):
-                found = await self._cluster.get(DEPLOYMENT, self._owner, namespace=self._namespace)
-            uid = text(section(found, "metadata"), "uid")
+                deployment = await self._cluster.get(
+                    DEPLOYMENT, self._owner, namespace=self._namespace
+                )
+            uid = text(section(deployment, "metadata"), "uid")
         except (ApiError, WireError, TimeoutError) as error:
             why = str(error) or "timed out"
             log.warning("the lease stays after an uninstall", owner=self._owner, error=why)

@@ -257,12 +257,12 @@ class Requests:
                 return self._about(Verb.APPLY, action.owner, "status", body)
             case SetConditions():
                 body = applied.conditions_body(action)
-                told = self._about(Verb.APPLY, action.target, "status", body)
-                return replace(told, manager=MANAGER_READER) if action.reading else told
+                request = self._about(Verb.APPLY, action.target, "status", body)
+                return replace(request, manager=MANAGER_READER) if action.reading else request
             case SetQuotaStatus():
                 body = applied.quota_status_body(action)
-                told = self._about(Verb.APPLY, action.target, "status", body)
-                return replace(told, manager=MANAGER_QUOTA)
+                request = self._about(Verb.APPLY, action.target, "status", body)
+                return replace(request, manager=MANAGER_QUOTA)
             case SetProfile() | SetDeviceModel():
                 body = applied.profile_status_body(action)
                 return self._about(Verb.APPLY, action.target, "status", body)
@@ -375,12 +375,12 @@ class Requests:
         )
 
     def _blueprint(self, owner: ObjectRef, template_hash: str = "") -> Blueprint:
-        found = self._source.blueprint(owner.uid)
-        if found is None:
+        blueprint = self._source.blueprint(owner.uid)
+        if blueprint is None:
             raise Conflict(409, f"{owner.kind} {owner.namespace}/{owner.name} is gone", "Conflict")
-        if template_hash and found.template_hash != template_hash:
+        if template_hash and blueprint.template_hash != template_hash:
             raise Conflict(409, "the template changed since the decision", "Conflict")
-        return found
+        return blueprint
 
     def _create(self, action: CreatePod) -> Request:
         blueprint = self._blueprint(action.owner, action.template_hash)

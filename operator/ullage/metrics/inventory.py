@@ -28,7 +28,7 @@ _BEFORE_RUNNING: Final = (Phase.PENDING, Phase.RESERVING, Phase.STARTING, Phase.
 
 
 class NodeState(StrEnum):
-    """Whether decisions can count on a GPUNode."""
+    """State of a GPUNode: decisions can count on it, or not."""
 
     REPORTING = "Reporting"
     SILENT = "Silent"
@@ -36,7 +36,7 @@ class NodeState(StrEnum):
 
 
 class DeviceState(StrEnum):
-    """How much of a device is held."""
+    """State of a device: how much of it is held."""
 
     FREE = "Free"
     SHARED = "Shared"
@@ -92,7 +92,7 @@ def inventory_figures(snapshot: Snapshot) -> InventoryFigures:
             percent = held.get(device.uuid, 0)
             devices[device.model, _device_state(device.health, percent)] += 1
             granted[device.model] += percent / WHOLE_PERCENT
-        wanted = {one.key for one in node.desired}
+        wanted = {desired.key for desired in node.desired}
         for seen in node.observed:
             slices[seen.phase] += 1
             shared = seen.phase in ENFORCED and seen.percent < WHOLE_PERCENT
@@ -127,9 +127,9 @@ def _device_state(health: Health, percent: int) -> DeviceState:
 def _held(node: GPUNodeRecord) -> defaultdict[str, list[Assignment]]:
     """By device what is wanted, and what lingers and is wanted no more."""
     held: defaultdict[str, list[Assignment]] = defaultdict(list)
-    wanted = {one.key for one in node.desired}
-    for one in node.desired:
-        held[one.gpu].append(assignment_of(one))
+    wanted = {desired.key for desired in node.desired}
+    for desired in node.desired:
+        held[desired.gpu].append(assignment_of(desired))
     for seen in node.observed:
         if seen.phase.holds_capacity and seen.key not in wanted:
             held[seen.gpu].append(assignment_of(seen))

@@ -86,7 +86,7 @@ class Prices:
         self._gate = asyncio.Semaphore(AT_ONCE)
 
     def news(self, uid: str) -> PriceNews | None:
-        """What is known of the price of a pool; ``None`` = its source was not asked yet."""
+        """The price of a pool as known; ``None`` = its source was not asked yet."""
         held = self._asked.get(uid)
         return held.news if held is not None and held.asked else None
 
@@ -164,32 +164,32 @@ class Prices:
                 log.exception("reading a price failed", pool=asked.pool.name)
                 self._failed(asked, fault_text(error), reached=True)
 
-    async def _take(self, one: _Asked, fetch: Fetch | None, body: bytes) -> None:
+    async def _take(self, entry: _Asked, fetch: Fetch | None, body: bytes) -> None:
         """Believe what an answer says of one pool.
 
         Raises:
             PriceUnreadable: it is not what was asked for.
         """
-        assert one.source is not None
+        assert entry.source is not None
         now_s = self._clock.now()
         try:
             async with asyncio.timeout(READ_S):
-                found = await in_thread(one.source.read, body, now_s)
+                answer = await in_thread(entry.source.read, body, now_s)
         except TimeoutError as error:
             raise PriceUnreadable(f"the answer was not read within {READ_S:g} s") from error
-        quote = checked(found, now_s)
+        quote = checked(answer, now_s)
         self._answers["read"] += 1
-        one.news = PriceNews(record=one.news.record.quoted(quote))
-        one.asked, one.tries = True, 0
+        entry.news = PriceNews(record=entry.news.record.quoted(quote))
+        entry.asked, entry.tries = True, 0
         period_s = max(self._period_s, fetch.every_s if fetch is not None else 0.0)
-        one.due = self._clock.monotonic() + period_s
+        entry.due = self._clock.monotonic() + period_s
 
-    def _failed(self, one: _Asked, why: str, *, reached: bool) -> None:
+    def _failed(self, entry: _Asked, why: str, *, reached: bool) -> None:
         why = shortened(why)
         self._answers["unreadable" if reached else "unreachable"] += 1
-        wait_s = doubled_s(RETRY_FIRST_S, one.tries, RETRY_MOST_S)
-        if not one.tries or one.news.failure != why:
-            log.warning("no price", pool=one.pool.name, why=why, again_in_s=wait_s)
-        one.news = replace(one.news, failure=why, reached=reached)
-        one.asked, one.tries = True, one.tries + 1
-        one.due = self._clock.monotonic() + wait_s
+        wait_s = doubled_s(RETRY_FIRST_S, entry.tries, RETRY_MOST_S)
+        if not entry.tries or entry.news.failure != why:
+            log.warning("no price", pool=entry.pool.name, why=why, again_in_s=wait_s)
+        entry.news = replace(entry.news, failure=why, reached=reached)
+        entry.asked, entry.tries = True, entry.tries + 1
+        entry.due = self._clock.monotonic() + wait_s

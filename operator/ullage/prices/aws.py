@@ -85,11 +85,15 @@ class AwsSpotPrice:
         asked = (self.instance_type, self.zone, self.product)
         quotes = [
             Quote(
-                price_per_hour=price(one.get("SpotPrice"), "SpotPrice"),
-                at_s=moment(one.get("Timestamp"), "Timestamp"),
+                price_per_hour=price(entry.get("SpotPrice"), "SpotPrice"),
+                at_s=moment(entry.get("Timestamp"), "Timestamp"),
             )
-            for one in _history(body)
-            if (one.get("InstanceType"), one.get("AvailabilityZone"), one.get("ProductDescription"))
+            for entry in _history(body)
+            if (
+                entry.get("InstanceType"),
+                entry.get("AvailabilityZone"),
+                entry.get("ProductDescription"),
+            )
             == asked
         ]
         past = [quote for quote in quotes if quote.at_s <= now_s]

@@ -56,16 +56,16 @@ class AzureRetailPrice:
             PriceUnreadable: there is none.
         """
         rows = listed(decoded(body, "the retail prices"), "Items", "the retail prices")
-        found = [
+        prices = [
             (moment(row.get("effectiveStartDate"), "effectiveStartDate"), row.get("retailPrice"))
             for row in rows
             if self._asked(row)
         ]
-        valid = [(at, value) for at, value in found if at <= now_s]
+        valid = [(at, value) for at, value in prices if at <= now_s]
         if not valid:
             kind = "spot" if self.spot else "pay-as-you-go"
             raise PriceUnreadable(f"no {kind} price of {self.sku} in {self.region} is listed")
-        _, value = max(valid, key=lambda one: one[0])
+        _, value = max(valid, key=lambda item: item[0])
         return Quote(price_per_hour=price(value, f"{self.sku} retailPrice"), at_s=now_s)
 
     def _asked(self, row: Mapping[str, object]) -> bool:

@@ -35,7 +35,7 @@ SOURCES: Final[Mapping[str, Callable[[JsonObject, PoolRecord, Where], PriceSourc
 
 
 def check(pool: PoolRecord) -> None:
-    """Whether the source that a pool names understands what the pool says to it.
+    """Check that the source that a pool names understands what the pool says to it.
 
     Raises:
         WireError: it does not, or there is no such source.

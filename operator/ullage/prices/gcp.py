@@ -58,7 +58,7 @@ class GcpSkuPrice:
             PriceUnreadable: a part is missing, or not priced by the hour in dollars.
         """
         catalogue = decoded(body, "the catalogue")
-        rows = {one.get("skuId"): one for one in listed(catalogue, "skus", "the catalogue")}
+        rows = {sku.get("skuId"): sku for sku in listed(catalogue, "skus", "the catalogue")}
         missing = [sku for sku, _ in self.parts if sku not in rows]
         if missing or not self.parts:
             raise PriceUnreadable(f"the catalogue has no SKU {', '.join(missing)}")

@@ -75,12 +75,12 @@ class TablePrice:
         table = decoded(body, self.where)
         if not isinstance(table, Mapping) or self.row not in table:
             raise PriceUnreadable(f"{self.where} has no row {self.row}: add it")
-        found, name = table[self.row], f"{self.where} {self.row}"
-        if not isinstance(found, Mapping):
-            return Quote(price_per_hour=price(found, name), at_s=now_s)
-        at = found.get("at")
+        row, name = table[self.row], f"{self.where} {self.row}"
+        if not isinstance(row, Mapping):
+            return Quote(price_per_hour=price(row, name), at_s=now_s)
+        at = row.get("at")
         return Quote(
-            price_per_hour=price(found.get("pricePerHour"), f"{name} pricePerHour"),
+            price_per_hour=price(row.get("pricePerHour"), f"{name} pricePerHour"),
             at_s=now_s if at is None else moment(at, f"{name} at"),
         )
 
@@ -91,10 +91,10 @@ def stated(options: JsonObject, pool: PoolRecord, where: Where) -> PriceSource:
     Raises:
         WireError: the price is none.
     """
-    found = decimal(options, "pricePerHour")
-    if not found:
+    per_hour = decimal(options, "pricePerHour")
+    if not per_hour:
         raise WireError("pricePerHour: must be above 0")
-    return StaticPrice(price_per_hour=found)
+    return StaticPrice(price_per_hour=per_hour)
 
 
 def in_config_map(options: JsonObject, pool: PoolRecord, where: Where) -> PriceSource:

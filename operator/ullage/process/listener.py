@@ -145,13 +145,13 @@ class TLSListener(Listener):
 
     def _load(self) -> None:
         certificate, key = self._folder / CERTIFICATE, self._folder / KEY
-        found = certificate.read_bytes(), key.read_bytes()
-        if found == self._loaded:
+        pair = certificate.read_bytes(), key.read_bytes()
+        if pair == self._loaded:
             return
         # a pair that does not fit would break the context in use: it is tried on another one
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
         self._context.load_cert_chain(certificate, key)
-        self._loaded = found
+        self._loaded = pair
         log.info(f"{self._name}: certificate loaded", folder=str(self._folder))
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The Ullage Authors
 # SPDX-License-Identifier: Apache-2.0
-"""Who may read a path: bearer tokens by TokenReview, rights by SubjectAccessReview.
+"""Access to paths: bearer tokens by TokenReview, rights by SubjectAccessReview.
 
 The same question as controller-runtime's ``WithAuthenticationAndAuthorization`` asks for the
 metrics of Kueue: verb ``get`` on the non-resource URL. The API server decides; answers are kept for
@@ -73,7 +73,7 @@ class TokenAccess:
         self._waiting = 0
 
     async def judge(self, authorization: str, path: str) -> Verdict:
-        """Whether a caller may get a path.
+        """Judge a caller that asks for a path.
 
         Args:
             authorization: the header, whatever stands in it; "" = none.
@@ -112,10 +112,10 @@ class TokenAccess:
         kept[key] = self._clock() + (ALLOWED_S if allowed else DENIED_S), verdict
 
     async def _asked(self, token: str, path: str) -> Verdict:
-        said = _status(await self._review(TOKEN_REVIEWS, {"token": token}))
-        if said.get("authenticated") is not True:
+        status = _status(await self._review(TOKEN_REVIEWS, {"token": token}))
+        if status.get("authenticated") is not True:
             return UNKNOWN
-        user = said.get("user")
+        user = status.get("user")
         if not isinstance(user, Mapping) or not isinstance(user.get("username"), str):
             raise Unreadable("a TokenReview that names no user")
         about = {
@@ -126,10 +126,10 @@ class TokenAccess:
             if user.get(key)
         }  # fmt: skip
         wish = {"path": path, "verb": "get"}
-        said = _status(
+        status = _status(
             await self._review(SUBJECT_ACCESS_REVIEWS, {**about, "nonResourceAttributes": wish})
         )
-        if said.get("allowed") is True and said.get("denied") is not True:
+        if status.get("allowed") is True and status.get("denied") is not True:
             return ALLOWED
         return Verdict(
             403, f"{user['username']} may not get {path}: bind the role metrics-reader\n"

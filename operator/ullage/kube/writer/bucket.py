@@ -67,7 +67,7 @@ class Bucket:
 
 
 class Window:
-    """How many writes may be under way at once.
+    """Number of writes that may be under way at once.
 
     A server at its limit does not get faster by more requests at once: they only wait there, and
     everyone else's with them (kubelets, kube-scheduler, the Lease). Additive increase and

@@ -26,7 +26,7 @@ UNCHANGED: Final = "unchanged"
 
 
 def is_leaving(held: JsonObject) -> bool:
-    """Whether the object is being deleted."""
+    """True if the object is being deleted."""
     return bool(section(held, "metadata").get("deletionTimestamp"))
 
 
@@ -216,5 +216,5 @@ class Sender:
                 "AlreadyExists",
             )
         if not mine:
-            said = holder.said if holder is not None else "no workload of ours"
-            raise name_conflict(request.kind, request.namespace, request.name, said)
+            held_by = holder.said if holder is not None else "no workload of ours"
+            raise name_conflict(request.kind, request.namespace, request.name, held_by)

@@ -272,7 +272,7 @@ class Writer:
         return Refused(Reason.WRITE_REFUSED, kind, namespace, name, error)
 
     def _failed(self, waiting: Waiting, fault: Exception) -> Refused:
-        """What we could not build or send is the owner's to see, and waits for a back-off."""
+        """Refusal of what we could not build or send: its owner sees it, and a back-off follows."""
         kind, namespace, name, _ = waiting.key
         action, text = waiting.action, fault_text(fault)
         self._count(action, FAILED)
