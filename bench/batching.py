@@ -23,15 +23,14 @@ from typing import Final
 import numpy as np
 
 from bench import report
+from bench.batching_play import Arrivals, WorkerPool, play
 from bench.progress import Progress
 from bench.router_gap import Gap, gaps
 from ullage.engines.batching.batch_time import BatchCosts
 from ullage.engines.batching.chooser import SIZES, Chooser, Policy, Rules, SizeRule
 from ullage.engines.batching.histogram import Floats, Histogram
 from ullage.engines.batching.score import ScoreRow
-from ullage.engines.batching.simulator import Arrivals, play
 from ullage.engines.batching.waiting import Request
-from ullage.engines.batching.worker_pool import WorkerPool
 
 COSTS: Final = BatchCosts(fixed_s=0.004, factors={1: 1.0, 2: 1.1, 4: 1.3, 8: 1.7, 16: 2.5})
 TOKEN_S: Final = 0.001

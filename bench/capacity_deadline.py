@@ -16,15 +16,15 @@ import numpy as np
 
 from bench.capacity_traces import DEADLINE_BATCH, Trace, of_batch
 from bench.report import Figure, Row
+from ullage.api.words import SpendMode
 from ullage.engines.capacity.deadline import (
     Line,
     Progress,
     Verdict,
     greedy,
-    public_rules,
     uniform_progress,
 )
-from ullage.engines.capacity.records import CapacityType
+from ullage.engines.capacity.records import CapacityType, Why
 from ullage.simulate.spot import play as spot_play
 from ullage.simulate.spot.market import Market
 from ullage.simulate.spot.play import Job, restarts
@@ -42,6 +42,44 @@ ON_DEMAND: Final = 3.06
 SPOT: Final = 0.97
 
 Rule = Callable[[Line, Progress], Verdict]
+
+
+def _lead(line: Line, at: Progress, *, ahead_s: int) -> int:
+    """Lead of the work over the line some seconds ahead, in whole numbers; below 0 = behind."""
+    return at.done_s * line.deadline_s - (at.elapsed_s + ahead_s) * line.work_s
+
+
+def public_rules(line: Line, at: Progress) -> Verdict:
+    """The decisions of the published rule set, rounding of its safety net to ticks included.
+
+    For comparison alone: nothing is committed, and the net lets spot run on at a bare changeover.
+
+    Args:
+        line: Work and deadline.
+        at: Where the job stands, changeover left included.
+    """
+    if at.done_s >= line.work_s:
+        return Verdict(mode=SpendMode.IDLE, reason=Why.FINISHED)
+    spot = Verdict(mode=SpendMode.SPOT, reason=Why.ON_SPOT)
+    net = Verdict(mode=SpendMode.ON_DEMAND, reason=Why.SAFETY_NET)
+    tick_s, left_s = line.tick_s, line.work_s - at.done_s
+    ticks_left = (line.deadline_s - at.elapsed_s) // tick_s
+    if -(-(left_s + line.changeover_s) // tick_s) >= ticks_left:
+        runs = at.running is SpendMode.SPOT and not at.changeover_left_s
+        return spot if runs else net
+    if at.running is not SpendMode.SPOT and (
+        -(-(left_s + 2 * line.changeover_s) // tick_s) >= ticks_left
+    ):
+        return net
+    if at.running is SpendMode.ON_DEMAND and (
+        not at.spot_available or _lead(line, at, ahead_s=2 * line.changeover_s) <= 0
+    ):
+        return Verdict(mode=SpendMode.ON_DEMAND, reason=Why.ON_DEMAND_HELD)
+    if at.spot_available:
+        return spot
+    if _lead(line, at, ahead_s=0) < 0:
+        return Verdict(mode=SpendMode.ON_DEMAND, reason=Why.BEHIND)
+    return Verdict(mode=SpendMode.IDLE, reason=Why.AHEAD)
 
 
 def _ours(line: Line, at: Progress) -> Verdict:

@@ -17,13 +17,13 @@ from typing import Final
 
 import numpy as np
 
+from bench.batching_play import Arrivals, play
 from bench.progress import Progress
 from bench.router_load import OK, Sent, closed_loop_of, open_loop, payload
 from bench.router_processes import Process, model_server, router
 from ullage.engines.batching.batch_time import BatchCosts
 from ullage.engines.batching.chooser import Chooser, Rules
 from ullage.engines.batching.histogram import Floats, Histogram
-from ullage.engines.batching.simulator import Arrivals, play
 
 PLAYS: Final = 10
 LATE_S: Final = 0.001

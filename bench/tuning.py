@@ -23,10 +23,10 @@ import numpy as np
 
 from bench import report
 from bench.progress import Progress
+from bench.tuning_exact import shortest_s
 from bench.tuning_replay import replays
 from ullage.engines.tuning.baselines import first_come, longest_first
 from ullage.engines.tuning.bounds import fluid_bound_s, lower_bound_s
-from ullage.engines.tuning.exact import shortest_s
 from ullage.engines.tuning.planner import plan
 from ullage.engines.tuning.records import Rules
 from ullage.engines.tuning.rungs import SyncHalving

@@ -30,7 +30,6 @@ BELOW: Final = 0.6
 ABOVE: Final = 0.85
 """Speeds of drawn trials: powers of the width below 1 device, and above."""
 MOST_TRIALS: Final = 10_000
-MOST_POOL: Final = 1024
 PER_NODE: Final = 8
 HOUR: Final = 3600.0
 OURS: Final = "planned"

@@ -164,39 +164,6 @@ def greedy(line: Line, at: Progress) -> Verdict:
     return Verdict(mode=SpendMode.IDLE, reason=Why.AHEAD)
 
 
-def public_rules(line: Line, at: Progress) -> Verdict:
-    """The decisions of the published rule set, rounding of its safety net to ticks included.
-
-    For comparison alone: nothing is committed, and the net lets spot run on at a bare changeover.
-
-    Args:
-        line: Work and deadline.
-        at: Where the job stands, changeover left included.
-    """
-    if at.done_s >= line.work_s:
-        return Verdict(mode=SpendMode.IDLE, reason=Why.FINISHED)
-    spot = Verdict(mode=SpendMode.SPOT, reason=Why.ON_SPOT)
-    net = Verdict(mode=SpendMode.ON_DEMAND, reason=Why.SAFETY_NET)
-    tick_s, left_s = line.tick_s, line.work_s - at.done_s
-    ticks_left = (line.deadline_s - at.elapsed_s) // tick_s
-    if -(-(left_s + line.changeover_s) // tick_s) >= ticks_left:
-        runs = at.running is SpendMode.SPOT and not at.changeover_left_s
-        return spot if runs else net
-    if at.running is not SpendMode.SPOT and (
-        -(-(left_s + 2 * line.changeover_s) // tick_s) >= ticks_left
-    ):
-        return net
-    if at.running is SpendMode.ON_DEMAND and (
-        not at.spot_available or not _beyond(line, at, ahead_s=2 * line.changeover_s)
-    ):
-        return Verdict(mode=SpendMode.ON_DEMAND, reason=Why.ON_DEMAND_HELD)
-    if at.spot_available:
-        return spot
-    if _behind(line, at, ahead_s=0):
-        return Verdict(mode=SpendMode.ON_DEMAND, reason=Why.BEHIND)
-    return Verdict(mode=SpendMode.IDLE, reason=Why.AHEAD)
-
-
 def next_in_s(line: Line, at: Progress, verdict: Verdict) -> int:
     """Seconds until the verdict may change by time alone.
 

@@ -251,13 +251,3 @@ def play_lanes(
         simulator.add(job)
     simulator.run()
     return simulator.played()
-
-
-def jain(shares: Sequence[float]) -> float:
-    """Jain's index of fairness, 1 where all are equal (Jain, Chiu and Hawe, DEC-TR-301, 1984).
-
-    Args:
-        shares: What each received, in one unit.
-    """
-    squares = sum(share * share for share in shares)
-    return sum(shares) ** 2 / (len(shares) * squares) if squares else 1.0

@@ -7,22 +7,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.engines.batching.chooser import Policy
-from ullage.engines.batching.generative_order import (
-    DISTRIBUTIONS,
-    GenerativeChooser,
-    Prospect,
-)
-from ullage.engines.batching.generative_simulator import (
+from bench.batching_generations import (
     Generation,
     PlayedGenerations,
     SimulatedReplica,
     StepCosts,
     play_generations,
 )
+from bench.batching_play import Outcome
+from ullage.engines.batching.chooser import Policy
+from ullage.engines.batching.generative_order import (
+    DISTRIBUTIONS,
+    GenerativeChooser,
+    Prospect,
+)
 from ullage.engines.batching.histogram import Histogram
 from ullage.engines.batching.output_tokens import OutputTokens, TokenCount
-from ullage.engines.batching.simulator import Outcome
 from ullage.engines.batching.waiting import Request, Waiting
 
 QUICK = Histogram.of([0.08, 0.1, 0.12])

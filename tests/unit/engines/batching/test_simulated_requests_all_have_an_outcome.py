@@ -6,12 +6,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.batching_play import Arrivals, Outcome, WorkerPool, play
 from ullage.engines.batching.batch_time import BatchCosts
 from ullage.engines.batching.chooser import Chooser, Policy, Rules
 from ullage.engines.batching.histogram import Histogram
-from ullage.engines.batching.simulator import Arrivals, Outcome, play
 from ullage.engines.batching.waiting import Request
-from ullage.engines.batching.worker_pool import WorkerPool
 
 COSTS = BatchCosts(fixed_s=0.1, factors={1: 1.0, 2: 1.0})
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.capacity_deadline import play
+from bench.capacity_deadline import play, public_rules
 from ullage.api.words import CostObjective
 from ullage.api.words import SpendMode as Mode
 from ullage.engines.capacity.cost import Terms
@@ -19,7 +19,6 @@ from ullage.engines.capacity.deadline import (
     Progress,
     infeasible,
     next_in_s,
-    public_rules,
     uniform_progress,
 )
 from ullage.engines.capacity.decide import Due, decide

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.tuning_exact import shortest_s
 from fakes.examples import examples
 from fakes.tuning_trials import RULES, WIDTHS, curve, facts, pool, trials
 from ullage.engines.tuning.baselines import (
@@ -21,7 +22,6 @@ from ullage.engines.tuning.baselines import (
     static_sizes,
 )
 from ullage.engines.tuning.bounds import fluid_bound_s, lower_bound_s
-from ullage.engines.tuning.exact import shortest_s
 from ullage.engines.tuning.planner import plan
 from ullage.engines.tuning.records import Holding, Plan, Rules, Trial
 from ullage.engines.tuning.simulator import play

@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from bench.batching_play import Outcome
 from ullage.engines.batching.generative_order import GenerativeChooser
-from ullage.engines.batching.simulator import Outcome
 from ullage.engines.batching.waiting import Request, Waiting
 
 
