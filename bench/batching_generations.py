@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from bench.batching_play import Outcome
 from ullage.engines.batching.generative_order import GenerativeChooser
-from ullage.engines.batching.waiting import Request, Waiting
+from ullage.engines.batching.waiting import BatchRequest, WaitingRequests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class StepCosts:
 class Generation:
     """A request as the replicas see it; its deadline is that of the first token."""
 
-    request: Request
+    request: BatchRequest
     prompt_tokens: int
     output_tokens: int
 
@@ -119,7 +119,7 @@ def play_generations(
             places; ``None`` hands them out in turn as they come, as a plain proxy does.
     """
     play = _Play(requests=requests, replicas=replicas)
-    waiting, dropped = Waiting(), set[int]()
+    waiting, dropped = WaitingRequests(), set[int]()
 
     def dispatch(now_s: float) -> None:
         while chooser is not None and waiting:

@@ -16,9 +16,9 @@ from typing import Final
 import numpy as np
 
 from ullage.engines.batching.batch_time import BatchCosts
-from ullage.engines.batching.chooser import Chooser
+from ullage.engines.batching.chooser import BatchChooser
 from ullage.engines.batching.histogram import Floats
-from ullage.engines.batching.waiting import Request, Waiting
+from ullage.engines.batching.waiting import BatchRequest, WaitingRequests
 
 CAPACITY: Final = 10_000
 """Requests that wait at most; beyond it a request is refused at once."""
@@ -29,7 +29,7 @@ class Batch:
     """Requests that one worker runs together."""
 
     worker: int
-    requests: tuple[Request, ...]
+    requests: tuple[BatchRequest, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,23 +37,23 @@ class Dispatch:
     """Batches to start and requests to refuse, at one moment."""
 
     batches: tuple[Batch, ...]
-    dropped: tuple[Request, ...]
+    dropped: tuple[BatchRequest, ...]
 
 
 @dataclass(slots=True, kw_only=True)
 class WorkerPool:
     """Waiting requests by deadline, and workers that are idle."""
 
-    chooser: Chooser
+    chooser: BatchChooser
     workers: Iterable[int]
     capacity: int = CAPACITY
-    waiting: Waiting = field(init=False, default_factory=Waiting)
+    waiting: WaitingRequests = field(init=False, default_factory=WaitingRequests)
     _idle: set[int] = field(init=False)
 
     def __post_init__(self) -> None:
         self._idle = set(self.workers)
 
-    def offer(self, request: Request) -> bool:
+    def offer(self, request: BatchRequest) -> bool:
         """Take a request in; ``False`` when the queue is full."""
         if len(self.waiting) >= self.capacity:
             return False
@@ -67,7 +67,7 @@ class WorkerPool:
     def dispatch(self, now_s: float) -> Dispatch:
         """Run the loop for each idle worker until none is idle or nothing waits."""
         batches: list[Batch] = []
-        dropped: list[Request] = []
+        dropped: list[BatchRequest] = []
         while self._idle and self.waiting:
             choice = self.chooser.choose(self.waiting, now_s)
             gone = self.waiting.take([*choice.run, *choice.dropped])
@@ -101,9 +101,9 @@ class Arrivals:
     deadline_s: Floats
     apps: tuple[str, ...] = ()
 
-    def request(self, at: int) -> Request:
+    def request(self, at: int) -> BatchRequest:
         """One of them as the router sees it."""
-        return Request(
+        return BatchRequest(
             number=at,
             arrival_s=float(self.arrival_s[at]),
             deadline_s=float(self.deadline_s[at]),
@@ -127,7 +127,7 @@ class Played:
 
 def play(
     arrivals: Arrivals,
-    chooser: Chooser,
+    chooser: BatchChooser,
     costs: BatchCosts,
     *,
     workers: int = 1,

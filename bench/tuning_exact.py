@@ -15,14 +15,14 @@ from typing import Final
 import numpy as np
 from scipy.optimize import linprog
 
-from ullage.engines.tuning.records import Trial
+from ullage.engines.tuning.records import PlannedTrial
 from ullage.engines.tuning.speed_curves import Widths
 
 MOST_TRIALS: Final = 6
 MOST_DEVICES: Final = 3
 
 
-def shortest_s(trials: Sequence[Trial], devices: int, widths: Widths) -> float:
+def shortest_s(trials: Sequence[PlannedTrial], devices: int, widths: Widths) -> float:
     """End of the last trial at best, in seconds.
 
     min sum of t over configurations with sum of t s(w) at least h for each trial. Source: derived.

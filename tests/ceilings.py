@@ -184,11 +184,11 @@ def _widest() -> int:
 
 
 CEILINGS: Final[Mapping[str, Bound]] = {
-    "lines": Bound(ceiling=147_700, goal=126_000),
-    "files": Bound(ceiling=925, goal=650),
-    "classes that share a name": Bound(ceiling=468, goal=120),
-    "bindings of vague names": Bound(ceiling=1764, goal=150),
-    "docstrings that ask, %": Bound(ceiling=19.1, goal=5),
+    "lines": Bound(ceiling=147_121, goal=126_000),
+    "files": Bound(ceiling=920, goal=650),
+    "classes that share a name": Bound(ceiling=266, goal=120),
+    "bindings of vague names": Bound(ceiling=1111, goal=150),
+    "docstrings that ask, %": Bound(ceiling=14.7, goal=5),
     "durations outside of times": Bound(ceiling=433, goal=60),
     "private functions named once, %": Bound(ceiling=28, goal=15),
     "import lines, %": Bound(ceiling=11.9, goal=8.5),

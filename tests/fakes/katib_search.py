@@ -13,9 +13,9 @@ from typing import Any
 from builders_raw import Raw, raw_tuning_job
 from fakes.apiserver import FakeApiServer, make_cluster
 from ullage.cluster.projection.tuning import project_tuning_job
-from ullage.katib.bridge import Bridge, BridgeOptions
+from ullage.katib.bridge import BridgeOptions, KatibBridge
 from ullage.katib.messages import KatibAlgorithm
-from ullage.katib.service import KatibService, SuggestionService
+from ullage.katib.service import KatibService, SuggestionCalls
 from ullage.kube.client import K8sCluster
 from ullage.ports import TUNING_JOB
 from ullage.scheduling.tuning.search import Search
@@ -97,7 +97,9 @@ class KatibRig:
             results.append({"trial": trial, "epoch": epoch, **said})
         self.api.edit(TUNING_JOB, NAME, {"status": {"results": results}}, NAMESPACE)
 
-    def bridge(self, service: SuggestionService, algorithm: str = "random", **given: Any) -> Bridge:
+    def bridge(
+        self, service: SuggestionCalls, algorithm: str = "random", **given: Any
+    ) -> KatibBridge:
         settings = given.pop("settings", ())
         options = BridgeOptions(
             namespace=NAMESPACE,
@@ -105,7 +107,7 @@ class KatibRig:
             algorithm=KatibAlgorithm(name=algorithm, settings=settings),
             **given,
         )
-        return Bridge(self.cluster, service, options, self.pause)
+        return KatibBridge(self.cluster, service, options, self.pause)
 
     async def run(
         self, address: str, algorithm: str = "random", *, deadline_s: float = 30.0, **given: Any

@@ -234,8 +234,8 @@ MUTANTS: Final = (
     Mutant(
         "those that leave already count as gone",
         f"{LANES}/suspension.py",
-        "gone = [resident for resident in everyone if resident.memory is Memory.LEAVING]",
-        "gone: list[Resident] = []",
+        "gone = [resident for resident in everyone if resident.memory is MemoryPlace.LEAVING]",
+        "gone: list[LaneResident] = []",
         AWAY,
     ),
     Mutant(

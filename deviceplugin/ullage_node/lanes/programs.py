@@ -15,8 +15,8 @@ from typing import Final
 from ullage.api import lanes as wire
 from ullage.api.lanes import LaneRefusal, Message
 from ullage.engines.lanes import records
-from ullage.engines.lanes.records import Lease, Order
-from ullage.engines.lanes.state import Memory
+from ullage.engines.lanes.records import LaneLease, Order
+from ullage.engines.lanes.state import MemoryPlace
 from ullage.engines.lanes.table import LaneTable
 from ullage_node.lanes.members import Job
 from ullage_node.lanes.reports import Fault, Report
@@ -75,16 +75,16 @@ class Programs:
                 for name in one.jobs:
                     if name in self.jobs and self.jobs[name].session:
                         resident = self.table.memory.residents[name]
-                        if resident.memory is Memory.HERE:
+                        if resident.memory is MemoryPlace.HERE:
                             self.say_lane(self.jobs[name])
-            elif isinstance(one, records.Refused):
+            elif isinstance(one, records.JobRefused):
                 known = self.jobs.get(one.job)
                 if known is not None and known.asks:
                     known.asks = False
                     said = f"the step needs {one.needs_mib} MiB of {one.usable_mib} MiB"
                     self.refuse(one.job, LaneRefusal.CANNOT_GROW, said)
 
-    def granted(self, known: Job, lease: Lease) -> None:
+    def granted(self, known: Job, lease: LaneLease) -> None:
         """A program has its turn: it is told, or the grant is kept until it asks."""
         if not known.asks:
             known.reserved = lease
@@ -133,7 +133,7 @@ class Programs:
         self.reports.append(Report(job=job, fault=fault, message=message))
 
     def end(
-        self, known: Job, lease: Lease, now: float, *, peak_mib: int = 0, again: bool = False
+        self, known: Job, lease: LaneLease, now: float, *, peak_mib: int = 0, again: bool = False
     ) -> None:
         """End a step that the program was told of.
 
@@ -178,7 +178,7 @@ class Programs:
             return set()
         return self.table.memory.lanes[resident.lane].residents.keys() - {known.member.job}
 
-    def _switched(self, lease: Lease, asked_s: float) -> float | None:
+    def _switched(self, lease: LaneLease, asked_s: float) -> float | None:
         ended = self.ended.get(lease.lane)
         if ended is None or not asked_s <= ended <= lease.granted_s:
             return None

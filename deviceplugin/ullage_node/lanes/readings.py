@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from ullage.api.contract import MAX_LANE, ObservedLane
 from ullage.engines.lanes.explain import wait_fraction
-from ullage.engines.lanes.state import Memory
+from ullage.engines.lanes.state import MemoryPlace
 from ullage.engines.lanes.table import LaneTable
 from ullage_node.lanes.members import Job
 from ullage_node.model.lanes import LaneReading
@@ -26,7 +26,7 @@ def readings(table: LaneTable, jobs: Mapping[str, Job], now: float) -> dict[str,
     known = {**table.memory.residents, **table.away.jobs}
     return {
         name: LaneReading(
-            suspended=resident.memory in (Memory.AWAY, Memory.COMING),
+            suspended=resident.memory in (MemoryPlace.AWAY, MemoryPlace.COMING),
             wait_percent=round(100 * wait_fraction(resident, now)),
             persistent_peak_mib=jobs[name].persistent_peak_mib,
             ephemeral_peak_mib=jobs[name].ephemeral_peak_mib,

@@ -62,9 +62,9 @@ def _ask(programs: Programs, known: Job, ephemeral_mib: int | None, now: float) 
         text = f"lane {number} has {has_mib} MiB for steps, {had_mib} MiB before"
         programs.report(job, Fault.RESIZED, text)
     programs.tell((*changes, turn) if isinstance(turn, records.Granted) else changes, now)
-    if isinstance(turn, records.Refused):
+    if isinstance(turn, records.JobRefused):
         known.asks = False
-        if turn.reason is records.Refusal.STUCK:
+        if turn.reason is records.TableRefusal.STUCK:
             programs.refuse(job, LaneRefusal.STUCK, STUCK_TEXT)
             return
         said = f"the step needs {turn.needs_mib} MiB of {turn.usable_mib} MiB"

@@ -22,7 +22,7 @@ from ullage.cli.look import look, look_as_allowed
 from ullage.cli.printing import console as console
 from ullage.cli.printing import fail as fail
 from ullage.cli.printing import problems as problems
-from ullage.cli.target import Target
+from ullage.cli.target import ClusterTarget
 from ullage.cluster.records.snapshot import Snapshot
 from ullage.cluster.values.streams import (
     DEVICE_PROFILES,
@@ -41,9 +41,9 @@ WATCH_S = 2.0
 Answer = TypeVar("Answer")
 
 
-def target_of(context: typer.Context) -> Target:
+def target_of(context: typer.Context) -> ClusterTarget:
     """The target that the options before the command name."""
-    target: Target = context.obj
+    target: ClusterTarget = context.obj
     return target
 
 

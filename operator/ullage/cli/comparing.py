@@ -17,7 +17,6 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
-    TaskID,
     TextColumn,
     TimeElapsedColumn,
 )
@@ -41,7 +40,8 @@ def followed(compare: Callable[[Follow], Found], console: Console) -> Found:
     with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bar:
 
         def follow(name: str, length: int) -> Callable[[int], None]:
-            return partial(_show, bar, bar.add_task(name, total=length))
+            task = bar.add_task(name, total=length)
+            return lambda done: bar.update(task, completed=done)
 
         return compare(follow)
 
@@ -132,7 +132,3 @@ def _in_lines(console: Console, name: str, length: int) -> Tell:
             console.print(f"{name}: {done:,} of {length:,}", markup=False)
 
     return tell
-
-
-def _show(bar: Progress, task: TaskID, done: int) -> None:
-    bar.update(task, completed=done)

@@ -47,7 +47,7 @@ _BAR: Final = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class CostLine:
     """One line: who, and what it cost."""
 
     name: str
@@ -58,7 +58,7 @@ class Line:
 
 def lines(
     workloads: Iterable[WorkloadRecord], by: By, now: float, policy: PolicyRecord
-) -> list[Line]:
+) -> list[CostLine]:
     """Bills, the dearest first; workloads without books have none.
 
     Args:
@@ -73,19 +73,19 @@ def lines(
         if bill is not None:
             name = f"{workload.ref.namespace}/{workload.ref.name}"
             party = party_of(policy, workload)
-            entries.append(Line(name=name, kind=workload.kind.value, tenant=party, bill=bill))
+            entries.append(CostLine(name=name, kind=workload.kind.value, tenant=party, bill=bill))
     if by is By.TENANT:
         parties: dict[str, list[Bill]] = defaultdict(list)
         for line in entries:
             parties[line.tenant].append(line.bill)
         entries = [
-            Line(name=party, kind="", tenant=party, bill=total(bills))
+            CostLine(name=party, kind="", tenant=party, bill=total(bills))
             for party, bills in parties.items()
         ]
     return sorted(entries, key=lambda line: (-(line.bill.spent or Decimal(0)), line.name))
 
 
-def table(entries: Sequence[Line], by: By) -> RenderableType:
+def table(entries: Sequence[CostLine], by: By) -> RenderableType:
     """The lines, and their sum where there are several."""
     if not entries:
         return Text(NOTHING, style=QUIET)
@@ -95,7 +95,8 @@ def table(entries: Sequence[Line], by: By) -> RenderableType:
         numbers=(*_COLUMNS, *((_EXPECTED,) if expects else ())),
     )
     for line in entries:
-        shown.add_row(line.name, _second(line, by), *_cells(line.bill, expects))
+        second = line.tenant if by is By.JOB else str(line.bill.workloads)
+        shown.add_row(line.name, second, *_cells(line.bill, expects))
     if len(entries) > 1:
         bill = total(line.bill for line in entries)
         shown.add_row("all", "" if by is By.JOB else str(bill.workloads), *_cells(bill, expects))
@@ -110,7 +111,7 @@ def table(entries: Sequence[Line], by: By) -> RenderableType:
 _UNPRICED: Final = "some of its time had no price and is in no sum"
 
 
-def bars(entries: Sequence[Line]) -> RenderableType:
+def bars(entries: Sequence[CostLine]) -> RenderableType:
     """Spent beside on-demand, as bars of text."""
     if not entries:
         return Text(NOTHING, style=QUIET)
@@ -129,7 +130,7 @@ def bars(entries: Sequence[Line]) -> RenderableType:
     return shown
 
 
-def picture(entries: Sequence[Line], where: Path) -> Path:
+def picture(entries: Sequence[CostLine], where: Path) -> Path:
     """Spent beside on-demand, as a PNG: the file ``where``, or ``cost.png`` in that folder.
 
     Raises:
@@ -144,7 +145,7 @@ def picture(entries: Sequence[Line], where: Path) -> Path:
     return saved(plots, figure, place(where, "cost"))
 
 
-def _draw(axes: Axes, entries: Sequence[Line]) -> None:
+def _draw(axes: Axes, entries: Sequence[CostLine]) -> None:
     names: list[str] = []
     widths: list[float] = []
     colours: list[str] = []
@@ -158,7 +159,7 @@ def _draw(axes: Axes, entries: Sequence[Line]) -> None:
     axes.set_title("spent, and what on-demand would have taken", fontsize=9)
 
 
-def to_json(entries: Sequence[Line], by: By, now: float) -> str:
+def to_json(entries: Sequence[CostLine], by: By, now: float) -> str:
     """For scripts; money is decimal text, what is not known is null."""
     body = {
         "asOf": int(now),
@@ -194,10 +195,6 @@ def _figures(bill: Bill) -> dict[str, object]:
         "unpriced": bill.unpriced,
         "message": bill.message,
     }
-
-
-def _second(line: Line, by: By) -> str:
-    return line.tenant if by is By.JOB else str(line.bill.workloads)
 
 
 def _cells(bill: Bill, expects: bool) -> tuple[RenderableType, ...]:

@@ -33,13 +33,13 @@ from ullage.cli.held_back import deletions_end
 from ullage.cli.prerequisites import (
     RESOURCE_SLICE,
     RUNTIME_CLASS,
-    Surroundings,
+    OtherProjects,
     offering_nodes,
     prerequisites,
     runtime_class,
 )
 from ullage.cli.tables import BAD, GOOD, SILENT_SECONDS, table_of
-from ullage.cli.target import Target
+from ullage.cli.target import ClusterTarget
 from ullage.ports import (
     GPU_NODE,
     NODE,
@@ -71,7 +71,7 @@ class Examined:
         return any(check.state is CheckState.FAILED for check in self.checks)
 
 
-async def examine(target: Target, node: str, now: float) -> tuple[Examined, ...]:
+async def examine(target: ClusterTarget, node: str, now: float) -> tuple[Examined, ...]:
     """The checks of this node ("" = of all, and of the cluster), with the user's own credentials.
 
     Only GPUNodes must be readable; what the user may not read besides is unconfirmed.
@@ -100,7 +100,7 @@ async def examined(cluster: ClusterPort, node: str, now: float) -> tuple[Examine
         nodes, unread = _by_name(await _listed(cluster, NODE, labelled)), ""
     except Forbidden as error:
         nodes, unread = {}, error.message
-    around = Surroundings(
+    around = OtherProjects(
         dra_nodes=await _dra_nodes(cluster), runtime_classes=await _runtime_classes(cluster)
     )
     results = []
@@ -153,7 +153,7 @@ def _without_agent(name: str) -> Examined:
 
 
 def _node_checks(
-    name: str, node: JsonObject | None, unread: str, around: Surroundings
+    name: str, node: JsonObject | None, unread: str, around: OtherProjects
 ) -> tuple[NodeCheck, ...]:
     if unread:
         unseen = NodeCheck(

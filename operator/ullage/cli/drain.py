@@ -23,7 +23,7 @@ _CHANGED = (409, 422)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Left:
+class HeldOnNode:
     """The rest that a node still holds.
 
     Attributes:
@@ -72,7 +72,7 @@ async def mark(cluster: ClusterPort, node: str, *, drain: bool) -> bool:
     raise AssertionError("the last try returns or raises")
 
 
-async def left_on(cluster: ClusterPort, node: str) -> Left:
+async def left_on(cluster: ClusterPort, node: str) -> HeldOnNode:
     """The rest that a node still holds, wanted or observed.
 
     Raises:
@@ -80,8 +80,8 @@ async def left_on(cluster: ClusterPort, node: str) -> Left:
     """
     record = (await snapshot_of(cluster, inside((GPU_NODES,), "", node))).gpu_nodes.get(node)
     if record is None:
-        return Left(pods=())
+        return HeldOnNode(pods=())
     wanted = {f"{part.pod_namespace}/{part.pod_name}" for part in record.desired}
     known = {part.key for part in record.desired}
     gone = {f"a pod of uid {part.key.pod_uid}" for part in record.observed if part.key not in known}
-    return Left(pods=tuple(sorted(wanted | gone)))
+    return HeldOnNode(pods=tuple(sorted(wanted | gone)))

@@ -13,7 +13,7 @@ PLOT: Final = "Where pictures go: a file (.png), a folder, or `terminal`."
 """What ``--plot`` means in every command."""
 
 
-class Output(StrEnum):
+class OutputFormat(StrEnum):
     """Form of an answer."""
 
     TABLE = "table"
@@ -25,7 +25,7 @@ class Output(StrEnum):
     @property
     def for_people(self) -> bool:
         """True if it is a table."""
-        return self in (Output.TABLE, Output.WIDE)
+        return self in (OutputFormat.TABLE, OutputFormat.WIDE)
 
 
 class TrialOutput(StrEnum):

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from ullage.api.contract import section, text
 from ullage.api.reasons import ConditionType
-from ullage.cli.target import Target
+from ullage.cli.target import ClusterTarget
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.records.snapshot import Snapshot, WorkloadRecord
 from ullage.cluster.records.status import Condition
@@ -24,7 +24,7 @@ from ullage.ports import WORKLOAD_PROFILE, ClusterPort, Forbidden, JsonObject, N
 WORKLOADS = (streams.TRAINING_JOBS, streams.INFERENCE_DEPLOYMENTS)
 
 
-async def look(target: Target, wanted: Sequence[Stream]) -> Snapshot:
+async def look(target: ClusterTarget, wanted: Sequence[Stream]) -> Snapshot:
     """Read these streams once, with the user's own credentials.
 
     Raises:
@@ -36,7 +36,7 @@ async def look(target: Target, wanted: Sequence[Stream]) -> Snapshot:
 
 
 async def look_as_allowed(
-    target: Target, wanted: Sequence[Stream], optional: Collection[Stream]
+    target: ClusterTarget, wanted: Sequence[Stream], optional: Collection[Stream]
 ) -> tuple[Snapshot, dict[str, str]]:
     """The same, without optional streams that the user may not list; see :func:`as_allowed`.
 
@@ -52,7 +52,7 @@ Join = Callable[[JsonObject, JsonObject], JsonObject]
 """The spec that is there and the new one, put together."""
 
 
-async def save(target: Target, body: JsonObject, join: Join | None = None) -> str:
+async def save(target: ClusterTarget, body: JsonObject, join: Join | None = None) -> str:
     """Create or replace a WorkloadProfile's spec; says which it was.
 
     ``join`` says what becomes of a spec that is there already; without it, it goes.

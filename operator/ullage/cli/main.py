@@ -14,19 +14,27 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ullage.cli.forms import PLOT, TERMINAL, CostBy, CostOutput, Output, TraceKind, TrialOutput
+from ullage.cli.forms import (
+    PLOT,
+    TERMINAL,
+    CostBy,
+    CostOutput,
+    OutputFormat,
+    TraceKind,
+    TrialOutput,
+)
 from ullage.cli.simulate_options import (
     Inputs,
     Lanes,
     Live,
-    Play,
+    PlayOptions,
     Serving,
-    Spot,
+    SpotOptions,
     Tuning,
     takes,
 )
-from ullage.cli.simulate_options import Output as Told
-from ullage.cli.target import Target
+from ullage.cli.simulate_options import OutputOptions as Told
+from ullage.cli.target import ClusterTarget
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,7 +59,7 @@ Namespace = Annotated[
     str, typer.Option("--namespace", "-n", help="Namespace; the context's when absent.")
 ]
 Everywhere = Annotated[bool, typer.Option("--all-namespaces", "-A", help="All namespaces.")]
-Form = Annotated[Output, typer.Option("--output", "-o", help="Form of the answer.")]
+Form = Annotated[OutputFormat, typer.Option("--output", "-o", help="Form of the answer.")]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Print it again when it changes.")]
 
 
@@ -74,7 +82,7 @@ def configure(
         typer.echo(version("ullage"))
         raise typer.Exit
     path = kubeconfig or str(Path("~/.kube/config").expanduser())
-    context.obj = Target(kubeconfig=path, context=cluster_context, namespace=namespace)
+    context.obj = ClusterTarget(kubeconfig=path, context=cluster_context, namespace=namespace)
 
 
 @app.command()
@@ -82,7 +90,7 @@ def status(
     context: typer.Context,
     namespace: Namespace = "",
     everywhere: Everywhere = False,
-    output: Form = Output.TABLE,
+    output: Form = OutputFormat.TABLE,
     watch: Watch = False,
 ) -> None:
     """Every workload in one line: phase, reason, place, share, predicted and observed slowdown."""
@@ -97,7 +105,7 @@ def status(
     if watch and not output.for_people:
         access.fail("--watch prints tables only")
     wanted = list(inside((*WORKLOADS, PODS), access.one_or_all(context, namespace, everywhere)))
-    pods, wide = wanted[-1], output is Output.WIDE
+    pods, wide = wanted[-1], output is OutputFormat.WIDE
     wanted.append(GPU_NODES)
     optional = (pods, GPU_NODES, SCHEDULING_POLICIES)
     if not output.for_people:
@@ -126,7 +134,7 @@ def why(
         ),
     ],
     namespace: Namespace = "",
-    output: Form = Output.TABLE,
+    output: Form = OutputFormat.TABLE,
 ) -> None:
     """Say why a workload is where it is, or waits; what binds, by how much, and what would help."""
     from ullage.cli import access
@@ -156,23 +164,23 @@ def why(
     return _explained(seen, records, output)
 
 
-def _why_search(context: typer.Context, name: str, namespace: str, output: Output) -> None:
+def _why_search(context: typer.Context, name: str, namespace: str, output: OutputFormat) -> None:
     """Say where a search stands; its trials are TrainingJobs that can be asked for themselves."""
     import time
 
     from ullage.cli import access, tables_tuning, tuning
 
     view = _search(context, namespace, access.name_of(name))
-    if output is Output.NAME:
+    if output is OutputFormat.NAME:
         typer.echo(f"tuningjob/{view.record.ref.name}")
     elif output.for_people:
-        wide = output is Output.WIDE
+        wide = output is OutputFormat.WIDE
         access.console.print(tables_tuning.search(view, time.time(), wide=wide))
     else:
         typer.echo(tuning.for_scripts(view, TrialOutput(output)), nl=False)
 
 
-def _explained(seen: Snapshot, records: Sequence[WorkloadRecord], output: Output) -> None:
+def _explained(seen: Snapshot, records: Sequence[WorkloadRecord], output: OutputFormat) -> None:
     from ullage.cli import access, tables
     from ullage.cli.look import isolation_of
     from ullage.cli.output import workloads_as
@@ -193,7 +201,9 @@ def _explained(seen: Snapshot, records: Sequence[WorkloadRecord], output: Output
         access.console.print(f"and {len(records) - MOST_SHOWN} more")
 
 
-def _why_pods(context: typer.Context, word: str, name: str, namespace: str, output: Output) -> None:
+def _why_pods(
+    context: typer.Context, word: str, name: str, namespace: str, output: OutputFormat
+) -> None:
     """Say why pods of other controllers are where they are; those that wait come first."""
     from ullage.cli import access, owners, tables
     from ullage.cli.kinds import words_of
@@ -578,7 +588,7 @@ def import_profile(
 
 
 @app.command()
-@takes(Inputs, Play, Spot, Serving, Lanes, Tuning, Live, Told)
+@takes(Inputs, PlayOptions, SpotOptions, Serving, Lanes, Tuning, Live, Told)
 def simulate(context: typer.Context, **given: object) -> None:
     """Try policies on a trace, or on the jobs of this cluster, before switching one on."""
     from ullage.cli.simulate import answered

@@ -14,7 +14,7 @@ from typing import Final
 
 from ullage import ports
 from ullage.api.contract import section
-from ullage.cli.target import Target
+from ullage.cli.target import ClusterTarget
 from ullage.cluster.cache.cluster import ClusterState
 from ullage.cluster.codecs.objects import Controller, controller_of, identity
 from ullage.cluster.records.snapshot import Snapshot
@@ -42,7 +42,7 @@ _BETWEEN: Final[Mapping[str, Kind]] = {"ReplicaSet": ports.REPLICA_SET, "Job": p
 """Kinds that make pods for a kind above them."""
 
 
-async def look_for(target: Target, kind: str, namespace: str, name: str) -> Snapshot:
+async def look_for(target: ClusterTarget, kind: str, namespace: str, name: str) -> Snapshot:
     """A snapshot of the adopted pods of one owner.
 
     Args:

@@ -57,7 +57,7 @@ _CONFIGURE_CDI: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class OtherProjects:
     """Parts of other projects in the cluster.
 
     Attributes:
@@ -69,7 +69,7 @@ class Surroundings:
     runtime_classes: frozenset[str] | None
 
 
-def prerequisites(node: JsonObject, around: Surroundings) -> tuple[NodeCheck, ...]:
+def prerequisites(node: JsonObject, around: OtherProjects) -> tuple[NodeCheck, ...]:
     """The checks of one Node.
 
     Raises:
@@ -89,7 +89,7 @@ def prerequisites(node: JsonObject, around: Surroundings) -> tuple[NodeCheck, ..
 
 
 def runtime_class(
-    name: str, checks: Sequence[NodeCheck], around: Surroundings
+    name: str, checks: Sequence[NodeCheck], around: OtherProjects
 ) -> tuple[NodeCheck, ...]:
     """Check that something brings the driver into containers of a node with GPUs.
 

@@ -26,7 +26,7 @@ from ullage.cluster.records.status import Condition, Sharing, WorkloadStatus
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _HeldSlice:
     """A slice of a pod, and what its node says of it."""
 
     wanted: DesiredSlice
@@ -58,18 +58,18 @@ def with_pods(snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, workloads=workloads)
 
 
-def _held_by_pod(nodes: Mapping[str, GPUNodeRecord]) -> dict[str, list[_Held]]:
-    by_pod: dict[str, list[_Held]] = {}
+def _held_by_pod(nodes: Mapping[str, GPUNodeRecord]) -> dict[str, list[_HeldSlice]]:
+    by_pod: dict[str, list[_HeldSlice]] = {}
     for node in nodes.values():
         seen = {observed.key: observed for observed in node.observed}
         for wanted in node.desired:
-            held = _Held(wanted, seen.get(wanted.key))
+            held = _HeldSlice(wanted, seen.get(wanted.key))
             by_pod.setdefault(wanted.key.pod_uid, []).append(held)
     return by_pod
 
 
 def _under_way(
-    unit: WorkloadRecord, pods: Sequence[PodRecord], held: Mapping[str, list[_Held]]
+    unit: WorkloadRecord, pods: Sequence[PodRecord], held: Mapping[str, list[_HeldSlice]]
 ) -> WorkloadRecord:
     live = [pod for pod in pods if not pod.stage.finished]
     slices = [entry for pod in live for entry in held.get(pod.uid, ())]

@@ -50,7 +50,7 @@ class Inputs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Play:
+class PlayOptions:
     """Policies, and how they are played."""
 
     policy: Annotated[
@@ -102,7 +102,7 @@ class Play:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spot:
+class SpotOptions:
     """One job on spot pools."""
 
     spot: Annotated[
@@ -222,7 +222,7 @@ class Live:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Output:
+class OutputOptions:
     """Places of figures and pictures."""
 
     json_file: Annotated[str, typer.Option("--json", help="Write the figures; - = stdout.")] = ""

@@ -17,15 +17,15 @@ from rich.table import Table
 from ullage.cli.comparing import figures_table, followed, tell
 
 if TYPE_CHECKING:
-    from ullage.cli.simulate_options import Inputs, Play, Spot
-    from ullage.simulate.spot.comparison import Asked, Comparison
+    from ullage.cli.simulate_options import Inputs, PlayOptions, SpotOptions
+    from ullage.simulate.spot.comparison import SpotComparison, SpotRequest
 
 
-def asked_for(inputs: Inputs, play: Play, spot: Spot) -> Asked:
+def asked_for(inputs: Inputs, play: PlayOptions, spot: SpotOptions) -> SpotRequest:
     """The comparison that the options ask for."""
-    from ullage.simulate.spot.comparison import DRAWN, POLICIES, STARTS, Asked
+    from ullage.simulate.spot.comparison import DRAWN, POLICIES, STARTS, SpotRequest
 
-    return Asked(
+    return SpotRequest(
         trace=inputs.trace or DRAWN,
         select=inputs.select or (),
         prices=inputs.price or (),
@@ -43,7 +43,7 @@ def asked_for(inputs: Inputs, play: Play, spot: Spot) -> Asked:
     )
 
 
-def watched(asked: Asked, console: Console) -> Comparison:
+def watched(asked: SpotRequest, console: Console) -> SpotComparison:
     """Compare, with a progress bar for every way to buy.
 
     Raises:
@@ -54,7 +54,7 @@ def watched(asked: Asked, console: Console) -> Comparison:
     return followed(partial(compare, asked), console)
 
 
-def table_of(comparison: Comparison) -> Table:
+def table_of(comparison: SpotComparison) -> Table:
     """The figures of every way to buy; the cheapest that was never late in bold."""
     asked = comparison.asked
     figures = comparison.figures()
@@ -96,7 +96,7 @@ def table_of(comparison: Comparison) -> Table:
     return table
 
 
-def show(comparison: Comparison, json_file: str, plot: str, *, each: bool) -> None:
+def show(comparison: SpotComparison, json_file: str, plot: str, *, each: bool) -> None:
     """Print the table and write what was asked for.
 
     Raises:

@@ -19,15 +19,15 @@ from rich.text import Text
 
 from ullage.api.contract import JsonObject, section
 from ullage.cli import tables
-from ullage.cli.forms import Output
+from ullage.cli.forms import OutputFormat
 from ullage.cli.output import workloads_as
 from ullage.cli.printing import console_for
 from ullage.cli.recommend import ManifestError, document_of, job_of
 from ullage.cluster.codecs.objects import optional_text
 
 if TYPE_CHECKING:
-    from ullage.cli.target import Target
-    from ullage.simulate.submission import Submission
+    from ullage.cli.target import ClusterTarget
+    from ullage.simulate.submission import SubmissionOutcome
 
 MOST_BYTES: Final = 1 << 20
 """Of a manifest; the API server takes no more either."""
@@ -37,7 +37,9 @@ _UNLEARNED: Final = (
 )
 
 
-def submission(target: Target, manifest: str, snapshot: str) -> tuple[Submission, tuple[str, ...]]:
+def submission(
+    target: ClusterTarget, manifest: str, snapshot: str
+) -> tuple[SubmissionOutcome, tuple[str, ...]]:
     """The outcome of a manifest, and notes on what the answer lacks.
 
     Args:
@@ -80,7 +82,7 @@ def _of_priority(document: JsonObject) -> tuple[str, ...]:
     return (f"priorityClassName {name} is not read: write its value as priority of the template",)
 
 
-def answer(submission: Submission) -> RenderableType:
+def answer(submission: SubmissionOutcome) -> RenderableType:
     """The decision as ``kubectl ullage why`` shows it, below a line that says what would happen."""
     job, name = submission.job, f"{submission.job.ref.namespace}/{submission.job.ref.name}"
     if submission.starts_in_s is None:
@@ -102,7 +104,7 @@ def answer(submission: Submission) -> RenderableType:
     return Group(*parts, tables.why(job))
 
 
-def show(submitted: tuple[Submission, tuple[str, ...]], json_file: str) -> None:
+def show(submitted: tuple[SubmissionOutcome, tuple[str, ...]], json_file: str) -> None:
     """Print the answer, and write it as JSON where that was asked for (``-`` = standard output)."""
     submission, notes = submitted
     out = console_for("stderr" if json_file == "-" else "stdout")
@@ -115,9 +117,9 @@ def show(submitted: tuple[Submission, tuple[str, ...]], json_file: str) -> None:
         Path(json_file).write_text(as_json(submission), encoding="utf-8")
 
 
-def as_json(submission: Submission) -> str:
+def as_json(submission: SubmissionOutcome) -> str:
     """The answer for scripts; the status is that of the API, field by field."""
-    (job,) = json.loads(workloads_as([submission.job], Output.JSON))["items"]
+    (job,) = json.loads(workloads_as([submission.job], OutputFormat.JSON))["items"]
     body = {
         "starts": submission.starts_in_s is not None,
         "startsInSeconds": submission.starts_in_s,

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ullage.cli.comparing import figures_table, followed, tell
-from ullage.cli.simulate_options import Play, Tuning
+from ullage.cli.simulate_options import PlayOptions, Tuning
 
 if TYPE_CHECKING:
     from ullage.simulate.tuning import TuningAnswer, TuningQuestion
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 _SHARE: Final = re.compile(r"1(?:/(?P<count>[0-9]{1,3}))?")
 
 
-def question(tuning: Tuning, play: Play) -> TuningQuestion:
+def question(tuning: Tuning, play: PlayOptions) -> TuningQuestion:
     """The question of the options.
 
     Raises:
         ValueError: an option makes no sense; the text says what to write.
     """
-    from ullage.engines.tuning.records import Rules
+    from ullage.engines.tuning.records import PlanRules
     from ullage.engines.tuning.speed_curves import Widths
     from ullage.simulate.tuning import (
         MOST_TRIALS,
@@ -56,7 +56,7 @@ def question(tuning: Tuning, play: Play) -> TuningQuestion:
         facts=facts,
         names=names,
         devices=tuning.devices,
-        rules=Rules(widths=widths),
+        rules=PlanRules(widths=widths),
     )
 
 

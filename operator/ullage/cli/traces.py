@@ -22,14 +22,14 @@ from ullage.cluster.codecs.speed import op_table_to_wire
 from ullage.cluster.records.profile import OpRow, OpTable
 from ullage.engines.profiles.chakra import read_chakra
 from ullage.engines.profiles.kineto import read_kineto
-from ullage.engines.profiles.traces import Trace, TracedOp, TraceError
+from ullage.engines.profiles.traces import OpTrace, OpTraceError, TracedOp
 
 MOST_BYTES: Final = 256 * 2**20
 """Of the JSON, unpacked; some hundreds of steps of a large model."""
 GZIP: Final = b"\x1f\x8b"
 
 
-READERS: Final[Mapping[TraceKind, Callable[[str, int | None], Trace]]] = {
+READERS: Final[Mapping[TraceKind, Callable[[str, int | None], OpTrace]]] = {
     TraceKind.KINETO: read_kineto,
     TraceKind.CHAKRA: read_chakra,
 }
@@ -48,7 +48,7 @@ class Traced:
 
 def profile_of(
     data: bytes, traced: Traced, name: str, namespace: str, known: Set[str] | None
-) -> tuple[dict[str, object], Trace]:
+) -> tuple[dict[str, object], OpTrace]:
     """The profile that a trace makes, and the trace.
 
     Args:
@@ -68,7 +68,7 @@ def profile_of(
         )
     try:
         trace = READERS[traced.kind](_text(data), traced.steps)
-    except TraceError as error:
+    except OpTraceError as error:
         raise ProfileError(f"the trace cannot be imported: {error}") from error
     if trace.step_s is not None and not traced.accelerator:
         seen = f" (the trace names {accelerator_key(trace.device)})" if trace.device else ""
@@ -82,7 +82,7 @@ def profile_of(
     return checked(body, known), trace
 
 
-def summary(trace: Trace) -> str:
+def summary(trace: OpTrace) -> str:
     """Summary of what was read, in one line."""
     step = "" if trace.step_s is None else f", {trace.step_s * 1e3:.4g} ms a step"
     format_ = f", mostly {trace.precision}" if trace.precision else ""
@@ -90,7 +90,7 @@ def summary(trace: Trace) -> str:
     return f"{len(trace.ops)} kinds of operations over {trace.steps} steps{step}{format_}{merged}"
 
 
-def _spec(traced: Traced, trace: Trace) -> dict[str, object]:
+def _spec(traced: Traced, trace: OpTrace) -> dict[str, object]:
     timed = trace.step_s is not None
     table = OpTable(
         ops=tuple(row_of(op) for op in trace.ops),
@@ -156,7 +156,8 @@ def joined(held: Mapping[str, object], spec: Mapping[str, object]) -> dict[str, 
             f"the profile is of class {held.get('class')!r}, the trace of {spec['class']!r}: import"
             " it under another name"
         )
-    rows = {_key(row): row for part in (held, spec) for row in _rows(part)}
+    listed = [row for part in (held, spec) for row in _rows(part)]
+    rows = {(str(row.get("device")), str(row.get("share"))): row for row in listed}
     solo = {"solo": [rows[key] for key in sorted(rows)]} if rows else {}
     return {**held, **spec, **solo}
 
@@ -164,7 +165,3 @@ def joined(held: Mapping[str, object], spec: Mapping[str, object]) -> dict[str, 
 def _rows(spec: Mapping[str, object]) -> list[Mapping[str, object]]:
     listed = spec.get("solo")
     return [row for row in listed if isinstance(row, dict)] if isinstance(listed, list) else []
-
-
-def _key(row: Mapping[str, object]) -> tuple[str, str]:
-    return str(row.get("device")), str(row.get("share"))

@@ -23,8 +23,8 @@ import structlog
 
 from ullage.katib.bridge import (
     REFUSALS_BEFORE_FORGETTING,
-    Bridge,
     BridgeOptions,
+    KatibBridge,
     NoMoreTries,
     SearchGone,
     Unusable,
@@ -126,7 +126,7 @@ async def _suggest(invocation: Invocation) -> None:
         K8sCluster(credentials, user_agent="ullage-katib") as cluster,
         KatibService(invocation.service, invocation.deadline_s) as service,
     ):
-        await Bridge(cluster, service, invocation.options).run()
+        await KatibBridge(cluster, service, invocation.options).run()
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -33,7 +33,7 @@ from ullage.katib.search import (
     read_search,
     suggestions_patch,
 )
-from ullage.katib.service import ServiceError, SettingsRefused, SuggestionService
+from ullage.katib.service import ServiceError, SettingsRefused, SuggestionCalls
 from ullage.ports import (
     TUNING_JOB,
     ApiError,
@@ -102,7 +102,7 @@ class BridgeOptions:
     look_s: float = 2.0
 
 
-class Bridge:
+class KatibBridge:
     """Between one TuningJob and one suggestion service.
 
     Args:
@@ -115,7 +115,7 @@ class Bridge:
     def __init__(
         self,
         cluster: ClusterPort,
-        service: SuggestionService,
+        service: SuggestionCalls,
         options: BridgeOptions,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:

@@ -17,7 +17,7 @@ from typing import Final
 from ullage.api.words import Goal
 from ullage.cluster.values.names import trial_name
 from ullage.engines.tuning.search_space import (
-    Choice,
+    ChoiceParameter,
     IntRange,
     Parameter,
     as_text,
@@ -150,7 +150,7 @@ def _parameter(name: str, parameter: Parameter) -> messages.ParameterSpec:
 
 def _feasible(parameter: Parameter) -> tuple[messages.ParameterType, messages.FeasibleSpace]:
     """Type and values of a parameter."""
-    if isinstance(parameter, Choice):
+    if isinstance(parameter, ChoiceParameter):
         return _options(parameter)
     kind = messages.INT if isinstance(parameter, IntRange) else messages.DOUBLE
     return kind, messages.FeasibleSpace(
@@ -160,7 +160,7 @@ def _feasible(parameter: Parameter) -> tuple[messages.ParameterType, messages.Fe
     )
 
 
-def _options(choice: Choice) -> tuple[messages.ParameterType, messages.FeasibleSpace]:
+def _options(choice: ChoiceParameter) -> tuple[messages.ParameterType, messages.FeasibleSpace]:
     """Options as a list, or as a range with steps where services agree on what that means.
 
     Some count steps from the least value, others from 0, so a range that does not begin at a

@@ -103,17 +103,16 @@ def read_search(raw: JsonObject) -> KatibSearch:
         )
     search = Search(terms=record.terms).take_all(record.status.results)
     spec = section(raw, "spec")
-    stated = {int(str(entry["trial"])): section(entry, "parameters") for entry in _stated(spec)}
+    stated = {
+        int(str(entry["trial"])): section(entry, "parameters")
+        for entry in objects(spec, "suggestions")
+    }
     return KatibSearch(
         record=record,
         trials=tuple(_reported(record, stated, search)),
         running=len(search.due),
         has_list=spec.get("suggestions") is not None,
     )
-
-
-def _stated(spec: JsonObject) -> Sequence[JsonObject]:
-    return objects(spec, "suggestions")
 
 
 def _reported(

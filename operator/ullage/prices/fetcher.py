@@ -25,7 +25,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from ullage import ports
 from ullage.ports import ApiError, ClusterPort
 from ullage.prices.identity import Identities, NoIdentity, signed
-from ullage.prices.source import Fetch, Paging
+from ullage.prices.source import Paging, PriceFetch
 from ullage.process.threads import in_thread
 
 CONFIG_MAP: Final = "configmap:"
@@ -105,7 +105,7 @@ class Fetcher:
             await session.close()
         self._sessions.clear()
 
-    async def get(self, fetch: Fetch | None) -> bytes:
+    async def get(self, fetch: PriceFetch | None) -> bytes:
         """The answer to a request; nothing asked gives nothing.
 
         Raises:
@@ -124,7 +124,7 @@ class Fetcher:
         except NoIdentity as error:
             raise Unreachable(str(error)) from error
 
-    async def _get(self, fetch: Fetch) -> bytes:
+    async def _get(self, fetch: PriceFetch) -> bytes:
         if fetch.url.startswith(CONFIG_MAP):
             return await self._config_map(fetch.url.removeprefix(CONFIG_MAP))
         if urlsplit(fetch.url).scheme not in ("http", "https"):
@@ -139,7 +139,7 @@ class Fetcher:
         most = LARGEST_BYTES if fetch.paging is None else LARGEST_PAGE_BYTES
         return await self._http(fetch.url, headers, guarded=True, most=most)
 
-    async def _pages(self, fetch: Fetch, paging: Paging) -> bytes:
+    async def _pages(self, fetch: PriceFetch, paging: Paging) -> bytes:
         """The wanted rows of all pages, as one page; a page that is none is read as it is."""
         by_key: dict[str, object] = {}
         url = fetch.url

@@ -19,7 +19,7 @@ from ullage.cluster.codecs.objects import optional_text, string_map
 from ullage.cluster.records.pool import PoolRecord
 from ullage.engines.capacity.price import Quote
 from ullage.ports import JsonObject
-from ullage.prices.source import Fetch, PriceSource, PriceUnreadable, Where, decoded, price
+from ullage.prices.source import PriceFetch, PriceUnreadable, QuoteSource, Where, decoded, price
 from ullage.process.faults import fault_text
 
 MOST_ROWS: Final = 10_000
@@ -44,9 +44,9 @@ class PrometheusPrice:
     metric: str
     labels: Mapping[str, str]
 
-    def fetch(self) -> Fetch | None:
+    def fetch(self) -> PriceFetch | None:
         """The exposition."""
-        return Fetch(url=self.url)
+        return PriceFetch(url=self.url)
 
     def read(self, body: bytes, now_s: float) -> Quote:
         """The sample's value, at its own time if it has one.
@@ -102,9 +102,9 @@ class JsonPrice:
     url: str
     pointer: str
 
-    def fetch(self) -> Fetch | None:
+    def fetch(self) -> PriceFetch | None:
         """The document."""
-        return Fetch(url=self.url)
+        return PriceFetch(url=self.url)
 
     def read(self, body: bytes, now_s: float) -> Quote:
         """The value.
@@ -137,7 +137,7 @@ def _under(value: object, key: str) -> object:
     return None
 
 
-def answered(options: JsonObject, pool: PoolRecord, where: Where) -> PriceSource:
+def answered(options: JsonObject, pool: PoolRecord, where: Where) -> QuoteSource:
     """``type: HTTP``.
 
     Raises:

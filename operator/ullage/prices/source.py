@@ -50,7 +50,7 @@ class Paging:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fetch:
+class PriceFetch:
     """A request to a source.
 
     Attributes:
@@ -67,7 +67,7 @@ class Fetch:
     paging: Paging | None = None
     every_s: float = 0.0
 
-    def joined(self, other: Fetch) -> Fetch:
+    def joined(self, other: PriceFetch) -> PriceFetch:
         """The same question for the rows that either wants."""
         if self.paging is None or other.paging is None:
             return self
@@ -88,10 +88,10 @@ class Where:
     file_root: str
 
 
-class PriceSource(Protocol):
+class QuoteSource(Protocol):
     """One pool's price."""
 
-    def fetch(self) -> Fetch | None:
+    def fetch(self) -> PriceFetch | None:
         """The request; ``None`` = none, an empty body suffices."""
 
     def read(self, body: bytes, now_s: float) -> Quote:

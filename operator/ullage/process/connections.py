@@ -67,7 +67,7 @@ class _Served:
 
 
 @dataclass(slots=True)
-class Connections:
+class ServerConnections:
     """All connections of one port; ``context`` is that of TLS, ``None`` = plain HTTP."""
 
     context: ssl.SSLContext | None = None
@@ -275,7 +275,9 @@ class Connections:
 class _Counted(asyncio.Protocol):
     """aiohttp's protocol of a connection; tells when that has begun and ended."""
 
-    def __init__(self, handler: asyncio.Protocol, place: _Served, connections: Connections) -> None:
+    def __init__(
+        self, handler: asyncio.Protocol, place: _Served, connections: ServerConnections
+    ) -> None:
         self._handler = handler
         self._place = place
         self._connections = connections

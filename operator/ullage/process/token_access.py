@@ -40,17 +40,17 @@ ANSWER_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class AccessVerdict:
     """An HTTP status, and what to say unless it is 200."""
 
     status: int
     text: str = ""
 
 
-ALLOWED: Final = Verdict(200)
-UNKNOWN: Final = Verdict(401, "send a bearer token that the API server knows\n")
-UNANSWERED: Final = Verdict(503, "the API server does not say who you are; try again\n")
-BUSY: Final = Verdict(503, "too many unknown callers; try again\n")
+ALLOWED: Final = AccessVerdict(200)
+UNKNOWN: Final = AccessVerdict(401, "send a bearer token that the API server knows\n")
+UNANSWERED: Final = AccessVerdict(503, "the API server does not say who you are; try again\n")
+BUSY: Final = AccessVerdict(503, "too many unknown callers; try again\n")
 
 
 _Key = tuple[bytes, str]
@@ -68,11 +68,11 @@ class TokenAccess:
         """``clock`` is monotonic, in seconds."""
         self._review = review
         self._clock = clock
-        self._answers: dict[bool, dict[_Key, tuple[float, Verdict]]] = {True: {}, False: {}}
+        self._answers: dict[bool, dict[_Key, tuple[float, AccessVerdict]]] = {True: {}, False: {}}
         self._gate = asyncio.Semaphore(AT_ONCE)
         self._waiting = 0
 
-    async def judge(self, authorization: str, path: str) -> Verdict:
+    async def judge(self, authorization: str, path: str) -> AccessVerdict:
         """Judge a caller that asks for a path.
 
         Args:
@@ -101,7 +101,7 @@ class TokenAccess:
         self._keep(key, verdict)
         return verdict
 
-    def _keep(self, key: _Key, verdict: Verdict) -> None:
+    def _keep(self, key: _Key, verdict: AccessVerdict) -> None:
         """Keep an answer; refusals, of which anyone can cause many, push out refusals alone."""
         allowed = verdict is ALLOWED
         self._answers[not allowed].pop(key, None)
@@ -111,7 +111,7 @@ class TokenAccess:
             del kept[next(iter(kept))]
         kept[key] = self._clock() + (ALLOWED_S if allowed else DENIED_S), verdict
 
-    async def _asked(self, token: str, path: str) -> Verdict:
+    async def _asked(self, token: str, path: str) -> AccessVerdict:
         status = _status(await self._review(TOKEN_REVIEWS, {"token": token}))
         if status.get("authenticated") is not True:
             return UNKNOWN
@@ -131,7 +131,7 @@ class TokenAccess:
         )
         if status.get("allowed") is True and status.get("denied") is not True:
             return ALLOWED
-        return Verdict(
+        return AccessVerdict(
             403, f"{user['username']} may not get {path}: bind the role metrics-reader\n"
         )
 

@@ -17,14 +17,14 @@ from typing import Final
 
 from ullage.engines.allocation.model import PairRow, TenantView
 from ullage.engines.allocation.round_records import Members, RoundSettings
-from ullage.simulate.choosers import Chooser, Queue, Rounds
+from ullage.simulate.choosers import PolicyChooser, Queue, RoundsChooser
 from ullage.simulate.failures import FailureLaw, Failures
-from ullage.simulate.outcome import JobOutcome, Moment, Outcome, in_devices
-from ullage.simulate.policies import Policy
+from ullage.simulate.outcome import JobOutcome, PolicyOutcome, UsageSample, in_devices
+from ullage.simulate.policies import SimulatedPolicy
 from ullage.simulate.priorities import PriorityQueue
 from ullage.simulate.progress import Tell
-from ullage.simulate.trace import Fleet, Trace, TraceError
-from ullage.simulate.work import Costs, Work, begun
+from ullage.simulate.trace import Fleet, JobTrace, JobTraceError
+from ullage.simulate.work import Costs, JobWork, begun
 
 _MANY: Final = 2000
 """Jobs from which decisions are gathered by default."""
@@ -33,7 +33,7 @@ _IDLE_ROUNDS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class TraceSettings:
     """Settings of a run of a trace.
 
     Attributes:
@@ -65,12 +65,12 @@ class Settings:
 
 
 def run(
-    trace: Trace,
+    trace: JobTrace,
     fleet: Fleet,
-    policy: Policy,
-    settings: Settings | None = None,
+    policy: SimulatedPolicy,
+    settings: TraceSettings | None = None,
     tell: Tell | None = None,
-) -> Outcome:
+) -> PolicyOutcome:
     """Run a trace to its end; the same arguments give the same outcome.
 
     Args:
@@ -84,8 +84,8 @@ def run(
         TraceError: nothing can run any more.
         ProblemError: the policy cannot be used here (a price is missing).
     """
-    how = settings or Settings()
-    chooser: Chooser
+    how = settings or TraceSettings()
+    chooser: PolicyChooser
     if policy.victims is not None:
         chooser = PriorityQueue(costs=how.costs, victims=policy.victims)
     elif policy.solve is None:
@@ -93,7 +93,7 @@ def run(
         patience_s = rounds.gang_skip_limit * rounds.round_s if policy.aware else None
         chooser = Queue(strict=policy.strict, patience_s=patience_s)
     else:
-        chooser = Rounds(
+        chooser = RoundsChooser(
             policy=policy,
             fleet=fleet,
             costs=how.costs,
@@ -115,7 +115,7 @@ def run(
     while cluster.arrived < len(trace.jobs) or cluster.active:
         cluster.step()
     hours = {kind: seconds / 3600 for kind, seconds in cluster.held_s.items()}
-    outcome = Outcome(
+    outcome = PolicyOutcome(
         policy=policy.name,
         devices=fleet.devices,
         jobs=tuple(cluster.done),
@@ -145,10 +145,10 @@ def _speeds_beside(fleet: Fleet, pairs: tuple[PairRow, ...]) -> Beside:
 class _Cluster:
     """The state between two events."""
 
-    trace: Trace
+    trace: JobTrace
     fleet: Fleet
-    settings: Settings
-    chooser: Chooser
+    settings: TraceSettings
+    chooser: PolicyChooser
     failures: Failures
     beside: Beside
     gap_s: float
@@ -160,13 +160,13 @@ class _Cluster:
     arrived: int = 0
     idle_rounds: int = 0
     decisions: int = 0
-    active: dict[str, Work] = field(default_factory=dict)
+    active: dict[str, JobWork] = field(default_factory=dict)
     runs: dict[Members, str] = field(default_factory=dict)
     busy: dict[str, int] = field(default_factory=dict)
     held_s: dict[str, float] = field(default_factory=dict)
     ends: list[tuple[float, int, str, int]] = field(default_factory=list)
     done: list[JobOutcome] = field(default_factory=list)
-    moments: list[Moment] = field(default_factory=list)
+    moments: list[UsageSample] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.busy = dict.fromkeys(self.fleet.devices, 0)
@@ -245,7 +245,7 @@ class _Cluster:
             work.turn += 1
             self._expect(work)
 
-    def _expect(self, work: Work) -> None:
+    def _expect(self, work: JobWork) -> None:
         heapq.heappush(self.ends, (work.end_s, work.order, work.job.name, work.turn))
 
     def _fail(self) -> None:
@@ -295,11 +295,13 @@ class _Cluster:
         self.again_s = self.chooser.due_s(self.now)
         self.decisions += 1
         waiting = crowd - sum(len(members) for members in self.runs)
-        self.moments.append(Moment(at_s=self.now, busy=tuple(self.busy.values()), waiting=waiting))
+        self.moments.append(
+            UsageSample(at_s=self.now, busy=tuple(self.busy.values()), waiting=waiting)
+        )
         self.idle_rounds = 0 if self.runs else self.idle_rounds + 1
         if self.idle_rounds > _IDLE_ROUNDS:
             names = ", ".join(list(self.active)[:3])
-            raise TraceError(f"{self.trace.name}: nothing runs any more; {names} wait for ever")
+            raise JobTraceError(f"{self.trace.name}: nothing runs any more; {names} wait for ever")
 
     def _stop(self, members: Members, kind: str) -> None:
         costs = self.settings.costs

@@ -12,7 +12,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ullage.simulate.trace import TraceError
+from ullage.simulate.trace import JobTraceError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class FailureLaw:
 
     def __post_init__(self) -> None:
         if self.mtbf_h < 0 or self.repair_s < 0:
-            raise TraceError("times between failures and of repairs are 0 or more")
+            raise JobTraceError("times between failures and of repairs are 0 or more")
 
 
 @dataclass(slots=True)

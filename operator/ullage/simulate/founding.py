@@ -37,8 +37,8 @@ from ullage.cluster.records.snapshot import (
 from ullage.cluster.records.spec_fields import GPURequest, Share, SharingRules
 from ullage.cluster.values.names import HOSTNAME
 from ullage.engines.allocation.policies import Objective
-from ullage.simulate.policies import Policy
-from ullage.simulate.trace import WHOLE, Fleet, TraceError, TraceJob
+from ullage.simulate.policies import SimulatedPolicy
+from ullage.simulate.trace import WHOLE, Fleet, JobTraceError, TraceJob
 
 START: Final = 999_993_600.0
 """Seconds since the epoch when a trace begins: a midnight, so that rounds begin with it."""
@@ -51,7 +51,7 @@ _SURE: Final = _WINDOWS / (_WINDOWS + 1)
 _GIB: Final = 2**30
 
 
-def founded(fleet: Fleet, policy: Policy, rules: PolicyRecord) -> Snapshot:
+def founded(fleet: Fleet, policy: SimulatedPolicy, rules: PolicyRecord) -> Snapshot:
     """A cluster without jobs, under a SchedulingPolicy with the objective of a policy.
 
     Raises:
@@ -103,7 +103,7 @@ def priced(
     return {**known, **stated}
 
 
-def objective_of(policy: Policy) -> str:
+def objective_of(policy: SimulatedPolicy) -> str:
     """SchedulingPolicy's name of a policy.
 
     Raises:
@@ -114,7 +114,9 @@ def objective_of(policy: Policy) -> str:
     if policy.name == "agnostic-las":
         return Objective.MAX_MIN_FAIRNESS.value
     if policy.objective is None or policy.objective is Objective.FIFO:
-        raise TraceError(f"{policy.name}: SchedulingPolicy has no such objective: use --mode fast")
+        raise JobTraceError(
+            f"{policy.name}: SchedulingPolicy has no such objective: use --mode fast"
+        )
     return policy.objective.value
 
 

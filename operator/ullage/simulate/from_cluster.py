@@ -18,7 +18,7 @@ from ullage.scheduling.inventory.tenant_bindings import tenant_of
 from ullage.scheduling.learning.device_prices import prices_of
 from ullage.scheduling.learning.throughput import Throughputs
 from ullage.scheduling.model.phases import Phase
-from ullage.simulate.trace import Fleet, Trace, TraceError, TraceJob, in_order
+from ullage.simulate.trace import Fleet, JobTrace, JobTraceError, TraceJob, in_order
 
 _MOST_SERVED: Final = 50
 """Percent of a device that services may hold before training is not counted on it (unmeasured)."""
@@ -46,7 +46,7 @@ def fleet_of(snapshot: Snapshot, prices: Mapping[str, float]) -> Fleet:
         devices.update(device.model for device in free)
         per_node = max(per_node, len(record.devices))
     if not devices:
-        raise TraceError(
+        raise JobTraceError(
             "the cluster has no healthy device that training may use"
             + (f"; services hold {len(serving)} of them" if serving else "")
         )
@@ -65,7 +65,7 @@ def _serving(snapshot: Snapshot) -> frozenset[str]:
     return frozenset(gpu for gpu, percent in held.items() if percent > _MOST_SERVED)
 
 
-def trace_of(snapshot: Snapshot, fleet: Fleet, round_s: float) -> Trace:
+def trace_of(snapshot: Snapshot, fleet: Fleet, round_s: float) -> JobTrace:
     """Every TrainingJob that is not over, with the steps it has left; all are there at the start.
 
     Without ``spec.work`` a job is taken to need as many steps as it has done, one round's at least.

@@ -9,8 +9,8 @@ from typing import Final
 
 from ullage.engines.lanes.records import JobDemand
 from ullage.engines.lanes.simulator import LaneJob
-from ullage.simulate.table import Row, header_of, opened, rows
-from ullage.simulate.trace import TraceError
+from ullage.simulate.table import TableRow, header_of, opened, rows
+from ullage.simulate.trace import JobTraceError
 
 MOST_JOBS: Final = 10_000
 MOST_STEPS: Final = 50_000
@@ -42,14 +42,14 @@ def lane_jobs(path: Path, most: int = 0) -> tuple[tuple[LaneJob, ...], tuple[str
         if most and len(jobs) == most:
             break
         if len(jobs) == MOST_JOBS:
-            raise TraceError(f"{path}: more than {MOST_JOBS:,} jobs: take a part with --jobs")
+            raise JobTraceError(f"{path}: more than {MOST_JOBS:,} jobs: take a part with --jobs")
         job = _measured(row, len(jobs)) if measured else _own(row, len(jobs))
         if job.name in names:
             raise row.wrong("name", "is the name of two jobs: rename one")
         names.add(job.name)
         jobs.append(job)
     if not jobs:
-        raise TraceError(f"{path}: no jobs")
+        raise JobTraceError(f"{path}: no jobs")
     notes = []
     if measured:
         notes.append(
@@ -63,7 +63,7 @@ def lane_jobs(path: Path, most: int = 0) -> tuple[tuple[LaneJob, ...], tuple[str
     return tuple(jobs), tuple(notes)
 
 
-def _own(row: Row, at: int) -> LaneJob:
+def _own(row: TableRow, at: int) -> LaneJob:
     lasts_s = row.number("duration_s", _SECONDS, least=1e-3)
     step_s = row.number("step_s", _SECONDS, least=1e-6, default=min(STEP_S, lasts_s))
     duty = row.number("duty", "a part of time, as 0.3", least=1e-3, default=1.0)
@@ -82,7 +82,7 @@ def _own(row: Row, at: int) -> LaneJob:
     return LaneJob(demand=demand, arrival_s=arrival_s, steps=steps, step_s=lasts_s / steps)
 
 
-def _measured(row: Row, at: int) -> LaneJob:
+def _measured(row: TableRow, at: int) -> LaneJob:
     peak_mib = row.number("memory_mb", "MB, as 3709.6", least=1.0)
     lasts_s = row.number("solo_duration_s", _SECONDS, least=1e-3)
     steps = row.whole("iterations", "a number of steps, as 565")

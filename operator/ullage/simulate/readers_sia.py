@@ -15,10 +15,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from ullage.simulate.reading import Reading
+from ullage.simulate.reading import ReadingOptions
 from ullage.simulate.speeds import SpeedTable
-from ullage.simulate.table import Row, header_of, opened, rows
-from ullage.simulate.trace import Trace, TraceError, TraceJob, in_order
+from ullage.simulate.table import TableRow, header_of, opened, rows
+from ullage.simulate.trace import JobTrace, JobTraceError, TraceJob, in_order
 
 TYPE_OF: Final = {"aws": "t4", "rtx": "rtx2080ti", "dgx": "a100", "quad": "quadro"}
 """Clusters of the step times, by the device that the study names; others are not used."""
@@ -62,18 +62,18 @@ def read_step_times(path: Path) -> SpeedTable:
             speeds = points.setdefault(key, {})
             speeds[kind] = max(speeds.get(kind, 0.0), 1 / step_s)
     if not points:
-        raise TraceError(f"{path}: no step times of a type that is known")
+        raise JobTraceError(f"{path}: no step times of a type that is known")
     return SpeedTable(name=path.name, alone=points)
 
 
-def sia_jobs(name: str, lines: Sequence[Row], how: Reading) -> Trace:
+def sia_jobs(name: str, lines: Sequence[TableRow], how: ReadingOptions) -> JobTrace:
     """Jobs of a workload; applications without step times are left out and reported.
 
     Raises:
         TraceError: the table holds no step times of Sia.
     """
     if not any("@" in kind for kind, _ in how.table.alone):
-        raise TraceError(f"{name}: give --speeds with sia_placement_step_times.csv(.gz)")
+        raise JobTraceError(f"{name}: give --speeds with sia_placement_step_times.csv(.gz)")
     known, types = _by_application(how.table), how.table.types
     chance = random.Random(how.seed)
     jobs, missing = [], 0

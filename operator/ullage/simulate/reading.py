@@ -11,7 +11,7 @@ from ullage.simulate.speeds import SpeedTable, built_in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class ReadingOptions:
     """Options of reading a file.
 
     Attributes:

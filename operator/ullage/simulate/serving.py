@@ -23,9 +23,9 @@ from ullage.engines.scaling.forecast import Floats
 from ullage.engines.scaling.pooled_queue import LatencyTarget
 from ullage.engines.scaling.simulator import (
     PlayedRequests,
-    Requests,
+    RequestLoad,
     Scaler,
-    Seen,
+    ScalerView,
     play_requests,
 )
 from ullage.simulate.progress import Follow
@@ -91,7 +91,7 @@ def objective_scaler(configuration: Configuration, terms: ScalingTerms) -> Scale
     """The operator's autoscaler as a scaler of the simulator."""
     memory = ScalingMemory()
 
-    def scaler(seen: Seen) -> int:
+    def scaler(seen: ScalerView) -> int:
         nonlocal memory
         heard = Heard(
             now_s=seen.now_s,
@@ -128,12 +128,12 @@ def answer(question: ServingQuestion, follow: Follow) -> ServingAnswer:
     return ServingAnswer(question=question, outcomes=tuple(outcomes), best=best)
 
 
-def _requests(question: ServingQuestion, configuration: Configuration) -> Requests:
+def _requests(question: ServingQuestion, configuration: Configuration) -> RequestLoad:
     mean_s, sigma = configuration.service.mean_s, configuration.service.sigma
     drawn = np.random.default_rng(question.seed).lognormal(
         math.log(mean_s) - sigma**2 / 2, sigma, question.arrival_s.size
     )
-    return Requests(arrival_s=question.arrival_s, service_s=drawn)
+    return RequestLoad(arrival_s=question.arrival_s, service_s=drawn)
 
 
 def _outcome(

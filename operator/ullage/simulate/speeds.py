@@ -19,7 +19,7 @@ from typing import Final
 
 from ullage.engines.allocation.model import PairRow
 from ullage.simulate.table import header_of, opened, rows
-from ullage.simulate.trace import TraceError
+from ullage.simulate.trace import JobTraceError
 
 BUILT_IN: Final = files("ullage.simulate") / "data"
 
@@ -135,7 +135,7 @@ def _from_json(name: str, text: str) -> SpeedTable:
                         both = (float(value[0]), float(value[1]))
                         beside.setdefault((str(kind), str(pair[0])), {})[on] = both
     except (ValueError, SyntaxError, AttributeError, TypeError, IndexError) as error:
-        raise TraceError(f"{name}: not a table of speeds in Gavel's format: {error}") from error
+        raise JobTraceError(f"{name}: not a table of speeds in Gavel's format: {error}") from error
     return SpeedTable(name=name, alone=alone, beside=beside)
 
 
@@ -153,5 +153,5 @@ def _from_csv(name: str, text: str) -> SpeedTable:
         speed = row.number("steps_per_s", "steps a second, as 3.5, or 0")
         alone.setdefault((row.text("job_type"), gang), {}).setdefault(row.text(type_column), speed)
     if not alone:
-        raise TraceError(f"{name}: no speeds in it")
+        raise JobTraceError(f"{name}: no speeds in it")
     return SpeedTable(name=name, alone=alone)

@@ -15,12 +15,12 @@ import numpy as np
 from ullage.engines.tuning.baselines import first_come, longest_first, static, static_sizes
 from ullage.engines.tuning.bounds import fluid_bound_s, lower_bound_s
 from ullage.engines.tuning.planner import plan
-from ullage.engines.tuning.records import Device, Planner, Rules, Trial
-from ullage.engines.tuning.simulator import Played, TrialFacts, play
+from ullage.engines.tuning.records import PlannedTrial, Planner, PlanRules, TrialDevice
+from ullage.engines.tuning.simulator import PlayedTrials, TrialFacts, play
 from ullage.engines.tuning.speed_curves import SpeedCurve, Widths, speed_curve
 from ullage.simulate.progress import Follow
-from ullage.simulate.table import Row, opened, rows
-from ullage.simulate.trace import TraceError
+from ullage.simulate.table import TableRow, opened, rows
+from ullage.simulate.trace import JobTraceError
 
 SYNTHETIC: Final = "synthetic"
 TRIALS: Final = 81
@@ -43,13 +43,15 @@ class TuningQuestion:
     facts: tuple[TrialFacts, ...]
     names: tuple[str, ...]
     devices: int
-    rules: Rules
+    rules: PlanRules
 
     @property
-    def waiting(self) -> list[Trial]:
+    def waiting(self) -> list[PlannedTrial]:
         """The trials as a planner sees them before any of them runs."""
         return [
-            Trial(number=trial.number, work_s=trial.epoch_s * trial.epochs, curve=trial.curve)
+            PlannedTrial(
+                number=trial.number, work_s=trial.epoch_s * trial.epochs, curve=trial.curve
+            )
             for trial in self.facts
         ]
 
@@ -59,7 +61,7 @@ class TuningOutcome:
     """Outcome of the trials under one planner."""
 
     planner: str
-    played: Played
+    played: PlayedTrials
     useful: float
 
 
@@ -117,13 +119,13 @@ def read_trials(
         facts.append(_trial(len(facts), row, widths, resize_cost_s))
         names.append(row.text("name") or f"trial {len(facts)}")
         if len(facts) > MOST_TRIALS:
-            raise TraceError(f"{path}: more than {MOST_TRIALS:,} trials: take a part of it")
+            raise JobTraceError(f"{path}: more than {MOST_TRIALS:,} trials: take a part of it")
     if not facts:
-        raise TraceError(f"{path}: there are no trials")
+        raise JobTraceError(f"{path}: there are no trials")
     return tuple(facts), tuple(names)
 
 
-def _trial(number: int, row: Row, widths: Widths, resize_cost_s: float) -> TrialFacts:
+def _trial(number: int, row: TableRow, widths: Widths, resize_cost_s: float) -> TrialFacts:
     work_s = row.number("work_s", "seconds on one device, as 600")
     memory = row.number("memory_percent", "percent of a device's memory, as 30", default=0.0)
     if memory > 100:
@@ -141,14 +143,14 @@ def _trial(number: int, row: Row, widths: Widths, resize_cost_s: float) -> Trial
     )
 
 
-def _flag(row: Row, column: str) -> bool:
+def _flag(row: TableRow, column: str) -> bool:
     text = row.text(column).lower()
     if text not in {"", "true", "false", "yes", "no", "1", "0"}:
         raise row.wrong(column, "is neither true nor false")
     return text not in {"false", "no", "0"}
 
 
-def _speeds(row: Row, widths: Widths) -> SpeedCurve:
+def _speeds(row: TableRow, widths: Widths) -> SpeedCurve:
     """Speeds that the line states, else those of drawn trials.
 
     Unlike the planner's view of them, speeds that are given stay as they are.
@@ -170,9 +172,9 @@ def labels(widths: Widths) -> list[str]:
     return [f"{w:g}" if w >= 1 else f"1/{round(1 / w)}" for w in widths.widths]
 
 
-def pool(count: int) -> tuple[Device, ...]:
+def pool(count: int) -> tuple[TrialDevice, ...]:
     """Equal devices, eight a node."""
-    return tuple(Device(number=at, node=f"node-{at // PER_NODE}") for at in range(count))
+    return tuple(TrialDevice(number=at, node=f"node-{at // PER_NODE}") for at in range(count))
 
 
 def planners(question: TuningQuestion) -> Mapping[str, Planner]:
@@ -230,7 +232,7 @@ def to_json(result: TuningAnswer) -> str:
     return json.dumps({**head, "outcomes": outcomes}, indent=2) + "\n"
 
 
-def in_use(played: Played, parts: int) -> tuple[Sequence[float], Sequence[float]]:
+def in_use(played: PlayedTrials, parts: int) -> tuple[Sequence[float], Sequence[float]]:
     """Hours, and how many devices trials hold from then on."""
     changes: dict[float, float] = {0.0: 0.0}
     for segment in played.segments:

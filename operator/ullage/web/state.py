@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Final
 
-from ullage.api.contract import DesiredSlice, Health, ObservedDevice, Reason
+from ullage.api.contract import DesiredSlice, Health, ObservedDevice
 from ullage.api.explanations.all import REASONS
 from ullage.api.times import rfc3339
 from ullage.cluster.records.snapshot import GPUNodeRecord, Snapshot, WorkloadRecord
@@ -142,12 +142,8 @@ def _waiting(workload: WorkloadRecord, snapshot: Snapshot) -> Json:
         "ageSeconds": max(0, int(snapshot.taken_at - workload.created)),
         "reason": "" if reason is None else reason.value,
         "message": cut(decision.message) if decision is not None else "not decided yet",
-        "whatHelps": _remedy(reason),
+        "whatHelps": "" if reason is None else REASONS[reason].what_to_do,
     }
-
-
-def _remedy(reason: Reason | None) -> str:
-    return "" if reason is None else REASONS[reason].what_to_do
 
 
 def _objectives(workloads: Iterable[WorkloadRecord]) -> list[Json]:

@@ -16,7 +16,7 @@ import scipy
 from numpy.typing import NDArray
 
 from ullage.engines.allocation.model import Floats, Ints
-from ullage.engines.allocation.shape import Shape
+from ullage.engines.allocation.shape import ProblemShape
 
 HELD: Final = 1e-7
 """Part of the optimum that a second solve may give up."""
@@ -70,7 +70,7 @@ class Solved:
     rows: Floats = field(default_factory=lambda: np.zeros(0))
 
 
-def at_least(shape: Shape, floors: Floats, rise: Floats | None = None) -> Extra:
+def at_least(shape: ProblemShape, floors: Floats, rise: Floats | None = None) -> Extra:
     """Rows ``speed of a group >= floor + rise * z``, scaled so that coefficients are near 1.
 
     Args:
@@ -115,7 +115,7 @@ def scaled(rows: scipy.sparse.csr_array, by: Floats) -> scipy.sparse.csr_array:
 
 
 def maximise(
-    shape: Shape,
+    shape: ProblemShape,
     gain: Floats,
     gain_z: float,
     extra: Extra,
@@ -175,7 +175,7 @@ def maximise(
 
 
 def raise_floors(
-    shape: Shape, rise: Floats, floors: Floats | None = None, *, corner: bool = False
+    shape: ProblemShape, rise: Floats, floors: Floats | None = None, *, corner: bool = False
 ) -> Solved:
     """Max z with speed >= floor + rise * z for each group.
 
@@ -195,7 +195,7 @@ def raise_floors(
     return maximise(shape, np.zeros(shape.columns), 1.0, rows, corner=corner, ample=ample)
 
 
-def _ample(shape: Shape, low: Floats, rise: Floats) -> Bools | None:
+def _ample(shape: ProblemShape, low: Floats, rise: Floats) -> Bools | None:
     """Groups that reach any z that can be reached on their slowest type, with time to spare.
 
     Their rows of time never bind: an optimum that breaks one is scaled back to it and is still one,
@@ -214,7 +214,7 @@ def _ample(shape: Shape, low: Floats, rise: Floats) -> Bools | None:
     return np.asarray((floors + rise * most) * (1 + _SURE) <= slowest)
 
 
-def _by_devices(shape: Shape, floors: Floats, rise: Floats) -> float:
+def _by_devices(shape: ProblemShape, floors: Floats, rise: Floats) -> float:
     """No z is larger than this, by the devices alone: the least over a few sets of prices."""
     size = (shape.gang * shape.count)[:, None]
     with np.errstate(divide="ignore"):
@@ -236,7 +236,9 @@ def _by_devices(shape: Shape, floors: Floats, rise: Floats) -> float:
     return most_scaled
 
 
-def nearest(shape: Shape, floors: Floats, target: Floats, gain: Floats, value: float) -> Floats:
+def nearest(
+    shape: ProblemShape, floors: Floats, target: Floats, gain: Floats, value: float
+) -> Floats:
     """Among points that keep the floors and the goal, the one with the fewest devices moved.
 
     Args:

@@ -23,9 +23,9 @@ from ullage.engines.allocation.round_records import (
     Reserved,
     RoundJob,
     RoundPlan,
+    RoundRun,
     RoundSettings,
     RoundState,
-    Run,
     Stop,
 )
 
@@ -41,7 +41,7 @@ TICK_S: Final = 1e-3
 """Moments that differ by less are one: sums of times are rounded."""
 
 
-class Claim(NamedTuple):
+class RoundClaim(NamedTuple):
     """One way of using devices in the next round, with what speaks for it."""
 
     members: Members
@@ -51,7 +51,7 @@ class Claim(NamedTuple):
     running: bool
 
 
-class Quota(Protocol):
+class RoundQuota(Protocol):
     """Quota as those who plan a round know it; it changes as the round fills up."""
 
     def has_room(self, members: Members, kind: str, *, nominal: bool = False) -> bool:
@@ -67,8 +67,8 @@ class _Filling:
 
     free: dict[str, int]
     settings: RoundSettings
-    quota: Quota | None = None
-    runs: list[Run] = field(default_factory=list)
+    quota: RoundQuota | None = None
+    runs: list[RoundRun] = field(default_factory=list)
     placed: set[str] = field(default_factory=set)
     blocked: dict[str, set[str]] = field(default_factory=dict)
     passed: set[str] = field(default_factory=set)
@@ -78,13 +78,13 @@ class _Filling:
         """True if no device is left."""
         return not any(devices > 0 for devices in self.free.values())
 
-    def has_quota(self, claim: Claim, *, nominal: bool = False) -> bool:
+    def has_quota(self, claim: RoundClaim, *, nominal: bool = False) -> bool:
         """True if quota has room for a claim; ``nominal`` = without borrowing."""
         if self.quota is None:
             return True
         return self.quota.has_room(claim.members, claim.type, nominal=nominal)
 
-    def take(self, claim: Claim, *, nominal: bool = False, stays: bool = False) -> bool:
+    def take(self, claim: RoundClaim, *, nominal: bool = False, stays: bool = False) -> bool:
         """Give the claim its devices; remembers who was too large for what is left.
 
         Args:
@@ -107,7 +107,7 @@ class _Filling:
         if pool in self.blocked:
             self.passed |= self.blocked.pop(pool)
         self.runs.append(
-            Run(
+            RoundRun(
                 members=claim.members,
                 type=claim.type,
                 kept=claim.running,
@@ -125,7 +125,7 @@ def next_round(
     *,
     jobs: Sequence[RoundJob],
     settings: RoundSettings,
-    quota: Quota | None = None,
+    quota: RoundQuota | None = None,
 ) -> RoundPlan:
     """Plan the round that begins now.
 
@@ -158,7 +158,7 @@ class Filled(NamedTuple):
         reserved: Devices kept for gangs.
     """
 
-    runs: tuple[Run, ...]
+    runs: tuple[RoundRun, ...]
     passed: Set[str]
     reserved: tuple[Reserved, ...]
 
@@ -169,7 +169,7 @@ def fill_round(
     *,
     known: Mapping[str, RoundJob],
     settings: RoundSettings,
-    quota: Quota | None = None,
+    quota: RoundQuota | None = None,
 ) -> Filled:
     """Give the devices of a round whose time is booked already.
 
@@ -311,7 +311,7 @@ def settle(
     """
     elapsed = max(0.0, now - state.at_s) if state.promised or state.running else 0.0
     most = most_owed_s(settings)
-    received = {cell: s for cell, s in state.received_s.items() if _all_in(cell[0], known)}
+    received = {cell: s for cell, s in state.received_s.items() if known.keys() >= set(cell[0])}
     owed: dict[Cell, float] = {}
     # A job whose partner has left continues alone, on the same devices.
     left = {tuple(n for n in who if n in known): kind for who, kind in state.running.items()}
@@ -335,7 +335,7 @@ def settle(
 
 def rank(
     state: RoundState, known: Mapping[str, RoundJob], settings: RoundSettings
-) -> tuple[Claim, ...]:
+) -> tuple[RoundClaim, ...]:
     """Every promised cell, the most urgent first.
 
     Args:
@@ -346,7 +346,7 @@ def rank(
     running = state.running
     return tuple(
         [
-            Claim(who, kind, known[who[0]].gang, -less, running.get(who) == kind)
+            RoundClaim(who, kind, known[who[0]].gang, -less, running.get(who) == kind)
             for _, less, who, kind in order(state, known, settings)
         ]
     )
@@ -402,10 +402,6 @@ def worth_of_staying(
     return _STAY_S + min(cost / settings.most_lost, 0.5 * MEMORY_ROUNDS * settings.round_s)
 
 
-def _all_in(members: Members, known: Mapping[str, RoundJob]) -> bool:
-    return all(name in known for name in members)
-
-
 def _hold_unpromised(state: RoundState, known: Mapping[str, RoundJob], filling: _Filling) -> None:
     """Jobs that cannot be stopped stay where they are, whatever the fractions say now."""
     for members, kind in sorted(state.running.items()):
@@ -414,7 +410,10 @@ def _hold_unpromised(state: RoundState, known: Mapping[str, RoundJob], filling: 
 
 
 def _serve_skipped(
-    claims: Sequence[Claim], state: RoundState, known: Mapping[str, RoundJob], filling: _Filling
+    claims: Sequence[RoundClaim],
+    state: RoundState,
+    known: Mapping[str, RoundJob],
+    filling: _Filling,
 ) -> tuple[Reserved, ...]:
     """Gangs passed over too often go first; what they still lack is kept from everyone else."""
     limit = filling.settings.gang_skip_limit
@@ -422,7 +421,7 @@ def _serve_skipped(
         (name for name, count in state.skipped.items() if count >= limit),
         key=lambda name: (-state.skipped[name], -known[name].gang, name),
     )
-    alone: dict[str, list[Claim]] = {name: [] for name in late}
+    alone: dict[str, list[RoundClaim]] = {name: [] for name in late}
     for claim in claims:
         if len(claim.members) == 1 and claim.members[0] in alone:
             alone[claim.members[0]].append(claim)
@@ -475,8 +474,10 @@ def _fill(
             filling.take(_spare((name,), kind, known, running=where.get(name) == kind))
 
 
-def _spare(members: Members, kind: str, known: Mapping[str, RoundJob], *, running: bool) -> Claim:
-    return Claim(
+def _spare(
+    members: Members, kind: str, known: Mapping[str, RoundJob], *, running: bool
+) -> RoundClaim:
+    return RoundClaim(
         members=members,
         type=kind,
         gang=known[members[0]].gang,

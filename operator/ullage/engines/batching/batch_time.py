@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ullage.engines.batching.histogram import Histogram
+from ullage.engines.batching.histogram import TimeHistogram
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +55,6 @@ class BatchCosts:
             factor = self.factors[padded]
         return self.fixed_s + factor * longest_s
 
-    def batch(self, size: int, single: Histogram) -> Histogram:
+    def batch(self, size: int, single: TimeHistogram) -> TimeHistogram:
         """The distribution of the time of a batch of independent members."""
         return single.longest_of(size).moved(self.fixed_s, self.factors[size])

@@ -20,10 +20,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ullage.engines.batching.chooser import Choice, Policy
-from ullage.engines.batching.histogram import Floats, Histogram
+from ullage.engines.batching.chooser import BatchChoice, BatchPolicy
+from ullage.engines.batching.histogram import Floats, TimeHistogram
 from ullage.engines.batching.score import ScoreRow
-from ullage.engines.batching.waiting import Places, Waiting
+from ullage.engines.batching.waiting import Places, WaitingRequests
 
 ROWS: Final = 256
 """Distributions whose scores are kept."""
@@ -39,7 +39,7 @@ class Prospect:
     time that it holds its place, seconds.
     """
 
-    due: Histogram
+    due: TimeHistogram
     place_s: float
 
     def __post_init__(self) -> None:
@@ -56,7 +56,7 @@ class GenerativeChooser:
     one over the time that a request waits if it is not chosen now.
     """
 
-    policy: Policy
+    policy: BatchPolicy
     prospect: Callable[[str], Prospect | None]
     rate_per_s: float
     drop_threshold: float = 0.0
@@ -66,7 +66,7 @@ class GenerativeChooser:
         if not self.rate_per_s > 0:
             raise ValueError("the rate of waiting is positive")
 
-    def choose(self, waiting: Waiting, now_s: float) -> Choice:
+    def choose(self, waiting: WaitingRequests, now_s: float) -> BatchChoice:
         """Choose what takes a place, one at most, and what is refused.
 
         Args:
@@ -74,10 +74,10 @@ class GenerativeChooser:
             now_s: The present on the requests' clock.
         """
         if not waiting:
-            return Choice()
+            return BatchChoice()
         slack = waiting.deadline_s - now_s
         past = slack <= 0
-        if self.policy is Policy.FIFO:
+        if self.policy is BatchPolicy.FIFO:
             return _best(-waiting.arrival_s, past)
         prospects = self._prospects(waiting)
         if prospects is None:
@@ -87,7 +87,7 @@ class GenerativeChooser:
         for number, due in enumerate(dues):
             places = slice(None) if len(dues) == 1 else due_of == number
             left = slack[places]
-            if self.policy is Policy.EDF:
+            if self.policy is BatchPolicy.EDF:
                 past[places] |= left < due.mean_s
                 continue
             past[places] |= left <= due.least_s
@@ -97,14 +97,16 @@ class GenerativeChooser:
             value[places] = row.score(left) * row.mean_s / place_s[places]
         return _best(value, past)
 
-    def _prospects(self, waiting: Waiting) -> tuple[list[Histogram], Places, Floats] | None:
+    def _prospects(
+        self, waiting: WaitingRequests
+    ) -> tuple[list[TimeHistogram], Places, Floats] | None:
         """Distributions, and by request which of them it has and how long it holds its place.
 
         ``None`` while those of a request are not known, or where wild requests have too many.
         """
         count = 1 + max(waiting.apps.values())
         due_of, place_s = np.zeros(count, dtype=np.intp), np.ones(count)
-        dues: dict[int, tuple[int, Histogram]] = {}
+        dues: dict[int, tuple[int, TimeHistogram]] = {}
         for app, number in waiting.apps.items():
             prospect = self.prospect(app)
             if prospect is None:
@@ -115,7 +117,7 @@ class GenerativeChooser:
             return None
         return [due for _, due in dues.values()], due_of[waiting.app], place_s[waiting.app]
 
-    def _row(self, due: Histogram) -> ScoreRow:
+    def _row(self, due: TimeHistogram) -> ScoreRow:
         row = self._rows.get(id(due))
         if row is None or row.batch is not due:
             if len(self._rows) >= ROWS:
@@ -124,10 +126,10 @@ class GenerativeChooser:
         return row
 
 
-def _best(value: Floats, refused: NDArray[np.bool_]) -> Choice:
+def _best(value: Floats, refused: NDArray[np.bool_]) -> BatchChoice:
     """The most valuable of what is not refused; of equal ones the earliest deadline."""
     dropped = tuple(np.flatnonzero(refused).tolist())
     kept = np.flatnonzero(~refused)
     if kept.size == 0:
-        return Choice(dropped=dropped)
-    return Choice(run=(int(kept[np.argmax(value[kept])]),), dropped=dropped)
+        return BatchChoice(dropped=dropped)
+    return BatchChoice(run=(int(kept[np.argmax(value[kept])]),), dropped=dropped)

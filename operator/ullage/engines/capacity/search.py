@@ -13,16 +13,16 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ullage.engines.capacity.cost import Terms, expected
+from ullage.engines.capacity.cost import CostTerms, expected
 from ullage.engines.capacity.records import (
     OBJECTIVES,
     Ask,
+    CapacityOption,
+    CapacitySettings,
     CapacityType,
     Expected,
-    Option,
     Pool,
-    Settings,
-    Share,
+    PoolInstances,
 )
 
 Counts = tuple[int, ...]
@@ -34,7 +34,7 @@ _TIES = 1e-9
 
 
 @dataclass(slots=True)
-class Search:
+class CapacitySearch:
     """One decision's search; it remembers what it looked at.
 
     Attributes:
@@ -48,8 +48,8 @@ class Search:
 
     pools: Sequence[Pool]
     ask: Ask
-    terms: Terms
-    settings: Settings
+    terms: CostTerms
+    settings: CapacitySettings
     held: Counts
     held_s: tuple[float, ...]
     seen: dict[Counts, Expected] = field(default_factory=dict)
@@ -87,11 +87,11 @@ class Search:
         least = min(1.0, terms.meet_h / terms.change_h)
         return least + (1.0 - least) * moved / max(1, sum(self.held))
 
-    def option(self, counts: Counts) -> Option:
+    def option(self, counts: Counts) -> CapacityOption:
         """An allocation with what is expected of it."""
-        return Option(shares=self.shares(counts), expected=self.expect(counts))
+        return CapacityOption(shares=self.shares(counts), expected=self.expect(counts))
 
-    def runner_up(self, chosen: Counts) -> Option | None:
+    def runner_up(self, chosen: Counts) -> CapacityOption | None:
         """The best other one of those that the last change was chosen from, else of all seen.
 
         One with other pools comes before one with other counts.
@@ -114,10 +114,10 @@ class Search:
             )
         )
 
-    def shares(self, counts: Counts) -> tuple[Share, ...]:
+    def shares(self, counts: Counts) -> tuple[PoolInstances, ...]:
         """Counts with the names of their pools."""
         return tuple(
-            Share(pool=pool.name, instances=count)
+            PoolInstances(pool=pool.name, instances=count)
             for pool, count in zip(self.pools, counts, strict=True)
             if count
         )

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ullage.engines.devicechoice.features import DESIGNS, Design, Floats, Op, TimedOp
+from ullage.engines.devicechoice.features import DESIGNS, Design, Floats, LayerOp, TimedOp
 from ullage.engines.devicechoice.intervals import factor_of
 
 HEAVY_PART: Final = 1.0
@@ -33,7 +33,7 @@ Networks = Mapping[str, Network]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class OpLine:
     """Non-negative coefficients of one kind of op, forward and backward.
 
     Attributes:
@@ -60,16 +60,16 @@ class OpTimes:
     """
 
     design: Design
-    lines: Mapping[str, Line]
+    lines: Mapping[str, OpLine]
     light_s: float
     cpu_s: float
     rows: int
 
-    def line(self, op: Op) -> Line | None:
+    def line(self, op: LayerOp) -> OpLine | None:
         """The fit for an op; ``None`` = it counts as light."""
         return self.lines.get(self.design.key(op)) or self.lines.get(op.kind)
 
-    def heavy_s(self, op: Op) -> float | None:
+    def heavy_s(self, op: LayerOp) -> float | None:
         """Forward + backward seconds of one execution, ``None`` without a fit."""
         line = self.line(op)
         if line is None:
@@ -193,7 +193,7 @@ def _median(rows: _Rows) -> float:
     return float(took[order][np.searchsorted(up_to, middle)].mean())
 
 
-def _line(rows: _Rows) -> Line:
+def _line(rows: _Rows) -> OpLine:
     from scipy.optimize import nnls  # imports are slow, and reading needs none of it
 
     # the mean of n equal rows, n times as heavy, has the same least squares
@@ -207,14 +207,14 @@ def _line(rows: _Rows) -> Line:
         coefficients: Floats = nnls(table, times * weight)[0] / scale
         return tuple(coefficients.tolist())
 
-    return Line(
+    return OpLine(
         forward=solved(rows.forward_s),
         backward=solved(rows.backward_s),
         rows=int(rows.count.sum()),
     )
 
 
-def compute_s(times: OpTimes, ops: Sequence[Op]) -> float:
+def compute_s(times: OpTimes, ops: Sequence[LayerOp]) -> float:
     """Seconds of all ops of a step: fits, medians of light ops, medians of the host's.
 
     Args:
@@ -263,7 +263,7 @@ def left_out_errors(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Learned:
+class LearnedOpTimes:
     """Op times of one type of device, with the design that suits them.
 
     Attributes:
@@ -287,7 +287,7 @@ def learn_op_times(
     designs: Sequence[Design] = DESIGNS,
     *,
     group: Callable[[str], str] = str,
-) -> Learned:
+) -> LearnedOpTimes:
     """Fit in the design with the least mean absolute error of left-out networks among these.
 
     With one network there is nothing to leave out, and the first design is taken.
@@ -306,7 +306,7 @@ def learn_op_times(
     tried = [(design, left_out_errors(networks, design)) for design in designs]
     design, alone = min(tried, key=lambda attempt: _loss(attempt[1]))
     apart = len({group(name) for name in networks}) == len(networks)
-    return Learned(
+    return LearnedOpTimes(
         times=fit_op_times([networks[name] for name in sorted(networks)], design),
         networks=len(networks),
         errors=alone if apart else left_out_errors(networks, design, group=group),

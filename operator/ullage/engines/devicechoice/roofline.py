@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ullage.engines.devicechoice.features import BACKWARD_WORK, Op
+from ullage.engines.devicechoice.features import BACKWARD_WORK, LayerOp
 
 PEAK_EFFICIENCY: Final = 0.5
 """Part of the peak that dense kernels reach, before anything was measured (a default to sweep)."""
@@ -21,7 +21,7 @@ FIRST_CONFIDENCE: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
+class RooflineDevice:
     """Data-sheet figures of a type of device.
 
     Attributes:
@@ -66,8 +66,8 @@ class RooflineStep:
 
 
 def roofline_step(
-    device: Device,
-    ops: Sequence[Op],
+    device: RooflineDevice,
+    ops: Sequence[LayerOp],
     dtype: str,
     *,
     efficiency: float = PEAK_EFFICIENCY,
@@ -103,7 +103,9 @@ def roofline_step(
     )
 
 
-def correction_of(device: Device, ops: Sequence[Op], dtype: str, measured_s: float) -> float:
+def correction_of(
+    device: RooflineDevice, ops: Sequence[LayerOp], dtype: str, measured_s: float
+) -> float:
     """Measured / roofline on a type that was measured: what to multiply other types by.
 
     Args:

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ullage.api.contract import MAX_LANE
-from ullage.engines.lanes.rules import Need, Rule, Size, fit
+from ullage.engines.lanes.rules import LaneNeed, LaneRule, LaneSize, fit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
+class LaneAssignment:
     """A tenant of a device: its lane, 0 where it shares none, its memory in MiB and its share."""
 
     lane: int
@@ -27,7 +27,7 @@ class Assignment:
     percent: int = 0
 
 
-class Part(Protocol):
+class LanePart(Protocol):
     """A slice of a device, wanted or held."""
 
     @property
@@ -56,7 +56,7 @@ class Part(Protocol):
         ...
 
 
-def assignment_of(part: Part) -> Assignment:
+def assignment_of(part: LanePart) -> LaneAssignment:
     """A slice as far as lanes matter; one that was assigned none has all its memory for good.
 
     One that may be suspended has none for good: while another of its lane runs a step, all its
@@ -64,7 +64,7 @@ def assignment_of(part: Part) -> Assignment:
     """
     step_mib = part.memory_mib if part.suspendable else part.ephemeral_mib
     shared = min(step_mib, part.memory_mib) if part.lane else 0
-    return Assignment(
+    return LaneAssignment(
         lane=part.lane,
         persistent_mib=part.memory_mib - shared,
         ephemeral_mib=shared,
@@ -82,7 +82,7 @@ class AssignedLane:
     residents: int
 
 
-def counted_mib(tenants: Sequence[Assignment]) -> tuple[int, ...]:
+def counted_mib(tenants: Sequence[LaneAssignment]) -> tuple[int, ...]:
     """MiB that each tenant adds to the memory that a device promises, in their order.
 
     A lane counts once, with the first of its tenants that has the largest step.
@@ -102,7 +102,7 @@ def counted_mib(tenants: Sequence[Assignment]) -> tuple[int, ...]:
     )
 
 
-def counted_percent(tenants: Sequence[Assignment]) -> int:
+def counted_percent(tenants: Sequence[LaneAssignment]) -> int:
     """The sum of shares of a device, where a lane holds one share.
 
     Args:
@@ -112,7 +112,7 @@ def counted_percent(tenants: Sequence[Assignment]) -> int:
     return alone + sum(lane.percent for lane in assigned_lanes(tenants))
 
 
-def assigned_lanes(tenants: Iterable[Assignment]) -> tuple[AssignedLane, ...]:
+def assigned_lanes(tenants: Iterable[LaneAssignment]) -> tuple[AssignedLane, ...]:
     """The lanes of a device, by number.
 
     Args:
@@ -133,7 +133,7 @@ def assigned_lanes(tenants: Iterable[Assignment]) -> tuple[AssignedLane, ...]:
 
 
 def choose_lane(
-    need: Need, lanes: Sequence[AssignedLane], free_mib: int, *, may_open: bool
+    need: LaneNeed, lanes: Sequence[AssignedLane], free_mib: int, *, may_open: bool
 ) -> AssignedLane | None:
     """The lane that rules 2 and 3 name; ``None`` where rule 1 opens one, or no rule holds.
 
@@ -146,9 +146,11 @@ def choose_lane(
         may_open: Whether another lane may run beside those that there are.
     """
     order = sorted(lanes, key=lambda lane: (lane.size_mib, lane.residents, lane.lane))
-    sizes = [Size(lane=lane.lane, size_mib=lane.size_mib, duty=0.0, shared=True) for lane in order]
+    sizes = [
+        LaneSize(lane=lane.lane, size_mib=lane.size_mib, duty=0.0, shared=True) for lane in order
+    ]
     place = fit(need, sizes, free_mib, may_open=may_open)
-    if place is None or place.rule is Rule.OPEN:
+    if place is None or place.rule is LaneRule.OPEN:
         return None
     return next(lane for lane in lanes if lane.lane == place.lane)
 

@@ -8,39 +8,39 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ullage.engines.lanes.records import Order, Resume, Suspend
-from ullage.engines.lanes.state import Memory, Resident
+from ullage.engines.lanes.state import LaneResident, MemoryPlace
 
 
 @dataclass(slots=True, kw_only=True)
 class Away:
     """The suspended jobs of a device, by name, and the number of the last order."""
 
-    jobs: dict[str, Resident] = field(default_factory=dict)
+    jobs: dict[str, LaneResident] = field(default_factory=dict)
     orders: int = 0
 
-    def suspend(self, resident: Resident) -> Suspend:
+    def suspend(self, resident: LaneResident) -> Suspend:
         """A resident without a lease begins to leave."""
-        resident.memory, resident.leaves, resident.order = Memory.LEAVING, False, self._next()
+        resident.memory, resident.leaves, resident.order = MemoryPlace.LEAVING, False, self._next()
         return Suspend(job=resident.name, order=resident.order)
 
-    def resume(self, resident: Resident) -> Resume:
+    def resume(self, resident: LaneResident) -> Resume:
         """A suspended job that has a lane again begins to come back."""
         self.jobs.pop(resident.name, None)
-        resident.memory, resident.order = Memory.COMING, self._next()
+        resident.memory, resident.order = MemoryPlace.COMING, self._next()
         return _resume(resident)
 
-    def again(self, residents: Iterable[Resident]) -> tuple[Order, ...]:
+    def again(self, residents: Iterable[LaneResident]) -> tuple[Order, ...]:
         """The orders under way, under new numbers: who carried them out is gone."""
         orders: list[Order] = []
         for resident in residents:
-            if resident.memory is Memory.LEAVING:
+            if resident.memory is MemoryPlace.LEAVING:
                 orders.append(self.suspend(resident))
-            elif resident.memory is Memory.COMING:
+            elif resident.memory is MemoryPlace.COMING:
                 resident.order = self._next()
                 orders.append(_resume(resident))
         return tuple(orders)
 
-    def left(self, resident: Resident, holds_mib: int) -> None:
+    def left(self, resident: LaneResident, holds_mib: int) -> None:
         """All memory of a job is off the device.
 
         What it keeps beyond what it declared is its own from now on, and missing for its steps: it
@@ -53,7 +53,7 @@ class Away:
         more = min(max(0, holds_mib - resident.persistent_mib), resident.ephemeral_mib)
         resident.persistent_mib += more
         resident.ephemeral_mib -= more
-        resident.memory, resident.lane, resident.order = Memory.AWAY, 0, 0
+        resident.memory, resident.lane, resident.order = MemoryPlace.AWAY, 0, 0
         self.jobs[resident.name] = resident
 
     def _next(self) -> int:
@@ -61,13 +61,13 @@ class Away:
         return self.orders
 
 
-def settled(resident: Resident, now_s: float) -> None:
+def settled(resident: LaneResident, now_s: float) -> None:
     """A job's memory is on the device from now on."""
-    resident.memory, resident.order, resident.served = Memory.HERE, 0, False
+    resident.memory, resident.order, resident.served = MemoryPlace.HERE, 0, False
     resident.came_s = resident.quiet_s = now_s
 
 
-def _resume(resident: Resident) -> Resume:
+def _resume(resident: LaneResident) -> Resume:
     return Resume(
         job=resident.name,
         order=resident.order,

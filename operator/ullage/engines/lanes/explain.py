@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from ullage.engines.lanes.state import Resident
+from ullage.engines.lanes.state import LaneResident
 
 _GIB_MIB = 1024
 _WHOLE = 100
@@ -17,7 +17,7 @@ def gib(amount_mib: float) -> str:
     return f"{amount_mib / _GIB_MIB:.1f}".removesuffix(".0") + " GiB"
 
 
-def wait_fraction(resident: Resident, now_s: float) -> float:
+def wait_fraction(resident: LaneResident, now_s: float) -> float:
     """The part of its time in which a resident waited for its lane, from 0 to 1.
 
     Args:

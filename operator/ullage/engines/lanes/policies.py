@@ -9,14 +9,16 @@ from types import MappingProxyType
 from typing import Final
 
 from ullage.engines.lanes.settings import IterationPolicy, LaneSettings
-from ullage.engines.lanes.state import Resident
+from ullage.engines.lanes.state import LaneResident
 
-Key = Callable[[Resident, LaneSettings, float], float]
+Key = Callable[[LaneResident, LaneSettings, float], float]
 FIRST_STEPS: Final = 5
 """Steps after which their mean says how long a step is; the first one is often much longer."""
 
 
-def chosen(residents: Iterable[Resident], settings: LaneSettings, now_s: float) -> Resident | None:
+def chosen(
+    residents: Iterable[LaneResident], settings: LaneSettings, now_s: float
+) -> LaneResident | None:
     """The resident whose step is next; of equal ones the first that asked. None where none asks.
 
     Args:
@@ -35,7 +37,7 @@ def chosen(residents: Iterable[Resident], settings: LaneSettings, now_s: float) 
     )
 
 
-def remaining_s(resident: Resident) -> float:
+def remaining_s(resident: LaneResident) -> float:
     """Seconds that a job still runs.
 
     One of unknown length, or beyond what it declared, is expected to run as long as it has run:
@@ -52,7 +54,7 @@ def remaining_s(resident: Resident) -> float:
     return left_s if left_s > 0 else resident.ran_s
 
 
-def _srtf(resident: Resident, settings: LaneSettings, now_s: float) -> float:
+def _srtf(resident: LaneResident, settings: LaneSettings, now_s: float) -> float:
     """Remaining time, less the wait: no job waits for ever (derived)."""
     return remaining_s(resident) - resident.wait_s(now_s) / settings.aging
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 from ullage.engines.lanes.away import Away
 from ullage.engines.lanes.memory import DeviceMemory
-from ullage.engines.lanes.records import JobDemand, Lease
-from ullage.engines.lanes.state import Lane, Memory, Resident
+from ullage.engines.lanes.records import JobDemand, LaneLease
+from ullage.engines.lanes.state import LaneResident, LaneState, MemoryPlace
 
 Shape = tuple[object, ...]
 """Equal where the record differs in leases and times alone."""
@@ -31,9 +31,9 @@ class ResidentRecord:
     ran_s: float
     steps: int
     step_s: float | None
-    lease: Lease | None
+    lease: LaneLease | None
     draining: bool
-    memory: Memory = Memory.HERE
+    memory: MemoryPlace = MemoryPlace.HERE
     came_s: float = 0.0
 
 
@@ -68,7 +68,7 @@ class TableRecord:
 class RunningRecord:
     """The part that every step changes: the leases, those released early, the last number."""
 
-    held: tuple[Lease, ...]
+    held: tuple[LaneLease, ...]
     draining: tuple[str, ...]
     leases: int
 
@@ -93,7 +93,7 @@ def running_in(record: TableRecord, running: RunningRecord) -> TableRecord:
 
 
 def shape_of(
-    lanes: Iterable[Lane], queue: Iterable[Resident], away: Iterable[Resident] = ()
+    lanes: Iterable[LaneState], queue: Iterable[LaneResident], away: Iterable[LaneResident] = ()
 ) -> Shape:
     """Lanes, their residents, who waits and how much each may take, without leases and times.
 
@@ -124,7 +124,7 @@ def shape_of(
     return (*parts, tuple(demand.demand.name for demand in queue), absent)
 
 
-def recorded(lane: Lane) -> LaneRecord:
+def recorded(lane: LaneState) -> LaneRecord:
     """A lane as it is."""
     return LaneRecord(
         lane=lane.lane,
@@ -139,7 +139,7 @@ def recorded(lane: Lane) -> LaneRecord:
     )
 
 
-def recorded_resident(resident: Resident, *, draining: bool = False) -> ResidentRecord:
+def recorded_resident(resident: LaneResident, *, draining: bool = False) -> ResidentRecord:
     """A job as it is.
 
     Args:
@@ -183,19 +183,19 @@ def rebuild(record: TableRecord, memory: DeviceMemory, away: Away) -> None:
         memory.residents.update(lane.residents)
     for resident in map(_rebuilt_resident, record.away):
         known = resident.name in memory.residents or resident.name in away.jobs
-        if known or resident.memory is not Memory.AWAY or resident.lease is not None:
+        if known or resident.memory is not MemoryPlace.AWAY or resident.lease is not None:
             raise ValueError(f"{resident.name!r} is recorded as away and is not")
         away.jobs[resident.name] = resident
     memory.next_lane = max((record.next_lane, *(number + 1 for number in memory.lanes)))
 
 
-def _rebuilt(record: LaneRecord) -> Lane:
+def _rebuilt(record: LaneRecord) -> LaneState:
     """A lane as it was; levels of FAIR and RR start anew, equal for all.
 
     Raises:
         ValueError: two jobs run in it, or a lease is of another lane.
     """
-    lane = Lane(
+    lane = LaneState(
         lane=record.lane,
         size_mib=record.size_mib,
         own=record.own,
@@ -218,9 +218,9 @@ def _rebuilt(record: LaneRecord) -> Lane:
     return lane
 
 
-def _rebuilt_resident(record: ResidentRecord) -> Resident:
+def _rebuilt_resident(record: ResidentRecord) -> LaneResident:
     """A job as it was; who asks must ask again."""
-    return Resident(
+    return LaneResident(
         demand=record.demand,
         persistent_mib=record.persistent_mib,
         ephemeral_mib=record.ephemeral_mib,

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
-from ullage.engines.lanes.state import Lane, Resident
+from ullage.engines.lanes.state import LaneResident, LaneState
 
 
-class Rule(Enum):
+class LaneRule(Enum):
     """Rule by which a job gets its lane, in the order in which it is tried."""
 
     OPEN = auto()
@@ -20,15 +20,15 @@ class Rule(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fit:
+class LaneFit:
     """A rule that holds, and the lane that it names; ``None`` where it opens one."""
 
-    rule: Rule
+    rule: LaneRule
     lane: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Need:
+class LaneNeed:
     """Needs of a job: memory for good, a step, and the part of time in which it wants to run.
 
     ``own`` where it shares no lane, ``assigned`` where only the lane of this number will do. A
@@ -43,7 +43,7 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Size:
+class LaneSize:
     """A lane as the rules see it."""
 
     lane: int
@@ -52,15 +52,15 @@ class Size:
     shared: bool
     assigned: int = 0
 
-    def takes(self, need: Need) -> bool:
+    def takes(self, need: LaneNeed) -> bool:
         """True if a job may share the lane."""
         return self.shared and not need.own and self.assigned == need.assigned
 
 
-def sizes(lanes: Iterable[Lane]) -> list[Size]:
+def sizes(lanes: Iterable[LaneState]) -> list[LaneSize]:
     """Lanes by what they reserve, the smallest first."""
     seen = [
-        Size(
+        LaneSize(
             lane=lane.lane,
             size_mib=lane.reserved_mib,
             duty=lane.duty,
@@ -72,7 +72,9 @@ def sizes(lanes: Iterable[Lane]) -> list[Size]:
     return sorted(seen, key=lambda size: (size.size_mib, size.lane))
 
 
-def fit(need: Need, lanes: Sequence[Size], free_mib: int, *, may_open: bool = True) -> Fit | None:
+def fit(
+    need: LaneNeed, lanes: Sequence[LaneSize], free_mib: int, *, may_open: bool = True
+) -> LaneFit | None:
     """The first rule that holds (rules 1 to 3; recalled from Salus, MLSys 2020, section 4.2).
 
     Args:
@@ -84,19 +86,19 @@ def fit(need: Need, lanes: Sequence[Size], free_mib: int, *, may_open: bool = Tr
     left = free_mib - need.persistent_mib
     shared = [lane for lane in lanes if lane.takes(need)]
     if left >= need.ephemeral_mib and may_open and not (need.assigned and shared):
-        return Fit(rule=Rule.OPEN)
+        return LaneFit(rule=LaneRule.OPEN)
     if left < 0:
         return None
     for lane in shared:
         if lane.size_mib >= need.ephemeral_mib:
-            return Fit(rule=Rule.JOIN, lane=lane.lane)
+            return LaneFit(rule=LaneRule.JOIN, lane=lane.lane)
     for lane in shared:
         if left >= need.ephemeral_mib - lane.size_mib:
-            return Fit(rule=Rule.ENLARGE, lane=lane.lane)
+            return LaneFit(rule=LaneRule.ENLARGE, lane=lane.lane)
     return None
 
 
-def missing_mib(need: Need, lanes: Sequence[Size], free_mib: int) -> int:
+def missing_mib(need: LaneNeed, lanes: Sequence[LaneSize], free_mib: int) -> int:
     """Memory that would have to be free beyond ``free_mib`` for the job's lane; 0 where it fits.
 
     Args:
@@ -109,14 +111,14 @@ def missing_mib(need: Need, lanes: Sequence[Size], free_mib: int) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Merge:
+class LaneMerge:
     """The smaller lane's residents move into the larger one; the smaller one closes."""
 
     lane: int
     into: int
 
 
-def merges(need: Need, lanes: Sequence[Size], free_mib: int) -> tuple[Merge, ...]:
+def merges(need: LaneNeed, lanes: Sequence[LaneSize], free_mib: int) -> tuple[LaneMerge, ...]:
     """Merges after which the job fits; none where it fits already, or even one lane is too much.
 
     Each merge is the one that frees the most, what exceeds the missing memory not counted; of
@@ -142,16 +144,18 @@ def merges(need: Need, lanes: Sequence[Size], free_mib: int) -> tuple[Merge, ...
         shared = [lane for lane in shared if lane is not small]
         shared[shared.index(large)] = replace(large, duty=large.duty + small.duty)
         free_mib += small.size_mib
-        merged.append(Merge(lane=small.lane, into=large.lane))
+        merged.append(LaneMerge(lane=small.lane, into=large.lane))
     return tuple(merged)
 
 
-def _loss(size: Size, other: Size) -> float:
+def _loss(size: LaneSize, other: LaneSize) -> float:
     """Predicted throughput, in lanes that run all the time, that a merge loses (derived)."""
     return min(1.0, size.duty) + min(1.0, other.duty) - min(1.0, size.duty + other.duty)
 
 
-def loses(need: Need, lanes: Sequence[Size], free_mib: int, planned: Sequence[Merge]) -> bool:
+def loses(
+    need: LaneNeed, lanes: Sequence[LaneSize], free_mib: int, planned: Sequence[LaneMerge]
+) -> bool:
     """True if merges cost more predicted throughput than the job that they admit adds (derived).
 
     Args:
@@ -176,7 +180,7 @@ def loses(need: Need, lanes: Sequence[Size], free_mib: int, planned: Sequence[Me
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Split:
+class LaneSplit:
     """These residents get a lane of their own, of this size; the rest stays."""
 
     names: tuple[str, ...]
@@ -185,7 +189,7 @@ class Split:
     skew: int
 
 
-def split(residents: Iterable[Resident], free_mib: int) -> Split | None:
+def split(residents: Iterable[LaneResident], free_mib: int) -> LaneSplit | None:
     """The best two parts of a lane for throughput; ``None`` where nothing is gained.
 
     The smaller steps go: a lane for the k smallest takes the memory of the k-th, and any other
@@ -197,7 +201,7 @@ def split(residents: Iterable[Resident], free_mib: int) -> Split | None:
     """
     order = sorted(residents, key=lambda resident: (resident.ephemeral_mib, resident.number))
     whole = sum(resident.demand.duty for resident in order)
-    best: Split | None = None
+    best: LaneSplit | None = None
     goes = 0.0
     for at, resident in enumerate(order[:-1], start=1):
         if resident.ephemeral_mib > free_mib:
@@ -207,7 +211,7 @@ def split(residents: Iterable[Resident], free_mib: int) -> Split | None:
         skew = abs(len(order) - 2 * at)
         if gain > _LEAST_GAIN and (best is None or (-gain, skew) < (-best.gain, best.skew)):
             names = tuple(each.name for each in order[:at])
-            best = Split(names=names, size_mib=resident.ephemeral_mib, gain=gain, skew=skew)
+            best = LaneSplit(names=names, size_mib=resident.ephemeral_mib, gain=gain, skew=skew)
     return best
 
 

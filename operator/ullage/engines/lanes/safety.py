@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ullage.engines.lanes.state import Lane, Memory
+from ullage.engines.lanes.state import LaneState, MemoryPlace
 
 
 class UnsafeLanes(RuntimeError):
     """Memory could run out: a mistake of this package. Nothing more may be granted."""
 
 
-def check(lanes: Iterable[Lane], usable_mib: int) -> None:
+def check(lanes: Iterable[LaneState], usable_mib: int) -> None:
     """Sum of P and L within the device, every L at least the largest step, one step a lane.
 
     Args:
@@ -31,7 +31,9 @@ def check(lanes: Iterable[Lane], usable_mib: int) -> None:
             if resident.ephemeral_mib > lane.reserved_mib:
                 raise UnsafeLanes(f"lane {lane.lane} is smaller than a step of {resident.name!r}")
             holds = resident.lease is not None
-            if resident.memory is Memory.AWAY or (holds and resident.memory is not Memory.HERE):
+            if resident.memory is MemoryPlace.AWAY or (
+                holds and resident.memory is not MemoryPlace.HERE
+            ):
                 raise UnsafeLanes(
                     f"{resident.name!r} has a place in lane {lane.lane} without memory"
                 )

@@ -15,9 +15,9 @@ from ullage.engines.lanes.records import (
     Enlarged,
     Granted,
     JobDemand,
+    JobRefused,
     Joined,
     Opened,
-    Refused,
     Turn,
 )
 from ullage.engines.lanes.settings import LaneSettings
@@ -183,7 +183,7 @@ class LaneSimulator:
 
     def _arrive(self, name: str) -> None:
         answer, changes = self.table.arrive(self._jobs[name].demand, self.now_s)
-        if isinstance(answer, Refused):
+        if isinstance(answer, JobRefused):
             self._refused.append(name)
         self._follow((answer, *changes))
 

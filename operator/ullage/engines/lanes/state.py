@@ -7,10 +7,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ullage.engines.lanes.records import JobDemand, Lease
+from ullage.engines.lanes.records import JobDemand, LaneLease
 
 
-class Memory(StrEnum):
+class MemoryPlace(StrEnum):
     """Place of a job's memory; everywhere but away it is reserved on the device."""
 
     HERE = "Here"
@@ -25,7 +25,7 @@ class Memory(StrEnum):
 
 
 @dataclass(slots=True, kw_only=True)
-class Resident:
+class LaneResident:
     """A job whose persistent memory is on the device.
 
     ``persistent_mib`` and ``ephemeral_mib`` are what is reserved for it, margins included.
@@ -44,7 +44,7 @@ class Resident:
     number: int
     since_s: float
     lane: int = 0
-    lease: Lease | None = None
+    lease: LaneLease | None = None
     asked_s: float | None = None
     asked: int = 0
     waited_s: float = 0.0
@@ -55,7 +55,7 @@ class Resident:
     level_steps: int = 0
     needs_mib: int = 0
     peak_mib: int = 0
-    memory: Memory = Memory.HERE
+    memory: MemoryPlace = MemoryPlace.HERE
     order: int = 0
     came_s: float = 0.0
     quiet_s: float = 0.0
@@ -77,7 +77,7 @@ class Resident:
     @property
     def may_run(self) -> bool:
         """True if its memory is where a step needs it, and stays."""
-        return self.memory is Memory.HERE and not self.leaves
+        return self.memory is MemoryPlace.HERE and not self.leaves
 
     def wait_s(self, now_s: float) -> float:
         """Seconds that it has waited for its lane in all."""
@@ -85,7 +85,7 @@ class Resident:
 
 
 @dataclass(slots=True, kw_only=True)
-class Lane:
+class LaneState:
     """Memory that its residents' steps use one at a time.
 
     ``size_mib`` holds now. ``target_mib``, the largest step of a resident, holds from the next
@@ -99,7 +99,7 @@ class Lane:
     own: bool = False
     assigned: int = 0
     epoch: int = 1
-    residents: dict[str, Resident] = field(default_factory=dict)
+    residents: dict[str, LaneResident] = field(default_factory=dict)
     holder: str | None = None
     draining: set[str] = field(default_factory=set)
     clock_s: float = 0.0
@@ -120,7 +120,7 @@ class Lane:
         """True if it holds nothing, so that its size and residents may change."""
         return self.holder is None and not self.draining
 
-    def add(self, resident: Resident, lead_s: float = 0.0, lead_steps: int = 0) -> None:
+    def add(self, resident: LaneResident, lead_s: float = 0.0, lead_steps: int = 0) -> None:
         """Take a resident in.
 
         Args:

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ullage.engines.lanes.rules import Need, Size, missing_mib, sizes
+from ullage.engines.lanes.rules import LaneNeed, LaneSize, missing_mib, sizes
 from ullage.engines.lanes.settings import LaneSettings
-from ullage.engines.lanes.state import Lane, Memory, Resident
+from ullage.engines.lanes.state import LaneResident, LaneState, MemoryPlace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class SuspensionMoment:
     """Moment of a choice, seconds: the present, and since when the first job waits."""
 
     now_s: float
@@ -28,7 +28,7 @@ class Moment:
         return self.now_s - self.waits_since_s >= settings.busy_s
 
 
-def may_leave(resident: Resident, settings: LaneSettings, moment: Moment) -> bool:
+def may_leave(resident: LaneResident, settings: LaneSettings, moment: SuspensionMoment) -> bool:
     """True if a resident can be suspended now, or at the end of its step.
 
     It must have been here for a while, and have had a step since it came where it asks for one:
@@ -40,7 +40,7 @@ def may_leave(resident: Resident, settings: LaneSettings, moment: Moment) -> boo
         settings: Say how long each of this takes.
         moment: When.
     """
-    if not resident.demand.suspendable or resident.memory is not Memory.HERE:
+    if not resident.demand.suspendable or resident.memory is not MemoryPlace.HERE:
         return False
     if moment.now_s < max(resident.came_s + settings.least_resident_s, resident.spared_until_s):
         return False
@@ -50,8 +50,12 @@ def may_leave(resident: Resident, settings: LaneSettings, moment: Moment) -> boo
 
 
 def leavers(
-    need: Need, lanes: Iterable[Lane], usable_mib: int, settings: LaneSettings, moment: Moment
-) -> tuple[Resident, ...]:
+    need: LaneNeed,
+    lanes: Iterable[LaneState],
+    usable_mib: int,
+    settings: LaneSettings,
+    moment: SuspensionMoment,
+) -> tuple[LaneResident, ...]:
     """Whom to suspend so that a job fits; none where that does not help, or enough leave already.
 
     Idle residents go before those that work, of these the one that did nothing for longest; who is
@@ -66,10 +70,10 @@ def leavers(
     """
     lanes = tuple(lanes)
     everyone = [resident for lane in lanes for resident in lane.residents.values()]
-    gone = [resident for resident in everyone if resident.memory is Memory.LEAVING]
+    gone = [resident for resident in everyone if resident.memory is MemoryPlace.LEAVING]
     able = [resident for resident in everyone if may_leave(resident, settings, moment)]
     order = sorted(able, key=lambda resident: (_works(resident), resident.quiet_s, resident.number))
-    chosen: list[Resident] = []
+    chosen: list[LaneResident] = []
     while _misses(need, lanes, usable_mib, (*gone, *chosen)):
         if not order:
             return ()
@@ -81,12 +85,12 @@ def leavers(
     return tuple(chosen)
 
 
-def _works(resident: Resident) -> bool:
+def _works(resident: LaneResident) -> bool:
     return resident.lease is not None or resident.asked_s is not None
 
 
 def _misses(
-    need: Need, lanes: Sequence[Lane], usable_mib: int, without: Sequence[Resident]
+    need: LaneNeed, lanes: Sequence[LaneState], usable_mib: int, without: Sequence[LaneResident]
 ) -> bool:
     """True if a job lacks memory even when these residents are gone and lanes at a boundary."""
     names = {resident.name for resident in without}
@@ -101,14 +105,14 @@ def _misses(
     return missing_mib(need, left, usable_mib - used) > 0
 
 
-def _after(lane: Lane, names: set[str]) -> Size | None:
+def _after(lane: LaneState, names: set[str]) -> LaneSize | None:
     """A lane without these residents; ``None`` = it closes."""
     rest = [resident for resident in lane.residents.values() if resident.name not in names]
     if not rest:
         return None
     (size,) = sizes((lane,))
     largest = max(resident.ephemeral_mib for resident in rest)
-    return Size(
+    return LaneSize(
         lane=size.lane,
         size_mib=largest,
         duty=size.duty,

@@ -67,7 +67,7 @@ def shape(value: object) -> Sizes | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class OpCall:
     """One execution of an operation as a trace tells it; lists are by place of the argument.
 
     Attributes:
@@ -85,7 +85,7 @@ class Call:
     @classmethod
     def of(
         cls, name: str, shapes: Sequence[object], types: Sequence[object], values: Sequence[object]
-    ) -> Call:
+    ) -> OpCall:
         """A call from the lists of a trace; a value may be a text that holds it."""
         return cls(
             name=name,
@@ -152,7 +152,7 @@ def _value(held: object) -> object:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class OpWork:
     """Reads, writes and FLOPs of an execution; ``None`` = the arguments do not tell."""
 
     bytes_read: float | None = None
@@ -162,7 +162,7 @@ class Work:
     kernel: Kernel | None = None
 
 
-def work_of(call: Call, parameters: Collection[Sizes] = ()) -> Work:
+def work_of(call: OpCall, parameters: Collection[Sizes] = ()) -> OpWork:
     """The work of a call.
 
     Args:
@@ -173,7 +173,7 @@ def work_of(call: Call, parameters: Collection[Sizes] = ()) -> Work:
     convolution = _convolution(call)
     if convolution is not None:
         return _convolved(call, CONVOLUTIONS[call.name], convolution)
-    return Work(
+    return OpWork(
         bytes_read=call.bytes_of(range(len(call.shapes))),
         parameter_bytes=_parameter_bytes(call, parameters),
         bytes_written=call.written(_result(call)),
@@ -260,7 +260,7 @@ CONVOLUTIONS: Final[Mapping[str, _Places]] = {
 }
 
 
-def _convolution(call: Call) -> Convolution | None:
+def _convolution(call: OpCall) -> Convolution | None:
     """The convolution that a call is a pass of."""
     places = CONVOLUTIONS.get(call.name)
     if places is None:
@@ -286,11 +286,11 @@ def _convolution(call: Call) -> Convolution | None:
     )
 
 
-def _convolved(call: Call, places: _Places, convolution: Convolution) -> Work:
+def _convolved(call: OpCall, places: _Places, convolution: Convolution) -> OpWork:
     """The work of a convolution, or of its backward pass."""
     result = convolution.output()
     held = [places.weight] if places.bias is None else [places.weight, places.bias]
-    work = Work(
+    work = OpWork(
         bytes_read=call.bytes_of(range(len(call.shapes))),
         parameter_bytes=call.bytes_of(held),
         bytes_written=call.written(result),
@@ -313,7 +313,7 @@ def _convolved(call: Call, places: _Places, convolution: Convolution) -> Work:
     )
 
 
-def _parameter_bytes(call: Call, parameters: Collection[Sizes]) -> float | None:
+def _parameter_bytes(call: OpCall, parameters: Collection[Sizes]) -> float | None:
     places = PARAMETERS.get(call.name, ())
     if call.name in PRODUCTS:
         places = tuple(at for at in (0, 1) if _is_parameter(call.sizes(at), parameters))
@@ -372,7 +372,7 @@ SECOND: Final = frozenset({"aten::max_pool2d_with_indices_backward", "aten::avg_
 BROADCAST: Final = frozenset({"aten::add", "aten::sub", "aten::mul", "aten::div"})
 
 
-def _result(call: Call) -> Sizes | None:
+def _result(call: OpCall) -> Sizes | None:
     """Sizes of what a call writes, where its arguments tell."""
     if call.name in FACTORS:
         left, right = (call.sizes(at) for at in FACTORS[call.name])
@@ -397,7 +397,7 @@ def _broadcast(shapes: Sequence[Sizes]) -> Sizes | None:
     return tuple(max(column) if min(column) else 0 for column in zip(*whole, strict=True))
 
 
-def _pooled(call: Call) -> Sizes | None:
+def _pooled(call: OpCall) -> Sizes | None:
     """Sizes of what a pool writes: an extent as a convolution of its window has it."""
     dilation, ceiling = POOLS[call.name]
     read, taps = call.sizes(0), _taps(call)
@@ -413,13 +413,13 @@ def _pooled(call: Call) -> Sizes | None:
     return windows.output()
 
 
-def _taps(call: Call) -> Sizes:
+def _taps(call: OpCall) -> Sizes:
     """Height and width of a pool's window."""
     window = call.numbers(1)
     return window * 2 if len(window) == 1 else window
 
 
-def _flops(call: Call) -> float | None:
+def _flops(call: OpCall) -> float | None:
     """FLOPs of matrix products, 2 m k n, and of pools, one for each tap (derived)."""
     if call.name in POOLS:
         written = _pooled(call)

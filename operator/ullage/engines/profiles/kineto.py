@@ -15,13 +15,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ullage.engines.profiles.calls import GRADIENT, Call, work_of
+from ullage.engines.profiles.calls import GRADIENT, OpCall, work_of
 from ullage.engines.profiles.convolutions import Sizes
 from ullage.engines.profiles.traces import (
     Json,
-    Trace,
+    OpTrace,
+    OpTraceError,
     TracedOp,
-    TraceError,
     decoded,
     number,
     objects,
@@ -54,7 +54,7 @@ class _Event:
         return self.start_us + self.duration_us
 
 
-def read_kineto(text: str, steps: int | None = None) -> Trace:
+def read_kineto(text: str, steps: int | None = None) -> OpTrace:
     """The step that a trace shows.
 
     Args:
@@ -73,7 +73,7 @@ def read_kineto(text: str, steps: int | None = None) -> Trace:
     inside = [event for event in events if first_us <= event.start_us < last_us]
     operations = [event for event in inside if event.category == "cpu_op"]
     if not operations:
-        raise TraceError(
+        raise OpTraceError(
             "the trace holds no operations (category cpu_op): profile with ProfilerActivity.CPU"
         )
     kernels = [event for event in events if event.category in KERNELS]
@@ -82,7 +82,7 @@ def read_kineto(text: str, steps: int | None = None) -> Trace:
         _on_device(operations, kernels, parameters) if kernels else _on_cpu(operations, parameters)
     )
     ops, merged = together(timed, marked)
-    return Trace(
+    return OpTrace(
         ops=ops,
         steps=marked,
         step_s=(last_us - first_us) * US / marked,
@@ -100,7 +100,7 @@ def _event(raw: Json, at: int) -> _Event | None:
     place = f"traceEvents[{at}]"
     start, duration = number(raw, "ts", place), number(raw, "dur", place)
     if start is None:
-        raise TraceError(f"{place}.ts: missing")
+        raise OpTraceError(f"{place}.ts: missing")
     args = raw.get("args")
     return _Event(
         place=place,
@@ -124,13 +124,13 @@ def _window(events: Sequence[_Event], steps: int | None) -> tuple[float, float, 
         steps = len({mark.name for mark in marks})
         return min(mark.start_us for mark in marks), max(mark.end_us for mark in marks), steps
     if steps is None:
-        raise TraceError(
+        raise OpTraceError(
             "the trace marks no steps: call step() on the profiler after each, or say how many it"
             " holds with --steps"
         )
     timed = [event for event in events if event.category == "cpu_op" or event.category in KERNELS]
     if not timed:
-        raise TraceError("the trace holds no operations (category cpu_op)")
+        raise OpTraceError("the trace holds no operations (category cpu_op)")
     return (
         min(event.start_us for event in timed),
         max(event.end_us for event in timed) + 1e-3,
@@ -209,8 +209,8 @@ def _op(event: _Event, spent_us: float, parameters: frozenset[Sizes]) -> TracedO
     )
 
 
-def _call(event: _Event) -> Call:
-    return Call.of(
+def _call(event: _Event) -> OpCall:
+    return OpCall.of(
         event.name,
         _list(event.args, "Input Dims"),
         _list(event.args, "Input type"),

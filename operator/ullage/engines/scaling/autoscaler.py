@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ullage.engines.scaling.configurations import Configuration, Demand, Option, ranked
-from ullage.engines.scaling.forecast import FIRST_CAUTION, Forecast, forecast
-from ullage.engines.scaling.pooled_queue import LatencyTarget, OfferedLoad
+from ullage.engines.scaling.configurations import Configuration, Demand, ReplicaOption, ranked
+from ullage.engines.scaling.forecast import FIRST_CAUTION, LoadForecast, forecast
+from ullage.engines.scaling.pooled_queue import LatencyTarget, PooledLoad
 from ullage.engines.scaling.season import expected
-from ullage.engines.scaling.stabilisation import Need, desired_replicas
+from ullage.engines.scaling.stabilisation import ReplicaNeed, desired_replicas
 
 HOLD_S: Final = 120.0
 
@@ -53,7 +53,7 @@ class ScalingTerms:
         """Demand under a load, in requests per second; one replica at least."""
         return Demand(
             target=self.target,
-            load=OfferedLoad(requests_per_s=load_per_s, cv2=self.cv2, pooled=self.pooled),
+            load=PooledLoad(requests_per_s=load_per_s, cv2=self.cv2, pooled=self.pooled),
             least=max(1, self.least),
             most=self.most,
         )
@@ -64,16 +64,16 @@ class ScalingDecision:
     """Number of replicas there should be, and why."""
 
     replicas: int
-    forecast: Forecast
+    forecast: LoadForecast
     load_per_s: float
     """What is planned for: the forecast, and what waits already."""
-    chosen: Option
-    need: Need
+    chosen: ReplicaOption
+    need: ReplicaNeed
 
 
 def decide_replicas(
     rates: Sequence[float],
-    needs: Sequence[Need],
+    needs: Sequence[ReplicaNeed],
     configuration: Configuration,
     terms: ScalingTerms,
     *,
@@ -111,7 +111,7 @@ def decide_replicas(
     drain_s = max(terms.target.limit_s, terms.bin_s)
     load = ahead.ahead + waiting / drain_s
     (chosen,) = ranked([configuration], terms.demand(load))
-    need = Need(at_s=now_s, replicas=chosen.replicas)
+    need = ReplicaNeed(at_s=now_s, replicas=chosen.replicas)
     return ScalingDecision(
         replicas=desired_replicas([*needs, need], now_s, terms.hold_s, current),
         forecast=ahead,

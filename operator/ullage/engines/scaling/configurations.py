@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ullage.engines.scaling.pooled_queue import (
     LatencyTarget,
-    OfferedLoad,
+    PooledLoad,
     predicted_s,
     replicas_needed,
 )
@@ -36,13 +36,13 @@ class Demand:
     """Objective, load, and the bounds of the number of replicas."""
 
     target: LatencyTarget
-    load: OfferedLoad
+    load: PooledLoad
     least: int
     most: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
+class ReplicaOption:
     """A configuration with its replicas.
 
     ``predicted_s`` is the latency at the target's quantile, ``keeps`` whether the target is kept.
@@ -59,7 +59,7 @@ class Option:
         return self.replicas * self.configuration.cost
 
 
-def ranked(configurations: Sequence[Configuration], demand: Demand) -> list[Option]:
+def ranked(configurations: Sequence[Configuration], demand: Demand) -> list[ReplicaOption]:
     """The best option of each configuration, the best first.
 
     Those that keep the target come first, the cheapest before dearer ones; then those that do
@@ -74,11 +74,11 @@ def ranked(configurations: Sequence[Configuration], demand: Demand) -> list[Opti
     return sorted(options, key=_rank)
 
 
-def _option(configuration: Configuration, demand: Demand) -> Option:
+def _option(configuration: Configuration, demand: Demand) -> ReplicaOption:
     service, target = configuration.service, demand.target
     needed = replicas_needed(service, demand.load, target, max(1, demand.most))
     count = max(demand.least, demand.most if needed is None else needed, 1)
-    return Option(
+    return ReplicaOption(
         configuration=configuration,
         replicas=count,
         predicted_s=predicted_s(service, demand.load, count, target.quantile),
@@ -86,7 +86,7 @@ def _option(configuration: Configuration, demand: Demand) -> Option:
     )
 
 
-def _rank(option: Option) -> tuple[bool, float, float, int, str, int]:
+def _rank(option: ReplicaOption) -> tuple[bool, float, float, int, str, int]:
     configuration = option.configuration
     late = 0.0 if option.keeps else option.predicted_s
     return (

@@ -18,7 +18,7 @@ from ullage.engines.scaling.forecast import FIRST_CAUTION, adapted
 from ullage.engines.scaling.pooled_queue import LatencyTarget
 from ullage.engines.scaling.season import learned
 from ullage.engines.scaling.service_times import ServiceTime
-from ullage.engines.scaling.stabilisation import Need
+from ullage.engines.scaling.stabilisation import ReplicaNeed
 
 KEPT_BINS: Final = 80
 """Bins that are remembered: as many as the errors of a forecast look at, and a slot of a season."""
@@ -43,7 +43,7 @@ class ScalingMemory:
     """
 
     rates: tuple[float, ...] = ()
-    needs: tuple[Need, ...] = ()
+    needs: tuple[ReplicaNeed, ...] = ()
     caution: float = FIRST_CAUTION
     as_of_s: float = 0.0
     season: tuple[float, ...] = ()

@@ -51,7 +51,7 @@ SEASONAL_FACTOR: Final = 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Forecast:
+class LoadForecast:
     """Requests per second: the level now, and what is planned for ahead."""
 
     level: float
@@ -81,7 +81,7 @@ def forecast(
     *,
     expected: Floats | None = None,
     caution: float = FIRST_CAUTION,
-) -> Forecast:
+) -> LoadForecast:
     """The load to plan for when a replica that is asked for now begins to serve.
 
     Args:
@@ -105,7 +105,7 @@ def forecast(
         repeated = _repeated(level, ahead, expected[-values.size - ahead :])
     base = np.maximum(plain, repeated)
     margin = _margin(values, base, ahead, caution)
-    return Forecast(
+    return LoadForecast(
         level=float(level[-1]),
         ahead=float(base[-1] * margin),
         margin=margin,

@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from ullage.engines.scaling.pooled_queue import OfferedLoad, predicted_s
+from ullage.engines.scaling.pooled_queue import PooledLoad, predicted_s
 from ullage.engines.scaling.service_times import ServiceTime
 
 BUSY: Final = 0.8
@@ -93,7 +93,7 @@ def mean_without_wait(requests_per_s: float, latency_s: float, cv2: float) -> fl
 def _spread(seen: Latencies) -> float:
     """The spread that puts the latency at the quantile, by bisection."""
     low, high = 0.0, WIDEST
-    load = OfferedLoad(requests_per_s=seen.requests_per_s)
+    load = PooledLoad(requests_per_s=seen.requests_per_s)
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         mean_s = mean_without_wait(seen.requests_per_s, seen.mean_s, _cv2(middle))

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from ullage.engines.scaling.configurations import Configuration, Demand, Option, ranked
+from ullage.engines.scaling.configurations import Configuration, Demand, ReplicaOption, ranked
 
 STEP: Final = 5
 """Percent between two shares that are considered."""
@@ -62,7 +62,7 @@ def configured(
 
 def better_share(
     now: Configuration, others: Sequence[Configuration], demand: Demand
-) -> Option | None:
+) -> ReplicaOption | None:
     """The better configuration of replicas; ``None`` = they stay what they are.
 
     Where the present share keeps the target: the cheapest that keeps it with :data:`SPARE` left
@@ -89,7 +89,7 @@ def better_share(
 
 def _cheapest(
     configurations: Sequence[Configuration], demand: Demand, most: float
-) -> Option | None:
+) -> ReplicaOption | None:
     """The cheapest that keeps the target and costs no more; the queue is computed for few."""
     costs = [
         (_least_cost(configuration, demand), configuration) for configuration in configurations

@@ -9,14 +9,16 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Need:
+class ReplicaNeed:
     """Number of replicas needed, and when that was found; ``at_s`` on the caller's clock."""
 
     at_s: float
     replicas: int
 
 
-def desired_replicas(needs: Sequence[Need], now_s: float, hold_s: float, current: int) -> int:
+def desired_replicas(
+    needs: Sequence[ReplicaNeed], now_s: float, hold_s: float, current: int
+) -> int:
     """Number of replicas there should be.
 
     As many as are needed now; fewer than there are only as far as that was enough all the time of

@@ -12,29 +12,33 @@ from collections.abc import Iterable
 from typing import Final
 
 from ullage.engines.tiers.flush import Flush
-from ullage.engines.tiers.records import Loss, Option, Situation, Why
+from ullage.engines.tiers.records import Loss, Situation, TierOption, TierWhy
 
 _SAYS: Final = {
-    Why.STATE_LOST: "{stage}, from the last checkpoint: {gone} lost, no complete copy in memory",
-    Why.ALL_OWNERS_LOST: "{stage}: owners lost, the copy of step {cut} owns, {lost} steps redone",
-    Why.ROLLED_BACK: "{stage}: {gone} lost; all back to step {cut}, {lost} steps redone",
-    Why.FLUSHED: "{stage}: {noticed} under notice, what is pending is saved and handed over",
-    Why.STAGE_CHANGED: "go to {stage}",
-    Why.STARTED: "begin in {stage}",
-    Why.STATE_STORE_MOVED: "{stage}: the copy moves to other reliable replicas",
-    Why.MEMBERS_CHANGED: "{stage}: work is divided again",
-    Why.IN_BAND: "stay in {stage}: the threshold is passed by less than the band",
-    Why.TOO_SOON: "stay in {stage}: the last change was {since:.0f} s ago",
-    Why.KEPT: "stay in {stage}",
+    TierWhy.STATE_LOST: (
+        "{stage}, from the last checkpoint: {gone} lost, no complete copy in memory"
+    ),
+    TierWhy.ALL_OWNERS_LOST: (
+        "{stage}: owners lost, the copy of step {cut} owns, {lost} steps redone"
+    ),
+    TierWhy.ROLLED_BACK: "{stage}: {gone} lost; all back to step {cut}, {lost} steps redone",
+    TierWhy.FLUSHED: "{stage}: {noticed} under notice, what is pending is saved and handed over",
+    TierWhy.STAGE_CHANGED: "go to {stage}",
+    TierWhy.STARTED: "begin in {stage}",
+    TierWhy.STATE_STORE_MOVED: "{stage}: the copy moves to other reliable replicas",
+    TierWhy.MEMBERS_CHANGED: "{stage}: work is divided again",
+    TierWhy.IN_BAND: "stay in {stage}: the threshold is passed by less than the band",
+    TierWhy.TOO_SOON: "stay in {stage}: the last change was {since:.0f} s ago",
+    TierWhy.KEPT: "stay in {stage}",
 }
 _LESS: Final = "a smaller backup.dirtyBytesPerStep or pools with a longer notice"
 
 
 def text(
-    why: Why,
+    why: TierWhy,
     seen: Situation,
-    chosen: Option,
-    other: Option | None,
+    chosen: TierOption,
+    other: TierOption | None,
     *,
     q: float,
     loss: Loss,

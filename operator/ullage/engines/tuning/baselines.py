@@ -9,16 +9,22 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ullage.engines.tuning.bounds import least_place
-from ullage.engines.tuning.occupancy import Occupancy
-from ullage.engines.tuning.records import Device, Plan, Rules, Start, Trial
+from ullage.engines.tuning.occupancy import TrialOccupancy
+from ullage.engines.tuning.records import (
+    PlannedTrial,
+    PlanRules,
+    TrialDevice,
+    TrialPlan,
+    TrialStart,
+)
 from ullage.engines.tuning.speed_curves import Widths
 
-Sizes = Callable[[Sequence[Trial]], Sequence[int]]
+Sizes = Callable[[Sequence[PlannedTrial]], Sequence[int]]
 
 
 def first_come(
-    trials: Sequence[Trial], devices: Sequence[Device], rules: Rules, now_s: float
-) -> Plan:
+    trials: Sequence[PlannedTrial], devices: Sequence[TrialDevice], rules: PlanRules, now_s: float
+) -> TrialPlan:
     """One device a trial, in the order of arrival.
 
     Args:
@@ -32,8 +38,8 @@ def first_come(
 
 
 def longest_first(
-    trials: Sequence[Trial], devices: Sequence[Device], rules: Rules, now_s: float
-) -> Plan:
+    trials: Sequence[PlannedTrial], devices: Sequence[TrialDevice], rules: PlanRules, now_s: float
+) -> TrialPlan:
     """One device a trial, the longest first (LPT; Graham 1969).
 
     Args:
@@ -66,7 +72,7 @@ def static_sizes(works_s: Sequence[float], devices: int, widths: Widths) -> list
     ]
 
 
-def static(sizes: Sequence[int]) -> Callable[..., Plan]:
+def static(sizes: Sequence[int]) -> Callable[..., TrialPlan]:
     """A planner with one width a trial, by its number, the longest trial first.
 
     Args:
@@ -74,8 +80,11 @@ def static(sizes: Sequence[int]) -> Callable[..., Plan]:
     """
 
     def planner(
-        trials: Sequence[Trial], devices: Sequence[Device], rules: Rules, now_s: float
-    ) -> Plan:
+        trials: Sequence[PlannedTrial],
+        devices: Sequence[TrialDevice],
+        rules: PlanRules,
+        now_s: float,
+    ) -> TrialPlan:
         del now_s
         ordered = sorted(trials, key=lambda trial: -trial.work_s)
         return _started(ordered, [sizes[trial.number] for trial in ordered], devices, rules)
@@ -84,10 +93,13 @@ def static(sizes: Sequence[int]) -> Callable[..., Plan]:
 
 
 def _started(
-    ordered: Sequence[Trial], sizes: Sequence[int], devices: Sequence[Device], rules: Rules
-) -> Plan:
+    ordered: Sequence[PlannedTrial],
+    sizes: Sequence[int],
+    devices: Sequence[TrialDevice],
+    rules: PlanRules,
+) -> TrialPlan:
     """Start what fits in this order, no share below what the memory needs; nothing is resized."""
-    occupancy = Occupancy(devices, rules.widths.parts)
+    occupancy = TrialOccupancy(devices, rules.widths.parts)
     waiting = []
     for trial, size in zip(ordered, sizes, strict=True):
         if trial.holding is not None and occupancy.knows(trial.holding):
@@ -100,7 +112,7 @@ def _started(
         place = occupancy.place(max(size, least))
         if place is not None:
             occupancy.take(max(size, least), place)
-            starts.append(Start(trial=trial.number, size=max(size, least), devices=place))
+            starts.append(TrialStart(trial=trial.number, size=max(size, least), devices=place))
         if occupancy.largest_free == 0:
             break
-    return Plan(starts=tuple(starts), target_s=float(np.nan))
+    return TrialPlan(starts=tuple(starts), target_s=float(np.nan))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ullage.engines.tuning.bounds import lower_bound_s
-from ullage.engines.tuning.records import Trial
+from ullage.engines.tuning.records import PlannedTrial
 from ullage.engines.tuning.speed_curves import SpeedCurve, Widths, speed_curve
 
 _ONE_WIDTH: Final = Widths(per_device=1, devices=1)
@@ -85,7 +85,7 @@ def makespan(group: GroupRuns) -> Makespan | None:
     at_a_time = busy / group.elapsed_s
     rest = max(sum(left) / at_a_time, *left) if left else 0.0
     trials = [
-        Trial(number=at, work_s=work, curve=group.curve)
+        PlannedTrial(number=at, work_s=work, curve=group.curve)
         for at, work in enumerate((*measured, *whole))
     ]
     return Makespan(

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ullage.engines.tuning.records import Device, Holding
+from ullage.engines.tuning.records import TrialDevice, TrialHolding
 
 
-class Occupancy:
+class TrialOccupancy:
     """Free parts by device; a share lies on one device, a wide trial on whole devices."""
 
-    def __init__(self, devices: Sequence[Device], parts: int) -> None:
+    def __init__(self, devices: Sequence[TrialDevice], parts: int) -> None:
         self._parts = parts
         self._numbers = [device.number for device in devices]
         self._place = {number: at for at, number in enumerate(self._numbers)}
@@ -29,7 +29,7 @@ class Occupancy:
         """The most free parts of one device."""
         return int(self._free.max(initial=0))
 
-    def knows(self, holding: Holding) -> bool:
+    def knows(self, holding: TrialHolding) -> bool:
         """All devices of a holding are there."""
         return all(number in self._place for number in holding.devices)
 

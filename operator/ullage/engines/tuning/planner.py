@@ -24,8 +24,15 @@ from ullage.engines.tuning.bounds import (
     target_s,
     widths_for,
 )
-from ullage.engines.tuning.occupancy import Occupancy
-from ullage.engines.tuning.records import Device, Plan, Resize, Rules, Start, Trial
+from ullage.engines.tuning.occupancy import TrialOccupancy
+from ullage.engines.tuning.records import (
+    PlannedTrial,
+    PlanRules,
+    Resize,
+    TrialDevice,
+    TrialPlan,
+    TrialStart,
+)
 
 WAITS: Final = -1
 """The place of a trial that has no width yet."""
@@ -35,7 +42,9 @@ MOST_TAIL: Final = 0.5
 """Of a schedule's time, lost while its last trials run."""
 
 
-def plan(trials: Sequence[Trial], devices: Sequence[Device], rules: Rules, now_s: float) -> Plan:
+def plan(
+    trials: Sequence[PlannedTrial], devices: Sequence[TrialDevice], rules: PlanRules, now_s: float
+) -> TrialPlan:
     """Plan what to do now so that all trials end soon. Source: derived.
 
     Args:
@@ -48,7 +57,7 @@ def plan(trials: Sequence[Trial], devices: Sequence[Device], rules: Rules, now_s
         ValueError: holdings exceed a device, or one has a size that is no width.
     """
     if not trials or not devices:
-        return Plan()
+        return TrialPlan()
     draft = _Draft(trials, devices, rules, now_s)
     draft.make_room()
     draft.start()
@@ -60,11 +69,11 @@ def plan(trials: Sequence[Trial], devices: Sequence[Device], rules: Rules, now_s
 class _Draft:
     """A plan in the making: places of widths and devices by trial."""
 
-    trials: Sequence[Trial]
-    devices: Sequence[Device]
-    rules: Rules
+    trials: Sequence[PlannedTrial]
+    devices: Sequence[TrialDevice]
+    rules: PlanRules
     now_s: float
-    occupancy: Occupancy = field(init=False)
+    occupancy: TrialOccupancy = field(init=False)
     work: Floats = field(init=False)
     speeds: Floats = field(init=False)
     before: list[int] = field(init=False)
@@ -77,7 +86,7 @@ class _Draft:
 
     def __post_init__(self) -> None:
         widths = self.rules.widths
-        self.occupancy = Occupancy(self.devices, widths.parts)
+        self.occupancy = TrialOccupancy(self.devices, widths.parts)
         self.work, self.speeds = matrix(self.trials)
         self.held = [self._holding(trial) for trial in self.trials]
         self.before = [
@@ -113,7 +122,7 @@ class _Draft:
         running: NDArray[np.bool_] = np.asarray(self.before, dtype=np.intp) != WAITS
         return running
 
-    def _holding(self, trial: Trial) -> tuple[int, ...]:
+    def _holding(self, trial: PlannedTrial) -> tuple[int, ...]:
         """The devices of a running trial, taken; none where one of them is gone."""
         holding = trial.holding
         if holding is None or not self.occupancy.knows(holding):
@@ -126,7 +135,7 @@ class _Draft:
             raise ValueError(f"{size} of {self.rules.widths.parts} parts of a device are no width")
         return self.rules.widths.sizes.index(size)
 
-    def _may_resize(self, trial: Trial) -> bool:
+    def _may_resize(self, trial: PlannedTrial) -> bool:
         rested = trial.holding is not None and (
             self.now_s - trial.holding.since_s >= self.rules.rest_s
         )
@@ -247,16 +256,16 @@ class _Draft:
             if place <= self.most[at] and self._set(at, place):
                 heapq.heappush(ends, (-self._left_s(at), at))
 
-    def plan(self) -> Plan:
+    def plan(self) -> TrialPlan:
         """The difference from what is."""
-        starts: list[Start] = []
+        starts: list[TrialStart] = []
         resizes: list[Resize] = []
         for at, trial in enumerate(self.trials):
             if self.place[at] == self.before[at]:
                 continue
             size = self._size(self.place[at])
             if self.before[at] == WAITS:
-                starts.append(Start(trial=trial.number, size=size, devices=self.held[at]))
+                starts.append(TrialStart(trial=trial.number, size=size, devices=self.held[at]))
             else:
                 resizes.append(
                     Resize(
@@ -267,4 +276,4 @@ class _Draft:
                         gain_s=self._gain_s(at, self.place[at]),
                     )
                 )
-        return Plan(starts=tuple(starts), resizes=tuple(resizes), target_s=self.target)
+        return TrialPlan(starts=tuple(starts), resizes=tuple(resizes), target_s=self.target)

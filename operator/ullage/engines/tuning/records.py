@@ -12,7 +12,7 @@ from ullage.engines.tuning.speed_curves import SpeedCurve, Widths
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
+class TrialDevice:
     """One device of the pool and the node that it is in."""
 
     number: int
@@ -20,7 +20,7 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holding:
+class TrialHolding:
     """Devices of a running trial: parts of them, and since when, on the caller's clock."""
 
     size: int
@@ -29,7 +29,7 @@ class Holding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
+class PlannedTrial:
     """A trial that has not ended.
 
     ``work_s`` is what is left, in seconds at width 1; ``memory_part`` the part of a device's memory
@@ -46,7 +46,7 @@ class Trial:
     checkpoints: bool = True
     resize_cost_s: float = 0.0
     memory_part: float = 0.0
-    holding: Holding | None = None
+    holding: TrialHolding | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.work_s < math.inf:
@@ -58,7 +58,7 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
+class TrialAssignment:
     """A trial runs on until the end of this epoch, counted from its first."""
 
     trial: int
@@ -66,7 +66,7 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class PlanRules:
     """Widths there are, and when a resize is worth it.
 
     A trial is resized when that saves more than ``gain_factor`` times its cost, and not within
@@ -86,7 +86,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class TrialStart:
     """A trial begins with so many parts of these devices."""
 
     trial: int
@@ -106,13 +106,13 @@ class Resize:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class TrialPlan:
     """Actions to take now; ``target_s`` is when all could have ended, from now."""
 
-    starts: tuple[Start, ...] = ()
+    starts: tuple[TrialStart, ...] = ()
     resizes: tuple[Resize, ...] = ()
     target_s: float = 0.0
 
 
-Planner = Callable[[Sequence[Trial], Sequence[Device], Rules, float], Plan]
+Planner = Callable[[Sequence[PlannedTrial], Sequence[TrialDevice], PlanRules, float], TrialPlan]
 """Trials that have not ended, devices that there are, rules, the present in seconds."""

@@ -117,7 +117,7 @@ class IntRange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class ChoiceParameter:
     """One of the options; each is as likely as the others.
 
     Raises:
@@ -172,7 +172,7 @@ class Choice:
         return self.options[min(len(self.options) - 1, int(part * len(self.options)))]
 
 
-Parameter = FloatRange | IntRange | Choice
+Parameter = FloatRange | IntRange | ChoiceParameter
 
 
 def _check(low: float, high: float, *, log: bool) -> None:
@@ -222,7 +222,7 @@ def as_text(value: Value) -> str:
 
 def value_of(parameter: Parameter, text: str) -> Value | None:
     """The value that a text stands for; ``None`` = it is none of the parameter."""
-    if isinstance(parameter, Choice):
+    if isinstance(parameter, ChoiceParameter):
         return parameter.called(text)
     if not _NUMBER.fullmatch(text):
         return None

@@ -15,16 +15,16 @@ from enum import StrEnum
 from typing import Final
 
 from ullage.engines.tuning.records import (
-    Assignment,
-    Device,
-    Holding,
+    PlannedTrial,
     Planner,
+    PlanRules,
     Resize,
-    Rules,
-    Start,
-    Trial,
+    TrialAssignment,
+    TrialDevice,
+    TrialHolding,
+    TrialStart,
 )
-from ullage.engines.tuning.rungs import Algorithm
+from ullage.engines.tuning.rungs import SearchAlgorithm
 from ullage.engines.tuning.speed_curves import SpeedCurve, concave
 
 Metric = Callable[[int, int], float | None]
@@ -63,7 +63,7 @@ class ChangeKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class SimulatedChange:
     """A device is lost or gained, or a trial is stopped; ``number`` says which."""
 
     at_s: float
@@ -84,7 +84,7 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Played:
+class PlayedTrials:
     """Course of the trials.
 
     ``ends_s`` by trial that ended; ``stuck`` those that never could; ``reports`` in their order.
@@ -109,7 +109,7 @@ class Played:
 
 
 @dataclass(slots=True, kw_only=True)
-class _State:
+class _TrialState:
     """A trial in the game; progress in epochs."""
 
     facts: TrialFacts
@@ -133,12 +133,12 @@ class _State:
 class _Game:
     facts: Mapping[int, TrialFacts]
     planner: Planner
-    rules: Rules
-    devices: dict[int, Device]
-    algorithm: Algorithm | None
+    rules: PlanRules
+    devices: dict[int, TrialDevice]
+    algorithm: SearchAlgorithm | None
     metric: Metric
     now_s: float = 0.0
-    states: dict[int, _State] = field(default_factory=dict)
+    states: dict[int, _TrialState] = field(default_factory=dict)
     waiting_order: dict[int, None] = field(default_factory=dict)
     events: list[tuple[float, int, int, int]] = field(default_factory=list)
     segments: list[Segment] = field(default_factory=list)
@@ -146,16 +146,16 @@ class _Game:
     reports: list[tuple[int, int]] = field(default_factory=list)
     resizes: int = 0
     plans: int = 0
-    spare: dict[int, Device] = field(default_factory=dict)
+    spare: dict[int, TrialDevice] = field(default_factory=dict)
 
-    def assign(self, assignments: Sequence[Assignment]) -> None:
+    def assign(self, assignments: Sequence[TrialAssignment]) -> None:
         """Trials begin, or go on to a later epoch."""
         for assignment in assignments:
             state = self.states.get(assignment.trial)
             if state is None:
                 facts = self.facts[assignment.trial]
                 seen = facts.believed or concave(self.rules.widths, facts.curve)
-                state = _State(facts=facts, seen=seen, until=assignment.until_epoch)
+                state = _TrialState(facts=facts, seen=seen, until=assignment.until_epoch)
                 self.states[assignment.trial] = state
             state.until = max(state.until, assignment.until_epoch)
             if state.done < state.until:
@@ -163,7 +163,7 @@ class _Game:
                 self.waiting_order[assignment.trial] = None
                 self.ends.pop(assignment.trial, None)
 
-    def advance(self, state: _State) -> None:
+    def advance(self, state: _TrialState) -> None:
         """Progress until now."""
         begin = max(state.seen_s, state.resumes_s)
         if state.running and self.now_s > begin:
@@ -220,7 +220,7 @@ class _Game:
         epoch = round(state.done)
         state.done = float(epoch)
         self.reports.append((number, epoch))
-        answered: Sequence[Assignment] = ()
+        answered: Sequence[TrialAssignment] = ()
         if epoch >= state.until:
             self.finish(number)
         if self.algorithm is not None:
@@ -243,13 +243,13 @@ class _Game:
                 every = state.facts.checkpoint_epochs if state.facts.checkpoints else 0
                 state.done = float(int(state.done) // every * every) if every else 0.0
 
-    def change(self, change: Change) -> None:
+    def change(self, change: SimulatedChange) -> None:
         """Apply an event from outside."""
         if change.kind is ChangeKind.LOST:
             self.lose(change.number)
         elif change.kind is ChangeKind.GAINED:
             self.devices[change.number] = self.spare.pop(
-                change.number, Device(number=change.number)
+                change.number, TrialDevice(number=change.number)
             )
         elif change.number in self.states and self.states[change.number].active:
             self.advance(self.states[change.number])
@@ -257,7 +257,7 @@ class _Game:
             if self.algorithm is not None:
                 self.assign(self.algorithm.ended(change.number))
 
-    def trials(self) -> list[Trial]:
+    def trials(self) -> list[PlannedTrial]:
         """Trials as the planner sees them."""
         trials = []
         for number in self.waiting_order:
@@ -266,9 +266,11 @@ class _Game:
             facts = state.facts
             holding = None
             if state.running:
-                holding = Holding(size=state.size, devices=state.devices, since_s=state.since_s)
+                holding = TrialHolding(
+                    size=state.size, devices=state.devices, since_s=state.since_s
+                )
             trials.append(
-                Trial(
+                PlannedTrial(
                     number=number,
                     work_s=max(0.0, state.until - state.done) * facts.epoch_s,
                     curve=state.seen,
@@ -287,7 +289,7 @@ class _Game:
         plan = self.planner(trials, tuple(self.devices.values()), self.rules, self.now_s)
         for resize in plan.resizes:
             self.close(resize.trial)
-        given: list[Resize | Start] = [*plan.resizes, *plan.starts]
+        given: list[Resize | TrialStart] = [*plan.resizes, *plan.starts]
         for action in given:
             state = self.states[action.trial]
             again = state.running or (state.started and state.done > 0)
@@ -303,13 +305,13 @@ class _Game:
 def play(
     facts: Sequence[TrialFacts],
     planner: Planner,
-    rules: Rules,
-    devices: Sequence[Device],
+    rules: PlanRules,
+    devices: Sequence[TrialDevice],
     *,
-    algorithm: Algorithm | None = None,
+    algorithm: SearchAlgorithm | None = None,
     metric: Metric = lambda _trial, _epoch: None,
-    changes: Sequence[Change] = (),
-) -> Played:
+    changes: Sequence[SimulatedChange] = (),
+) -> PlayedTrials:
     """Play trials to their end.
 
     Args:
@@ -329,19 +331,21 @@ def play(
         algorithm=algorithm,
         metric=metric,
     )
-    outside: list[tuple[float, Change | Assignment]] = [(change.at_s, change) for change in changes]
+    outside: list[tuple[float, SimulatedChange | TrialAssignment]] = [
+        (change.at_s, change) for change in changes
+    ]
     if game.algorithm is not None:
         outside += [(0.0, assignment) for assignment in game.algorithm.first()]
     else:
         outside += [
-            (trial.arrival_s, Assignment(trial=trial.number, until_epoch=trial.epochs))
+            (trial.arrival_s, TrialAssignment(trial=trial.number, until_epoch=trial.epochs))
             for trial in facts
         ]
     for at, (when, _) in enumerate(outside):
         heapq.heappush(game.events, (when, 0, at, 0))
     while game.events:
         _step(game, outside)
-    return Played(
+    return PlayedTrials(
         segments=tuple(game.segments),
         ends_s=dict(game.ends),
         resizes=game.resizes,
@@ -351,7 +355,7 @@ def play(
     )
 
 
-def _step(game: _Game, outside: Sequence[tuple[float, Change | Assignment]]) -> None:
+def _step(game: _Game, outside: Sequence[tuple[float, SimulatedChange | TrialAssignment]]) -> None:
     """All events of one moment, then one plan where they ask for it."""
     game.now_s = game.events[0][0]
     ask = False
@@ -359,7 +363,7 @@ def _step(game: _Game, outside: Sequence[tuple[float, Change | Assignment]]) -> 
         _, kind, number, version = heapq.heappop(game.events)
         if kind == 0:
             event = outside[number][1]
-            if isinstance(event, Change):
+            if isinstance(event, SimulatedChange):
                 game.change(event)
             else:
                 game.assign([event])

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from ullage.engines.tuning.search_space import (
-    Choice,
+    ChoiceParameter,
     IntRange,
     Point,
     SearchSpace,
@@ -156,7 +156,7 @@ def size(space: SearchSpace) -> int | None:
     """Number of points of a space; ``None`` where a range of it is continuous."""
     points = 1
     for parameter in space.parameters.values():
-        if isinstance(parameter, Choice):
+        if isinstance(parameter, ChoiceParameter):
             points *= len(parameter.options)
         elif isinstance(parameter, IntRange):
             points *= parameter.high - parameter.low + 1

@@ -66,7 +66,7 @@ class Bucket:
         self._limiter = AsyncLimiter(per_second, 1.0)
 
 
-class Window:
+class WriteWindow:
     """Number of writes that may be under way at once.
 
     A server at its limit does not get faster by more requests at once: they only wait there, and

@@ -75,7 +75,7 @@ def lane_of(action: Action) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
+class WaitingWrite:
     """An action and its place."""
 
     key: ObjectKey
@@ -90,7 +90,7 @@ class WriteQueue:
 
     def __init__(self, limits: WriteLimits) -> None:
         self._limits = limits
-        self._lanes: tuple[dict[ObjectKey, Waiting], ...] = tuple({} for _ in range(LANES))
+        self._lanes: tuple[dict[ObjectKey, WaitingWrite], ...] = tuple({} for _ in range(LANES))
         self._place: dict[ObjectKey, int] = {}
         self._busy: set[ObjectKey] = set()
         self._held: dict[ObjectKey, float] = {}
@@ -117,7 +117,7 @@ class WriteQueue:
                 lane = before
             if before != lane:
                 del self._lanes[before][key]
-        self._lanes[lane][key] = Waiting(key=key, lane=lane, action=action, due=due)
+        self._lanes[lane][key] = WaitingWrite(key=key, lane=lane, action=action, due=due)
         self._place[key] = lane
         events = self._lanes[EVENTS]
         if len(events) > self._limits.events_most:
@@ -125,7 +125,7 @@ class WriteQueue:
             del events[oldest], self._place[oldest]
             self.dropped += 1
 
-    def pop(self, now: float) -> Waiting | None:
+    def pop(self, now: float) -> WaitingWrite | None:
         """The most urgent action whose object is free; its object is busy until ``done``."""
         self._pops += 1
         entry = self._to_tell(now) if self._pops % TELL_EVERY == 0 else None
@@ -138,13 +138,13 @@ class WriteQueue:
             self._busy.add(key)
         return entry
 
-    def _to_tell(self, now: float) -> Waiting | None:
+    def _to_tell(self, now: float) -> WaitingWrite | None:
         """A status, every other time one in passing that gave way for too long."""
         telling, late = (TELL, now), (PASSING, now - self._limits.passing_most_s)
         first, second = (telling, late) if self._pops % (2 * TELL_EVERY) else (late, telling)
         return self._free(first[0], now, first[1]) or self._free(second[0], now, second[1])
 
-    def _free(self, lane: int, now: float, due_until: float) -> Waiting | None:
+    def _free(self, lane: int, now: float, due_until: float) -> WaitingWrite | None:
         """The first of a lane that was due by then and whose object is free."""
         for key, waiting in self._lanes[lane].items():
             if waiting.due > due_until:

@@ -54,7 +54,7 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Market:
+class SpotMarket:
     """Pools side by side.
 
     Attributes:
@@ -194,7 +194,7 @@ def known_hazard(up: Bools, tick_s: int, prior: Prior = PRIOR) -> Floats:
     return rates
 
 
-def market(series: Sequence[Series], on_demand: float | None) -> Market:
+def market(series: Sequence[Series], on_demand: float | None) -> SpotMarket:
     """Pools side by side, on-demand last.
 
     Args:
@@ -228,7 +228,7 @@ def market(series: Sequence[Series], on_demand: float | None) -> Market:
         hazard.append(np.zeros(ticks))
         names.append(ON_DEMAND)
         kinds.append(CapacityType.ON_DEMAND)
-    return Market(
+    return SpotMarket(
         names=tuple(names),
         kinds=tuple(kinds),
         up=np.array(up),

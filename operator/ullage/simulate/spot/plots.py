@@ -14,14 +14,14 @@ import numpy as np
 
 from ullage.engines.capacity.records import CapacityType
 from ullage.simulate.plotter import Axes, drawn
-from ullage.simulate.spot.comparison import Comparison, Outcome
-from ullage.simulate.spot.play import Run
+from ullage.simulate.spot.comparison import SpotComparison, SpotOutcome
+from ullage.simulate.spot.play import SpotRun
 
 HOUR: Final = 3600.0
 TITLE: Final = "one job on spot"
 
 
-def draw(comparison: Comparison, where: Path) -> tuple[Path, ...]:
+def draw(comparison: SpotComparison, where: Path) -> tuple[Path, ...]:
     """Write one PNG for each panel, and one with all of them.
 
     Args:
@@ -37,7 +37,7 @@ def draw(comparison: Comparison, where: Path) -> tuple[Path, ...]:
     return drawn(PANELS, comparison, where, TITLE, "spot")
 
 
-def _cost(axes: Axes, comparison: Comparison) -> None:
+def _cost(axes: Axes, comparison: SpotComparison) -> None:
     outcomes = list(reversed(comparison.outcomes))
     bars = axes.barh(
         [outcome.policy for outcome in outcomes],
@@ -49,7 +49,7 @@ def _cost(axes: Axes, comparison: Comparison) -> None:
     axes.set_title("cost of the job", fontsize=9)
 
 
-def _ends(axes: Axes, comparison: Comparison) -> None:
+def _ends(axes: Axes, comparison: SpotComparison) -> None:
     for outcome in comparison.outcomes:
         hours = sorted(run.elapsed_s / HOUR for run in outcome.runs)
         parts = [(place + 1) / len(hours) for place in range(len(hours))]
@@ -61,7 +61,7 @@ def _ends(axes: Axes, comparison: Comparison) -> None:
     axes.legend(fontsize=7)
 
 
-def _line(axes: Axes, comparison: Comparison) -> None:
+def _line(axes: Axes, comparison: SpotComparison) -> None:
     work_h, deadline_h = comparison.asked.work_h, comparison.asked.deadline_h
     axes.plot((0.0, deadline_h), (0.0, 1.0), color="#888888", linewidth=0.8, linestyle="--")
     for outcome in comparison.outcomes:
@@ -72,14 +72,14 @@ def _line(axes: Axes, comparison: Comparison) -> None:
     axes.legend(fontsize=7)
 
 
-def _progress(outcome: Outcome, work_h: float) -> tuple[list[float], list[float]]:
+def _progress(outcome: SpotOutcome, work_h: float) -> tuple[list[float], list[float]]:
     run = outcome.runs[0]
     hours = [at / HOUR for at, _, _, _ in run.history] + [run.elapsed_s / HOUR]
     parts = [done / HOUR / work_h for _, done, _, _ in run.history] + [1.0]
     return hours, parts
 
 
-def _pools(axes: Axes, comparison: Comparison) -> None:
+def _pools(axes: Axes, comparison: SpotComparison) -> None:
     """Times when the spot pools give instances, and what the first start of each policy held."""
     tick_h = comparison.market.tick_s / HOUR
     first = comparison.starts[0]
@@ -107,7 +107,7 @@ def _pools(axes: Axes, comparison: Comparison) -> None:
     axes.set_title("pools that give (grey), held on spot (blue), on-demand (red)", fontsize=9)
 
 
-def _held(run: Run) -> tuple[list[bool], list[bool]]:
+def _held(run: SpotRun) -> tuple[list[bool], list[bool]]:
     """At each tick, whether instances of spot and of others are held."""
     return [spot > 0 for _, _, spot, _ in run.history], [firm > 0 for _, _, _, firm in run.history]
 
@@ -123,7 +123,7 @@ def _spans(there: Sequence[bool], tick_h: float) -> list[tuple[float, float]]:
     return spans
 
 
-Panel = Callable[[Axes, Comparison], None]
+Panel = Callable[[Axes, SpotComparison], None]
 PANELS: Final[Mapping[str, Panel]] = MappingProxyType(
     {"cost": _cost, "ends": _ends, "line": _line, "pools": _pools}
 )

@@ -7,11 +7,11 @@ from ullage.engines.lanes.records import (
     Answer,
     Granted,
     JobDemand,
+    JobRefused,
     Joined,
     Opened,
     Queued,
-    Refusal,
-    Refused,
+    TableRefusal,
     Turn,
     Waits,
 )
@@ -35,8 +35,8 @@ def arrives(table: LaneTable, name: str, persistent: float, ephemeral: float) ->
     return table.arrive(demand, 0.0)[0]
 
 
-def refused(job: str, reason: Refusal, needs_mib: int = 0) -> Refused:
-    return Refused(job=job, reason=reason, needs_mib=needs_mib, usable_mib=16 * GIB)
+def refused(job: str, reason: TableRefusal, needs_mib: int = 0) -> JobRefused:
+    return JobRefused(job=job, reason=reason, needs_mib=needs_mib, usable_mib=16 * GIB)
 
 
 def asks(table: LaneTable, name: str, needs_mib: int | None = None) -> Turn:
@@ -62,8 +62,8 @@ def test_answers_carry_the_numbers_that_say_why() -> None:
         job="c", lane=1, size_mib=6 * GIB, epoch=1, persistent_mib=GIB // 2
     )
     assert arrives(table, "d", 9.5, 1) == Queued(job="d", place=1, waiting=1, missing_mib=8 * GIB)
-    assert arrives(table, "e", 9, 8) == refused("e", Refusal.EXCEEDS_DEVICE, 17 * GIB)
-    assert arrives(table, "a", 1, 1) == refused("a", Refusal.KNOWN)
+    assert arrives(table, "e", 9, 8) == refused("e", TableRefusal.EXCEEDS_DEVICE, 17 * GIB)
+    assert arrives(table, "a", 1, 1) == refused("a", TableRefusal.KNOWN)
 
 
 def test_asking_for_a_step_says_where_it_stands() -> None:
@@ -72,11 +72,11 @@ def test_asking_for_a_step_says_where_it_stands() -> None:
     assert isinstance(granted, Granted)
     assert granted.lease.lane == 1
     assert asks(table, "b") == Waits(job="b", lane=1, others=0)
-    assert asks(table, "a") == refused("a", Refusal.HOLDS_LEASE)
-    assert asks(table, "x") == refused("x", Refusal.UNKNOWN)
+    assert asks(table, "a") == refused("a", TableRefusal.HOLDS_LEASE)
+    assert asks(table, "x") == refused("x", TableRefusal.UNKNOWN)
     outgrown = asks(table, "b", 15 * GIB)
-    assert isinstance(outgrown, Refused)
-    assert (outgrown.reason, outgrown.needs_mib) == (Refusal.CANNOT_GROW, 16 * GIB)
+    assert isinstance(outgrown, JobRefused)
+    assert (outgrown.reason, outgrown.needs_mib) == (TableRefusal.CANNOT_GROW, 16 * GIB)
 
 
 def test_margins_reserve_more_than_is_declared_and_never_less() -> None:

@@ -16,11 +16,11 @@ import numpy as np
 
 from ullage.engines.allocation.lp import Bools
 from ullage.engines.allocation.model import Floats, Inner, Ints, TenantView
-from ullage.engines.allocation.shape import Shape
+from ullage.engines.allocation.shape import ProblemShape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Together:
+class RisingGroups:
     """Groups of one tenant that rise at once, each at its own weight.
 
     Attributes:
@@ -80,7 +80,7 @@ class Climb:
 
     level: Floats
     best: Floats
-    tenants: Sequence[Together | InTurn]
+    tenants: Sequence[RisingGroups | InTurn]
     top: float
 
     def at(self, height: float) -> Floats:
@@ -99,7 +99,7 @@ class Climb:
         return rates
 
 
-def climb(shape: Shape, level: Floats, best: Floats, rising: Bools) -> Climb:
+def climb(shape: ProblemShape, level: Floats, best: Floats, rising: Bools) -> Climb:
     """The path from some levels.
 
     Args:
@@ -113,7 +113,7 @@ def climb(shape: Shape, level: Floats, best: Floats, rising: Bools) -> Climb:
     own = shape.of_jobs(np.array([job.weight for job in problem.jobs]))
     names = np.array([problem.jobs[index].tenant for index in shape.first])
     left = np.maximum(best - level, 0.0)
-    tenants: list[Together | InTurn] = []
+    tenants: list[RisingGroups | InTurn] = []
     top = 0.0
     for name in sorted(set(names[rising])):
         groups = np.flatnonzero(rising & (names == name))
@@ -133,7 +133,7 @@ def climb(shape: Shape, level: Floats, best: Floats, rising: Bools) -> Climb:
             parts = (own * shape.count)[groups][order]
             steps *= parts[::-1].cumsum()[::-1] / tenant.weight
         heights = np.concatenate([[0.0], np.cumsum(steps)])
-        together = Together(
+        together = RisingGroups(
             groups=groups,
             own=own[groups],
             heights=heights,

@@ -14,7 +14,7 @@ import numpy as np
 from ullage.engines.allocation.answer import answer, guarded, settled
 from ullage.engines.allocation.lp import Solved, raise_floors
 from ullage.engines.allocation.model import Allocation, Floats, Problem
-from ullage.engines.allocation.shape import Shape, shape_of
+from ullage.engines.allocation.shape import ProblemShape, shape_of
 
 _STEPS: Final = 60
 _CLOSE: Final = 1e-8
@@ -33,7 +33,7 @@ def solve(problem: Problem) -> Allocation:
     return guarded(problem, _solve, shape_of(problem, left, age, done))
 
 
-def _solve(shape: Shape) -> Allocation:
+def _solve(shape: ProblemShape) -> Allocation:
     jobs = shape.problem.jobs
     left = shape.of_jobs(np.array([job.steps_left for job in jobs]))
     age = shape.of_jobs(np.array([job.age_s for job in jobs]))
@@ -62,7 +62,11 @@ def _solve(shape: Shape) -> Allocation:
 
 
 def _root(
-    shape: Shape, solved: Solved, terms: tuple[Floats, Floats, Floats], rho: float, low: float
+    shape: ProblemShape,
+    solved: Solved,
+    terms: tuple[Floats, Floats, Floats],
+    rho: float,
+    low: float,
 ) -> float:
     """Smallest rho from ``low`` on that the row prices of a solve at ``rho`` do not exclude.
 
